@@ -1,0 +1,102 @@
+"""kubectl, helm and jobgen as a user runs them, and waiting for what they lead to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[2]
+SEEDS = REPO / "tests" / "generator" / "seeds"
+
+
+def run(*command: str, input: str | None = None) -> str:
+    done = subprocess.run(command, input=input, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{' '.join(command)}\nexited {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def jobgen(*arguments: str) -> str:
+    return run(sys.executable, "-m", "jobgen", *arguments)
+
+
+def wait_until(found: Callable[[], object], what: str, deadline_s: float = 180):
+    """Poll until `found` gives something true, and return it; the assertion says what it gave last."""
+    end = time.monotonic() + deadline_s
+    while not (value := found()):
+        assert time.monotonic() < end, f"not within {deadline_s:g} s: {what}; last seen: {value!r}"
+        time.sleep(1)
+    return value
+
+
+@dataclass(frozen=True)
+class Cluster:
+    image: str
+
+    def kubectl(self, *arguments: str, input: str | None = None) -> str:
+        return run("kubectl", *arguments, input=input)
+
+    def schedulable_nodes(self) -> list[str]:
+        items = json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]
+        return sorted(node["metadata"]["name"] for node in items if not node["spec"].get("unschedulable"))
+
+    def helm_image(self) -> list[str]:
+        repository, _, tag = self.image.rpartition(":")
+        return ["--set", f"image.repository={repository}", "--set", f"image.tag={tag}"]
+
+
+@dataclass(frozen=True)
+class Namespace:
+    cluster: Cluster
+    name: str
+
+    def kubectl(self, *arguments: str, input: str | None = None) -> str:
+        return self.cluster.kubectl("--namespace", self.name, *arguments, input=input)
+
+    def objects(self, kind: str, selector: str = "") -> list[dict]:
+        chosen = [f"--selector={selector}"] if selector else []
+        return json.loads(self.kubectl("get", kind, "-o", "json", *chosen))["items"]
+
+    def install(self, release: str, chart: str, *settings: str, values: str | None = None) -> str:
+        """helm install; `values` goes through standard input, as the README shows it."""
+        given = ["--values", "-"] if values is not None else []
+        return run(
+            "helm", "install", release, str(REPO / "charts" / chart), "--namespace", self.name,
+            *self.cluster.helm_image(), *given, *settings, input=values,
+        )  # fmt: skip
+
+    def pods(self, release: str) -> list[dict]:
+        return self.objects("pods", f"app.kubernetes.io/instance={release}")
+
+    def logs(self, pod: str, container: str) -> str:
+        return self.kubectl("logs", pod, "-c", container)
+
+    def wait_for_end(self, release: str, ranks: int, deadline_s: float = 180) -> list[dict]:
+        """Wait until `ranks` pods of the release have ended, well or badly."""
+
+        def ended() -> list[dict] | None:
+            pods = self.pods(release)
+            phases = [pod["status"]["phase"] for pod in pods]
+            return pods if len(pods) == ranks and set(phases) <= {"Succeeded", "Failed"} else None
+
+        return wait_until(ended, f"{ranks} pods of {release} in {self.name} ended", deadline_s)
+
+
+def phases(pods: list[dict]) -> dict[str, str]:
+    """Host name (J-i) -> phase."""
+    return {pod["spec"]["hostname"]: pod["status"]["phase"] for pod in pods}
+
+
+def by_host(pods: list[dict]) -> dict[str, dict]:
+    return {pod["spec"]["hostname"]: pod for pod in pods}
+
+
+def task_started(pod: dict) -> float:
+    """When the task's container started, in seconds."""
+    state = next(s for s in pod["status"]["containerStatuses"] if s["name"] == "task")["state"]
+    at = (state.get("terminated") or state["running"])["startedAt"]
+    return time.mktime(time.strptime(at, "%Y-%m-%dT%H:%M:%SZ"))

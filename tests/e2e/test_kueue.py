@@ -1,0 +1,106 @@
+"""Admission by Kueue: the whole group or nothing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from kube import Namespace, jobgen, phases, wait_until
+
+QUEUES = """\
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {{name: {name}}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {{name: {name}}}
+spec:
+  namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {namespace}}}}}
+  resourceGroups:
+    - coveredResources: [cpu]
+      flavors:
+        - name: {name}
+          resources: [{{name: cpu, nominalQuota: {quota}}}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {{name: queue, namespace: {namespace}}}
+spec: {{clusterQueue: {name}}}
+"""
+
+GROUP = """\
+---
+name: queued
+execution: parallel
+---
+name: a
+resources: {cpus: 1}
+run: echo done
+---
+name: b
+num_nodes: 2
+resources: {cpus: 1}
+run: echo done
+"""
+
+
+@pytest.fixture
+def queue(namespace: Namespace, request) -> Iterator[Namespace]:
+    """A LocalQueue `queue` whose ClusterQueue has as many CPUs as the test asks for."""
+    name = f"e2e-{uuid.uuid4().hex[:8]}"
+    namespace.kubectl("apply", "-f", "-", input=QUEUES.format(name=name, namespace=namespace.name, quota=request.param))
+    yield namespace
+    for kind in ("clusterqueue", "resourceflavor"):
+        namespace.kubectl("delete", kind, name, "--wait=false")
+
+
+def launch(space: Namespace, tmp_path, *settings: str) -> None:
+    (tmp_path / "group.yaml").write_text(GROUP)
+    values = jobgen("to-values", str(tmp_path / "group.yaml"))
+    space.install("grp", "job-group", "--set", "kueue.queueName=queue", *settings, values=values)
+
+
+def reservation(space: Namespace) -> dict | None:
+    """The QuotaReserved condition of the group's Workload."""
+    for workload in space.objects("workloads.kueue.x-k8s.io"):
+        for condition in workload.get("status", {}).get("conditions", []):
+            if condition["type"] == "QuotaReserved":
+                return condition
+    return None
+
+
+@pytest.mark.parametrize("queue", [2], indirect=True)
+def test_a_group_that_does_not_fit_creates_no_pod(queue: Namespace, tmp_path) -> None:
+    """Two of its three ranks would fit; none may exist."""
+    launch(queue, tmp_path)
+    condition = wait_until(lambda: reservation(queue), "Kueue has decided about the group", 60)
+    assert condition["status"] == "False", condition
+    assert "cpu" in condition["message"], "Kueue says what is missing"
+    assert queue.objects("pods") == []
+    jobset = queue.objects("jobset")[0]
+    assert jobset["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize("queue", [2], indirect=True)
+def test_it_starts_as_a_whole_when_there_is_room(queue: Namespace, tmp_path) -> None:
+    launch(queue, tmp_path)
+    wait_until(lambda: (reservation(queue) or {}).get("status") == "False", "the group waits", 60)
+    name = queue.objects("localqueue")[0]["spec"]["clusterQueue"]
+    quota = '[{"op": "replace", "path": "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota", "value": "3"}]'
+    queue.kubectl("patch", "clusterqueue", name, "--type=json", "-p", quota)
+    pods = queue.wait_for_end("grp", ranks=3)
+    assert phases(pods) == {"a-0": "Succeeded", "b-0": "Succeeded", "b-1": "Succeeded"}
+
+
+@pytest.mark.parametrize("queue", [2], indirect=True)
+def test_layout_jobs_is_held_as_one_pod_group(queue: Namespace, tmp_path) -> None:
+    """Without JobSet the pods exist, but Kueue's gate keeps each of them off the nodes."""
+    launch(queue, tmp_path, "--set", "layout=jobs")
+    wait_until(lambda: (reservation(queue) or {}).get("status") == "False", "Kueue holds the group", 60)
+    pods = queue.pods("grp")
+    assert len(pods) == 3
+    for pod in pods:
+        assert [gate["name"] for gate in pod["spec"]["schedulingGates"]] == ["kueue.x-k8s.io/admission"]
+        assert "nodeName" not in pod["spec"]

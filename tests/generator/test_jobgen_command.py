@@ -1,0 +1,126 @@
+"""The command: streams, files, exit codes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import jobgen as package
+
+GROUP = "name: rl\nexecution: parallel\n---\nname: t\nenvs: {TOKEN: s3cret}\nrun: echo hi\n"
+
+
+def run_process(*arguments: str, **options) -> subprocess.CompletedProcess:
+    """jobgen as a process of its own, from the same sources."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
+    command = [sys.executable, "-m", "jobgen", *arguments]
+    return subprocess.run(command, capture_output=True, env=environment, timeout=60, **options)
+
+
+def test_pipe():
+    done = run_process("to-values", "-", input=GROUP.encode())
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert yaml.safe_load(done.stdout)["tasks"]["t"]["run"] == "echo hi"
+
+
+def test_failed_pipe_gives_helm_nothing():
+    done = run_process("to-values", "-", input=b"name: rl\n")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"<stdin>:1:1: error: header: $: not a job group")
+
+
+def test_output_is_utf8_in_any_locale(monkeypatch):
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.setenv("PYTHONUTF8", "0")
+    done = run_process("to-values", "-", input=GROUP.replace("hi", "größe 🎉").encode())
+    assert "echo größe 🎉" in done.stdout.decode()
+
+
+def test_same_input_same_bytes(tmp_path, monkeypatch):
+    (tmp_path / "group.yaml").write_text(GROUP)
+    outputs = set()
+    for seed in ("1", "2"):
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+        outputs.add(run_process("to-values", str(tmp_path / "group.yaml")).stdout)
+        outputs.add(run_process("to-values", "-", input=GROUP.encode()).stdout)
+    assert len(outputs) == 1
+
+
+def test_terminal_as_input():
+    if not hasattr(os, "openpty"):
+        pytest.skip("no pseudo terminals here")
+    ours, theirs = os.openpty()
+    try:
+        done = run_process("to-values", "-", stdin=theirs)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 2 and b"standard input is a terminal" in done.stderr
+
+
+def test_output_file_is_replaced_whole(jobgen, tmp_path):
+    out = tmp_path / "values.yaml"
+    result = jobgen("to-values", "-", "-o", out, stdin=GROUP)
+    assert (result.exit_code, result.output) == (0, "")
+    good = out.read_text()
+    assert good == jobgen("to-values", "-", stdin=GROUP).stdout
+    assert jobgen("to-values", "-", "-o", out, stdin="name: rl\n").exit_code == 1
+    assert out.read_text() == good  # an error leaves the old file alone
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_check(jobgen, tmp_path):
+    out = tmp_path / "values.yaml"
+    jobgen("to-values", "-", "-o", out, stdin=GROUP)
+    same = jobgen("to-values", "-", "--check", out, stdin=GROUP)
+    assert (same.exit_code, same.output) == (0, "")
+    before = out.read_text()
+    changed = GROUP.replace("hi", "ho").replace("s3cret", "s3cret2")
+    other = jobgen("to-values", "-", "--check", out, stdin=changed)
+    assert (other.exit_code, other.stdout) == (1, "")
+    lines = other.stderr.splitlines()
+    assert "-      echo hi" in lines and "+      echo ho" in lines
+    assert "-      TOKEN: ***" in lines and "s3cret" not in other.stderr  # it changed, but what it is stays hidden
+    assert out.read_text() == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["to-values"],
+        ["to-values", "no-such-file.yaml"],
+        ["validate", "."],
+        ["to-values", "-", "--check", "no-such-file.yaml"],
+        ["to-values", "-", "-o", "no-such-folder/values.yaml"],
+        ["to-values", "-", "-o", "a", "--check", "b"],
+        ["to-values", "-", "--set-name", "My_Group"],
+        ["to-values", "-", "--env", "s3cret"],
+        ["to-values", "-", "--env", "1A=s3cret"],
+        ["schema", "values"],
+        ["no-such-command"],
+    ],
+)
+def test_usage_and_files(jobgen, arguments):
+    result = jobgen(*arguments, stdin=GROUP)
+    assert result.exit_code == 2 and result.stdout == ""
+    assert result.stderr and "s3cret" not in result.stderr and "Traceback" not in result.stderr
+
+
+def test_bug_is_one_line_without_the_input(jobgen, monkeypatch):
+    def broken(group):
+        raise KeyError("s3cret")
+
+    monkeypatch.setattr("jobgen.cli.convert", broken)
+    result = jobgen("to-values", "-", stdin=GROUP)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("internal error: KeyError at ") and "please report" in result.stderr
+    assert "s3cret" not in result.stderr
+    assert "Traceback" in jobgen("--debug", "to-values", "-", stdin=GROUP).stderr
+
+
+def test_version(jobgen):
+    assert jobgen("--version").stdout == f"jobgen, version {package.__version__}\n"

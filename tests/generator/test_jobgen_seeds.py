@@ -1,0 +1,117 @@
+"""The job groups that the project started from, byte for byte as their authors wrote them."""
+
+import pytest
+import yaml
+
+
+def values(result):
+    assert result.exit_code == 0, result.stderr
+    return yaml.safe_load(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "nodes"),
+    [
+        ("test_jobgroup_valid.yaml", "test-group", {"job-a": 1, "job-b": 1}),
+        ("test_job_group.yaml", "test-job-group", {"job-a": 1, "job-b": 1}),
+        ("k8s_networking_test.yaml", "k8s-network-test", {"server": 1, "client": 1}),
+        ("k8s_multinode_test.yaml", "k8s-multinode-group", {"workers": 2, "coordinator": 1}),
+    ],
+)
+def test_group_becomes_values(jobgen, seeds, file, name, nodes):
+    got = values(jobgen("to-values", seeds / file))
+    assert (got["schemaVersion"], got["name"]) == (1, name)
+    assert {task: value["numNodes"] for task, value in got["tasks"].items()} == nodes
+    assert list(got["tasks"]) == list(nodes)  # in the order of the file
+    for value, source in zip(
+        got["tasks"].values(), list(yaml.safe_load_all((seeds / file).read_text()))[1:], strict=True
+    ):
+        assert value["resources"] == {"requests": {"cpu": "2"}}
+        assert value["run"] == source["run"]
+
+
+def test_minimal_group_as_text(jobgen, seeds):
+    """The whole file, so that a change of its looks is a decision."""
+    result = jobgen("to-values", seeds / "test_jobgroup_valid.yaml")
+    assert result.stdout == (
+        "# Values of the chart job-group, written by jobgen 0.1.0. Change the source, not this file.\n"
+        "# Source: sha256 2356d97346f30f000de042e937b6e25909a8f3570b49e8df6d5915b4b2d24cca\n"
+        "# placement SAME_INFRA: the value placement.topologyKey chooses the domain that all nodes share.\n"
+        "schemaVersion: 1\n"
+        "name: test-group\n"
+        "tasks:\n"
+        "  job-a:\n"
+        "    numNodes: 1\n"
+        "    resources:\n"
+        "      requests:\n"
+        '        cpu: "2"\n'
+        "    run: |-\n"
+        '      echo "Job A"\n'
+        "  job-b:\n"
+        "    numNodes: 1\n"
+        "    resources:\n"
+        "      requests:\n"
+        '        cpu: "2"\n'
+        "    run: |-\n"
+        '      echo "Job B"\n'
+    )
+
+
+def test_one_file_gives_two_groups_that_differ_in_name_only(jobgen, seeds):
+    first, second = (
+        values(jobgen("to-values", seeds / "test_job_group.yaml", "--set-name", name))
+        for name in ("group-1", "group-2")
+    )
+    assert (first.pop("name"), second.pop("name")) == ("group-1", "group-2")
+    assert first == second
+
+
+def test_duplicate_job_names(jobgen, seeds):
+    file = seeds / "k8s_duplicate_names.yaml"
+    result = jobgen("validate", file)
+    assert result.exit_code == 1
+    assert (
+        result.stderr == f'{file}:12:7: error: task "my-job": $.name: Duplicate job name "my-job" (first at line 6)\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("name: job-a\n", "", '6:1: error: task 1: $: must have a "name" field'),
+        (
+            "name: job-b",
+            "name: job-a",
+            '11:7: error: task "job-a": $.name: Duplicate job name "job-a" (first at line 6)',
+        ),
+        (
+            "SAME_INFRA",
+            "INVALID",
+            '3:12: error: header: $.placement: Invalid placement mode "INVALID"; supported: SAME_INFRA',
+        ),
+    ],
+)
+def test_edge_case_is_refused(errors, seeds, old, new, expected):
+    text = (seeds / "test_jobgroup_valid.yaml").read_text()
+    assert old in text
+    assert errors(text.replace(old, new, 1)) == [expected]
+
+
+def test_group_of_one_task(jobgen, seeds):
+    text = (seeds / "test_jobgroup_valid.yaml").read_text()
+    assert list(values(jobgen("to-values", "-", stdin=text[: text.rindex("---")]))["tasks"]) == ["job-a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("---\nname: test-group\nexecution: parallel\n", "there is no task"),
+        ("name: foo\n", "the first document must be the header"),
+        ("name: foo\n---\nname: a\nrun: echo a\n", "the first document must be the header"),
+        ("---\n---\nname: a\n", "the first document must be the header"),
+        ("", "the first document must be the header"),
+    ],
+)
+def test_no_job_group(errors, text, why):
+    (line,) = errors(text)
+    assert f"error: header: $: not a job group: {why}" in line

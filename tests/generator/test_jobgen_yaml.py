@@ -1,0 +1,77 @@
+"""Values mean the same to whoever reads them, whatever is in a script or a variable."""
+
+import pytest
+import yaml
+
+from jobgen.document import Document
+from jobgen.emit import emit
+from jobgen.group import Group, Part
+
+HEADER_ONLY = Group(Part(Document(value={})), [])
+# Words that a parser of YAML 1.1 or 1.2, Python's or Helm's, may take for something else than text.
+AMBIGUOUS = [
+    "2",
+    "yes",
+    "y",
+    "N",
+    "on",
+    "null",
+    "~",
+    "",
+    "1e3",
+    "1_000",
+    "0x1f",
+    "0o17",
+    "12:30",
+    "2026-01-02",
+    ".5",
+    "=",
+]
+SCRIPTS = [
+    "echo hi",
+    "echo hi\n",
+    "echo hi\n\n\n",
+    "\n\necho hi\n",
+    "  indented first\nthen not\n",
+    "\ttab first\n",
+    "if a; then\n\tb\nfi\n",
+    "trailing spaces  \nnext\n",
+    "cat <<EOF\n---\nkey: value # no comment\nEOF\n",
+    "no newline but blanks  ",
+    "a\r\nb",
+    "größe 🎉\n",
+    "line\u2028separator\n",
+    "x" * 500 + " " + "y" * 500 + "\n",
+]
+
+
+def emitted(task: dict) -> str:
+    return emit({"schemaVersion": 1, "name": "g", "tasks": {"t": task}}, HEADER_ONLY, b"")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_survive(script):
+    task = {"env": {"TEXT": script}, "setup": script, "run": script}
+    assert yaml.safe_load(emitted(task))["tasks"]["t"] == task
+
+
+@pytest.mark.parametrize("word", AMBIGUOUS)
+def test_ambiguous_words_are_quoted(word):
+    assert f'A: "{word}"' in emitted({"env": {"A": word}})
+
+
+def test_ambiguous_keys_are_quoted():
+    text = emitted({"env": {"Y": "a", "ON": "b", "PLAIN": "c"}})
+    assert all(line in text for line in ('"Y": a', '"ON": b', " PLAIN: c"))
+
+
+@pytest.mark.parametrize(
+    "script", ["echo hi\n", "if a; then\n\tb\nfi\n", "blanks  \nnext\n", "x" * 500 + "\n", "größe 🎉\n"]
+)
+def test_scripts_stay_readable(script):
+    assert "    run: |\n" + "".join(f"      {line}\n" for line in script.splitlines()) in emitted({"run": script})
+
+
+def test_order_is_kept():
+    text = emitted({"env": {"Z": "1", "A": "2"}})
+    assert text.index("Z:") < text.index("A:")

@@ -1,0 +1,102 @@
+"""Build the pinned Go tools: python3 -m tools.build helm kubernetes … (no name: all of them).
+
+Each folder of tools/go is one Go module. Its `tool` lines name the programs to build, go.mod and go.sum pin
+them. A module is built again only when those files, main.go or the Go release change.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from tools.paths import BIN, CACHE, REPO, ToolError, built_once, main, run, step
+
+MODULES = REPO / "tools" / "go"
+RENAMED = {"helm3": {"helm": "helm3"}}  # two releases of Helm side by side
+CHARTS = {"jobset": "sigs.k8s.io/jobset", "kueue": "sigs.k8s.io/kueue"}  # these modules ship their chart
+
+
+def go(*args: str, module: str) -> str:
+    # CGO off: the controllers run in images that hold one file.
+    return run("go", *args, cwd=MODULES / module, env={**os.environ, "CGO_ENABLED": "0"})
+
+
+def packages(module: str) -> dict[str, str]:
+    """Binary name -> Go package, from the module's `tool` lines; a module with a main.go builds itself."""
+    if (MODULES / module / "main.go").exists():
+        return {module: "."}
+    tools = json.loads(go("mod", "edit", "-json", module=module)).get("Tool") or []
+    names = RENAMED.get(module, {})
+    return {names.get(Path(t["Path"]).name, Path(t["Path"]).name): t["Path"] for t in tools}
+
+
+def ldflags(module: str) -> str:
+    """Kubernetes and Helm 3 report v0.0.0 and v1.20 unless stamped, and check each other's version."""
+    stamps = {}
+    if module == "kubernetes":
+        version = go("list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes", module=module).strip()
+        minor = version.split(".")[1]
+        values = {"gitVersion": version, "gitMajor": "1", "gitMinor": minor, "gitTreeState": "clean"}
+        stamps = {f"k8s.io/component-base/version.{name}": value for name, value in values.items()}
+    if module == "helm3":
+        minor = go("list", "-m", "-f", "{{.Version}}", "k8s.io/client-go", module=module).split(".")[1]
+        where = "helm.sh/helm/v3/pkg/chartutil.k8sVersion"
+        stamps = {f"{where}Major": "1", f"{where}Minor": minor}
+    return "-s -w " + " ".join(f"-X {name}={value}" for name, value in stamps.items())
+
+
+def digest(module: str) -> str:
+    files = sorted(p for p in (MODULES / module).iterdir() if p.suffix in {".mod", ".sum", ".go"})
+    parts = [run("go", "version").encode(), ldflags(module).encode(), *(p.read_bytes() for p in files)]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
+
+
+def build(module: str) -> Path:
+    """Return the folder with the module's binaries, building them if needed."""
+    target = CACHE / "tools" / f"{module}-{digest(module)}"
+    if not target.exists():
+        with step(f"building {module}"), built_once(target) as scratch:
+            scratch.mkdir(parents=True)
+            flags = ldflags(module)
+            for name, package in packages(module).items():
+                go("build", "-ldflags", flags, "-o", str(scratch / name), package, module=module)
+            if module in CHARTS:
+                source = go("list", "-m", "-f", "{{.Dir}}", CHARTS[module], module=module).strip()
+                shutil.copytree(Path(source) / "charts" / module, scratch / "chart", copy_function=shutil.copyfile)
+    link(target)
+    return target
+
+
+def link(target: Path) -> None:
+    """Point CACHE/bin at the binaries in use."""
+    BIN.mkdir(parents=True, exist_ok=True)
+    for binary in (p for p in target.iterdir() if p.is_file()):
+        fresh = BIN / f".{binary.name}.new"
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(binary)
+        fresh.replace(BIN / binary.name)
+
+
+def names() -> list[str]:
+    return sorted(p.name for p in MODULES.iterdir() if (p / "go.mod").exists())
+
+
+def entry() -> None:
+    wanted = sys.argv[1:] or names()
+    unknown = set(wanted) - set(names())
+    if unknown:
+        raise ToolError(f"no such tool module: {', '.join(sorted(unknown))}; there are: {', '.join(names())}")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "build.lock", "w") as lock:  # two builds at once would fight over the same scratch folders
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for module in wanted:
+            build(module)
+
+
+if __name__ == "__main__":
+    main(entry)

@@ -1,0 +1,22 @@
+#!/bin/sh
+# The node's processes; runs inside the namespaces that node.py made for it.
+set -eu
+hostname "$NODE"
+
+# Paths that the programs do not let us choose, each node with its own.
+for path in /var/lib/kubelet /var/lib/cni /var/log; do
+  mkdir -p "$path" "$FOLDER$path"
+  mount --bind "$FOLDER$path" "$path"
+done
+mkdir -p "$FOLDER/no-numa"
+mount --bind "$FOLDER/no-numa" /sys/devices/system/node
+mount --bind "$FOLDER/cpu" /sys/devices/system/cpu
+
+containerd --config "$FOLDER/containerd.toml" &
+until [ -S "$SOCKET" ] && ctr --address "$SOCKET" version >/dev/null 2>&1; do sleep 0.1; done
+ctr --address "$SOCKET" --namespace k8s.io images import "$PAUSE_ARCHIVE"
+
+kube-proxy --kubeconfig "$PROXY_CONFIG" --hostname-override "$NODE" --cluster-cidr "$POD_NETWORK" \
+  --proxy-mode nftables --conntrack-max-per-core 0 --healthz-bind-address 127.0.0.1:10256 &
+exec kubelet --config "$FOLDER/kubelet.json" --kubeconfig "$FOLDER/kubelet.conf" --hostname-override "$NODE" \
+  --node-ip "$NODE_IP" --cert-dir "$FOLDER/certificates"

@@ -1,0 +1,105 @@
+"""Start processes inside our own cgroup and end everything in it.
+
+The cgroup is the record of what we started: children, containers and their shims inherit it, it survives a killed
+parent, and it never holds anybody else's process. No list of pids can say that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tools.cluster.settings import CGROUP, LOGS
+from tools.paths import ToolError
+
+def hierarchies() -> list[Path]:
+    """Every mounted cgroup hierarchy: several on cgroup v1, one on v2."""
+    lines = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [Path(fields[1]) for fields in lines if fields[2] in ("cgroup", "cgroup2")]
+
+
+def tracking() -> Path:
+    """The hierarchy that remembers our processes: `pids` on cgroup v1, the only one on v2."""
+    found = hierarchies()
+    return next((path for path in found if path.name == "pids"), found[0])
+
+
+def prepare_cgroups() -> None:
+    """Make /gpu-charts/{system,pods} everywhere: the kubelet needs it in every hierarchy."""
+    for root in hierarchies():
+        for name in ("system", "pods"):
+            (root / CGROUP / name).mkdir(parents=True, exist_ok=True)
+        if (root / "cpuset.cpus").exists():  # cgroup v1: an empty cpuset takes no process
+            for folder in (root / CGROUP, root / CGROUP / "system", root / CGROUP / "pods"):
+                for name in ("cpuset.cpus", "cpuset.mems"):
+                    (folder / name).write_text((root / name).read_text())
+        available = root / CGROUP / "cgroup.controllers"  # cgroup v2: pods inherit what is switched on here
+        if available.exists():
+            on = " ".join(f"+{name}" for name in available.read_text().split())
+            (root / CGROUP / "cgroup.subtree_control").write_text(on)
+
+
+def start(unit: str, *command: str | Path, env: dict[str, str] | None = None) -> None:
+    """Start a long-running process as the only member of /gpu-charts/system/<unit>; its output goes to a log file."""
+    cgroup = tracking() / CGROUP / "system" / unit
+    cgroup.mkdir(parents=True, exist_ok=True)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    enter = 'echo $$ > "$1/cgroup.procs"; shift; exec "$@"'
+    with open(LOGS / f"{unit}.log", "ab") as log:
+        subprocess.Popen(
+            ["/bin/sh", "-c", enter, "sh", str(cgroup), *map(str, command)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, **(env or {})},
+        )
+
+
+def alive(unit: str) -> bool:
+    folder = tracking() / CGROUP / "system" / unit
+    return bool(folder.exists() and (folder / "cgroup.procs").read_text().split())
+
+
+def members() -> set[int]:
+    """Every process of ours, the pods' included."""
+    return {
+        int(pid)
+        for root in hierarchies()
+        for folder, _, _ in os.walk(root / CGROUP)
+        for pid in _read(Path(folder) / "cgroup.procs").split()
+        if int(pid) > 0  # 0 stands for a process of another pid namespace
+    }
+
+
+def kill_all(deadline_s: float = 30) -> None:
+    """End every process of ours. Their data is thrown away, so there is nothing to flush."""
+    end = time.monotonic() + deadline_s
+    while pids := members():
+        if time.monotonic() > end:
+            raise ToolError(f"these processes of the cluster do not end: {sorted(pids)}")
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.1)
+
+
+def remove_cgroups() -> None:
+    for root in hierarchies():
+        ours = root / CGROUP
+        if ours.exists():
+            for folder in sorted((p for p in ours.rglob("*") if p.is_dir()), reverse=True):
+                folder.rmdir()
+            ours.rmdir()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # the cgroup went away meanwhile, or is threaded
+        return ""

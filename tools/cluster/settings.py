@@ -1,0 +1,72 @@
+"""Names, addresses and folders of the local cluster. Everything it makes carries the name `gpu-charts` or `gpuc`."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+STATE = Path("/var/lib/gpu-charts")  # data of etcd, containerd and kubelet, keys, logs, kubeconfig
+RUN = Path("/run/gpu-charts")  # sockets; short, because a Unix socket path holds 107 characters
+LOGS = STATE / "logs"
+PKI = STATE / "pki"
+KUBECONFIG = STATE / "kubeconfig"
+
+CGROUP = "gpu-charts"
+BRIDGE = "gpuc0"
+NODE_NETWORK = ipaddress.ip_network("10.250.0.0/24")
+POD_NETWORK = ipaddress.ip_network("10.244.0.0/16")
+SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/16")
+HOST_IP = "10.250.0.1"
+API_SERVER = f"https://{HOST_IP}:6443"
+API_SERVICE_IP = "10.96.0.1"
+
+
+@dataclass(frozen=True)
+class Node:
+    """Node number `index`, counted from 1."""
+
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"n{self.index}"
+
+    @property
+    def namespace(self) -> str:
+        return f"gpuc-{self.name}"
+
+    @property
+    def veth(self) -> str:
+        return f"gpuc-v{self.index}"
+
+    @property
+    def ip(self) -> str:
+        return str(NODE_NETWORK[10 + self.index])
+
+    @property
+    def pods(self) -> str:
+        return str(list(POD_NETWORK.subnets(new_prefix=24))[self.index])
+
+    @property
+    def folder(self) -> Path:
+        return STATE / self.name
+
+    @property
+    def run(self) -> Path:
+        return RUN / self.name
+
+    @property
+    def socket(self) -> Path:
+        return self.run / "containerd.sock"
+
+
+def nodes() -> list[Node]:
+    """NODES=n, 2 by default: a test of anything multi-node needs two."""
+    return [Node(i) for i in range(1, int(os.environ.get("NODES", "2")) + 1)]
+
+
+def advertised_cpus() -> int:
+    """CPUs=n that every node claims to have, so that groups written for big machines fit on a small one."""
+    return int(os.environ.get("NODE_CPUS", "16"))

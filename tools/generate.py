@@ -1,0 +1,66 @@
+"""Make everything that is derived from a source in this repository: python3 -m tools.generate [--check].
+
+schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the shared definitions that it uses
+schemas/report.yaml        -> schemas/report.schema.json
+schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json
+charts/shared/_common.tpl  -> charts/NAME/templates/_common.tpl
+
+--check writes nothing and fails when something is out of date.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from tools.paths import REPO, ToolError, main
+
+CHARTS = ("ddp-run", "gpu-accept", "job-group")
+
+
+def outputs() -> Iterator[tuple[Path, str]]:
+    """Every generated file with its text."""
+    shared = yaml.safe_load((REPO / "schemas/charts/common.yaml").read_text())
+    common = (REPO / "charts/shared/_common.tpl").read_text()
+    for chart in CHARTS:
+        schema = yaml.safe_load((REPO / f"schemas/charts/{chart}.yaml").read_text())
+        yield REPO / f"charts/{chart}/values.schema.json", to_json(with_definitions(schema, shared))
+        yield REPO / f"charts/{chart}/templates/_common.tpl", common
+    yield REPO / "schemas/report.schema.json", to_json(yaml.safe_load((REPO / "schemas/report.yaml").read_text()))
+    for source in sorted((REPO / "schemas/jobgroup").glob("*.yaml")):
+        target = REPO / "generator/src/jobgen/schemas" / f"{source.stem}.json"
+        yield target, to_json(yaml.safe_load(source.read_text()))
+
+
+def with_definitions(schema: dict, shared: dict) -> dict:
+    """Add the shared definitions that the schema uses, and those that they use."""
+    found = dict(schema.get("definitions", {}))
+    while missing := sorted(set(re.findall(r"#/definitions/(\w+)", json.dumps([schema, found]))) - set(found)):
+        found |= {name: shared[name] for name in missing}
+    return {**schema, "definitions": found}
+
+
+def to_json(data: dict) -> str:
+    return json.dumps(data, indent=2) + "\n"
+
+
+def entry() -> None:
+    stale = [(path, text) for path, text in outputs() if not path.exists() or path.read_text() != text]
+    names = ", ".join(str(path.relative_to(REPO)) for path, _ in stale)
+    if "--check" in sys.argv[1:]:
+        if stale:
+            raise ToolError(f"out of date: {names}; run `make generate` and commit the result")
+        return
+    for path, text in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    print(f"written: {names}" if stale else "nothing to do: all generated files are up to date")
+
+
+if __name__ == "__main__":
+    main(entry)

@@ -1,0 +1,90 @@
+"""Container images without a registry: built with buildah, kept as archives in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from tools.paths import CACHE, REPO, built_once, run, step
+
+WORKER_IMAGE = "localhost/gpu-worker"
+STORE = ("--root", CACHE / "buildah" / "root", "--runroot", CACHE / "buildah" / "run", "--storage-driver", "overlay")
+
+# The CPU base image: Debian's PyTorch, and what people expect to find in a shell.
+BASE_SUITE = "trixie"
+BASE_PACKAGES = ["python3-torch", "tini", "bash", "ca-certificates", "curl", "iproute2", "iputils-ping", "procps"]
+# Debian builds PyTorch without libuv, and PyTorch 2.6 asks for it wherever it is not told otherwise: no rendezvous
+# would ever start. This tells it in every place; images for GPUs have libuv and need none of it.
+NO_LIBUV = (
+    "cd $1/usr/lib/python3/dist-packages/torch/distributed/elastic/rendezvous && "
+    "sed -i 's/multi_tenant=True/multi_tenant=True, use_libuv=False/' *.py && "
+    "grep -q use_libuv=False c10d_rendezvous_backend.py static_tcp_rendezvous.py dynamic_rendezvous.py"
+)
+
+
+def buildah(*args: str | Path) -> str:
+    return run("buildah", *STORE, *args).strip()
+
+
+def from_binary(name: str, binary: Path) -> Path:
+    """An image that holds one static binary: archive with the tag localhost/<name>:1."""
+    archive = CACHE / "images" / f"{name}-{_digest(binary, Path(__file__))}.tar"
+    if not archive.exists():
+        with step(f"image of {name}"), built_once(archive) as scratch:
+            container = buildah("from", "scratch")
+            buildah("copy", container, binary, "/manager")  # the path that the charts of JobSet and Kueue start
+            buildah("config", "--entrypoint", '["/manager"]', "--user", "65532:65532", container)
+            buildah("commit", "--rm", container, f"docker-archive:{scratch}:localhost/{name}:1")
+    return archive
+
+
+def base() -> str:
+    """The CPU base image, in the image store: Debian with its PyTorch."""
+    tag = f"localhost/gpu-worker-base:{_digest(BASE_SUITE, *BASE_PACKAGES, NO_LIBUV)}"
+    if tag not in buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
+        scratch = CACHE / "images" / "base.tar"
+        with step(f"CPU base image (Debian {BASE_SUITE} with its PyTorch)"):
+            scratch.parent.mkdir(parents=True, exist_ok=True)
+            include = f"--include={','.join(BASE_PACKAGES)}"
+            options = ("--variant=minbase", "--format=tar", f"--customize-hook={NO_LIBUV}")
+            run("mmdebstrap", "--quiet", *options, include, BASE_SUITE, scratch)
+            container = buildah("from", "scratch")
+            buildah("add", container, scratch, "/")
+            buildah("config", "--env", "USE_LIBUV=0", container)
+            buildah("commit", "--rm", container, tag)
+            scratch.unlink()
+    return tag
+
+
+def worker_tag() -> str:
+    """Image reference of the worker as it stands: the tag changes with its sources."""
+    sources = sorted(p for p in (REPO / "worker").rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    return f"{WORKER_IMAGE}:{_digest(BASE_SUITE, *BASE_PACKAGES, NO_LIBUV, *sources)}"
+
+
+def worker() -> Path:
+    """Archive of the worker image on the CPU base, built by its own Dockerfile."""
+    tag = worker_tag()
+    archive = CACHE / "images" / f"gpu-worker-{tag.rpartition(':')[2]}.tar"
+    if not archive.exists():
+        buildah("rm", "--all")  # what a killed build left
+        base_tag = base()
+        with step(f"image {tag}"), built_once(archive) as scratch:
+            buildah(
+                "bud", "--isolation", "chroot", "--network", "host", "--layers=false",
+                "--build-arg", f"BASE_IMAGE={base_tag}", "--tag", tag, REPO / "worker",
+            )  # fmt: skip
+            buildah("push", tag, f"docker-archive:{scratch}:{tag}")
+            buildah("rmi", tag)  # the archive is what is kept
+        for old in archive.parent.glob("gpu-worker-*.tar"):
+            if old != archive:
+                old.unlink()
+    return archive
+
+
+def _digest(*parts: str | Path) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(part.read_bytes() if isinstance(part, Path) else part.encode())
+        whole.update(b"\0")
+    return whole.hexdigest()[:12]

@@ -1,0 +1,73 @@
+"""Where the development tools keep things, and the one place that prints progress."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+
+# Everything that is built once and reused lives here; deleting it costs time only.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-charts"
+BIN = CACHE / "bin"
+
+
+class ToolError(Exception):
+    """A failure that a person can act on; printed without a traceback."""
+
+
+@contextlib.contextmanager
+def step(what: str) -> Iterator[None]:
+    """Print what is being done and, at the end, how long it took."""
+    print(f"==> {what}", flush=True)
+    start = time.monotonic()
+    yield
+    print(f"    {what}: done in {time.monotonic() - start:.0f} s", flush=True)
+
+
+def run(*command: str | Path, **options) -> str:
+    """Run a command; return its stdout, or raise ToolError with the end of what it said."""
+    argv = [str(part) for part in command]
+    done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options)
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip().splitlines()[-25:]
+        raise ToolError(f"`{' '.join(argv)}` exited {done.returncode}:\n  " + "\n  ".join(said))
+    return done.stdout
+
+
+@contextlib.contextmanager
+def built_once(target: Path) -> Iterator[Path]:
+    """Give a scratch path that becomes `target` only if the block succeeds.
+
+    A killed build leaves the scratch path, never a half-made target; the next build removes it.
+    """
+    scratch = target.with_name(target.name + ".partial")
+    remove(scratch)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    yield scratch
+    remove(target)
+    scratch.rename(target)
+
+
+def remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def main(entry) -> None:
+    """Run a tool's entry point; turn ToolError into one message and exit code 1."""
+    try:
+        entry()
+    except ToolError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,1 @@
+"""Is this node good? Checks, their verdict, and the report."""

@@ -1,0 +1,1 @@
+"""Start a torchrun world that forms or says why not."""
