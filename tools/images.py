@@ -16,9 +16,11 @@ BASE_PACKAGES = ["python3-torch", "tini", "bash", "ca-certificates", "curl", "ip
 # Debian builds PyTorch without libuv, and PyTorch 2.6 asks for it wherever it is not told otherwise: no rendezvous
 # would ever start. This tells it in every place; images for GPUs have libuv and need none of it.
 NO_LIBUV = (
-    "cd $1/usr/lib/python3/dist-packages/torch/distributed/elastic/rendezvous && "
-    "sed -i 's/multi_tenant=True/multi_tenant=True, use_libuv=False/' *.py && "
-    "grep -q use_libuv=False c10d_rendezvous_backend.py static_tcp_rendezvous.py dynamic_rendezvous.py"
+    "cd $1/usr/lib/python3/dist-packages/torch/distributed && "
+    "sed -i 's/multi_tenant=True/multi_tenant=True, use_libuv=False/' elastic/rendezvous/*.py && "
+    "sed -i 's/is_master=False,/& use_libuv=use_libuv,/' rendezvous.py && "
+    "grep -q 'use_libuv=False' elastic/rendezvous/c10d_rendezvous_backend.py && "
+    "grep -q 'is_master=False, use_libuv=use_libuv' rendezvous.py"
 )
 
 

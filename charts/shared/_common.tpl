@@ -38,3 +38,14 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" }}
 {{- end -}}
 {{- end }}
+
+{{/* Refuse variables in `env` that only the pod itself can know; call with env, path and names. */}}
+{{- define "common.refuseReserved" -}}
+{{- $path := .path -}}
+{{- $names := .names -}}
+{{- range $name, $_ := .env -}}
+{{- if has $name $names -}}
+{{- fail (printf "\n\n%s.%s: the chart sets %s itself, from the pod; remove it. It sets: %s.\n" $path $name $name (join ", " $names)) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}

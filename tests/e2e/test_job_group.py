@@ -188,4 +188,6 @@ def test_uninstall_leaves_nothing(namespace: Namespace, tmp_path) -> None:
     run("helm", "uninstall", "grp", "--namespace", namespace.name)
     kinds = ("pods", "jobs", "jobset", "services", "configmaps")
     left = "app.kubernetes.io/instance=grp"
-    wait_until(lambda: not any(namespace.objects(kind, left) for kind in kinds), "all objects of the group are gone", 60)
+    wait_until(
+        lambda: not any(namespace.objects(kind, left) for kind in kinds), "all objects of the group are gone", 60
+    )

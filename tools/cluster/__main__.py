@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tools import build, debian, images
 from tools.cluster import addons, controlplane, network, node, pki, processes
-from tools.cluster.settings import CGROUP, KUBECONFIG, LOGS, RUN, STATE, nodes
+from tools.cluster.settings import KUBECONFIG, LOGS, RUN, STATE, nodes
 from tools.paths import ToolError, main, remove, step
 
 MODULES = ("kubernetes", "coredns", "pause", "jobset", "kueue", "helm")
@@ -42,12 +42,15 @@ def up() -> None:
     with step("installing JobSet and Kueue"):
         everywhere(archives["jobset"], archives["kueue"])
         in_parallel(addons.install, ("jobset", "kueue"))
+        # while an API of Kueue is registered but does not answer, no namespace can be deleted
+        controlplane.kubectl("wait", "apiservice", "--all", "--for=condition=Available", "--timeout=60s")
     UP.write_text(json.dumps(wanted()))
     print(f"the local cluster is up; use it with: export KUBECONFIG={KUBECONFIG}")
 
 
 def down() -> None:
     """Remove every process, mount, namespace, route, cgroup and file of the cluster; nothing to do is fine."""
+    KUBECONFIG.unlink(missing_ok=True)  # first: without our bridge its address would lead out of this machine
     processes.kill_all()
     network.down()
     processes.remove_cgroups()

@@ -43,6 +43,11 @@ def up() -> None:
         f"--kubelet-client-certificate={PKI}/kubelet-client.crt", f"--kubelet-client-key={PKI}/kubelet-client.key",
         f"--kubelet-certificate-authority={PKI}/ca.crt",
         "--kubelet-preferred-address-types=InternalIP",
+        # lets Kueue's own API server trust calls that come through this one
+        f"--requestheader-client-ca-file={PKI}/ca.crt", "--requestheader-allowed-names=front-proxy",
+        "--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={PKI}/front-proxy.crt", f"--proxy-client-key-file={PKI}/front-proxy.key",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={PKI}/service-account.pub",
         f"--service-account-signing-key-file={PKI}/service-account.key",
@@ -67,9 +72,7 @@ def up() -> None:
         "--kube-api-qps=300", "--kube-api-burst=500",
         "--node-monitor-grace-period=20s",
     )  # fmt: skip
-    processes.start(
-        "scheduler", BIN / "kube-scheduler", f"--kubeconfig={STATE}/scheduler.conf", "--leader-elect=false"
-    )
+    processes.start("scheduler", BIN / "kube-scheduler", f"--kubeconfig={STATE}/scheduler.conf", "--leader-elect=false")
     (STATE / "Corefile").write_text(COREDNS)
     processes.start("coredns", BIN / "coredns", "-conf", STATE / "Corefile")
 

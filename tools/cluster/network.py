@@ -42,15 +42,14 @@ def _add_node(node: Node, peers: list[Node]) -> None:
 
 def down() -> None:
     """Remove what `up` made, however far it came."""
+    for link in (entry["ifname"] for entry in json.loads(run("ip", "-json", "link"))):
+        if link == BRIDGE or link.startswith("gpuc-v"):
+            run("ip", "link", "delete", link)
     for name in _ours():
         run("ip", "netns", "delete", name)
     folder = Path("/run/netns")
     if folder.is_mount() and not any(folder.iterdir()):
         run("umount", folder)  # `ip netns add` mounts it and never unmounts it
-    links = json.loads(run("ip", "-json", "link"))
-    for link in (entry["ifname"] for entry in links):
-        if link == BRIDGE or link.startswith("gpuc-v"):
-            run("ip", "link", "delete", link)
     for route in _routes():
         if route.get("type") == "unreachable" and route["dst"] in (str(POD_NETWORK), str(SERVICE_NETWORK)):
             run("ip", "route", "delete", "unreachable", route["dst"])

@@ -20,6 +20,7 @@ def make(nodes: list[Node]) -> None:
     alternatives = [f"DNS:{name}" for name in names] + [f"IP:{ip}" for ip in (HOST_IP, API_SERVICE_IP, "127.0.0.1")]
     certificate("apiserver", "/CN=kube-apiserver", ",".join(alternatives))
     certificate("kubelet-client", "/O=system:masters/CN=apiserver-kubelet")
+    certificate("front-proxy", "/CN=front-proxy")
     certificate("admin", "/O=system:masters/CN=admin")
     certificate("controller-manager", "/CN=system:kube-controller-manager")
     certificate("scheduler", "/CN=system:kube-scheduler")

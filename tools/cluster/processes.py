@@ -6,6 +6,7 @@ parent, and it never holds anybody else's process. No list of pids can say that.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from tools.cluster.settings import CGROUP, LOGS
 from tools.paths import ToolError
+
 
 def hierarchies() -> list[Path]:
     """Every mounted cgroup hierarchy: several on cgroup v1, one on v2."""
@@ -82,10 +84,8 @@ def kill_all(deadline_s: float = 30) -> None:
         if time.monotonic() > end:
             raise ToolError(f"these processes of the cluster do not end: {sorted(pids)}")
         for pid in pids:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         time.sleep(0.1)
 
 

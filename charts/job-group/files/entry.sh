@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # Runs a task's setup, then its run, each as its own bash script. Process 1 of the container.
 # Every process that the task started gets the SIGTERM of a pod that ends; bash as process 1 would swallow it.
 set -um # m: each script is a process group

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 
 
 def log(tag: str, **facts: object) -> None:
@@ -18,4 +20,5 @@ def _short(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     text = str(value)
-    return f'"{text}"' if " " in text else text
+    # One line, one fact: an error of several lines stays on the line of its tag.
+    return json.dumps(text, ensure_ascii=False) if re.search(r'[\s"]', text) else text

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -67,7 +69,8 @@ def compute(plan: Plan, size: int = 1024, repeats: int = 10) -> Check:
         rows = torch.arange(0, size, 64)
         exact = a[rows].double() @ b.double()
         bound = size * torch.finfo(torch.float32).eps * torch.outer(a[rows].norm(dim=1), b.norm(dim=0)).double()
-        wrong = int(((product[rows.to(device)].cpu().double() - exact).abs() > bound).sum())
+        right = (product[rows.to(device)].cpu().double() - exact).abs() <= bound
+        wrong = int((~right).sum())  # NaN is wrong too
         if wrong:
             faults.append(f"{name}: {wrong} of {exact.numel()} sampled products are wrong")
         times = [_timed(lambda x=a_there, y=b_there: x @ y, device) for _ in range(repeats)]
@@ -92,9 +95,11 @@ def _timed(action, device: torch.device) -> float:
 def training(plan: Plan) -> Check:
     """A small network learns: the loss ends below 0.7 of its start (the ratio the acceptance suite always used)."""
     first, last = tiny_training(torch.device(plan.device))
-    ratio = first / last if last > 0 else float("inf")
-    measurement = Measurement("loss_drop", ratio, "x", 1 / 0.7, "fixed: last < 0.7 × first")
     facts = {"loss_first": first, "loss_last": last}
+    if not math.isfinite(first + last):
+        return Check("training", FAIL, f"loss went from {first:.4g} to {last:.4g}", facts=facts)
+    ratio = first / max(last, 1e-12)
+    measurement = Measurement("loss_drop", ratio, "x", 1 / 0.7, "fixed: last < 0.7 × first")
     reason = f"loss went from {first:.4g} to {last:.4g}" if measurement.missed else ""
     return Check("training", FAIL if reason else PASS, reason, [measurement], facts)
 
@@ -109,15 +114,22 @@ def collectives(plan: Plan) -> Check:
         path = Path(folder) / "ddp_tests_result.json"
         if done.returncode:
             sys.stderr.write(done.stderr)  # the whole story for the pod's log
-        if not path.exists():
-            lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no output"]
-            return Check("collectives", INCOMPLETE, f"torchrun exited {done.returncode}: {lines[-1]}")
-        result = json.loads(path.read_text())
+        result = json.loads(path.read_text()) if path.exists() else None
+    if result is None or (done.returncode and result["ok"]):  # right sums of a world that then broke are no evidence
+        return Check("collectives", INCOMPLETE, f"torchrun exited {done.returncode}: {_cause(done.stderr)}")
     if result["world"] != processes:
         return Check("collectives", INCOMPLETE, f"{result['world']} processes took part, {processes} expected")
     bandwidth = Measurement("allreduce_bus_bandwidth", result["busbw_gbps"], "GB/s")
-    reason = "" if result["ok"] else f"all-reduce gave wrong sums in {result['wrong_iters']} of {result['iters']} rounds"
+    wrong, rounds = result["wrong_iters"], result["iters"] + 1
+    reason = "" if result["ok"] else f"all-reduce gave wrong sums in {wrong} of {rounds} rounds"
     return Check("collectives", FAIL if reason else PASS, reason, [bandwidth], result)
+
+
+def _cause(stderr: str) -> str:
+    """The first error in torchrun's output; what follows is torchrun's own account of it."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"^(\[rank\d+\]: )?[\w.]*(Error|Exception): \S|exitcode: ", line)]
+    return (errors + lines[-1:] + ["no output"])[0]
 
 
 CHECKS = {"environment": environment, "compute": compute, "training": training, "collectives": collectives}

@@ -45,7 +45,7 @@ def all_reduce(device: torch.device, args: argparse.Namespace) -> bool:
     numel = args.numel or (1 << 20 if device.type == "cpu" else 1 << 24)
     tensor = torch.empty(numel, device=device)
     expected = world * (world + 1) / 2
-    wrong, seconds = 0, 0.0
+    wrong, seconds = [], 0.0
     for iteration in range(iters + 1):  # the first round warms up and is checked, not timed
         tensor.fill_(rank + 1)
         dist.barrier()
@@ -54,26 +54,26 @@ def all_reduce(device: torch.device, args: argparse.Namespace) -> bool:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         seconds += (time.perf_counter() - start) * (iteration > 0)
-        wrong += not bool((tensor == expected).all())
-    # The slowest rank and every wrong rank count, not only this one.
-    summed = torch.tensor([float(wrong)], device=device)
+        if not bool((tensor == expected).all()):
+            wrong.append(iteration)
+    # The slowest rank and the wrong rounds of every rank count, not only this one's.
     slowest = torch.tensor([seconds], device=device)
-    dist.all_reduce(summed)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    hosts: list = [None] * world
-    dist.all_gather_object(hosts, os.environ.get("NODE_NAME") or os.uname().nodename)
+    seen: list = [None] * world
+    dist.all_gather_object(seen, (os.environ.get("NODE_NAME") or os.uname().nodename, wrong))
+    wrong_rounds = {iteration for _, rounds in seen for iteration in rounds}
     time_s = slowest.item()
     # Bus bandwidth of an all-reduce: bytes / time · 2(n-1)/n (NVIDIA nccl-tests, doc/PERFORMANCE.md); GB = 1e9 bytes.
     bandwidth = numel * 4 * iters / time_s * 2 * (world - 1) / world / 1e9
     result = {
         "world": world,
-        "nodes": len(set(hosts)),
+        "nodes": len({host for host, _ in seen}),
         "iters": iters,
         "numel": numel,
         "time_s": time_s,
         "busbw_gbps": bandwidth,
-        "wrong_iters": int(summed.item()),
-        "ok": summed.item() == 0,
+        "wrong_iters": len(wrong_rounds),
+        "ok": not wrong_rounds,
     }
     log("DDP", rank=rank, **result)
     if rank == 0:
@@ -90,7 +90,13 @@ def train_smoke(device: torch.device, args: argparse.Namespace) -> bool:
     )
     dist.all_reduce(losses)
     first, last = (losses / world).tolist()
-    result = {"world": world, "steps": args.steps, "loss_start": first, "loss_end": last, "improved": last < 0.8 * first}
+    result = {
+        "world": world,
+        "steps": args.steps,
+        "loss_start": first,
+        "loss_end": last,
+        "improved": last < 0.8 * first,
+    }
     log("TRAIN", rank=rank, **result)
     if rank == 0:
         write_json(Path(args.report_dir) / "ddp_training_result.json", result)

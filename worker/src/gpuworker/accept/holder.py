@@ -1,8 +1,8 @@
 """report-holder: serve the finished report. Ready means that the node passed.
 
-  /report.json  the report
-  /readyz       200 if the verdict is PASS (or WARN), else 503 with the reason
-  /healthz      200: the holder lives, whatever the verdict
+/report.json  the report
+/readyz       200 if the verdict is PASS (or WARN), else 503 with the reason
+/healthz      200: the holder lives, whatever the verdict
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Handler(BaseHTTPRequestHandler):
         try:
             text = self.report.read_text()
             found = json.loads(text)
-        except (OSError, ValueError) as error:
-            return self.answer(503, f"no report: {error}\n")
+            verdict, reason = found["verdict"], found["reason"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return self.answer(503, f"no report: {type(error).__name__}: {error}\n")
         if self.path == "/report.json":
             return self.answer(200, text, "application/json")
         if self.path == "/readyz":
-            passed = found["verdict"] in (PASS, WARN)
-            return self.answer(200 if passed else 503, f"{found['verdict']}: {found['reason'] or 'all checks'}\n")
+            return self.answer(200 if verdict in (PASS, WARN) else 503, f"{verdict}: {reason or 'all checks'}\n")
         self.answer(404, "there are /report.json, /readyz and /healthz\n")
 
     def answer(self, status: int, text: str, content_type: str = "text/plain; charset=utf-8") -> None:

@@ -8,6 +8,7 @@ in an init container anything else would run the checks again.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import multiprocessing
@@ -29,9 +30,9 @@ def main() -> None:
     args = parse_args()
     path = Path(args.report_dir) / "report.json"
     started = path.with_name("started")
-    if path.exists() and json.loads(path.read_text())["run_id"] == args.run_id:
+    if earlier := verdict_of(path, args.run_id):
         log("RESULT", note="this run has a report already", report=path)
-        finish(json.loads(path.read_text())["verdict"], args)
+        finish(earlier, args)
     report = Report(
         node=os.environ.get("NODE_NAME") or os.uname().nodename,
         pod=os.environ.get("POD_NAME") or os.uname().nodename,
@@ -66,13 +67,13 @@ def run_check(name: str, plan: Plan, timeout_s: float) -> Check:
     sender.close()  # so that a dead child ends our waiting
     check = None
     if receiver.poll(timeout_s):
-        try:
+        with contextlib.suppress(EOFError, OSError):
             check = receiver.recv()
-        except EOFError:
-            pass
     else:
-        os.killpg(child.pid, signal.SIGKILL)
+        child.kill()
         check = Check(name, INCOMPLETE, f"not done after {timeout_s:g} s")
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)  # however it ended, what it started must not disturb the next check
     child.join()
     if check is None:
         how = f"signal {-child.exitcode}" if child.exitcode < 0 else f"exit code {child.exitcode}"
@@ -82,12 +83,21 @@ def run_check(name: str, plan: Plan, timeout_s: float) -> Check:
 
 
 def _child(name: str, plan: Plan, sender) -> None:
-    os.setpgid(0, 0)  # a hanging check is ended with everything that it started
+    os.setpgid(0, 0)  # a check is ended with everything that it started
     try:
         check = CHECKS[name](plan)
     except Exception as error:  # whatever went wrong, the verdict is the same and the reason says what
         check = Check(name, INCOMPLETE, f"{type(error).__name__}: {error}")
     sender.send(check)
+
+
+def verdict_of(path: Path, run_id: str) -> str | None:
+    """The verdict of this run, if it has a report. One that cannot be read is none."""
+    try:
+        earlier = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return earlier["verdict"] if earlier["run_id"] == run_id else None
 
 
 def finish(verdict: str, args: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,11 +85,19 @@ class Report:
 
 
 def write_json(path: Path, data: dict) -> None:
-    """Write the whole file or nothing: readers poll for it."""
+    """Write the whole file or nothing: readers poll for it. JSON has no NaN: what is not a finite number is null."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(path.name + ".partial")
-    scratch.write_text(json.dumps(data, indent=1) + "\n")
+    scratch.write_text(json.dumps(_finite(data), indent=1, allow_nan=False) + "\n")
     scratch.replace(path)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_termination_message(text: str) -> None:

@@ -23,6 +23,7 @@ from gpuworker.log import log
 PORT = 29499
 FAILED = 66  # nodes missing
 GO = b"go"
+HELLO_S = 5  # how long a caller may take to say its name
 
 
 class Missing(Exception):
@@ -35,7 +36,7 @@ def resolve_all(names: list[str], domain: str, end: float) -> dict[str, str]:
     while True:
         for name in names:
             if name not in found:
-                with contextlib.suppress(socket.gaierror):
+                with contextlib.suppress(socket.gaierror, UnicodeError):
                     found[name] = socket.getaddrinfo(f"{name}.{domain}.", None, proto=socket.IPPROTO_TCP)[0][4][0]
         waiting = [name for name in names if name not in found]
         if not waiting:
@@ -60,11 +61,12 @@ def lead(self_name: str, names: list[str], end: float) -> None:
                 for caller in callers.values():
                     with contextlib.suppress(OSError):
                         caller.sendall(missing.encode())
+                    caller.close()
                 raise Missing(f"{missing}: the pod has an address but did not start (image pull? crash?)") from None
-            connection.settimeout(5)
+            connection.settimeout(HELLO_S)
             name = ""
             with contextlib.suppress(OSError, UnicodeDecodeError):
-                name = connection.makefile().readline().strip()
+                name = connection.makefile().readline(256).strip()
             if name not in names:
                 connection.close()  # a stranger
                 continue
@@ -113,7 +115,7 @@ def main() -> None:
         else:
             follow(args.self_name, leader, addresses[leader], end)
     except Missing as missing:
-        why = f"after {args.deadline:g} s these ranks were missing: {missing}. Look at: kubectl get pods, kubectl describe pod"
+        why = f"after {args.deadline:g} s these ranks were missing: {missing}. Look at kubectl get pods, describe pod"
         log("FATAL", exit_code=FAILED, why=why)
         write_termination_message(why)
         sys.exit(FAILED)

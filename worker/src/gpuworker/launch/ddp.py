@@ -73,7 +73,7 @@ def wait_for_name(name: str, deadline_s: float, poll_s: float = 1.0) -> str | No
     while True:
         try:
             return socket.getaddrinfo(name, None, proto=socket.IPPROTO_TCP)[0][4][0]
-        except socket.gaierror:
+        except (socket.gaierror, UnicodeError):  # UnicodeError: no name at all, such as a..b
             if time.monotonic() >= end:
                 return None
             time.sleep(poll_s)

@@ -1,0 +1,53 @@
+# Everything a person or CI runs. Downloads and builds go to ~/.cache/gpu-charts, once.
+SHELL := /bin/bash
+VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
+PYTHON := $(VENV)/bin/python
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast test-e2e lint generate verify image cluster-up cluster-down
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## Accept every node, start a group, show what its tasks found; leaves the cluster up
+	@python3 -m tools.preflight cluster
+	@python3 -m tools.venv dev
+	@$(PYTHON) -m tools.demo
+
+test: ## Everything: lint, unit, charts, end to end on a real Kubernetes
+	@python3 -m tools.preflight cluster
+	@python3 -m tools.venv dev torch
+	@$(PYTHON) -m tools.test
+
+test-fast: ## Lint, unit and chart tests: no cluster, no image
+	@python3 -m tools.preflight
+	@python3 -m tools.venv dev torch
+	@$(PYTHON) -m tools.test lint unit charts
+
+test-e2e: ## End-to-end tests only
+	@python3 -m tools.preflight cluster
+	@python3 -m tools.venv dev
+	@$(PYTHON) -m tools.test e2e
+
+lint: ## Lint only
+	@python3 -m tools.preflight
+	@python3 -m tools.venv dev
+	@$(PYTHON) -m tools.test lint
+
+generate: ## Write what is derived: charts' schemas, shared template, jobgen's schemas
+	@python3 -m tools.venv dev
+	@$(PYTHON) -m tools.generate
+
+verify: ## Fail if a generated file is out of date
+	@python3 -m tools.venv dev
+	@$(PYTHON) -m tools.generate --check
+
+image: ## Build the worker image on the CPU base, as an archive in the cache
+	@python3 -m tools.preflight cluster
+	@python3 -c 'from tools import debian, images; debian.install(); print(images.worker())'
+
+cluster-up: ## Start the local cluster (NODES=2, NODE_CPUS=16)
+	@python3 -m tools.preflight cluster
+	@python3 -m tools.cluster up
+
+cluster-down: ## Stop it and remove everything it made
+	@python3 -m tools.cluster down

@@ -1,0 +1,69 @@
+"""The charts, the values they are tested with, and both releases of Helm that must render them."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+REPO = Path(__file__).resolve().parents[2]
+CHARTS = tuple(sorted(path.parent.name for path in (REPO / "charts").glob("*/Chart.yaml")))
+HELMS = ("helm", "helm3")
+IMAGE = "image.repository=registry.example.com/gpu-worker"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    chart: str
+    source: Path  # values of the chart, or a job group that jobgen turns into values
+
+    def __str__(self) -> str:
+        return f"{self.chart}/{self.source.relative_to(REPO)}"
+
+    @functools.cached_property
+    def values(self) -> bytes:
+        if self.source.name.endswith("-values.yaml"):
+            return self.source.read_bytes()
+        return jobgen(self.source)
+
+
+def scenarios() -> list[Scenario]:
+    """Every scenario file of every chart, and every job group that is an example or a seed."""
+    files = [Scenario(chart, path) for chart in CHARTS for path in (REPO / "charts" / chart / "ci").glob("*.yaml")]
+    groups = [*REPO.glob("values-examples/*/group.yaml"), *REPO.glob("tests/generator/seeds/*.yaml")]
+    # This seed shows that a name may be used once only; no values come of it.
+    groups = [path for path in groups if path.name != "k8s_duplicate_names.yaml"]
+    return sorted(files + [Scenario("job-group", path) for path in groups], key=str)
+
+
+def jobgen(group: Path) -> bytes:
+    command = [sys.executable, "-m", "jobgen", "to-values", str(group)]
+    done = subprocess.run(command, capture_output=True, env={"PYTHONPATH": str(REPO / "generator/src")}, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+def template(
+    helm: str, chart: str | Path, values: bytes, *options: str, release: str = "test"
+) -> subprocess.CompletedProcess:
+    """`… | helm template test CHART -f -`. The Kubernetes version is fixed: each client has a default of its own."""
+    command = [helm, "template", release, str(REPO / "charts" / chart), "-f", "-", "--kube-version", "1.34.0"]
+    return subprocess.run([*command, "--set", IMAGE, *options], input=values, capture_output=True, timeout=60)
+
+
+@functools.cache
+def rendered(helm: str, scenario: Scenario) -> str:
+    done = template(helm, scenario.chart, scenario.values)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def objects(text: str) -> list[dict]:
+    """The objects in a rendered text; a text without any is an error, not an empty list that passes every test."""
+    found = [item for item in yaml.safe_load_all(text) if item]
+    assert found, f"no objects in {text!r}"
+    return found

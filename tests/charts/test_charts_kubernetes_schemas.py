@@ -1,0 +1,71 @@
+"""kubeconform: what the charts render has no field that Kubernetes or JobSet would drop or refuse."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+import yaml
+from rendering import HELMS, Scenario, objects, rendered, scenarios
+from tools import schemas
+
+SCENARIOS = scenarios()
+
+
+@pytest.fixture(scope="session")
+def location() -> str:
+    return schemas.location()
+
+
+def kubeconform(location: str, items: list[dict]) -> dict[str, int]:
+    command = ["kubeconform", "-strict", "-summary", "-output=json", f"-schema-location={location}", "-"]
+    done = subprocess.run(command, input=yaml.safe_dump_all(items), capture_output=True, text=True, timeout=60)
+    assert done.stdout, done.stderr
+    report = json.loads(done.stdout)
+    print(*(found["msg"] for found in report["resources"]), sep="\n")
+    assert (done.returncode == 0) == (report["summary"]["valid"] == len(items)), done.stdout
+    return report["summary"]
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_rendered_objects_fit_their_schemas(scenario: Scenario, helm: str, location: str) -> None:
+    items = objects(rendered(helm, scenario))
+    assert kubeconform(location, items) == {"valid": len(items), "invalid": 0, "errors": 0, "skipped": 0}
+
+
+# Maps whose keys are the user's: anything is a right spelling there.
+FREE = {(name,) for name in ("labels", "annotations", "data", "matchLabels", "nodeSelector", "limits", "requests")}
+FREE |= {("selector",)}  # of a Service
+
+
+def places(node: object, path: tuple = ()) -> list[tuple]:
+    """Paths of all objects within an object whose fields Kubernetes names."""
+    if isinstance(node, list):
+        return [place for index, item in enumerate(node) for place in places(item, (*path, index))]
+    if not isinstance(node, dict) or path[-1:] in FREE:
+        return []
+    return [path, *(place for key, value in node.items() for place in places(value, (*path, key)))]
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "DaemonSet", "Job", "JobSet", "Service"])
+def test_a_misspelt_field_is_refused_wherever_it_stands(kind: str, location: str) -> None:
+    """One object of the kind, and for each of its parts a copy in which that part has an unknown field."""
+    items = [item for scenario in SCENARIOS for item in objects(rendered("helm", scenario)) if item["kind"] == kind]
+    right = max(items, key=lambda item: len(places(item)))
+    wrong = []
+    for place in places(right):
+        copy = json.loads(json.dumps(right))
+        part = copy
+        for step in place:
+            part = part[step]
+        part["misspeltField"] = 1
+        wrong.append(copy)
+    assert kubeconform(location, [right])["valid"] == 1
+    assert kubeconform(location, wrong) == {"valid": 0, "invalid": len(wrong), "errors": 0, "skipped": 0}
+
+
+def test_a_kind_without_a_schema_is_an_error(location: str) -> None:
+    unknown = {"apiVersion": "example.com/v1", "kind": "Unknown", "metadata": {"name": "x"}}
+    assert kubeconform(location, [unknown])["errors"] == 1

@@ -1,0 +1,87 @@
+"""An object's name carries a hash of what Kubernetes will not let anyone change: another spec is another object."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from rendering import REPO, objects, template
+
+GROUP = {
+    "schemaVersion": 1,
+    "name": "rl",
+    "tasks": {
+        "buffer": {"run": "true"},
+        "trainer": {"numNodes": 2, "run": "torchrun train.py", "env": {"EPOCHS": "3"}},
+    },
+}
+BASE = {
+    "jobset": ("job-group", GROUP),
+    "jobs": ("job-group", {**GROUP, "layout": "jobs"}),
+    "ddp-run": ("ddp-run", {"nodes": 2}),
+}
+ANOTHER_GROUP = [
+    'tasks.trainer.run="torchrun other.py"',
+    'tasks.trainer.setup="pip install x"',
+    'tasks.trainer.env.EPOCHS="4"',
+    "tasks.trainer.numNodes=3",
+    'tasks.trainer.image="registry.example.com/other:1"',
+    'tasks.trainer.accelerator={"type": "H100", "count": 1}',
+    'tasks.trainer.resources.requests={"cpu": 1}',
+    'tasks.evaluator.run="true"',
+    'image.tag="2"',
+    "barrier.timeoutSeconds=5",
+    'placement.topologyKey="topology.kubernetes.io/zone"',
+    "podSecurityContext.runAsUser=1000",
+    'sharedMemory.sizeLimit="2Gi"',
+    'clusterDomain="cluster.example"',
+]
+ANOTHER_RUN = ["nodes=3", "gpusPerNode=1", 'program.args=["train.py"]', 'env.EPOCHS="4"', "rendezvous.port=29501"]
+CHANGES = [
+    *(("jobset", change) for change in ANOTHER_GROUP),
+    *(("jobs", change) for change in ANOTHER_GROUP),
+    ("jobs", 'kueue.queueName="team-a"'),  # a label of every pod here
+    *(("ddp-run", change) for change in ANOTHER_RUN),
+]
+SAME = [
+    ("jobset", 'kueue.queueName="team-a"'),  # a label of the JobSet itself
+    ("jobset", 'accelerators.types.OTHER=["x"]'),  # of a GPU that no task asks for
+    ("ddp-run", 'image.digest=""'),  # as before
+]
+
+
+def render(base: str, *options: str, chart: Path | None = None, release: str = "test") -> dict[str, dict]:
+    """Name -> what cannot be changed, of the Jobs, the JobSet and the ConfigMap."""
+    name, values = BASE[base]
+    done = template("helm", chart or name, json.dumps(values).encode(), *options, release=release)
+    assert done.returncode == 0, done.stderr.decode()
+    found = [item for item in objects(done.stdout.decode()) if item["kind"] != "Service"]
+    return {f"{item['kind']}/{item['metadata']['name']}": item.get("spec") or item["data"] for item in found}
+
+
+@pytest.mark.parametrize(("base", "change"), CHANGES)
+def test_a_change_is_a_new_object(base: str, change: str) -> None:
+    assert not set(render(base)) & set(render(base, "--set-json", change))
+
+
+@pytest.mark.parametrize(("base", "change"), SAME)
+def test_what_changes_no_spec_changes_no_name(base: str, change: str) -> None:
+    assert render(base) == render(base, "--set-json", change)
+
+
+@pytest.mark.parametrize("base", BASE)
+def test_a_new_version_of_a_chart_keeps_objects_that_it_renders_alike(base: str, tmp_path: Path) -> None:
+    name, _ = BASE[base]
+    chart = shutil.copytree(REPO / "charts" / name, tmp_path / name)
+    about = yaml.safe_load((chart / "Chart.yaml").read_text())
+    (chart / "Chart.yaml").write_text(yaml.safe_dump({**about, "version": "9.9.9", "appVersion": "9.9.9"}))
+    pinned = ["--set-json", 'image.tag="1"']  # the default tag is the appVersion, and would be another image
+    assert render(base, *pinned) == render(base, *pinned, chart=chart)
+
+
+@pytest.mark.parametrize("base", BASE)
+def test_two_releases_share_no_object(base: str) -> None:
+    assert not set(render(base)) & set(render(base, release="other"))

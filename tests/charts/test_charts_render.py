@@ -1,0 +1,32 @@
+"""Every scenario renders, with Helm 3 and Helm 4 to the same objects, and each time to the same bytes."""
+
+from __future__ import annotations
+
+import pytest
+from rendering import CHARTS, HELMS, REPO, Scenario, objects, rendered, scenarios, template
+
+SCENARIOS = scenarios()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_helm_3_and_helm_4_render_the_same_objects(scenario: Scenario) -> None:
+    helm, helm3 = (objects(rendered(helm, scenario)) for helm in HELMS)
+    assert by_name(helm) == by_name(helm3)
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_rendering_twice_gives_the_same_bytes(scenario: Scenario, helm: str) -> None:
+    assert template(helm, scenario.chart, scenario.values).stdout.decode() == rendered(helm, scenario)
+
+
+def test_every_chart_and_every_kind_of_source_has_a_scenario() -> None:
+    assert {scenario.chart for scenario in SCENARIOS} == set(CHARTS)
+    sources = {scenario.source.relative_to(REPO).parts[0] for scenario in SCENARIOS}
+    assert sources == {"charts", "values-examples", "tests"}
+
+
+def by_name(items: list[dict]) -> dict[tuple[str, str], dict]:
+    named = {(item["kind"], item["metadata"]["name"]): item for item in items}
+    assert len(named) == len(items), "two objects with one name"
+    return named

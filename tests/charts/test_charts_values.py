@@ -1,0 +1,132 @@
+"""values.yaml, the schema and the templates of a chart speak of the same values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import templates
+import yaml
+from jsonschema import Draft7Validator
+from rendering import CHARTS, HELMS, REPO, template
+
+# What makes values that a person must give: without them the defaults are refused, on purpose.
+GIVEN = {"job-group": {"schemaVersion": 1, "name": "rl", "tasks": {"trainer": {"run": "true"}}}}
+# Declared, and used by no template.
+UNUSED = {"ddp-run": {("workload",)}}  # its schema allows one value only; templates have nothing to choose
+# In the schema, and not in values.yaml.
+NO_DEFAULT = {"global", "schemaVersion"}  # Helm's own; and what must never have a default
+
+
+def schema(chart: str) -> dict:
+    return json.loads((REPO / "charts" / chart / "values.schema.json").read_text())
+
+
+def defaults(chart: str) -> dict:
+    return yaml.safe_load((REPO / "charts" / chart / "values.yaml").read_text())
+
+
+def source(chart: str) -> str:
+    return templates.text(REPO / "charts" / chart)
+
+
+def resolved(root: dict, node: dict) -> dict:
+    """A schema with what it refers to."""
+    reference = node.get("$ref")
+    return {**root["definitions"][reference.rpartition("/")[2]], **node} if reference else node
+
+
+def declared(root: dict, node: dict, path: tuple = ()) -> Iterator[tuple[tuple, dict]]:
+    """Every schema with a path to it; a map's key is KEY, a list's index 0."""
+    node = resolved(root, node)
+    yield path, node
+    below = dict(node.get("properties", {}))
+    if isinstance(node.get("additionalProperties"), dict):
+        below["KEY"] = node["additionalProperties"]
+    if "items" in node:
+        below[0] = node["items"]
+    for name, child in below.items():
+        yield from declared(root, child, (*path, name))
+
+
+def set_by_default(root: dict, node: dict, values: object, path: tuple = ()) -> Iterator[tuple[tuple, dict, object]]:
+    """Path, schema and value of all that values.yaml sets; `{}` is one value, and so is a map or Kubernetes' own."""
+    node = resolved(root, node)
+    yield path, node, values
+    if "properties" in node and isinstance(values, dict):
+        for name, value in values.items():
+            yield from set_by_default(root, node["properties"].get(name, {}), value, (*path, name))
+
+
+def is_leaf(node: dict, value: object) -> bool:
+    return not ("properties" in node and value)
+
+
+def nested(path: tuple, value: object) -> object:
+    for step in reversed(path):
+        value = [value] if step == 0 else {step: value}
+    return value
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_every_value_is_used_by_a_template(chart: str) -> None:
+    text, root = source(chart), schema(chart)
+    leaves = [path for path, node, value in set_by_default(root, root, defaults(chart)) if is_leaf(node, value)]
+    assert len(leaves) > 10, "the walk through values.yaml found next to nothing"
+    assert {path for path in leaves if not templates.is_used(path, text)} == UNUSED.get(chart, set())
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_values_yaml_and_the_schema_have_the_same_keys(chart: str) -> None:
+    root = schema(chart)
+    for path, node, value in set_by_default(root, root, defaults(chart)):
+        if not is_leaf(node, value):
+            assert set(value) == set(node["properties"]) - NO_DEFAULT, path
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_every_value_that_a_template_uses_is_declared(chart: str) -> None:
+    uses, root = templates.used(source(chart)), schema(chart)
+    assert len(uses) > 10, "the reader of templates found next to nothing"
+    assert uses <= {path for path, _, _ in set_by_default(root, root, defaults(chart))}
+
+
+def test_templates_use_the_fields_of_a_task_that_the_schema_declares() -> None:
+    fields = schema("job-group")["definitions"]["task"]["properties"]
+    assert templates.used_of_a_task(source("job-group")) == set(fields)
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_defaults_fit_the_schema(chart: str) -> None:
+    values = {**defaults(chart), **GIVEN.get(chart, {})}
+    assert [error.message for error in Draft7Validator(schema(chart)).iter_errors(values)] == []
+    Draft7Validator.check_schema(schema(chart))
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_an_unknown_key_is_refused_in_every_object_of_ours(chart: str) -> None:
+    root = schema(chart)
+    objects = [path for path, node in declared(root, root) if "properties" in node]
+    assert () in objects and len(objects) > 3
+    for path in objects:
+        errors = Draft7Validator(root).iter_errors(nested(path, {"unknownKey": 1}))
+        assert (list(path), "additionalProperties") in [(list(e.absolute_path), e.validator) for e in errors], path
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("path", [(), ("image",)], ids=str)
+@pytest.mark.parametrize("chart", CHARTS)
+def test_helm_refuses_an_unknown_key(chart: str, path: tuple, helm: str) -> None:
+    values = {**nested(path, {"unknownKey": 1}), **GIVEN.get(chart, {})}
+    done = template(helm, chart, json.dumps(values).encode())
+    assert done.returncode != 0
+    assert "unknownKey" in done.stderr.decode()
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_chart_that_has_these_as_subcharts_may_set_global(chart: str, helm: str) -> None:
+    values = {"global": {"anything": 1}, **GIVEN.get(chart, {})}
+    done = template(helm, chart, json.dumps(values).encode())
+    assert done.returncode == 0, done.stderr.decode()
