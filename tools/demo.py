@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 
@@ -69,9 +68,7 @@ class Demo:
         install = ["helm", "install", "group", "charts/job-group", "--namespace", NAMESPACE, "--values", "-"]
         with step(f"jobgen to-values {GROUP} | {' '.join(install)}"):
             values = run(*convert, env=self.environment, cwd=REPO)
-            done = subprocess.run(install + self.image, input=values, text=True, env=self.environment, cwd=REPO)
-            if done.returncode:
-                raise ToolError("helm install failed, see above")
+            run(*install, *self.image, input=values, env=self.environment, cwd=REPO)
             self.kubectl("wait", "jobset", "--all", "--for=condition=Completed", "--timeout=180s")
         rows = [("TASK", "NODE", "FOUND")]
         pods = sorted(self.pods("group"), key=lambda pod: pod["spec"]["hostname"])

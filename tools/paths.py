@@ -34,7 +34,8 @@ def step(what: str) -> Iterator[None]:
 def run(*command: str | Path, **options) -> str:
     """Run a command; return its stdout, or raise ToolError with the end of what it said."""
     argv = [str(part) for part in command]
-    done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options)
+    options.setdefault("input", "")  # never wait for a terminal
+    done = subprocess.run(argv, capture_output=True, text=True, **options)
     if done.returncode:
         said = (done.stdout + done.stderr).strip().splitlines()[-25:]
         raise ToolError(f"`{' '.join(argv)}` exited {done.returncode}:\n  " + "\n  ".join(said))

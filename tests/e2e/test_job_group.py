@@ -78,7 +78,7 @@ def test_example_tasks_find_each_other(namespace: Namespace, layout: str) -> Non
         said = namespace.logs(pods[f"trainer-{rank}"]["metadata"]["name"], "task")
         for host, pod in pods.items():
             assert f"FOUND {host}.find-each-other at {pod['status']['podIP']}\n" in said
-        assert "FOUND on replay-buffer-0.find-each-other: batch of transitions" in said
+        assert "FOUND batch of transitions on replay-buffer-0.find-each-other" in said
 
 
 ENVIRONMENT = """\

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import re
 
 
@@ -11,7 +12,9 @@ def log(tag: str, **facts: object) -> None:
     """Print `[TAG] node=… key=value …`. The node is its rank in a run of many nodes, else its name."""
     node = os.environ.get("NODE_RANK") or os.environ.get("NODE_NAME") or os.uname().nodename
     words = " ".join(f"{key}={_short(value)}" for key, value in facts.items())
-    print(f"[{tag}] node={node} {words}".rstrip(), flush=True)
+    # One write: the lines of processes that share an output must not mix.
+    sys.stdout.write(f"[{tag}] node={node} {words}".rstrip() + "\n")
+    sys.stdout.flush()
 
 
 def _short(value: object) -> str:

@@ -23,6 +23,17 @@ from gpuworker.accept.report import write_json
 from gpuworker.accept.training import tiny_training
 from gpuworker.log import log
 
+# Tensors that Gloo may still hold live here until the process group is gone. If its thread drops the last reference
+# while destroy_process_group waits for that thread, both wait for the interpreter lock for ever (seen with torch 2.6).
+ALIVE: list[torch.Tensor] = []
+
+
+def reduce(tensor: torch.Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM) -> torch.Tensor:
+    """All-reduce in place."""
+    ALIVE.append(tensor)
+    dist.all_reduce(tensor, op=op)
+    return tensor
+
 
 def main() -> None:
     args = parse_args()
@@ -45,35 +56,30 @@ def all_reduce(device: torch.device, args: argparse.Namespace) -> bool:
     numel = args.numel or (1 << 20 if device.type == "cpu" else 1 << 24)
     tensor = torch.empty(numel, device=device)
     expected = world * (world + 1) / 2
-    wrong, seconds = [], 0.0
+    wrong, seconds = torch.zeros(iters + 1, device=device), 0.0
     for iteration in range(iters + 1):  # the first round warms up and is checked, not timed
         tensor.fill_(rank + 1)
         dist.barrier()
         start = time.perf_counter()
-        dist.all_reduce(tensor)
+        reduce(tensor)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         seconds += (time.perf_counter() - start) * (iteration > 0)
-        if not bool((tensor == expected).all()):
-            wrong.append(iteration)
+        wrong[iteration] = not bool((tensor == expected).all())
     # The slowest rank and the wrong rounds of every rank count, not only this one's.
-    slowest = torch.tensor([seconds], device=device)
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    seen: list = [None] * world
-    dist.all_gather_object(seen, (os.environ.get("NODE_NAME") or os.uname().nodename, wrong))
-    wrong_rounds = {iteration for _, rounds in seen for iteration in rounds}
-    time_s = slowest.item()
+    time_s = reduce(torch.tensor([seconds], device=device), op=dist.ReduceOp.MAX).item()
+    wrong_rounds = int(reduce(wrong, op=dist.ReduceOp.MAX).sum())
     # Bus bandwidth of an all-reduce: bytes / time · 2(n-1)/n (NVIDIA nccl-tests, doc/PERFORMANCE.md); GB = 1e9 bytes.
     bandwidth = numel * 4 * iters / time_s * 2 * (world - 1) / world / 1e9
     result = {
         "world": world,
-        "nodes": len({host for host, _ in seen}),
+        "nodes": int(os.environ["GROUP_WORLD_SIZE"]),
         "iters": iters,
         "numel": numel,
         "time_s": time_s,
         "busbw_gbps": bandwidth,
-        "wrong_iters": len(wrong_rounds),
-        "ok": not wrong_rounds,
+        "wrong_iters": wrong_rounds,
+        "ok": wrong_rounds == 0,
     }
     log("DDP", rank=rank, **result)
     if rank == 0:
@@ -84,12 +90,8 @@ def all_reduce(device: torch.device, args: argparse.Namespace) -> bool:
 def train_smoke(device: torch.device, args: argparse.Namespace) -> bool:
     """DDP of the small network: the loss, averaged over ranks, must fall below 0.8 of its start."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    losses = torch.tensor(
-        tiny_training(device, steps=args.steps, rank=rank, wrap=torch.nn.parallel.DistributedDataParallel),
-        device=device,
-    )
-    dist.all_reduce(losses)
-    first, last = (losses / world).tolist()
+    losses = tiny_training(device, steps=args.steps, rank=rank, wrap=torch.nn.parallel.DistributedDataParallel)
+    first, last = (reduce(torch.tensor(losses, device=device)) / world).tolist()
     result = {
         "world": world,
         "steps": args.steps,

@@ -70,7 +70,9 @@ def lead(self_name: str, names: list[str], end: float) -> None:
             if name not in names:
                 connection.close()  # a stranger
                 continue
-            callers[name] = connection  # a rank that calls again has lost its first connection
+            if name in callers:
+                callers[name].close()  # a rank that calls again has lost its first connection
+            callers[name] = connection
             waiting.discard(name)
             log("BARRIER", here=name, missing=len(waiting))
         for caller in callers.values():

@@ -1,0 +1,57 @@
+"""Starts the worker's programs as a pod would, and leaves none behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import PATIENCE_S, descendants, environment
+
+
+class Started:
+    """A running program; its output goes to files, which nothing that it leaves behind can hold open."""
+
+    def __init__(self, arguments: tuple[object, ...], folder: Path, env: dict[str, str]) -> None:
+        self.stdout, self.stderr = folder / "stdout", folder / "stderr"
+        with self.stdout.open("w") as out, self.stderr.open("w") as err:
+            command = [sys.executable, *map(str, arguments)]
+            self.process = subprocess.Popen(command, stdout=out, stderr=err, env=env)
+
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
+        return self.process.wait(timeout_s)
+
+    @property
+    def output(self) -> str:
+        return self.stdout.read_text() + self.stderr.read_text()
+
+
+@pytest.fixture
+def start(tmp_path_factory):
+    """start("-m", MODULE, …, NAME=value) runs Python with arguments and variables."""
+    programs: list[Started] = []
+
+    def begin(*arguments: object, **variables: object) -> Started:
+        programs.append(Started(arguments, tmp_path_factory.mktemp("program"), environment(**variables)))
+        return programs[-1]
+
+    yield begin
+    for program in programs:
+        if program.process.poll() is None:
+            for pid in [*descendants(program.process.pid), program.process.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            program.process.wait()
+
+
+@pytest.fixture
+def termination_log(tmp_path, monkeypatch) -> Path:
+    """The file that Kubernetes reads the last words of a container from; it makes the file before the container."""
+    path = tmp_path / "termination-log"
+    path.touch()
+    monkeypatch.setenv("TERMINATION_LOG", str(path))
+    return path

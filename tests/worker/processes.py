@@ -1,0 +1,61 @@
+"""What the tests ask of real processes: their environment, their descendants, and waiting with a deadline."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "worker" / "src"
+FAULTS = Path(__file__).parent / "faults"
+PATIENCE_S = 120  # until something that takes seconds on an idle machine counts as hanging
+
+
+def environment(**changes: object) -> dict[str, str]:
+    """This process's environment without a world of its own, with the package, on loopback, plus the changes."""
+    world = ("RANK", "WORLD_SIZE", "NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT", "RUN_ID")
+    inherited = {key: value for key, value in os.environ.items() if key not in world and not key.startswith("PET_")}
+    fixed = {"PYTHONPATH": str(SOURCE), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    return inherited | fixed | {key: str(value) for key, value in changes.items()}
+
+
+def until(condition: Callable[[], object], what: str, deadline_s: float = PATIENCE_S) -> object:
+    """Wait for a condition and give its value."""
+    end = time.monotonic() + deadline_s
+    while not (value := condition()):
+        assert time.monotonic() < end, f"{what}: not within {deadline_s} s"
+        time.sleep(0.02)
+    return value
+
+
+def alive(pid: int) -> bool:
+    """A zombie is not alive: it only waits to be counted."""
+    try:
+        return _stat(pid)[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def descendants(pid: int) -> list[int]:
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(folder.name)] = int(_stat(int(folder.name))[1])
+        except OSError:
+            continue  # it has ended
+    found = [pid]
+    for parent in found:  # grows while it is read
+        found += [child for child, its_parent in parents.items() if its_parent == parent]
+    return found[1:]
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent and what follows them; the name before them may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]

@@ -1,0 +1,70 @@
+"""report-holder over HTTP, as the kubelet's probes and a collector see it."""
+
+import json
+import re
+import signal
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+from processes import until
+
+
+@pytest.fixture
+def holder(start, tmp_path):
+    """A holder of tmp_path; gives the program and what GETs a path from it."""
+    program = start("-m", "gpuworker.accept.holder", "--report-dir", tmp_path, "--port", "0")
+    line = until(lambda: re.search(r"on port (\d+)\n", program.output), "the holder says its port")
+    program.port = int(line[1])
+
+    def get(path: str) -> tuple[int, str, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{program.port}{path}", timeout=30) as answer:
+                return answer.status, answer.headers["Content-Type"], answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.headers["Content-Type"], error.read().decode()
+
+    return program, get
+
+
+def test_ready_means_passed(holder, tmp_path):
+    program, get = holder
+    path = tmp_path / "report.json"
+
+    assert get("/readyz")[0] == 503, "no report"
+    assert get("/report.json")[0] == 503
+    assert get("/readyz")[2].startswith("no report: ")
+
+    for broken in ('{"verdict": "PA', "", "[]", "{}", '"PASS"'):
+        path.write_text(broken)
+        status, _, text = get("/readyz")
+        assert (status, text[:11]) == (503, "no report: "), broken
+        assert get("/healthz") == (200, "text/plain; charset=utf-8", "alive\n"), "a bad report is no reason to restart"
+
+    for verdict, reason, status in [
+        ("PASS", "", 200),
+        ("WARN", "compute: near its limit", 200),
+        ("FAIL", "compute: 1 of 1024 sampled products are wrong", 503),
+        ("INCOMPLETE", "environment: torch sees no GPU, 8 expected", 503),
+        ("SKIP", "all checks were left out", 503),
+    ]:
+        report = {"verdict": verdict, "reason": reason, "node": "gpü-1"}
+        path.write_text(json.dumps(report))
+        assert get("/readyz") == (status, "text/plain; charset=utf-8", f"{verdict}: {reason or 'all checks'}\n")
+        code, kind, text = get("/report.json")
+        assert (code, kind, json.loads(text)) == (200, "application/json", report)
+        assert get("/healthz")[0] == 200
+
+    status, _, text = get("/metrics/nothing")
+    assert (status, text) == (404, "there are /report.json, /readyz and /healthz\n")
+    assert len(program.output.splitlines()) == 1, "probes every few seconds must not fill the log"
+
+
+def test_sigterm_ends_it_in_peace_even_with_a_silent_client(holder):
+    program, get = holder
+    with socket.create_connection(("127.0.0.1", program.port)):
+        assert get("/healthz")[0] == 200
+        program.process.send_signal(signal.SIGTERM)
+        assert program.wait(30) == 0

@@ -1,0 +1,30 @@
+"""Log lines: one line, one fact, whatever the fact."""
+
+import pytest
+
+from gpuworker.log import log
+
+
+@pytest.mark.parametrize(
+    ("fact", "text"),
+    [
+        (True, "true"),
+        (3, "3"),
+        (1234.56789, "1235"),
+        ("word", "word"),
+        ("two words", '"two words"'),
+        ("CUDA error: lost\nset X to see more", r'"CUDA error: lost\nset X to see more"'),
+        ('no module "x"', r'"no module \"x\""'),
+    ],
+)
+def test_a_fact_stays_on_its_line(capsys, monkeypatch, fact, text):
+    monkeypatch.setenv("NODE_RANK", "7")
+    log("RESULT", fact=fact, last=1)
+    assert capsys.readouterr().out == f"[RESULT] node=7 fact={text} last=1\n"
+
+
+def test_the_node_is_its_rank_or_its_name(capsys, monkeypatch):
+    monkeypatch.delenv("NODE_RANK", raising=False)
+    monkeypatch.setenv("NODE_NAME", "gpu-12")
+    log("DONE")
+    assert capsys.readouterr().out == "[DONE] node=gpu-12\n"

@@ -1,0 +1,89 @@
+"""The verdict of a node, and the files that carry it."""
+
+import json
+import math
+import threading
+
+import pytest
+
+from gpuworker.accept.report import Check, Measurement, Report, write_json, write_termination_message
+
+
+def report(*verdicts: str) -> Report:
+    checks = [Check(f"check{number}", verdict, f"why{number}") for number, verdict in enumerate(verdicts)]
+    return Report("node-a", "pod-a", "1", "cuda", "2026-01-01T00:00:00+00:00", checks)
+
+
+@pytest.mark.parametrize(
+    ("checks", "verdict"),
+    [
+        ([], "INCOMPLETE"),
+        (["SKIP"], "INCOMPLETE"),
+        (["PASS"], "PASS"),
+        (["PASS", "SKIP"], "PASS"),
+        (["PASS", "WARN"], "WARN"),
+        (["WARN", "INCOMPLETE", "PASS"], "INCOMPLETE"),
+        (["INCOMPLETE", "FAIL", "PASS"], "FAIL"),
+    ],
+)
+def test_the_worst_check_is_the_verdict_and_nothing_is_not_a_pass(checks, verdict):
+    assert report(*checks).verdict == verdict
+
+
+def test_the_reason_is_that_of_the_verdict():
+    assert report("PASS", "INCOMPLETE", "FAIL", "FAIL").reason == "check2: why2; check3: why3"
+    assert report().summary == "INCOMPLETE: no check ran"
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "missed"), [(5.0, None, False), (5.0, 5.0, False), (4.9, 5.0, True), (math.nan, 5.0, True)]
+)
+def test_a_limit_is_missed_from_below_and_by_what_is_no_number(value, limit, missed):
+    assert Measurement("speed", value, "GB/s", limit).missed is missed
+
+
+def test_the_margin_says_how_far_from_the_limit():
+    assert Measurement("speed", 4.0, "GB/s", 5.0).margin == 0.8
+    assert Measurement("speed", 4.0, "GB/s").margin is None
+
+
+def test_a_file_is_whole_at_any_moment(tmp_path):
+    path = tmp_path / "folder" / "report.json"
+    write_json(path, {"round": -1})
+    writer = threading.Thread(target=lambda: [write_json(path, {"round": i, "x": "y" * 100_000}) for i in range(50)])
+    writer.start()
+    seen = {-1}
+    while writer.is_alive():
+        seen.add(json.loads(path.read_text())["round"])
+    writer.join()
+    assert json.loads(path.read_text())["round"] == 49
+    assert [entry.name for entry in path.parent.iterdir()] == ["report.json"]
+
+
+def test_what_cannot_be_written_leaves_the_file_as_it_was(tmp_path):
+    path = tmp_path / "report.json"
+    write_json(path, {"verdict": "FAIL"})
+    with pytest.raises(TypeError):
+        write_json(path, {"verdict": object()})
+    assert json.loads(path.read_text()) == {"verdict": "FAIL"}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_files_are_json_for_every_reader(tmp_path):
+    """NaN and Infinity are no JSON; most readers outside Python refuse the whole file."""
+    write_json(tmp_path / "r.json", {"loss": math.nan, "more": [1.5, (math.inf, {"x": -math.inf})]})
+    found = json.loads((tmp_path / "r.json").read_text(), parse_constant=lambda word: pytest.fail(f"{word} in JSON"))
+    assert found == {"loss": None, "more": [1.5, [None, {"x": None}]]}
+
+
+def test_last_words_fit_what_kubernetes_keeps(termination_log):
+    write_termination_message("FAIL: " + "ü" * 5000)
+    written = termination_log.read_bytes()
+    assert written.startswith(b"FAIL: ")
+    assert 3000 < len(written) <= 4096
+
+
+def test_no_last_words_outside_kubernetes(tmp_path, monkeypatch):
+    monkeypatch.setenv("TERMINATION_LOG", str(tmp_path / "none"))
+    write_termination_message("PASS")
+    assert not (tmp_path / "none").exists()
