@@ -55,6 +55,13 @@ def test_empty_input_is_not_a_group(values: bytes, helm: str) -> None:
 
 
 @pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("tasks", [b"", b"tasks:", b"tasks: {}"], ids=repr)
+def test_a_group_without_tasks_is_refused(tasks: bytes, helm: str) -> None:
+    said = refused(helm, "job-group", b"schemaVersion: 1\nname: rl\n" + tasks)
+    assert "tasks" in said
+
+
+@pytest.mark.parametrize("helm", HELMS)
 def test_a_job_group_needs_jobgen_first(helm: str) -> None:
     assert "values don't meet the specifications of the schema" in refused(helm, "job-group", GROUP.read_bytes())
 

@@ -130,3 +130,16 @@ def test_a_chart_that_has_these_as_subcharts_may_set_global(chart: str, helm: st
     values = {"global": {"anything": 1}, **GIVEN.get(chart, {})}
     done = template(helm, chart, json.dumps(values).encode())
     assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_no_rule_stands_beside_a_reference(chart: str) -> None:
+    """Draft 7 takes the reference and ignores what stands beside it."""
+    assert [node for node in within(schema(chart)) if "$ref" in node and not set(node) <= {"$ref", "description"}] == []
+
+
+def within(node: object) -> Iterator[dict]:
+    if isinstance(node, dict):
+        yield node
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from within(child)

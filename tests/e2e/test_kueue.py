@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from kube import Namespace, jobgen, phases, wait_until
+from kube import Namespace, jobgen, phases, run, wait_until
 
 QUEUES = """\
 apiVersion: kueue.x-k8s.io/v1beta2
@@ -104,3 +104,6 @@ def test_layout_jobs_is_held_as_one_pod_group(queue: Namespace, tmp_path) -> Non
     for pod in pods:
         assert "kueue.x-k8s.io/admission" in [gate["name"] for gate in pod["spec"]["schedulingGates"]]
         assert "nodeName" not in pod["spec"]
+    # Cancelled while it waits: Kueue must not keep the pods for replacements that never come.
+    run("helm", "uninstall", "grp", "--namespace", queue.name)
+    wait_until(lambda: not queue.objects("pods") and not queue.objects("jobs"), "the cancelled group is gone", 90)

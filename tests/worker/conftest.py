@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from processes import PATIENCE_S, descendants, environment
 
+# Before torch is imported: its threads would fight with those of the tests beside this one.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 
 class Started:
     """A running program; its output goes to files, which nothing that it leaves behind can hold open."""

@@ -183,5 +183,7 @@ kueue.x-k8s.io/pod-group-name: {{ .id | quote }}
 {{- define "job-group.queueAnnotations" -}}
 {{- if and .root.Values.kueue.queueName (eq .root.Values.layout "jobs") -}}
 kueue.x-k8s.io/pod-group-total-count: {{ include "job-group.ranks" .root | fromJsonArray | len | quote }}
+# No pod of the group is replaced, so Kueue must not hold on to deleted ones and wait for a replacement.
+kueue.x-k8s.io/retriable-in-group: "false"
 {{- end }}
 {{- end }}

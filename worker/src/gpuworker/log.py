@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import re
+import sys
 
 
 def log(tag: str, **facts: object) -> None:

@@ -68,7 +68,8 @@ def all_reduce(device: torch.device, args: argparse.Namespace) -> bool:
         wrong[iteration] = not bool((tensor == expected).all())
     # The slowest rank and the wrong rounds of every rank count, not only this one's.
     time_s = reduce(torch.tensor([seconds], device=device), op=dist.ReduceOp.MAX).item()
-    wrong_rounds = int(reduce(wrong, op=dist.ReduceOp.MAX).sum())
+    own = int(wrong.sum())  # kept apart: the sum over ranks comes by the operation that is on trial
+    wrong_rounds = max(own, int(reduce(wrong, op=dist.ReduceOp.MAX).sum()))
     # Bus bandwidth of an all-reduce: bytes / time · 2(n-1)/n (NVIDIA nccl-tests, doc/PERFORMANCE.md); GB = 1e9 bytes.
     bandwidth = numel * 4 * iters / time_s * 2 * (world - 1) / world / 1e9
     result = {

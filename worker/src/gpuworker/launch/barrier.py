@@ -1,6 +1,7 @@
 """group-barrier: hold every rank of a group until all of them are here, or fail and name the missing ones.
 
-  group-barrier --self trainer-0 --domain rl.default.svc.cluster.local --deadline 600 trainer-0 rollout-0 rollout-1
+  group-barrier --self trainer-0 --task trainer --nodes 1 --domain rl.default.svc.cluster.local --deadline 600 \
+    --node-ips-file /group/state/node_ips trainer-0 rollout-0 rollout-1
 
 Runs in an init container, after the task's image has started once. Two things must hold before any rank goes on:
 every name of the group resolves here, and the first rank has heard that from every other. Names alone would not do:

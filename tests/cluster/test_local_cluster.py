@@ -1,0 +1,115 @@
+"""The local cluster itself: it survives being killed, it leaves nothing behind, and nothing gets out of it.
+
+These tests break the running cluster and take it down at the end, so they run last. They need root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tools.cluster import processes
+from tools.cluster.settings import BRIDGE, CGROUP, KUBECONFIG, RUN, STATE, nodes
+from tools.paths import BIN, REPO
+
+
+def cluster(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "tools.cluster", *arguments]
+    return subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=300)
+
+
+def text_of(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def traces() -> list[str]:
+    """Everything of ours that can be found on this machine."""
+    found = [str(root / CGROUP) for root in processes.hierarchies() if (root / CGROUP).exists()]
+    found += [str(path) for path in (STATE, RUN) if path.exists()]
+    found += [line for line in text_of("ip", "netns").splitlines() if "gpuc-" in line]
+    found += [link["ifname"] for link in json.loads(text_of("ip", "-json", "link")) if "gpuc" in link["ifname"]]
+    found += [line for line in text_of("ip", "route").splitlines() if BRIDGE in line or "unreachable 10." in line]
+    found += [line for line in Path("/proc/self/mounts").read_text().splitlines() if "gpu-charts" in line]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_text().split("\0")
+            mounts = (process / "mounts").read_text()
+        except OSError:  # it has ended
+            continue
+        if any(str(STATE) in word or str(RUN) in word for word in words) or str(STATE) in mounts:
+            found.append(" ".join(words))
+    return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def away_afterwards():
+    yield
+    cluster("down")
+
+
+def test_nodes_have_no_way_out() -> None:
+    assert cluster("up").returncode == 0
+    for node in nodes():
+        routes = text_of("ip", "-n", node.namespace, "route")
+        assert routes and "default" not in routes
+        leaving = subprocess.run(
+            ["ip", "-n", node.namespace, "route", "get", "192.0.2.1"], capture_output=True, text=True
+        )
+        assert "unreachable" in leaving.stderr
+    for address in (
+        "10.244.200.1",
+        "10.96.0.10",
+    ):  # a pod that no node has, a service: not even the host sends these on
+        gone = subprocess.run(["ip", "route", "get", address], capture_output=True, text=True)
+        assert "unreachable" in (gone.stdout + gone.stderr).lower() or "No route" in gone.stderr
+
+
+def test_down_leaves_nothing_behind() -> None:
+    assert cluster("up").returncode == 0
+    assert traces(), "the search finds a running cluster"
+    done = cluster("down")
+    assert done.returncode == 0, done.stderr
+    assert traces() == []
+    assert cluster("down").returncode == 0, "twice is fine"
+
+
+@pytest.mark.parametrize("after_s", [0.5, 3, 9])
+def test_up_works_after_a_killed_up(after_s: float) -> None:
+    """SIGKILL at some moment of `up`, with the cluster half made; the next `up` cleans up and gives a whole one."""
+    assert cluster("down").returncode == 0
+    command = [sys.executable, "-m", "tools.cluster", "up"]
+    killed = subprocess.Popen(command, cwd=REPO, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with pytest.raises(subprocess.TimeoutExpired):  # the moment is in the middle of it
+        killed.wait(after_s)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    start = time.monotonic()
+    done = cluster("up")
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(f"up after a kill at {after_s} s: {time.monotonic() - start:.0f} s")
+    assert cluster("status").returncode == 0
+
+
+def test_up_repairs_a_cluster_that_lost_a_process() -> None:
+    assert cluster("up").returncode == 0
+    unit = processes.tracking() / CGROUP / "system" / "scheduler" / "cgroup.procs"
+    for pid in unit.read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
+    done = cluster("up")
+    assert done.returncode == 0, done.stderr
+    ready = text_of(str(BIN / "kubectl"), "--kubeconfig", str(KUBECONFIG), "get", "nodes", "--no-headers")
+    assert [line.split()[1] for line in ready.splitlines()] == ["Ready"] * len(nodes())
+
+
+def test_without_root_it_says_so_first() -> None:
+    command = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-m", "tools.cluster", "up"]
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+    assert done.returncode == 1
+    assert "needs root" in done.stderr.splitlines()[0]
