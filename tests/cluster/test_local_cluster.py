@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from tools.cluster import processes
 from tools.cluster.settings import BRIDGE, CGROUP, KUBECONFIG, RUN, STATE, nodes
 from tools.paths import BIN, REPO
@@ -27,6 +26,12 @@ def cluster(*arguments: str) -> subprocess.CompletedProcess:
 
 def text_of(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def route_to(address: str, *where: str) -> str:
+    """What `ip route get` says, good or bad."""
+    done = subprocess.run(["ip", *where, "route", "get", address], capture_output=True, text=True)
+    return done.stdout + done.stderr
 
 
 def traces() -> list[str]:

@@ -6,6 +6,7 @@ import time
 
 from processes import alive, descendants, free_port, until
 
+NOBODY = "x" * 64 + ".invalid"  # too long for a label of DNS: no question about it leaves this machine
 LAUNCH = ("-m", "gpuworker.launch.ddp")
 
 
@@ -59,9 +60,9 @@ def test_a_stopped_run_leaves_no_child(start, tmp_path, termination_log):
 
 def test_a_master_that_does_not_resolve_is_named_in_time(start, termination_log):
     begin = time.monotonic()
-    node = start(*LAUNCH, "--deadline", "2", "--", "train.py", **contract(MASTER_ADDR="nobody.invalid"))
+    node = start(*LAUNCH, "--deadline", "2", "--", "train.py", **contract(MASTER_ADDR=NOBODY))
     assert node.wait() == 64
     assert time.monotonic() - begin < 60
-    why = "nobody.invalid did not resolve within 2 s: is the pod of node 0 running?"
+    why = f"{NOBODY} did not resolve within 2 s: is the pod of node 0 running?"
     assert termination_log.read_text() == f"exit code 64: {why}"
     assert f'[FATAL] node=0 exit_code=64 why="{why}"' in node.output

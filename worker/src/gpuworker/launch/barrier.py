@@ -1,4 +1,4 @@
-"""group-barrier: hold every rank of a group until all of them are here, or fail and name the missing ones.
+r"""group-barrier: hold every rank of a group until all of them are here, or fail and name the missing ones.
 
   group-barrier --self trainer-0 --task trainer --nodes 1 --domain rl.default.svc.cluster.local --deadline 600 \
     --node-ips-file /group/state/node_ips trainer-0 rollout-0 rollout-1
