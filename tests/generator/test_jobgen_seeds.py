@@ -37,7 +37,6 @@ def test_minimal_group_as_text(jobgen, seeds):
         "# Values of the chart job-group, written by jobgen 0.1.0. Change the source, not this file.\n"
         "# Source: sha256 2356d97346f30f000de042e937b6e25909a8f3570b49e8df6d5915b4b2d24cca\n"
         "# placement SAME_INFRA: the value placement.topologyKey chooses the domain that all nodes share.\n"
-        "schemaVersion: 1\n"
         "name: test-group\n"
         "tasks:\n"
         "  job-a:\n"
@@ -54,6 +53,7 @@ def test_minimal_group_as_text(jobgen, seeds):
         '        cpu: "2"\n'
         "    run: |-\n"
         '      echo "Job B"\n'
+        "schemaVersion: 1\n"
     )
 
 

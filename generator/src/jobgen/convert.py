@@ -11,9 +11,9 @@ SCHEMA_VERSION = 1
 def convert(group: Group) -> dict:
     """Values for the chart. The group must have passed check()."""
     return {
-        "schemaVersion": SCHEMA_VERSION,
         "name": group.header.name,
         "tasks": {task.name: _task(task.document.value) for task in group.tasks},
+        "schemaVersion": SCHEMA_VERSION,  # last, and required by the chart: output that was cut off is refused
     }
 
 
