@@ -4,11 +4,10 @@
 {{- end }}
 
 {{- define "ddp-run.args" -}}
-{{- if .Values.program.args -}}
-{{- toYaml .Values.program.args -}}
-{{- else -}}
 {{- $preset := .Files.Get (printf "files/presets/%s.yaml" .Values.program.preset) | fromYaml -}}
-{{- toYaml $preset.args -}}
+{{- range .Values.program.args | default $preset.args }}
+{{- /* Kubernetes would expand $(NAME) and halve $$; users mean what they wrote. */}}
+- {{ . | replace "$" "$$" | quote }}
 {{- end -}}
 {{- end }}
 
@@ -64,7 +63,7 @@ template:
         args:
           - --deadline={{ $values.rendezvous.timeoutSeconds | int64 }}
           - --
-          {{- include "ddp-run.args" .root | nindent 10 }}
+          {{- include "ddp-run.args" .root | trim | nindent 10 }}
         env:
           {{- include "ddp-run.env" . | trim | nindent 10 }}
         {{- $resources := deepCopy $values.resources }}

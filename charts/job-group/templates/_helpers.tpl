@@ -15,8 +15,9 @@ group is a new object, so neither `helm upgrade` nor Argo CD ever meets an immut
 */}}
 {{- define "job-group.id" -}}
 {{- $all := list (include "job-group.scripts" .) .Values.layout -}}
-{{- range include "job-group.ranks" . | fromJsonArray -}}
-{{- $all = append $all (include "job-group.job" (dict "root" $ "id" "" "item" .)) -}}
+{{- range $name, $_ := .Values.tasks -}}
+{{- $first := dict "task" $name "rank" 0 "host" (printf "%s-0" $name) -}}
+{{- $all = append $all (include "job-group.job" (dict "root" $ "id" "" "item" $first)) -}}
 {{- end -}}
 {{ .Values.name }}-{{ join "\n" $all | sha256sum | trunc 8 }}
 {{- end }}
@@ -35,7 +36,21 @@ group is a new object, so neither `helm upgrade` nor Argo CD ever meets an immut
 {{- toYaml $files -}}
 {{- end }}
 
+{{/*
+Labels that tell this group's pods from all others, also from those of its earlier version that are still ending;
+call with root and id.
+*/}}
 {{- define "job-group.selectorLabels" -}}
-{{ include "common.selectorLabels" . }}
-job-group/name: {{ .Values.name }}
+{{ include "common.selectorLabels" .root }}
+job-group/name: {{ .root.Values.name }}
+job-group/id: {{ .id | quote }}
+{{- end }}
+
+{{/* How many ranks the group has. */}}
+{{- define "job-group.size" -}}
+{{- $size := 0 -}}
+{{- range .Values.tasks -}}
+{{- $size = add $size (.numNodes | default 1 | int) -}}
+{{- end -}}
+{{- $size -}}
 {{- end }}

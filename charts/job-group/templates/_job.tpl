@@ -16,7 +16,7 @@ podReplacementPolicy: Failed
 template:
   metadata:
     labels:
-      {{- include "job-group.selectorLabels" .root | nindent 6 }}
+      {{- include "job-group.selectorLabels" . | nindent 6 }}
       job-group/task: {{ .item.task }}
       job-group/rank: {{ .item.rank | quote }}
       {{- with include "job-group.queueLabels" . }}
@@ -66,11 +66,9 @@ template:
           - --self={{ .item.host }}
           - --domain={{ include "job-group.domain" .root }}
           - --deadline={{ $values.barrier.timeoutSeconds | int64 }}
-          - --task={{ .item.task }}
-          - --nodes={{ $nodes }}
           - --node-ips-file=/group/state/node_ips
-          {{- range include "job-group.ranks" .root | fromJsonArray }}
-          - {{ .host }}
+          {{- range $name, $each := $values.tasks }}
+          - {{ $name }}={{ $each.numNodes | default 1 | int64 }}
           {{- end }}
         terminationMessagePolicy: FallbackToLogsOnError
         securityContext:
@@ -157,7 +155,7 @@ affinity:
       - topologyKey: {{ . }}
         labelSelector:
           matchLabels:
-            {{- include "job-group.selectorLabels" $.root | nindent 12 }}
+            {{- include "job-group.selectorLabels" $ | nindent 12 }}
   {{- end }}
   {{- with $task.accelerator }}
   nodeAffinity:
@@ -182,7 +180,7 @@ kueue.x-k8s.io/pod-group-name: {{ .id | quote }}
 
 {{- define "job-group.queueAnnotations" -}}
 {{- if and .root.Values.kueue.queueName (eq .root.Values.layout "jobs") -}}
-kueue.x-k8s.io/pod-group-total-count: {{ include "job-group.ranks" .root | fromJsonArray | len | quote }}
+kueue.x-k8s.io/pod-group-total-count: {{ include "job-group.size" .root | quote }}
 # No pod of the group is replaced, so Kueue must not hold on to deleted ones and wait for a replacement.
 kueue.x-k8s.io/retriable-in-group: "false"
 {{- end }}

@@ -1,7 +1,7 @@
 r"""group-barrier: hold every rank of a group until all of them are here, or fail and name the missing ones.
 
-  group-barrier --self trainer-0 --task trainer --nodes 1 --domain rl.default.svc.cluster.local --deadline 600 \
-    --node-ips-file /group/state/node_ips trainer-0 rollout-0 rollout-1
+  group-barrier --self trainer-0 --domain rl.default.svc.cluster.local --deadline 600 \
+    --node-ips-file /group/state/node_ips rollout=2 trainer=1
 
 Runs in an init container, after the task's image has started once. Two things must hold before any rank goes on:
 every name of the group resolves here, and the first rank has heard that from every other. Names alone would not do:
@@ -103,18 +103,19 @@ def main() -> None:
     parser.add_argument("--self", required=True, dest="self_name", help="this rank, as in the list")
     parser.add_argument("--domain", required=True, help="what follows the names in DNS")
     parser.add_argument("--deadline", type=float, default=600, help="seconds to wait for all")
-    parser.add_argument("--task", required=True, help="the task of this rank")
-    parser.add_argument("--nodes", type=int, required=True, help="how many ranks that task has")
-    parser.add_argument("--node-ips-file", type=Path, required=True, help="gets the addresses of the task's ranks")
-    parser.add_argument("names", nargs="+", help="every rank of the group; the first one leads")
+    parser.add_argument("--node-ips-file", type=Path, required=True, help="gets the addresses of this task's ranks")
+    parser.add_argument("tasks", nargs="+", help="every task of the group with its ranks, TASK=N; the first rank leads")
     args = parser.parse_args()
+    tasks = [[f"{name}-{rank}" for rank in range(int(count))] for name, count in (t.split("=") for t in args.tasks)]
+    names = [name for task in tasks for name in task]
+    own_task = next(task for task in tasks if args.self_name in task)
     end = time.monotonic() + args.deadline
-    leader = args.names[0]
-    log("BARRIER", rank=args.self_name, ranks=len(args.names), leader=leader, deadline_s=args.deadline)
+    leader = names[0]
+    log("BARRIER", rank=args.self_name, ranks=len(names), leader=leader, deadline_s=args.deadline)
     try:
-        addresses = resolve_all(args.names, args.domain, end)
+        addresses = resolve_all(names, args.domain, end)
         if args.self_name == leader:
-            lead(leader, args.names, end)
+            lead(leader, names, end)
         else:
             follow(args.self_name, leader, addresses[leader], end)
     except Missing as missing:
@@ -122,7 +123,7 @@ def main() -> None:
         log("FATAL", exit_code=FAILED, why=why)
         write_termination_message(why)
         sys.exit(FAILED)
-    args.node_ips_file.write_text("\n".join(addresses[f"{args.task}-{rank}"] for rank in range(args.nodes)) + "\n")
+    args.node_ips_file.write_text("\n".join(addresses[name] for name in own_task) + "\n")
     log("BARRIER", rank=args.self_name, released=True)
 
 
