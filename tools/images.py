@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
-from tools.paths import CACHE, REPO, built_once, run, step
+from tools.paths import CACHE, REPO, built_once, remove, run, step, unmount_below
 
 WORKER_IMAGE = "localhost/gpu-worker"
 STORE = ("--root", CACHE / "buildah" / "root", "--runroot", CACHE / "buildah" / "run", "--storage-driver", "overlay")
@@ -44,17 +45,20 @@ def base() -> str:
     """The CPU base image, in the image store: Debian with its PyTorch."""
     tag = f"localhost/gpu-worker-base:{_digest(BASE_SUITE, *BASE_PACKAGES, NO_LIBUV)}"
     if tag not in buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
-        scratch = CACHE / "images" / "base.tar"
+        folder = CACHE / "images" / "base"  # also what a killed build left, its mounts included
+        unmount_below(folder)
+        remove(folder)
+        folder.mkdir(parents=True)
         with step(f"CPU base image (Debian {BASE_SUITE} with its PyTorch)"):
-            scratch.parent.mkdir(parents=True, exist_ok=True)
             include = f"--include={','.join(BASE_PACKAGES)}"
             options = ("--variant=minbase", "--format=tar", f"--customize-hook={NO_LIBUV}")
-            run("mmdebstrap", "--quiet", *options, include, BASE_SUITE, scratch)
+            inside = {**os.environ, "TMPDIR": str(folder)}
+            run("mmdebstrap", "--quiet", *options, include, BASE_SUITE, folder / "root.tar", env=inside)
             container = buildah("from", "scratch")
-            buildah("add", container, scratch, "/")
+            buildah("add", container, folder / "root.tar", "/")
             buildah("config", "--env", "USE_LIBUV=0", container)
             buildah("commit", "--rm", container, tag)
-            scratch.unlink()
+            remove(folder)
     return tag
 
 

@@ -63,6 +63,14 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def unmount_below(folder: Path) -> None:
+    """Unmount what is mounted below a folder that is about to be removed: else its content would go too."""
+    mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for point in reversed(mounted):
+        if Path(point).is_relative_to(folder):
+            run("umount", point)
+
+
 def main(entry) -> None:
     """Run a tool's entry point; turn ToolError into one message and exit code 1."""
     try:

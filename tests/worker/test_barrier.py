@@ -170,8 +170,8 @@ def test_names_that_never_come_are_all_told(known):
 
 
 def run_main(monkeypatch, file, deadline: float = 30) -> None:
-    options = f"--self trainer-0 --domain {DOMAIN} --deadline {deadline}".split()
-    monkeypatch.setattr(sys, "argv", ["group-barrier", *options, "--node-ips-file", str(file), "trainer=2", "rollout=1"])
+    options = f"--self trainer-0 --domain {DOMAIN} --deadline {deadline} --node-ips-file {file}".split()
+    monkeypatch.setattr(sys, "argv", ["group-barrier", *options, "trainer=2", "rollout=1"])
     barrier.main()
 
 
