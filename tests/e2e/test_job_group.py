@@ -130,12 +130,21 @@ schemaVersion: 1
 name: broken
 tasks:
   good: {run: "echo USER CODE RAN"}
-  bad: {run: "echo USER CODE RAN", resources: {requests: {cpu: "10000"}}}
+  bad: {run: "echo USER CODE RAN", %s}
 """
 
 
-def test_barrier_holds_user_code_and_names_the_missing_rank(namespace: Namespace) -> None:
-    namespace.install("grp", "job-group", "--set", "barrier.timeoutSeconds=8", "--set", "layout=jobs", values=BROKEN)
+@pytest.mark.parametrize(
+    "cause",
+    [
+        pytest.param('resources: {requests: {cpu: "10000"}}', id="not scheduled"),
+        # Its pod has an address and a DNS name all the same; that must not count as present.
+        pytest.param('image: "localhost/not-there:1"', id="no image"),
+    ],
+)
+def test_barrier_holds_user_code_and_names_the_missing_rank(namespace: Namespace, cause: str) -> None:
+    settings = ("--set", "barrier.timeoutSeconds=8", "--set", "layout=jobs")
+    namespace.install("grp", "job-group", *settings, values=BROKEN % cause)
 
     def failed() -> dict | None:
         pod = by_host(namespace.pods("grp")).get("good-0")
@@ -147,28 +156,6 @@ def test_barrier_holds_user_code_and_names_the_missing_rank(namespace: Namespace
     assert "bad-0" in barrier["message"] and "missing" in barrier["message"]
     task = next(s for s in pod["status"]["containerStatuses"] if s["name"] == "task")
     assert "waiting" in task["state"], "the task's container never started"
-
-
-NO_IMAGE = """\
-schemaVersion: 1
-name: no-image
-tasks:
-  good: {run: "echo USER CODE RAN"}
-  bad: {run: "echo USER CODE RAN", image: "localhost/not-there:1"}
-"""
-
-
-def test_a_rank_without_its_image_holds_the_others(namespace: Namespace) -> None:
-    """Its pod has an address and a DNS name all the same; that must not count as present."""
-    namespace.install("grp", "job-group", "--set", "barrier.timeoutSeconds=8", "--set", "layout=jobs", values=NO_IMAGE)
-
-    def failed() -> dict | None:
-        pod = by_host(namespace.pods("grp")).get("good-0")
-        return pod if pod and pod["status"]["phase"] == "Failed" else None
-
-    pod = wait_until(failed, "good-0 gave up at the barrier", 90)
-    barrier = next(s for s in pod["status"]["initContainerStatuses"] if s["name"] == "barrier")["state"]["terminated"]
-    assert barrier["exitCode"] == 66 and "bad-0" in barrier["message"]
 
 
 def test_a_failing_task_ends_the_group_and_keeps_its_exit_code(namespace: Namespace, tmp_path) -> None:

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from gpuworker.accept.report import Check, Measurement, Report, write_json, write_termination_message
+from gpuworker.accept.report import Check, Measurement, Report, write_json
+from gpuworker.log import write_termination_message
 
 
 def report(*verdicts: str) -> Report:

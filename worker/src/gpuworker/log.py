@@ -1,4 +1,4 @@
-"""Log lines that people grep: a tag, the node, one fact."""
+"""What a process says: log lines that people grep, and the one line that Kubernetes keeps of its end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 
 
 def log(tag: str, **facts: object) -> None:
@@ -15,6 +16,13 @@ def log(tag: str, **facts: object) -> None:
     # One write: the lines of processes that share an output must not mix.
     sys.stdout.write(f"[{tag}] node={node} {words}".rstrip() + "\n")
     sys.stdout.flush()
+
+
+def write_termination_message(text: str) -> None:
+    """Kubernetes shows this line in `kubectl describe pod`; it cuts messages at 4096 bytes."""
+    path = Path(os.environ.get("TERMINATION_LOG", "/dev/termination-log"))
+    if path.exists():
+        path.write_bytes(text.encode()[:4000])
 
 
 def _short(value: object) -> str:

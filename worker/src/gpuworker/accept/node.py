@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 
 from gpuworker.accept.checks import CHECKS, Plan
-from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, WARN, Check, Report, write_json, write_termination_message
-from gpuworker.log import log
+from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, WARN, Check, Report, write_json
+from gpuworker.log import log, write_termination_message
 
 EXIT_CODES = {PASS: 0, WARN: 0, FAIL: 1, INCOMPLETE: 3}
 TAGS = {"environment": "ENV", "compute": "COMPUTE", "training": "TRAIN", "collectives": "DDP"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,10 +97,3 @@ def _finite(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def write_termination_message(text: str) -> None:
-    """Kubernetes shows this line in `kubectl describe pod`; it cuts messages at 4096 bytes."""
-    path = Path(os.environ.get("TERMINATION_LOG", "/dev/termination-log"))
-    if path.exists():
-        path.write_bytes(text.encode()[:4000])

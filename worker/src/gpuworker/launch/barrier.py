@@ -18,8 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from gpuworker.accept.report import write_termination_message
-from gpuworker.log import log
+from gpuworker.log import log, write_termination_message
 
 PORT = 29499
 FAILED = 66  # nodes missing

@@ -19,8 +19,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from gpuworker.accept.report import write_termination_message
-from gpuworker.log import log
+from gpuworker.log import log, write_termination_message
 
 USAGE, NO_DNS = 2, 64
 
