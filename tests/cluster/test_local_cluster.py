@@ -79,9 +79,12 @@ def test_nodes_have_no_way_out() -> None:
 def test_down_leaves_nothing_behind() -> None:
     assert cluster("up").returncode == 0
     assert traces(), "the search finds a running cluster"
+    cgroups = [root / "k8s.io" / name for root in processes.hierarchies() for name in processes.containers()]
+    assert any(path.exists() for path in cgroups)
     done = cluster("down")
     assert done.returncode == 0, done.stderr
     assert traces() == []
+    assert not any(path.exists() for path in cgroups)
     assert cluster("down").returncode == 0, "twice is fine"
 
 

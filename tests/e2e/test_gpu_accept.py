@@ -56,7 +56,7 @@ def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> 
     # A new run id tests again, although no pod is ready.
     run(
         "helm", "upgrade", "accept", str(REPO / "charts" / "gpu-accept"), "--namespace", namespace.name,
-        "--reuse-values", "--set", "limits.computeGflops=0.001", "--set-string", "runId=2",
+        "--reuse-values", "--set-json", "limits.computeGflops=0.001", "--set-string", "runId=2",
     )  # fmt: skip
     namespace.kubectl("rollout", "status", "daemonset/accept-gpu-accept", "--timeout=240s")
     for pod in namespace.pods("accept"):

@@ -51,9 +51,10 @@ def up() -> None:
 def down() -> None:
     """Remove every process, mount, namespace, route, cgroup and file of the cluster; nothing to do is fine."""
     KUBECONFIG.unlink(missing_ok=True)  # first: without our bridge its address would lead out of this machine
+    containers = processes.containers()
     processes.kill_all()
     network.down()
-    processes.remove_cgroups()
+    processes.remove_cgroups(containers)
     for folder in (RUN, STATE):
         remove(folder)
     for folder in ("/var/lib/kubelet", "/var/lib/cni"):  # mount points for the nodes

@@ -1,7 +1,7 @@
 """Start processes inside our own cgroup and end everything in it.
 
-The cgroup is the record of what we started: children, containers and their shims inherit it, it survives a killed
-parent, and it never holds anybody else's process. No list of pids can say that.
+The cgroup is the record of what we started: children inherit it, it survives a killed parent, and it never holds
+anybody else's process. No list of pids can say that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tools.cluster.settings import CGROUP, LOGS
+from tools.cluster.settings import CGROUP, LOGS, RUN, STATE
 from tools.paths import ToolError
 
 
@@ -67,14 +67,23 @@ def alive(unit: str) -> bool:
 
 
 def members() -> set[int]:
-    """Every process of ours, the pods' included."""
-    return {
+    """Every process of ours: those in our cgroup, and those of containers, which a kubelet without cgroups per QoS
+    class puts into /k8s.io/<id>. A container's mounts name its node's folder, whoever its parent is by now.
+    """
+    ours = {
         int(pid)
         for root in hierarchies()
         for folder, _, _ in os.walk(root / CGROUP)
         for pid in _read(Path(folder) / "cgroup.procs").split()
         if int(pid) > 0  # 0 stands for a process of another pid namespace
     }
+    contained = {int(path.name) for path in Path("/proc").glob("[0-9]*") if str(STATE) in _read(path / "mounts")}
+    return ours | contained
+
+
+def containers() -> set[str]:
+    """The ids of our containers, from the state of each node's containerd."""
+    return {path.name for path in RUN.glob("*/state/io.containerd.runtime.v2.task/k8s.io/*")}
 
 
 def kill_all(deadline_s: float = 30) -> None:
@@ -89,13 +98,14 @@ def kill_all(deadline_s: float = 30) -> None:
         time.sleep(0.1)
 
 
-def remove_cgroups() -> None:
+def remove_cgroups(of_containers: set[str]) -> None:
+    """Remove ours; of /k8s.io, which another containerd may share, only what our containers had."""
     for root in hierarchies():
-        ours = root / CGROUP
-        if ours.exists():
-            for folder in sorted((p for p in ours.rglob("*") if p.is_dir()), reverse=True):
-                folder.rmdir()
-            ours.rmdir()
+        for top in (root / CGROUP, *(root / "k8s.io" / name for name in of_containers)):
+            for folder, _, _ in os.walk(top, topdown=False):
+                os.rmdir(folder)
+        with contextlib.suppress(OSError):  # not there, or not empty: then it is somebody else's too
+            (root / "k8s.io").rmdir()
 
 
 def _read(path: Path) -> str:
