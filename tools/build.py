@@ -59,17 +59,24 @@ def digest(module: str) -> str:
 def build(module: str) -> Path:
     """Return the folder with the module's binaries, building them if needed."""
     target = CACHE / "tools" / f"{module}-{digest(module)}"
-    if not target.exists():
-        with step(f"building {module}"), built_once(target) as scratch:
-            scratch.mkdir(parents=True)
-            flags = ldflags(module)
-            for name, package in packages(module).items():
-                go("build", "-ldflags", flags, "-o", str(scratch / name), package, module=module)
-            if module in CHARTS:
-                source = go("list", "-m", "-f", "{{.Dir}}", CHARTS[module], module=module).strip()
-                shutil.copytree(Path(source) / "charts" / module, scratch / "chart", copy_function=shutil.copyfile)
-    link(target)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f"build-{module}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two builds of one module would fight over the same scratch folder
+        if not target.exists():
+            compile_into(target, module)
+        link(target)
     return target
+
+
+def compile_into(target: Path, module: str) -> None:
+    with step(f"building {module}"), built_once(target) as scratch:
+        scratch.mkdir(parents=True)
+        flags = ldflags(module)
+        for name, package in packages(module).items():
+            go("build", "-ldflags", flags, "-o", str(scratch / name), package, module=module)
+        if module in CHARTS:
+            source = go("list", "-m", "-f", "{{.Dir}}", CHARTS[module], module=module).strip()
+            shutil.copytree(Path(source) / "charts" / module, scratch / "chart", copy_function=shutil.copyfile)
 
 
 def link(target: Path) -> None:
@@ -91,11 +98,8 @@ def entry() -> None:
     unknown = set(wanted) - set(names())
     if unknown:
         raise ToolError(f"no such tool module: {', '.join(sorted(unknown))}; there are: {', '.join(names())}")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / "build.lock", "w") as lock:  # two builds at once would fight over the same scratch folders
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for module in wanted:
-            build(module)
+    for module in wanted:
+        build(module)
 
 
 if __name__ == "__main__":
