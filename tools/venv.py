@@ -1,6 +1,7 @@
-"""Python packages, pinned with hashes, in one virtual environment: python3 -m tools.venv dev [torch].
+"""Python packages, pinned with hashes, in a virtual environment: python3 -m tools.venv dev [torch] [fuzz] [skypilot].
 
-`dev` is what the generator, lint and the tests need; `torch` only the worker's unit tests.
+`dev` is what the generator, lint and the tests need; `torch` only the worker's unit tests, `fuzz` only the fuzzer.
+`skypilot` is for the comparison with SkyPilot; its hundred packages get an environment of their own.
 """
 
 from __future__ import annotations
@@ -12,22 +13,24 @@ import sys
 from tools.paths import CACHE, REPO, main, remove, run, step
 
 VENV = CACHE / "venv"
+SKYPILOT = CACHE / "venv-skypilot"
 
 
 def ensure(name: str) -> None:
     """Install requirements/<name>.txt; a stamp, written last, says that it is in."""
     locked = REPO / "requirements" / f"{name}.txt"
     digest = hashlib.sha256(locked.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    stamp = VENV / f".{name}-{digest}"
+    venv = SKYPILOT if name == "skypilot" else VENV
+    stamp = venv / f".{name}-{digest}"
     if stamp.exists():
         return
     with step(f"Python packages: {name}"):
-        if not (VENV / ".created").exists():
-            remove(VENV)
-            run(sys.executable, "-m", "venv", VENV)
-            (VENV / ".created").touch()
-        run(VENV / "bin" / "pip", "install", "--quiet", "--require-hashes", "--requirement", locked)
-    for old in VENV.glob(f".{name}-*"):
+        if not (venv / ".created").exists():
+            remove(venv)
+            run(sys.executable, "-m", "venv", venv)
+            (venv / ".created").touch()
+        run(venv / "bin" / "pip", "install", "--quiet", "--require-hashes", "--requirement", locked)
+    for old in venv.glob(f".{name}-*"):
         old.unlink()
     stamp.touch()
 

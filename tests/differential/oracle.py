@@ -1,0 +1,95 @@
+"""What SkyPilot makes of group files: read a JSON list of texts on stdin, write a JSON list of answers to stdout.
+
+Runs in SkyPilot's own virtual environment, in a scratch folder that holds the files which the groups mention.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import sys
+from pathlib import Path
+
+FILE = Path("group.yaml")
+
+
+def no_network(*_arguments, **_options):
+    raise OSError("the network was used")
+
+
+def load(dag_utils, text: str) -> dict:
+    """The group's fields, or why there are none: stage is "detect", "load" or "submit"."""
+    FILE.write_text(text, encoding="utf-8", newline="", errors="surrogatepass")
+    stage = "detect"
+    try:
+        if not dag_utils.is_job_group_yaml(str(FILE)):
+            return {"accepted": False, "stage": stage, "error": "not a job group"}
+        stage = "load"
+        group = dag_utils.load_job_group_from_yaml(str(FILE))
+        stage = "submit"
+        for task in group.tasks:
+            check_at_submission(task)
+    except RecursionError:
+        return {"accepted": False, "stage": stage, "error": "RecursionError"}
+    except Exception as error:
+        return {"accepted": False, "stage": stage, "error": f"{type(error).__name__}: {error}"}
+    delay = group.termination_delay
+    return {
+        "accepted": True,
+        "name": group.name,
+        "primaries": group.primary_tasks,
+        "delays": delay if isinstance(delay, dict) else {"default": delay or "0"},
+        "inter_connection": group.inter_connection,
+        "tasks": [describe(task) for task in group.tasks],
+    }
+
+
+def check_at_submission(task) -> None:
+    """The checks of `sky jobs launch` that need neither a server nor a cluster."""
+    task.validate_name()
+    task.validate_run()
+    task.validate_job()
+    task.expand_and_validate_workdir()
+    task.expand_and_validate_file_mounts()
+
+
+def describe(task) -> dict:
+    return {
+        "name": task.name,
+        "num_nodes": task.num_nodes,
+        "envs": task.envs,
+        "secrets": sorted([*task.secrets, *(reference.name for reference in task._managed_secret_refs)]),
+        "alternatives": [alternative(each) for each in task.resources],
+    }
+
+
+def alternative(resources) -> dict:
+    """One of the resources that would do."""
+    infra = resources.infra
+    return {
+        "cloud": infra.cloud and infra.cloud.lower(),
+        "context": infra.region,
+        # The public fields look names up in a catalog of the clouds.
+        "accelerators": resources._accelerators or {},
+        "cpus": resources._cpus,
+        "memory": resources._memory,
+        "image": resources.extract_docker_image(),
+        "disk_size": resources._disk_size,
+        "labels": resources.labels or {},
+        "priority_class": resources.priority_class,
+        "recovery": {key: value for key, value in (resources.job_recovery or {}).items() if key != "strategy"},
+    }
+
+
+def main() -> None:
+    answers, sys.stdout = sys.stdout, sys.stderr
+    socket.socket.connect = socket.getaddrinfo = no_network
+    logging.disable()
+    from sky.utils import dag_utils
+
+    json.dump([load(dag_utils, text) for text in json.load(sys.stdin)], answers)
+
+
+if __name__ == "__main__":
+    main()
