@@ -2,7 +2,8 @@
 
 schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the shared definitions that it uses
 schemas/report.yaml        -> schemas/report.schema.json
-schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json
+schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
+charts/job-group/values.yaml -> generator/src/jobgen/known.py
 charts/shared/_common.tpl  -> charts/NAME/templates/_common.tpl
 
 --check writes nothing and fails when something is out of date.
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import yaml
 
+from tools import jobgroup
 from tools.paths import REPO, ToolError, main
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
@@ -32,9 +34,9 @@ def outputs() -> Iterator[tuple[Path, str]]:
         yield REPO / f"charts/{chart}/values.schema.json", to_json(with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/templates/_common.tpl", common
     yield REPO / "schemas/report.schema.json", to_json(yaml.safe_load((REPO / "schemas/report.yaml").read_text()))
-    for source in sorted((REPO / "schemas/jobgroup").glob("*.yaml")):
-        target = REPO / "generator/src/jobgen/schemas" / f"{source.stem}.json"
-        yield target, to_json(yaml.safe_load(source.read_text()))
+    for name, schema in jobgroup.schemas().items():
+        yield REPO / f"generator/src/jobgen/schemas/{name}.json", to_json(schema)
+    yield REPO / "generator/src/jobgen/known.py", jobgroup.accelerators()
 
 
 def with_definitions(schema: dict, shared: dict) -> dict:

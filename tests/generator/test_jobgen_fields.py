@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 import yaml
 
-from jobgen.check import schema_text
+from jobgen.schema import text as schema_text
 
 
 @pytest.mark.parametrize(

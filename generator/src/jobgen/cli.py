@@ -1,26 +1,19 @@
-"""The command jobgen. Exit codes: 0 done; 1 the input is wrong, or --check differs; 2 usage or files; 3 a bug."""
+"""The command jobgen. Exit codes: 0 done; 1 the input is wrong, or --check or --diff differs; 2 usage or files; 3 a bug."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import sys
-import traceback
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from jobgen import __version__, names
-from jobgen.check import check, schema_text
-from jobgen.convert import convert
-from jobgen.diff import diff
-from jobgen.document import UNUSABLE, load
-from jobgen.emit import emit
-from jobgen.group import Group, read
-from jobgen.problems import Invalid, Problem
+from jobgen.api import Options, Result
+from jobgen.api import to_values as convert
+from jobgen.document import MAX_BYTES
 
 
 class _Commands(click.Group):
@@ -37,6 +30,8 @@ class _Commands(click.Group):
             if isinstance(error, OSError):
                 _say(f"error: {error.filename or 'output'}: {error.strerror}")
                 ctx.exit(2)
+            import traceback
+
             if ctx.params["debug"]:
                 _say(traceback.format_exc())
             # The error's own text might hold parts of the input.
@@ -52,28 +47,10 @@ class _Commands(click.Group):
 def cli(debug: bool) -> None:
     """Turns a job group (SkyPilot YAML) into values of the Helm chart job-group.
 
+    \b
+    jobgen validate group.yaml
     jobgen to-values group.yaml | helm install NAME charts/job-group -f -
     """
-
-
-@cli.command()
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to list the errors.")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.pass_context
-def validate(ctx: click.Context, form: str, files: tuple[str, ...]) -> None:
-    """Check job groups and list every error. `-` is standard input."""
-    found: list[tuple[str, Problem]] = []
-    for file, source in [(file, _read(file)) for file in files]:
-        try:
-            _checked(source)
-        except Invalid as invalid:
-            found += [(_shown(file), problem) for problem in invalid.problems]
-    if form == "json":
-        _write(json.dumps([problem.data(file) for file, problem in found], indent=2) + "\n")
-    else:
-        for file, problem in found:
-            _say(problem.text(file))
-    ctx.exit(1 if found else 0)
 
 
 def _group_name(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -83,69 +60,153 @@ def _group_name(ctx: click.Context, parameter: click.Parameter, value: str | Non
     return value
 
 
+def _secret_name(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not (len(value) <= 253 and re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", value)):
+        raise click.BadParameter('must be the name of a Secret: a-z, 0-9, "-" and "."')
+    return value
+
+
 def _env(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
     pairs = [item.partition("=") for item in value]
     for name, equals, content in pairs:
-        if not equals or not re.fullmatch(names.ENV, name) or UNUSABLE.search(content):
+        if not equals or not re.fullmatch(names.ENV, name) or re.search("[\0\ud800-\udfff]", content):
             # What was given is not repeated: it may be a secret.
             raise click.BadParameter("must be NAME=VALUE in UTF-8; a name has letters, digits and _")
     return {name: content for name, _, content in pairs}
 
 
-@cli.command("to-values")
-@click.option("-o", "--output", metavar="OUT", help="Write to this file, whole or not at all.")
-@click.option("--check", "expected", metavar="FILE", help="Write nothing; exit 1 if FILE is not what would be written.")
-@click.option("--set-name", metavar="NAME", callback=_group_name, help="Call the group NAME.")
-@click.option("--env", metavar="K=V", multiple=True, callback=_env, help="Set a variable in every task; repeatable.")
-@click.argument("file", metavar="FILE")
-@click.pass_context
-def to_values(
-    ctx: click.Context, file: str, output: str | None, expected: str | None, set_name: str | None, env: dict[str, str]
-) -> None:
-    """Print the values of a job group. `-` is standard input."""
-    if output and expected:
-        raise click.UsageError("-o and --check exclude each other: --check writes nothing")
-    source = _read(file)
-    try:
-        group = _checked(source, set_name, env)
-    except Invalid as invalid:
-        for problem in invalid.problems:
-            _say(problem.text(_shown(file)))
-        ctx.exit(1)
-    text = emit(convert(group), group, source)
-    if expected:
-        old = Path(expected).read_bytes().decode("utf-8", "replace")
-        if old != text:
-            _say(f"error: {expected} is not what jobgen writes for {_shown(file)}\n{diff(old, text, expected)}")
-            ctx.exit(1)
-    elif output and output != "-":
-        _replace(Path(output), text)
-    else:
-        _write(text)
+_SHARED = [
+    click.option("--set-name", metavar="NAME", callback=_group_name, help="Call the group NAME."),
+    click.option("--env", metavar="K=V", multiple=True, callback=_env, help="Set a variable in every task; repeatable."),
+    click.option(
+        "--secret-name", metavar="NAME", callback=_secret_name, help="The Secret with the secrets; GROUP-secrets if absent."
+    ),
+    click.option("--lenient", is_flag=True, help="Leave out what is refused, with a warning, where the rest still runs."),
+    click.option("--allow-outside", is_flag=True, help="Embed files from outside of the group file's folder, too."),
+    click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to list problems."),
+    click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Colour and source lines."),
+]
+
+
+def _shared(command):
+    for option in reversed(_SHARED):
+        command = option(command)
+    return command
 
 
 @cli.command()
-@click.argument("name", type=click.Choice(["header", "task"]))
+@_shared
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.pass_context
+def validate(ctx: click.Context, files: tuple[str, ...], form: str, color: str, **options) -> None:
+    """Check job groups and list every problem. `-` is standard input."""
+    sources = [(file, _read(file)) for file in files]
+    found = [(file, source, _convert(file, source, **options)) for file, source in sources]
+    if form == "json":
+        from jobgen.report import as_json
+
+        _write(as_json([(_shown(file), result) for file, _, result in found]))
+    else:
+        for file, source, result in found:
+            _list(file, source, result, color)
+    ctx.exit(1 if any(result.text is None for _, _, result in found) else 0)
+
+
+@cli.command("to-values")
+@click.option("-o", "--output", metavar="OUT", help="Write to this file, whole or not at all.")
+@click.option("--check", "expected", metavar="FILE", help="Write nothing; exit 1 if FILE is not what would be written.")
+@click.option("--diff", "compared", metavar="FILE", help="Print how FILE differs from what would be written; exit 1 if so.")
+@_shared
+@click.argument("file", metavar="FILE")
+@click.pass_context
+def to_values(
+    ctx: click.Context,
+    file: str,
+    output: str | None,
+    expected: str | None,
+    compared: str | None,
+    form: str,
+    color: str,
+    **options,
+) -> None:
+    """Print the values of a job group. `-` is standard input."""
+    if sum(each is not None for each in (output, expected, compared)) > 1:
+        raise click.UsageError("-o, --check and --diff exclude each other")
+    source = _read(file)
+    result = _convert(file, source, **options)
+    if form == "json":
+        from jobgen.report import as_json
+
+        click.echo(as_json([(_shown(file), result)]), err=True, nl=False)
+    elif result.problems:
+        _list(file, source, result, color)
+    if result.text is None:
+        ctx.exit(1)
+    elif expected is not None or compared is not None:
+        _compare(ctx, file, result.text, expected or compared or "", to_stdout=compared is not None)
+    elif output and output != "-":
+        _replace(Path(output), result.text)
+    else:
+        _write(result.text)
+
+
+def _compare(ctx: click.Context, file: str, text: str, existing: str, to_stdout: bool) -> None:
+    with open(existing, "rb") as stream:
+        old = stream.read().decode("utf-8", "replace")
+    if old == text:
+        return
+    from jobgen.diff import diff
+
+    difference = diff(old, text, existing)
+    if to_stdout:
+        _write(difference + "\n")
+    else:
+        _say(f"error: {existing} is not what jobgen writes for {_shown(file)}\n{difference}")
+    ctx.exit(1)
+
+
+@cli.command()
+@click.argument("name", type=click.Choice(["header", "task", "document"]))
 def schema(name: str) -> None:
-    """Print the JSON Schema of the header or of a task."""
-    _write(schema_text(name))
+    """Print the JSON Schema of the header, of a task, or of either (for editors)."""
+    from jobgen.schema import text
+
+    _write(text(name))
 
 
-def _checked(source: bytes, name: str | None = None, env: Mapping[str, str] | None = None) -> Group:
-    """The group in `source`. Raises Invalid."""
-    group = read(load(source), name, env)
-    problems = check(group)
-    if problems:
-        raise Invalid(problems)
-    return group
+def _convert(
+    file: str,
+    source: bytes,
+    set_name: str | None,
+    env: dict[str, str],
+    secret_name: str | None,
+    lenient: bool,
+    allow_outside: bool,
+) -> Result:
+    folder = None if file == "-" else os.path.dirname(file) or "."
+    return convert(source, Options(set_name, env, secret_name, lenient, folder, allow_outside))
+
+
+def _list(file: str, source: bytes, result: Result, color: str) -> None:
+    from jobgen import report
+
+    terminal = color == "always" or (color == "auto" and sys.stderr.isatty())
+    if not terminal:
+        lines = report.plain(_shown(file), result)
+    else:
+        lines = report.rich(_shown(file), result, source, color == "always" or not os.environ.get("NO_COLOR"))
+    for line in lines:
+        click.echo(line, err=True, color=True)
 
 
 def _read(file: str) -> bytes:
+    """At most one byte more than jobgen takes."""
     if file != "-":
-        return Path(file).read_bytes()
+        with open(file, "rb") as stream:
+            return stream.read(MAX_BYTES + 1)
     if sys.stdin.isatty():
         raise click.UsageError("standard input is a terminal; name a file, or pipe one in")
-    return sys.stdin.buffer.read()
+    return sys.stdin.buffer.read(MAX_BYTES + 1)
 
 
 def _shown(file: str) -> str:

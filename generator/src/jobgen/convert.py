@@ -1,36 +1,132 @@
-"""A checked group as values of the chart job-group."""
+"""A group as values of the chart job-group. What cannot be converted is reported to its part of the group."""
 
 from __future__ import annotations
 
-from jobgen import resources
-from jobgen.group import Group
+import posixpath
+import re
+
+from jobgen import envs, pods, resources, volumes
+from jobgen.files import WORKDIR, FileSets
+from jobgen.group import Group, Part
 
 SCHEMA_VERSION = 1
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+# Where the chart mounts its own.
+_TAKEN = ("/group", "/dev/shm", "/dev", "/proc", "/sys")
 
 
-def convert(group: Group) -> dict:
-    """Values for the chart. The group must have passed check()."""
-    return {
-        "name": group.header.name,
-        "tasks": {task.name: _task(task.document.value) for task in group.tasks},
+def convert(group: Group, files: FileSets, secret_name: str | None, given_env: frozenset[str]) -> dict:
+    """Values for the chart; they are right if nothing was reported as an error."""
+    header = group.header.fields
+    delays = _delays(group)
+    tasks = {}
+    for task in group.tasks:
+        if "name" in task.fields:
+            tasks[task.fields["name"]] = _task(task, files, delays, given_env)
+    files.check_size()
+    pods.check_context(group)
+    queue = pods.queue(group)
+    barrier = pods.barrier_seconds(group)
+    name = header.get("name")
+    values = {
+        "name": name,
+        "primaryTasks": _primary_tasks(group),
+        "interConnection": False if header.get("inter_connection") is False else None,
+        "kueue": {"queueName": queue} if queue else None,
+        "barrier": {"timeoutSeconds": barrier} if barrier else None,
+        "secretName": _secret_name(group, secret_name or f"{name}-secrets", tasks),
+        "files": files.sets,
+        "tasks": tasks,
         "schemaVersion": SCHEMA_VERSION,  # last, and required by the chart: output that was cut off is refused
     }
+    return {key: value for key, value in values.items() if value not in (None, [], {})}
 
 
-def _task(task: dict) -> dict:
-    given = task.get("resources", {})
-    requests = {}
-    if "cpus" in given:
-        requests["cpu"] = resources.cpu_quantity(given["cpus"])
-    if "memory" in given:
-        requests["memory"] = resources.memory_quantity(given["memory"])
+def _task(task: Part, files: FileSets, delays: dict[str, int], given_env: frozenset[str]) -> dict:
+    pod: dict = {}
+    given = resources.convert(task, pod)
+    mounted, mounts, workdir = volumes.convert(task), files.mounts(task), files.workdir(task)
+    _check_mounts(task, workdir is not None)
     values = {
-        "numNodes": int(task.get("num_nodes", 1)),
-        "image": resources.image(given["image_id"]) if "image_id" in given else None,
-        "resources": {"requests": requests} if requests else None,
-        "accelerator": resources.accelerator(given["accelerators"]) if "accelerators" in given else None,
-        "env": {name: str(value) for name, value in task.get("envs", {}).items()},
-        "setup": task.get("setup"),
-        "run": task.get("run"),
+        "numNodes": task.fields.get("num_nodes", 1),
+        "image": given.get("image"),
+        "resources": given.get("resources"),
+        "accelerator": given.get("accelerator"),
+        "env": envs.env(task, given_env),
+        "secrets": envs.secrets(task),
+        "volumes": mounted,
+        "fileMounts": mounts,
+        "workdir": workdir,
+        "terminationDelaySeconds": delays.get(task.fields["name"]),
+        "recovery": given.get("recovery"),
+        "podTemplate": pods.template(task, pod),
+        "setup": task.fields.get("setup"),
+        "run": task.fields.get("run"),
     }
     return {key: value for key, value in values.items() if value}
+
+
+def _check_mounts(task: Part, workdir: bool) -> None:
+    """No two things on one path, and none on the chart's."""
+    taken = {WORKDIR: "the workdir"} if workdir else {}
+    for field in ("volumes", "file_mounts"):
+        for target in task.fields.get(field, {}):
+            path = posixpath.normpath(target)
+            if path in taken:
+                task.report("same-path", (field, target), f"{taken[path]} is mounted there already", key=True)
+            elif path in _TAKEN or path.startswith("/group/"):
+                task.report("same-path", (field, target), "this path is the pod's own; choose another one", key=True)
+            taken.setdefault(path, f"another one of the {field}")
+
+
+def _primary_tasks(group: Group) -> list[str]:
+    given = group.header.fields.get("primary_tasks", [])
+    known = [task.fields["name"] for task in group.tasks if "name" in task.fields]
+    for index, name in enumerate(given):
+        if name not in known:
+            _unknown_task(group, ("primary_tasks", index), name, known)
+    return list(dict.fromkeys(given))
+
+
+def _unknown_task(group: Group, path: tuple, name: str, known: list[str], key: bool = False) -> None:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f'did you mean "{near[0]}"? ' if near else ""
+    listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+    group.header.report("unknown-task", path, f"no task has this name; {hint}available: {listed}", key=key)
+
+
+def _delays(group: Group) -> dict[str, int]:
+    """Seconds of each task that has a delay."""
+    given = group.header.fields.get("termination_delay")
+    if given is None:
+        return {}
+    known = [task.fields["name"] for task in group.tasks if "name" in task.fields]
+    if not group.header.fields.get("primary_tasks"):
+        message = "has no effect: without primary_tasks, all tasks are primary, and the group is done when all are"
+        group.header.note(("termination_delay",), message, "no-effect")
+    if not isinstance(given, dict):
+        return dict.fromkeys(known, _duration(given))
+    for name in given:
+        if name != "default" and name not in known:
+            _unknown_task(group, ("termination_delay", name), name, [*known, "default"], key=True)
+    return {name: _duration(given.get(name, given.get("default", 0))) for name in known}
+
+
+def _duration(given: str | int) -> int:
+    """90, "90", "90s", "2m" -> seconds."""
+    match = re.fullmatch(r"([0-9]+)([smhdw]?)", str(given).lower())
+    return int(match[1]) * _SECONDS[match[2] or "s"]
+
+
+def _secret_name(group: Group, name: str, tasks: dict[str, dict]) -> str | None:
+    """The Secret's name if a task needs it, and a note with the command that makes it."""
+    users = [task for task in group.tasks if tasks.get(task.fields.get("name"), {}).get("secrets")]
+    if not users:
+        return None
+    keys = dict.fromkeys(key for task in users for key in tasks[task.fields["name"]]["secrets"])
+    literals = " ".join(f'--from-literal={key}="${key}"' for key in keys)
+    path = ("secrets",) if "secrets" in users[0].fields else ("managed_secrets",)
+    users[0].note(path, f"make the Secret before you install: kubectl create secret generic {name} {literals}", "secret-needed")
+    return name

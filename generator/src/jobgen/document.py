@@ -1,155 +1,269 @@
-"""Loads YAML documents and remembers where each key and value stands in the file."""
+"""YAML documents as plain values, with the place of each key and value. Bounded in time and memory."""
 
 from __future__ import annotations
 
-import datetime
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
 
-from jobgen.problems import Invalid, Path, syntax_problem
+from jobgen import scalars
+from jobgen.problems import Invalid, Path, Place, invalid
 
-# Aliases can blow up a small file (or make it refer to itself); no real group comes near these limits.
-MAX_DEPTH = 20
-MAX_NODES = 100_000
+MAX_BYTES = 16_000_000
+MAX_DEPTH = 60
+MAX_NODES = 600_000  # keys and values in the file
+MAX_WEIGHT = 32_000_000  # characters, and NODE_WEIGHT for each node, with every alias written out
+NODE_WEIGHT = 16
 
-MERGE_TAG = "tag:yaml.org,2002:merge"
-# Neither an environment variable nor a file in UTF-8 can hold these: NUL, and halves of surrogate pairs.
-UNUSABLE = re.compile("[\0\ud800-\udfff]")
-TEXT_TAG = "tag:yaml.org,2002:str"
+# (line, column), then for a mapping {key: (line, column, mark)} or for a list [mark], then the line where it ends;
+# for text that YAML takes for something else: None and the text. Lines and columns count from 0.
+Mark = tuple
 
-Place = tuple[int, int]  # line and column, from 1
+_PARSER = getattr(yaml, "CParser", None)
 
 
-@dataclass
+class _PurePythonParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
+    def __init__(self, text: str):
+        yaml.reader.Reader.__init__(self, text)
+        yaml.scanner.Scanner.__init__(self)
+        yaml.parser.Parser.__init__(self)
+
+
 class Document:
-    """One YAML document: its plain value, the places of its parts, and what is wrong with it as YAML."""
+    """One document: its value, where its parts stand, and what is wrong with it as YAML."""
 
-    value: object = None
-    keys: dict[Path, Place] = field(default_factory=dict)
-    values: dict[Path, Place] = field(default_factory=dict)
-    flaws: list[tuple[Place, Path, str]] = field(default_factory=list)
+    __slots__ = ("end", "flaws", "mark", "value")
 
-    def key_place(self, path: Path) -> Place:
-        """Where the key of `path` stands, or the nearest thing around it that is in the file."""
-        return self.keys.get(path) or self.value_place(path)
+    def __init__(self, value: object, mark: Mark, flaws: list[tuple[Place, Path, str, str]]):
+        self.value = value
+        self.mark = mark
+        self.flaws = flaws  # place, path, code, message
 
-    def value_place(self, path: Path) -> Place:
-        """Where the value at `path` stands, or the nearest thing around it that is in the file."""
-        while path and path not in self.values:
-            path = path[:-1]
-        return self.values[path]
+    def place(self, path: Path, key: bool = False) -> Place:
+        """Where the value at `path` (or its key) stands, or the nearest thing around it that is in the file."""
+        mark, place = self.mark, self.mark[:2]
+        for part in path:
+            inner = mark[2] if len(mark) > 2 else None
+            if isinstance(inner, dict) and part in inner:
+                *start, mark = inner[part]
+                place = start if key else mark[:2]
+            elif isinstance(inner, list) and isinstance(part, int) and part < len(inner):
+                mark = inner[part]
+                place = mark[:2]
+            else:
+                place = mark[:2]
+                break
+        return place[0] + 1, place[1] + 1
+
+    def written(self, path: Path) -> str | None:
+        """The text of a scalar that YAML does not read as text; None for others."""
+        mark = self.mark
+        for part in path:
+            mark = mark[2][part][2] if isinstance(part, str) else mark[2][part]
+        return mark[3] if len(mark) > 2 and mark[2] is None else None
+
+    def lines(self, path: Path) -> range:
+        """The lines, from 1, that a key and its value stand in."""
+        mark = self.mark
+        for part in path:
+            start, _, mark = mark[2][part]
+        end = mark[3] if len(mark) > 2 and mark[2] is not None else mark[0]
+        return range(start + 1, max(start, end) + 2)
 
 
 def load(source: bytes) -> list[Document]:
     """Every document of `source`. Raises Invalid if it is not YAML; smaller flaws are kept in the documents."""
-    text = _decode(source)
-    conflict = re.search(r"^(<<<<<<<|>>>>>>>)( |$)", text, re.MULTILINE)
-    if conflict:
-        line = text.count("\n", 0, conflict.start()) + 1
-        raise Invalid([syntax_problem(line, 1, "merge conflict marker: resolve the conflict first")])
+    text = decode(source)
     try:
-        loader = yaml.SafeLoader(text)
-        documents = []
-        while loader.check_node():
-            documents.append(_Walk(loader).document(loader.get_node()))
-        return documents
+        return list(_Composer(text).documents())
     except yaml.MarkedYAMLError as error:
-        # Aliases and tags are named in quotes; a name may be an unquoted secret.
-        message = re.sub(r" '[^']{2,}'", "", error.problem or error.context or "this is not YAML")
-        raise Invalid([syntax_problem(*_place(error.problem_mark or error.context_mark), message)]) from None
-    except yaml.reader.ReaderError as error:
-        before = text[: error.position]
-        place = before.count("\n") + 1, len(before) - before.rfind("\n")
-        raise Invalid([syntax_problem(*place, "a control character, which YAML does not allow")]) from None
-    except RecursionError:
-        raise Invalid([syntax_problem(1, 1, "nested too deeply")]) from None
+        raise _syntax_error(error) from None
 
 
-def _decode(source: bytes) -> str:
+def decode(source: bytes) -> str:
+    """Text that a YAML parser can read. Raises Invalid."""
+    if len(source) > MAX_BYTES:
+        raise invalid((1, 1), "too-large", f"larger than {MAX_BYTES // 1_000_000} MB; this is no job group")
     try:
-        return source.decode("utf-8-sig")
+        text = source.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Invalid([syntax_problem(source.count(b"\n", 0, error.start) + 1, 1, "not UTF-8 text")]) from None
+        if b"\0" in source[:4096] and not source.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise invalid((1, 1), "not-text", "a binary file; jobgen reads YAML") from None
+        place = source.count(b"\n", 0, error.start) + 1, 1
+        raise invalid(place, "not-text", "not UTF-8; save the file as UTF-8 text") from None
+    if found := _UNPRINTABLE.search(text):
+        before = text[: found.start()]
+        place = before.count("\n") + 1, len(before) - before.rfind("\n")
+        if found[0] == "\0":
+            raise invalid(place, "not-text", "a NUL character; this is a binary file, or it is not UTF-8")
+        raise invalid(place, "not-text", "a control character, which YAML does not allow")
+    if found := re.search(r"^(<<<<<<<|>>>>>>>)( |$)", text, re.MULTILINE):
+        place = text.count("\n", 0, found.start()) + 1, 1
+        raise invalid(place, "merge-conflict", "merge conflict marker: resolve the conflict first")
+    return text
 
 
-def _place(mark: yaml.Mark | None) -> Place:
-    return (mark.line + 1, mark.column + 1) if mark else (1, 1)
+_UNPRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 
 
-class _Walk:
-    """Turns one document's nodes into plain values. Flaws are collected; what has one is left out."""
+def _syntax_error(error: yaml.MarkedYAMLError) -> Invalid:
+    mark = error.problem_mark or error.context_mark
+    place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    problem = error.problem or error.context or ""
+    if "'\\t'" in problem or "tab" in problem:
+        return invalid(place, "not-yaml", "a tab; YAML is indented with spaces")
+    # Aliases and tags are named in quotes; a name may be an unquoted secret.
+    message = re.sub(r" '[^']{2,}'", "", problem)
+    return invalid(place, "not-yaml", message or "this is not YAML")
 
-    def __init__(self, loader: yaml.SafeLoader):
-        self.loader = loader
-        self.result = Document()
-        self.nodes = 0
 
-    def document(self, root: yaml.Node) -> Document:
-        self.result.value = self.plain(root, ())
-        return self.result
+class _Composer:
+    """Builds values from the parser's events. An alias is the value of its anchor, the same object, not a copy."""
 
-    def flaw(self, node: yaml.Node, path: Path, message: str) -> None:
-        self.result.flaws.append((_place(node.start_mark), path, message))
+    def __init__(self, text: str):
+        self.event = (_PARSER or _PurePythonParser)(text).get_event
+        self.nodes = self.weight = 0
 
-    def count(self, node: yaml.Node, path: Path) -> None:
+    def documents(self) -> Iterator[Document]:
+        while (event := self.event()) is not None:
+            if type(event) is not DocumentStartEvent:
+                continue
+            self.anchors: dict[str, tuple | None] = {}
+            self.flaws: list[tuple[Place, Path, str, str]] = []
+            self.path: list[str | int] = []
+            value, mark, _ = self.node(self.event(), 0)
+            yield Document(value, mark, self.flaws)
+            event = self.event()
+            assert type(event) is DocumentEndEvent, event
+
+    def flaw(self, mark: Mark, code: str, message: str, *path: str) -> None:
+        self.flaws.append(((mark[0] + 1, mark[1] + 1), (*self.path, *path), code, message))
+
+    def node(self, event: yaml.Event, depth: int) -> tuple[object, Mark, int]:
+        """Value, mark and weight of the node that starts with `event`."""
+        start = event.start_mark
+        mark = start.line, start.column
         self.nodes += 1
-        if len(path) > MAX_DEPTH or self.nodes > MAX_NODES:
-            raise Invalid([syntax_problem(*_place(node.start_mark), "nested too deeply, or too large")])
+        if self.nodes > MAX_NODES:
+            raise invalid((mark[0] + 1, mark[1] + 1), "too-large", f"more than {MAX_NODES} keys and values")
+        kind = type(event)
+        if kind is ScalarEvent:
+            result = self.scalar(event, mark)
+        elif kind is AliasEvent:
+            result = self.alias(event, mark)
+        else:
+            if depth > MAX_DEPTH:
+                raise invalid((mark[0] + 1, mark[1] + 1), "too-deep", f"nested more than {MAX_DEPTH} levels deep")
+            if event.anchor:
+                self.anchors[event.anchor] = None  # still open
+            if event.tag not in _COLLECTION_TAGS:
+                self.flaw(mark, "bad-tag", "an unknown YAML tag; remove it")
+            result = self.mapping(mark, depth) if kind is MappingStartEvent else self.sequence(mark, depth)
+        self.weight += NODE_WEIGHT if kind is not AliasEvent else result[2]
+        if self.weight > MAX_WEIGHT:
+            raise invalid((mark[0] + 1, mark[1] + 1), "too-large", "aliases (*name) make this too large")
+        if kind is not AliasEvent and event.anchor:
+            self.anchors[event.anchor] = result
+        return result
 
-    def plain(self, node: yaml.Node, path: Path) -> object:
-        self.count(node, path)
-        self.result.values[path] = _place(node.start_mark)
-        if isinstance(node, yaml.MappingNode):
-            return self.mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.plain(item, (*path, index)) for index, item in enumerate(node.value)]
-        return self.scalar(node, path)
+    def alias(self, event: AliasEvent, mark: Mark) -> tuple[object, Mark, int]:
+        found = self.anchors.get(event.anchor, 0)
+        if found == 0:
+            raise invalid((mark[0] + 1, mark[1] + 1), "not-yaml", "an alias (*name) without an anchor (&name) before it")
+        if found is None:
+            raise invalid((mark[0] + 1, mark[1] + 1), "too-deep", "an alias (*name) inside of what it stands for")
+        value, inner, weight = found
+        return value, mark + inner[2:], weight
 
-    def mapping(self, node: yaml.MappingNode, path: Path) -> dict:
-        found: dict[str, object] = {}
-        for key, value in self.pairs(node, path):
-            here = (*path, key.value)
-            self.result.keys[here] = _place(key.start_mark)
-            found[key.value] = self.plain(value, here)
+    def sequence(self, mark: Mark, depth: int) -> tuple[list, Mark, int]:
+        values, marks, weight = [], [], NODE_WEIGHT
+        path = self.path
+        path.append(0)
+        while type(event := self.event()) is not SequenceEndEvent:
+            path[-1] = len(values)
+            value, inner, size = self.node(event, depth + 1)
+            values.append(value)
+            marks.append(inner)
+            weight += size
+        path.pop()
+        return values, (*mark, marks, event.start_mark.line), weight
+
+    def mapping(self, mark: Mark, depth: int) -> tuple[dict, Mark, int]:
+        values: dict[str, object] = {}
+        marks: dict[str, tuple] = {}
+        merged: list[tuple[object, Mark]] = []
+        weight, path = NODE_WEIGHT, self.path
+        while type(event := self.event()) is not MappingEndEvent:
+            plain = type(event) is ScalarEvent and event.implicit[0] and event.tag is None
+            merge = plain and event.value == "<<"
+            key, place, size = self.node(event, depth + 1)
+            path.append(key if isinstance(key, str) else str(getattr(event, "value", "?")))
+            value, inner, more = self.node(self.event(), depth + 1)
+            path.pop()
+            weight += size + more
+            if merge:
+                merged += self.merges(value, inner)
+            elif not isinstance(key, str) or (len(place) > 2 and place[2] is None):
+                self.flaw(place, "yaml-key", "YAML does not read this key as text; put it in quotes", *self.name(event))
+            elif key in values:
+                first = marks[key][0] + 1
+                self.flaw(place, "duplicate-key", f"duplicate key (first at line {first})", key)
+            else:
+                values[key] = value
+                marks[key] = (*place[:2], inner)
+        for source, inner in merged:  # the mapping's own keys win, then the first source of a key
+            for key, value in source.items():
+                if key not in values:
+                    values[key] = value
+                    marks[key] = inner[2][key]
+        return values, (*mark, marks, event.start_mark.line), weight
+
+    def merges(self, value: object, mark: Mark) -> list[tuple[dict, Mark]]:
+        pairs = zip(value, mark[2], strict=True) if isinstance(value, list) else [(value, mark)]
+        found = []
+        for source, inner in pairs:
+            if isinstance(source, dict):
+                found.append((source, inner))
+            else:
+                self.flaw(inner, "not-yaml", "`<<` merges mappings only")
         return found
 
-    def pairs(self, node: yaml.MappingNode, path: Path) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
-        """Keys and values of a mapping, with what `<<` merges into it; its own keys win."""
-        self.count(node, path)
-        own: dict[str, tuple[yaml.ScalarNode, yaml.Node]] = {}
-        merged: dict[str, tuple[yaml.ScalarNode, yaml.Node]] = {}
-        for key, value in node.value:
-            if key.tag == MERGE_TAG:
-                for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                    if not isinstance(source, yaml.MappingNode):
-                        self.flaw(source, path, "`<<` merges mappings only")
-                        continue
-                    for pair in self.pairs(source, (*path, "<<")):  # the first source of a key wins
-                        merged.setdefault(pair[0].value, pair)
-            elif not isinstance(key, yaml.ScalarNode):
-                self.flaw(key, path, "a key must be text")
-            elif key.tag != TEXT_TAG:
-                self.flaw(key, (*path, key.value), "YAML does not read this key as text; put it in quotes")
-            elif key.value in own:
-                first = own[key.value][0].start_mark.line + 1
-                self.flaw(key, (*path, key.value), f"duplicate key (first at line {first})")
-            else:
-                own[key.value] = key, value
-        return list({**merged, **own}.values())
+    @staticmethod
+    def name(event: yaml.Event) -> tuple[str, ...]:
+        return (event.value,) if type(event) is ScalarEvent else ()
 
-    def scalar(self, node: yaml.ScalarNode, path: Path) -> object:
+    def scalar(self, event: ScalarEvent, mark: Mark) -> tuple[object, Mark, int]:
+        text: str = event.value
+        weight = NODE_WEIGHT + len(text)
+        self.weight += len(text)
+        tag = event.tag
+        if tag is None:
+            tag = scalars.tag(text) if event.implicit[0] else None
+            if tag is None:
+                if "\0" in text or scalars.SURROGATE.search(text):
+                    self.flaw(mark, "not-text", "a character that no container can take (NUL, or half a surrogate pair)")
+                return text, mark, weight
         try:
-            value = self.loader.construct_object(node)
-        except (yaml.constructor.ConstructorError, ValueError, LookupError):
-            self.flaw(node, path, "YAML cannot read this value; put it in quotes")
-            return ""
-        if isinstance(value, datetime.date):  # a datetime is one too
-            return str(value)
-        if isinstance(value, bytes):
-            self.flaw(node, path, "binary values are not supported")
-            return ""
-        if isinstance(value, str) and UNUSABLE.search(value):
-            self.flaw(node, path, "contains a character that no container can take (NUL, or half of a surrogate pair)")
-        return value
+            value = scalars.construct(tag, text)
+        except ValueError as error:
+            self.flaw(mark, "bad-tag", str(error))
+            return None, mark, weight
+        return (value, mark, weight) if isinstance(value, str) and value == text and tag != scalars.DATE else (
+            value,
+            (*mark, None, text),
+            weight,
+        )
+
+
+_COLLECTION_TAGS = (None, "!", *(f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "set", "omap")))

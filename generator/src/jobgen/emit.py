@@ -1,62 +1,90 @@
-"""Values as YAML text, which must mean the same to PyYAML and to Helm's parser."""
+"""Values as YAML text, which must mean the same to PyYAML and to Helm's parser.
+
+A writer of its own, because PyYAML's takes longer than all the rest of jobgen.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 
-import yaml
-
-from jobgen import __version__
-from jobgen.group import Group
+from jobgen import __version__, scalars
 
 # Helm's parser takes 1e3 and y for a number and a boolean, PyYAML does not; what is no plain word gets quotes.
-_WORD = re.compile(r"(?![yYnN]$)[A-Za-z_][A-Za-z0-9_./-]*")
+_WORD = re.compile(r"(?![yYnN]\Z)[A-Za-z_/](?:[A-Za-z0-9_./@:-]*[A-Za-z0-9_./@-])?")
 # What a block cannot hold, or what parsers read differently: a tab first, blanks last, control characters, byte order
 # marks, and line breaks other than \n.
-_NOT_A_BLOCK = re.compile(r"\A\t|[ \t]\Z|[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+_NOT_A_BLOCK = re.compile(r"\A\t|[ \t]\Z|\A[ \n]*\Z|[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+_ESCAPED = re.compile(r'["\\\0-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]')
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+SCRIPTS = ("setup", "run")
 
 
-class _Script(str):
-    """Text that is shown as a block even if it has one line."""
-
-
-class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: object) -> bool:
-        return True
-
-    def analyze_scalar(self, scalar: str) -> yaml.emitter.ScalarAnalysis:
-        """PyYAML gives up on blocks with tabs or with spaces before a line's end; scripts have both."""
-        analysis = super().analyze_scalar(scalar)
-        analysis.allow_block = not _NOT_A_BLOCK.search(scalar)
-        analysis.allow_single_quoted = False
-        return analysis
-
-
-def _represent(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    block = isinstance(text, _Script) or "\n" in text
-    word = _WORD.fullmatch(text) and dumper.resolve(yaml.ScalarNode, text, (True, False)) == "tag:yaml.org,2002:str"
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if block else None if word else '"')
-
-
-_Dumper.add_representer(str, _represent)
-_Dumper.add_representer(_Script, _represent)
-
-
-def emit(values: dict, group: Group, source: bytes) -> str:
+def emit(values: dict, source: bytes) -> str:
     """The values file. Same source, same options: same text."""
     lines = [
         f"# Values of the chart job-group, written by jobgen {__version__}. Change the source, not this file.",
         f"# Source: sha256 {hashlib.sha256(source).hexdigest()}",
     ]
-    if "placement" in group.header.document.value:
-        lines.append("# placement SAME_INFRA: the value placement.topologyKey chooses the domain that all nodes share.")
-    tasks = {name: _with_scripts(task) for name, task in values["tasks"].items()}
-    text = yaml.dump(
-        {**values, "tasks": tasks}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=float("inf")
-    )
-    return "\n".join(lines) + "\n" + text
+    _mapping(values, "", lines)
+    return "\n".join(lines) + "\n"
 
 
-def _with_scripts(task: dict) -> dict:
-    return {key: _Script(value) if key in ("setup", "run") else value for key, value in task.items()}
+def _mapping(values: dict, indent: str, lines: list[str], first: str | None = None) -> None:
+    """Lines of a mapping; the first one starts with `first` instead of the indent if that is given."""
+    for key, value in values.items():
+        start = f"{indent if first is None else first}{_scalar(key)}:"
+        first = None
+        if isinstance(value, str):
+            if "\n" in value or key in SCRIPTS:
+                _text(start, value, indent, lines)
+            else:
+                lines.append(f"{start} {_scalar(value)}")
+        elif isinstance(value, dict) and value:
+            lines.append(start)
+            _mapping(value, indent + "  ", lines)
+        elif isinstance(value, list) and value:
+            lines.append(start)
+            _list(value, indent + "  ", lines)
+        else:
+            lines.append(f"{start} {_scalar(value)}")
+
+
+def _list(values: list, indent: str, lines: list[str]) -> None:
+    for value in values:
+        if isinstance(value, dict) and value:
+            _mapping(value, indent + "  ", lines, first=f"{indent}- ")
+        elif isinstance(value, list) and value:
+            lines.append(f"{indent}-")
+            _list(value, indent + "  ", lines)
+        else:
+            lines.append(f"{indent}- {_scalar(value)}")
+
+
+def _text(start: str, text: str, indent: str, lines: list[str]) -> None:
+    """A block, if the text can stand in one."""
+    if _NOT_A_BLOCK.search(text):
+        lines.append(f"{start} {_scalar(text)}")
+        return
+    body = text.rstrip("\n")
+    end = {0: "-", 1: ""}.get(len(text) - len(body), "+")
+    indicator = "2" if text[0] in " \n" else ""
+    lines.append(f"{start} |{indicator}{end}")
+    lines += [f"{indent}  {line}" if line else "" for line in (text[:-1] if text.endswith("\n") else text).split("\n")]
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, str):
+        if _WORD.fullmatch(value) and scalars.tag(value) is None:
+            return value
+        return '"' + _ESCAPED.sub(_escape, value) + '"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        text = repr(value)
+        return text.replace("e", ".0e", 1) if "e" in text and "." not in text else text
+    return "null" if value is None else "{}" if value == {} else "[]" if value == [] else str(value)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return _ESCAPES.get(match[0]) or f"\\u{ord(match[0]):04x}"

@@ -2,81 +2,175 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from jobgen.document import Document, Place
-from jobgen.problems import Invalid, Path, Problem, json_path
+from jobgen import foreign, names, schema
+from jobgen.document import Document
+from jobgen.problems import ERROR, NOTE, REFUSAL, WARNING, Invalid, Path, Problem, json_path
+
+# Fields in which SkyPilot puts the values of envs where $NAME or ${NAME} stands.
+SUBSTITUTED = ("file_mounts", "workdir", "volumes")
+_VARIABLE = re.compile(r"\$\{?\b([a-zA-Z_][a-zA-Z0-9_]*)\b\}?", re.ASCII)
 
 
-@dataclass(frozen=True)
 class Part:
-    """The header, or one task, which counts from 1 as SkyPilot counts them."""
+    """The header, or one task (which counts from 1, as SkyPilot counts them), and what was found about it."""
 
-    document: Document
-    number: int = 0
+    def __init__(self, document: Document, number: int, lenient: bool):
+        self.document = document
+        self.number = number
+        self.lenient = lenient
+        self.problems: list[Problem] = []
+        self.fields: dict = {}  # what is right, honoured and not null
+        self.renamed: dict[Path, str] = {}  # a path after substitution -> the key in the file
+        raw = document.value
+        name = raw.get("name") if isinstance(raw, dict) else None
+        self.name = name if isinstance(name, str) else None
 
     @property
-    def name(self) -> str | None:
-        name = self.document.value.get("name") if isinstance(self.document.value, dict) else None
-        return name if isinstance(name, str) else None
-
-    def problem(self, place: Place, path: Path, message: str) -> Problem:
+    def where(self) -> str:
         if not self.number:
-            return Problem(*place, "header", None, json_path(path), message)
-        where = f'task "{self.name}"' if self.name else f"task {self.number}"
-        return Problem(*place, where, self.name, json_path(path), message)
+            return "header"
+        return f'task "{self.name}"' if self.name and names.is_label(self.name) else f"task {self.number}"
 
-    def key_problem(self, path: Path, message: str) -> Problem:
-        return self.problem(self.document.key_place(path), path, message)
+    def report(
+        self, code: str, path: Path, message: str, severity: str = ERROR, key: bool = False, kept: str = "left out"
+    ) -> None:
+        """`kept` says what becomes of a refusal for those who are lenient."""
+        if severity == REFUSAL or (code == "unknown-field" and not self.number):
+            severity = WARNING if self.lenient else ERROR
+            message += f" ({kept})" if self.lenient else ""
+        place = self.document.place(self._original(path), key)
+        self.problems.append(Problem(*place, self.where, self.name, json_path(path), message, code, severity))
 
-    def value_problem(self, path: Path, message: str) -> Problem:
-        return self.problem(self.document.value_place(path), path, message)
+    def note(self, path: Path, message: str, code: str = "honoured-differently") -> None:
+        self.report(code, path, message, NOTE)
+
+    def _original(self, path: Path) -> Path:
+        if self.renamed and len(path) > 1 and path[:2] in self.renamed:
+            return (path[0], self.renamed[path[:2]], *path[2:])
+        return path
+
+    def read(self, name: str, value: object) -> None:
+        """Take the fields of `value` that the schema `name` accepts."""
+        for place, path, code, message in self.document.flaws:
+            self.problems.append(Problem(*place, self.where, self.name, json_path(path), message, code))
+        fields = schema.load(name).walk(value, self.report)
+        self.fields = fields if isinstance(fields, dict) else {}
 
 
-@dataclass(frozen=True)
 class Group:
-    header: Part
-    tasks: list[Part]
+    def __init__(self, header: Part, tasks: list[Part]):
+        self.header = header
+        self.tasks = tasks
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Everything found, sorted by position."""
+        return sorted(set().union(self.header.problems, *(task.problems for task in self.tasks)))
+
+    @property
+    def is_right(self) -> bool:
+        return not any(problem.severity == ERROR for part in (self.header, *self.tasks) for problem in part.problems)
 
 
-def read(documents: list[Document], name: str | None = None, env: Mapping[str, str] | None = None) -> Group:
-    """The group in `documents`, called `name` if given, with `env` added to every task.
-
-    Changes the documents. Raises Invalid if this is no job group at all; says nothing about its fields.
-    """
-    _recognise(documents)
-    header = Part(documents[0])
-    # Empty documents are skipped, but counted, as SkyPilot does.
-    numbered = list(enumerate(documents))[1:]
-    tasks = [Part(document, number) for number, document in numbered if document.value is not None]
-    for part in (header, *tasks):
-        _drop_nulls(part.document)
+def read(documents: list[Document], name: str | None, env: Mapping[str, str], lenient: bool) -> Group:
+    """The group in `documents`, called `name` if given, with `env` in every task. Raises Invalid if it is none."""
+    if reason := foreign.explain(documents):
+        place = documents[0].place(()) if documents else (1, 1)
+        raise Invalid(Problem(*place, "header", None, "$", f"not a job group: {reason}", "not-a-group"))
+    header = Part(documents[0], 0, lenient)
+    header.read("header", header.document.value if name is None else {**header.document.value, "name": name})
     if name is not None:
-        header.document.value["name"] = name
+        header.name = name
+    # Empty documents are skipped, but counted, as SkyPilot does.
+    tasks = [Part(each, number, lenient) for number, each in enumerate(documents[1:], 1) if each.value is not None]
     for task in tasks:
-        if env and isinstance(task.document.value, dict):
-            envs = task.document.value.setdefault("envs", {})
-            if isinstance(envs, dict):
-                envs.update(env)
+        task.read("task", _prepared(task, env))
+    _check_names(header, tasks)
     return Group(header, tasks)
 
 
-def _recognise(documents: list[Document]) -> None:
-    header = documents[0] if documents else Document(values={(): (1, 1)})
-    if not isinstance(header.value, dict) or header.value.get("execution") is None:
-        why = "the first document must be the header, with `name` and `execution: parallel`"
-    elif all(document.value is None for document in documents[1:]):
-        why = "there is no task; add at least one document after the header, behind a line `---`"
-    else:
-        return
-    raise Invalid([Part(header).value_problem((), f"not a job group: {why}")])
+def _prepared(task: Part, env: Mapping[str, str]) -> object:
+    """The task as SkyPilot sees it, after overrides and substitution."""
+    value = task.document.value
+    if not isinstance(value, dict):
+        return value
+    envs = {} if value.get("envs") is None else value["envs"]
+    if env and isinstance(envs, dict):
+        envs = {**envs, **env}
+        value = {**value, "envs": envs}
+    known = {key: str(each) for key, each in envs.items() if each is not None} if isinstance(envs, dict) else {}
+    changed = {}
+    for field in SUBSTITUTED:
+        given = value.get(field)
+        if given is not None:
+            filled = _filled(given, known, _secret_names(value.get("secrets")), task, (field,))
+            if filled != given:
+                changed[field] = filled
+    return {**value, **changed} if changed else value
 
 
-def _drop_nulls(document: Document) -> None:
-    """A key without a value is as good as absent, except in envs, where it is a mistake."""
-    if isinstance(document.value, dict):
-        document.value = {key: value for key, value in document.value.items() if value is not None}
-        resources = document.value.get("resources")
-        if isinstance(resources, dict):
-            document.value["resources"] = {key: value for key, value in resources.items() if value is not None}
+def _filled(value: object, known: Mapping[str, str], secret: set[str], task: Part, path: Path) -> object:
+    if isinstance(value, str):
+        return _filled_text(value, known, secret, task, path) if "$" in value else value
+    if isinstance(value, dict):
+        filled = {}
+        for key, each in value.items():
+            name = _filled_text(key, known, secret, task, (*path, key)) if "$" in key else key
+            if name != key and len(path) == 1:
+                task.renamed[(*path, name)] = key
+            if name in filled:
+                task.report("duplicate-key", (*path, key), "the same key as another one, after substitution", key=True)
+            filled[name] = _filled(each, known, secret, task, (*path, key))
+        return filled
+    return value
+
+
+def _filled_text(text: str, known: Mapping[str, str], secret: set[str], task: Part, path: Path) -> str:
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in known:
+            return known[name]
+        if name in secret:
+            task.report("secret-in-values", path, f"${name} is a secret, and would be readable in the values")
+        else:
+            task.report("unknown-variable", path, f"${name} is not one of the task's envs; add it, or use --env {name}=…")
+        return match[0]
+
+    return _VARIABLE.sub(value, text)
+
+
+def _secret_names(secrets: object) -> set[str]:
+    names = secrets if isinstance(secrets, (dict, list)) else ()
+    return {name.rpartition(":")[2].rpartition(".")[2] for name in names if isinstance(name, str)}
+
+
+def _check_names(header: Part, tasks: list[Part]) -> None:
+    """Names that Kubernetes would refuse, alone or put together, and names given twice."""
+    usable_group = _check_name(header)
+    first_line: dict[str, int] = {}
+    for task in tasks:
+        name = task.fields.get("name")
+        if name is None:
+            continue
+        usable = _check_name(task)
+        if name in first_line:
+            message = f'Duplicate job name "{name}" (first at line {first_line[name]})'
+            task.report("duplicate-task", ("name",), message)
+        first_line.setdefault(name, task.document.place(("name",))[0])
+        if usable and usable_group:
+            longest = names.job_name(header.fields["name"], name, task.fields.get("num_nodes", 1))
+            if len(longest) > names.LABEL_LIMIT:
+                message = f'too long: a Job would be called "{longest}", {len(longest)} characters; Kubernetes allows'
+                message += f" {names.LABEL_LIMIT}. Shorten the task's name, or the group's"
+                task.report("name-too-long", ("name",), message)
+
+
+def _check_name(part: Part) -> bool:
+    name = part.fields.get("name")
+    problem = names.label_problem(name) if name is not None else None
+    if problem:
+        part.report("bad-name", ("name",), problem)
+    return name is not None and not problem

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import re
 
+from jobgen.problems import quoted
+
 LABEL_LIMIT = 63
-LABEL = r"[a-z]([-a-z0-9]*[a-z0-9])?"
+_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 ENV = r"[a-zA-Z_][a-zA-Z0-9_]*"
+
+
+def is_label(name: str) -> bool:
+    """Whether `name` is a DNS-1035 label."""
+    return len(name) <= LABEL_LIMIT and bool(_LABEL.fullmatch(name))
 
 
 def label_problem(name: str) -> str | None:
     """Why `name` cannot be a DNS-1035 label, and what to write instead; None if it can."""
-    if re.fullmatch(LABEL, name) and len(name) <= LABEL_LIMIT:
+    if is_label(name):
         return None
     rule = f'must be at most {LABEL_LIMIT} of a-z, 0-9 and "-", start with a letter and not end with "-"'
-    better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    if better and not better[0].isalpha():
-        better = f"job-{better}"
-    hint = f'; write "{better}"' if re.fullmatch(LABEL, better) and len(better) <= LABEL_LIMIT else ""
-    return f'"{name}" is no Kubernetes name: {rule}{hint}'
+    better = label(name, "job")
+    hint = f'; write "{better}"' if is_label(better) else ""
+    return f"{quoted(name)} is no Kubernetes name: {rule}{hint}"
+
+
+def label(text: str, prefix: str) -> str:
+    """The DNS-1035 label nearest to `text`; one that does not start with a letter gets a prefix."""
+    better = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return better if better[:1].isalpha() else f"{prefix}-{better}" if better else ""
 
 
 def job_name(group: str, task: str, nodes: int) -> str:

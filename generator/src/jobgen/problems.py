@@ -1,57 +1,70 @@
-"""What is wrong with an input: where, and what to write instead."""
+"""What is wrong with an input, or worth knowing about it: where, and what to write instead."""
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 Path = tuple[str | int, ...]
+Place = tuple[int, int]  # line and column, from 1
+
+ERROR, WARNING, NOTE = "error", "warning", "note"
+REFUSAL = "refusal"  # an error; a warning for those who are lenient
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One error. `where` is "header" or 'task "NAME"'; it and the path are empty for an error of the YAML itself."""
+class Problem(NamedTuple):
+    """One finding; problems sort by position. `where` and `path` are empty for an error of the YAML itself."""
 
     line: int
     column: int
-    where: str
+    where: str  # "header" or 'task "NAME"'
     task: str | None
     path: str
     message: str
+    code: str
+    severity: str = ERROR
 
     def text(self, file: str) -> str:
         prefix = f"{self.where}: {self.path}: " if self.where else ""
-        return f"{file}:{self.line}:{self.column}: error: {prefix}{self.message}"
+        return f"{file}:{self.line}:{self.column}: {self.severity}: {prefix}{self.message} [{self.code}]"
 
     def data(self, file: str) -> dict:
-        return {
-            "file": file,
-            "line": self.line,
-            "column": self.column,
-            "task": self.task,
-            "path": self.path,
-            "message": self.message,
-        }
+        fields = self._asdict()
+        del fields["where"]
+        return {"file": file, **fields}
 
 
 class Invalid(Exception):
-    """The input is wrong; holds every problem found."""
+    """The input cannot be read any further; holds every problem found."""
 
-    def __init__(self, problems: list[Problem]):
+    def __init__(self, *problems: Problem):
         super().__init__(f"{len(problems)} problems")
-        self.problems = problems
+        self.problems = list(problems)
 
 
-def syntax_problem(line: int, column: int, message: str) -> Problem:
-    """A problem of the YAML itself."""
-    return Problem(line, column, "", None, "", message)
+def invalid(place: Place, code: str, message: str) -> Invalid:
+    """For an input that is no YAML, or no group at all."""
+    return Invalid(Problem(*place, "", None, "", message, code))
 
 
 def json_path(path: Path) -> str:
     """("envs", "A", 0) -> $.envs.A[0]; a key that is no plain word is quoted."""
-    parts = (
-        f".{part}" if isinstance(part, str) and re.fullmatch(r"[A-Za-z_][\w-]*", part) else f"[{json.dumps(part)}]"
+    return "$" + "".join(
+        f".{part}" if isinstance(part, str) and re.fullmatch(r"[A-Za-z_][\w-]*", part) else f"[{quoted(part)}]"
         for part in path
     )
-    return "$" + "".join(parts)
+
+
+def quoted(value: object) -> str:
+    """A value of the input in a message: on one line, cut short, and safe to print."""
+    if isinstance(value, (dict, list)):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    if not isinstance(value, str):
+        return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)[:80]
+    text = value if len(value) <= 80 else value[:77] + "..."
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return '"' + _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + '"'
+
+
+# Control characters, also those that turn the direction of text, and what is no character at all.
+_UNSAFE = re.compile("[\0-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]")

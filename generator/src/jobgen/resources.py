@@ -1,68 +1,115 @@
-"""SkyPilot's notations for sizes, GPUs, places and images. Each function raises ValueError with what to write."""
+"""The field resources as values: sizes, GPUs, image, labels, recovery."""
 
 from __future__ import annotations
 
-import json
-import re
+import math
 from decimal import Decimal
 
-_AMOUNT = r"([0-9]+(?:\.[0-9]+)?)"
-_UNITS = {"kb": "k", "mb": "M", "gb": "G", "tb": "T", "pb": "P"}  # decimal, in Kubernetes' spelling
+from jobgen.alternatives import context_of, one_of
+from jobgen.group import Part
+from jobgen.known import ACCELERATORS
+from jobgen.problems import REFUSAL, Path
+from jobgen.sizes import quantity, times
 
 
-def cpu_quantity(cpus: float | str) -> str:
-    """4, "4+" -> "4"."""
-    match = re.fullmatch(_AMOUNT + r"\+?", str(cpus).strip())
-    if not match or not Decimal(match[1]):
-        raise ValueError(f'must be a number above 0, such as 4 or "4+", got {json.dumps(cpus)}')
-    return _short(match[1])
+def convert(task: Part, pod: dict) -> dict:
+    """Values of the task: image, resources, accelerator, recovery. What belongs to the pod itself is put in `pod`."""
+    given, path = one_of(task, task.fields.get("resources") or {})
+    _check_place(task, given, path)
+    values = {}
+    if "image_id" in given:
+        values["image"] = given["image_id"].removeprefix("docker:")
+    if requests := _requests(task, given, path):
+        values["resources"] = {"requests": requests}
+        if limits := _limits(task, requests):
+            values["resources"]["limits"] = limits
+    if types := _accelerators(task, given, path):
+        values["accelerator"] = types
+    if "job_recovery" in given and (recovery := _recovery(task, given["job_recovery"], (*path, "job_recovery"))):
+        values["recovery"] = recovery
+    if given.get("labels"):
+        pod.setdefault("metadata", {})["labels"] = dict(given["labels"])
+    if "priority_class" in given:
+        pod.setdefault("spec", {})["priorityClassName"] = given["priority_class"]
+    return values
 
 
-def memory_quantity(memory: float | str) -> str:
-    """16, "16+", "16GB" -> "16G"; "16Gi" -> "16Gi"."""
-    match = re.fullmatch(_AMOUNT + r"([KMGTP][Bi])?\+?", str(memory).strip(), re.IGNORECASE)
-    if not match or not Decimal(match[1]):
-        raise ValueError(f'must be a size above 0, such as 16, "16+", "64GB" or "64Gi", got {json.dumps(memory)}')
-    unit = (match[2] or "gb").lower()
-    return _short(match[1]) + (_UNITS.get(unit) or unit.capitalize())
+def _check_place(task: Part, given: dict, path: Path) -> None:
+    """Where to run: the cluster is helm's to choose."""
+    if "infra" in given and "cloud" in given:
+        task.report("conflicting-fields", (*path, "cloud"), "infra and cloud exclude each other; keep infra", key=True)
+    if context := context_of(given):
+        note = f"install with `helm --kube-context {context}`; values do not name a cluster"
+        task.note((*path, "infra"), note)
 
 
-def accelerator(accelerators: str | dict | list) -> dict[str, str | int]:
-    """H100, "H100:8", {H100: 8} -> {type: H100, count: 8}."""
-    if isinstance(accelerators, list) or (isinstance(accelerators, dict) and len(accelerators) != 1):
-        raise ValueError('alternatives are not supported; write the one you want, such as "H100:8"')
-    if isinstance(accelerators, dict):
-        ((name, count),) = accelerators.items()
-    else:
-        name, colon, count = accelerators.partition(":")
-        count = count if colon else 1
-    name, match = name.strip(), re.fullmatch(_AMOUNT, str(count).strip())
-    if not name or not match or not Decimal(match[1]):
-        raise ValueError('must be a type and a count above 0, such as H100, "H100:8" or {H100: 8}')
-    if Decimal(match[1]) % 1:
-        raise ValueError("a fraction of a GPU is not supported: Kubernetes gives whole GPUs to a pod")
-    return {"type": name, "count": int(Decimal(match[1]))}
+def _requests(task: Part, given: dict, path: Path) -> dict[str, str]:
+    requests = {}
+    if "cpus" in given:
+        requests["cpu"] = quantity(given["cpus"])
+    if "memory" in given:
+        requests["memory"] = quantity(given["memory"], "gb")
+    disks = [field for field in ("disk_size", "ephemeral_storage") if field in given]
+    for field in disks[:1]:
+        requests["ephemeral-storage"] = quantity(given[field], "gb")
+    if len(disks) > 1:
+        task.report("conflicting-fields", (*path, disks[1]), "disk_size and ephemeral_storage are one thing; keep one", key=True)
+    return requests
 
 
-def check_infra(infra: str) -> None:
-    """Accepts kubernetes and k8s."""
-    cloud, slash, _ = infra.strip().lower().partition("/")
-    if cloud not in ("kubernetes", "k8s"):
-        raise ValueError(f'only "kubernetes" is supported, got "{infra}"')
-    if slash:
-        raise ValueError('write "kubernetes" without a context; helm chooses the cluster, with --kube-context')
+def _limits(task: Part, requests: dict[str, str]) -> dict[str, str]:
+    factor = (task.fields.get("config") or {}).get("kubernetes", {}).get("set_pod_resource_limits", False)
+    if factor is False:
+        return {}
+    return {name: times(amount, 1 if factor is True else factor) for name, amount in requests.items()}
 
 
-def image(image_id: str | dict) -> str:
-    """docker:python:3.12, python:3.12 -> python:3.12."""
-    if isinstance(image_id, dict):
-        raise ValueError('an image for each region is not supported; write one, such as "docker:python:3.12"')
-    reference = image_id.removeprefix("docker:")
-    if not re.fullmatch(r"\S+", reference):
-        raise ValueError('must be a container image, such as "docker:python:3.12"')
-    return reference
+def _accelerators(task: Part, given: dict, path: Path) -> dict | None:
+    field = "gpus" if "gpus" in given else "accelerators"
+    if "gpus" in given and "accelerators" in given:
+        task.report("conflicting-fields", (*path, "gpus"), "gpus is another name of accelerators; keep one", key=True)
+    if field not in given:
+        return None
+    path = (*path, field)
+    counts = accelerator_counts(given[field])
+    if len(set(counts.values())) > 1:
+        kept = next(iter(counts))
+        message = "not supported: alternatives with different counts; a task has the same number of GPUs on every node"
+        task.report("refused-field", path, f"{message}. Write one, such as {kept}:{math.ceil(counts[kept])}", REFUSAL, kept=f"{kept} is used")
+        counts = {kept: counts[kept]}
+    count = next(iter(counts.values()))
+    whole = math.ceil(count)
+    if whole != count:
+        task.note(path, f"rounded up to {whole}: Kubernetes gives whole GPUs to a pod")
+    for name in counts:
+        if name not in ACCELERATORS:
+            message = f'"{name}" is not a type that the chart knows: nodes must have the label nvidia.com/gpu.product={name};'
+            task.note(path, f'{message} or set the chart\'s value accelerators.types."{name}" to what they have')
+    return {"types": list(counts), "count": whole}
 
 
-def _short(number: str) -> str:
-    """Without needless zeros: 4.0 -> 4."""
-    return f"{Decimal(number).normalize():f}"
+def accelerator_counts(given: str | dict | list) -> dict[str, Decimal]:
+    """H100, "H100:8", {H100: 8}, [L4, T4] -> type to count."""
+    pairs = given.items() if isinstance(given, dict) else [(each, None) for each in ([given] if isinstance(given, str) else given)]
+    counts = {}
+    for text, amount in pairs:
+        name, _, count = text.partition(":")
+        counts[name] = Decimal(str(amount if amount is not None else count or 1))
+    return counts
+
+
+def _recovery(task: Part, given: str | dict, path: Path) -> dict:
+    if isinstance(given, str):
+        task.report("ignored-field", path, "ignored: a strategy chooses between clouds; Kubernetes replaces a pod that was preempted", "note", True)
+        return {}
+    values = {}
+    if given.get("max_restarts_on_errors"):
+        values["maxRestartsOnErrors"] = given["max_restarts_on_errors"]
+    codes = given.get("recover_on_exit_codes", [])
+    codes = [codes] if isinstance(codes, int) else codes
+    if 0 in codes:
+        message = "0 means that the task has succeeded; Kubernetes cannot restart on it. Remove it"
+        task.report("refused-field", (*path, "recover_on_exit_codes"), f"not supported: {message}", REFUSAL)
+    if codes := [code for code in codes if code]:
+        values["recoverOnExitCodes"] = codes
+    return values

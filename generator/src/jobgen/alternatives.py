@@ -1,0 +1,78 @@
+"""any_of and ordered: from alternatives to the one set of resources that a task has here."""
+
+from __future__ import annotations
+
+from jobgen.group import Part
+from jobgen.problems import REFUSAL, Path
+from jobgen.sizes import quantity
+
+_KINDS = ("any_of", "ordered")
+_GPUS = ("accelerators", "gpus")
+
+
+def one_of(task: Part, resources: dict) -> tuple[dict, Path]:
+    """The resources to use, and the path that problems with them are reported at."""
+    path: Path = ("resources",)
+    outer = {key: value for key, value in resources.items() if key not in _KINDS}
+    if "any_of" in resources and "ordered" in resources:
+        task.report("conflicting-fields", (*path, "ordered"), "any_of and ordered exclude each other; keep one", key=True)
+    kind = next((kind for kind in _KINDS if resources.get(kind)), None)
+    if kind is None:
+        return outer, path
+    if isinstance(outer.get("accelerators"), (list, dict)) and len(outer["accelerators"]) > 1 and (
+        kind == "ordered" or isinstance(outer["accelerators"], list)
+    ):
+        message = f"several accelerators beside {kind}; put them into its entries"
+        task.report("conflicting-fields", (*path, "accelerators"), message, key=True)
+    entries = [(index, entry) for index, entry in enumerate(resources[kind]) if entry is not None]
+    if not entries:
+        task.report("refused-field", (*path, kind), "not supported: no alternative is Kubernetes; add one", "error", True)
+        return outer, path
+    merged = [(index, {**outer, **entry, **_labels(outer, entry)}) for index, entry in entries]
+    return _agreed(task, merged, (*path, kind))
+
+
+def _labels(outer: dict, entry: dict) -> dict:
+    both = {**outer.get("labels", {}), **entry.get("labels", {})}
+    return {"labels": both} if both else {}
+
+
+def _agreed(task: Part, merged: list[tuple[int, dict]], path: Path) -> tuple[dict, Path]:
+    """The first alternative, with the GPU types of all of them if they differ in nothing else."""
+    first_index, first = merged[0]
+    here = (*path, first_index)
+    for index, other in merged[1:]:
+        differs = sorted(key for key in {*first, *other} - {*_GPUS} if _meaning(first, key) != _meaning(other, key))
+        if any(key in first for key in _GPUS) != any(key in other for key in _GPUS):
+            differs.append("accelerators")
+        if differs:
+            message = f"not supported: it differs from the first alternative in {', '.join(differs)}; a task has one set of"
+            task.report("refused-field", (*path, index), f"{message} resources, with several GPU types at most", REFUSAL, kept="the first one is used")
+            return first, here
+    if any(key in first for key in _GPUS):
+        types = [item for _, each in merged for item in _listed(each)]
+        first = {key: value for key, value in first.items() if key not in _GPUS} | {"accelerators": types}
+    return first, here
+
+
+def _meaning(resources: dict, key: str) -> object:
+    """What two notations of the same have in common."""
+    value = resources.get(key)
+    if key in ("infra", "cloud"):
+        return context_of(resources)
+    if key in ("cpus", "memory") and value is not None:
+        return quantity(value, "gb")
+    return {"strategy": value} if key == "job_recovery" and isinstance(value, str) else value
+
+
+def context_of(resources: dict) -> str | None:
+    """CONTEXT of infra k8s/CONTEXT."""
+    context = resources.get("infra", "").strip().strip("/").partition("/")[2].strip()
+    return context if context not in ("", "*") else None
+
+
+def _listed(resources: dict) -> list[str]:
+    given = resources.get("accelerators", resources.get("gpus"))
+    if isinstance(given, dict):
+        return [name if count is None else f"{name}:{count}" for name, count in given.items()]
+    return [given] if isinstance(given, str) else given

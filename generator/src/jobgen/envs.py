@@ -1,0 +1,54 @@
+"""Variables: envs become text, secrets become names. No value of either is ever in a message."""
+
+from __future__ import annotations
+
+from jobgen.group import Part
+
+
+def env(task: Part, given: frozenset[str]) -> dict[str, str]:
+    """The task's variables as text; those in `given` come from the command line."""
+    values = {}
+    for name, value in task.fields.get("envs", {}).items():
+        path = ("envs", name)
+        if value is None:
+            message = f"has no value; write one, or give it with --env {name}=VALUE"
+            task.report("missing-value", path, message)
+        elif name not in given:
+            text = task.document.written(path)
+            if text is not None and text != str(value):
+                message = f"YAML reads {_kind(value)} here, so the variable becomes other text than what stands here;"
+                task.note(path, f"{message} put it in quotes to keep that", "yaml-surprise")
+        values[name] = str(value)
+    return values
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "true/false"
+    return "a date" if isinstance(value, str) else "a number"
+
+
+def secrets(task: Part) -> list[str]:
+    """Names of the task's secret variables, in the order of the file."""
+    given = task.fields.get("secrets", {})
+    names: dict[str, None] = {}
+    for key in given:
+        name = _name(key)
+        path = ("secrets", key) if isinstance(given, dict) else ("secrets", given.index(key))
+        if name in task.fields.get("envs", {}):
+            message = f"{name} is one of the envs as well; keep it in one of them"
+            task.report("conflicting-fields", path, message, key=True)
+        if isinstance(given, dict) and given[key] is not None:
+            if key.startswith("secrets:"):
+                task.report("bad-value", path, "a name with secrets: before it has no value; remove one of them", key=True)
+            else:
+                task.note(path, "the value in the file is not used; it comes from the Secret. Remove it from the file", "secret-value")
+        names[name] = None
+    for key in task.fields.get("managed_secrets", ()):
+        names[_name(key)] = None
+    return list(names)
+
+
+def _name(key: str) -> str:
+    """secrets:personal.TOKEN -> TOKEN."""
+    return key.rpartition(":")[2].rpartition(".")[2]

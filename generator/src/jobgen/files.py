@@ -1,0 +1,215 @@
+"""file_mounts and workdir: local files become sets of files in the values, each folder once."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+from collections.abc import Iterator
+
+from jobgen import names
+from jobgen.group import Part
+from jobgen.ignore import ALWAYS, FILES, Rules
+from jobgen.problems import Path, quoted
+
+MAX_BYTES = 1_000_000  # a ConfigMap holds 1 MiB
+# Helm keeps the values and what it rendered from them in one Secret of at most 1 MiB: the files are in it twice,
+# compressed, and the whole as base64 (x 4/3). With 100 kB for the chart itself: (1 MiB - 100 kB) / 2 / (4/3).
+MAX_COMPRESSED = 350_000
+MAX_ENTRIES = 10_000
+MAX_PATH = 400
+
+WORKDIR = "~/sky_workdir"
+ADVICE = "build them into the image, put them on a volume, or clone them with `workdir: {url: ..., ref: ...}`"
+
+
+class Unusable(Exception):
+    """Why a file cannot be embedded: code, message."""
+
+
+class FileSets:
+    """The sets of one group."""
+
+    def __init__(self, folder: str | None, allow_outside: bool):
+        self.folder = folder or "."
+        self.allow_outside = allow_outside
+        self.sets: dict[str, dict] = {}  # name -> relative path -> content
+        self.names: dict[tuple[str, bool], str] = {}  # (real path, is a folder) -> name
+        self.sizes: list[tuple[int, str]] = []
+        self.first: tuple[Part, Path] | None = None
+
+    def mounts(self, task: Part) -> list[dict]:
+        """The value fileMounts of a task."""
+        found = []
+        for target, given in task.fields.get("file_mounts", {}).items():
+            source = given if isinstance(given, str) else given["source"]
+            if set_ := self._embedded(task, ("file_mounts", target), source):
+                found.append({"mountPath": target, **set_})
+        return found
+
+    def workdir(self, task: Part) -> dict | None:
+        """The value workdir of a task."""
+        given = task.fields.get("workdir")
+        if isinstance(given, dict):
+            return {"git": {key: given[key] for key in ("url", "ref") if key in given}}
+        set_ = self._embedded(task, ("workdir",), given, must_be_folder=True) if given is not None else None
+        return set_
+
+    def _embedded(self, task: Part, path: Path, source: str, must_be_folder: bool = False) -> dict | None:
+        try:
+            real = self._locate(source)
+            is_folder = stat.S_ISDIR(os.stat(real).st_mode)
+            if must_be_folder and not is_folder:
+                raise Unusable("bad-value", f"{quoted(source)} is a file; workdir is a folder")
+            name = self.names.get((real, is_folder))
+            if name is None:
+                name = self._add(source, real, is_folder)
+                files = self.sets[name]
+                size = sum(size for size, file in self.sizes if file.startswith(f"{name}/"))
+                count = "1 file" if len(files) == 1 else f"{len(files)} files"
+                task.note(path, f"embedded {count}, {size:,} bytes", "embedded")
+        except Unusable as error:
+            task.report(*error.args[:1], path, error.args[1])
+            return None
+        except OSError as error:
+            code = "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable"
+            task.report(code, path, f"{quoted(source)}: {error.strerror or 'cannot be read'}")
+            return None
+        self.first = self.first or (task, path)
+        return {"files": name} if is_folder else {"files": name, "subPath": next(iter(self.sets[name]))}
+
+    def _locate(self, source: str) -> str:
+        """The real path of a source."""
+        base = os.path.realpath(self.folder)
+        target = os.path.normpath(os.path.join(base, os.path.expanduser(source)))
+        if "\0" in target:
+            raise Unusable("bad-value", "not a path")
+        if not self.allow_outside:
+            if not _inside(target, base):
+                raise Unusable("file-outside", f"{quoted(source)} is outside of the group file's folder; allow it with --allow-outside")
+            if not _inside(os.path.realpath(target), base):
+                raise Unusable("file-outside", f"{quoted(source)} is a symbolic link out of the group file's folder; allow it with --allow-outside")
+        return os.path.realpath(target)
+
+    def _add(self, source: str, real: str, is_folder: bool) -> str:
+        last = posixpath.basename(posixpath.normpath(source.rstrip("/") or "/"))
+        wanted = names.label(last, "files")[:40].rstrip("-") or "files"
+        name, number = wanted, 2
+        while name in self.sets:
+            name, number = f"{wanted}-{number}", number + 1
+        found = dict(self._walk(real)) if is_folder else {last: real}
+        if not found:
+            raise Unusable("file-missing", f"{quoted(source)} holds no files")
+        contents = {}
+        for relative in sorted(found, key=os.fsencode):
+            contents[relative] = self._content(found[relative], f"{name}/{relative}")
+        self.sets[name] = contents
+        self.names[real, is_folder] = name
+        return name
+
+    def _walk(self, top: str) -> Iterator[tuple[str, str]]:
+        """Relative path and real path of every file below `top`."""
+        base = top if self.allow_outside else os.path.realpath(self.folder)
+        pending: list[tuple[str, str, list, frozenset[str]]] = [(top, "", [], frozenset([top]))]
+        seen = 0
+        while pending:
+            folder, prefix, rules, above = pending.pop()
+            if text := _ignore_text(folder):
+                rules = [*rules, (prefix, Rules(text))]
+            for entry in os.scandir(folder):
+                seen += 1
+                if seen > MAX_ENTRIES:
+                    raise Unusable("files-too-large", f"more than {MAX_ENTRIES:,} files; {ADVICE}")
+                relative = prefix + entry.name
+                if entry.name == ALWAYS or _ignored(rules, relative, entry.is_dir()):
+                    continue
+                if not relative.isprintable() or len(os.fsencode(relative)) > MAX_PATH:
+                    raise Unusable("bad-value", f"{quoted(relative)}: a file's name must be printable, its path at most {MAX_PATH} bytes")
+                real = os.path.realpath(entry.path)
+                if not self.allow_outside and not _inside(real, base):
+                    raise Unusable("file-outside", f"{quoted(relative)} is a symbolic link out of the group file's folder; allow it with --allow-outside")
+                if not entry.is_dir():
+                    yield relative, real
+                elif real in above:
+                    raise Unusable("file-unreadable", f"{quoted(relative)} is a symbolic link to a folder that it lies in")
+                else:
+                    pending.append((real, f"{relative}/", rules, above | {real}))
+
+    def _content(self, real: str, shown: str) -> dict:
+        mode = os.stat(real).st_mode
+        if not stat.S_ISREG(mode):
+            raise Unusable("file-unreadable", f"{quoted(shown)} is neither a file nor a folder")
+        size = os.stat(real).st_size
+        self.sizes.append((size, shown))
+        if sum(size for size, _ in self.sizes) > MAX_BYTES:
+            return {"text": ""}  # it is too much anyway; check_size() says so
+        with open(real, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        content: dict = _as_text(data)
+        if mode & stat.S_IXUSR:
+            content["executable"] = True
+        return content
+
+    def check_size(self) -> None:
+        """Reports if the sets do not fit where Kubernetes and Helm have to put them."""
+        if self.first is None:
+            return
+        task, path = self.first
+        total = sum(size for size, _ in self.sizes)
+        if total > MAX_BYTES:
+            message = f"{total:,} bytes of files in all; a ConfigMap holds {MAX_BYTES:,}"
+        elif (compressed := self._compressed()) > MAX_COMPRESSED:
+            message = f"{compressed:,} bytes of files in all, compressed; Helm's record of a release holds {MAX_COMPRESSED:,}"
+        else:
+            return
+        largest = sorted(self.sizes, key=lambda each: (-each[0], each[1]))[:10]
+        listed = ", ".join(f"{shown} {size:,}" for size, shown in largest)
+        task.report("files-too-large", path, f"{message}. Largest: {listed}. Instead, {ADVICE}", key=True)
+
+    def _compressed(self) -> int:
+        if sum(size for size, _ in self.sizes) < MAX_COMPRESSED // 2:
+            return 0  # cannot be more than the limit, even as base64
+        import zlib
+
+        packer = zlib.compressobj(6)
+        contents = (content for files in self.sets.values() for content in files.values())
+        size = sum(len(packer.compress((each.get("text") or each.get("base64") or "").encode())) for each in contents)
+        return size + len(packer.flush())
+
+
+def _as_text(data: bytes) -> dict:
+    """As text if that is what it is, for the sake of those who read the values."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if any(each in text for each in _CONTROL):
+        import base64
+
+        return {"base64": base64.b64encode(data).decode("ascii")}
+    return {"text": text}
+
+
+_CONTROL = [chr(code) for code in (*range(9), 11, 12, *range(14, 32), 127)]
+
+
+def _inside(path: str, base: str) -> bool:
+    return path == base or path.startswith(base.rstrip("/") + "/")
+
+
+def _ignore_text(folder: str) -> str:
+    for name in FILES:
+        try:
+            with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
+                return file.read(1_000_000)
+        except (FileNotFoundError, IsADirectoryError):
+            continue
+    return ""
+
+
+def _ignored(rules: list[tuple[str, Rules]], relative: str, folder: bool) -> bool:
+    verdict = False
+    for prefix, each in rules:
+        found = each.ignores(relative.removeprefix(prefix), folder)
+        verdict = verdict if found is None else found
+    return verdict

@@ -1,0 +1,56 @@
+"""What a file is that is no job group, and what to do with it."""
+
+from __future__ import annotations
+
+from jobgen.document import Document
+
+START = "the first document of a group has `name` and `execution: parallel`, and each further one is a task"
+TASK_FIELDS = {"run", "setup", "resources", "num_nodes", "envs", "workdir", "file_mounts"}
+VOLUMES = ("k8s-pvc", "k8s-hostpath", "runpod-network-volume")
+
+
+def explain(documents: list[Document]) -> str | None:
+    """Why this is no job group; None if it is one."""
+    values = [document.value for document in documents]
+    first = values[0] if values else None
+    if all(value is None for value in values):
+        return f"the file is empty; {START}"
+    if first is None:
+        return f"the first document is empty; {START}"
+    if not isinstance(first, dict):
+        what = "a list" if isinstance(first, list) else "plain text"
+        return f"this is {what}; {START}"
+    execution = first.get("execution")
+    if execution is not None and execution != "serial":
+        if all(value is None for value in values[1:]):
+            return "there is no task; add at least one document after the header, behind a line `---`"
+        return None
+    return _kind(first, values, execution)
+
+
+def _kind(first: dict, values: list, execution: object) -> str:
+    if "apiVersion" in first and "kind" in first:
+        kind = first["kind"] if isinstance(first["kind"], str) and first["kind"].isalnum() else "object"
+        return f"this is a Kubernetes manifest ({kind}); apply it with `kubectl apply -f`"
+    if "apiVersion" in first and ("appVersion" in first or "version" in first):
+        return "this is a Chart.yaml; install its folder with `helm install`"
+    if "schemaVersion" in first and "tasks" in first:
+        return "these are values of the chart job-group already; pass them to helm with -f"
+    if isinstance(first.get("services"), dict):
+        return "this is a Compose file; write each service as a task"
+    if first.get("type") in VOLUMES:
+        return "this is a SkyPilot volume; make a PersistentVolumeClaim of that name, and name it in a task's volumes"
+    if "service" in first and TASK_FIELDS & first.keys():
+        return "this is a SkyPilot service; run it with `sky serve up`, or write a Deployment"
+    tasks = [value for value in values[1:] if value is not None]
+    if tasks and execution == "serial":
+        return "this is a pipeline, whose tasks run one after another; with `execution: parallel` they all start at once"
+    if tasks and set(first) <= {"name", "execution"}:
+        return "this is a pipeline, whose tasks run one after another; add `execution: parallel` to start them all at once"
+    if tasks:
+        return f"the first document must be the header, with `name` and `execution: parallel`; {START}"
+    if TASK_FIELDS & first.keys():
+        return "this is a single task; put a header before it: `name: NAME`, `execution: parallel` and a line `---`"
+    if set(first) <= {"name", "execution"}:
+        return "this is a header without tasks; add `execution: parallel` and at least one task, behind a line `---`"
+    return START

@@ -1,0 +1,15 @@
+"""GPU types that the chart job-group knows; tools/generate.py takes them from its values.yaml."""
+
+ACCELERATORS = frozenset(
+    {
+        "A100",
+        "A100-80GB",
+        "B200",
+        "H100",
+        "H200",
+        "L4",
+        "L40S",
+        "T4",
+        "V100",
+    }
+)

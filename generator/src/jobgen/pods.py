@@ -1,0 +1,73 @@
+"""config.kubernetes: what goes into the pod as it is, and what belongs to the group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from jobgen.alternatives import context_of
+from jobgen.group import Group, Part
+from jobgen.problems import Path
+
+
+def kubernetes(task: Part) -> dict:
+    return task.fields.get("config", {}).get("kubernetes", {})
+
+
+def template(task: Part, pod: dict) -> dict:
+    """The value podTemplate: what `pod` has already, custom_metadata, then pod_config over both."""
+    given = kubernetes(task)
+    config = given.get("pod_config", {})
+    for metadata in (given.get("custom_metadata", {}), config.get("metadata", {})):
+        for key, values in metadata.items():
+            if values:
+                pod.setdefault("metadata", {}).setdefault(key, {}).update(values)
+    if spec := config.get("spec"):
+        for path in _not_json(spec, ("config", "kubernetes", "pod_config", "spec")):
+            task.report("bad-value", path, "is not a number that Kubernetes takes")
+        pod["spec"] = {**pod.get("spec", {}), **spec}
+    return {key: pod[key] for key in ("metadata", "spec") if pod.get(key)}
+
+
+def _not_json(value: object, path: Path) -> Iterator[Path]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _not_json(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _not_json(item, (*path, index))
+    elif isinstance(value, (int, float)) and not (math.isfinite(value) and abs(value) < 2**63):
+        yield path
+
+
+def queue(group: Group) -> str | None:
+    """The one queue that the tasks name."""
+    return _one(group, ("config", "kubernetes", "kueue", "local_queue_name"), lambda task: kubernetes(task).get("kueue", {}).get("local_queue_name"), "queue; a group is admitted as a whole")
+
+
+def check_context(group: Group) -> None:
+    _one(group, ("resources", "infra"), lambda task: context_of(task.fields.get("resources", {})), "context; a group runs on one cluster")
+
+
+def _one(group: Group, path: Path, value_of, what: str) -> str | None:
+    first = None
+    for task in group.tasks:
+        value = value_of(task)
+        if value is not None and first is not None and value != first[1]:
+            task.report("conflicting-fields", path, f'task "{first[0]}" names another {what}')
+        elif value is not None:
+            first = first or (task.name, value)
+    return first[1] if first else None
+
+
+def barrier_seconds(group: Group) -> int | None:
+    """The longest provision_timeout."""
+    longest = None
+    for task in group.tasks:
+        seconds = kubernetes(task).get("provision_timeout")
+        if seconds == -1:
+            path = ("config", "kubernetes", "provision_timeout")
+            task.note(path, "the barrier has a limit always; set the chart's value barrier.timeoutSeconds as high as you need")
+        elif seconds is not None:
+            longest = max(longest or 1, seconds)
+    return longest

@@ -1,0 +1,261 @@
+"""Holds a value against one of the schemas: problems in our words, and the value without what is wrong or ignored.
+
+Reads the part of JSON Schema that schemas/jobgroup uses (its README lists it); a test shows that a JSON Schema
+validator accepts the same. jobgen does not use such a validator itself: importing one takes longer than all the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path as File
+
+from jobgen.problems import ERROR, NOTE, REFUSAL, Path, quoted
+
+KINDS = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true/false",
+    "object": "a mapping",
+    "array": "a list",
+    "null": "nothing",
+}
+DROP = object()  # in place of a value that is wrong, refused or ignored
+
+# code, path, message, severity, whether the key is meant rather than the value
+Report = Callable[[str, Path, str, str, bool], None]
+
+
+def text(name: str) -> str:
+    """The JSON Schema of "header", "task" or "document"."""
+    return (File(__file__).parent / "schemas" / f"{name}.json").read_text("utf-8")
+
+
+@cache
+def load(name: str) -> Walker:
+    return Walker(json.loads(text(name)))
+
+
+class Walker:
+    def __init__(self, root: dict):
+        self.root = root
+        self.patterns: dict[str, re.Pattern[str]] = {}
+
+    def walk(self, value: object, report: Report) -> object:
+        """The value without what is wrong, refused, ignored or null."""
+        return self._walk(self.root, value, (), report)
+
+    def property(self, *path: str) -> dict:
+        """The schema of a field."""
+        schema = self.root
+        for key in path:
+            schema = self._resolve(schema["properties"][key])
+        return schema
+
+    def _resolve(self, schema: dict) -> dict:
+        while "$ref" in schema:
+            schema = self.root["definitions"][schema["$ref"].removeprefix("#/definitions/")]
+        return schema
+
+    def _walk(self, schema: dict, value: object, path: Path, report: Report) -> object:
+        if "$ref" in schema:
+            schema = self._resolve(schema)
+        if "x-fate" in schema and schema["x-fate"] == "refused" and "x-refuses" not in schema:
+            report("refused-field", path, f"not supported: {schema['x-note']}", _severity(schema), True)
+            return DROP
+        if "anyOf" in schema:
+            branch = self._branch(schema, value)
+            if branch is None:
+                return self._wrong_type(schema, value, path, report)
+            clean = self._walk(branch, value, path, report)
+        elif "if" in schema:
+            clean = self._walk(schema["then" if self._matches(schema["if"], value) else "else"], value, path, report)
+        else:
+            clean = self._plain(schema, value, path, report)
+        if clean is not DROP and "x-note" in schema:
+            if schema.get("x-fate") == "ignored":
+                report("ignored-field", path, f"ignored: {schema['x-note']}", NOTE, True)
+                return DROP
+            if "x-tell" in schema:
+                report("honoured-differently", path, schema["x-note"], NOTE, True)
+        return clean
+
+    def _branch(self, schema: dict, value: object) -> dict | None:
+        """The alternative for values of this type; no two alternatives share one."""
+        for branch in schema["anyOf"]:
+            branch = self._resolve(branch)
+            if _is(branch.get("type"), value):
+                return branch
+        return None
+
+    def _plain(self, schema: dict, value: object, path: Path, report: Report) -> object:
+        if "type" in schema and not _is(schema["type"], value):
+            return self._wrong_type(schema, value, path, report)
+        if isinstance(value, dict):
+            clean = self._object(schema, value, path, report)
+        elif isinstance(value, list):
+            clean = self._array(schema, value, path, report)
+        else:
+            clean = int(value) if schema.get("type") == "integer" else value
+        wrong = self._wrong(schema, value)
+        if not wrong:
+            return clean
+        if "x-refuses" in schema:
+            reason = schema.get("x-note-refused") or schema["x-note"]
+            report("refused-field", path, f"not supported: {reason}", _severity(schema), False)
+        elif path == ("execution",):
+            report("not-a-group", path, f"not a job group: must be parallel, got {quoted(value)}", ERROR, False)
+        else:
+            got = "" if "x-secret" in schema or isinstance(value, (dict, list)) else f", got {quoted(value)}"
+            report("bad-value", path, f"must be {schema.get('x-must') or wrong}{got}", ERROR, False)
+        return DROP
+
+    def _wrong(self, schema: dict, value: object) -> str | None:
+        """What a value of the right type must be, if it is not."""
+        for keyword, check in _CHECKS.items():
+            if keyword in schema and not check(schema[keyword], value):
+                return _WORDS[keyword].format(schema[keyword])
+        if "pattern" in schema and isinstance(value, str) and not self._pattern(schema["pattern"]).search(value):
+            return f"text like {schema['pattern']}"
+        return None
+
+    def _pattern(self, pattern: str) -> re.Pattern[str]:
+        """A pattern of JSON Schema, where $ is the very end."""
+        found = self.patterns.get(pattern)
+        if found is None:
+            found = self.patterns[pattern] = re.compile(re.sub(r"(?<!\\)\$(?=$|\)|\|)", r"\\Z", pattern))
+        return found
+
+    def _object(self, schema: dict, value: dict, path: Path, report: Report) -> dict | object:
+        properties = schema.get("properties", {})
+        rest = schema.get("additionalProperties", True)
+        names = schema.get("propertyNames")
+        absent_null = "x-null" in schema
+        clean = {}
+        for key, item in value.items():
+            here = (*path, key)
+            if item is None and absent_null:
+                continue
+            if names is not None and self._walk(names, key, here, _at_key(report)) is DROP:
+                continue
+            if key in properties:
+                item = self._walk(properties[key], item, here, report)
+            elif rest is False:
+                report("unknown-field", here, "unknown field" + _did_you_mean(key, properties), ERROR, True)
+                continue
+            elif rest is not True:
+                item = self._walk(rest, item, here, report)
+            if item is not DROP:
+                clean[key] = item
+        for key in schema.get("required", ()):
+            if key not in value or (value[key] is None and absent_null):
+                report("missing-field", path, f'must have a "{key}" field', ERROR, False)
+                clean = DROP if path else clean
+        return clean
+
+    def _array(self, schema: dict, value: list, path: Path, report: Report) -> list:
+        items = schema.get("items")
+        if items is None:
+            return value
+        walked = [self._walk(items, item, (*path, index), report) for index, item in enumerate(value)]
+        if "x-keep" in schema:  # so that an item's index stays what it is in the file
+            return [None if item is DROP else item for item in walked]
+        return [item for item in walked if item is not DROP]
+
+    def _wrong_type(self, schema: dict, value: object, path: Path, report: Report) -> object:
+        kinds = [kind for kind in self._kinds(schema) if kind != "null"]
+        got = next(kind for kind in KINDS if _is(kind, value))
+        quote = "; put it in quotes" if kinds == ["string"] and got in ("integer", "number", "boolean") else ""
+        wanted = " or ".join(dict.fromkeys(KINDS[kind] for kind in kinds))
+        report("wrong-type", path, f"must be {wanted}, got {KINDS[got]}{quote}", ERROR, False)
+        return DROP
+
+    def _kinds(self, schema: dict) -> list[str]:
+        schema = self._resolve(schema)
+        if "anyOf" in schema:
+            usable = [branch for branch in schema["anyOf"] if branch.get("x-fate") != "refused"]
+            return [kind for branch in usable for kind in self._kinds(branch)]
+        return [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+
+    def _matches(self, schema: dict, value: object) -> bool:
+        """Whether a value fits the schema of an `if`."""
+        if "anyOf" in schema:
+            return any(self._matches(branch, value) for branch in schema["anyOf"])
+        if "not" in schema and self._matches(schema["not"], value):
+            return False
+        if "type" in schema and not _is(schema["type"], value):
+            return False
+        if "pattern" in schema and isinstance(value, str) and not self._pattern(schema["pattern"]).search(value):
+            return False
+        if isinstance(value, dict):
+            if any(key not in value for key in schema.get("required", ())):
+                return False
+            parts = schema.get("properties", {})
+            return all(self._matches(part, value[key]) for key, part in parts.items() if key in value)
+        return True
+
+
+def _severity(schema: dict) -> str:
+    """Of a refusal: an error, unless the rest runs without it and the user is lenient."""
+    return ERROR if "x-vital" in schema else REFUSAL
+
+
+def _is(kind: str | list[str] | None, value: object) -> bool:
+    """Whether a value has the type; true and false are no numbers, and 2.0 is a whole one."""
+    if isinstance(kind, list):
+        return any(_is(each, value) for each in kind)
+    if kind == "string":
+        return isinstance(value, str)
+    if kind == "object":
+        return isinstance(value, dict)
+    if kind == "array":
+        return isinstance(value, list)
+    if kind == "null":
+        return value is None
+    if kind == "boolean":
+        return isinstance(value, bool)
+    if isinstance(value, bool):
+        return False
+    if kind == "integer":
+        return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return kind is None or isinstance(value, (int, float))
+
+
+_CHECKS: dict[str, Callable] = {
+    "enum": lambda allowed, value: any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed),
+    "minimum": lambda limit, value: value is None or value >= limit,
+    "maximum": lambda limit, value: value is None or value <= limit,
+    "exclusiveMinimum": lambda limit, value: value is None or value > limit,
+    "minLength": lambda limit, value: value is None or len(value) >= limit,
+    "minItems": lambda limit, value: not isinstance(value, list) or len(value) >= limit,
+    "maxItems": lambda limit, value: not isinstance(value, list) or len(value) <= limit,
+    "minProperties": lambda limit, value: not isinstance(value, dict) or len(value) >= limit,
+    "maxProperties": lambda limit, value: not isinstance(value, dict) or len(value) <= limit,
+    "uniqueItems": lambda _, value: not isinstance(value, list) or len({repr(item) for item in value}) == len(value),
+}
+_WORDS = {
+    "enum": "one of {}",
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "exclusiveMinimum": "above {}",
+    "minLength": "some text",
+    "minItems": "a list of at least {}",
+    "maxItems": "a list of at most {}",
+    "minProperties": "a mapping with at least {} key",
+    "maxProperties": "a mapping with at most {} key",
+    "uniqueItems": "a list without repetitions",
+}
+
+
+def _at_key(report: Report) -> Report:
+    return lambda code, path, message, severity, _: report(code, path, message, severity, True)
+
+
+def _did_you_mean(key: str, known: dict) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(key, known, n=1)
+    return f'; did you mean "{near[0]}"?' if near else ""

@@ -1,0 +1,41 @@
+"""The field volumes as values: claims that exist, and volumes that are made for each pod."""
+
+from __future__ import annotations
+
+from jobgen.group import Part
+from jobgen.problems import REFUSAL
+from jobgen.sizes import quantity
+
+
+def convert(task: Part) -> list[dict]:
+    several = task.fields.get("num_nodes", 1) > 1
+    return [_volume(task, path, given, several) for path, given in task.fields.get("volumes", {}).items()]
+
+
+def _volume(task: Part, mount_path: str, given: str | dict, several: bool) -> dict:
+    path = ("volumes", mount_path)
+    if isinstance(given, dict) and "size" in given:
+        if several:
+            message = "not supported: a volume with a size belongs to one pod, and this task has several. Name an existing"
+            message += " ReadWriteMany claim, or give each pod its own with --lenient"
+            task.report("volume-of-one-node", path, message, REFUSAL, kept="each pod gets its own")
+        return _ephemeral(mount_path, given)
+    name = given if isinstance(given, str) else given["name"]
+    note = f'the PersistentVolumeClaim "{name}" must exist in the namespace of the release'
+    task.note(path, f"{note}, as ReadWriteMany, because several nodes mount it" if several else note)
+    volume = {"mountPath": mount_path, "claimName": name}
+    if isinstance(given, dict) and "sub_path" in given:
+        volume["subPath"] = given["sub_path"]
+    return volume
+
+
+def _ephemeral(mount_path: str, given: dict) -> dict:
+    config = given.get("config", {})
+    volume = {
+        "mountPath": mount_path,
+        "size": quantity(given["size"], "gi"),
+        "storageClass": config.get("storage_class_name"),
+        "accessMode": config.get("access_mode"),
+        "labels": given.get("labels"),
+    }
+    return {key: value for key, value in volume.items() if value}
