@@ -1,24 +1,230 @@
-#!/usr/bin/env bash
-# Runs a task's setup, then its run, each as its own bash script. Process 1 of the container.
-# Every process that the task started gets the SIGTERM of a pod that ends; bash as process 1 would swallow it.
-set -um # m: each script is a process group
-SKYPILOT_NODE_IPS=$(cat /group/state/node_ips)
-export SKYPILOT_NODE_IPS
-stopped=
-trap 'stopped=1; kill -TERM -- "-$child" 2>/dev/null' TERM INT
+#!/bin/sh
+# Process 1 of a task's container, in any image with a POSIX shell: waits for the group, then runs setup and run.
+# /group/scripts holds what users wrote; /group/state the named pipes to the agent beside this container: news (from
+# here), go, end and told (to here). Settings are in GROUP_… variables.
+set -u
+group=${GROUP_ROOT:-/group}
+scripts=$group/scripts
+state=$group/state
+stopped='' # a SIGTERM came
+child=''
+errors=0
+pause=1
+unprepared=1
+shell='sh'
+if command -v bash >/dev/null; then shell='bash'; fi
 
-for step in setup run; do
-  [ -s "/group/scripts/$step" ] || continue
-  bash "/group/scripts/$step" &
-  child=$!
-  wait "$child"
-  code=$?
-  if [ -n "$stopped" ]; then
-    wait "$child" # the first wait ended with the signal, not with the script
-    exit 143
+say() { echo "[GROUP] node=$GROUP_HOST $*"; }
+
+# Wait for process $1 (then $child) although signals come meanwhile; its exit code is in $code.
+wait_for() {
+  child=$1
+  while :; do
+    signalled=''
+    wait "$1"
+    code=$?
+    [ -n "$signalled" ] || return 0
+  done
+}
+
+# Send signal $1 to every other process of this container; in a shared process namespace only to the script.
+signal_all() {
+  if [ $$ -eq 1 ]; then kill -s "$1" -- -1; else kill -s "$1" "$child"; fi 2>/dev/null
+}
+
+# Why the agent ends this task: "done", or "failed RANK CODE"; nothing if it does not.
+ending() { cat "$state/ending" 2>/dev/null; }
+
+# The task gets SIGTERM, after its delay if the group has succeeded, and SIGKILL when its grace time is over: a
+# container that Kubernetes itself has to kill would count as failed.
+# shellcheck disable=SC2329 # the trap calls it
+on_signal() {
+  signalled=1
+  [ -z "$stopped" ] || return 0
+  stopped=1
+  (
+    trap '' TERM INT
+    if [ "$(ending)" = "done" ] || [ -z "$GROUP_AGENT" ]; then sleep "$GROUP_DELAY_S"; fi
+    signal_all TERM
+    sleep "$GROUP_GRACE_S"
+    signal_all KILL
+  ) &
+}
+
+# Tell the agent $1 and wait for its word on pipe $2, at most $3 seconds if given; the word is in $word.
+ask_agent() {
+  : >"$state/word"
+  (
+    echo "$1" >"$state/news"
+    IFS= read -r line <"$state/$2" && printf '%s' "$line" >"$state/word"
+  ) &
+  asking=$!
+  if [ -n "${3:-}" ]; then (sleep "$3" && kill "$asking") 2>/dev/null & fi
+  wait_for "$asking"
+  word=$(cat "$state/word")
+}
+
+# Beside the task: a copy of its output for the volume that keeps logs, and an ear for the end of the group.
+start_helpers() {
+  if [ -n "$GROUP_LOGS" ]; then
+    (
+      trap '' TERM INT
+      exec tee "$state/log" <"$state/out" >&3
+    ) &
+    tee=$!
+    exec >"$state/out" 2>&1
   fi
-  if [ "$code" -ne 0 ]; then
-    echo "[FATAL] node=$NODE_RANK step=$step exit_code=$code" >&2
-    exit "$code"
+  if [ -n "$GROUP_AGENT" ]; then
+    (
+      trap '' TERM INT
+      IFS= read -r why <"$state/end" && echo "$why" >"$state/ending" && kill -s TERM $$
+    ) &
   fi
+}
+
+# Let the copy of the output come to its end.
+stop_copy() {
+  [ -n "$GROUP_LOGS" ] || return 0
+  signal_all TERM # what the task left behind would keep the pipe open
+  exec >&3 2>&1
+  (sleep 2 && kill -s KILL "$tee") 2>/dev/null &
+  wait_for "$tee"
+}
+
+# End this container with exit code $1; $2 is what the agent has to know.
+finish() {
+  trap '' TERM INT
+  stop_copy
+  if [ -n "$GROUP_AGENT" ] && [ -n "${2:-}" ]; then ask_agent "$2" told 10; fi
+  if [ -n "$GROUP_PARK" ] && [ "$1" -ne 0 ]; then
+    say "failed; waits for the others to end"
+    trap 'exit "$1"' TERM INT # from the ear, or from outside
+    while :; do wait; sleep 3600 & done
+  fi
+  exit "$1"
+}
+
+fatal() { # exit code, facts
+  echo "[FATAL] node=$GROUP_HOST exit_code=$*" >&2
+  finish "$1" "result $1"
+}
+
+copy_files() {
+  while read -r mode key && IFS= read -r target; do
+    case $target in \~/*) target=$HOME/${target#??} ;; esac
+    { mkdir -p -- "${target%/*}" && cp -- "$group/files/$key" "$target" && chmod "$mode" "$target"; } ||
+      fatal 1 "file=$target could not be written"
+  done <"$scripts/files"
+}
+
+clone() { # url, ref
+  command -v git >/dev/null || fatal 1 "workdir: the image has no git"
+  [ -z "${GIT_TOKEN:-}" ] || export GIT_ASKPASS="$scripts/askpass"
+  (
+    rm -rf "$workdir" && git init -q "$workdir" && cd "$workdir" && git remote add origin "$1" || exit 1
+    # A server may refuse to fetch a commit by its hash; then everything is fetched.
+    if git fetch -q --depth 1 origin "${2:-HEAD}"; then git checkout -q FETCH_HEAD; else
+      git fetch -q origin && git checkout -q "$2"
+    fi
+  ) &
+  wait_for $!
+  [ "$code" -eq 0 ] || fatal 1 "workdir: git could not get ${2:-HEAD} of $1"
+}
+
+step() { # setup or run; its exit code is in $code
+  step=$1
+  code=0
+  [ -s "$scripts/$1" ] || return 0
+  "$shell" "$scripts/$1" 3>&- &
+  wait_for $!
+}
+
+attempt() {
+  if [ -n "$unprepared" ]; then
+    export SKYPILOT_SETUP_NODE_RANK="$SKYPILOT_NODE_RANK" SKYPILOT_SETUP_NODE_IPS="$SKYPILOT_NODE_IPS" \
+      SKYPILOT_SETUP_NUM_GPUS_PER_NODE="$SKYPILOT_NUM_GPUS_PER_NODE"
+    step setup
+    if [ "$code" -ne 0 ] || [ -n "$stopped" ]; then return 0; fi
+    unprepared=''
+    if [ -n "$GROUP_AGENT" ]; then echo started >"$state/news"; fi
+  fi
+  step run
+}
+
+# Start again in this container after a failure, if the task may: after listed codes always, else so many times.
+recover() {
+  case " $GROUP_RECOVER_CODES " in
+    *" $code "*) ;;
+    *)
+      [ "$errors" -lt "$GROUP_MAX_RESTARTS" ] || return 1
+      errors=$((errors + 1))
+      ;;
+  esac
+  say "step=$step exit_code=$code starts_again_in_s=$pause errors=$errors of=$GROUP_MAX_RESTARTS"
+  stop_copy
+  signal_all KILL # what the attempt left behind; also the helpers
+  start_helpers
+  sleep "$pause" &
+  wait_for $!
+  if [ "$pause" -lt 60 ]; then pause=$((pause * 2)); fi
+  [ -z "$stopped" ]
+}
+
+exec 3>&1
+trap on_signal TERM INT
+SKYPILOT_NODE_IPS=''
+if [ -n "$GROUP_LOGS" ]; then for pipe in log out; do [ -p "$state/$pipe" ] || mkfifo -m 666 "$state/$pipe" 2>/dev/null; done; fi
+if [ -n "$GROUP_AGENT" ]; then
+  for pipe in news go end told; do [ -p "$state/$pipe" ] || mkfifo -m 666 "$state/$pipe" 2>/dev/null; done
+  say "waits for the group"
+  ask_agent here go
+  case $word in
+    go) ;;
+    done) exit 0 ;; # the group ended before this task began
+    fail*)
+      word=${word#fail }
+      echo "[FATAL] node=$GROUP_HOST exit_code=$word" >&2
+      exit "${word%% *}"
+      ;;
+    *) exit 143 ;; # stopped
+  esac
+  SKYPILOT_NODE_IPS=$(cat "$state/node_ips")
+fi
+export SKYPILOT_NODE_IPS
+start_helpers
+copy_files
+workdir=$HOME/sky_workdir
+if [ -s "$scripts/git" ]; then
+  { IFS= read -r url && IFS= read -r ref; } <"$scripts/git"
+  clone "$url" "$ref"
+fi
+if [ -d "$workdir" ]; then cd "$workdir" || fatal 1 "workdir: no access to $workdir"; fi
+say "starts attempt=$ATTEMPT"
+
+while attempt; do
+  if [ -n "$stopped" ] || [ "$code" -eq 0 ] || ! recover; then break; fi
 done
+
+if [ -n "$stopped" ]; then
+  why=$(ending)
+  case $why in
+    done)
+      say "ended with the group"
+      finish 0
+      ;;
+    failed*) fatal 1 "stopped: $why" ;;
+  esac
+  say "stopped by SIGTERM"
+  finish 143 # the Job starts another pod for this rank and does not count it
+fi
+[ "$code" -ne 0 ] || finish 0 "result 0"
+signal=''
+if [ "$code" -gt 128 ]; then signal=" signal=$((code - 128))"; fi
+echo "[FATAL] node=$GROUP_HOST step=$step exit_code=$code$signal errors=$errors of=$GROUP_MAX_RESTARTS" >&2
+result="result $code"
+[ "$code" -ne 143 ] || code=1 # 143 tells the Job that the pod was stopped from outside
+if [ -n "$GROUP_OPTIONAL" ]; then
+  say "the group goes on without this auxiliary task"
+  finish 0 "$result"
+fi
+finish "$code" "$result"

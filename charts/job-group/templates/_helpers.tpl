@@ -9,12 +9,20 @@
 {{- toJson $ranks -}}
 {{- end }}
 
+{{/* Names of the tasks that must succeed, as a JSON list: those of primaryTasks, or all. */}}
+{{- define "job-group.primaries" -}}
+{{- .Values.primaryTasks | default (keys .Values.tasks | sortAlpha) | toJson -}}
+{{- end }}
+
 {{/*
 Name of this version of the group: G and a hash of everything that Kubernetes will not let us change later. A changed
 group is a new object, so neither `helm upgrade` nor Argo CD ever meets an immutable field.
 */}}
 {{- define "job-group.id" -}}
-{{- $all := list (include "job-group.scripts" .) .Values.layout -}}
+{{- $all := list .Values.runId (include "job-group.scripts" .) (include "job-group.files" .) .Values.layout -}}
+{{- if eq .Values.layout "jobset" -}}
+{{- $all = append $all (include "job-group.policies" .) -}}
+{{- end -}}
 {{- range $name, $_ := .Values.tasks -}}
 {{- $first := dict "task" $name "rank" 0 "host" (printf "%s-0" $name) -}}
 {{- $all = append $all (include "job-group.job" (dict "root" $ "id" "" "item" $first)) -}}
@@ -24,16 +32,6 @@ group is a new object, so neither `helm upgrade` nor Argo CD ever meets an immut
 
 {{- define "job-group.domain" -}}
 {{ .Values.name }}.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
-{{- end }}
-
-{{/* What users wrote goes into files, never into a command line. */}}
-{{- define "job-group.scripts" -}}
-{{- $files := dict "entry.sh" (.Files.Get "files/entry.sh") -}}
-{{- range $name, $task := .Values.tasks -}}
-{{- $_ := set $files (printf "%s.setup" $name) ($task.setup | default "") -}}
-{{- $_ := set $files (printf "%s.run" $name) ($task.run | default "") -}}
-{{- end -}}
-{{- toYaml $files -}}
 {{- end }}
 
 {{/*

@@ -3,147 +3,97 @@ Spec of the Job of one rank; call with root, id and item {task, rank, host}. One
 Job would force its own host names, and J-i.G would not exist.
 */}}
 {{- define "job-group.job" -}}
-{{- $values := .root.Values }}
-{{- $task := index $values.tasks .item.task }}
-{{- $nodes := $task.numNodes | default 1 | int }}
-{{- $gpus := dig "accelerator" "count" 0 $task | int }}
-{{- $worker := include "common.image" .root -}}
+{{- $task := index .root.Values.tasks .item.task -}}
 completionMode: NonIndexed
 completions: 1
 parallelism: 1
 backoffLimit: 0
 podReplacementPolicy: Failed
+{{- if and (eq .root.Values.layout "jobs") (not (kindIs "invalid" .root.Values.ttlSecondsAfterFinished)) }}
+ttlSecondsAfterFinished: {{ .root.Values.ttlSecondsAfterFinished | int64 }}
+{{- end }}
+podFailurePolicy:
+  rules:
+    # A pod that was evicted, deleted, or lost with its node is replaced, and that counts as no failure.
+    - action: Ignore
+      onPodConditions:
+        - {type: DisruptionTarget, status: "True"}
+    - action: Ignore
+      onExitCodes: {containerName: task, operator: In, values: [143]}
+    {{- with include "job-group.listedCodes" (dict "root" .root "task" $task) | fromJsonArray }}
+    - action: FailJob
+      onExitCodes: {containerName: task, operator: In, values: {{ toJson . }}}
+    {{- end }}
 template:
-  metadata:
-    labels:
-      {{- include "job-group.selectorLabels" . | nindent 6 }}
-      job-group/task: {{ .item.task }}
-      job-group/rank: {{ .item.rank | quote }}
-      {{- with include "job-group.queueLabels" . }}
-      {{- . | nindent 6 }}
-      {{- end }}
-    {{- with include "job-group.queueAnnotations" . }}
-    annotations:
-      {{- . | nindent 6 }}
-    {{- end }}
-  spec:
-    restartPolicy: Never
-    hostname: {{ .item.host }}
-    subdomain: {{ $values.name }}
-    automountServiceAccountToken: false
-    enableServiceLinks: false
-    terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds | int64 }}
-    securityContext:
-      {{- toYaml $values.podSecurityContext | nindent 6 }}
-    {{- with $values.imagePullSecrets }}
-    imagePullSecrets:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
-    {{- with $values.nodeSelector }}
-    nodeSelector:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
-    {{- with $values.tolerations }}
-    tolerations:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
-    {{- with include "job-group.affinity" . | trim }}
-    {{- . | nindent 4 }}
-    {{- end }}
-    initContainers:
-      # Proves that the task's image is here and starts, before the barrier counts this rank as present.
-      - name: image
-        image: {{ $task.image | default $worker }}
-        imagePullPolicy: {{ $values.image.pullPolicy }}
-        command: [bash, -c, ":"]
-        securityContext:
-          {{- toYaml $values.containerSecurityContext | nindent 10 }}
-      - name: barrier
-        image: {{ $worker }}
-        imagePullPolicy: {{ $values.image.pullPolicy }}
-        command: [group-barrier]
-        args:
-          - --self={{ .item.host }}
-          - --domain={{ include "job-group.domain" .root }}
-          - --deadline={{ $values.barrier.timeoutSeconds | int64 }}
-          - --node-ips-file=/group/state/node_ips
-          {{- range $name, $each := $values.tasks }}
-          - {{ $name }}={{ $each.numNodes | default 1 | int64 }}
-          {{- end }}
-        terminationMessagePolicy: FallbackToLogsOnError
-        securityContext:
-          {{- toYaml $values.containerSecurityContext | nindent 10 }}
-        volumeMounts:
-          - {name: state, mountPath: /group/state}
-    containers:
-      - name: task
-        image: {{ $task.image | default $worker }}
-        imagePullPolicy: {{ $values.image.pullPolicy }}
-        command: [bash, /group/scripts/entry.sh]
-        env:
-          {{- include "job-group.env" . | trim | nindent 10 }}
-        {{- $resources := deepCopy ($task.resources | default dict) }}
-        {{- if $gpus }}
-        {{- $_ := set $resources "limits" (merge (dict $values.accelerators.resourceName $gpus) ($resources.limits | default dict)) }}
-        {{- end }}
-        {{- with $resources }}
-        resources:
-          {{- toYaml . | nindent 10 }}
-        {{- end }}
-        terminationMessagePolicy: FallbackToLogsOnError
-        securityContext:
-          {{- toYaml $values.containerSecurityContext | nindent 10 }}
-        volumeMounts:
-          - {name: scripts, mountPath: /group/scripts, readOnly: true}
-          - {name: state, mountPath: /group/state}
-          - {name: shared-memory, mountPath: /dev/shm}
-    volumes:
-      - name: scripts
-        configMap:
-          name: {{ .id | quote }}
-          items:
-            - {key: entry.sh, path: entry.sh}
-            - {key: {{ .item.task }}.setup, path: setup}
-            - {key: {{ .item.task }}.run, path: run}
-      - name: state
-        emptyDir: {}
-      - name: shared-memory
-        emptyDir:
-          medium: Memory
-          sizeLimit: {{ $values.sharedMemory.sizeLimit }}
+  {{- include "job-group.podTemplate" . | nindent 2 }}
 {{- end }}
 
-{{/* The environment contract; the user's own variables come last and win. */}}
-{{- define "job-group.env" -}}
-{{- $task := index .root.Values.tasks .item.task }}
-{{- $nodes := $task.numNodes | default 1 | int }}
-{{- $gpus := dig "accelerator" "count" 0 $task | int }}
-{{- $procs := max 1 $gpus }}
-{{- $master := printf "%s-0.%s" .item.task (include "job-group.domain" .root) -}}
-- {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-- {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
-- {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
-- {name: RUN_ID, value: {{ .id | quote }}}
-{{- if eq .root.Values.layout "jobset" }}
-- {name: ATTEMPT, valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}}
-{{- else }}
-- {name: ATTEMPT, value: "0"}
-{{- end }}
-{{- $contract := dict
-  "NNODES" $nodes "NODE_RANK" .item.rank "NPROC_PER_NODE" $procs "MASTER_ADDR" $master "MASTER_PORT" 29500
-  "PET_NNODES" $nodes "PET_NODE_RANK" .item.rank "PET_NPROC_PER_NODE" $procs
-  "PET_MASTER_ADDR" $master "PET_MASTER_PORT" 29500
-  "NUM_NODES" $nodes "NUM_GPUS_PER_NODE" $gpus "RANK" .item.rank
-  "SKYPILOT_JOBGROUP_NAME" .root.Values.name
-  "SKYPILOT_NUM_NODES" $nodes "SKYPILOT_NODE_RANK" .item.rank "SKYPILOT_NUM_GPUS_PER_NODE" $gpus
-  "SKYPILOT_TASK_ID" (printf "%s_%s" .id .item.task) }}
-{{- range $name, $value := merge (deepCopy ($task.env | default dict)) $contract }}
-{{- /* Kubernetes would expand $(NAME) and halve $$ in a value; users mean what they wrote. */}}
-- {name: {{ $name }}, value: {{ $value | toString | replace "$" "$$" | quote }}}
-{{- end }}
+{{/*
+Exit codes of a task of several nodes that restart the whole group, as JSON; its Job fails with a reason of its own
+then (PodFailurePolicy), by which the JobSet knows. A task of one node starts again in its container instead.
+*/}}
+{{- define "job-group.listedCodes" -}}
+{{- $codes := list -}}
+{{- if and (eq .root.Values.layout "jobset") (gt (.task.numNodes | default 1 | int) 1) -}}
+{{- range dig "recovery" "recoverOnExitCodes" list .task -}}
+{{- if not (has (int .) (list 0 143)) -}}{{- $codes = append $codes (int .) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- /* Kubernetes wants them sorted, each once; three digits sort as text. */ -}}
+{{- $sorted := list -}}
+{{- range $codes -}}{{- $sorted = append $sorted (printf "%03d" .) -}}{{- end -}}
+{{- $numbers := list -}}
+{{- range uniq $sorted | sortAlpha -}}{{- $numbers = append $numbers (trimPrefix "0" . | trimPrefix "0" | int) -}}{{- end -}}
+{{- toJson $numbers -}}
 {{- end }}
 
-{{/* One topology domain for the group, and nodes that have the GPU model. */}}
+{{/* When the JobSet has succeeded, and what a failed Job does to it. */}}
+{{- define "job-group.policies" -}}
+{{- $root := . -}}
+{{- $primaries := include "job-group.primaries" . | fromJsonArray -}}
+{{- $restarts := 0 -}}
+{{- range .Values.tasks -}}
+{{- if gt (.numNodes | default 1 | int) 1 -}}
+{{- $restarts = max $restarts (dig "recovery" "maxRestartsOnErrors" 0 . | int) -}}
+{{- end -}}
+{{- end -}}
+successPolicy:
+  operator: All
+  {{- if .Values.primaryTasks }}
+  targetReplicatedJobs:
+    {{- range include "job-group.ranks" . | fromJsonArray }}
+    {{- if has .task $primaries }}
+    - {{ .host }}
+    {{- end }}
+    {{- end }}
+  {{- else }}
+  targetReplicatedJobs: []
+  {{- end }}
+failurePolicy:
+  maxRestarts: {{ $restarts }}
+  # No rank of a new attempt may meet one of the last.
+  restartStrategy: BlockingRecreate
+  rules:
+    {{- range $name, $task := .Values.tasks }}
+    {{- $nodes := $task.numNodes | default 1 | int }}
+    {{- $hosts := list }}
+    {{- range until $nodes }}{{ $hosts = append $hosts (printf "%s-%d" $name .) }}{{ end }}
+    {{- if include "job-group.listedCodes" (dict "root" $root "task" $task) | fromJsonArray }}
+    - name: recover_{{ $name | replace "-" "_" }}
+      action: RestartJobSetAndIgnoreMaxRestarts
+      onJobFailureReasons: [PodFailurePolicy]
+      targetReplicatedJobs: {{ toJson $hosts }}
+    {{- end }}
+    {{- if or (eq $nodes 1) (not (dig "recovery" "maxRestartsOnErrors" 0 $task)) }}
+    - name: fail_{{ $name | replace "-" "_" }}
+      action: FailJobSet
+      onJobFailureReasons: []
+      targetReplicatedJobs: {{ toJson $hosts }}
+    {{- end }}
+    {{- end }}
+{{- end }}
+
+{{/* One topology domain for the group, and nodes that have one of the GPU models, by whichever label they carry. */}}
 {{- define "job-group.affinity" -}}
 {{- $values := .root.Values }}
 {{- $task := index $values.tasks .item.task }}
@@ -158,14 +108,23 @@ affinity:
             {{- include "job-group.selectorLabels" $ | nindent 12 }}
   {{- end }}
   {{- with $task.accelerator }}
+  {{- $labels := dict }}
+  {{- range .types }}
+  {{- /* A type that is not in the table is the label's value itself. */}}
+  {{- range $label, $names := index $values.accelerators.types . | default (dict $values.accelerators.nodeLabel (list .)) }}
+  {{- $_ := set $labels $label (concat (index $labels $label | default list) $names | uniq) }}
+  {{- end }}
+  {{- end }}
   nodeAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       nodeSelectorTerms:
+        {{- range $label, $names := $labels }}
         - matchExpressions:
-            - key: {{ $values.accelerators.nodeLabel }}
+            - key: {{ $label }}
               operator: In
               values:
-                {{- toYaml (index $values.accelerators.types .type) | nindent 16 }}
+                {{- toYaml $names | nindent 16 }}
+        {{- end }}
   {{- end }}
 {{- end }}
 {{- end }}
@@ -181,7 +140,8 @@ kueue.x-k8s.io/pod-group-name: {{ .id | quote }}
 {{- define "job-group.queueAnnotations" -}}
 {{- if and .root.Values.kueue.queueName (eq .root.Values.layout "jobs") -}}
 kueue.x-k8s.io/pod-group-total-count: {{ include "job-group.size" .root | quote }}
-# No pod of the group is replaced, so Kueue must not hold on to deleted ones and wait for a replacement.
-kueue.x-k8s.io/retriable-in-group: "false"
+{{- with .root.Values.kueue.requiredTopology }}
+kueue.x-k8s.io/podset-required-topology: {{ . | quote }}
+{{- end }}
 {{- end }}
 {{- end }}

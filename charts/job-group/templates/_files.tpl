@@ -1,0 +1,76 @@
+{{/* What users wrote goes into files, never into a command line. */}}
+{{- define "job-group.scripts" -}}
+{{- $files := dict "entry.sh" (.Files.Get "files/entry.sh") "askpass.sh" (.Files.Get "files/askpass.sh") -}}
+{{- $_ := set $files "group.json" (include "job-group.plan" .) -}}
+{{- range $name, $task := .Values.tasks -}}
+{{- $_ := set $files (printf "%s.setup" $name) ($task.setup | default "") -}}
+{{- $_ := set $files (printf "%s.run" $name) ($task.run | default "") -}}
+{{- $_ := set $files (printf "%s.files" $name) (include "job-group.copies" (dict "root" $ "task" $task)) -}}
+{{- with dig "workdir" "git" nil $task -}}
+{{- $_ := set $files (printf "%s.git" $name) (printf "%s\n%s\n" .url (.ref | default "")) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $files -}}
+{{- end }}
+
+{{/* The group as its agents read it. */}}
+{{- define "job-group.plan" -}}
+{{- $primaries := include "job-group.primaries" . | fromJsonArray -}}
+{{- $tasks := dict -}}
+{{- range $name, $task := .Values.tasks -}}
+{{- $_ := set $tasks $name (dict
+  "numNodes" ($task.numNodes | default 1 | int) "primary" (has $name $primaries) "dependsOn" ($task.dependsOn | default dict)) -}}
+{{- end -}}
+{{- dict "domain" (include "job-group.domain" .) "timeoutSeconds" (.Values.barrier.timeoutSeconds | int64)
+  "onFailure" .Values.onFailure "layout" .Values.layout "tasks" $tasks | toJson -}}
+{{- end }}
+
+{{/*
+What the entry script copies from /group/files, two lines a file: mode and key, target. Single files outside of the
+home folder are mounted instead.
+*/}}
+{{- define "job-group.copies" -}}
+{{- $root := .root -}}
+{{- $mounts := .task.fileMounts | default list -}}
+{{- with dig "workdir" "files" "" .task -}}
+{{- $mounts = append $mounts (dict "mountPath" "~/sky_workdir" "files" .) -}}
+{{- end -}}
+{{- range $mount := $mounts -}}
+{{- $set := index $root.Values.files .files | default dict -}}
+{{- range $index, $path := keys $set | sortAlpha -}}
+{{- $mode := ternary "755" "644" (dig $path "executable" false $set) -}}
+{{- if not $mount.subPath }}
+{{ $mode }} {{ $mount.files }}.{{ $index }}
+{{ $mount.mountPath }}/{{ $path }}
+{{- else if and (eq $path $mount.subPath) (hasPrefix "~/" $mount.mountPath) }}
+{{ $mode }} {{ $mount.files }}.{{ $index }}
+{{ $mount.mountPath }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The embedded files as data of a ConfigMap: the n-th file of a set, by path, has the key SET.n */}}
+{{- define "job-group.files" -}}
+{{- $text := dict -}}
+{{- $binary := dict -}}
+{{- range $name, $set := .Values.files -}}
+{{- range $index, $path := keys $set | sortAlpha -}}
+{{- $file := index $set $path -}}
+{{- $key := printf "%s.%d" $name $index -}}
+{{- if hasKey $file "base64" -}}
+{{- $_ := set $binary $key $file.base64 -}}
+{{- else -}}
+{{- $_ := set $text $key $file.text -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with $text }}
+data:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $binary }}
+binaryData:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,170 @@
+{{/*
+Pod template of one rank; call with root, id and item {task, rank, host}. The agent is a sidecar, in the worker image;
+the task runs in any image with a POSIX shell.
+*/}}
+{{- define "job-group.pod" -}}
+{{- $values := .root.Values }}
+{{- $task := index $values.tasks .item.task }}
+{{- $gpus := dig "accelerator" "count" 0 $task | int }}
+{{- $worker := include "common.image" .root -}}
+{{- $agent := or $values.interConnection $values.logs.claimName -}}
+metadata:
+  labels:
+    {{- include "job-group.selectorLabels" . | nindent 4 }}
+    job-group/task: {{ .item.task }}
+    job-group/rank: {{ .item.rank | quote }}
+    {{- with include "job-group.queueLabels" . }}
+    {{- . | nindent 4 }}
+    {{- end }}
+  {{- with include "job-group.queueAnnotations" . }}
+  annotations:
+    {{- . | nindent 4 }}
+  {{- end }}
+spec:
+  restartPolicy: Never
+  hostname: {{ .item.host }}
+  {{- if $values.interConnection }}
+  subdomain: {{ $values.name }}
+  {{- end }}
+  automountServiceAccountToken: false
+  enableServiceLinks: false
+  # SIGTERM, the delay of an auxiliary task, SIGTERM for the program, its grace time, SIGKILL.
+  terminationGracePeriodSeconds: {{ add $values.terminationGracePeriodSeconds ($task.terminationDelaySeconds | default 0) }}
+  securityContext:
+    {{- toYaml $values.podSecurityContext | nindent 4 }}
+  {{- with $values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with include "job-group.affinity" . | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  {{- if $agent }}
+  initContainers:
+    - name: agent
+      restartPolicy: Always # a sidecar: it runs beside the task and ends after it
+      image: {{ $worker }}
+      imagePullPolicy: {{ $values.image.pullPolicy }}
+      command: [group-agent]
+      args:
+        - --self={{ .item.host }}
+        - --plan=/group/scripts/group.json
+        - --state=/group/state
+        {{- if $values.logs.claimName }}
+        - --logs=/group/logs
+        {{- end }}
+        {{- if not $values.interConnection }}
+        - --alone
+        {{- end }}
+      env:
+        {{- include "job-group.runEnv" . | trim | nindent 8 }}
+      {{- with $values.agent.resources }}
+      resources:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      terminationMessagePolicy: FallbackToLogsOnError
+      securityContext:
+        {{- toYaml $values.containerSecurityContext | nindent 8 }}
+      volumeMounts:
+        - {name: scripts, mountPath: /group/scripts, readOnly: true}
+        - {name: state, mountPath: /group/state}
+        {{- with $values.logs.claimName }}
+        - {name: logs, mountPath: /group/logs, subPath: {{ $values.logs.subPath | quote }}}
+        {{- end }}
+  {{- end }}
+  containers:
+    - name: task
+      image: {{ $task.image | default $worker }}
+      imagePullPolicy: {{ $values.image.pullPolicy }}
+      command: [sh, /group/scripts/entry.sh]
+      env:
+        {{- include "job-group.env" . | trim | nindent 8 }}
+      {{- $resources := deepCopy ($task.resources | default dict) }}
+      {{- if $gpus }}
+      {{- $_ := set $resources "limits" (merge (dict $values.accelerators.resourceName $gpus) ($resources.limits | default dict)) }}
+      {{- end }}
+      {{- with $resources }}
+      resources:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      terminationMessagePolicy: FallbackToLogsOnError
+      securityContext:
+        {{- toYaml $values.containerSecurityContext | nindent 8 }}
+      volumeMounts:
+        - {name: scripts, mountPath: /group/scripts, readOnly: true}
+        - {name: state, mountPath: /group/state}
+        - {name: home, mountPath: /group/home}
+        - {name: tmp, mountPath: /tmp}
+        - {name: shared-memory, mountPath: /dev/shm}
+        {{- include "job-group.volumeMounts" . | nindent 8 }}
+  volumes:
+    - name: scripts
+      configMap:
+        name: {{ .id | quote }}
+        items:
+          - {key: entry.sh, path: entry.sh}
+          - {key: askpass.sh, path: askpass, mode: 0555}
+          - {key: group.json, path: group.json}
+          - {key: {{ .item.task }}.setup, path: setup}
+          - {key: {{ .item.task }}.run, path: run}
+          - {key: {{ .item.task }}.files, path: files}
+          {{- if dig "workdir" "git" nil $task }}
+          - {key: {{ .item.task }}.git, path: git}
+          {{- end }}
+    - name: state
+      emptyDir: {}
+    # Writable also where the image or its user has no such place; kept while the task starts again in its container.
+    - name: home
+      emptyDir: {}
+    - name: tmp
+      emptyDir: {}
+    - name: shared-memory
+      emptyDir:
+        medium: Memory
+        sizeLimit: {{ $values.sharedMemory.sizeLimit }}
+    {{- with $values.logs.claimName }}
+    - name: logs
+      persistentVolumeClaim:
+        claimName: {{ . }}
+    {{- end }}
+    {{- include "job-group.volumes" . | nindent 4 }}
+{{- end }}
+
+{{/* The pod template with the task's own podTemplate over it: maps merge, lists append, its first container is ours. */}}
+{{- define "job-group.podTemplate" -}}
+{{- $pod := include "job-group.pod" . }}
+{{- $own := index .root.Values.tasks .item.task "podTemplate" }}
+{{- if not $own -}}
+{{ $pod }}
+{{- else -}}
+{{- $pod = fromYaml $pod }}
+{{- $own = deepCopy $own }}
+{{- $spec := $own.spec | default dict }}
+{{- $container := first ($spec.containers | default (list dict)) }}
+{{- include "job-group.merge" (dict "base" (first $pod.spec.containers) "over" (omit $container "name")) }}
+{{- include "job-group.merge" (dict "base" $pod.spec "over" (omit $spec "containers")) }}
+{{- include "job-group.merge" (dict "base" $pod "over" (dict "metadata" ($own.metadata | default dict))) }}
+{{- toYaml $pod }}
+{{- end }}
+{{- end }}
+
+{{/* Changes base: its lists grow by those of over, everything else of over wins. */}}
+{{- define "job-group.merge" -}}
+{{- range $key, $value := .over }}
+{{- if and (kindIs "slice" $value) (kindIs "slice" (index $.base $key)) }}
+{{- $_ := set $.base $key (concat (index $.base $key) $value) }}
+{{- else if and (kindIs "map" $value) (kindIs "map" (index $.base $key)) }}
+{{- $_ := mergeOverwrite (index $.base $key) $value }}
+{{- else }}
+{{- $_ := set $.base $key $value }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,69 @@
+{{/* Where the task sees its volumes and files; call with root, id and item. */}}
+{{- define "job-group.volumeMounts" -}}
+{{- $values := .root.Values }}
+{{- $task := index $values.tasks .item.task }}
+{{- range $index, $volume := $task.volumes }}
+- name: volume-{{ $index }}
+  mountPath: {{ .mountPath | quote }}
+  {{- with .subPath }}
+  subPath: {{ . | quote }}
+  {{- end }}
+  {{- if .readOnly }}
+  readOnly: true
+  {{- end }}
+{{- end }}
+{{- if or $task.fileMounts (dig "workdir" "files" "" $task) }}
+- {name: files, mountPath: /group/files, readOnly: true}
+{{- end }}
+{{- range $index, $mount := $task.fileMounts }}
+{{- if hasPrefix "~/" .mountPath }}
+{{- else if .subPath }}
+{{- $key := 0 }}
+{{- range $number, $path := keys (index $values.files .files) | sortAlpha }}
+{{- if eq $path $mount.subPath }}{{ $key = $number }}{{ end }}
+{{- end }}
+- {name: files, mountPath: {{ .mountPath | quote }}, subPath: {{ .files }}.{{ $key }}, readOnly: true}
+{{- else }}
+- {name: folder-{{ $index }}, mountPath: {{ .mountPath | quote }}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The volumes behind them. A folder of files is a copy of its own, which the task may change. */}}
+{{- define "job-group.volumes" -}}
+{{- $task := index .root.Values.tasks .item.task }}
+{{- range $index, $volume := $task.volumes }}
+- name: volume-{{ $index }}
+  {{- if .claimName }}
+  persistentVolumeClaim:
+    claimName: {{ .claimName }}
+  {{- else }}
+  ephemeral:
+    volumeClaimTemplate:
+      {{- with .labels }}
+      metadata:
+        labels:
+          {{- toYaml . | nindent 10 }}
+      {{- end }}
+      spec:
+        accessModes: [{{ .accessMode | default "ReadWriteOnce" }}]
+        {{- with .storageClassName }}
+        storageClassName: {{ . }}
+        {{- end }}
+        resources:
+          requests:
+            storage: {{ .size }}
+  {{- end }}
+{{- end }}
+{{- if or $task.fileMounts (dig "workdir" "files" "" $task) }}
+- name: files
+  configMap:
+    name: {{ .id }}-files
+{{- end }}
+{{- range $index, $mount := $task.fileMounts }}
+{{- if not (or (hasPrefix "~/" .mountPath) .subPath) }}
+- name: folder-{{ $index }}
+  emptyDir: {}
+{{- end }}
+{{- end }}
+{{- end }}

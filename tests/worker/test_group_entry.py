@@ -1,0 +1,127 @@
+"""The entry script alone, in every POSIX shell that is here."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from groups import Group
+
+SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
+
+
+@pytest.fixture(params=SHELLS)
+def run(request, tmp_path):
+    """run(SCRIPT, …) gives the exit code and what was said, without other ranks."""
+    group = Group(tmp_path)
+
+    def once(script: str, content: dict[str, bytes] | None = None, git: str = "", **settings):
+        rank = group.rank("a-0")
+        (rank.root / "files").mkdir()
+        for key, data in (content or {}).items():
+            (rank.root / "files" / key).write_bytes(data)
+        if git:
+            (rank.root / "scripts/git").write_text(git)
+        rank.task(script, shell=request.param, GROUP_AGENT="", **settings)
+        return rank.ends(), rank.said(), rank.root
+
+    yield once
+    for rank in group.ranks:
+        rank.lose()
+
+
+def test_setup_then_run(run):
+    code, said, _ = run("echo two", setup="echo one")
+    assert code == 0
+    assert "\none\ntwo\n" in said
+
+
+def test_a_failed_setup_is_the_end(run):
+    code, said, _ = run("echo two", setup="exit 7")
+    assert code == 7
+    assert "two" not in said
+    assert "[FATAL] node=a-0 step=setup exit_code=7" in said
+
+
+def test_an_empty_run_succeeds(run):
+    assert run("")[0] == 0
+
+
+def test_a_signal_is_named(run):
+    code, said, _ = run("kill -s SEGV $$")
+    assert code == 139
+    assert "exit_code=139 signal=11" in said
+
+
+def test_143_is_kept_for_pods_that_are_stopped_from_outside(run):
+    code, said, _ = run("exit 143")
+    assert code == 1
+    assert "exit_code=143" in said
+
+
+def test_listed_codes_start_it_again_and_do_not_count(run):
+    script = 'n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) >n; echo "try $n"; [ "$n" -ge 2 ] || exit 29'
+    code, said, _ = run(script, GROUP_RECOVER_CODES="7 29")
+    assert code == 0
+    assert "try 0" in said and "try 2" in said
+    assert said.count("exit_code=29 starts_again") == 2
+    assert "errors=0" in said
+
+
+def test_other_codes_start_it_again_so_many_times(run):
+    code, said, _ = run("echo try; exit 5", setup="echo once", GROUP_MAX_RESTARTS=2, GROUP_RECOVER_CODES="29")
+    assert code == 5
+    assert said.count("\ntry\n") == 3
+    assert said.count("\nonce\n") == 1
+    assert "exit_code=5 errors=2 of=2" in said
+
+
+def test_codes_are_compared_as_wholes(run):
+    assert run("exit 2", GROUP_RECOVER_CODES="29 12")[0] == 2
+
+
+HOSTILE = "a b\t$(touch pwned) `touch pwned` \"'\\ {{ .Values }} ü 🚀 %s -n"
+
+
+def test_scripts_and_files_arrive_byte_for_byte(run):
+    binary = bytes(range(256)) * 10
+    files = "644 set.0\n~/sky_workdir/we ird '$(touch pwned)/-n .txt\n755 set.1\n~/sky_workdir/tool\n"
+    content = {"set.0": HOSTILE.encode(), "set.1": binary}
+    code, said, root = run(f"cat <<'EOF'\n{HOSTILE}\nEOF\npwd; ls -l tool", files=files, content=content)
+    assert code == 0, said
+    assert f"\n{HOSTILE}\n{root}/home/sky_workdir\n-rwxr-xr-x" in said
+    workdir = root / "home/sky_workdir"
+    assert (workdir / "we ird '$(touch pwned)/-n .txt").read_text() == HOSTILE
+    assert (workdir / "tool").read_bytes() == binary
+    assert not list(root.rglob("pwned"))
+
+
+def test_a_file_that_cannot_be_written_is_named(run):
+    code, said, _ = run("echo ran", files="644 set.0\n/proc/nothing/file\n", content={"set.0": b""})
+    assert code == 1
+    assert "file=/proc/nothing/file could not be written" in said
+    assert "\nran" not in said
+
+
+def test_a_repository_is_cloned_at_the_ref(run, tmp_path):
+    origin = tmp_path / "origin"
+    git("init", "-q", "-b", "main", str(origin), cwd=tmp_path)
+    for number in ("one", "two"):
+        (origin / "file").write_text(number)
+        git("add", "file", cwd=origin)
+        git("commit", "-q", "-m", number, cwd=origin)
+    git("tag", "v1", "HEAD~1", cwd=origin)
+    first = git("rev-parse", "HEAD~1", cwd=origin).strip()
+    for ref, content in (("", "two"), ("main", "two"), ("v1", "one"), (first, "one")):
+        code, said, _ = run("cat file", git=f"file://{origin}\n{ref}\n")
+        assert code == 0, said
+        assert content in said
+    code, said, _ = run("cat file", git=f"file://{origin}\nnothing\n")
+    assert code == 1
+    assert f"git could not get nothing of file://{origin}" in said
+
+
+def git(*arguments: str, cwd) -> str:
+    me = ("-c", "user.name=test", "-c", "user.email=test@example.com")
+    return subprocess.run(["git", *me, *arguments], cwd=cwd, check=True, capture_output=True, text=True).stdout

@@ -1,0 +1,140 @@
+"""What ranks learn from each other while a group runs: start order, its end, failures, logs."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+from groups import Group
+from processes import until
+
+
+@pytest.fixture
+def group(tmp_path):
+    group = Group(tmp_path)
+    yield group
+    for rank in group.ranks:
+        rank.lose()
+
+
+def test_a_task_waits_until_another_has_started(group):
+    group.is_planned({"buffer": {}, "trainer": {"dependsOn": {"buffer": "started"}}})
+    trainer = group.runs("trainer-0", "echo ran")
+    buffer = group.runs("buffer-0", "sleep 600", setup="until [ -e open ]; do sleep 0.1; done")
+    buffer.until_said("starts attempt")
+    time.sleep(2)  # time for the trainer to do wrong
+    assert "\nran" not in trainer.said()
+    (buffer.root / "open").touch()
+    trainer.until_said("\nran")
+
+
+def test_a_task_waits_until_all_ranks_of_another_are_done(group):
+    group.is_planned({"data": {"numNodes": 2}, "trainer": {"dependsOn": {"data": "done"}}})
+    trainer = group.runs("trainer-0", "echo ran")
+    quick, slow = group.runs("data-0"), group.runs("data-1", "until [ -e open ]; do sleep 0.1; done")
+    assert quick.ends() == 0
+    time.sleep(2)  # time for the trainer to do wrong
+    assert "\nran" not in trainer.said()
+    (slow.root / "open").touch()
+    assert (slow.ends(), trainer.ends()) == (0, 0)
+
+
+def test_a_task_is_not_started_when_what_it_waits_for_has_failed(group):
+    group.is_planned({"data": {}, "trainer": {"dependsOn": {"data": "done"}}}, stop=False)
+    trainer = group.runs("trainer-0", "echo ran")
+    group.runs("data-0", "exit 3")
+    assert trainer.ends() == 1
+    assert "not started: failed data-0 3" in trainer.said()
+    assert "\nran" not in trainer.said()
+
+
+AUXILIARY = {"buffer": {"primary": False}, "trainer": {"numNodes": 2}}
+CATCHES = "trap 'echo caught; exit 0' TERM; echo ran; while :; do sleep 0.1; done"
+
+
+def test_an_auxiliary_task_ends_after_its_delay_when_the_primaries_have_succeeded(group):
+    group.is_planned(AUXILIARY, layout="jobs")
+    buffer = group.runs("buffer-0", CATCHES, GROUP_DELAY_S=3)
+    trainers = [group.runs(host, "sleep 1") for host in ("trainer-0", "trainer-1")]
+    assert [trainer.ends() for trainer in trainers] == [0, 0]
+    start = time.monotonic()
+    buffer.until_said("\ncaught")
+    assert time.monotonic() - start > 2
+    assert buffer.ends() == 0
+    assert "ended with the group" in buffer.said()
+
+
+def test_it_ends_without_delay_when_a_primary_has_failed(group):
+    group.is_planned(AUXILIARY, layout="jobs")
+    buffer = group.runs("buffer-0", CATCHES, GROUP_DELAY_S=60)
+    trainers = [group.runs("trainer-0", "exit 5"), group.runs("trainer-1", CATCHES)]
+    assert trainers[0].ends() == 5
+    assert (trainers[1].ends(), buffer.ends()) == (1, 1)
+    for rank in (trainers[1], buffer):
+        assert "\ncaught" in rank.said()
+        assert "stopped: failed trainer-0 5" in rank.said()
+
+
+def test_a_failed_auxiliary_task_does_not_end_the_group(group):
+    group.is_planned(AUXILIARY)
+    trainers = [group.runs(host, "sleep 4; echo ran") for host in ("trainer-0", "trainer-1")]
+    buffer = group.runs("buffer-0", "exit 9", GROUP_OPTIONAL="yes")
+    assert buffer.ends() == 0
+    assert "step=run exit_code=9" in buffer.said()
+    assert "the group goes on without this auxiliary task" in buffer.said()
+    assert [trainer.ends() for trainer in trainers] == [0, 0]
+
+
+def test_a_failed_task_lets_the_others_come_to_their_end_and_then_fails(group):
+    group.is_planned({"a": {}, "b": {}}, stop=False)
+    failed, good = group.runs("a-0", "exit 4", GROUP_PARK="yes"), group.runs("b-0", "sleep 4; echo ran")
+    failed.until_said("waits for the others")
+    assert failed.main.poll() is None
+    assert good.ends() == 0
+    assert failed.ends() == 4
+
+
+def test_the_lines_of_every_rank_and_attempt_are_kept_with_their_time(group, tmp_path):
+    group.logs = tmp_path / "logs"
+    group.is_planned({"a": {}, "b": {}})
+    again = "[ -e seen ] && { echo second; exit 0; }; touch seen; printf 'first\\nno newline'; sleep 1; exit 29"
+    ranks = [group.runs("a-0", again, GROUP_RECOVER_CODES="29"), group.runs("b-0", "echo from b; exit 3")]
+    assert [rank.ends() for rank in ranks] == [0, 3]
+    lines = sorted(line for file in group.logs.glob("rl-1/*.log") for line in file.read_text().splitlines())
+    assert len(list(group.logs.glob("rl-1/*.log"))) == 2
+    words = [line.split(" ", 2) for line in lines]
+    assert all(when.endswith("+00:00") and len(when) == 29 for when, _, _ in words)
+    texts = [(host, text) for _, host, text in words]
+    for expected in [("a-0", "first"), ("a-0", "second"), ("b-0", "from b")]:
+        assert expected in texts
+    assert any(host == "b-0" and "[FATAL]" in text and "exit_code=3" in text for host, text in texts)
+    assert all(line in ranks[0].said() for line in ("first\n", "no newline", "second\n"))
+
+
+@pytest.mark.parametrize("step", ["setup", "run"])
+def test_sigterm_reaches_the_program_and_the_pod_does_not_count_as_failed(group, step):
+    group.is_planned({"a": {}})
+    rank = group.rank("a-0").name().agent().task(**{"run": "echo no", step: CATCHES})
+    rank.until_said("\nran")
+    rank.main.send_signal(signal.SIGTERM)
+    assert rank.ends() == 143
+    assert "\ncaught" in rank.said()
+    assert "stopped by SIGTERM" in rank.said()
+
+
+def test_a_program_that_ignores_sigterm_is_killed_when_its_time_is_over(group):
+    group.is_planned({"a": {}})
+    rank = group.runs("a-0", "trap '' TERM; echo ran; while :; do sleep 0.1; done", GROUP_GRACE_S=2)
+    rank.until_said("\nran")
+    rank.main.send_signal(signal.SIGTERM)
+    assert rank.ends() == 143
+
+
+def test_sigterm_while_the_group_is_not_complete(group):
+    group.is_planned({"a": {}, "b": {}})
+    rank = group.runs("a-0")
+    rank.until_said("waits for the group")
+    until(lambda: "here" in [path.name for path in (rank.root / "state").iterdir()], "the agent knows")
+    rank.main.send_signal(signal.SIGTERM)
+    assert rank.ends() == 143
