@@ -24,12 +24,23 @@ def one_of(task: Part, resources: dict) -> tuple[dict, Path]:
     ):
         message = f"several accelerators beside {kind}; put them into its entries"
         task.report("conflicting-fields", (*path, "accelerators"), message, key=True)
+    _check_places(task, (*path, kind))
     entries = [(index, entry) for index, entry in enumerate(resources[kind]) if entry is not None]
     if not entries:
         task.report("refused-field", (*path, kind), "not supported: no alternative is Kubernetes; add one", "error", True)
         return outer, path
     merged = [(index, {**outer, **entry, **_labels(outer, entry)}) for index, entry in entries]
     return _agreed(task, merged, (*path, kind))
+
+
+def _check_places(task: Part, path: Path) -> None:
+    """The two notations of a place exclude each other, also in alternatives that are left out."""
+    raw = task.document.value["resources"]
+    for index, entry in enumerate(raw[path[-1]]):
+        both = {**raw, **entry} if isinstance(entry, dict) else raw
+        if both.get("infra") is not None and any(both.get(key) is not None for key in ("cloud", "region", "zone")):
+            message = "infra excludes cloud, region and zone; keep infra"
+            task.report("conflicting-fields", (*path, index), message)
 
 
 def _labels(outer: dict, entry: dict) -> dict:

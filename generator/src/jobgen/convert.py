@@ -11,8 +11,9 @@ from jobgen.group import Group, Part
 
 SCHEMA_VERSION = 1
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-# Where the chart mounts its own.
-_TAKEN = ("/group", "/dev/shm", "/dev", "/proc", "/sys")
+# Where the chart and the container runtime mount their own.
+_TAKEN = ("/tmp", "/group", "/dev/shm", "/dev", "/proc", "/sys")
+_MAX_DELAY = 365 * 86400  # the chart's limit
 
 
 def convert(group: Group, files: FileSets, secret_name: str | None, given_env: frozenset[str]) -> dict:
@@ -21,8 +22,9 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
     delays = _delays(group)
     tasks = {}
     for task in group.tasks:
+        values = _task(task, files, delays, given_env)
         if "name" in task.fields:
-            tasks[task.fields["name"]] = _task(task, files, delays, given_env)
+            tasks[task.fields["name"]] = values
     files.check_size()
     pods.check_context(group)
     queue = pods.queue(group)
@@ -57,7 +59,7 @@ def _task(task: Part, files: FileSets, delays: dict[str, int], given_env: frozen
         "volumes": mounted,
         "fileMounts": mounts,
         "workdir": workdir,
-        "terminationDelaySeconds": delays.get(task.fields["name"]),
+        "terminationDelaySeconds": delays.get(task.fields.get("name")),
         "recovery": given.get("recovery"),
         "podTemplate": pods.template(task, pod),
         "setup": task.fields.get("setup"),
@@ -107,11 +109,14 @@ def _delays(group: Group) -> dict[str, int]:
         message = "has no effect: without primary_tasks, all tasks are primary, and the group is done when all are"
         group.header.note(("termination_delay",), message, "no-effect")
     if not isinstance(given, dict):
-        return dict.fromkeys(known, _duration(given))
+        given = {"default": given}
     for name in given:
         if name != "default" and name not in known:
             _unknown_task(group, ("termination_delay", name), name, [*known, "default"], key=True)
-    return {name: _duration(given.get(name, given.get("default", 0))) for name in known}
+    delays = {name: _duration(given.get(name, given.get("default", 0))) for name in known}
+    if any(delay > _MAX_DELAY for delay in delays.values()):
+        group.header.note(("termination_delay",), "a delay of more than a year is cut to a year")
+    return {name: min(delay, _MAX_DELAY) for name, delay in delays.items()}
 
 
 def _duration(given: str | int) -> int:

@@ -56,6 +56,8 @@ class FileSets:
         return set_
 
     def _embedded(self, task: Part, path: Path, source: str, must_be_folder: bool = False) -> dict | None:
+        if path in task.unfilled:
+            return None
         try:
             real = self._locate(source)
             is_folder = stat.S_ISDIR(os.stat(real).st_mode)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from jobgen import foreign, names, schema
 from jobgen.document import Document
-from jobgen.problems import ERROR, NOTE, REFUSAL, WARNING, Invalid, Path, Problem, json_path
+from jobgen.problems import ERROR, NOTE, REFUSAL, WARNING, Invalid, Path, Place, Problem, json_path
 
 # Fields in which SkyPilot puts the values of envs where $NAME or ${NAME} stands.
 SUBSTITUTED = ("file_mounts", "workdir", "volumes")
@@ -24,6 +24,7 @@ class Part:
         self.problems: list[Problem] = []
         self.fields: dict = {}  # what is right, honoured and not null
         self.renamed: dict[Path, str] = {}  # a path after substitution -> the key in the file
+        self.unfilled: set[Path] = set()  # paths where a $NAME could not be replaced
         raw = document.value
         name = raw.get("name") if isinstance(raw, dict) else None
         self.name = name if isinstance(name, str) else None
@@ -42,7 +43,11 @@ class Part:
             severity = WARNING if self.lenient else ERROR
             message += f" ({kept})" if self.lenient else ""
         place = self.document.place(self._original(path), key)
-        self.problems.append(Problem(*place, self.where, self.name, json_path(path), message, code, severity))
+        self.problems.append(self._problem(place, path, message, code, severity))
+
+    def _problem(self, place: Place, path: Path, message: str, code: str, severity: str = ERROR) -> Problem:
+        task = self.name if self.number else None
+        return Problem(*place, self.where, task, json_path(path), message, code, severity)
 
     def note(self, path: Path, message: str, code: str = "honoured-differently") -> None:
         self.report(code, path, message, NOTE)
@@ -55,7 +60,7 @@ class Part:
     def read(self, name: str, value: object) -> None:
         """Take the fields of `value` that the schema `name` accepts."""
         for place, path, code, message in self.document.flaws:
-            self.problems.append(Problem(*place, self.where, self.name, json_path(path), message, code))
+            self.problems.append(self._problem(place, path, message, code))
         fields = schema.load(name).walk(value, self.report)
         self.fields = fields if isinstance(fields, dict) else {}
 
@@ -133,6 +138,7 @@ def _filled_text(text: str, known: Mapping[str, str], secret: set[str], task: Pa
         name = match[1]
         if name in known:
             return known[name]
+        task.unfilled.add(path[:2])
         if name in secret:
             task.report("secret-in-values", path, f"${name} is a secret, and would be readable in the values")
         else:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from jobgen.alternatives import context_of, one_of
 from jobgen.group import Part
 from jobgen.known import ACCELERATORS
-from jobgen.problems import REFUSAL, Path
+from jobgen.problems import NOTE, REFUSAL, Path
 from jobgen.sizes import quantity, times
 
 
@@ -18,7 +18,8 @@ def convert(task: Part, pod: dict) -> dict:
     _check_place(task, given, path)
     values = {}
     if "image_id" in given:
-        values["image"] = given["image_id"].removeprefix("docker:")
+        image = given["image_id"]
+        values["image"] = (image if isinstance(image, str) else image["docker"]).removeprefix("docker:")
     if requests := _requests(task, given, path):
         values["resources"] = {"requests": requests}
         if limits := _limits(task, requests):
@@ -36,7 +37,7 @@ def convert(task: Part, pod: dict) -> dict:
 
 def _check_place(task: Part, given: dict, path: Path) -> None:
     """Where to run: the cluster is helm's to choose."""
-    if "infra" in given and "cloud" in given:
+    if path == ("resources",) and "infra" in given and "cloud" in given:
         task.report("conflicting-fields", (*path, "cloud"), "infra and cloud exclude each other; keep infra", key=True)
     if context := context_of(given):
         note = f"install with `helm --kube-context {context}`; values do not name a cluster"
@@ -50,10 +51,12 @@ def _requests(task: Part, given: dict, path: Path) -> dict[str, str]:
     if "memory" in given:
         requests["memory"] = quantity(given["memory"], "gb")
     disks = [field for field in ("disk_size", "ephemeral_storage") if field in given]
-    for field in disks[:1]:
-        requests["ephemeral-storage"] = quantity(given[field], "gb")
-    if len(disks) > 1:
-        task.report("conflicting-fields", (*path, disks[1]), "disk_size and ephemeral_storage are one thing; keep one", key=True)
+    for field in disks[1:]:
+        task.report("ignored-field", (*path, field), "ignored: disk_size says the same, and is used", NOTE, True)
+    if disks and str(given[disks[0]]) == "256":
+        task.report("ignored-field", (*path, disks[0]), "ignored: 256 is SkyPilot's default, which requests nothing", NOTE, True)
+    elif disks:
+        requests["ephemeral-storage"] = quantity(given[disks[0]], "gb")
     return requests
 
 
@@ -72,6 +75,8 @@ def _accelerators(task: Part, given: dict, path: Path) -> dict | None:
         return None
     path = (*path, field)
     counts = accelerator_counts(given[field])
+    if not counts:  # all were wrong
+        return None
     if len(set(counts.values())) > 1:
         kept = next(iter(counts))
         message = "not supported: alternatives with different counts; a task has the same number of GPUs on every node"
@@ -100,7 +105,7 @@ def accelerator_counts(given: str | dict | list) -> dict[str, Decimal]:
 
 def _recovery(task: Part, given: str | dict, path: Path) -> dict:
     if isinstance(given, str):
-        task.report("ignored-field", path, "ignored: a strategy chooses between clouds; Kubernetes replaces a pod that was preempted", "note", True)
+        task.report("ignored-field", path, "ignored: a strategy chooses between clouds; Kubernetes replaces a pod that was preempted", NOTE, True)
         return {}
     values = {}
     if given.get("max_restarts_on_errors"):

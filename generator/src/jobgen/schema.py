@@ -99,7 +99,7 @@ class Walker:
         elif isinstance(value, list):
             clean = self._array(schema, value, path, report)
         else:
-            clean = int(value) if schema.get("type") == "integer" else value
+            clean = value
         wrong = self._wrong(schema, value)
         if not wrong:
             return clean
@@ -137,7 +137,7 @@ class Walker:
         clean = {}
         for key, item in value.items():
             here = (*path, key)
-            if item is None and absent_null:
+            if item is None and absent_null and key in properties:
                 continue
             if names is not None and self._walk(names, key, here, _at_key(report)) is DROP:
                 continue
@@ -153,8 +153,8 @@ class Walker:
         for key in schema.get("required", ()):
             if key not in value or (value[key] is None and absent_null):
                 report("missing-field", path, f'must have a "{key}" field', ERROR, False)
-                clean = DROP if path else clean
-        return clean
+        complete = all(key in clean for key in schema.get("required", ()))
+        return clean if complete or not path else DROP
 
     def _array(self, schema: dict, value: list, path: Path, report: Report) -> list:
         items = schema.get("items")
@@ -204,7 +204,7 @@ def _severity(schema: dict) -> str:
 
 
 def _is(kind: str | list[str] | None, value: object) -> bool:
-    """Whether a value has the type; true and false are no numbers, and 2.0 is a whole one."""
+    """Whether a value has the type; true and false are no numbers, and 2.0 is no whole one, as SkyPilot has it."""
     if isinstance(kind, list):
         return any(_is(each, value) for each in kind)
     if kind == "string":
@@ -220,7 +220,7 @@ def _is(kind: str | list[str] | None, value: object) -> bool:
     if isinstance(value, bool):
         return False
     if kind == "integer":
-        return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        return isinstance(value, int)
     return kind is None or isinstance(value, (int, float))
 
 

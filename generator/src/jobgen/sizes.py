@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-_UNITS = {"kb": "k", "mb": "M", "gb": "G", "tb": "T", "pb": "P"}  # decimal
+# SkyPilot counts in GB, with 1024 of them in a TB, and asks Kubernetes for that many G; never less than that here.
+_UNITS = {"": (1, ""), "kb": (1, "k"), "mb": (1, "M"), "gb": (1, "G"), "tb": (1024, "G"), "pb": (1024**2, "G")}
 
 
 def quantity(amount: float | str, unit: str = "") -> str:
@@ -13,7 +14,8 @@ def quantity(amount: float | str, unit: str = "") -> str:
     match = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]{2})?\+?", str(amount).lower())
     assert match
     unit = match[2] or unit
-    return _short(Decimal(match[1])) + (_UNITS.get(unit) or unit.capitalize())
+    factor, spelling = _UNITS.get(unit) or (1, unit.capitalize())
+    return _short(Decimal(match[1]) * factor) + spelling
 
 
 def times(amount: str, factor: float) -> str:

@@ -34,7 +34,7 @@ def _ephemeral(mount_path: str, given: dict) -> dict:
     volume = {
         "mountPath": mount_path,
         "size": quantity(given["size"], "gi"),
-        "storageClass": config.get("storage_class_name"),
+        "storageClassName": config.get("storage_class_name"),
         "accessMode": config.get("access_mode"),
         "labels": given.get("labels"),
     }
