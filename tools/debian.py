@@ -22,7 +22,7 @@ INSTALLED = {
     "/usr/lib/cni/bridge": "containernetworking-plugins",
 }
 # Unpacked into the cache, not installed: as packages they would start services on the host.
-UNPACKED = {"containerd": "usr/bin/containerd", "etcd-server": "usr/bin/etcd"}
+UNPACKED = {"containerd": "usr/bin/containerd", "etcd-server": "usr/bin/etcd", "busybox-static": "bin/busybox"}
 
 
 def install() -> None:
@@ -45,6 +45,8 @@ def install() -> None:
 def program(package: str, name: str = "") -> Path:
     """Path of an unpacked package's program; the package's own one by default."""
     path = _folder(package) / UNPACKED[package]
+    if not path.exists():  # newer releases of Debian keep every program below usr
+        path = _folder(package) / "usr" / UNPACKED[package]
     return path.with_name(name) if name else path
 
 

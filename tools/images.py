@@ -6,14 +6,17 @@ import hashlib
 import os
 from pathlib import Path
 
+from tools import debian
 from tools.paths import CACHE, REPO, built_once, remove, run, step, unmount_below
 
 WORKER_IMAGE = "localhost/gpu-worker"
+SHELL_IMAGE = "localhost/busybox:1"
 STORE = ("--root", CACHE / "buildah" / "root", "--runroot", CACHE / "buildah" / "run", "--storage-driver", "overlay")
 
 # The CPU base image: Debian's PyTorch, and what people expect to find in a shell.
 BASE_SUITE = "trixie"
-BASE_PACKAGES = ["python3-torch", "tini", "bash", "ca-certificates", "curl", "iproute2", "iputils-ping", "procps"]
+BASE_PACKAGES = ["python3-torch", "tini", "bash", "ca-certificates", "curl", "git"]
+BASE_PACKAGES += ["iproute2", "iputils-ping", "procps"]
 # Debian builds PyTorch without libuv, and PyTorch 2.6 asks for it wherever it is not told otherwise: no rendezvous
 # would ever start. This tells it in every place; images for GPUs have libuv and need none of it.
 NO_LIBUV = (
@@ -38,6 +41,19 @@ def from_binary(name: str, binary: Path) -> Path:
             buildah("copy", container, binary, "/manager")  # the path that the charts of JobSet and Kueue start
             buildah("config", "--entrypoint", '["/manager"]', "--user", "65532:65532", container)
             buildah("commit", "--rm", container, f"docker-archive:{scratch}:localhost/{name}:1")
+    return archive
+
+
+def shell() -> Path:
+    """Archive of SHELL_IMAGE: busybox and nothing else, for tests that need an image without bash and Python."""
+    binary = debian.program("busybox-static")
+    archive = CACHE / "images" / f"busybox-{_digest(binary, Path(__file__))}.tar"
+    if not archive.exists():
+        with step("image of busybox"), built_once(archive) as scratch:
+            container = buildah("from", "scratch")
+            buildah("copy", container, binary, "/bin/busybox")
+            buildah("run", "--isolation", "chroot", container, "/bin/busybox", "--install", "-s", "/bin")
+            buildah("commit", "--rm", container, f"docker-archive:{scratch}:{SHELL_IMAGE}")
     return archive
 
 

@@ -16,18 +16,19 @@ from tools.venv import VENV
 
 
 def prepare() -> dict[str, str]:
-    """Return the environment for kubectl, helm and the tests: KUBECONFIG, WORKER_IMAGE, PATH, PYTHONPATH."""
+    """Return the environment for kubectl, helm and the tests: KUBECONFIG, images, PATH, PYTHONPATH."""
     environment = {**os.environ, "PATH": f"{VENV}/bin:{BIN}:{os.environ['PATH']}", "PYTHONPATH": "generator/src"}
     if not uses_local_cluster():
         if not shutil.which("helm"):
             build.build("helm")
-        return {**environment, "WORKER_IMAGE": os.environ["IMAGE"]}
+        return {"SHELL_IMAGE": "busybox:1.37", **environment, "WORKER_IMAGE": os.environ["IMAGE"]}
     cluster("up")
-    archive = images.worker()
-    if any(images.worker_tag() not in node.images(each) for each in nodes()):
-        with step("putting the worker image on every node"):
-            cluster("load", str(archive))
-    return {**environment, "KUBECONFIG": str(KUBECONFIG), "WORKER_IMAGE": images.worker_tag()}
+    for tag, archive in ((images.worker_tag(), images.worker()), (images.SHELL_IMAGE, images.shell())):
+        if any(tag not in node.images(each) for each in nodes()):
+            with step(f"putting {tag} on every node"):
+                cluster("load", str(archive))
+    own = {"WORKER_IMAGE": images.worker_tag(), "SHELL_IMAGE": images.SHELL_IMAGE}
+    return {**environment, **own, "KUBECONFIG": str(KUBECONFIG)}
 
 
 def cluster(*arguments: str) -> None:

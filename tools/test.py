@@ -27,7 +27,7 @@ LINT = [
     "ruff check .",
     "ruff format --check .",
     "yamllint --strict .",
-    "shellcheck tools/cluster/node.sh charts/job-group/files/entry.sh charts/job-group/files/askpass.sh .ci/run worker/bin/accept-node",
+    "shellcheck tools/cluster/node.sh charts/job-group/files/entry.sh charts/job-group/files/askpass.sh .ci/run",
     "python -m tools.generate --check",
     "ct lint --config .ct.yaml --all",
 ]

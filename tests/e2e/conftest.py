@@ -1,18 +1,24 @@
-"""Fixtures for tests on a real Kubernetes. They need KUBECONFIG and WORKER_IMAGE, and skip nothing without them."""
+"""Fixtures for tests on a real Kubernetes. They need KUBECONFIG, WORKER_IMAGE and SHELL_IMAGE, and skip nothing."""
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kube import Cluster, Namespace
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--plan-results", type=Path, help="write what became of the rows of the test plan to this file")
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
-    missing = [name for name in ("KUBECONFIG", "WORKER_IMAGE") if not os.environ.get(name)]
+    missing = [name for name in ("KUBECONFIG", "WORKER_IMAGE", "SHELL_IMAGE") if not os.environ.get(name)]
     if missing:
         pytest.fail(f"{' and '.join(missing)} not set; run these tests with: make test-e2e", pytrace=False)
     return Cluster(os.environ["WORKER_IMAGE"])
@@ -29,3 +35,33 @@ def namespace(cluster: Cluster) -> Iterator[Namespace]:
         yield space
     finally:
         cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(autouse=True)
+def row(request: pytest.FixtureRequest, record_property) -> None:
+    """Lets the report of a test say which row of the plan it is, and the row's note."""
+    marker = request.node.get_closest_marker("row")
+    if marker:
+        number, title = marker.args
+        record_property("row", {"row": number, "title": title, "note": request.function.__doc__ or ""})
+
+
+class PlanResults:
+    """Collects the rows; with several workers only their controller has all reports."""
+
+    def __init__(self, file: Path):
+        self.file, self.rows = file, []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, row in report.user_properties:
+            if name == "row" and (report.when == "call" or report.failed):
+                self.rows.append({**row, "test": report.nodeid, "passed": report.passed})
+
+    def pytest_sessionfinish(self) -> None:
+        self.file.write_text(json.dumps(self.rows, indent=1))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    file = config.getoption("--plan-results")
+    if file and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(PlanResults(file))

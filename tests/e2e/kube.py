@@ -93,10 +93,3 @@ def phases(pods: list[dict]) -> dict[str, str]:
 
 def by_host(pods: list[dict]) -> dict[str, dict]:
     return {pod["spec"]["hostname"]: pod for pod in pods}
-
-
-def task_started(pod: dict) -> float:
-    """When the task's container started, in seconds."""
-    state = next(s for s in pod["status"]["containerStatuses"] if s["name"] == "task")["state"]
-    at = (state.get("terminated") or state["running"])["startedAt"]
-    return time.mktime(time.strptime(at, "%Y-%m-%dT%H:%M:%SZ"))

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from kube import Namespace, jobgen, phases, run, wait_until
+from ranks import execute, rank, said
+from ranks import launch as launch_seed
 
 QUEUES = """\
 apiVersion: kueue.x-k8s.io/v1beta2
@@ -81,6 +83,38 @@ def test_a_group_that_does_not_fit_creates_no_pod(queue: Namespace, tmp_path) ->
     assert queue.objects("pods") == []
     jobset = queue.objects("jobset")[0]
     assert jobset["spec"]["suspend"] is True
+
+
+@pytest.mark.row("5.2", "Resource Unavailable")
+@pytest.mark.parametrize("queue", [100], indirect=True)
+def test_an_impossible_job_creates_no_pod(queue: Namespace) -> None:
+    launch_seed(queue, "k8s_resource_unavailable.yaml", "--set", "kueue.queueName=queue")
+    condition = wait_until(lambda: reservation(queue), "Kueue has decided about the group", 60)
+    assert condition["status"] == "False" and "impossible-job-0" in condition["message"], condition
+    assert queue.objects("pods") == []
+
+
+@pytest.mark.parametrize("queue", [3], indirect=True)
+def test_layout_jobs_replaces_a_pod_that_is_taken_away(queue: Namespace, tmp_path) -> None:
+    text = GROUP.replace("run: echo done", "run: until [ -e /tmp/end ]; do sleep 0.2; done")
+    (tmp_path / "group.yaml").write_text(text)
+    values = jobgen("to-values", str(tmp_path / "group.yaml"))
+    queue.install("grp", "job-group", "--set", "kueue.queueName=queue,layout=jobs", values=values)
+    wait_until(
+        lambda: set(phases(queue.pods("grp")).values()) == {"Running"} and "starts attempt" in said(queue, "a-0"),
+        "all run",
+    )
+    old = rank(queue, "a-0")
+    queue.kubectl("delete", "pod", old["metadata"]["name"], "--wait=false")
+
+    def back() -> bool:
+        pod = rank(queue, "a-0")
+        return bool(pod) and pod["metadata"]["uid"] != old["metadata"]["uid"] and "starts attempt" in said(queue, "a-0")
+
+    wait_until(back, "a-0 runs again", 90)
+    for host in ("a-0", "b-0", "b-1"):
+        execute(queue, host, "touch", "/tmp/end")
+    wait_until(lambda: set(phases(queue.pods("grp")).values()) == {"Succeeded"}, "all succeed", 60)
 
 
 @pytest.mark.parametrize("queue", [2], indirect=True)

@@ -1,0 +1,114 @@
+"""What only the owner of a cluster can do to a group: drain one of two nodes, and lose one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kube import Cluster, Namespace, phases, wait_until
+from ranks import execute, rank, until_said
+from tools import target
+from tools.cluster import processes
+from tools.cluster.settings import CGROUP, Node, nodes
+
+
+def prefers(node: Node) -> dict:
+    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node.name]}
+    preference = {"weight": 100, "preference": {"matchExpressions": [expression]}}
+    return {"spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}}}}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    os.environ |= target.prepare()
+    return Cluster(os.environ["WORKER_IMAGE"])
+
+
+@pytest.fixture
+def group(cluster: Cluster) -> Iterator[Namespace]:
+    """server-0 on the second node, client-0 on the first."""
+    space = Namespace(cluster, f"disrupted-{uuid.uuid4().hex[:8]}")
+    cluster.kubectl("create", "namespace", space.name)
+    run = "echo serving; until [ -e /tmp/end ]; do sleep 0.2; done"
+    tasks = {
+        task: {"run": run, "podTemplate": prefers(node)}
+        for task, node in zip(("client", "server"), nodes(), strict=True)
+    }
+    space.install("grp", "job-group", values=json.dumps({"schemaVersion": 1, "name": "two", "tasks": tasks}))
+    for host in ("server-0", "client-0"):
+        until_said(space, host, "serving")
+    assert rank(space, "server-0")["spec"]["nodeName"] == nodes()[1].name
+    yield space
+    cluster.kubectl("delete", "namespace", space.name, "--wait=false")
+
+
+def replaced(space: Namespace, uid: str) -> bool:
+    pod = rank(space, "server-0")
+    return bool(pod) and pod["metadata"]["uid"] != uid
+
+
+def comes_back(space: Namespace, client: dict) -> None:
+    until_said(space, "server-0", "serving", 180)
+    server = rank(space, "server-0")
+    assert server["spec"]["nodeName"] == nodes()[0].name
+    wait_until(
+        lambda: server["status"]["podIP"] in execute(space, "client-0", "getent", "ahostsv4", "server-0.two"),
+        "client-0 resolves server-0.two to the new pod", 30,
+    )  # fmt: skip
+    assert rank(space, "client-0")["metadata"]["uid"] == client["metadata"]["uid"]
+    assert space.objects("jobset")[0]["status"].get("restarts", 0) == 0
+    for host in ("server-0", "client-0"):
+        execute(space, host, "touch", "/tmp/end")
+    wait_until(lambda: phases(space.pods("grp")).get("server-0") == "Succeeded", "the server succeeds", 60)
+
+
+def test_a_drained_node(group: Namespace) -> None:
+    client = rank(group, "client-0")
+    node = nodes()[1].name
+    old = rank(group, "server-0")["metadata"]["uid"]
+    group.cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=120s")
+    try:
+        wait_until(
+            lambda: (rank(group, "server-0") or {"metadata": {"uid": old}})["metadata"]["uid"] != old, "a new pod"
+        )
+        comes_back(group, client)
+    finally:
+        group.cluster.kubectl("uncordon", node)
+
+
+def lose(node: Node) -> None:
+    """SIGKILL to the node's kubelet, containerd, and every container: as if its power had gone."""
+    unit = processes.tracking() / CGROUP / "system" / node.name
+    pids = {int(pid) for file in unit.rglob("cgroup.procs") for pid in file.read_text().split()}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(node.folder) in (process / "mounts").read_text().partition("\n")[0]:
+                pids.add(int(process.name))
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_lost_node(group: Namespace) -> None:
+    """The rank comes back when the Node object is deleted, which clouds do by themselves."""
+    client = rank(group, "client-0")
+    old = rank(group, "server-0")["metadata"]["uid"]
+    lose(nodes()[1])
+
+    def not_ready() -> bool:
+        state = group.cluster.kubectl("get", "node", nodes()[1].name, "--no-headers")
+        return "NotReady" in state
+
+    wait_until(not_ready, "the node is seen to be lost", 90)
+    group.cluster.kubectl("delete", "node", nodes()[1].name)
+    wait_until(
+        lambda: (rank(group, "server-0") or {"metadata": {"uid": old}})["metadata"]["uid"] != old, "a new pod", 120
+    )
+    comes_back(group, client)
+    target.prepare()  # the node is back for the tests that follow

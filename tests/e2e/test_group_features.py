@@ -1,0 +1,244 @@
+"""What a group can do beyond the plan, on real pods."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import subprocess
+
+import pytest
+from kube import REPO, Namespace, by_host, phases, run, wait_until
+from ranks import LAYOUTS, exit_code, jobset_ends, launch, rank, said, started_at, uninstall, until_said
+
+
+def install(space: Namespace, tasks: dict, *settings: str, release: str = "grp", **top: object) -> str:
+    """Values written by hand, as a person would."""
+    values = {"schemaVersion": 1, "name": "g", "tasks": tasks, **top}
+    return space.install(release, "job-group", *settings, values=json.dumps(values))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_example_tasks_find_each_other(namespace: Namespace, layout: str) -> None:
+    launch(namespace, REPO / "values-examples" / "find-each-other" / "group.yaml", "--set", f"layout={layout}")
+    pods = by_host(namespace.wait_for_end("grp", ranks=3))
+    assert set(phases(list(pods.values())).values()) == {"Succeeded"}
+    for number in (0, 1):
+        words = said(namespace, f"trainer-{number}")
+        for host, pod in pods.items():
+            assert f"FOUND {host}.find-each-other at {pod['status']['podIP']}\n" in words
+        assert "FOUND batch of transitions on replay-buffer-0.find-each-other" in words
+
+
+def test_the_barrier_names_a_rank_whose_image_cannot_be_pulled(namespace: Namespace) -> None:
+    """Its pod has an address and a DNS name all the same; that must not count as present."""
+    tasks = {"good": {"run": "echo USER CODE RAN"}, "bad": {"run": "true", "image": "localhost/not-there:1"}}
+    install(namespace, tasks, layout="jobs", barrier={"timeoutSeconds": 10})
+    wait_until(lambda: phases(namespace.pods("grp")).get("good-0") == "Failed", "good-0 gave up", 90)
+    assert exit_code(rank(namespace, "good-0")) == 66
+    words = said(namespace, "good-0")
+    assert "bad-0 did not start (image pull? crash?)" in words and "USER CODE" not in words
+
+
+CATCHES = "trap 'echo caught SIGTERM; exit 0' TERM; echo serving; while :; do sleep 0.2; done"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_auxiliary_tasks_end_after_their_delay(namespace: Namespace, layout: str) -> None:
+    tasks = {"trainer": {"run": "sleep 3"}, "buffer": {"run": CATCHES, "terminationDelaySeconds": 5}}
+    install(namespace, tasks, layout=layout, primaryTasks=["trainer"])
+    until_said(namespace, "buffer-0", "serving")
+    buffer = rank(namespace, "buffer-0")["metadata"]["name"]
+    logs = ["kubectl", "-n", namespace.name, "logs", "-f", "--timestamps", buffer, "-c", "task"]
+    follow = subprocess.Popen(logs, stdout=subprocess.PIPE, text=True)
+
+    def ended_well() -> dict | None:
+        pod = rank(namespace, "trainer-0")
+        return pod if pod["status"]["phase"] == "Succeeded" else None
+
+    trainer = wait_until(ended_well, "trainer-0 succeeded")
+    words, _ = follow.communicate(timeout=90)
+    assert "caught SIGTERM" in words and "ended with the group" in words
+    ended = trainer["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"][:19]
+    caught = next(line[:19] for line in words.splitlines() if "caught" in line)
+    assert 4 <= seconds(caught) - seconds(ended) <= 15
+    if layout == "jobset":
+        assert jobset_ends(namespace) == "Completed"
+    else:
+        assert set(phases(namespace.wait_for_end("grp", ranks=2)).values()) == {"Succeeded"}
+
+
+def seconds(stamp: str) -> int:
+    hours, minutes, rest = stamp[11:].split(":")
+    return int(hours) * 3600 + int(minutes) * 60 + int(rest)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_on_failure_continue(namespace: Namespace, layout: str) -> None:
+    tasks = {"bad": {"run": "exit 4"}, "good": {"run": "sleep 8; echo finished"}}
+    install(namespace, tasks, layout=layout, onFailure="continue")
+    pods = by_host(namespace.wait_for_end("grp", ranks=2))
+    assert phases(list(pods.values())) == {"bad-0": "Failed", "good-0": "Succeeded"}
+    assert exit_code(pods["bad-0"]) == 4
+    assert "finished" in said(namespace, "good-0")
+    if layout == "jobset":
+        assert jobset_ends(namespace) == "Failed"
+
+
+def test_on_failure_stop_without_jobset(namespace: Namespace) -> None:
+    install(namespace, {"bad": {"run": "sleep 2; exit 4"}, "good": {"run": CATCHES}}, layout="jobs")
+    pods = by_host(namespace.wait_for_end("grp", ranks=2))
+    assert (exit_code(pods["bad-0"]), exit_code(pods["good-0"])) == (4, 1)
+    assert "caught SIGTERM" in said(namespace, "good-0")
+    assert "stopped: failed bad-0 4" in said(namespace, "good-0")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_start_order(namespace: Namespace, layout: str) -> None:
+    server = "sleep 4; cd /tmp; exec python3 -m http.server 8080"
+    probe = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
+    tasks = {
+        "data": {"run": "sleep 3", "numNodes": 2},
+        "server": {"run": server, "podTemplate": {"spec": {"containers": [{"readinessProbe": probe}]}}},
+        "client": {
+            "run": "curl -sf http://server-0.g:8080/ >/dev/null",
+            "dependsOn": {"server": "ready", "data": "done"},
+        },
+        "late": {"run": "true", "dependsOn": {"client": "started"}},
+    }
+    install(namespace, tasks, layout=layout, primaryTasks=["client", "late"])
+    for host in ("client-0", "late-0"):
+        wait_until(lambda host=host: phases(namespace.pods("grp")).get(host) == "Succeeded", f"{host} succeeded", 120)
+    for number in (0, 1):
+        assert started_at(namespace, "client-0") >= started_at(namespace, f"data-{number}") + 3
+    assert started_at(namespace, "late-0") >= started_at(namespace, "client-0")
+
+
+def test_without_inter_connection(namespace: Namespace) -> None:
+    """No Service and no barrier: one task runs although the other cannot be scheduled."""
+    tasks = {"a": {"run": "echo ran"}, "b": {"run": "true", "resources": {"requests": {"cpu": "10000"}}}}
+    install(namespace, tasks, interConnection=False)
+    until_said(namespace, "a-0", "\nran")
+    assert namespace.objects("services") == []
+
+
+def test_recovery_of_a_task_of_several_nodes(namespace: Namespace) -> None:
+    """Rank 1 of the first attempt fails with a listed code: the whole group starts again, and that is not counted."""
+    script = 'echo "attempt $ATTEMPT"; if [ "$ATTEMPT$NODE_RANK" = 01 ]; then exit 29; fi; sleep 5'
+    tasks = {"t": {"numNodes": 2, "run": script, "recovery": {"recoverOnExitCodes": [29]}}, "other": {"run": "sleep 5"}}
+    install(namespace, tasks)
+    assert jobset_ends(namespace) == "Completed"
+    status = namespace.objects("jobset")[0]["status"]
+    assert (status["restarts"], status.get("restartsCountTowardsMax", 0)) == (1, 0)
+    assert "attempt 1" in said(namespace, "t-1")
+
+
+def test_counted_restarts_of_a_task_of_several_nodes_end(namespace: Namespace) -> None:
+    tasks = {"t": {"numNodes": 2, "run": "exit 5", "recovery": {"maxRestartsOnErrors": 1}}}
+    install(namespace, tasks)
+    assert jobset_ends(namespace) == "Failed"
+    assert namespace.objects("jobset")[0]["status"]["restarts"] == 1
+
+
+def test_any_image_with_a_posix_shell_and_a_read_only_root(namespace: Namespace) -> None:
+    image = os.environ["SHELL_IMAGE"]  # busybox: no bash, no Python
+    script = 'echo "I am $(id -u) in $SHELL_IS"; echo x >/tmp/x && echo y >"$HOME/y" && ! echo z >/z && echo fine'
+    files = {"code": {"a.txt": {"text": "from a file\n"}}}
+    tasks = {
+        "bb": {"image": image, "run": script + "; cat a.txt", "env": {"SHELL_IS": "sh"}, "workdir": {"files": "code"}},
+        "worker": {"run": "true"},
+    }
+    read_only = ("--set", "containerSecurityContext.readOnlyRootFilesystem=true")
+    install(namespace, tasks, *read_only, files=files)
+    assert jobset_ends(namespace) == "Completed"
+    words = said(namespace, "bb-0")
+    assert "I am 65532 in sh" in words and "\nfine\n" in words and "\nfrom a file\n" in words
+
+
+HOSTILE = "a b\t$(touch /tmp/pwned) `touch /tmp/pwned` \"'\\ {{ .Values.name }} $$ $(HOME) ü 🚀 %s -n\r\n\n  x  "
+
+
+def test_hostile_content_arrives_byte_for_byte(namespace: Namespace) -> None:
+    binary = bytes(range(256)) * 1000
+    big = "x" * 499_999 + "\n"
+    files = {
+        "odd": {
+            "a b/'$(touch pwned)' {{ x }}.txt": {"text": HOSTILE},
+            "bin": {"base64": base64.b64encode(binary).decode(), "executable": True},
+            "big": {"text": big},
+        }
+    }
+    show = "cd /data; sha256sum bin big; cat a*/*; echo END; env | base64 -w0; ls -l bin; ls /tmp"
+    tasks = {"t": {"run": show + f"\n: <<'EOT'\n{HOSTILE}\nEOT\n", "env": {"ODD": HOSTILE}}}
+    tasks["t"]["fileMounts"] = [
+        {"mountPath": "/data", "files": "odd"}, {"mountPath": "/etc/one", "files": "odd", "subPath": "bin"},
+    ]  # fmt: skip
+    install(namespace, tasks, files=files)
+    assert jobset_ends(namespace) == "Completed"
+    pod = rank(namespace, "t-0")["metadata"]["name"]
+    raw = subprocess.run(
+        ["kubectl", "-n", namespace.name, "logs", pod, "-c", "task"], capture_output=True, timeout=60, check=True
+    ).stdout.decode()
+    assert f"{hashlib.sha256(binary).hexdigest()}  bin" in raw
+    assert f"{hashlib.sha256(big.encode()).hexdigest()}  big" in raw
+    assert HOSTILE + "END\n" in raw
+    env = base64.b64decode(raw.split("END\n")[1].split("-rwx")[0]).decode()
+    assert f"ODD={HOSTILE}\n" in env
+    assert "pwned" not in raw.split("END\n")[1]
+
+
+def test_secrets_become_variables(namespace: Namespace) -> None:
+    namespace.kubectl("create", "secret", "generic", "mine", "--from-literal=TOKEN=s3cr3t")
+    install(namespace, {"t": {"secrets": ["TOKEN"], "run": 'test "$TOKEN" = s3cr3t'}}, secretName="mine")
+    assert jobset_ends(namespace) == "Completed"
+
+
+def test_upgrades(namespace: Namespace) -> None:
+    """An unchanged upgrade changes nothing; a changed group replaces the old one, which leaves nothing behind."""
+    tasks = {"a": {"run": "echo one; sleep 600"}, "b": {"run": "sleep 600"}}
+    install(namespace, tasks)
+    until_said(namespace, "a-0", "\none")
+    before = sorted(pod["metadata"]["uid"] for pod in namespace.pods("grp"))
+    upgrade = ["helm", "upgrade", "grp", str(REPO / "charts/job-group"), "-n", namespace.name, "--reuse-values"]
+    run(*upgrade)
+    assert sorted(pod["metadata"]["uid"] for pod in namespace.pods("grp")) == before
+    run(*upgrade, "--set", "tasks.a.run=echo two; sleep 600")
+    until_said(namespace, "a-0", "\ntwo")
+    wait_until(lambda: len(namespace.pods("grp")) == 2, "the old pods are gone", 90)
+    assert len(namespace.objects("jobset")) == 1
+    assert not set(before) & {pod["metadata"]["uid"] for pod in namespace.pods("grp")}
+    uninstall(namespace)
+
+
+def test_the_commands_in_the_notes(namespace: Namespace) -> None:
+    tasks = {"good": {"run": "echo fine; sleep 3"}, "bad": {"run": "sleep 5; echo broken; exit 6"}}
+    notes = install(namespace, tasks)
+    assert jobset_ends(namespace) == "Failed"
+
+    def command(title: str) -> str:
+        line = re.search(rf"^{title}:\s+(.*)$", notes, re.MULTILINE)[1]
+        return run("sh", "-c", line.replace(" CHART ", f" {REPO}/charts/job-group "))
+
+    assert "bad" in command("Status")
+    assert "broken" in command("Logs")
+    first = command("First failure").splitlines()[1].split()
+    assert first[:2] == ["bad-0", "6"]
+    old = namespace.objects("jobset")[0]["metadata"]["name"]
+    command("Run again")
+    wait_until(lambda: [j["metadata"]["name"] for j in namespace.objects("jobset")] not in ([], [old]), "a new run", 60)
+    command("Cancel")
+    wait_until(lambda: not namespace.objects("jobset") and not namespace.pods("grp"), "cancelled", 90)
+
+
+def test_every_pod_explains_itself(namespace: Namespace) -> None:
+    install(namespace, {"a": {"run": "exec kill -s SEGV $$", "recovery": {"maxRestartsOnErrors": 1}}})
+    assert jobset_ends(namespace) == "Failed"
+    words = said(namespace, "a-0")
+    assert "[GROUP] node=a-0 waits for the group" in words
+    assert "step=run exit_code=139 starts_again_in_s=1 errors=1 of=1" in words
+    last = rank(namespace, "a-0")["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+    assert "[FATAL] node=a-0 step=run exit_code=139 signal=11 errors=1 of=1" in last
+    agent = namespace.logs(rank(namespace, "a-0")["metadata"]["name"], "agent")
+    assert "together_after_s=" in agent

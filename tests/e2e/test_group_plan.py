@@ -1,0 +1,251 @@
+"""The rows of the JobGroup test plan, with its YAML as written; a docstring is what the plan calls actual behavior."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from kube import SEEDS, Namespace, by_host, jobgen, phases, run, wait_until
+from ranks import LAYOUTS, execute, exit_code, jobset_ends, launch, rank, said, started_at, uninstall, until_said
+
+
+@pytest.mark.row("1.1", "YAML Parsing")
+def test_parsing(tmp_path) -> None:
+    """The valid group is accepted; each faulty one is refused with file, line and the way out."""
+    values = jobgen("to-values", str(SEEDS / "test_jobgroup_valid.yaml"))
+    assert "name: test-group" in values and "job-a:" in values and "job-b:" in values
+    header, task = "---\nname: g\nplacement: SAME_INFRA\nexecution: parallel\n", "---\nname: a\nrun: echo hello\n"
+    faults = {
+        header + "---\nrun: echo hello\n": 'must have a "name" field',
+        header + task + task: 'Duplicate job name "a"',
+        header.replace("SAME_INFRA", "INVALID") + task: "placement",
+        header: "no task",
+        "name: foo\n": "not a job group",
+    }
+    for number, (text, message) in enumerate(faults.items()):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(text)
+        done = subprocess.run([sys.executable, "-m", "jobgen", "validate", str(file)], capture_output=True, text=True)
+        assert done.returncode == 1, text
+        assert re.search(rf"{file}:\d+:\d+: error: ", done.stderr) and message in done.stderr, done.stderr
+    (tmp_path / "single.yaml").write_text(header + task)
+    jobgen("validate", str(tmp_path / "single.yaml"))
+
+
+ENVIRONMENT = """\
+---
+name: env-group
+execution: parallel
+---
+name: t
+num_nodes: 2
+envs: {PRICE: "$5 $(HOME) $$", EMPTY: ""}
+setup: echo "SETUP ran as $(id -u) rank $SKYPILOT_SETUP_NODE_RANK"
+run: |
+  env | sort
+  echo "IPS=$(echo "$SKYPILOT_NODE_IPS" | tr '\\n' ' ')"
+  test -w /dev/shm && test -w /tmp && test -w "$HOME"
+"""
+
+
+@pytest.mark.row("1.2", "Networking Unit")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_environment(namespace: Namespace, tmp_path, layout: str) -> None:
+    """SKYPILOT_JOBGROUP_NAME and its friends, and torchrun's variables, have the right values on every rank."""
+    (tmp_path / "group.yaml").write_text(ENVIRONMENT)
+    launch(namespace, tmp_path / "group.yaml", "--set", f"layout={layout}")
+    pods = by_host(namespace.wait_for_end("grp", ranks=2))
+    assert phases(list(pods.values())) == {"t-0": "Succeeded", "t-1": "Succeeded"}
+    addresses = [pods[f"t-{rank}"]["status"]["podIP"] for rank in (0, 1)]
+    run_ids = set()
+    for number in (0, 1):
+        pod = pods[f"t-{number}"]
+        lines = namespace.logs(pod["metadata"]["name"], "task").splitlines()
+        env = dict(line.split("=", 1) for line in lines if "=" in line)
+        master = f"t-0.env-group.{namespace.name}.svc.cluster.local"
+        expected = {
+            "NNODES": "2", "NODE_RANK": f"{number}", "NPROC_PER_NODE": "1", "MASTER_ADDR": master,
+            "MASTER_PORT": "29500", "PET_NNODES": "2", "PET_NODE_RANK": f"{number}", "PET_NPROC_PER_NODE": "1",
+            "PET_MASTER_ADDR": master, "PET_MASTER_PORT": "29500", "NUM_NODES": "2", "NUM_GPUS_PER_NODE": "0",
+            "RANK": f"{number}", "ATTEMPT": "0", "POD_NAME": pod["metadata"]["name"],
+            "POD_IP": pod["status"]["podIP"], "NODE_NAME": pod["spec"]["nodeName"],
+            "SKYPILOT_JOBGROUP_NAME": "env-group", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": f"{number}",
+            "SKYPILOT_NUM_GPUS_PER_NODE": "0", "PRICE": "$5 $(HOME) $$", "EMPTY": "",
+        }  # fmt: skip
+        assert {name: env.get(name) for name in expected} == expected
+        assert env["IPS"].split() == addresses
+        assert f"SETUP ran as 65532 rank {number}" in lines
+        run_ids.add((env["RUN_ID"], env["SKYPILOT_TASK_ID"]))
+    assert len(run_ids) == 1, "one id per run, the same on every rank"
+
+
+@pytest.mark.row("2.1", "Minimal JobGroup")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_two_jobs_start_together_and_succeed(namespace: Namespace, layout: str) -> None:
+    """Both start together, know the group's name, and succeed; `hostname` prints job-a-0."""
+    launch(namespace, "test_job_group.yaml", "--set", f"layout={layout}")
+    pods = namespace.wait_for_end("grp", ranks=2)
+    assert phases(pods) == {"job-a-0": "Succeeded", "job-b-0": "Succeeded"}
+    for host in by_host(pods):
+        assert "SKYPILOT_JOBGROUP_NAME: test-job-group" in said(namespace, host)
+        assert f"Hostname: {host}" in said(namespace, host)
+    if layout == "jobset":
+        assert jobset_ends(namespace) == "Completed"
+    uninstall(namespace)
+
+
+@pytest.mark.row("2.2", "Cross-Job Networking")
+def test_client_finds_server_by_name(namespace: Namespace) -> None:
+    """The client resolves server-0.GROUP by DNS (nothing is written to /etc/hosts) and connects."""
+    launch(namespace, "k8s_networking_test.yaml")
+    pods = namespace.wait_for_end("grp", ranks=2)
+    assert phases(pods) == {"server-0": "Succeeded", "client-0": "Succeeded"}
+    words = said(namespace, "client-0")
+    assert "SUCCESS: Connected to server on attempt" in words
+    assert "DNS lookup failed" not in words
+
+
+@pytest.mark.row("2.3", "Multi-Node Job")
+def test_multi_node_task_and_its_names(namespace: Namespace) -> None:
+    """Two worker pods with ranks 0 and 1; the coordinator reaches both by name."""
+    launch(namespace, "k8s_multinode_test.yaml")
+    pods = namespace.wait_for_end("grp", ranks=3)
+    assert phases(pods) == dict.fromkeys(["workers-0", "workers-1", "coordinator-0"], "Succeeded")
+    for number in (0, 1):
+        assert "SKYPILOT_NUM_NODES: 2" in said(namespace, f"workers-{number}")
+        assert f"SKYPILOT_NODE_RANK: {number}" in said(namespace, f"workers-{number}")
+    assert said(namespace, "coordinator-0").count("  Reachable") == 2
+
+
+@pytest.mark.row("3.1", "Mixed Resources")
+def test_requests_are_what_was_asked(namespace: Namespace) -> None:
+    """Each pod requests its own cpus and memory; a `+` changes nothing, since a request is a minimum."""
+    launch(namespace, "k8s_heterogeneous_test.yaml")
+    pods = by_host(namespace.wait_for_end("grp", ranks=3))
+    asked = {host: pod["spec"]["containers"][0]["resources"]["requests"] for host, pod in pods.items()}
+    assert asked == {
+        "compute-heavy-0": {"cpu": "4", "memory": "4G"},
+        "memory-heavy-0": {"cpu": "2", "memory": "8G"},
+        "lightweight-0": {"cpu": "1", "memory": "2G"},
+    }
+    assert set(phases(list(pods.values())).values()) == {"Succeeded"}
+
+
+@pytest.mark.row("4.1", "RL Architecture")
+def test_seven_ranks_resolve_each_other(namespace: Namespace) -> None:
+    """Seven pods; each resolves all seven names to the pods' addresses while they run; all succeed."""
+    launch(namespace, "k8s_rl_architecture_test.yaml")
+    hosts = ["replay-buffer-0"]
+    hosts += [f"{task}-{number}" for task in ("trainer", "data-processor", "env-worker") for number in (0, 1)]
+    for host in hosts:
+        until_said(namespace, host, "starting")
+    addresses = {host: rank(namespace, host)["status"]["podIP"] for host in hosts}
+    names = [f"{host}.rl-experiment" for host in hosts]
+    for host in hosts:
+        lines = execute(namespace, host, "getent", "ahostsv4", *names).splitlines()
+        found = {line.split()[2].split(".")[0]: line.split()[0] for line in lines if len(line.split()) > 2}
+        assert found == addresses, f"as {host} sees them"
+    assert set(phases(namespace.wait_for_end("grp", ranks=7)).values()) == {"Succeeded"}
+
+
+@pytest.mark.row("5.1", "Job Failure")
+def test_a_failing_job_ends_the_group(namespace: Namespace) -> None:
+    """The group fails with the first failed job named; success-job is ended (onFailure: continue lets it run on);
+    exit code, log and last words of failing-job stay readable."""
+    launch(namespace, "k8s_failure_test.yaml")
+    assert jobset_ends(namespace) == "Failed"
+    conditions = namespace.objects("jobset")[0]["status"]["conditions"]
+    assert any("failing-job-0" in condition.get("message", "") for condition in conditions), conditions
+    pod = rank(namespace, "failing-job-0")
+    assert exit_code(pod) == 1
+    assert "About to fail..." in said(namespace, "failing-job-0")
+    last_words = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+    assert "About to fail..." in last_words and "step=run exit_code=1" in last_words
+    wait_until(lambda: rank(namespace, "success-job-0") is None, "success-job was ended with its group", 60)
+
+
+@pytest.mark.row("5.2", "Resource Unavailable")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_impossible_job_lets_nothing_run(namespace: Namespace, layout: str) -> None:
+    """No user code runs: at its deadline the barrier names impossible-job-0. With Kueue not even a pod exists."""
+    launch(namespace, "k8s_resource_unavailable.yaml", "--set", f"barrier.timeoutSeconds=10,layout={layout}")
+
+    def failed() -> dict | None:
+        pod = rank(namespace, "normal-job-0")
+        return pod if pod and pod["status"]["phase"] == "Failed" else None
+
+    pod = wait_until(failed, "normal-job-0 gave up at the barrier", 90)
+    assert exit_code(pod) == 66
+    last_words = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+    assert "no pod with an address for impossible-job-0 (not scheduled, or not created)" in last_words
+    assert "Normal job" not in said(namespace, "normal-job-0")
+
+
+@pytest.mark.row("5.3", "Cancellation")
+def test_cancelling_leaves_nothing(namespace: Namespace) -> None:
+    """`helm uninstall` ends both jobs; no object of the group is left."""
+    launch(namespace, "k8s_cancel_test.yaml")
+    for host in ("long-job-a-0", "long-job-b-0"):
+        until_said(namespace, host, "starting")
+    uninstall(namespace)
+
+
+@pytest.mark.row("5.4", "Empty Run")
+def test_an_empty_run_succeeds(namespace: Namespace) -> None:
+    """The job without `run` takes part in the barrier and succeeds."""
+    launch(namespace, "k8s_empty_run_test.yaml")
+    assert set(phases(namespace.wait_for_end("grp", ranks=2)).values()) == {"Succeeded"}
+    assert jobset_ends(namespace) == "Completed"
+
+
+@pytest.mark.row("5.5", "Duplicate Names")
+def test_duplicate_names_are_refused() -> None:
+    """Refused by jobgen, with both lines, before anything reaches the cluster."""
+    file = str(SEEDS / "k8s_duplicate_names.yaml")
+    done = subprocess.run([sys.executable, "-m", "jobgen", "to-values", file], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert 'Duplicate job name "my-job"' in done.stderr
+
+
+@pytest.mark.row("6.1", "Recovery Config")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_recovery_in_place(namespace: Namespace, layout: str) -> None:
+    """Exit code 29 starts `run` again in the same pod, where /tmp is kept: "Recovery successful!"; normal-job goes on
+    undisturbed. SkyPilot itself would start a new pod each time, find no marker, and never come to an end."""
+    launch(namespace, "k8s_recovery_test.yaml", "--set", f"layout={layout}")
+    until_said(namespace, "normal-job-0", "Normal job running")
+    before = rank(namespace, "normal-job-0")["metadata"]["uid"]
+    words = until_said(namespace, "recoverable-job-0", "Recovery successful!")
+    assert words.count("First attempt, simulating recoverable error") == 1
+    assert "exit_code=29 starts_again_in_s=1 errors=0 of=3" in words
+    pods = namespace.wait_for_end("grp", ranks=2)
+    assert phases(pods) == {"recoverable-job-0": "Succeeded", "normal-job-0": "Succeeded"}
+    assert by_host(pods)["normal-job-0"]["metadata"]["uid"] == before
+    assert said(namespace, "normal-job-0").count("Normal job running") == 1
+
+
+@pytest.mark.row("8.1", "Scale (5 jobs)")
+def test_five_jobs_start_within_two_seconds(namespace: Namespace) -> None:
+    """All five started within 2 s of each other and succeeded."""
+    launch(namespace, "k8s_scale_test.yaml")
+    pods = namespace.wait_for_end("grp", ranks=5)
+    assert phases(pods) == {f"job-{i}-0": "Succeeded" for i in range(1, 6)}
+    starts = [started_at(namespace, host) for host in by_host(pods)]
+    assert max(starts) - min(starts) <= 2
+
+
+@pytest.mark.row("8.2", "Concurrent Groups")
+def test_concurrent_groups_do_not_meet(namespace: Namespace) -> None:
+    """Three groups at once in one namespace, with the same tasks and names that begin alike; each sees itself only."""
+    groups = ("group", "group-1", "group-10")
+    for name in groups:
+        launch(namespace, "test_job_group.yaml", name=name, release=name)
+    for name in groups:
+        pods = namespace.wait_for_end(name, ranks=2)
+        assert phases(pods) == {"job-a-0": "Succeeded", "job-b-0": "Succeeded"}
+        for host in by_host(pods):
+            assert f"SKYPILOT_JOBGROUP_NAME: {name}\n" in said(namespace, host, name)
+        assert jobset_ends(namespace, name) == "Completed"
+    run("helm", "uninstall", *groups, "--namespace", namespace.name)

@@ -1,0 +1,128 @@
+"""A pod that is taken away is no error: its rank comes back under its name (row 6.2 of the plan, and what it lacks)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from kube import Namespace, phases, wait_until
+from ranks import LAYOUTS, execute, launch, rank, until_said
+
+GROUP = """\
+---
+name: two
+execution: parallel
+---
+name: server
+resources: {cpus: %s}
+%s
+run: |
+  trap 'echo "caught SIGTERM"; exit 0' TERM
+  echo "serving"
+  until [ -e /tmp/end ]; do sleep 0.2; done
+---
+name: client
+run: |
+  echo "connected"
+  until [ -e /tmp/end ]; do sleep 0.2; done
+"""
+
+
+def start(space: Namespace, tmp_path, *settings: str, cpus: str = "1", more: str = "") -> dict[str, dict]:
+    """Two ranks that run until they are told to end; returns their pods."""
+    (tmp_path / "group.yaml").write_text(GROUP % (cpus, more))
+    launch(space, tmp_path / "group.yaml", *settings)
+    until_said(space, "server-0", "serving")
+    until_said(space, "client-0", "connected")
+    return {host: rank(space, host) for host in ("server-0", "client-0")}
+
+
+def comes_back(space: Namespace, before: dict[str, dict], deadline_s: float = 120) -> None:
+    """The server runs again in another pod, its peer finds it by name, was not touched itself, and all succeed."""
+
+    def another() -> bool:
+        pod = rank(space, "server-0")
+        return bool(pod) and pod["metadata"]["uid"] != before["server-0"]["metadata"]["uid"]
+
+    wait_until(another, "another pod for server-0", deadline_s)
+    until_said(space, "server-0", "serving", deadline_s)
+    address = rank(space, "server-0")["status"]["podIP"]
+    wait_until(
+        lambda: address in execute(space, "client-0", "sh", "-c", "getent ahostsv4 server-0.two || true"),
+        "client-0 resolves server-0.two to the new pod", 30,
+    )  # fmt: skip
+    client = rank(space, "client-0")
+    assert client["metadata"]["uid"] == before["client-0"]["metadata"]["uid"]
+    jobsets = space.objects("jobset")
+    assert all(jobset["status"].get("restarts", 0) == 0 for jobset in jobsets), "it does not count as an error"
+    for host in before:
+        execute(space, host, "touch", "/tmp/end")
+    wait_until(
+        lambda: [phases(space.pods("grp")).get(host) for host in before] == ["Succeeded"] * 2, "both succeed", 60
+    )
+
+
+def delete(space: Namespace, pod: dict) -> None:
+    space.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
+
+
+def evict(space: Namespace, pod: dict) -> None:
+    name = pod["metadata"]["name"]
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": space.name}}
+    path = f"/api/v1/namespaces/{space.name}/pods/{name}/eviction"
+    space.cluster.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(body))
+
+
+@pytest.mark.row("6.2", "Preemption")
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("take_away", [delete, evict])
+def test_a_pod_that_is_taken_away(namespace: Namespace, tmp_path, take_away: Callable, layout: str) -> None:
+    """Pod deleted, evicted, drained, pushed out by a higher priority, or lost with its node: the rank comes back under
+    its name in about 12 s, its peers go on and reach it again, and no restart is counted. User code gets SIGTERM."""
+    before = start(namespace, tmp_path, "--set", f"layout={layout}")
+    take_away(namespace, before["server-0"])
+    comes_back(namespace, before)
+
+
+@pytest.fixture
+def priority(namespace: Namespace) -> Iterator[str]:
+    name = f"high-{uuid.uuid4().hex[:8]}"
+    namespace.cluster.kubectl("create", "priorityclass", name, "--value=1000")
+    yield name
+    namespace.cluster.kubectl("delete", "priorityclass", name)
+
+
+@pytest.mark.row("6.2", "Preemption")
+def test_pushed_out_by_a_higher_priority(namespace: Namespace, tmp_path, priority: str) -> None:
+    """The pod waits until there is room again."""
+    resource = f"example.com/{namespace.name}"
+    node = namespace.cluster.schedulable_nodes()[0]
+    patch = [{"op": "add", "path": f"/status/capacity/{resource.replace('/', '~1')}", "value": "1"}]
+    namespace.cluster.kubectl("patch", "node", node, "--subresource=status", "--type=json", "-p", json.dumps(patch))
+    limits = {"resources": {"limits": {resource: "1"}}}
+    pod_config = {"kubernetes": {"pod_config": {"spec": {"containers": [limits]}}}}
+    before = start(namespace, tmp_path, more=f"config: {json.dumps(pod_config)}")
+    strong = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "strong"},
+        "spec": {
+            "priorityClassName": priority, "restartPolicy": "Never",
+            "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": "main", "image": namespace.cluster.image, "command": ["sleep", "600"], **limits,
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            }],
+        },
+    }  # fmt: skip
+    namespace.kubectl("apply", "-f", "-", input=json.dumps(strong))
+    wait_until(
+        lambda: namespace.objects("pods", "")[0] and any(
+            pod["metadata"]["name"] == "strong" and pod["status"]["phase"] == "Running"
+            for pod in namespace.objects("pods")
+        ), "the stronger pod has taken the place", 90,
+    )  # fmt: skip
+    namespace.kubectl("delete", "pod", "strong", "--grace-period=1")
+    comes_back(namespace, before)
+    patch = [{"op": "remove", "path": f"/status/capacity/{resource.replace('/', '~1')}"}]
+    namespace.cluster.kubectl("patch", "node", node, "--subresource=status", "--type=json", "-p", json.dumps(patch))

@@ -1,0 +1,178 @@
+"""GPUs, volumes and places: rows 3.2 and 7.1 of the plan, and placement."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from kube import Namespace, by_host, jobgen, phases, wait_until
+from ranks import launch, rank, said, until_said
+
+
+@pytest.fixture
+def gpu_node(namespace: Namespace) -> Iterator[str]:
+    """A node that says it has 8 T4: the scheduler believes it; only programs would notice."""
+    node = namespace.cluster.schedulable_nodes()[-1]
+
+    def say(operation: str) -> None:
+        patch = {"op": operation, "path": "/status/capacity/nvidia.com~1gpu"}
+        patch |= {"value": "8"} if operation == "add" else {}
+        namespace.cluster.kubectl(
+            "patch", "node", node, "--subresource=status", "--type=json", "-p", json.dumps([patch])
+        )
+
+    say("add")
+    namespace.cluster.kubectl("label", "node", node, "nvidia.com/gpu.product=Tesla-T4", "--overwrite")
+    yield node
+    namespace.cluster.kubectl("label", "node", node, "nvidia.com/gpu.product-")
+    say("remove")
+
+
+@pytest.mark.row("3.2", "GPU + CPU")
+def test_gpu_and_cpu_jobs(namespace: Namespace, gpu_node: str) -> None:
+    """gpu-trainer gets a T4 on the node that has them, by its label; the CPU job runs beside it and knows its name.
+    (On nodes that claim GPUs which they do not have: scheduling is real, nvidia-smi is not.)"""
+    launch(namespace, "k8s_gpu_cpu_test.yaml")
+    until_said(namespace, "gpu-trainer-0", "GPU trainer starting")
+    trainer = rank(namespace, "gpu-trainer-0")
+    assert trainer["spec"]["nodeName"] == gpu_node
+    assert trainer["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    pods = namespace.wait_for_end("grp", ranks=2)
+    assert phases(pods) == {"gpu-trainer-0": "Succeeded", "cpu-preprocessor-0": "Succeeded"}
+    assert "Can reach trainer at: gpu-trainer-0.k8s-gpu-cpu-group" in said(namespace, "cpu-preprocessor-0")
+
+
+VOLUME = """\
+apiVersion: v1
+kind: PersistentVolume
+metadata: {{name: {name}}}
+spec:
+  capacity: {{storage: 1Gi}}
+  accessModes: [ReadWriteMany]
+  storageClassName: {name}
+  hostPath: {{path: /var/lib/{name}, type: Directory}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: shared-volume, namespace: {namespace}}}
+spec:
+  accessModes: [ReadWriteMany]
+  storageClassName: {name}
+  resources: {{requests: {{storage: 1Gi}}}}
+"""
+
+
+@pytest.fixture
+def shared_volume(namespace: Namespace) -> Iterator[str]:
+    """A claim `shared-volume` on a folder of one node; returns the node."""
+    name = f"e2e-{uuid.uuid4().hex[:8]}"
+    node = namespace.cluster.schedulable_nodes()[0]
+    namespace.cluster.kubectl("create", "namespace", name)
+
+    def on_the_node(pod: str, command: str) -> None:
+        mount = {"name": "host", "mountPath": "/host"}
+        container = {"name": "main", "image": namespace.cluster.image, "command": ["sh", "-c", command]}
+        container |= {"volumeMounts": [mount], "securityContext": {"runAsUser": 0}}
+        spec = {"restartPolicy": "Never", "nodeName": node, "containers": [container]}
+        spec |= {"volumes": [{"name": "host", "hostPath": {"path": "/var/lib"}}]}
+        manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod}, "spec": spec}
+        namespace.cluster.kubectl("--namespace", name, "apply", "-f", "-", input=json.dumps(manifest))
+        condition = "--for=jsonpath={.status.phase}=Succeeded"
+        namespace.cluster.kubectl("--namespace", name, "wait", f"pod/{pod}", condition, "--timeout=90s")
+
+    on_the_node("make", f"mkdir -m 777 /host/{name}")
+    namespace.cluster.kubectl("apply", "-f", "-", input=VOLUME.format(name=name, namespace=namespace.name))
+    yield node
+    namespace.kubectl("delete", "pods", "--all", "--wait=false")
+    namespace.cluster.kubectl("delete", "pv", name, "--wait=false")
+    on_the_node("remove", f"rm -rf /host/{name}")
+    namespace.cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def on(node: str) -> tuple[str, ...]:
+    return ("--set", f"nodeSelector.kubernetes\\.io/hostname={node}")
+
+
+@pytest.mark.row("7.1", "Shared Volume")
+def test_a_shared_volume(namespace: Namespace, shared_volume: str) -> None:
+    """Writer and reader mount one claim; the reader sees the writer's file. Each pod of several nodes needs a claim
+    that is ReadWriteMany."""
+    launch(namespace, "k8s_shared_volume_test.yaml", *on(shared_volume))
+    pods = namespace.wait_for_end("grp", ranks=2)
+    assert phases(pods) == {"writer-0": "Succeeded", "reader-0": "Succeeded"}
+    assert "File written" in said(namespace, "writer-0")
+    assert "Hello from writer at" in said(namespace, "reader-0")
+
+
+LOGGED = """\
+---
+name: logged
+execution: parallel
+---
+name: good
+run: echo "good 1"; sleep 300
+---
+name: bad
+run: echo "bad 1"; sleep 2; echo "bad 2"; exit 3
+"""
+
+
+def test_logs_outlive_the_pods(namespace: Namespace, shared_volume: str, tmp_path) -> None:
+    """JobSet deletes the pod of the rank that still ran; what it printed is on the volume."""
+    (tmp_path / "group.yaml").write_text(LOGGED)
+    settings = ("--set", "logs.claimName=shared-volume", "--set", "logs.subPath=logs", *on(shared_volume))
+    values = jobgen("to-values", str(tmp_path / "group.yaml"))
+    notes = namespace.install("grp", "job-group", *settings, values=values)
+    wait_until(lambda: not rank(namespace, "good-0"), "good-0 was ended with its group", 90)
+    command = next(line.strip() for line in notes.splitlines() if "sort -m" in line).replace("/MOUNT/", "/mnt/")
+    reader = f"---\nname: r\nexecution: parallel\n---\nname: r\nvolumes: {{/mnt: shared-volume}}\nrun: |\n  {command}\n"
+    (tmp_path / "reader.yaml").write_text(reader)
+    launch(namespace, tmp_path / "reader.yaml", *on(shared_volume), release="reader")
+    namespace.wait_for_end("reader", ranks=1)
+    lines = [
+        line.split(" ", 2)
+        for line in said(namespace, "r-0", "reader").splitlines()
+        if " bad-0 " in line or " good-0 " in line
+    ]
+    texts = [(host, text) for _, host, text in lines]
+    assert [stamp for stamp, _, _ in lines] == sorted(stamp for stamp, _, _ in lines)
+    for expected in (("good-0", "good 1"), ("bad-0", "bad 1"), ("bad-0", "bad 2")):
+        assert expected in texts
+    assert any(host == "bad-0" and "exit_code=3" in text for host, text in texts)
+
+
+SPREAD = """\
+---
+name: near
+placement: SAME_INFRA
+execution: parallel
+---
+name: a
+num_nodes: 2
+resources: {cpus: 0.1}
+run: echo "$NODE_NAME"
+---
+name: b
+num_nodes: 2
+resources: {cpus: 0.1}
+run: echo "$NODE_NAME"
+"""
+
+
+def test_placement_keeps_the_group_in_one_domain(namespace: Namespace, tmp_path) -> None:
+    """Every node is a zone of its own: the whole group lands in one."""
+    label = f"zone-{namespace.name}"
+    nodes = namespace.cluster.schedulable_nodes()
+    assert len(nodes) > 1, "this test needs two nodes"
+    for node in nodes:
+        namespace.cluster.kubectl("label", "node", node, f"{label}={node}")
+    try:
+        (tmp_path / "group.yaml").write_text(SPREAD)
+        launch(namespace, tmp_path / "group.yaml", "--set", f"placement.topologyKey={label}")
+        pods = namespace.wait_for_end("grp", ranks=4)
+    finally:
+        for node in nodes:
+            namespace.cluster.kubectl("label", "node", node, f"{label}-")
+    assert len({pod["spec"]["nodeName"] for pod in by_host(pods).values()}) == 1
