@@ -4,7 +4,7 @@
 {{- $task := index $values.tasks .item.task }}
 {{- range $index, $volume := $task.volumes }}
 - name: volume-{{ $index }}
-  mountPath: {{ .mountPath | quote }}
+  mountPath: {{ regexReplaceAll "^~/" .mountPath "/group/home/" | quote }}
   {{- with .subPath }}
   subPath: {{ . | quote }}
   {{- end }}
