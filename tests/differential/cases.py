@@ -1,0 +1,61 @@
+"""Groups with what jobgen and SkyPilot say about each of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.differential.compare import Difference, differences
+from tools.venv import SKYPILOT
+
+from jobgen.api import Options, Result, to_values
+
+ORACLE = Path(__file__).with_name("oracle.py")
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    text: str
+    result: Result  # jobgen's
+    answer: dict  # SkyPilot's
+    differences: list[Difference]
+
+
+def files(folder: Path) -> None:
+    """What the groups mount."""
+    (folder / "code").mkdir()
+    (folder / "code" / "train.py").write_text("print(1)\n")
+    (folder / "app.conf").write_text("a = 1\n")
+
+
+def ask_skypilot(texts: list[str], folder: Path) -> list[dict]:
+    """SkyPilot's answers; its home is a scratch folder, and nothing is sent to anybody."""
+    home = folder.parent / "home"
+    home.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [SKYPILOT / "bin" / "python", ORACLE],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"},
+        input=json.dumps(texts).encode(),
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def compare(texts: Mapping[str, str], folder: Path) -> list[Case]:
+    """Every named text as a case; `folder` becomes the one that the group files lie in."""
+    folder.mkdir()
+    files(folder)
+    answers = ask_skypilot(list(texts.values()), folder)
+    options = Options(folder=str(folder))
+    cases = []
+    for (name, text), answer in zip(texts.items(), answers, strict=True):
+        result = to_values(text.encode("utf-8", "surrogatepass"), options)
+        cases.append(Case(name, text, result, answer, differences(text, result, answer)))
+    return cases

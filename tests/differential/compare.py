@@ -1,0 +1,161 @@
+"""Where jobgen and SkyPilot differ about one group."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+import yaml
+
+SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+BYTES |= {unit + "i": 1024 ** (power + 1) for power, unit in enumerate("KMGTP")}
+KUBERNETES = (None, "kubernetes")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that differs: an error of jobgen's (code), SkyPilot's refusal (theirs), or a field (field)."""
+
+    task: str | None
+    path: str = ""
+    code: str = ""
+    field: str = ""
+    ours: object = None
+    theirs: object = None
+    value: object = None  # of the field that jobgen refuses
+    key: str | None = None  # and its name
+
+    def __str__(self) -> str:
+        where = f"task {self.task!r}" if self.task else "header"
+        if self.field:
+            return f"{where}: {self.field}: jobgen has {self.ours!r}, SkyPilot {self.theirs!r}"
+        if self.code:
+            return f"{where}: only jobgen refuses: {self.path}: {self.ours} [{self.code}]"
+        return f"only SkyPilot refuses: {self.theirs}"
+
+
+def differences(text: str, result, answer: dict) -> list[Difference]:
+    """Between jobgen's result and SkyPilot's answer about a text."""
+    if result.text is None and answer["accepted"]:
+        documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader))
+        # Each error alone refuses the file, so each one needs a reason.
+        return [_refusal(problem, documents) for problem in result.problems if problem.severity == "error"]
+    if result.text is None:
+        return []
+    if not answer["accepted"]:
+        return [Difference(None, theirs=answer["error"])]
+    return list(_fields(yaml.safe_load(result.text), answer))
+
+
+def _refusal(problem, documents: list) -> Difference:
+    """With the value that the problem is about, as another parser finds it."""
+    named = [each for each in documents[1:] if isinstance(each, dict) and each.get("name") == problem.task]
+    value, key = named[0] if problem.task is not None and named else documents[0], None
+    for word, quoted, index in re.findall(r"\.([\w-]+)|\[(\"(?:[^\"\\]|\\.)*\")\]|\[(\d+)\]", problem.path):
+        key = word or (json.loads(quoted) if quoted else int(index))
+        missing = not isinstance(value, dict | list) or (isinstance(value, list) and key >= len(value))
+        value = None if missing else value.get(key) if isinstance(value, dict) else value[key]
+    return Difference(problem.task, problem.path, problem.code, ours=problem.message, value=value, key=key)
+
+
+def _fields(values: dict, answer: dict) -> Iterator[Difference]:
+    tasks = values["tasks"]
+    header = {
+        "name": (values["name"], answer["name"]),
+        "primaries": (sorted(values.get("primaryTasks", [])), sorted(set(answer["primaries"] or []))),
+        "inter_connection": (values.get("interConnection", True), answer["inter_connection"] is not False),
+        "tasks": (list(tasks), [task["name"] for task in answer["tasks"]]),
+    }
+    yield from _unequal(None, header)
+    for task in answer["tasks"]:
+        if task["name"] in tasks:
+            yield from _unequal(task["name"], _task(tasks[task["name"]], task, answer["delays"]))
+
+
+def _unequal(task: str | None, fields: dict[str, tuple]) -> Iterator[Difference]:
+    for field, (ours, theirs) in fields.items():
+        if ours != theirs:
+            yield Difference(task, field=field, ours=ours, theirs=theirs)
+
+
+def _task(ours: dict, theirs: dict, delays: dict[str, str]) -> dict[str, tuple]:
+    requests = ours.get("resources", {}).get("requests", {})
+    template = ours.get("podTemplate", {})
+    gpus = ours.get("accelerator") or {"types": [], "count": 0}
+    here = [each for each in theirs["alternatives"] if each["cloud"] in KUBERNETES]
+    their_gpus = [next(iter(each["accelerators"].items()), (None, 0)) for each in here]
+    return {
+        "num_nodes": (ours["numNodes"], theirs["num_nodes"]),
+        "envs": (ours.get("env", {}), theirs["envs"]),
+        "secrets": (sorted(ours.get("secrets", [])), sorted(set(theirs["secrets"]))),
+        "delay": (
+            ours.get("terminationDelaySeconds", 0),
+            seconds(delays.get(theirs["name"], delays.get("default", "0"))),
+        ),
+        "cpus": ([quantity(requests.get("cpu"))], _all(here, "cpus", number)),
+        # SkyPilot's number is written with a G behind it.
+        "memory": (
+            [quantity(requests.get("memory"))],
+            _all(here, "memory", lambda each: each and number(each) * 10**9),
+        ),
+        "disk_size": (
+            [quantity(requests.get("ephemeral-storage"))],
+            _all(here, "disk_size", lambda each: each and each * 10**9),
+        ),
+        "accelerator types": (sorted(gpus["types"]), sorted({name for name, _ in their_gpus if name})),
+        "accelerator count": ([gpus["count"]], _distinct(math.ceil(count) for _, count in their_gpus)),
+        "image_id": ([ours.get("image")], _all(here, "image")),
+        "labels": _labels(template.get("metadata", {}).get("labels", {}), _all(here, "labels")),
+        "priority_class": ([template.get("spec", {}).get("priorityClassName")], _all(here, "priority_class")),
+        "job_recovery": ([_our_recovery(ours.get("recovery", {}))], _all(here, "recovery", _their_recovery)),
+    }
+
+
+def _labels(ours: dict, theirs: list[dict]) -> tuple[list, list]:
+    """Ours also hold those of config.kubernetes."""
+    wanted = {key for each in theirs for key in each}
+    return [{key: value for key, value in ours.items() if key in wanted}], theirs
+
+
+def _all(alternatives: list[dict], field: str, convert=lambda each: each) -> list:
+    """What the alternatives say about a field: one value, if they agree."""
+    return _distinct(convert(each[field]) for each in alternatives)
+
+
+def _distinct(values) -> list:
+    found: list = []
+    for each in values:
+        if each not in found:
+            found.append(each)
+    return found
+
+
+def number(text: str | None) -> Decimal | None:
+    return None if text is None else Decimal(text.rstrip("+").replace("_", ""))
+
+
+def quantity(text: str | None) -> Decimal | None:
+    """A Kubernetes quantity, such as 500m or 2Gi."""
+    if text is None:
+        return None
+    amount, unit = re.fullmatch(r"([0-9.]+)(.*)", text).groups()
+    return Decimal(amount) / 1000 if unit == "m" else Decimal(amount) * BYTES[unit]
+
+
+def seconds(duration: str) -> int:
+    amount, unit = re.fullmatch(r"([0-9]+)([a-zA-Z]?)\s*", duration).groups()
+    return int(amount) * SECONDS[unit.lower()]
+
+
+def _our_recovery(recovery: dict) -> tuple:
+    return recovery.get("maxRestartsOnErrors", 0), tuple(recovery.get("recoverOnExitCodes", []))
+
+
+def _their_recovery(recovery: dict) -> tuple:
+    codes = recovery.get("recover_on_exit_codes", [])
+    return recovery.get("max_restarts_on_errors", 0), tuple(codes if isinstance(codes, list) else [codes])

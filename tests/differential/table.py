@@ -1,0 +1,289 @@
+"""Where jobgen differs from SkyPilot on purpose; docs/jobgen-differences.md is written from it.
+
+`python -m tests.differential.table` writes the page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.differential.compare import Difference
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "jobgen-differences.md"
+HEADER = "name: rl\nexecution: parallel\n---\n"
+YEAR = 365 * 24 * 60 * 60
+REFUSED, ACCEPTED, OTHER = "jobgen refuses", "jobgen accepts", "jobgen writes another value"
+
+
+def always(_difference: Difference) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kind of difference: by jobgen's codes and the path of the field, SkyPilot's refusal, or the field."""
+
+    what: str
+    why: str
+    example: str  # of a task, or of a whole file
+    codes: str = ""  # refused by jobgen with one of these,
+    path: str = ""  # at a path that matches
+    theirs: str = ""  # refused by SkyPilot with a message that matches
+    field: str = ""  # of another value
+    check: Callable[[Difference], bool] = always
+
+    @property
+    def kind(self) -> str:
+        return REFUSED if self.codes else ACCEPTED if self.theirs else OTHER
+
+    @property
+    def text(self) -> str:
+        return self.example if "execution:" in self.example else HEADER + self.example
+
+    def explains(self, difference: Difference) -> bool:
+        if self.codes:
+            found = difference.code in self.codes.split() and re.search(self.path, difference.path)
+        elif self.theirs:
+            found = not (difference.code or difference.field) and re.search(self.theirs, str(difference.theirs))
+        else:
+            found = difference.field == self.field
+        return bool(found) and self.check(difference)
+
+
+def same_size_in_binary_units(difference: Difference) -> bool:
+    """16Gi is 17.18e9 bytes here, 16e9 there; 1TB is 1e12 here, 1024e9 there; never more than 13 % apart."""
+    (ours,), (theirs,) = difference.ours, difference.theirs
+    return None not in (ours, theirs) and abs(ours - theirs) <= theirs * 13 / 100
+
+
+def not_kubernetes(difference: Difference) -> bool:
+    """Whether the field really asks for something else than Kubernetes."""
+    value = difference.value
+    if difference.key in ("infra", "cloud"):
+        return not re.fullmatch(r"(k8s|kubernetes)(/.*)?|\*?", str(value), re.IGNORECASE)
+    if difference.key == "image_id":
+        return isinstance(value, dict)
+    if difference.key in ("accelerators", "gpus"):
+        return "tpu" in str(value).lower() or bool(re.search(r"\d+[GgMmTt][Bb]", str(value)))
+    return difference.key != "use_spot" or value is True
+
+
+def no_dns_label(difference: Difference) -> bool:
+    good = isinstance(difference.value, str) and re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", difference.value)
+    return not good or len(difference.value) > 40
+
+
+def no_plain_amount(difference: Difference) -> bool:
+    """No number as people write it; or one that is zero (which SkyPilot takes if an alternative hides it) or huge."""
+    amount = re.fullmatch(r"(\d{1,9})(\.\d+)?([kmgtp][bi])?[smhdw]?\+?", str(difference.value), re.IGNORECASE)
+    return not amount or float(amount[1] + (amount[2] or "")) == 0 or int(amount[1]) > 1024
+
+
+TABLE = [
+    Entry(
+        "Names of groups and tasks that are no DNS-1035 labels, and names that are too long together",
+        "J-i.G is a DNS name here, and Jobs and Services carry the names. The error offers a name that will do.",
+        "name: My_Task\n",
+        codes="bad-name name-too-long wrong-type yaml-key",
+        path=r"^\$\.name$",
+        check=no_dns_label,
+    ),
+    Entry(
+        "Unknown fields of the header",
+        "SkyPilot logs a warning and goes on; a misspelt primary_tasks would change when the group ends.",
+        "name: rl\nexecution: parallel\nprimary_task: [a]\n---\nname: a\n",
+        codes="unknown-field",
+        path=r"^\$(\.\w+|\[.*\])$",
+        check=lambda difference: difference.task is None,
+    ),
+    Entry(
+        "`placement` with another value than SAME_INFRA",
+        "SkyPilot ignores the field, which it once had; here SAME_INFRA means something.",
+        "name: rl\nexecution: parallel\nplacement: INVALID\n---\nname: a\n",
+        codes="bad-value wrong-type",
+        path=r"^\$\.placement$",
+    ),
+    Entry(
+        "Unknown fields below config, volumes and job_recovery, and values of the wrong kind there",
+        "SkyPilot's command line leaves them to its server, which knows its plug-ins. Here nobody would look later.",
+        "name: a\nvolumes: {/scratch: {size: 10Gi, x: 1}}\n",
+        codes="unknown-field wrong-type bad-value missing-field",
+        path=r"^\$\.(config|volumes|resources\.(.*\.)?job_recovery)\b",
+    ),
+    Entry(
+        "Other infrastructure than Kubernetes: in infra, cloud, region, zone, instance_type, use_spot, image_id; TPUs",
+        "There is one Kubernetes cluster. The error says for each field what to write instead.",
+        "name: a\nresources: {infra: aws}\n",
+        codes="refused-field",
+        path=r"^\$\.resources\.(.*\.)?(infra|cloud|region|zone|instance_type|use_spot|image_id|volumes|accelerators|gpus)$",
+        check=not_kubernetes,
+    ),
+    Entry(
+        "Alternatives that differ in more than the type of the GPUs",
+        "A Job has one set of resources.",
+        "name: a\nresources: {any_of: [{cpus: 4}, {cpus: 8}]}\n",
+        codes="refused-field",
+        path=r"^\$\.resources\.((any_of|ordered)(\[\d+\](\.(accelerators|gpus))?)?|accelerators|gpus)$",
+        check=lambda difference: isinstance(difference.value, dict | list),
+    ),
+    Entry(
+        "What a SkyPilot server does: services, pools, event_callback, volume_mounts, managed secrets as files",
+        "There is no such server.",
+        "name: a\nservice: {readiness_probe: /}\n",
+        codes="refused-field",
+        path=r"^\$\.(service|pool|event_callback|volume_mounts|managed_secrets\[\d+\])$",
+    ),
+    Entry(
+        "Buckets in file_mounts",
+        "Nothing here copies them; the error names the CSI driver's way.",
+        "name: a\nfile_mounts: {/data: 's3://bucket/x'}\n",
+        codes="refused-field",
+        path=r"^\$\.file_mounts\b",
+        check=lambda difference: "://" in str(difference.value) or not isinstance(difference.value, str),
+    ),
+    Entry(
+        "Settings of config that break the group's contract or have another place here",
+        "The error names that place.",
+        "name: a\nconfig: {docker: {run_options: [--rm]}}\n",
+        codes="refused-field",
+        path=r"^\$\.config\.(docker|hooks|kubernetes\.(dws|quota|remote_identity|enable_docker|pod_config\.spec\..*))$",
+    ),
+    Entry(
+        "Contexts of several clusters in one group",
+        "A Helm release lives on one cluster.",
+        "name: a\nresources: {infra: k8s/one}\n---\nname: b\nresources: {infra: k8s/two}\n",
+        codes="conflicting-fields",
+        path=r"infra$",
+    ),
+    Entry(
+        "A volume with a size on a task of several nodes",
+        "It would be a disk for each node, which none of them shares; --lenient gives one to each.",
+        "name: a\nnum_nodes: 2\nvolumes: {/scratch: {size: 10Gi}}\n",
+        codes="volume-of-one-node",
+    ),
+    Entry(
+        "Keys written twice",
+        "SkyPilot takes the last one in silence.",
+        "name: a\nnum_nodes: 1\nnum_nodes: 2\n",
+        codes="duplicate-key",
+    ),
+    Entry(
+        "Keys that YAML reads as something else than text, such as `no` or 1",
+        "SkyPilot would call the variable `False`.",
+        "name: a\nenvs: {no: x}\n",
+        codes="yaml-key",
+    ),
+    Entry(
+        "Lists and maps as values of envs",
+        "SkyPilot writes Python's notation of them into the variable.",
+        "name: a\nenvs: {A: [1]}\n",
+        codes="wrong-type",
+        path=r"^\$\.envs\b",
+        check=lambda difference: isinstance(difference.value, dict | list),
+    ),
+    Entry(
+        "Characters that no container can take: NUL and halves of surrogate pairs",
+        "The Job would fail when the container starts.",
+        'name: a\nrun: "a\\0b"\n',
+        codes="not-text",
+    ),
+    Entry(
+        "Variables in paths that are not among the task's envs",
+        "SkyPilot leaves `${A}` there as it is.",
+        "name: a\nvolumes: {/data: '${A}'}\n",
+        codes="unknown-variable",
+    ),
+    Entry(
+        "What Kubernetes would not take: labels, images, PriorityClasses, paths to mount at, names of secrets",
+        "SkyPilot's server or the cluster says so after submission; here it is an error with a place in the file.",
+        "name: a\nresources: {labels: {a b: c}}\n",
+        codes="bad-value wrong-type",
+        path=r"labels\b|image_id$|priority_class$|^\$\.(file_mounts|workdir|secrets|managed_secrets)\b",
+    ),
+    Entry(
+        "Amounts that are no plain numbers, such as inf, 1e3 or 1_000, and amounts that are out of reach",
+        "SkyPilot reads them as Python does. More than 1,024 nodes, or delays of 30 years, are typing errors.",
+        "name: a\nresources: {memory: inf}\n",
+        codes="bad-value",
+        path=r"(cpus|memory|disk_size|ephemeral_storage|num_nodes|accelerators|gpus)(\b|$)|^\$\.termination_delay",
+        check=no_plain_amount,
+    ),
+    Entry(
+        "A group without a task",
+        "SkyPilot starts an empty group.",
+        "name: rl\nexecution: parallel\n---\n---\n",
+        codes="not-a-group",
+    ),
+    Entry(
+        "Marks of a merge conflict at the start of a line, also where they could be text",
+        "A conflict is never meant.",
+        'name: a\nrun: "x\n<<<<<<< HEAD\ny"\n',
+        codes="merge-conflict",
+    ),
+    Entry(
+        "A field with nothing behind it counts as absent, everywhere",
+        "SkyPilot allows it at the top of a task and fails at it, or in it, elsewhere.",
+        "name: a\nenvs:\n",
+        theirs=r"NoneType|None is not (of type|valid under)",
+    ),
+    Entry(
+        "`<<` as a value is text",
+        "YAML merges at a key of this name only; SkyPilot's parser has no use for it elsewhere.",
+        "name: a\nenvs: {A: <<}\n",
+        theirs=r"constructor for the tag 'tag:yaml\.org,2002:merge'",
+    ),
+    Entry(
+        "Text of envs in paths may hold quotes and line ends",
+        "SkyPilot puts them into JSON as they are, which breaks it.",
+        "name: a\nenvs: {A: '\"'}\nfile_mounts: {'/code/${A}': ./code}\n",
+        theirs="JSONDecodeError",
+    ),
+    Entry(
+        "Memory with a unit keeps its unit: 64Gi is 64Gi, 1TB is 1T",
+        "SkyPilot counts units in powers of 1024 and then asks Kubernetes for that many G: 64Gi is 64G, 1TB is 1024G.",
+        "name: a\nresources: {memory: 64Gi}\n",
+        field="memory",
+        check=same_size_in_binary_units,
+    ),
+    Entry(
+        "A delay of more than a year is a year",
+        "Kubernetes keeps such times in 32 bits; a group does not live that long.",
+        "name: rl\nexecution: parallel\ntermination_delay: 60w\n---\nname: a\n",
+        field="delay",
+        check=lambda difference: difference.ours == YEAR < difference.theirs,
+    ),
+    Entry(
+        "`ephemeral_storage` is a request for the node's disk",
+        "SkyPilot threw the field away when it gave that meaning to disk_size.",
+        "name: a\nresources: {ephemeral_storage: 50}\n",
+        field="disk_size",
+        check=lambda difference: difference.theirs == [None],
+    ),
+]
+
+
+def page() -> str:
+    lines = [
+        "# Where jobgen differs from SkyPilot",
+        "",
+        "jobgen and SkyPilot accept the same job groups and read the same out of them, but for this list. A test",
+        "compares them on thousands of generated groups; it fails on a difference that is not here, and on an",
+        "entry that nothing shows. This page is written by `python -m tests.differential.table`.",
+    ]
+    for kind in (YEAR = 365 * 24 * 60 * 60
+REFUSED, ACCEPTED, OTHER):
+        lines += ["", f"## {kind[0].upper()}{kind[1:]}", "", "| what | why | example |", "|---|---|---|"]
+        lines += [f"| {entry.what} | {entry.why} | {_code(entry.example)} |" for entry in TABLE if entry.kind == kind]
+    return "\n".join(lines) + "\n"
+
+
+def _code(example: str) -> str:
+    """The lines of an example in one cell of a table."""
+    return "<br>".join(f"`{line}`" for line in example.replace("|", "\\|").rstrip("\n").split("\n"))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,50 @@
+"""What must hold for any bytes that jobgen is given."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import jsonschema
+import yaml
+
+from jobgen.api import Options, to_values
+
+REPO = Path(__file__).resolve().parent.parent.parent
+SECONDS = 2
+VALUES = jsonschema.Draft7Validator(json.loads((REPO / "charts/job-group/values.schema.json").read_text()))
+
+
+def folder() -> Path:
+    """A scratch folder with the files that groups of the corpus mention."""
+    made = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    (made / "code" / "lib").mkdir(parents=True)
+    (made / "code" / "train.py").write_text("print(1)\n")
+    (made / "code" / "lib" / "x.bin").write_bytes(b"\xff\x00")
+    (made / "app.conf").write_text("a = 1\n")
+    return made
+
+
+def check(source: bytes, options: Options) -> None:
+    start = time.process_time()
+    result = to_values(source, options)
+    spent = time.process_time() - start
+    assert spent < SECONDS, f"took {spent:.1f} s"
+
+    again = to_values(source, options)
+    assert (again.text, again.problems) == (result.text, result.problems), "a second run differs"
+
+    errors = [problem for problem in result.problems if problem.severity == "error"]
+    assert bool(errors) == (result.text is None), "refused without an error, or accepted with one"
+    lines = source.count(b"\n") + source.count(b"\r") + 1
+    for problem in result.problems:
+        assert 1 <= problem.line <= lines + 1, f"line {problem.line} of {lines}"
+        assert problem.column >= 1, "no column"
+        assert "\n" not in problem.message, "a message of two lines"
+        problem.message.encode()
+    if result.text is not None:
+        result.text.encode()
+        for flaw in VALUES.iter_errors(yaml.load(result.text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))):
+            raise AssertionError(f"the chart refuses the values: {flaw.json_path}: {flaw.message}")
