@@ -12,7 +12,12 @@ from pathlib import Path
 from tools.jobgroup import whole
 from tools.paths import REPO
 
-FATES = {"honoured": "honoured", "as": "honoured in another way", "ignored": "ignored, with a note", "refused": "refused"}
+FATES = {
+    "honoured": "honoured",
+    "as": "honoured in another way",
+    "ignored": "ignored, with a note",
+    "refused": "refused",
+}
 FIELDS = """\
 <!-- Generated from schemas/jobgroup by `make generate`. -->
 # Fields of a job group

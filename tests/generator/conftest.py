@@ -30,26 +30,47 @@ def jobgen():
 
 
 @pytest.fixture
-def task_values(jobgen):
-    """The values that become of one task, given as YAML below the header."""
+def values(jobgen):
+    """The values of a group, and what was said about it, without `<stdin>:`."""
 
-    def convert(task: str, *options: str) -> dict:
-        result = jobgen("to-values", *options, "-", stdin=HEADER + textwrap.dedent(task))
+    def convert(group: str, *options: str) -> tuple[dict, list[str]]:
+        result = jobgen("to-values", *options, "-", stdin=textwrap.dedent(group))
         assert result.exit_code == 0, result.stderr
-        (values,) = yaml.safe_load(result.stdout)["tasks"].values()
-        return values
+        return yaml.safe_load(result.stdout), _lines(result)
 
     return convert
+
+
+@pytest.fixture
+def task_values(values):
+    """The values of one task, given as YAML below the header."""
+
+    def convert(task: str, *options: str) -> dict:
+        (found,) = values(HEADER + textwrap.dedent(task), *options)[0]["tasks"].values()
+        return found
+
+    return convert
+
+
+@pytest.fixture
+def task_notes(values):
+    """What is said about one task that is accepted, from the severity on."""
+
+    def notes(task: str, *options: str) -> list[str]:
+        found = values(HEADER + textwrap.dedent(task), *options)[1]
+        return [line.partition(": ")[2].replace(': task "t"', "", 1) for line in found]
+
+    return notes
 
 
 @pytest.fixture
 def errors(jobgen):
     """The lines of errors about a text, without `<stdin>:`; nothing may reach standard output."""
 
-    def lines(text: str) -> list[str]:
-        result = jobgen("to-values", "-", stdin=textwrap.dedent(text))
+    def lines(text: str, *options: str) -> list[str]:
+        result = jobgen("to-values", *options, "-", stdin=textwrap.dedent(text))
         assert (result.exit_code, result.stdout) == (1, ""), result.output
-        return [line.removeprefix("<stdin>:") for line in result.stderr.splitlines()]
+        return [line for line in _lines(result) if ": error: " in line]
 
     return lines
 
@@ -58,8 +79,12 @@ def errors(jobgen):
 def task_error(errors):
     """The only error about one task, from its path on."""
 
-    def message(task: str) -> str:
-        (line,) = errors(HEADER + textwrap.dedent(task))
+    def message(task: str, *options: str) -> str:
+        (line,) = errors(HEADER + textwrap.dedent(task), *options)
         return line.partition(': error: task "t": ')[2]
 
     return message
+
+
+def _lines(result: Result) -> list[str]:
+    return [line.removeprefix("<stdin>:") for line in result.stderr.splitlines()]

@@ -110,7 +110,7 @@ def test_usage_and_files(jobgen, arguments):
 
 
 def test_bug_is_one_line_without_the_input(jobgen, monkeypatch):
-    def broken(group):
+    def broken(source, options):
         raise KeyError("s3cret")
 
     monkeypatch.setattr("jobgen.cli.convert", broken)

@@ -1,9 +1,21 @@
-"""Errors: all at once, each at its place, in a form that editors understand, and without secrets."""
+"""Errors: all at once, each at its place, in a form that editors understand; and files that are something else."""
 
 import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
+import jobgen as package
+from jobgen import document
+from jobgen.api import Options, to_values
+from jobgen.codes import CODES
+
+HEADER = "name: rl\nexecution: parallel\n---\n"
 BROKEN = """\
 name: RL
 execution: parallel
@@ -25,19 +37,19 @@ envs:
 def test_all_errors_sorted_by_position(errors):
     lines = errors(BROKEN)
     assert [line.split(": error: ")[0] for line in lines] == ["1:7", "3:12", "7:3", "8:11", "10:12", "12:1", "14:10"]
-    assert (
-        lines[2] == '7:3: error: task "trainer": $.resources.acclerators: unknown field; did you mean "accelerators"?'
+    assert lines[2] == (
+        '7:3: error: task "trainer": $.resources.acclerators: unknown field; did you mean "accelerators"? [unknown-field]'
     )
-    assert lines[5] == '12:1: error: task 2: $: must have a "name" field'
+    assert lines[5] == '12:1: error: task 2: $: must have a "name" field [missing-field]'
 
 
 def test_errors_as_json(jobgen, tmp_path):
     (tmp_path / "a.yaml").write_text(BROKEN)
-    (tmp_path / "b.yaml").write_text("name: rl\nexecution: parallel\n---\nname: t\n")
+    (tmp_path / "b.yaml").write_text(f"{HEADER}name: t\nresources: {{priority: 1}}\n")
     result = jobgen("validate", "--format", "json", tmp_path / "a.yaml", tmp_path / "b.yaml")
     assert (result.exit_code, result.stderr) == (1, "")
     found = json.loads(result.stdout)
-    assert len(found) == 7
+    assert len(found) == 8
     assert found[2] == {
         "file": str(tmp_path / "a.yaml"),
         "line": 7,
@@ -45,8 +57,39 @@ def test_errors_as_json(jobgen, tmp_path):
         "task": "trainer",
         "path": "$.resources.acclerators",
         "message": 'unknown field; did you mean "accelerators"?',
+        "code": "unknown-field",
+        "severity": "error",
     }
-    assert json.loads(jobgen("validate", "--format", "json", tmp_path / "b.yaml").stdout) == []
+    assert (found[0]["task"], found[7]["severity"]) == (None, "note")
+    good = jobgen("validate", "--format", "json", tmp_path / "b.yaml")
+    assert (good.exit_code, [each["code"] for each in json.loads(good.stdout)]) == (0, ["ignored-field"])
+    result = jobgen("to-values", "--format", "json", tmp_path / "b.yaml")
+    assert (result.exit_code, json.loads(result.stderr)) == (0, json.loads(good.stdout))
+    assert result.stdout.startswith("# Values of the chart job-group")
+
+
+def test_source_lines_and_colour(jobgen):
+    text = f"{HEADER}name: t\nresorces: {{}}\nrun: x\n"
+    shown = jobgen("validate", "--color", "always", "-", stdin=text).stderr
+    lines = re.sub("\x1b\\[[0-9]*m", "", shown).splitlines()
+    assert lines[1:] == ["  4 | name: t", "  5 | resorces: {}", "    | ^", "  6 | run: x"]
+    assert "\x1b[31merror\x1b[0m" in shown
+    for color in ("auto", "never"):
+        assert len(jobgen("validate", "--color", color, "-", stdin=text).stderr.splitlines()) == 1
+
+
+def test_terminal(tmp_path, monkeypatch):
+    """On a terminal: source lines, and colour unless NO_COLOR says otherwise."""
+    (tmp_path / "group.yaml").write_text(f"{HEADER}name: t\nresorces: {{}}\n")
+    monkeypatch.setenv("PYTHONPATH", str(Path(package.__file__).parents[1]))
+    for no_colour, coloured in (("", True), ("1", False)):
+        monkeypatch.setenv("NO_COLOR", no_colour)
+        ours, theirs = os.openpty()
+        with open(theirs, "wb", closefd=True) as terminal:
+            subprocess.run([sys.executable, "-m", "jobgen", "validate", "group.yaml"], cwd=tmp_path, stderr=terminal)
+        said = os.read(ours, 10_000).decode()
+        os.close(ours)
+        assert "  5 | resorces: {}" in said and ("\x1b[" in said) == coloured
 
 
 def test_every_file_is_checked(jobgen, tmp_path):
@@ -60,11 +103,33 @@ def test_every_file_is_checked(jobgen, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("name", sorted(CODES))
+def test_every_code_has_an_example(name, tmp_path):
+    code = CODES[name]
+    for path, size in code.files.items():
+        if size is None:
+            os.mkfifo(tmp_path / path)
+        else:
+            (tmp_path / path).write_bytes(b"x" * size)
+    result = to_values(code.source.encode(), Options(folder=str(tmp_path)))
+    found = [problem for problem in result.problems if problem.code == name]
+    assert found
+    assert (result.text is None) == any(problem.severity == "error" for problem in result.problems)
+
+
+def test_every_code_that_jobgen_uses_is_described():
+    sources = "\n".join(
+        path.read_text() for path in Path(package.__file__).parent.glob("*.py") if path.name != "codes.py"
+    )
+    calls = re.findall(r'(?:report|invalid|Unusable|flaw|note)\([^"]*?"([a-z]+(?:-[a-z]+)+)"', sources)
+    assert {"unknown-field", "not-yaml", "file-outside", "yaml-key"} <= set(calls) <= set(CODES)
+
+
 def test_duplicate_keys(errors):
     lines = errors("name: rl\nexecution: parallel\n---\nname: t\nresources:\n  cpus: 1\n  cpus: 2\nname: u\n")
     assert lines == [
-        '7:3: error: task "t": $.resources.cpus: duplicate key (first at line 6)',
-        '8:1: error: task "t": $.name: duplicate key (first at line 4)',
+        '7:3: error: task "t": $.resources.cpus: duplicate key (first at line 6) [duplicate-key]',
+        '8:1: error: task "t": $.name: duplicate key (first at line 4) [duplicate-key]',
     ]
 
 
@@ -73,53 +138,119 @@ def test_duplicate_keys(errors):
     [
         (
             "name: rl\n<<<<<<< HEAD\nexecution: parallel\n",
-            "2:1: error: merge conflict marker: resolve the conflict first",
+            "2:1: error: merge conflict marker: resolve the conflict first [merge-conflict]",
         ),
-        ("name: rl\nexecution: a: b\n", "2:13: error: mapping values are not allowed here"),
-        ("name: rl\nx: \x07\n", "2:4: error: a control character, which YAML does not allow"),
-        (b"name: rl\nx: \xff\n", "2:1: error: not UTF-8 text"),
-        ("a: &a [*a]\n", "1:4: error: nested too deeply, or too large"),
-        ("[" * 5000, "1:1: error: nested too deeply"),
+        ("name: rl\nx: \x07\n", "2:4: error: a control character, which YAML does not allow [not-text]"),
+        ("name: rl\n\tx: y\n", "2:1: error: a tab; YAML is indented with spaces [not-yaml]"),
+        (b"name: rl\nx: \xff\n", "2:1: error: not UTF-8; save the file as UTF-8 text [not-text]"),
+        ("name: rl\n".encode("utf-16"), "1:1: error: not UTF-8; save the file as UTF-8 text [not-text]"),
+        (b"\x7fELF\x02\x01\x00\xff", "1:1: error: a binary file; jobgen reads YAML [not-text]"),
+        ("a: &a [*a]\n", "1:8: error: an alias (*name) inside of what it stands for [too-deep]"),
+        ("a: *b\n", "1:4: error: an alias (*name) without an anchor (&name) before it [not-yaml]"),
+        ("[" * 5000, "1:62: error: nested more than 60 levels deep [too-deep]"),
+        ("- " * 5000, "1:123: error: nested more than 60 levels deep [too-deep]"),
     ],
 )
-def test_what_is_not_yaml(jobgen, text, expected):
+@pytest.mark.parametrize("pure", [False, True])
+def test_what_is_not_yaml(jobgen, monkeypatch, text, expected, pure):
+    if pure:
+        monkeypatch.setattr(document, "_PARSER", None)
     result = jobgen("validate", "-", stdin=text)
     assert (result.exit_code, result.stderr) == (1, f"<stdin>:{expected}\n")
 
 
-def test_alias_bomb_ends_soon(jobgen):
-    levels = "".join(f"k{i}: &k{i} [{', '.join([f'*k{i - 1}'] * 10)}]\n" for i in range(1, 10))
-    result = jobgen("validate", "-", stdin=f"execution: parallel\nk0: &k0 [x]\n{levels}")
-    assert result.exit_code == 1 and "too large" in result.stderr
+@pytest.mark.parametrize("text", ["execution: a: b\n", "a: [\n", "a: 'x\n", "%YAML 9\n", "a: b\n c: d\n", "&a &b c"])
+@pytest.mark.parametrize("pure", [False, True])
+def test_one_line_for_a_syntax_error(jobgen, monkeypatch, text, pure):
+    if pure:
+        monkeypatch.setattr(document, "_PARSER", None)
+    result = jobgen("validate", "-", stdin=text)
+    (line,) = result.stderr.splitlines()
+    assert result.exit_code == 1 and line.endswith("[not-yaml]")
+
+
+HOSTILE = {
+    "bomb": "a: &a [x]\n"
+    + "".join(f"{b}: &{b} [{', '.join(['*' + a] * 10)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)),
+    "text bomb": HEADER
+    + "name: t\nenvs:\n  A: &a "
+    + "x" * 1_000_000
+    + "\n"
+    + "".join(f"  B{i}: *a\n" for i in range(5000)),
+    "many nodes": "[" + "a," * 5_000_000 + "]",
+    "many keys": "".join(f"k{i}: {i}\n" for i in range(700_000)),
+    "many documents": HEADER + "name: t\n---\n" * 300_000,
+    "large": "#" * 100_000_000,
+    "one line": HEADER + "name: t\nrun: " + "x" * 15_000_000,
+    "unclosed": HEADER + "name: t\nrun: '" + "x\n" * 7_000_000,
+    "many merges": HEADER + "name: t\nenvs: &e {A: x}\n" + "resources: {<<: [" + ", ".join(["*e"] * 100_000) + "]}\n",
+    "unknown fields": HEADER + "name: t\n" + "".join(f"resource{i}: x\n" for i in range(20_000)),
+    "long number": HEADER + "name: t\nenvs: {A: " + "9" * 1_000_000 + "}\n",
+}
+
+
+@pytest.mark.parametrize("name", sorted(HOSTILE))
+def test_hostile_input_ends_soon(name, tmp_path, monkeypatch):
+    """In a process of its own that may use 500 MB; the limit of time leaves room for a busy machine."""
+    (tmp_path / "group.yaml").write_text(HOSTILE[name])
+    monkeypatch.setenv("PYTHONPATH", str(Path(package.__file__).parents[1]))
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2 * 10**9, 2 * 10**9))\n"
+    limited += "from jobgen.cli import cli\ntry: cli(['to-values', 'group.yaml', '-o', '/dev/null'])\n"
+    limited += "finally: sys.stderr.write(f'\\npeak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}')\n"
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", limited], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    seconds = time.monotonic() - start
+    assert done.returncode in (0, 1), done.stderr[-500:]
+    assert "Traceback" not in done.stderr
+    assert int(done.stderr.rpartition(" ")[2]) < 500_000
+    assert seconds < 6
 
 
 @pytest.mark.parametrize(
-    "envs",
+    ("text", "what"),
     [
-        "{TOKEN: [s3cret]}",
-        "{TOKEN: {s3cret: s3cret}}",
-        "{TOKEN: s3cret, TOKEN: s3cret}",
-        "{TOKEN: *s3cret}",
-        "{TOKEN: !s3cret x}",
-        "{TOKEN: 's3cret}",
-        "[s3cret]",
-        "s3cret",
+        ("", "the file is empty"),
+        ("# nothing\n---\n", "the file is empty"),
+        ("---\n---\nname: a\n", "the first document is empty"),
+        ("- a\n", "this is a list"),
+        ("hello\n", "this is plain text"),
+        ('{"name": "a", "items": [1]}', "this is JSON"),
+        (
+            "name: foo\n---\nname: a\nrun: echo a\n",
+            "this is a pipeline, whose tasks run one after another; add `execution: parallel`",
+        ),
+        (
+            "name: foo\nexecution: serial\n---\nname: a\n",
+            "this is a pipeline, whose tasks run one after another; with `execution: parallel`",
+        ),
+        ("name: a\nrun: echo\n", "this is a single task; put a header before it"),
+        ("name: a\nexecution: parallel\n", "there is no task"),
+        ("name: a\nexecution: parallel\n---\n---\n", "there is no task"),
+        ("name: a\n", "this is a header without tasks"),
+        ("name: a\nrun: x\n---\nname: b\nrun: y\n", "the first document must be the header"),
+        ("name: v\ntype: k8s-pvc\nsize: 10Gi\n", "this is a SkyPilot volume; make a PersistentVolumeClaim"),
+        ("service: {readiness_probe: /}\nrun: x\n", "this is a SkyPilot service"),
+        (
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\n",
+            "this is a Kubernetes manifest (Job); apply it with `kubectl apply -f`",
+        ),
+        ("apiVersion: v2\nname: x\nversion: 1\n", "this is a Chart.yaml"),
+        ("name: x\ntasks: {}\nschemaVersion: 1\n", "these are values of the chart job-group already"),
+        ("services: {web: {image: x}}\n", "this is a Compose file"),
     ],
 )
-def test_values_of_envs_never_show(jobgen, envs):
-    text = f"name: rl\nexecution: parallel\n---\nname: t\nenvs: {envs}\n"
-    for options in ([], ["--format", "json"]):
-        result = jobgen("validate", *options, "-", stdin=text)
-        assert result.exit_code == 1 and "s3cret" not in result.output
+def test_no_job_group(errors, text, what):
+    (line,) = errors(text)
+    assert f"error: header: $: not a job group: {what}" in line and line.endswith("[not-a-group]")
+
+
+def test_another_execution(errors):
+    assert errors("name: rl\nexecution: paralel\n---\nname: t\n") == [
+        '2:12: error: header: $.execution: not a job group: must be parallel, got "paralel" [not-a-group]'
+    ]
 
 
 def test_document_that_is_no_mapping(errors):
     assert errors("name: rl\nexecution: parallel\n---\n- a\n---\nname: t\n") == [
-        "4:1: error: task 1: $: must be a mapping, got a list"
-    ]
-
-
-def test_another_execution(errors):
-    assert errors("name: rl\nexecution: serial\n---\nname: t\n") == [
-        '2:12: error: header: $.execution: not a job group: must be parallel, got "serial"'
+        "4:1: error: task 1: $: must be a mapping, got a list [wrong-type]"
     ]

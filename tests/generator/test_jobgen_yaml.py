@@ -3,11 +3,8 @@
 import pytest
 import yaml
 
-from jobgen.document import Document
 from jobgen.emit import emit
-from jobgen.group import Group, Part
 
-HEADER_ONLY = Group(Part(Document(value={})), [])
 # Words that a parser of YAML 1.1 or 1.2, Python's or Helm's, may take for something else than text.
 AMBIGUOUS = [
     "2",
@@ -46,7 +43,7 @@ SCRIPTS = [
 
 
 def emitted(task: dict) -> str:
-    return emit({"schemaVersion": 1, "name": "g", "tasks": {"t": task}}, HEADER_ONLY, b"")
+    return emit({"schemaVersion": 1, "name": "g", "tasks": {"t": task}}, b"")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

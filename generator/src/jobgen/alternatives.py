@@ -15,19 +15,25 @@ def one_of(task: Part, resources: dict) -> tuple[dict, Path]:
     path: Path = ("resources",)
     outer = {key: value for key, value in resources.items() if key not in _KINDS}
     if "any_of" in resources and "ordered" in resources:
-        task.report("conflicting-fields", (*path, "ordered"), "any_of and ordered exclude each other; keep one", key=True)
+        task.report(
+            "conflicting-fields", (*path, "ordered"), "any_of and ordered exclude each other; keep one", key=True
+        )
     kind = next((kind for kind in _KINDS if resources.get(kind)), None)
     if kind is None:
         return outer, path
-    if isinstance(outer.get("accelerators"), (list, dict)) and len(outer["accelerators"]) > 1 and (
-        kind == "ordered" or isinstance(outer["accelerators"], list)
+    if (
+        isinstance(outer.get("accelerators"), (list, dict))
+        and len(outer["accelerators"]) > 1
+        and (kind == "ordered" or isinstance(outer["accelerators"], list))
     ):
         message = f"several accelerators beside {kind}; put them into its entries"
         task.report("conflicting-fields", (*path, "accelerators"), message, key=True)
     _check_places(task, (*path, kind))
     entries = [(index, entry) for index, entry in enumerate(resources[kind]) if entry is not None]
     if not entries:
-        task.report("refused-field", (*path, kind), "not supported: no alternative is Kubernetes; add one", "error", True)
+        task.report(
+            "refused-field", (*path, kind), "not supported: no alternative is Kubernetes; add one", "error", True
+        )
         return outer, path
     merged = [(index, {**outer, **entry, **_labels(outer, entry)}) for index, entry in entries]
     return _agreed(task, merged, (*path, kind))
@@ -57,8 +63,16 @@ def _agreed(task: Part, merged: list[tuple[int, dict]], path: Path) -> tuple[dic
         if any(key in first for key in _GPUS) != any(key in other for key in _GPUS):
             differs.append("accelerators")
         if differs:
-            message = f"not supported: it differs from the first alternative in {', '.join(differs)}; a task has one set of"
-            task.report("refused-field", (*path, index), f"{message} resources, with several GPU types at most", REFUSAL, kept="the first one is used")
+            message = (
+                f"not supported: it differs from the first alternative in {', '.join(differs)}; a task has one set of"
+            )
+            task.report(
+                "refused-field",
+                (*path, index),
+                f"{message} resources, with several GPU types at most",
+                REFUSAL,
+                kept="the first one is used",
+            )
             return first, here
     if any(key in first for key in _GPUS):
         types = [item for _, each in merged for item in _listed(each)]

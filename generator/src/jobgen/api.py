@@ -48,7 +48,7 @@ def _secret_lines(found: group.Group) -> frozenset[int]:
     lines: set[int] = set()
     for task in found.tasks:
         value = task.document.value
-        for field_ in ("envs", "secrets", "config"):
+        for field_ in ("envs", "secrets", "config", "workdir"):
             if isinstance(value, dict) and field_ in value:
                 lines.update(task.document.lines((field_,)))
     return frozenset(lines)

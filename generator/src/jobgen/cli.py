@@ -77,14 +77,23 @@ def _env(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...])
 
 _SHARED = [
     click.option("--set-name", metavar="NAME", callback=_group_name, help="Call the group NAME."),
-    click.option("--env", metavar="K=V", multiple=True, callback=_env, help="Set a variable in every task; repeatable."),
     click.option(
-        "--secret-name", metavar="NAME", callback=_secret_name, help="The Secret with the secrets; GROUP-secrets if absent."
+        "--env", metavar="K=V", multiple=True, callback=_env, help="Set a variable in every task; repeatable."
     ),
-    click.option("--lenient", is_flag=True, help="Leave out what is refused, with a warning, where the rest still runs."),
+    click.option(
+        "--secret-name",
+        metavar="NAME",
+        callback=_secret_name,
+        help="The Secret with the secrets; GROUP-secrets if absent.",
+    ),
+    click.option(
+        "--lenient", is_flag=True, help="Leave out what is refused, with a warning, where the rest still runs."
+    ),
     click.option("--allow-outside", is_flag=True, help="Embed files from outside of the group file's folder, too."),
     click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to list problems."),
-    click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Colour and source lines."),
+    click.option(
+        "--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Colour and source lines."
+    ),
 ]
 
 
@@ -115,7 +124,9 @@ def validate(ctx: click.Context, files: tuple[str, ...], form: str, color: str, 
 @cli.command("to-values")
 @click.option("-o", "--output", metavar="OUT", help="Write to this file, whole or not at all.")
 @click.option("--check", "expected", metavar="FILE", help="Write nothing; exit 1 if FILE is not what would be written.")
-@click.option("--diff", "compared", metavar="FILE", help="Print how FILE differs from what would be written; exit 1 if so.")
+@click.option(
+    "--diff", "compared", metavar="FILE", help="Print how FILE differs from what would be written; exit 1 if so."
+)
 @_shared
 @click.argument("file", metavar="FILE")
 @click.pass_context

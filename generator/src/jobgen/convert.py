@@ -8,6 +8,7 @@ import re
 from jobgen import envs, pods, resources, volumes
 from jobgen.files import WORKDIR, FileSets
 from jobgen.group import Group, Part
+from jobgen.schema import did_you_mean
 
 SCHEMA_VERSION = 1
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -83,20 +84,22 @@ def _check_mounts(task: Part, workdir: bool) -> None:
 
 def _primary_tasks(group: Group) -> list[str]:
     given = group.header.fields.get("primary_tasks", [])
-    known = [task.fields["name"] for task in group.tasks if "name" in task.fields]
+    known = _names(group)
     for index, name in enumerate(given):
         if name not in known:
-            _unknown_task(group, ("primary_tasks", index), name, known)
+            _unknown_task(group, ("primary_tasks", index), name, known, len(given))
     return list(dict.fromkeys(given))
 
 
-def _unknown_task(group: Group, path: tuple, name: str, known: list[str], key: bool = False) -> None:
-    import difflib
+def _unknown_task(group: Group, path: tuple, name: str, known: dict, count: int, key: bool = False) -> None:
+    names = list(known)
+    listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    message = f"no task has this name{did_you_mean(name, names, count)}; available: {listed}"
+    group.header.report("unknown-task", path, message, key=key)
 
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f'did you mean "{near[0]}"? ' if near else ""
-    listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
-    group.header.report("unknown-task", path, f"no task has this name; {hint}available: {listed}", key=key)
+
+def _names(group: Group) -> dict[str, None]:
+    return dict.fromkeys(task.fields["name"] for task in group.tasks if "name" in task.fields)
 
 
 def _delays(group: Group) -> dict[str, int]:
@@ -104,7 +107,7 @@ def _delays(group: Group) -> dict[str, int]:
     given = group.header.fields.get("termination_delay")
     if given is None:
         return {}
-    known = [task.fields["name"] for task in group.tasks if "name" in task.fields]
+    known = _names(group)
     if not group.header.fields.get("primary_tasks"):
         message = "has no effect: without primary_tasks, all tasks are primary, and the group is done when all are"
         group.header.note(("termination_delay",), message, "no-effect")
@@ -112,7 +115,7 @@ def _delays(group: Group) -> dict[str, int]:
         given = {"default": given}
     for name in given:
         if name != "default" and name not in known:
-            _unknown_task(group, ("termination_delay", name), name, [*known, "default"], key=True)
+            _unknown_task(group, ("termination_delay", name), name, {**known, "default": None}, len(given), key=True)
     delays = {name: _duration(given.get(name, given.get("default", 0))) for name in known}
     if any(delay > _MAX_DELAY for delay in delays.values()):
         group.header.note(("termination_delay",), "a delay of more than a year is cut to a year")
@@ -133,5 +136,7 @@ def _secret_name(group: Group, name: str, tasks: dict[str, dict]) -> str | None:
     keys = dict.fromkeys(key for task in users for key in tasks[task.fields["name"]]["secrets"])
     literals = " ".join(f'--from-literal={key}="${key}"' for key in keys)
     path = ("secrets",) if "secrets" in users[0].fields else ("managed_secrets",)
-    users[0].note(path, f"make the Secret before you install: kubectl create secret generic {name} {literals}", "secret-needed")
+    users[0].note(
+        path, f"make the Secret before you install: kubectl create secret generic {name} {literals}", "secret-needed"
+    )
     return name

@@ -22,7 +22,8 @@ from jobgen.problems import Invalid, Path, Place, invalid
 
 MAX_BYTES = 16_000_000
 MAX_DEPTH = 60
-MAX_NODES = 600_000  # keys and values in the file
+MAX_NODES = 400_000  # keys and values in the file
+MAX_DOCUMENTS = 20_000
 MAX_WEIGHT = 32_000_000  # characters, and NODE_WEIGHT for each node, with every alias written out
 NODE_WEIGHT = 16
 
@@ -30,7 +31,7 @@ NODE_WEIGHT = 16
 # for text that YAML takes for something else: None and the text. Lines and columns count from 0.
 Mark = tuple
 
-_PARSER = getattr(yaml, "CParser", None)
+_PARSER = yaml.cyaml.CParser if yaml.__with_libyaml__ else None
 
 
 class _PurePythonParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
@@ -43,10 +44,11 @@ class _PurePythonParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Pa
 class Document:
     """One document: its value, where its parts stand, and what is wrong with it as YAML."""
 
-    __slots__ = ("end", "flaws", "mark", "value")
+    __slots__ = ("flaws", "in_braces", "mark", "value")
 
-    def __init__(self, value: object, mark: Mark, flaws: list[tuple[Place, Path, str, str]]):
+    def __init__(self, value: object, mark: Mark, flaws: list[tuple[Place, Path, str, str]], in_braces: bool = False):
         self.value = value
+        self.in_braces = in_braces  # written as {…} or […], like JSON
         self.mark = mark
         self.flaws = flaws  # place, path, code, message
 
@@ -136,14 +138,19 @@ class _Composer:
         self.nodes = self.weight = 0
 
     def documents(self) -> Iterator[Document]:
+        count = 0
         while (event := self.event()) is not None:
             if type(event) is not DocumentStartEvent:
                 continue
+            count += 1
+            if count > MAX_DOCUMENTS:
+                raise invalid((event.start_mark.line + 1, 1), "too-large", f"more than {MAX_DOCUMENTS:,} documents")
             self.anchors: dict[str, tuple | None] = {}
             self.flaws: list[tuple[Place, Path, str, str]] = []
             self.path: list[str | int] = []
-            value, mark, _ = self.node(self.event(), 0)
-            yield Document(value, mark, self.flaws)
+            root = self.event()
+            value, mark, _ = self.node(root, 0)
+            yield Document(value, mark, self.flaws, bool(getattr(root, "flow_style", False)))
             event = self.event()
             assert type(event) is DocumentEndEvent, event
 
@@ -156,7 +163,7 @@ class _Composer:
         mark = start.line, start.column
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise invalid((mark[0] + 1, mark[1] + 1), "too-large", f"more than {MAX_NODES} keys and values")
+            raise invalid((mark[0] + 1, mark[1] + 1), "too-large", f"more than {MAX_NODES:,} keys and values")
         kind = type(event)
         if kind is ScalarEvent:
             result = self.scalar(event, mark)
@@ -180,7 +187,9 @@ class _Composer:
     def alias(self, event: AliasEvent, mark: Mark) -> tuple[object, Mark, int]:
         found = self.anchors.get(event.anchor, 0)
         if found == 0:
-            raise invalid((mark[0] + 1, mark[1] + 1), "not-yaml", "an alias (*name) without an anchor (&name) before it")
+            raise invalid(
+                (mark[0] + 1, mark[1] + 1), "not-yaml", "an alias (*name) without an anchor (&name) before it"
+            )
         if found is None:
             raise invalid((mark[0] + 1, mark[1] + 1), "too-deep", "an alias (*name) inside of what it stands for")
         value, inner, weight = found
@@ -252,17 +261,23 @@ class _Composer:
             tag = scalars.tag(text) if event.implicit[0] else None
             if tag is None:
                 if "\0" in text or scalars.SURROGATE.search(text):
-                    self.flaw(mark, "not-text", "a character that no container can take (NUL, or half a surrogate pair)")
+                    self.flaw(
+                        mark, "not-text", "a character that no container can take (NUL, or half a surrogate pair)"
+                    )
                 return text, mark, weight
         try:
             value = scalars.construct(tag, text)
         except ValueError as error:
             self.flaw(mark, "bad-tag", str(error))
             return None, mark, weight
-        return (value, mark, weight) if isinstance(value, str) and value == text and tag != scalars.DATE else (
-            value,
-            (*mark, None, text),
-            weight,
+        return (
+            (value, mark, weight)
+            if isinstance(value, str) and value == text and tag != scalars.DATE
+            else (
+                value,
+                (*mark, None, text),
+                weight,
+            )
         )
 
 

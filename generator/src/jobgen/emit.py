@@ -14,7 +14,9 @@ from jobgen import __version__, scalars
 _WORD = re.compile(r"(?![yYnN]\Z)[A-Za-z_/](?:[A-Za-z0-9_./@:-]*[A-Za-z0-9_./@-])?")
 # What a block cannot hold, or what parsers read differently: a tab first, blanks last, control characters, byte order
 # marks, and line breaks other than \n.
-_NOT_A_BLOCK = re.compile(r"\A\t|[ \t]\Z|\A[ \n]*\Z|[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+_NOT_A_BLOCK = re.compile(
+    r"\A\t|[ \t]\Z|\A[ \n]*\Z|[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
+)
 _ESCAPED = re.compile(r'["\\\0-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]')
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 SCRIPTS = ("setup", "run")

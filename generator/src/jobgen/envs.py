@@ -32,17 +32,23 @@ def secrets(task: Part) -> list[str]:
     """Names of the task's secret variables, in the order of the file."""
     given = task.fields.get("secrets", {})
     names: dict[str, None] = {}
-    for key in given:
+    for index, key in enumerate(given):
         name = _name(key)
-        path = ("secrets", key) if isinstance(given, dict) else ("secrets", given.index(key))
+        path = ("secrets", key if isinstance(given, dict) else index)
         if name in task.fields.get("envs", {}):
             message = f"{name} is one of the envs as well; keep it in one of them"
             task.report("conflicting-fields", path, message, key=True)
         if isinstance(given, dict) and given[key] is not None:
             if key.startswith("secrets:"):
-                task.report("bad-value", path, "a name with secrets: before it has no value; remove one of them", key=True)
+                task.report(
+                    "bad-value", path, "a name with secrets: before it has no value; remove one of them", key=True
+                )
             else:
-                task.note(path, "the value in the file is not used; it comes from the Secret. Remove it from the file", "secret-value")
+                task.note(
+                    path,
+                    "the value in the file is not used; it comes from the Secret. Remove it from the file",
+                    "secret-value",
+                )
         names[name] = None
     for key in task.fields.get("managed_secrets", ()):
         names[_name(key)] = None

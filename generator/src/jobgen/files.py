@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import posixpath
 import stat
@@ -35,7 +36,8 @@ class FileSets:
         self.allow_outside = allow_outside
         self.sets: dict[str, dict] = {}  # name -> relative path -> content
         self.names: dict[tuple[str, bool], str] = {}  # (real path, is a folder) -> name
-        self.sizes: list[tuple[int, str]] = []
+        self.sizes: list[tuple[int, str]] = []  # of the files that are embedded
+        self.total = 0
         self.first: tuple[Part, Path] | None = None
 
     def mounts(self, task: Part) -> list[dict]:
@@ -67,7 +69,7 @@ class FileSets:
             if name is None:
                 name = self._add(source, real, is_folder)
                 files = self.sets[name]
-                size = sum(size for size, file in self.sizes if file.startswith(f"{name}/"))
+                size = sum(size for size, _ in self.sizes[-len(files) :])
                 count = "1 file" if len(files) == 1 else f"{len(files)} files"
                 task.note(path, f"embedded {count}, {size:,} bytes", "embedded")
         except Unusable as error:
@@ -88,9 +90,15 @@ class FileSets:
             raise Unusable("bad-value", "not a path")
         if not self.allow_outside:
             if not _inside(target, base):
-                raise Unusable("file-outside", f"{quoted(source)} is outside of the group file's folder; allow it with --allow-outside")
+                raise Unusable(
+                    "file-outside",
+                    f"{quoted(source)} is outside of the group file's folder; allow it with --allow-outside",
+                )
             if not _inside(os.path.realpath(target), base):
-                raise Unusable("file-outside", f"{quoted(source)} is a symbolic link out of the group file's folder; allow it with --allow-outside")
+                raise Unusable(
+                    "file-outside",
+                    f"{quoted(source)} is a symbolic link out of the group file's folder; allow it with --allow-outside",
+                )
         return os.path.realpath(target)
 
     def _add(self, source: str, real: str, is_folder: bool) -> str:
@@ -118,7 +126,9 @@ class FileSets:
             folder, prefix, rules, above = pending.pop()
             if text := _ignore_text(folder):
                 rules = [*rules, (prefix, Rules(text))]
-            for entry in os.scandir(folder):
+            with os.scandir(folder) as found:
+                entries = list(itertools.islice(found, MAX_ENTRIES + 1))
+            for entry in entries:
                 seen += 1
                 if seen > MAX_ENTRIES:
                     raise Unusable("files-too-large", f"more than {MAX_ENTRIES:,} files; {ADVICE}")
@@ -126,14 +136,22 @@ class FileSets:
                 if entry.name == ALWAYS or _ignored(rules, relative, entry.is_dir()):
                     continue
                 if not relative.isprintable() or len(os.fsencode(relative)) > MAX_PATH:
-                    raise Unusable("bad-value", f"{quoted(relative)}: a file's name must be printable, its path at most {MAX_PATH} bytes")
+                    raise Unusable(
+                        "bad-value",
+                        f"{quoted(relative)}: a file's name must be printable, its path at most {MAX_PATH} bytes",
+                    )
                 real = os.path.realpath(entry.path)
                 if not self.allow_outside and not _inside(real, base):
-                    raise Unusable("file-outside", f"{quoted(relative)} is a symbolic link out of the group file's folder; allow it with --allow-outside")
+                    raise Unusable(
+                        "file-outside",
+                        f"{quoted(relative)} is a symbolic link out of the group file's folder; allow it with --allow-outside",
+                    )
                 if not entry.is_dir():
                     yield relative, real
                 elif real in above:
-                    raise Unusable("file-unreadable", f"{quoted(relative)} is a symbolic link to a folder that it lies in")
+                    raise Unusable(
+                        "file-unreadable", f"{quoted(relative)} is a symbolic link to a folder that it lies in"
+                    )
                 else:
                     pending.append((real, f"{relative}/", rules, above | {real}))
 
@@ -143,7 +161,8 @@ class FileSets:
             raise Unusable("file-unreadable", f"{quoted(shown)} is neither a file nor a folder")
         size = os.stat(real).st_size
         self.sizes.append((size, shown))
-        if sum(size for size, _ in self.sizes) > MAX_BYTES:
+        self.total += size
+        if self.total > MAX_BYTES:
             return {"text": ""}  # it is too much anyway; check_size() says so
         with open(real, "rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -157,11 +176,12 @@ class FileSets:
         if self.first is None:
             return
         task, path = self.first
-        total = sum(size for size, _ in self.sizes)
-        if total > MAX_BYTES:
-            message = f"{total:,} bytes of files in all; a ConfigMap holds {MAX_BYTES:,}"
+        if self.total > MAX_BYTES:
+            message = f"{self.total:,} bytes of files in all; a ConfigMap holds {MAX_BYTES:,}"
         elif (compressed := self._compressed()) > MAX_COMPRESSED:
-            message = f"{compressed:,} bytes of files in all, compressed; Helm's record of a release holds {MAX_COMPRESSED:,}"
+            message = (
+                f"{compressed:,} bytes of files in all, compressed; Helm's record of a release holds {MAX_COMPRESSED:,}"
+            )
         else:
             return
         largest = sorted(self.sizes, key=lambda each: (-each[0], each[1]))[:10]
@@ -169,7 +189,7 @@ class FileSets:
         task.report("files-too-large", path, f"{message}. Largest: {listed}. Instead, {ADVICE}", key=True)
 
     def _compressed(self) -> int:
-        if sum(size for size, _ in self.sizes) < MAX_COMPRESSED // 2:
+        if self.total < MAX_COMPRESSED // 2:
             return 0  # cannot be more than the limit, even as base64
         import zlib
 

@@ -25,10 +25,10 @@ def explain(documents: list[Document]) -> str | None:
         if all(value is None for value in values[1:]):
             return "there is no task; add at least one document after the header, behind a line `---`"
         return None
-    return _kind(first, values, execution)
+    return _kind(first, values, execution, documents)
 
 
-def _kind(first: dict, values: list, execution: object) -> str:
+def _kind(first: dict, values: list, execution: object, documents: list[Document]) -> str:
     if "apiVersion" in first and "kind" in first:
         kind = first["kind"] if isinstance(first["kind"], str) and first["kind"].isalnum() else "object"
         return f"this is a Kubernetes manifest ({kind}); apply it with `kubectl apply -f`"
@@ -42,11 +42,17 @@ def _kind(first: dict, values: list, execution: object) -> str:
         return "this is a SkyPilot volume; make a PersistentVolumeClaim of that name, and name it in a task's volumes"
     if "service" in first and TASK_FIELDS & first.keys():
         return "this is a SkyPilot service; run it with `sky serve up`, or write a Deployment"
+    if len(values) == 1 and documents[0].in_braces:
+        return f"this is JSON, which holds one document only; {START}"
     tasks = [value for value in values[1:] if value is not None]
     if tasks and execution == "serial":
-        return "this is a pipeline, whose tasks run one after another; with `execution: parallel` they all start at once"
+        return (
+            "this is a pipeline, whose tasks run one after another; with `execution: parallel` they all start at once"
+        )
     if tasks and set(first) <= {"name", "execution"}:
-        return "this is a pipeline, whose tasks run one after another; add `execution: parallel` to start them all at once"
+        return (
+            "this is a pipeline, whose tasks run one after another; add `execution: parallel` to start them all at once"
+        )
     if tasks:
         return f"the first document must be the header, with `name` and `execution: parallel`; {START}"
     if TASK_FIELDS & first.keys():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from jobgen import foreign, names, schema
 from jobgen.document import Document
-from jobgen.problems import ERROR, NOTE, REFUSAL, WARNING, Invalid, Path, Place, Problem, json_path
+from jobgen.problems import ERROR, NOTE, REFUSAL, WARNING, Invalid, Path, Place, Problem, json_path, quoted
 
 # Fields in which SkyPilot puts the values of envs where $NAME or ${NAME} stands.
 SUBSTITUTED = ("file_mounts", "workdir", "volumes")
@@ -33,7 +33,7 @@ class Part:
     def where(self) -> str:
         if not self.number:
             return "header"
-        return f'task "{self.name}"' if self.name and names.is_label(self.name) else f"task {self.number}"
+        return f"task {quoted(self.name)}" if self.name else f"task {self.number}"
 
     def report(
         self, code: str, path: Path, message: str, severity: str = ERROR, key: bool = False, kept: str = "left out"
@@ -142,7 +142,9 @@ def _filled_text(text: str, known: Mapping[str, str], secret: set[str], task: Pa
         if name in secret:
             task.report("secret-in-values", path, f"${name} is a secret, and would be readable in the values")
         else:
-            task.report("unknown-variable", path, f"${name} is not one of the task's envs; add it, or use --env {name}=…")
+            task.report(
+                "unknown-variable", path, f"${name} is not one of the task's envs; add it, or use --env {name}=…"
+            )
         return match[0]
 
     return _VARIABLE.sub(value, text)

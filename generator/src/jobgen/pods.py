@@ -42,11 +42,21 @@ def _not_json(value: object, path: Path) -> Iterator[Path]:
 
 def queue(group: Group) -> str | None:
     """The one queue that the tasks name."""
-    return _one(group, ("config", "kubernetes", "kueue", "local_queue_name"), lambda task: kubernetes(task).get("kueue", {}).get("local_queue_name"), "queue; a group is admitted as a whole")
+    return _one(
+        group,
+        ("config", "kubernetes", "kueue", "local_queue_name"),
+        lambda task: kubernetes(task).get("kueue", {}).get("local_queue_name"),
+        "queue; a group is admitted as a whole",
+    )
 
 
 def check_context(group: Group) -> None:
-    _one(group, ("resources", "infra"), lambda task: context_of(task.fields.get("resources", {})), "context; a group runs on one cluster")
+    _one(
+        group,
+        ("resources", "infra"),
+        lambda task: context_of(task.fields.get("resources", {})),
+        "context; a group runs on one cluster",
+    )
 
 
 def _one(group: Group, path: Path, value_of, what: str) -> str | None:
@@ -67,7 +77,9 @@ def barrier_seconds(group: Group) -> int | None:
         seconds = kubernetes(task).get("provision_timeout")
         if seconds == -1:
             path = ("config", "kubernetes", "provision_timeout")
-            task.note(path, "the barrier has a limit always; set the chart's value barrier.timeoutSeconds as high as you need")
+            task.note(
+                path, "the barrier has a limit always; set the chart's value barrier.timeoutSeconds as high as you need"
+            )
         elif seconds is not None:
             longest = max(longest or 1, seconds)
     return longest

@@ -54,7 +54,9 @@ def _requests(task: Part, given: dict, path: Path) -> dict[str, str]:
     for field in disks[1:]:
         task.report("ignored-field", (*path, field), "ignored: disk_size says the same, and is used", NOTE, True)
     if disks and str(given[disks[0]]) == "256":
-        task.report("ignored-field", (*path, disks[0]), "ignored: 256 is SkyPilot's default, which requests nothing", NOTE, True)
+        task.report(
+            "ignored-field", (*path, disks[0]), "ignored: 256 is SkyPilot's default, which requests nothing", NOTE, True
+        )
     elif disks:
         requests["ephemeral-storage"] = quantity(given[disks[0]], "gb")
     return requests
@@ -80,7 +82,13 @@ def _accelerators(task: Part, given: dict, path: Path) -> dict | None:
     if len(set(counts.values())) > 1:
         kept = next(iter(counts))
         message = "not supported: alternatives with different counts; a task has the same number of GPUs on every node"
-        task.report("refused-field", path, f"{message}. Write one, such as {kept}:{math.ceil(counts[kept])}", REFUSAL, kept=f"{kept} is used")
+        task.report(
+            "refused-field",
+            path,
+            f"{message}. Write one, such as {kept}:{math.ceil(counts[kept])}",
+            REFUSAL,
+            kept=f"{kept} is used",
+        )
         counts = {kept: counts[kept]}
     count = next(iter(counts.values()))
     whole = math.ceil(count)
@@ -88,14 +96,20 @@ def _accelerators(task: Part, given: dict, path: Path) -> dict | None:
         task.note(path, f"rounded up to {whole}: Kubernetes gives whole GPUs to a pod")
     for name in counts:
         if name not in ACCELERATORS:
-            message = f'"{name}" is not a type that the chart knows: nodes must have the label nvidia.com/gpu.product={name};'
+            message = (
+                f'"{name}" is not a type that the chart knows: nodes must have the label nvidia.com/gpu.product={name};'
+            )
             task.note(path, f'{message} or set the chart\'s value accelerators.types."{name}" to what they have')
     return {"types": list(counts), "count": whole}
 
 
 def accelerator_counts(given: str | dict | list) -> dict[str, Decimal]:
     """H100, "H100:8", {H100: 8}, [L4, T4] -> type to count."""
-    pairs = given.items() if isinstance(given, dict) else [(each, None) for each in ([given] if isinstance(given, str) else given)]
+    pairs = (
+        given.items()
+        if isinstance(given, dict)
+        else [(each, None) for each in ([given] if isinstance(given, str) else given)]
+    )
     counts = {}
     for text, amount in pairs:
         name, _, count = text.partition(":")
@@ -105,7 +119,13 @@ def accelerator_counts(given: str | dict | list) -> dict[str, Decimal]:
 
 def _recovery(task: Part, given: str | dict, path: Path) -> dict:
     if isinstance(given, str):
-        task.report("ignored-field", path, "ignored: a strategy chooses between clouds; Kubernetes replaces a pod that was preempted", NOTE, True)
+        task.report(
+            "ignored-field",
+            path,
+            "ignored: a strategy chooses between clouds; Kubernetes replaces a pod that was preempted",
+            NOTE,
+            True,
+        )
         return {}
     values = {}
     if given.get("max_restarts_on_errors"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path as File
 
@@ -106,8 +106,8 @@ class Walker:
         if "x-refuses" in schema:
             reason = schema.get("x-note-refused") or schema["x-note"]
             report("refused-field", path, f"not supported: {reason}", _severity(schema), False)
-        elif path == ("execution",):
-            report("not-a-group", path, f"not a job group: must be parallel, got {quoted(value)}", ERROR, False)
+        elif "x-wrong" in schema:
+            report(schema.get("x-code", "bad-value"), path, schema["x-wrong"].format(quoted(value)), ERROR, False)
         else:
             got = "" if "x-secret" in schema or isinstance(value, (dict, list)) else f", got {quoted(value)}"
             report("bad-value", path, f"must be {schema.get('x-must') or wrong}{got}", ERROR, False)
@@ -144,7 +144,7 @@ class Walker:
             if key in properties:
                 item = self._walk(properties[key], item, here, report)
             elif rest is False:
-                report("unknown-field", here, "unknown field" + _did_you_mean(key, properties), ERROR, True)
+                report("unknown-field", here, "unknown field" + did_you_mean(key, properties, len(value)), ERROR, True)
                 continue
             elif rest is not True:
                 item = self._walk(rest, item, here, report)
@@ -225,7 +225,9 @@ def _is(kind: str | list[str] | None, value: object) -> bool:
 
 
 _CHECKS: dict[str, Callable] = {
-    "enum": lambda allowed, value: any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed),
+    "enum": lambda allowed, value: any(
+        value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed
+    ),
     "minimum": lambda limit, value: value is None or value >= limit,
     "maximum": lambda limit, value: value is None or value <= limit,
     "exclusiveMinimum": lambda limit, value: value is None or value > limit,
@@ -254,8 +256,11 @@ def _at_key(report: Report) -> Report:
     return lambda code, path, message, severity, _: report(code, path, message, severity, True)
 
 
-def _did_you_mean(key: str, known: dict) -> str:
+def did_you_mean(name: str, known: Collection[str], count: int) -> str:
+    """The closest valid name; none if there are so many names that looking would take long."""
+    if count * len(known) > 100_000:
+        return ""
     import difflib
 
-    near = difflib.get_close_matches(key, known, n=1)
+    near = difflib.get_close_matches(name, known, n=1)
     return f'; did you mean "{near[0]}"?' if near else ""

@@ -16,7 +16,9 @@ def _volume(task: Part, mount_path: str, given: str | dict, several: bool) -> di
     path = ("volumes", mount_path)
     if isinstance(given, dict) and "size" in given:
         if several:
-            message = "not supported: a volume with a size belongs to one pod, and this task has several. Name an existing"
+            message = (
+                "not supported: a volume with a size belongs to one pod, and this task has several. Name an existing"
+            )
             message += " ReadWriteMany claim, or give each pod its own with --lenient"
             task.report("volume-of-one-node", path, message, REFUSAL, kept="each pod gets its own")
         return _ephemeral(mount_path, given)

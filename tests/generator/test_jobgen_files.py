@@ -1,0 +1,276 @@
+"""file_mounts, workdir and volumes: what is embedded, and what is not."""
+
+import base64
+import os
+
+import pytest
+import yaml
+
+HEADER = "name: rl\nexecution: parallel\n---\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A group file's folder with code beside it, and something outside of it."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/x").write_text("x")
+    group = tmp_path / "group"
+    for path, content in {
+        "code/train.py": "print(1)\n",
+        "code/lib/Z.py": "",
+        "code/lib/a.py": "\n",
+        "code/.git/config": "x",
+        "app.toml": "a = 1",
+    }.items():
+        (group / path).parent.mkdir(parents=True, exist_ok=True)
+        (group / path).write_text(content)
+    (group / "code/data.bin").write_bytes(b"\xff\0")
+    (group / "code/train.py").chmod(0o755)
+    return group
+
+
+@pytest.fixture
+def convert(jobgen, folder):
+    """Values and lines of a group whose tasks have these fields."""
+
+    def run(*tasks: str, options: tuple[str, ...] = ()) -> tuple[dict | None, list[str]]:
+        text = HEADER + "---\n".join(f"name: t{index}\n{fields}\n" for index, fields in enumerate(tasks))
+        (folder / "group.yaml").write_text(text)
+        result = jobgen("to-values", *options, folder / "group.yaml")
+        assert result.exit_code in (0, 1), result.stderr
+        lines = [line.partition("group.yaml:")[2] for line in result.stderr.splitlines()]
+        return yaml.safe_load(result.stdout) if result.exit_code == 0 else None, lines
+
+    return run
+
+
+def test_folder_and_file(convert):
+    values, said = convert("file_mounts: {/code: ./code, /etc/app.toml: app.toml}")
+    assert values["files"] == {
+        "code": {
+            "data.bin": {"base64": base64.b64encode(b"\xff\0").decode()},
+            "lib/Z.py": {"text": ""},
+            "lib/a.py": {"text": "\n"},
+            "train.py": {"text": "print(1)\n", "executable": True},
+        },
+        "app-toml": {"app.toml": {"text": "a = 1"}},
+    }
+    assert list(values["files"]["code"]) == ["data.bin", "lib/Z.py", "lib/a.py", "train.py"]
+    assert values["tasks"]["t0"]["fileMounts"] == [
+        {"mountPath": "/code", "files": "code"},
+        {"mountPath": "/etc/app.toml", "files": "app-toml", "subPath": "app.toml"},
+    ]
+    assert said == [
+        '5:22: note: task "t0": $.file_mounts["/code"]: embedded 4 files, 12 bytes [embedded]',
+        '5:45: note: task "t0": $.file_mounts["/etc/app.toml"]: embedded 1 file, 5 bytes [embedded]',
+    ]
+
+
+def test_a_folder_is_embedded_once(convert):
+    values, said = convert(
+        "workdir: code", "file_mounts: {/a: code/, /b: {source: ./code, mode: COPY}}", "workdir: code/lib"
+    )
+    assert list(values["files"]) == ["code", "lib"]
+    assert [task.get("workdir") for task in values["tasks"].values()] == [{"files": "code"}, None, {"files": "lib"}]
+    assert {mount["files"] for mount in values["tasks"]["t1"]["fileMounts"]} == {"code"}
+    assert len(said) == 2
+
+
+def test_two_folders_of_one_name(convert, folder):
+    (folder / "b/code").mkdir(parents=True)
+    (folder / "b/code/x").write_text("x")
+    values, _ = convert("file_mounts: {/a: code, /b: b/code}")
+    assert list(values["files"]) == ["code", "code-2"]
+
+
+def test_same_folder_whatever_its_files_look_like_to_others(convert, folder):
+    before, _ = convert("workdir: code")
+    os.utime(folder / "code/train.py", (0, 0))
+    (folder / "code/lib/a.py").chmod(0o600)
+    os.rename(folder / "code/data.bin", folder / "code/x")
+    os.rename(folder / "code/x", folder / "code/data.bin")
+    assert convert("workdir: code")[0] == before
+
+
+def test_whole_folder_of_the_group_file(convert):
+    values, _ = convert("workdir: .")
+    assert values["tasks"]["t0"]["workdir"] == {"files": "files"}
+    assert "group.yaml" in values["files"]["files"]
+
+
+def test_git(convert):
+    values, said = convert("workdir: {url: 'https://example.com/x.git', ref: v1}")
+    assert values["tasks"]["t0"]["workdir"] == {"git": {"url": "https://example.com/x.git", "ref": "v1"}}
+    assert "files" not in values and said == []
+
+
+def test_variables_in_paths(convert):
+    values, _ = convert(
+        "envs: {WHAT: code, N: 1}\nworkdir: ./${WHAT}\nfile_mounts: {/x-$N: $WHAT/lib}\nvolumes: {/v$N: 'pvc-${N}'}"
+    )
+    task = values["tasks"]["t0"]
+    assert (task["workdir"], task["fileMounts"][0]["mountPath"]) == ({"files": "code"}, "/x-1")
+    assert task["volumes"] == [{"mountPath": "/v1", "claimName": "pvc-1"}]
+
+
+@pytest.mark.parametrize(
+    ("ignore", "rules", "kept"),
+    [
+        (".gitignore", "*.py\n!train.py\n# data.bin\n", {".gitignore", "data.bin", "train.py"}),
+        (".gitignore", "lib/\n", {".gitignore", "data.bin", "train.py"}),
+        (".gitignore", "/train.py\nlib/*.py\n", {".gitignore", "data.bin"}),
+        (".gitignore", "**/a.py\ndata.*\n", {".gitignore", "lib/Z.py", "train.py"}),
+        (".gitignore", "[a-z].py\nt?ain.py\n[", {".gitignore", "data.bin", "lib/Z.py"}),
+        (".skyignore", "lib\n", {".skyignore", "data.bin", "train.py"}),
+        ("lib/.gitignore", "/a.py\n", {"lib/.gitignore", "lib/Z.py", "data.bin", "train.py"}),
+    ],
+)
+def test_ignored_files(convert, folder, ignore, rules, kept):
+    (folder / "code" / ignore).write_text(rules)
+    values, _ = convert("workdir: code")
+    assert set(values["files"]["code"]) == kept
+
+
+def test_skyignore_comes_before_gitignore(convert, folder):
+    (folder / "code/.gitignore").write_text("*\n")
+    (folder / "code/.skyignore").write_text("lib\n")
+    values, _ = convert("workdir: code")
+    assert "train.py" in values["files"]["code"]
+
+
+def test_links_inside_are_followed(convert, folder):
+    (folder / "code/link.py").symlink_to("train.py")
+    (folder / "code/more").symlink_to("lib")
+    values, _ = convert("workdir: code")
+    assert values["files"]["code"]["link.py"] == {"text": "print(1)\n", "executable": True}
+    assert values["files"]["code"]["more/a.py"] == {"text": "\n"}
+
+
+@pytest.mark.parametrize("source", ["../outside", "link", "with-link", "../group/link/x", "'~'", "/etc/hostname"])
+def test_outside(convert, folder, source):
+    (folder / "link").symlink_to("../outside")
+    (folder / "with-link").mkdir()
+    (folder / "with-link/x").symlink_to("../../outside/x")
+    values, (line,) = convert(f"file_mounts: {{/x: {source}}}")
+    assert values is None and "--allow-outside [file-outside]" in line
+
+
+@pytest.mark.parametrize("source", ["../outside", "link", "with-link"])
+def test_outside_allowed(convert, folder, source):
+    (folder / "link").symlink_to("../outside")
+    (folder / "with-link").mkdir()
+    (folder / "with-link/x").symlink_to("../../outside/x")
+    values, _ = convert(f"file_mounts: {{/x: {source}}}", options=("--allow-outside",))
+    assert list(values["files"].values()) == [{"x": {"text": "x"}}]
+
+
+def test_what_is_no_file(convert, folder):
+    os.mkfifo(folder / "pipe")
+    (folder / "code/up").symlink_to("../code")
+    (folder / "empty").mkdir()
+    values, lines = convert("file_mounts: {/a: pipe, /b: code, /c: empty, /d: gone}\nworkdir: app.toml")
+    assert values is None
+    assert [line.partition("$.")[2] for line in lines] == [
+        'file_mounts["/a"]: "pipe/pipe" is neither a file nor a folder [file-unreadable]',
+        'file_mounts["/b"]: "up" is a symbolic link to a folder that it lies in [file-unreadable]',
+        'file_mounts["/c"]: "empty" holds no files [file-missing]',
+        'file_mounts["/d"]: "gone": No such file or directory [file-missing]',
+        'workdir: "app.toml" is a file; workdir is a folder [bad-value]',
+    ]
+
+
+def test_too_large(convert, folder):
+    for number in range(12):
+        (folder / f"code/{number:02}").write_bytes(b"x" * (100_000 + number))
+    values, lines = convert("workdir: code")
+    assert values is None
+    (line,) = [line for line in lines if "error" in line]
+    assert line.startswith(
+        '5:1: error: task "t0": $.workdir: 1,200,078 bytes of files in all; a ConfigMap holds 1,000,000.'
+    )
+    assert "Largest: code/11 100,011, code/10 100,010," in line and "code/02" in line and "code/01" not in line
+    assert "image" in line and "volume" in line and "clone" in line and line.endswith("[files-too-large]")
+
+
+def test_too_large_for_helm_though_not_for_kubernetes(convert, folder):
+    (folder / "code/random").write_bytes(os.urandom(400_000))
+    assert convert("workdir: code")[0] is None
+    (folder / "code/random").write_bytes(os.urandom(250_000))
+    assert convert("workdir: code")[0]
+    (folder / "code/random").write_bytes(b"compresses well\n" * 60_000)
+    assert convert("workdir: code")[0]
+
+
+def test_volumes(task_values, task_notes):
+    task = """\
+        name: t
+        volumes:
+          /data: shared
+          /part: {name: shared, sub_path: a/b}
+          /scratch: {size: 100Gi, type: k8s-pvc, labels: {a: b}, config: {storage_class_name: fast, access_mode: ReadWriteOnce}}
+          /small: {size: 5}
+        """
+    assert task_values(task)["volumes"] == [
+        {"mountPath": "/data", "claimName": "shared"},
+        {"mountPath": "/part", "claimName": "shared", "subPath": "a/b"},
+        {
+            "mountPath": "/scratch",
+            "size": "100Gi",
+            "storageClassName": "fast",
+            "accessMode": "ReadWriteOnce",
+            "labels": {"a": "b"},
+        },
+        {"mountPath": "/small", "size": "5Gi"},
+    ]
+    assert len(task_notes(task)) == 2
+
+
+def test_volume_of_several_nodes(task_values, task_notes, task_error):
+    (note,) = task_notes("name: t\nnum_nodes: 2\nvolumes: {/data: shared}\n")
+    assert "as ReadWriteMany, because several nodes mount it" in note
+    task = "name: t\nnum_nodes: 2\nvolumes: {/data: {size: 1Gi}}\n"
+    assert task_error(task).endswith("[volume-of-one-node]")
+    assert task_values(task, "--lenient")["volumes"] == [{"mountPath": "/data", "size": "1Gi"}]
+    assert "(each pod gets its own)" in task_notes(task, "--lenient")[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ("volumes: {data: a}", "bad-value"),
+        ("volumes: {/data/: a}", "bad-value"),
+        ("volumes: {~/data: a}", "bad-value"),
+        ("volumes: {/data/../x: a}", "bad-value"),
+        ("volumes: {/data: A_b}", "bad-value"),
+        ("volumes: {/data: {name: a, sub_path: ../b}}", "bad-value"),
+        ("volumes: {/data: {name: a, sub_path: /b}}", "bad-value"),
+        ("volumes: {/data: {size: 0}}", "bad-value"),
+        ("volumes: {/data: {size: 1Gi, type: k8s-hostpath}}", "bad-value"),
+        ("volumes: {/data: {host_path: /x}}", "refused-field"),
+        ("volumes: {/data: {sub_path: x}}", "missing-field"),
+        ("volumes: {/data: [x]}", "wrong-type"),
+        ("volumes: {/data: a, /data//: b}", "bad-value"),
+        ("volumes: {/tmp: a}", "same-path"),
+        ("volumes: {/group/state: a}", "same-path"),
+        ("volumes: {/a/./b: a, /a/b: b}", "same-path"),
+        ("volumes: {/data: a}\nfile_mounts: {/data: 's3://b'}", "refused-field"),
+        ("file_mounts: {/data: 's3://b'}", "refused-field"),
+        ("file_mounts: {/data: {name: b, store: s3}}", "refused-field"),
+        ("file_mounts: {/data: {source: 's3://b', mode: MOUNT}}\nresources: {ports: 80}", "refused-field"),
+        ("file_mounts: {/data: {source: ./b, store: s3}}", "refused-field"),
+        ("file_mounts: {data: ./b}", "bad-value"),
+        ("workdir: {ref: main}", "missing-field"),
+        ("workdir: {url: '--upload-pack=x'}", "bad-value"),
+        ("workdir: code-$NO_SUCH_VARIABLE", "unknown-variable"),
+        ("secrets: {X: }\nfile_mounts: {/$X: code}", "secret-in-values"),
+    ],
+)
+def test_mount_is_refused(errors, fields, code):
+    lines = errors(f"{HEADER}name: t\n{fields}\n")
+    assert any(f"[{code}]" in line for line in lines)
+    assert errors(f"{HEADER}name: t\n{fields}\n", "--lenient")  # nothing of this runs without what is refused
+
+
+def test_workdir_is_taken(errors, folder):
+    lines = errors(f"{HEADER}name: t\nworkdir: {{url: 'https://x/y'}}\nfile_mounts: {{~/sky_workdir: ./b}}\n")
+    assert any(line.endswith("the workdir is mounted there already [same-path]") for line in lines)

@@ -1,0 +1,273 @@
+"""The field resources: what becomes of it, and what is said about what cannot be honoured."""
+
+import pytest
+
+
+def resources(text: str) -> str:
+    return f"name: t\nresources: {text}\n"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "quantity"),
+    [("4", "4"), ("4+", "4"), ('"4+"', "4"), ("0.5", "0.5"), ("1000", "1000"), ("2.0", "2"), (".5", "0.5")]
+    + [("0.00001", "0.001")],
+)
+def test_cpus(task_values, cpus, quantity):
+    assert task_values(resources(f"{{cpus: {cpus}}}"))["resources"] == {"requests": {"cpu": quantity}}
+
+
+@pytest.mark.parametrize(
+    ("memory", "quantity"),
+    [("16", "16G"), ("16+", "16G"), ("64GB", "64G"), ("2gb", "2G"), ("0.5", "0.5G"), ("8Gi", "8Gi"), ("512mi", "512Mi")]
+    + [("100KB", "100k"), ("1TB", "1024G"), ("1Pi", "1Pi"), ("10000+", "10000G"), ("1.5Gi+", "1.5Gi")],
+)
+def test_memory(task_values, memory, quantity):
+    assert task_values(resources(f"{{memory: {memory}}}"))["resources"] == {"requests": {"memory": quantity}}
+
+
+def test_limits_and_disk(task_values):
+    task = resources("{cpus: 4+, memory: 10, disk_size: 100}") + "config: {kubernetes: {set_pod_resource_limits: %s}}"
+    requests = {"cpu": "4", "memory": "10G", "ephemeral-storage": "100G"}
+    assert task_values(task % "false")["resources"] == {"requests": requests}
+    assert task_values(task % "true")["resources"] == {"requests": requests, "limits": requests}
+    assert task_values(task % "1.5")["resources"]["limits"] == {
+        "cpu": "6",
+        "memory": "15G",
+        "ephemeral-storage": "150G",
+    }
+
+
+def test_both_names_of_the_disk(task_values, task_notes):
+    task = resources("{ephemeral_storage: 1, disk_size: 2GB}")
+    assert task_values(task)["resources"]["requests"] == {"ephemeral-storage": "2G"}
+    assert task_notes(task) == [
+        "note: $.resources.ephemeral_storage: ignored: disk_size says the same, and is used [ignored-field]"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "types", "count"),
+    [
+        ("H100:8", ["H100"], 8),
+        ("H100", ["H100"], 1),
+        ("{H100: 8}", ["H100"], 8),
+        ("{H100: }", ["H100"], 1),
+        ('"H100:8.0"', ["H100"], 8),
+        ("A100-80GB:2", ["A100-80GB"], 2),
+        ("[H100:8, H200:8]", ["H100", "H200"], 8),
+        ('{"L4:1", T4}', ["L4", "T4"], 1),
+        ("{H100: 8, H200: 8}", ["H100", "H200"], 8),
+        ("[L4, L4]", ["L4"], 1),
+    ],
+)
+@pytest.mark.parametrize("field", ["accelerators", "gpus"])
+def test_accelerators(task_values, task_notes, field, given, types, count):
+    task = resources(f"{{{field}: {given}}}")
+    assert task_values(task) == {"numNodes": 1, "accelerator": {"types": types, "count": count}}
+    assert task_notes(task) == []
+
+
+def test_fraction_is_rounded_up(task_values, task_notes):
+    task = resources("{accelerators: 'V100:0.5'}")
+    assert task_values(task)["accelerator"] == {"types": ["V100"], "count": 1}
+    assert task_notes(task) == [
+        "note: $.resources.accelerators: rounded up to 1: Kubernetes gives whole GPUs to a pod [honoured-differently]"
+    ]
+
+
+def test_type_that_the_chart_does_not_know(task_notes):
+    (note,) = task_notes(resources("{accelerators: MI300X}"))
+    assert "nvidia.com/gpu.product=MI300X" in note and 'accelerators.types."MI300X"' in note
+
+
+def test_different_counts(task_error, task_values):
+    task = resources("{accelerators: [H100:4, H200:8]}")
+    assert task_error(task) == (
+        "$.resources.accelerators: not supported: alternatives with different counts; a task has the same number of"
+        " GPUs on every node. Write one, such as H100:4 [refused-field]"
+    )
+    assert task_values(task, "--lenient")["accelerator"] == {"types": ["H100"], "count": 4}
+
+
+@pytest.mark.parametrize("kind", ["any_of", "ordered"])
+def test_alternatives(task_values, task_notes, kind):
+    task = f"""\
+        name: t
+        resources:
+          cpus: 4
+          labels: {{a: b}}
+          {kind}:
+            - {{infra: gcp/us-central1, accelerators: "TPU:1"}}
+            - {{infra: kubernetes, accelerators: "H100:8", labels: {{c: d}}}}
+            - {{cpus: 4+, gpus: "H200:8", labels: {{c: d}}}}
+            - {{cloud: aws, use_spot: true}}
+        """
+    assert task_values(task) == {
+        "numNodes": 1,
+        "resources": {"requests": {"cpu": "4"}},
+        "accelerator": {"types": ["H100", "H200"], "count": 8},
+        "podTemplate": {"metadata": {"labels": {"a": "b", "c": "d"}}},
+    }
+    assert [note.split(": ")[1] for note in task_notes(task)] == [
+        f"$.resources.{kind}[0]",
+        f"$.resources.{kind}[3]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            "{any_of: [{infra: aws}]}",
+            "$.resources.any_of: not supported: no alternative is Kubernetes; add one [refused-field]",
+        ),
+        (
+            "{any_of: [{cpus: 1}], ordered: [{cpus: 1}]}",
+            "$.resources.ordered: any_of and ordered exclude each other; keep one [conflicting-fields]",
+        ),
+        (
+            "{accelerators: [H100, H200], ordered: [{cpus: 1}]}",
+            "$.resources.accelerators: several accelerators beside ordered; put them into its entries [conflicting-fields]",
+        ),
+        (
+            "{any_of: [{memory: 8}, {memory: 16}]}",
+            "$.resources.any_of[1]: not supported: it differs from the first alternative in memory; a task has one set of"
+            " resources, with several GPU types at most [refused-field]",
+        ),
+        (
+            "{any_of: [{job_recovery: {max_restarts_on_errors: 1}}, {job_recovery: {max_restarts_on_errors: 2}}]}",
+            "$.resources.any_of[1]: not supported: it differs from the first alternative in job_recovery; a task has one"
+            " set of resources, with several GPU types at most [refused-field]",
+        ),
+        (
+            "{cloud: kubernetes, any_of: [{infra: gcp}]}",
+            None,
+        ),
+        ("{any_of: [{any_of: []}]}", "$.resources.any_of[0].any_of: unknown field [unknown-field]"),
+        (
+            "{gpus: L4, accelerators: L4}",
+            "$.resources.gpus: gpus is another name of accelerators; keep one [conflicting-fields]",
+        ),
+        (
+            "{infra: k8s, cloud: kubernetes}",
+            "$.resources.cloud: infra and cloud exclude each other; keep infra [conflicting-fields]",
+        ),
+    ],
+)
+def test_fields_that_do_not_go_together(errors, given, message):
+    lines = errors("name: rl\nexecution: parallel\n---\n" + resources(given))
+    if message:
+        assert [line.partition('task "t": ')[2] for line in lines] == [message]
+    else:
+        assert any("infra excludes cloud, region and zone" in line for line in lines)
+
+
+@pytest.mark.parametrize("infra", ["kubernetes", "k8s", "Kubernetes", "'*'", "'*/*'"])
+def test_infra(task_values, task_notes, infra):
+    assert task_values(resources(f"{{infra: {infra}}}")) == {"numNodes": 1}
+    assert task_notes(resources(f"{{infra: {infra}}}")) == []
+
+
+def test_context(task_values, task_notes, errors):
+    task = resources("{infra: 'k8s/aws:eks:cluster/prod'}")
+    assert task_values(task) == {"numNodes": 1}
+    assert task_notes(task) == [
+        "note: $.resources.infra: install with `helm --kube-context aws:eks:cluster/prod`; values do not name a cluster"
+        " [honoured-differently]"
+    ]
+    other = "---\nname: u\nresources: {infra: k8s/test}\n"
+    (line,) = errors(f"name: rl\nexecution: parallel\n---\n{task}{other}")
+    assert line.startswith('8:20: error: task "u": $.resources.infra: task "t" names another context')
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["docker:registry.example.com/a/b:1", "registry.example.com/a/b:1", "{docker: 'registry.example.com/a/b:1'}"],
+)
+def test_image(task_values, image):
+    assert task_values(resources(f"{{image_id: {image}}}"))["image"] == "registry.example.com/a/b:1"
+
+
+def test_recovery(task_values, task_notes):
+    task = resources("{job_recovery: {strategy: FAILOVER, max_restarts_on_errors: 3, recover_on_exit_codes: 29}}")
+    assert task_values(task)["recovery"] == {"maxRestartsOnErrors": 3, "recoverOnExitCodes": [29]}
+    assert len(task_notes(task)) == 1
+    assert task_values(resources("{job_recovery: {recover_on_exit_codes: [1, 2]}}"))["recovery"] == {
+        "recoverOnExitCodes": [1, 2]
+    }
+    assert task_values(resources("{job_recovery: EAGER_NEXT_REGION}")) == {"numNodes": 1}
+
+
+def test_recovery_on_success(task_error, task_values):
+    task = resources("{job_recovery: {recover_on_exit_codes: [0, 29]}}")
+    assert task_error(task).startswith(
+        "$.resources.job_recovery.recover_on_exit_codes: not supported: 0 means that the task has succeeded"
+    )
+    assert task_values(task, "--lenient")["recovery"] == {"recoverOnExitCodes": [29]}
+
+
+def test_labels_and_priority_class(task_values):
+    assert task_values(resources("{labels: {team: rl, example.com/a: ''}, priority_class: high}"))["podTemplate"] == {
+        "metadata": {"labels": {"team": "rl", "example.com/a": ""}},
+        "spec": {"priorityClassName": "high"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("cpus", "some", 'must be a number above 0, such as 4 or "4+", got "some" [bad-value]'),
+        ("cpus", "0", 'must be a number above 0, such as 4 or "4+", got 0 [bad-value]'),
+        ("cpus", "'0.0+'", 'must be a number above 0, such as 4 or "4+", got "0.0+" [bad-value]'),
+        ("cpus", "true", "must be a number or text, got true/false [wrong-type]"),
+        (
+            "memory",
+            "64 apples",
+            'must be a size above 0, such as 16, "16+", "64GB" or "64Gi", got "64 apples" [bad-value]',
+        ),
+        ("memory", ".inf", 'must be a size above 0, such as 16, "16+", "64GB" or "64Gi", got inf [bad-value]'),
+        ("accelerators", "{H100: 0}", None),
+        ("accelerators", "'H100:'", None),
+        (
+            "accelerators",
+            "'80GB+'",
+            "not supported: a GPU by its memory; write types, such as [H100, H200] [refused-field]",
+        ),
+        ("accelerators", "tpu-v5e-8", None),
+        ("infra", "aws/us-east-1", None),
+        ("infra", "'*/us-east-1'", None),
+        ("cloud", "gcp", None),
+        ("image_id", "'docker:'", 'must be a container image, such as "docker:python:3.12", got "docker:" [bad-value]'),
+        ("image_id", "{us-east-1: ami-1}", None),
+        ("labels", "{kubernetes.io/a: b}", None),
+        ("labels", "{job-group/a: b}", None),
+        ("labels", "{a: -b}", None),
+        ("instance_type", "p5", None),
+        ("use_spot", "true", None),
+        ("region", "a", None),
+        ("zone", "a", None),
+        ("volumes", "[{path: /data}]", None),
+        ("job_recovery", "{recover_on_exit_codes: 256}", None),
+    ],
+)
+def test_resource_is_refused(task_error, field, value, message):
+    error = task_error(resources(f"\n  {field}: {value}"))
+    assert error.startswith(f"$.resources.{field}")
+    assert message is None or error == f"$.resources.{field}: {message}"
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["ports: 8080", "ports: ['80-90', 1]", "disk_tier: best", "network_tier: best", "local_disk: 'nvme:300+'"]
+    + [
+        "max_hourly_cost: 1.5",
+        "autostop: 10",
+        "autostop: {idle_minutes: 1}",
+        "priority: -5",
+        "accelerator_args: {tpu_vm: true}",
+    ],
+)
+def test_resource_is_ignored_aloud(task_values, task_notes, given):
+    assert task_values(resources(f"{{{given}}}")) == {"numNodes": 1}
+    (note,) = task_notes(resources(f"{{{given}}}"))
+    assert note.startswith(f"note: $.resources.{given.split(':')[0]}: ignored: ") and note.endswith("[ignored-field]")

@@ -1,0 +1,152 @@
+"""Variables and secrets: what becomes of them, and that no value of theirs is ever shown."""
+
+import pytest
+
+HEADER = "name: rl\nexecution: parallel\n---\n"
+
+
+def test_envs_become_the_text_that_skypilot_makes_of_them(task_values, task_notes):
+    task = """\
+        name: t
+        envs: {EPOCHS: 10, RATE: 1e-4, HALF: 0.5, EMPTY: "", DAY: 2026-01-02, TEXT: "yes", N: "2", <<: {M: x}}
+        """
+    assert task_values(task)["env"] == {
+        "EPOCHS": "10",
+        "RATE": "1e-4",
+        "HALF": "0.5",
+        "EMPTY": "",
+        "DAY": "2026-01-02",
+        "TEXT": "yes",
+        "N": "2",
+        "M": "x",
+    }
+    assert task_notes(task) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "kind"),
+    [
+        ("no", "False", "true/false"),
+        ("true", "True", "true/false"),
+        ("12:30", "750", "a number"),
+        ("010", "8", "a number"),
+        ("0x10", "16", "a number"),
+        ("1_000", "1000", "a number"),
+        ("1.10", "1.1", "a number"),
+        ("0b11", "3", "a number"),
+        ("+1", "1", "a number"),
+        ("2026-01-02T03:04:05Z", "2026-01-02 03:04:05+00:00", "a date"),
+    ],
+)
+def test_what_yaml_changes_is_noted_without_the_value(task_values, task_notes, written, text, kind):
+    task = f"name: t\nenvs: {{A: {written}}}\n"
+    assert task_values(task)["env"] == {"A": text}
+    (note,) = task_notes(task)
+    assert note.startswith(f"note: $.envs.A: YAML reads {kind} here") and note.endswith("[yaml-surprise]")
+    assert task_values(f"name: t\nenvs: {{A: '{written}'}}\n")["env"] == {"A": written}
+    assert task_notes(f"name: t\nenvs: {{A: '{written}'}}\n") == []
+
+
+def test_env_option_overrides_adds_and_fills_in(task_values, task_notes):
+    task = "{name: t, envs: {A: no, B: null}}"
+    options = ("--env", "A=x=y", "--env", "B=", "--env", "C=3")
+    assert task_values(task, *options)["env"] == {"A": "x=y", "B": "", "C": "3"}
+    assert task_notes(task, *options) == []
+
+
+@pytest.mark.parametrize(
+    ("envs", "message"),
+    [
+        ("{A: null}", "$.envs.A: has no value; write one, or give it with --env A=VALUE [missing-value]"),
+        ("{ON: x}", "$.envs.ON: YAML does not read this key as text; put it in quotes [yaml-key]"),
+        ("{A: [x]}", "$.envs.A: must be text or a number or true/false, got a list [wrong-type]"),
+        ("[A]", "$.envs: must be a mapping, got a list [wrong-type]"),
+        ("{1A: x}", None),
+        ("{POD_NAME: x}", None),
+        ("{GROUP_X: x}", None),
+    ],
+)
+def test_envs_are_refused(task_error, envs, message):
+    error = task_error(f"name: t\nenvs: {envs}\n")
+    assert error == message or (message is None and "must be the name of a variable" in error)
+
+
+@pytest.mark.parametrize(
+    "secrets",
+    [
+        "secrets: {HF_TOKEN: s3cret, WANDB: null}",
+        "secrets: ['secrets:HF_TOKEN', 'secrets:personal.WANDB']",
+        "secrets: {'secrets:workspace.HF_TOKEN': , WANDB: }",
+        "secrets: {HF_TOKEN: }\nmanaged_secrets: [global.WANDB]",
+        "managed_secrets: [HF_TOKEN, WANDB]",
+    ],
+)
+def test_secrets_become_references(values, secrets):
+    found, said = values(f"{HEADER}name: t\n{secrets}\n")
+    assert found["secretName"] == "rl-secrets"
+    assert found["tasks"]["t"]["secrets"] == ["HF_TOKEN", "WANDB"]
+    command = (
+        'kubectl create secret generic rl-secrets --from-literal=HF_TOKEN="$HF_TOKEN" --from-literal=WANDB="$WANDB"'
+    )
+    assert sum(command in line for line in said) == 1
+    assert "s3cret" not in str(found) + str(said)
+
+
+def test_one_secret_for_the_group(values):
+    text = f"{HEADER}name: a\nsecrets: {{A: }}\n---\nname: b\nsecrets: {{B: }}\n---\nname: c\n"
+    found, said = values(text, "--secret-name", "mine", "--set-name", "other")
+    assert found["secretName"] == "mine"
+    assert [task.get("secrets") for task in found["tasks"].values()] == [["A"], ["B"], None]
+    (note,) = said
+    assert 'generic mine --from-literal=A="$A" --from-literal=B="$B" [secret-needed]' in note
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            "secrets: {A: }\nenvs: {A: x}",
+            "$.secrets.A: A is one of the envs as well; keep it in one of them [conflicting-fields]",
+        ),
+        (
+            "secrets: ['secrets:A']\nenvs: {A: x}",
+            "$.secrets[0]: A is one of the envs as well; keep it in one of them [conflicting-fields]",
+        ),
+        (
+            "secrets: {'secrets:A': x}",
+            '$.secrets["secrets:A"]: a name with secrets: before it has no value; remove one of them [bad-value]',
+        ),
+        ("secrets: [A]", "$.secrets[0]: must be secrets:NAME, such as secrets:HF_TOKEN [bad-value]"),
+        ("secrets: {1A: x}", None),
+        ("managed_secrets: [{A: {mount_path: /x}}]", None),
+    ],
+)
+def test_secrets_are_refused(task_error, fields, message):
+    error = task_error(f"name: t\n{fields}\n")
+    assert error == message or (message is None and error)
+
+
+FIELDS = [
+    "envs: {TOKEN: [s3cret]}",
+    "envs: {TOKEN: {s3cret: s3cret}}",
+    "envs: {TOKEN: s3cret, TOKEN: s3cret}",
+    "envs: {TOKEN: *s3cret}",
+    "envs: {TOKEN: !s3cret x}",
+    "envs: {TOKEN: 's3cret}",
+    "envs: [s3cret]",
+    "envs: s3cret",
+    "secrets: {TOKEN: [s3cret]}",
+    "secrets: [s3cret]",
+    "secrets: s3cret",
+    "secrets: {TOKEN: s3cret}\nnum_nodes: 0",
+    "secrets: {TOKEN: s3cret}\nworkdir: $TOKEN",
+    "workdir: {url: 'https://me:s3cret@example.com/x.git'}",
+    "envs:\n  TOKEN: |\n    s3cret\n    s3cret\n  1A: s3cret\nnum_nodes: 0",
+]
+
+
+@pytest.mark.parametrize("fields", FIELDS)
+@pytest.mark.parametrize("options", [[], ["--format", "json"], ["--color", "always"]])
+def test_values_of_envs_and_secrets_never_show(jobgen, fields, options):
+    result = jobgen("validate", *options, "-", stdin=f"{HEADER}name: t\n{fields}\n")
+    assert result.exit_code == 1 and "s3cret" not in result.output
