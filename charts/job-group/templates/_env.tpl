@@ -1,4 +1,4 @@
-{{/* The environment contract; the user's own variables come last and win. */}}
+{{/* The environment contract; the user's own variables and secrets win, also those that are empty. */}}
 {{- define "job-group.env" -}}
 {{- $values := .root.Values }}
 {{- $task := index $values.tasks .item.task }}
@@ -30,12 +30,15 @@
   "GROUP_GRACE_S" (max 1 (sub ($values.terminationGracePeriodSeconds | int64) 3))
   "GROUP_MAX_RESTARTS" ($recovery.maxRestartsOnErrors | default 0 | int64)
   "GROUP_RECOVER_CODES" (join " " ($recovery.recoverOnExitCodes | default list)) }}
-{{- range $name, $value := merge $settings (deepCopy ($task.env | default dict)) $contract }}
+{{- range $name, $value := $task.env }}{{ $_ := set $contract $name $value }}{{ end }}
+{{- range $name, $value := $settings }}{{ $_ := set $contract $name $value }}{{ end }}
+{{- range $task.secrets }}{{ $_ := unset $contract . }}{{ end }}
+{{- range $name, $value := $contract }}
 {{- /* Kubernetes would expand $(NAME) and halve $$ in a value; users mean what they wrote. */}}
-- {name: {{ $name }}, value: {{ $value | toString | replace "$" "$$" | quote }}}
+- {name: {{ quote $name }}, value: {{ $value | toString | replace "$" "$$" | quote }}}
 {{- end }}
 {{- range $task.secrets }}
-- {name: {{ . }}, valueFrom: {secretKeyRef: {name: {{ $values.secretName }}, key: {{ . }}}}}
+- {name: {{ quote . }}, valueFrom: {secretKeyRef: {name: {{ quote $values.secretName }}, key: {{ quote . }}}}}
 {{- end }}
 {{- end }}
 

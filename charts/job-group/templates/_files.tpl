@@ -31,6 +31,7 @@ home folder are mounted instead.
 */}}
 {{- define "job-group.copies" -}}
 {{- $root := .root -}}
+{{- $lines := list -}}
 {{- $mounts := .task.fileMounts | default list -}}
 {{- with dig "workdir" "files" "" .task -}}
 {{- $mounts = append $mounts (dict "mountPath" "~/sky_workdir" "files" .) -}}
@@ -39,15 +40,15 @@ home folder are mounted instead.
 {{- $set := index $root.Values.files .files | default dict -}}
 {{- range $index, $path := keys $set | sortAlpha -}}
 {{- $mode := ternary "755" "644" (dig $path "executable" false $set) -}}
-{{- if not $mount.subPath }}
-{{ $mode }} {{ $mount.files }}.{{ $index }}
-{{ $mount.mountPath }}/{{ $path }}
-{{- else if and (eq $path $mount.subPath) (hasPrefix "~/" $mount.mountPath) }}
-{{ $mode }} {{ $mount.files }}.{{ $index }}
-{{ $mount.mountPath }}
+{{- $key := printf "%s %s.%d\n" $mode $mount.files $index -}}
+{{- if not $mount.subPath -}}
+{{- $lines = append $lines (printf "%s%s/%s\n" $key $mount.mountPath $path) -}}
+{{- else if and (eq $path $mount.subPath) (hasPrefix "~/" $mount.mountPath) -}}
+{{- $lines = append $lines (printf "%s%s\n" $key $mount.mountPath) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- join "" $lines -}}
 {{- end }}
 
 {{/* The embedded files as data of a ConfigMap: the n-th file of a set, by path, has the key SET.n */}}

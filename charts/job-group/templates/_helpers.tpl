@@ -40,7 +40,7 @@ call with root and id.
 */}}
 {{- define "job-group.selectorLabels" -}}
 {{ include "common.selectorLabels" .root }}
-job-group/name: {{ .root.Values.name }}
+job-group/name: {{ .root.Values.name | quote }}
 job-group/id: {{ .id | quote }}
 {{- end }}
 

@@ -102,7 +102,7 @@ affinity:
   {{- with $values.placement.topologyKey }}
   podAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
-      - topologyKey: {{ . }}
+      - topologyKey: {{ . | quote }}
         labelSelector:
           matchLabels:
             {{- include "job-group.selectorLabels" $ | nindent 12 }}
@@ -120,7 +120,7 @@ affinity:
       nodeSelectorTerms:
         {{- range $label, $names := $labels }}
         - matchExpressions:
-            - key: {{ $label }}
+            - key: {{ $label | quote }}
               operator: In
               values:
                 {{- toYaml $names | nindent 16 }}
@@ -132,7 +132,7 @@ affinity:
 {{/* Without JobSet the pods themselves form a Kueue pod group. */}}
 {{- define "job-group.queueLabels" -}}
 {{- if and .root.Values.kueue.queueName (eq .root.Values.layout "jobs") -}}
-kueue.x-k8s.io/queue-name: {{ .root.Values.kueue.queueName }}
+kueue.x-k8s.io/queue-name: {{ .root.Values.kueue.queueName | quote }}
 kueue.x-k8s.io/pod-group-name: {{ .id | quote }}
 {{- end }}
 {{- end }}

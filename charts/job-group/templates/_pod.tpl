@@ -11,7 +11,7 @@ the task runs in any image with a POSIX shell.
 metadata:
   labels:
     {{- include "job-group.selectorLabels" . | nindent 4 }}
-    job-group/task: {{ .item.task }}
+    job-group/task: {{ .item.task | quote }}
     job-group/rank: {{ .item.rank | quote }}
     {{- with include "job-group.queueLabels" . }}
     {{- . | nindent 4 }}
@@ -24,7 +24,7 @@ spec:
   restartPolicy: Never
   hostname: {{ .item.host }}
   {{- if $values.interConnection }}
-  subdomain: {{ $values.name }}
+  subdomain: {{ $values.name | quote }}
   {{- end }}
   automountServiceAccountToken: false
   enableServiceLinks: false
@@ -51,7 +51,7 @@ spec:
   initContainers:
     - name: agent
       restartPolicy: Always # a sidecar: it runs beside the task and ends after it
-      image: {{ $worker }}
+      image: {{ $worker | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       command: [group-agent]
       args:
@@ -82,7 +82,7 @@ spec:
   {{- end }}
   containers:
     - name: task
-      image: {{ $task.image | default $worker }}
+      image: {{ $task.image | default $worker | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       command: [sh, /group/scripts/entry.sh]
       env:
@@ -129,11 +129,11 @@ spec:
     - name: shared-memory
       emptyDir:
         medium: Memory
-        sizeLimit: {{ $values.sharedMemory.sizeLimit }}
+        sizeLimit: {{ $values.sharedMemory.sizeLimit | quote }}
     {{- with $values.logs.claimName }}
     - name: logs
       persistentVolumeClaim:
-        claimName: {{ . }}
+        claimName: {{ . | quote }}
     {{- end }}
     {{- include "job-group.volumes" . | nindent 4 }}
 {{- end }}
@@ -156,13 +156,35 @@ spec:
 {{- end }}
 {{- end }}
 
-{{/* Changes base: its lists grow by those of over, everything else of over wins. */}}
+{{/*
+Changes base: maps merge, lists of base grow by those of over, everything else of over wins. Where Kubernetes allows an
+entry of a list once, that of over replaces ours. A node must fit one of our terms and one of over's.
+*/}}
 {{- define "job-group.merge" -}}
+{{- $once := dict "env" "name" "volumes" "name" "volumeMounts" "mountPath" }}
 {{- range $key, $value := .over }}
-{{- if and (kindIs "slice" $value) (kindIs "slice" (index $.base $key)) }}
-{{- $_ := set $.base $key (concat (index $.base $key) $value) }}
-{{- else if and (kindIs "map" $value) (kindIs "map" (index $.base $key)) }}
-{{- $_ := mergeOverwrite (index $.base $key) $value }}
+{{- $ours := index $.base $key }}
+{{- $lists := and (kindIs "slice" $value) (kindIs "slice" $ours) }}
+{{- if and (kindIs "map" $value) (kindIs "map" $ours) }}
+{{- include "job-group.merge" (dict "base" $ours "over" $value) }}
+{{- else if and $lists (eq $key "nodeSelectorTerms") }}
+{{- $terms := list }}
+{{- range $our := $ours }}
+{{- range $value }}
+{{- $both := concat $our.matchExpressions (.matchExpressions | default list) }}
+{{- $terms = append $terms (set (deepCopy .) "matchExpressions" $both) }}
+{{- end }}
+{{- end }}
+{{- $_ := set $.base $key $terms }}
+{{- else if $lists }}
+{{- $id := get $once $key }}
+{{- $replaced := list }}
+{{- if $id }}{{ range $value }}{{ $replaced = append $replaced (get . $id) }}{{ end }}{{ end }}
+{{- $list := list }}
+{{- range $ours }}
+{{- if not (and $id (has (get . $id) $replaced)) }}{{ $list = append $list . }}{{ end }}
+{{- end }}
+{{- $_ := set $.base $key (concat $list $value) }}
 {{- else }}
 {{- $_ := set $.base $key $value }}
 {{- end }}

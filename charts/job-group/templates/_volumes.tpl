@@ -36,7 +36,7 @@
 - name: volume-{{ $index }}
   {{- if .claimName }}
   persistentVolumeClaim:
-    claimName: {{ .claimName }}
+    claimName: {{ .claimName | quote }}
   {{- else }}
   ephemeral:
     volumeClaimTemplate:
@@ -48,17 +48,18 @@
       spec:
         accessModes: [{{ .accessMode | default "ReadWriteOnce" }}]
         {{- with .storageClassName }}
-        storageClassName: {{ . }}
+        storageClassName: {{ . | quote }}
         {{- end }}
         resources:
           requests:
-            storage: {{ .size }}
+            storage: {{ .size | quote }}
   {{- end }}
 {{- end }}
 {{- if or $task.fileMounts (dig "workdir" "files" "" $task) }}
 - name: files
   configMap:
     name: {{ .id }}-files
+    defaultMode: 0755 # a program that is mounted by itself must run; copies get modes of their own
 {{- end }}
 {{- range $index, $mount := $task.fileMounts }}
 {{- if not (or (hasPrefix "~/" .mountPath) .subPath) }}
