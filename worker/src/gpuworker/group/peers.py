@@ -54,14 +54,14 @@ class Peers:
         finally:
             writer.close()
 
-    async def tell(self, hosts: Iterable[str], facts: dict) -> list[str]:
-        """Tell facts to `hosts`; returns those that did not answer."""
+    async def tell(self, hosts: Iterable[str], message: dict) -> list[str]:
+        """Tell `hosts` something; returns those that did not answer."""
 
         async def one(host: str) -> str | None:
             address = await self.resolve(host)
             if not address:
                 return host
             async with self.gate:
-                return None if await self.ask(address, {"facts": facts}) else host
+                return None if await self.ask(address, message) else host
 
         return [host for host in await asyncio.gather(*map(one, hosts)) if host]
