@@ -10,7 +10,7 @@
 {{- $_ := set $files (printf "%s.git" $name) (printf "%s\n%s\n" .url (.ref | default "")) -}}
 {{- end -}}
 {{- end -}}
-{{- toYaml $files -}}
+{{- include "job-group.data" (dict "text" $files "binary" dict) -}}
 {{- end }}
 
 {{/* The group as its agents read it. */}}
@@ -64,6 +64,23 @@ home folder are mounted instead.
 {{- else -}}
 {{- $_ := set $text $key $file.text -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- include "job-group.data" (dict "text" $text "binary" $binary) -}}
+{{- end }}
+
+{{/*
+Data of a ConfigMap: text by key, and binary by key in base64. Text with a character that YAML does not carry goes with
+the binary: toYaml would make nothing of all the texts, and say nothing.
+*/}}
+{{- define "job-group.data" -}}
+{{- $text := dict -}}
+{{- $binary := .binary -}}
+{{- range $key, $content := .text -}}
+{{- if regexMatch "[\u007f-\u009f\ufffe\uffff]" $content -}}
+{{- $_ := set $binary $key (b64enc $content) -}}
+{{- else -}}
+{{- $_ := set $text $key $content -}}
 {{- end -}}
 {{- end -}}
 {{- with $text }}

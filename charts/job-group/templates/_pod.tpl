@@ -152,7 +152,11 @@ spec:
 {{- include "job-group.merge" (dict "base" (first $pod.spec.containers) "over" (omit $container "name")) }}
 {{- include "job-group.merge" (dict "base" $pod.spec "over" (omit $spec "containers")) }}
 {{- include "job-group.merge" (dict "base" $pod "over" (dict "metadata" ($own.metadata | default dict))) }}
-{{- toYaml $pod }}
+{{- $text := toYaml $pod }}
+{{- if not $text }}
+{{- fail (printf "\n\ntasks.%s: a text in its env or podTemplate has a control character that YAML does not carry; remove it.\n" .item.task) }}
+{{- end }}
+{{- $text }}
 {{- end }}
 {{- end }}
 
