@@ -3,7 +3,7 @@ SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-e2e plan-table lint generate verify image cluster-up cluster-down
+.PHONY: help demo test test-fast test-e2e plan-table scale lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,11 @@ test-e2e: ## End-to-end tests only
 	@python3 -m tools.preflight cluster
 	@python3 -m tools.venv dev
 	@$(PYTHON) -m tools.test e2e
+
+scale: ## Groups of up to 1,000 ranks on nodes that KWOK makes up; prints times beside those of bare pods
+	@python3 -m tools.preflight cluster
+	@python3 -m tools.venv dev
+	@PYTHONPATH=generator/src $(PYTHON) -m pytest -q -s tests/scale
 
 plan-table: ## Run the JobGroup test plan and write its results into README.md
 	@python3 -m tools.preflight cluster

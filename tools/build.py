@@ -18,7 +18,12 @@ from tools.paths import BIN, CACHE, REPO, ToolError, built_once, main, run, step
 
 MODULES = REPO / "tools" / "go"
 RENAMED = {"helm3": {"helm": "helm3"}}  # two releases of Helm side by side
-CHARTS = {"jobset": "sigs.k8s.io/jobset", "kueue": "sigs.k8s.io/kueue"}  # these modules ship their chart
+# What else a module ships and we use: module -> Go module, folder in it, name in ours.
+SHIPPED = {
+    "jobset": ("sigs.k8s.io/jobset", "charts/jobset", "chart"),
+    "kueue": ("sigs.k8s.io/kueue", "charts/kueue", "chart"),
+    "kwok": ("sigs.k8s.io/kwok", "kustomize/stage", "stages"),
+}
 
 
 def go(*args: str, module: str) -> str:
@@ -74,9 +79,10 @@ def compile_into(target: Path, module: str) -> None:
         flags = ldflags(module)
         for name, package in packages(module).items():
             go("build", "-ldflags", flags, "-o", str(scratch / name), package, module=module)
-        if module in CHARTS:
-            source = go("list", "-m", "-f", "{{.Dir}}", CHARTS[module], module=module).strip()
-            shutil.copytree(Path(source) / "charts" / module, scratch / "chart", copy_function=shutil.copyfile)
+        if module in SHIPPED:
+            package, folder, name = SHIPPED[module]
+            source = go("list", "-m", "-f", "{{.Dir}}", package, module=module).strip()
+            shutil.copytree(Path(source) / folder, scratch / name, copy_function=shutil.copyfile)
 
 
 def link(target: Path) -> None:

@@ -52,12 +52,17 @@ def until_said(space: Namespace, host: str, text: str, deadline_s: float = 180) 
     return wait_until(found, f"{host} says {text!r}", deadline_s)
 
 
-def started_at(space: Namespace, host: str, release: str = "grp") -> float:
-    """When the barrier let the rank go, in seconds."""
+def said_at(space: Namespace, host: str, text: str, release: str = "grp") -> float:
+    """When a rank's task printed the first line with `text`, in seconds."""
     pod = rank(space, host, release)["metadata"]["name"]
     lines = space.kubectl("logs", pod, "-c", "task", "--timestamps").splitlines()
-    stamp = next(line.split()[0] for line in lines if "starts attempt=" in line)
-    return datetime.datetime.fromisoformat(re.sub(r"\.\d+Z", stamp[19:26] + "+00:00", stamp)).timestamp()
+    stamp = next(line.split()[0] for line in lines if text in line)
+    return datetime.datetime.fromisoformat(f"{stamp[:26]}+00:00").timestamp()
+
+
+def started_at(space: Namespace, host: str, release: str = "grp") -> float:
+    """When the barrier let the rank go."""
+    return said_at(space, host, "starts attempt=", release)
 
 
 def exit_code(pod: dict) -> int:

@@ -1,0 +1,72 @@
+"""Hundreds of GPU nodes that are not there (KWOK), behind a real control plane: real scheduler, controllers and DNS.
+
+Their pods run nothing: KWOK says that they are ready and have an address. What is measured is what Kubernetes does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kube import Cluster, wait_until
+from tools import build, target
+from tools.paths import BIN
+
+NODES = 64
+# Pods become ready and stay so until they are deleted: a stage that completes pods of Jobs is left out.
+STAGES = ("node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease")
+STAGES += ("pod/fast/pod-ready", "pod/fast/pod-delete")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    os.environ |= target.prepare()
+    return Cluster(os.environ["WORKER_IMAGE"])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nodes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """NODES nodes with 8 H100 each, tainted so that nothing else comes to them."""
+    stages = build.build("kwok") / "stages"
+    log = tmp_path_factory.mktemp("kwok") / "log"
+    command = [str(BIN / "kwok"), "--kubeconfig", os.environ["KUBECONFIG"], "--manage-all-nodes=false"]
+    command += ["--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--cidr=10.64.0.0/14"]
+    command += [f"--config={stages / stage}.yaml" for stage in STAGES]
+    names = [f"fake-{number:03d}" for number in range(NODES)]
+    with log.open("w") as output:
+        kwok = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        cluster.kubectl(
+            "apply",
+            "-f",
+            "-",
+            input=json.dumps({"apiVersion": "v1", "kind": "List", "items": [node(name) for name in names]}),
+        )
+
+        def ready() -> bool:
+            assert kwok.poll() is None, Path(log).read_text()[-2000:]
+            states = cluster.kubectl("get", "nodes", "-l", "type=kwok", "--no-headers").splitlines()
+            return len([line for line in states if line.split()[1] == "Ready"]) == NODES
+
+        wait_until(ready, f"{NODES} fake nodes are ready", 60)
+        yield names
+    finally:
+        cluster.kubectl("delete", "nodes", "-l", "type=kwok", "--wait=false")
+        kwok.terminate()
+        kwok.wait(20)
+
+
+def node(name: str) -> dict:
+    capacity = {"cpu": "128", "memory": "1Ti", "nvidia.com/gpu": "8", "pods": "110"}
+    labels = {"type": "kwok", "kubernetes.io/hostname": name, "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
+        "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
+        "status": {"capacity": capacity, "allocatable": capacity},
+    }

@@ -1,0 +1,189 @@
+"""Large groups: time until every pod has a node, names in DNS, sizes of objects; bare pods are the yardstick.
+
+Run by `make scale`. Each test prints its figures.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import yaml
+from kube import REPO, Cluster, Namespace, run, wait_until
+
+ON_FAKE_NODES = {
+    "nodeSelector": {"type": "kwok"},
+    "tolerations": [{"operator": "Exists"}],
+    "schemaVersion": 1,
+}
+
+
+@pytest.fixture
+def space(cluster: Cluster) -> Iterator[Namespace]:
+    name = f"scale-{uuid.uuid4().hex[:8]}"
+    cluster.kubectl("create", "namespace", name)
+    yield Namespace(cluster, name)
+    cluster.kubectl("delete", "namespace", name, "--timeout=300s")
+
+
+def values(ranks: int, gpus: int = 8, **more: object) -> dict:
+    task = {"numNodes": ranks, "run": "python3 train.py", "resources": {"requests": {"cpu": "1", "memory": "1G"}}}
+    if gpus:
+        task["accelerator"] = {"types": ["H100"], "count": gpus}
+    return {"name": "big", "tasks": {"t": task}, **ON_FAKE_NODES, **more}
+
+
+def bound(space: Namespace) -> tuple[int, int]:
+    """How many pods there are, and how many have a node."""
+    lines = space.kubectl(
+        "get", "pods", "-o", r"jsonpath={range .items[*]}{.spec.nodeName}{'\n'}{end}", "--chunk-size=0"
+    ).split("\n")[:-1]
+    return len(lines), sum(bool(line) for line in lines)
+
+
+def until_bound(space: Namespace, ranks: int, deadline_s: float = 300) -> None:
+    end = time.monotonic() + deadline_s
+    while (state := bound(space)) != (ranks, ranks):
+        assert time.monotonic() < end, f"{state} of {ranks} pods (made, with a node) after {deadline_s:g} s"
+        time.sleep(0.25)
+
+
+def install(space: Namespace, given: dict) -> float:
+    """Seconds from `helm install` until every pod has a node."""
+    start = time.monotonic()
+    space.install("grp", "job-group", values=json.dumps(given))
+    until_bound(space, sum(task["numNodes"] for task in given["tasks"].values()))
+    return time.monotonic() - start
+
+
+def bare_pods(space: Namespace, given: dict) -> float:
+    """The same pods without Job, JobSet and Helm: what `kubectl create` of a list takes."""
+    command = [
+        "helm",
+        "template",
+        "grp",
+        str(REPO / "charts/job-group"),
+        "--namespace",
+        space.name,
+        *space.cluster.helm_image(),
+    ]
+    objects = list(yaml.load_all(run(*command, "-f", "-", input=json.dumps(given)), yaml.CSafeLoader))
+    jobs = [item["spec"] for item in objects if item["kind"] == "Job"]
+    jobs += [
+        job["template"]["spec"]
+        for item in objects
+        if item["kind"] == "JobSet"
+        for job in item["spec"]["replicatedJobs"]
+    ]
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**job["template"]["metadata"], "name": f"bare-{number}"},
+            "spec": job["template"]["spec"],
+        }
+        for number, job in enumerate(jobs)
+    ]
+    manifests = [item for item in objects if item["kind"] in ("ConfigMap", "Service")] + pods
+    text = "\n---\n".join(json.dumps(item) for item in manifests)
+    start = time.monotonic()
+    space.kubectl("create", "-f", "-", input=text)
+    until_bound(space, len(pods))
+    return time.monotonic() - start
+
+
+def resolves_all(space: Namespace, names: list[str]) -> None:
+    """A pod on a real node asks DNS for every name of the group."""
+    script = "import socket, sys\nfor name in sys.stdin.read().split(): socket.getaddrinfo(name, None)\nprint('ok')"
+    pod = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asks", "labels": {"asks": "yes"}},
+        "spec": {"containers": [{"name": "main", "image": space.cluster.image, "command": ["sleep", "600"]}]},
+    }  # fmt: skip
+    space.kubectl("apply", "-f", "-", input=json.dumps(pod))
+    space.kubectl("wait", "pod/asks", "--for=condition=Ready", "--timeout=60s")
+
+    def all_there() -> bool:
+        done = subprocess.run(
+            ["kubectl", "-n", space.name, "exec", "-i", "asks", "--", "python3", "-c", script],
+            input=" ".join(names), capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        return done.stdout.strip() == "ok"
+
+    wait_until(all_there, f"{len(names)} names in DNS", 120)
+    space.kubectl("delete", "pod", "asks", "--grace-period=1")
+
+
+@pytest.mark.parametrize(("layout", "ranks"), [("jobset", 64), ("jobs", 256), ("jobs", 1000)])
+def test_time_until_every_pod_has_a_node(space: Namespace, layout: str, ranks: int) -> None:
+    """Against bare pods, in turns; at most 1.15 times their time is the goal."""
+    given = values(ranks, gpus=8 if ranks <= 64 else 0, layout=layout)
+    ours, bare = [], []
+    for _ in range(2 if ranks <= 256 else 1):
+        ours.append(install(space, given))
+        if layout == "jobset":
+            size = len(json.dumps(space.objects("jobset")[0]))
+            print(f"\nJobSet of {ranks} ranks: {size / 1000:.0f} KB as JSON")
+        resolves_all(space, [f"t-{rank}.big" for rank in range(ranks)])
+        run("helm", "uninstall", "grp", "-n", space.name)
+        wait_until(lambda: bound(space)[0] == 0, "the group is gone", 300)
+        bare.append(bare_pods(space, given))
+        space.kubectl("delete", "pods,configmaps,services", "--all", "--wait=false", "--grace-period=1")
+        wait_until(lambda: bound(space)[0] == 0, "the bare pods are gone", 300)
+    ratio = min(ours) / min(bare)
+    print(f"\n{ranks} ranks, layout {layout}: {min(ours):.1f} s; bare pods {min(bare):.1f} s; ratio {ratio:.2f}")
+    assert min(ours) < 10 * min(bare), "of another order"
+
+
+QUEUES = (REPO / "tests/e2e/test_kueue.py").read_text().split('QUEUES = """\\\n')[1].split('"""')[0]
+
+
+def test_a_kueue_pod_group_of_256(space: Namespace) -> None:
+    """Past 18 ranks a JobSet does not fit into a Kueue Workload; the pods of plain Jobs form one pod group."""
+    space.kubectl("apply", "-f", "-", input=QUEUES.format(name=space.name, namespace=space.name, quota=1000))
+    try:
+        seconds = install(space, values(256, gpus=0, layout="jobs", kueue={"queueName": "queue"}))
+        print(f"\n256 ranks as a Kueue pod group: {seconds:.1f} s until every pod has a node")
+        assert len(space.objects("workloads.kueue.x-k8s.io")) == 1
+    finally:
+        run("helm", "uninstall", "grp", "-n", space.name)
+        wait_until(lambda: bound(space)[0] == 0, "the group is gone", 300)
+        for kind in ("clusterqueue", "resourceflavor"):
+            space.kubectl("delete", kind, space.name, "--wait=false")
+
+
+def test_a_hundred_groups_at_once(space: Namespace) -> None:
+    """Names that are prefixes of each other, the same tasks: each group's names lead to its own pods."""
+    groups = [f"g-{number}" for number in range(100)]
+
+    def start(group: str) -> None:
+        given = {**values(2, gpus=0), "name": group}
+        space.install(group, "job-group", values=json.dumps(given))
+
+    begin = time.monotonic()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(start, groups))
+    until_bound(space, 200)
+    print(f"\n100 groups of 2 ranks: {time.monotonic() - begin:.1f} s until every pod has a node")
+    resolves_all(space, [f"t-{rank}.{group}" for group in groups for rank in (0, 1)])
+    for group in groups[:3]:
+        slices = space.objects("endpointslices", f"kubernetes.io/service-name={group}")
+        pods = {pod["status"]["podIP"] for pod in space.objects("pods", f"job-group/name={group}")}
+        assert {
+            address for part in slices for endpoint in part["endpoints"] for address in endpoint["addresses"]
+        } == pods
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda group: run("helm", "uninstall", group, "-n", space.name), groups))
+
+
+def test_sizes_that_do_not_fit_are_refused_before_anything_is_made(space: Namespace) -> None:
+    chart = str(REPO / "charts/job-group")
+    command = ["helm", "install", "grp", chart, "-n", space.name, *space.cluster.helm_image(), "-f", "-"]
+    done = subprocess.run(command, input=json.dumps(values(400)), capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "layout: jobs" in done.stderr
+    assert bound(space) == (0, 0)
