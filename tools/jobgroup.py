@@ -9,6 +9,7 @@ import yaml
 
 from tools.paths import REPO
 
+FATE = ("x-fate", "x-note", "x-tell")
 SOURCES = REPO / "schemas/jobgroup"
 ACCELERATORS = '''"""GPU types that the chart job-group knows; tools/generate.py takes them from its values.yaml."""
 
@@ -41,12 +42,23 @@ def whole(name: str) -> dict:
     definitions = schema.setdefault("definitions", {})
     include(schema, definitions)
     if name == "task":
-        resources = schema["properties"]["resources"]
-        single = {key: value for key, value in resources["properties"].items() if key not in ("any_of", "ordered")}
-        definitions["alternative"] = {**resources, "properties": copy.deepcopy(single)}
-        for key in ("x-fate", "x-note"):
-            del definitions["alternative"][key]
+        add_alternatives(schema["properties"]["resources"], definitions)
     return allow_null(schema)
+
+
+def add_alternatives(resources: dict, definitions: dict) -> None:
+    """An entry of any_of has the fields of resources; one of another cloud is looked at for mistakes only."""
+    outer = {
+        key: value for key, value in resources.items() if key not in ("description", "x-fate", "x-note", "properties")
+    }
+    fields = {key: value for key, value in resources["properties"].items() if key not in ("any_of", "ordered")}
+    for name, speaks in (("alternative", True), ("foreignAlternative", False)):
+        own = definitions[name]
+        quiet = {
+            key: value if speaks else {word: value[word] for word in value if word not in FATE}
+            for key, value in fields.items()
+        }
+        definitions[name] = copy.deepcopy({**outer, **own, "properties": {**quiet, **own["properties"]}})
 
 
 def source(name: str) -> dict:

@@ -22,16 +22,17 @@ FIELDS = """\
 <!-- Generated from schemas/jobgroup by `make generate`. -->
 # Fields of a job group
 
-What becomes of every field. A field that is ignored is named on standard error; one that is refused is an error with the
-reason and the way out, which `--lenient` turns into a warning where the rest still runs without it. An unknown field is an error. A field with
-nothing behind it counts as absent.
+What becomes of every field. A field that is ignored is named on standard error; one that is refused is an error with
+the reason and the way out, which `--lenient` turns into a warning where the rest still runs without it. An unknown
+field is an error. A field with nothing behind it counts as absent.
 """
 ERRORS = """\
 <!-- Generated from generator/src/jobgen/codes.py by `make generate`. -->
 # What jobgen says
 
-Each line is `file:line:column: error|warning|note: where: path: message [code]`. With `--format json` it is an object with the fields
-`file`, `line`, `column`, `task`, `path`, `message`, `code` and `severity`. Codes do not change; messages may.
+Each line is `file:line:column: error|warning|note: where: path: message [code]`. With `--format json` it is an object
+with the fields `file`, `line`, `column`, `task`, `path`, `message`, `code` and `severity`. Codes do not change; messages
+may.
 """
 
 

@@ -186,6 +186,12 @@ HOSTILE = {
     "many merges": HEADER + "name: t\nenvs: &e {A: x}\n" + "resources: {<<: [" + ", ".join(["*e"] * 100_000) + "]}\n",
     "unknown fields": HEADER + "name: t\n" + "".join(f"resource{i}: x\n" for i in range(20_000)),
     "long number": HEADER + "name: t\nenvs: {A: " + "9" * 1_000_000 + "}\n",
+    "long time": HEADER + "name: t\nenvs: {A: 1" + ":59" * 1_000_000 + "}\n",
+    "long octal": HEADER + "name: t\nenvs: {A: 0" + "7" * 1_000_000 + "x}\n",
+    "many unknown tasks": "name: rl\nexecution: parallel\nprimary_tasks: ["
+    + "x, " * 50_000
+    + "]\n---\n"
+    + "---\n".join(f"name: t{number}\n" for number in range(5_000)),
 }
 
 

@@ -31,7 +31,7 @@ class Result:
     parsed: bool = True  # whether secret_lines is known
 
 
-def to_values(source: bytes, options: Options = Options()) -> Result:  # noqa: B008 - frozen
+def to_values(source: bytes, options: Options = Options()) -> Result:
     """Same source, same options, same files: same result."""
     try:
         documents = load(source)

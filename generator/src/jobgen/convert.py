@@ -8,6 +8,8 @@ import re
 from jobgen import envs, pods, resources, volumes
 from jobgen.files import WORKDIR, FileSets
 from jobgen.group import Group, Part
+from jobgen.names import is_label
+from jobgen.problems import quoted
 from jobgen.schema import did_you_mean
 
 SCHEMA_VERSION = 1
@@ -93,7 +95,9 @@ def _primary_tasks(group: Group) -> list[str]:
 
 def _unknown_task(group: Group, path: tuple, name: str, known: dict, count: int, key: bool = False) -> None:
     names = list(known)
-    listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    listed = ", ".join(each if is_label(each) else quoted(each) for each in names[:20]) + (
+        ", ..." if len(names) > 20 else ""
+    )
     message = f"no task has this name{did_you_mean(name, names, count)}; available: {listed}"
     group.header.report("unknown-task", path, message, key=key)
 

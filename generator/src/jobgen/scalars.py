@@ -11,6 +11,7 @@ _TAG = "tag:yaml.org,2002:"
 DATE = f"{_TAG}timestamp"
 _RESOLVERS = yaml.SafeLoader.yaml_implicit_resolvers
 SURROGATE = re.compile("[\ud800-\udfff]")
+_LONGEST = 400  # digits of a number; to read more takes long, and none that anybody means has them
 _TRUE, _FALSE = ("yes", "true", "on"), ("no", "false", "off")
 
 
@@ -27,6 +28,8 @@ def construct(tag: str, text: str) -> object:
     """The value of a scalar with a tag. Raises ValueError with what to do."""
     kind = tag.removeprefix(_TAG)
     try:
+        if len(text) > _LONGEST and kind in ("int", "float"):
+            raise ValueError
         if kind in ("str", "!", "merge"):
             return text
         if kind == "null":

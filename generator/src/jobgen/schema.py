@@ -263,4 +263,4 @@ def did_you_mean(name: str, known: Collection[str], count: int) -> str:
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1)
-    return f'; did you mean "{near[0]}"?' if near else ""
+    return f"; did you mean {quoted(near[0])}?" if near else ""

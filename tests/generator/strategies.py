@@ -1,0 +1,259 @@
+"""Documents of job groups, made from jobgen's own schemas: right ones, and ones with mistakes."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from functools import cache
+
+import yaml
+from hypothesis import strategies as st
+
+from jobgen import schema
+
+HEADER, TASK = (json.loads(schema.text(name)) for name in ("header", "task"))
+
+# What people put where something else belongs.
+JUNK = [
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2.5,
+    65536,
+    "a\n",
+    {},
+    ["x"],
+    [1, 1],
+    {"a": "b"},
+    {"name": "v"},
+    {"docker": "a"},
+    [],
+]
+# Every pattern of the schemas fits some of these.
+WORDS = [
+    "trainer",
+    "rl",
+    "x",
+    "A_b",
+    "a-b",
+    "a.b",
+    "2nd",
+    "-x",
+    "x-",
+    "é",
+    "a:b",
+    "a/b",
+    "/a",
+    "/a/b",
+    "/a/",
+    "~/a",
+    "~",
+    "../x",
+    "/a/../b",
+    "/a:b",
+    ".",
+    "$X",
+    "/d/$X",
+    "a..b",
+    "a/../b",
+    "..",
+    "X",
+    "HF_TOKEN",
+    "1A",
+    "POD_NAME",
+    "GROUP_X",
+    "secrets:X",
+    "secrets:personal.X",
+    "secrets:1",
+    "personal.X",
+    "global.X",
+    "workspace.X",
+    "4",
+    "4+",
+    "0",
+    "0+",
+    "0.0",
+    ".5",
+    "1.5+",
+    "16GB",
+    "64gib",
+    "64Gi",
+    "8kb",
+    "5PB+",
+    "100GB",
+    "1e3",
+    "30s",
+    "2M",
+    "1w",
+    "10x",
+    "H100",
+    "H100:8",
+    "H100:0",
+    "H100:0.5",
+    "A100-80GB:2",
+    "H100:",
+    ":8",
+    "80GB",
+    "80GB+",
+    "NVIDIA:80GB:1",
+    "tpu-v5",
+    "a:b:c",
+    "kubernetes",
+    "K8S",
+    "k8s/ctx",
+    "k8s/",
+    "*",
+    "*/*",
+    "*/us",
+    "aws",
+    "aws/us-east-1",
+    "gcp",
+    "azure/a/b/c",
+    "lambda",
+    "docker:python:3.12",
+    "docker:",
+    "docker:docker:x",
+    "python@sha256:1",
+    "s3://b",
+    "gs://b/c",
+    "./code",
+    "code",
+    "https://x/y.git",
+    "--upload-pack=x",
+    "https://a:b@c/d",
+    "k8s-pvc",
+    "K8S-PVC",
+    "k8s-hostpath",
+    "best",
+    "low",
+    "standard",
+    "nvme",
+    "ssd:300+",
+    "300+",
+    "300",
+    "jobs",
+    "none",
+    "jobs_and_ssh",
+    "80",
+    "80-90",
+    "80,81",
+    "main",
+    "v1.2",
+    "example.com/a",
+    "kubernetes.io/a",
+    "job-group/a",
+    "a_b",
+    "a-B",
+    "v1",
+    "Pod",
+    "ReadWriteOnce",
+    "10m",
+    "10h",
+] + ["", " ", "a b", "a\n", " 4", "x" * 64, "x" * 300]
+
+
+class Maker:
+    """Values that a schema allows; `mistakes` is how many in a hundred are something else."""
+
+    def __init__(self, root: dict, chance: random.Random, mistakes: int):
+        self.root, self.chance, self.mistakes = root, chance, mistakes
+
+    def value(self, part: dict) -> object:
+        if self.wrong():
+            return self.chance.choice(JUNK if self.chance.random() < 0.5 else WORDS)
+        while "$ref" in part:
+            part = self.root["definitions"][part["$ref"].rpartition("/")[2]]
+        if "if" in part:
+            return self.value(self.chance.choice([part[key] for key in ("then", "else") if usable(part[key])]))
+        if "anyOf" in part:
+            return self.value(self.chance.choice([each for each in part["anyOf"] if usable(each)]))
+        if "enum" in part:
+            return self.chance.choice(part["enum"])
+        kind = part.get("type", "object")
+        return getattr(self, f"make_{self.chance.choice(kind) if isinstance(kind, list) else kind}")(part)
+
+    def wrong(self) -> bool:
+        return self.chance.random() * 100 < self.mistakes
+
+    def make_object(self, part: dict) -> dict:
+        fields = {key: each for key, each in part.get("properties", {}).items() if usable(each) or self.wrong()}
+        required = part.get("required", ())
+        often = min(1.0, 4 / (len(fields) + 1))
+        chosen = {key: each for key, each in fields.items() if key in required or self.chance.random() < often}
+        made = {key: self.value(each) for key, each in chosen.items() if not (key in required and self.wrong())}
+        rest = part.get("additionalProperties", False)
+        if isinstance(rest, dict) and usable(rest):
+            names = part.get("propertyNames", {"type": "string"})
+            for _ in range(self.chance.randint(part.get("minProperties", 0), part.get("maxProperties", 2))):
+                made[str(self.value(names))] = self.value(rest)
+        if self.wrong():
+            made[self.chance.choice(["nmae", "runn", "x"])] = self.chance.choice(JUNK)
+        return made
+
+    def make_array(self, part: dict) -> list:
+        items = part.get("items", {"type": "string"})
+        size = self.chance.randint(part.get("minItems", 0), part.get("maxItems", 3))
+        made = [self.value(items) for _ in range(size)] if usable(items) else []
+        return (
+            list({repr(item): item for item in made}.values()) if "uniqueItems" in part and not self.wrong() else made
+        )
+
+    def make_string(self, part: dict) -> str:
+        words = fitting(part["pattern"]) if "pattern" in part else tuple(filter(None, WORDS))
+        return self.chance.choice(words)
+
+    def make_integer(self, part: dict) -> int:
+        low = part.get("minimum", 0)
+        return self.chance.randint(low, min(part.get("maximum", low + 10), low + 1000))
+
+    def make_number(self, part: dict) -> float:
+        low = part.get("exclusiveMinimum", part.get("minimum", 0))
+        return self.chance.choice([low + 0.5, low + 1, 8])
+
+    def make_boolean(self, part: dict) -> bool:
+        return self.chance.random() < 0.5
+
+    def make_null(self, part: dict) -> None:
+        return None
+
+
+@cache
+def fitting(pattern: str) -> tuple[str, ...]:
+    words = tuple(word for word in WORDS if re.search(pattern, word) and "\n" not in word)
+    assert words, pattern
+    return words
+
+
+def usable(part: dict) -> bool:
+    return part.get("not") != {} and not (part.get("x-fate") == "refused" and "x-refuses" not in part)
+
+
+def documents(root: dict, mistakes: int) -> st.SearchStrategy[object]:
+    return st.integers(0, 2**32).map(lambda seed: Maker(root, random.Random(seed), mistakes).value(root))
+
+
+def groups() -> st.SearchStrategy[str]:
+    """Groups without mistakes of a single field; their fields may not go together."""
+    return st.integers(0, 2**32).map(lambda seed: group(random.Random(seed)))
+
+
+def group(chance: random.Random) -> str:
+    names = chance.sample(["trainer", "rollout", "reward", "buffer", "eval"], chance.randint(1, 3))
+    header = {**Maker(HEADER, chance, 0).value(HEADER), "name": "rl", "execution": "parallel"}
+    header["primary_tasks"] = chance.sample(names, chance.randint(0, len(names)))
+    if isinstance(header.get("termination_delay"), dict):
+        header["termination_delay"] = {chance.choice([*names, "default"]): "5s"}
+    return yaml.safe_dump_all([header, *(task(chance, name) for name in names)], allow_unicode=True, sort_keys=False)
+
+
+def task(chance: random.Random, name: str) -> dict:
+    made = {**Maker(TASK, chance, 0).value(TASK), "name": name, "num_nodes": chance.randint(1, 3)}
+    made.pop("file_mounts", None)
+    if isinstance(made.get("workdir"), str):
+        del made["workdir"]
+    # No variables, which have no values here.
+    return json.loads(json.dumps(made).replace("$", "S"))

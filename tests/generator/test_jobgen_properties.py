@@ -1,0 +1,75 @@
+"""What holds for every group that jobgen accepts: the chart takes the values, and they are always the same bytes."""
+
+import json
+import random
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import HealthCheck, assume, given, settings
+from tests.charts.rendering import HELMS, template
+from tests.generator.strategies import group, groups
+from tests.generator.test_jobgen_yaml import AMBIGUOUS, SCRIPTS
+
+from jobgen import document
+from jobgen.api import Options, to_values
+from jobgen.emit import emit
+
+REPO = Path(__file__).parents[2]
+VALUES = jsonschema.Draft7Validator(json.loads((REPO / "charts/job-group/values.schema.json").read_text()))
+
+
+@settings(max_examples=500, suppress_health_check=[HealthCheck.filter_too_much])
+@given(groups())
+def test_values_fit_the_charts_schema(text):
+    result = to_values(text.encode())
+    assert result.text is None or not [error.message for error in VALUES.iter_errors(yaml.safe_load(result.text))]
+    lenient = to_values(text.encode(), Options(lenient=True))
+    assert lenient.text is None or VALUES.is_valid(yaml.safe_load(lenient.text))
+    assert result.text is None or lenient.text == result.text
+    assume(result.text)  # most are accepted, or hypothesis complains
+
+
+@pytest.mark.parametrize("helm", HELMS)
+def test_values_render(helm):
+    rendered = 0
+    for seed in range(20):
+        text = to_values(group(random.Random(seed)).encode()).text
+        if text is not None:
+            done = template(helm, "job-group", text.encode())
+            assert done.returncode == 0, done.stderr.decode()
+            rendered += 1
+    assert rendered >= 10
+
+
+@settings(max_examples=200)
+@given(groups())
+def test_both_parsers_of_yaml_give_the_same(text):
+    expected = to_values(text.encode())
+    parser, document._PARSER = document._PARSER, None
+    try:
+        assert to_values(text.encode()) == expected
+    finally:
+        document._PARSER = parser
+
+
+def test_fast_parser_is_used():
+    assert document._PARSER is not None
+
+
+@pytest.mark.parametrize("helm", HELMS)
+def test_helm_reads_the_same_text(helm, tmp_path):
+    """Scripts, and words that a parser may take for something else, through Helm's parser and back."""
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: echo, version: 1.0.0}")
+    (tmp_path / "templates/values.yaml").write_text("values: {{ .Values.texts | toJson }}")
+    texts = {
+        f"t{index}": text for index, text in enumerate([*SCRIPTS, *AMBIGUOUS, "/a:b", "a:b", "a@b", "x: y", "# x", "é"])
+    }
+    texts |= {"numbers": [1, 2.5, 1e-5, True, None, {}, []], **{word: "key" for word in AMBIGUOUS if word}}
+    command = [helm, "template", "echo", str(tmp_path), "-f", "-"]
+    done = subprocess.run(command, input=emit({"texts": texts}, b"").encode(), capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    assert yaml.safe_load(done.stdout)["values"] == texts

@@ -1,0 +1,92 @@
+"""The schemas are the contract: what they accept is what jobgen accepts, and they are what the package ships."""
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.generator.strategies import HEADER, TASK, documents
+from tools import jobgroup
+
+from jobgen import schema
+from jobgen.problems import NOTE
+
+REPO = Path(__file__).parents[2]
+
+
+def ecma_pattern(validator, pattern, instance, _):
+    """As the pattern of JSON Schema is meant: $ is the very end, and not before a line end, too."""
+    if isinstance(instance, str) and not re.search(re.sub(r"(?<!\\)\$(?=$|\)|\|)", r"\\Z", pattern), instance):
+        yield jsonschema.ValidationError("pattern")
+
+
+TYPES = jsonschema.Draft7Validator.TYPE_CHECKER.redefine(
+    "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+)
+Validator = jsonschema.validators.extend(jsonschema.Draft7Validator, {"pattern": ecma_pattern}, type_checker=TYPES)
+
+
+def accepts(name: str, value: object) -> bool:
+    found = []
+    schema.load(name).walk(value, lambda code, path, message, severity, key: found.append(severity))
+    return all(severity == NOTE for severity in found)
+
+
+@settings(max_examples=500)
+@given(data=st.data())
+@pytest.mark.parametrize("mistakes", [0, 3, 20])
+@pytest.mark.parametrize(("name", "root"), [("header", HEADER), ("task", TASK)])
+def test_jobgen_accepts_what_the_schema_accepts(name, root, mistakes, data):
+    value = data.draw(documents(root, mistakes))
+    assert accepts(name, value) == Validator(root).is_valid(value)
+
+
+@pytest.mark.parametrize("name", ["header", "task", "document"])
+def test_schema_command_prints_the_schema(jobgen, name):
+    printed = json.loads(jobgen("schema", name).stdout)
+    jsonschema.Draft7Validator.check_schema(printed)
+    assert printed == jobgroup.schemas()[name]
+
+
+def fields(part: dict, path: str = "$"):
+    for key, each in part.get("properties", {}).items():
+        yield f"{path}.{key}", each
+        yield from fields(each, f"{path}.{key}")
+
+
+FIELDS = [(path, each) for root in (HEADER, TASK) for path, each in fields(root) if path.count(".") < 3]
+
+
+@pytest.mark.parametrize(("path", "field"), FIELDS, ids=[path for path, _ in FIELDS])
+def test_every_field_has_a_fate_a_description_and_examples(path, field):
+    if path.startswith(("$.workdir", "$.job.")):
+        return
+    assert field["description"].endswith(".")
+    assert field["x-fate"] in ("honoured", "as", "ignored", "refused")
+    assert field["x-fate"] == "honoured" or field["x-note"]
+    assert field.get("examples") or "See the fields below." in field.get("x-note", "") or field.get("properties")
+
+
+@pytest.mark.parametrize(("path", "field"), FIELDS, ids=[path for path, _ in FIELDS])
+def test_examples_have_the_fate_that_the_table_says(path, field):
+    root, name = (HEADER, "header") if path.removeprefix("$.") in HEADER["properties"] else (TASK, "task")
+    base = {"name": "t", "execution": "parallel"} if name == "header" else {"name": "t"}
+    for example in field.get("examples", []):
+        value = example
+        for key in reversed(path.split(".")[1:]):
+            value = {key: value}
+        document = {**base, **value}
+        assert accepts(name, document) == (field["x-fate"] != "refused"), example
+        assert Validator(root).is_valid(document) == (field["x-fate"] != "refused"), example
+
+
+@pytest.mark.parametrize("seed", sorted((REPO / "tests/generator/seeds").glob("*.yaml")), ids=lambda path: path.name)
+def test_schema_for_editors_accepts_each_document(seed):
+    import yaml
+
+    root = jobgroup.schemas()["document"]
+    for document in yaml.safe_load_all(seed.read_text()):
+        assert Validator(root).is_valid(document)
