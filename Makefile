@@ -3,7 +3,7 @@ SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-e2e plan-table scale lint generate verify image cluster-up cluster-down
+.PHONY: help demo test test-fast test-e2e plan-table scale differential fuzz bench lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,7 +15,7 @@ demo: ## Accept every node, start a group, show what its tasks found; leaves the
 
 test: ## Everything: lint, unit, charts, end to end on a real Kubernetes
 	@python3 -m tools.preflight cluster
-	@python3 -m tools.venv dev torch
+	@python3 -m tools.venv dev torch fuzz skypilot
 	@$(PYTHON) -m tools.test
 
 test-fast: ## Lint, unit and chart tests: no cluster, no image
@@ -27,6 +27,18 @@ test-e2e: ## End-to-end tests only
 	@python3 -m tools.preflight cluster
 	@python3 -m tools.venv dev
 	@$(PYTHON) -m tools.test e2e
+
+differential: ## jobgen against SkyPilot on the seeds and GROUPS (5000) generated groups
+	@python3 -m tools.venv dev skypilot
+	@DIFFERENTIAL_GROUPS=$(or $(GROUPS),5000) $(PYTHON) -m pytest -q -s tests/differential
+
+fuzz: ## Fuzz jobgen for SECONDS (60)
+	@python3 -m tools.venv dev fuzz
+	@PYTHONPATH=generator/src $(PYTHON) -m tests.fuzz $(or $(SECONDS),60)
+
+bench: ## How fast jobgen is, beside its imports and SkyPilot's loader
+	@python3 -m tools.venv dev skypilot
+	@$(PYTHON) -m tests.bench
 
 scale: ## Groups of up to 1,000 ranks on nodes that KWOK makes up; prints times beside those of bare pods
 	@python3 -m tools.preflight cluster

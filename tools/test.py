@@ -1,6 +1,6 @@
-"""Run the tests: python3 -m tools.test [lint] [unit] [charts] [e2e] [cluster]; without a name all of them.
+"""Run the tests: python3 -m tools.test [lint] [unit] [charts] [differential] [fuzz] [e2e] [cluster].
 
-The cluster is built and started in one thread while lint, unit and chart tests run in another. The last line says how
+Without a name, all parts run. The cluster is built and started in one thread while the parts that need none run in another. The last line says how
 many tests passed, failed and were skipped; every command of lint counts as one.
 """
 
@@ -65,6 +65,14 @@ def charts() -> Counts:
     return counts + pytest("charts", "tests/charts", "-n", "2")
 
 
+def differential() -> Counts:
+    return pytest("differential", "tests/differential")
+
+
+def fuzz() -> Counts:
+    return pytest("fuzz", "tests/fuzz")
+
+
 def e2e(environment: dict[str, str]) -> Counts:
     return pytest("e2e", "tests/e2e", "-n", "4", environment=environment)
 
@@ -122,7 +130,7 @@ def fast(parts: list[str]) -> Counts:
     return sum((part() for name, part in FAST.items() if name in parts), Counts())
 
 
-FAST = {"lint": lint, "unit": unit, "charts": charts}
+FAST = {"lint": lint, "unit": unit, "charts": charts, "differential": differential, "fuzz": fuzz}
 ALL = [*FAST, "e2e", "cluster"]
 
 

@@ -1,0 +1,124 @@
+"""Any bytes: one result, in bounded time and memory. FUZZ_SECONDS (20 if unset) of it are guided by coverage."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.differential import groups
+
+REPO = Path(__file__).parent.parent.parent
+CORPUS = Path(__file__).with_name("corpus")
+MIB = 1 << 20
+
+
+def run(*command: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *map(str, command)],
+        cwd=REPO,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    return done.stdout
+
+
+def test_what_the_fuzzer_once_reached():
+    files = [file.stat().st_size for file in CORPUS.iterdir()]
+    assert 20 < len(files) <= 300
+    assert sum(files) < MIB
+    assert run("tests.fuzz.replay", CORPUS) == f"{len(files)} files, 0 failed\n"
+
+
+def test_more_by_coverage():
+    said = run("tests.fuzz", os.environ.get("FUZZ_SECONDS", "20"))
+    executed = int(said.partition("stat::number_of_executed_units:")[2].split()[0])
+    print(f"{executed} inputs")
+    assert executed > 1000
+
+
+GROUP = b"name: a\nexecution: parallel\n---\nname: a\n"
+
+
+def numbered(line: bytes, count: int) -> bytes:
+    """The line again and again; n stands for the line's number, m for the one before."""
+    return b"".join(line.replace(b"<n>", b"%d" % n).replace(b"<m>", b"%d" % (n - 1)) for n in range(1, count))
+
+
+HOSTILE = {
+    "anchors that explode": b"a0: &a0 [x, x]\n" + numbered(b"a<n>: &a<n> [*a<m>, *a<m>]\n", 60),
+    "merges that explode": b"a0: &a0 {k: v}\n" + numbered(b"a<n>: &a<n> {<<: [*a<m>, *a<m>], k<n>: v}\n", 60),
+    "an anchor in itself": b"&a [*a, *a]\n",
+    "deep lists": b"[" * 100_000,
+    "deep maps": b"{a: " * 100_000,
+    "deep indentation": b"".join(b" " * n + b"a:\n" for n in range(3_000)),
+    "many documents": b"---\nname: a\n" * 200_000,
+    "many keys": numbered(b"key<n>: 1\n", 300_000),
+    "many problems": GROUP + numbered(b"key<n>: 1\n", 100_000),
+    "one key again and again": b"a: 1\n" * 500_000,
+    "many tasks of one name": b"name: a\nexecution: parallel\n" + b"---\nname: a\n" * 20_000,
+    "many envs": GROUP + b"envs:\n" + numbered(b"  A<n>: x\n", 100_000),
+    "many anchors": GROUP + b"envs:\n" + numbered(b"  A<n>: &a<n> x\n", 50_000),
+    "a long key": b"a" * 10 * MIB + b": 1\n",
+    "a long text": GROUP + b"run: '" + b"a" * 10 * MIB + b"'\n",
+    "a long line of blanks": b"name: a" + b" " * 10 * MIB + b"\n",
+    "a long number": GROUP + b"num_nodes: " + b"9" * MIB + b"\n",
+    "a long hexadecimal number": GROUP + b"envs: {A: 0x" + b"f" * MIB + b"}\n",
+    "a long binary number": GROUP + b"envs: {A: 0b" + b"1" * MIB + b"}\n",
+    "a long octal number": GROUP + b"num_nodes: 0" + b"7" * MIB + b"\n",
+    "a long sexagesimal number": GROUP + b"envs: {A: 1" + b":59" * 100_000 + b"}\n",
+    "a long sexagesimal fraction": GROUP + b"envs: {A: 1" + b":59" * 100_000 + b".5}\n",
+    "a long fraction": GROUP + b"envs: {A: 1." + b"1" * MIB + b"e+999999999}\n",
+    "a long accelerator": GROUP + b"resources: {accelerators: '" + b"a" * MIB + b":'}\n",
+    "a long duration": b"name: a\nexecution: parallel\ntermination_delay: '" + b"1" * MIB + b"x'\n---\nname: a\n",
+    "a long image": GROUP + b"resources: {image_id: '" + b"docker:" * 100_000 + b" '}\n",
+    "a long label": GROUP + b"resources: {labels: {'" + b"a." * MIB + b"/': x}}\n",
+    "a long amount": GROUP + b"resources: {memory: '" + b"1" * MIB + b"x', cpus: '" + b"0" * MIB + b"'}\n",
+    "a long infra": GROUP + b"resources: {infra: '" + b" " * MIB + b"k8s/" + b"/" * MIB + b"'}\n",
+    "a long address": GROUP + b"workdir: {url: 'https://" + b"a:" * MIB + b"'}\n",
+    "many variables in a path": GROUP + b"envs: {A: '$A$A'}\nfile_mounts: {'/" + b"$A" * 100_000 + b"': x}\n",
+    "zeros": b"\0" * 16 * MIB,
+    "more than is read": b"# " + b"x" * 20 * MIB,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile(name, tmp_path):
+    (tmp_path / "input").write_bytes(HOSTILE[name])
+    assert run("tests.fuzz.replay", tmp_path) == "1 files, 0 failed\n"
+
+
+def test_groups_that_were_damaged_byte_by_byte(tmp_path):
+    """Without coverage, but other inputs in every run of the list of seeds."""
+    for number in range(2_000):
+        source = random.Random(number)
+        text = bytearray(groups.make(f"damaged-{number}").encode("utf-8", "surrogatepass"))
+        for _ in range(source.randint(1, 6)):
+            at = source.randrange(len(text) + 1)
+            text[at : at + source.randint(0, 3)] = source.randbytes(source.randint(0, 2)) or source.choice(
+                [
+                    b"\t",
+                    b"\n",
+                    b": ",
+                    b"- ",
+                    b"{",
+                    b"]",
+                    b"&a ",
+                    b"*a",
+                    b"!!",
+                    b"\xef\xbb\xbf",
+                    b"\xff",
+                    b"'",
+                    b'"',
+                    b"<<: ",
+                ]
+            )
+        (tmp_path / str(number)).write_bytes(text)
+    assert run("tests.fuzz.replay", tmp_path) == "2000 files, 0 failed\n"
