@@ -30,9 +30,9 @@ ERRORS = """\
 <!-- Generated from generator/src/jobgen/codes.py by `make generate`. -->
 # What jobgen says
 
-Each line is `file:line:column: error|warning|note: where: path: message [code]`. With `--format json` it is an object
-with the fields `file`, `line`, `column`, `task`, `path`, `message`, `code` and `severity`. Codes do not change; messages
-may.
+Each line is `file:line:column: error|warning|note: where: path: message [code]`. With `--format json` it is an
+object with the fields `file`, `line`, `column`, `task`, `path`, `message`, `code` and `severity`. Codes do not change;
+messages may.
 """
 
 

@@ -87,6 +87,37 @@ def test_check(jobgen, tmp_path):
     assert out.read_text() == before
 
 
+def test_diff(jobgen, tmp_path):
+    out = tmp_path / "values.yaml"
+    jobgen("to-values", "-", "-o", out, stdin=GROUP)
+    same = jobgen("to-values", "-", "--diff", out, stdin=GROUP)
+    assert (same.exit_code, same.output) == (0, "")
+    other = jobgen("to-values", "-", "--diff", out, stdin=GROUP.replace("hi", "ho").replace("s3cret", "s3cret2"))
+    assert (other.exit_code, other.stderr) == (1, "")
+    assert "+      echo ho" in other.stdout.splitlines() and "s3cret" not in other.stdout
+
+
+def test_problems_do_not_reach_the_values(jobgen):
+    """Notes and warnings go to standard error, and the values are written all the same."""
+    result = jobgen("to-values", "--lenient", "-", stdin=GROUP + "resources: {region: x, priority: 1}\n")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (0, 2)
+    assert yaml.safe_load(result.stdout)["tasks"]["t"] == {
+        "numNodes": 1,
+        "env": {"TOKEN": "s3cret"},
+        "run": "echo hi",
+    }
+
+
+def test_endless_input(jobgen):
+    result = jobgen("validate", "/dev/zero")
+    assert result.exit_code == 1 and result.stderr.endswith("[too-large]\n")
+
+
+def test_schemas_are_in_the_package():
+    folder = Path(package.__file__).parent / "schemas"
+    assert {path.name for path in folder.iterdir()} == {"header.json", "task.json", "document.json"}
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -96,7 +127,11 @@ def test_check(jobgen, tmp_path):
         ["to-values", "-", "--check", "no-such-file.yaml"],
         ["to-values", "-", "-o", "no-such-folder/values.yaml"],
         ["to-values", "-", "-o", "a", "--check", "b"],
+        ["to-values", "-", "--diff", "no-such-file.yaml"],
+        ["to-values", "-", "--diff", "a", "--check", "b"],
         ["to-values", "-", "--set-name", "My_Group"],
+        ["to-values", "-", "--secret-name", "My_Secret"],
+        ["validate", "--format", "xml", "-"],
         ["to-values", "-", "--env", "s3cret"],
         ["to-values", "-", "--env", "1A=s3cret"],
         ["schema", "values"],

@@ -1,4 +1,4 @@
-"""Each command of docs/jobgen.md is run as it stands, where it needs no cluster; `helm template` stands for `helm install`."""
+"""Each command of docs/jobgen.md is run, where it needs no cluster; `helm template` stands for `helm install`."""
 
 import json
 import os

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,8 @@ def test_all_errors_sorted_by_position(errors):
     lines = errors(BROKEN)
     assert [line.split(": error: ")[0] for line in lines] == ["1:7", "3:12", "7:3", "8:11", "10:12", "12:1", "14:10"]
     assert lines[2] == (
-        '7:3: error: task "trainer": $.resources.acclerators: unknown field; did you mean "accelerators"? [unknown-field]'
+        '7:3: error: task "trainer": $.resources.acclerators: unknown field; did you mean'
+        ' "accelerators"? [unknown-field]'
     )
     assert lines[5] == '12:1: error: task 2: $: must have a "name" field [missing-field]'
 
@@ -121,7 +121,8 @@ def test_every_code_that_jobgen_uses_is_described():
     sources = "\n".join(
         path.read_text() for path in Path(package.__file__).parent.glob("*.py") if path.name != "codes.py"
     )
-    calls = re.findall(r'(?:report|invalid|Unusable|flaw|note)\([^"]*?"([a-z]+(?:-[a-z]+)+)"', sources)
+    sources = sources.replace('schema.get("x-code", ', "")  # from the schemas; not-a-group is one of the rest
+    calls = re.findall(r'(?:report|invalid|Unusable|flaw|note)\(\s*[\w.(){{}}* ]*,? ?"([a-z]+(?:-[a-z]+)+)"', sources)
     assert {"unknown-field", "not-yaml", "file-outside", "yaml-key"} <= set(calls) <= set(CODES)
 
 
@@ -197,19 +198,20 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
 def test_hostile_input_ends_soon(name, tmp_path, monkeypatch):
-    """In a process of its own that may use 500 MB; the limit of time leaves room for a busy machine."""
+    """In a process of its own, within 500 MB."""
     (tmp_path / "group.yaml").write_text(HOSTILE[name])
     monkeypatch.setenv("PYTHONPATH", str(Path(package.__file__).parents[1]))
     limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2 * 10**9, 2 * 10**9))\n"
     limited += "from jobgen.cli import cli\ntry: cli(['to-values', 'group.yaml', '-o', '/dev/null'])\n"
-    limited += "finally: sys.stderr.write(f'\\npeak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}')\n"
-    start = time.monotonic()
+    limited += "finally:\n used = resource.getrusage(resource.RUSAGE_SELF)\n"
+    limited += " peak = open('/proc/self/status').read().partition('VmHWM:')[2].split()[0]\n"
+    limited += " sys.stderr.write(f'\\nused {used.ru_utime + used.ru_stime} {peak}')\n"
     done = subprocess.run([sys.executable, "-c", limited], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    seconds = time.monotonic() - start
     assert done.returncode in (0, 1), done.stderr[-500:]
     assert "Traceback" not in done.stderr
-    assert int(done.stderr.rpartition(" ")[2]) < 500_000
-    assert seconds < 6
+    seconds, kilobytes = done.stderr.rpartition("used ")[2].split()
+    assert int(kilobytes) < 500_000
+    assert float(seconds) < 2.5, seconds  # of computing, as the machine may do other things; 2 s on an idle one
 
 
 @pytest.mark.parametrize(

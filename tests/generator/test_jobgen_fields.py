@@ -71,11 +71,13 @@ def test_delay_without_primary_tasks_is_noted(values):
         ),
         (
             "termination_delay: 1.5",
-            "3:20: error: header: $.termination_delay: must be text or a whole number or a mapping, got a number [wrong-type]",
+            "3:20: error: header: $.termination_delay: must be text or a whole number or a mapping, got a"
+            " number [wrong-type]",
         ),
         (
             "termination_delay: soon",
-            '3:20: error: header: $.termination_delay: must be a whole number with s, m, h, d or w behind it, such as 30s or 2m, got "soon" [bad-value]',
+            "3:20: error: header: $.termination_delay: must be a whole number with s, m, h, d or w behind"
+            ' it, such as 30s or 2m, got "soon" [bad-value]',
         ),
         (
             "inter_connection: 'yes'",

@@ -207,7 +207,8 @@ def test_volumes(task_values, task_notes):
         volumes:
           /data: shared
           /part: {name: shared, sub_path: a/b}
-          /scratch: {size: 100Gi, type: k8s-pvc, labels: {a: b}, config: {storage_class_name: fast, access_mode: ReadWriteOnce}}
+          /scratch:
+            {size: 100Gi, type: k8s-pvc, labels: {a: b}, config: {storage_class_name: fast, access_mode: ReadWriteOnce}}
           /small: {size: 5}
         """
     assert task_values(task)["volumes"] == [

@@ -127,16 +127,19 @@ def test_alternatives(task_values, task_notes, kind):
         ),
         (
             "{accelerators: [H100, H200], ordered: [{cpus: 1}]}",
-            "$.resources.accelerators: several accelerators beside ordered; put them into its entries [conflicting-fields]",
+            "$.resources.accelerators: several accelerators beside ordered; put them into its entries"
+            " [conflicting-fields]",
         ),
         (
             "{any_of: [{memory: 8}, {memory: 16}]}",
-            "$.resources.any_of[1]: not supported: it differs from the first alternative in memory; a task has one set of"
+            "$.resources.any_of[1]: not supported: it differs from the first alternative in memory; a task"
+            " has one set of"
             " resources, with several GPU types at most [refused-field]",
         ),
         (
             "{any_of: [{job_recovery: {max_restarts_on_errors: 1}}, {job_recovery: {max_restarts_on_errors: 2}}]}",
-            "$.resources.any_of[1]: not supported: it differs from the first alternative in job_recovery; a task has one"
+            "$.resources.any_of[1]: not supported: it differs from the first alternative in job_recovery; a"
+            " task has one"
             " set of resources, with several GPU types at most [refused-field]",
         ),
         (

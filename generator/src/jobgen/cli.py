@@ -1,4 +1,4 @@
-"""The command jobgen. Exit codes: 0 done; 1 the input is wrong, or --check or --diff differs; 2 usage or files; 3 a bug."""
+"""The command jobgen. Exit codes: 0 done; 1 wrong input, or --check or --diff differs; 2 usage or files; 3 a bug."""
 
 from __future__ import annotations
 

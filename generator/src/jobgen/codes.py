@@ -54,7 +54,8 @@ CODES = {
     "missing-field": Code("A field that must be there is not.", "name: rl\nexecution: parallel\n---\nrun: echo hi\n"),
     "missing-value": _task("A variable has no value, neither in the file nor from --env.", "envs: {TOKEN: }"),
     "refused-field": _task(
-        "jobgen cannot honour the field; the message says why, and what to do instead. --lenient leaves it out with a warning where the rest still runs.",
+        "jobgen cannot honour the field; the message says why, and what to do instead. "
+        "--lenient leaves it out with a warning where the rest still runs.",
         "resources: {use_spot: true}",
     ),
     "ignored-field": _task("The field has no meaning here; nothing is lost.", "resources: {max_hourly_cost: 10}"),

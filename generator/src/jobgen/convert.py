@@ -87,19 +87,18 @@ def _check_mounts(task: Part, workdir: bool) -> None:
 def _primary_tasks(group: Group) -> list[str]:
     given = group.header.fields.get("primary_tasks", [])
     known = _names(group)
-    for index, name in enumerate(given):
-        if name not in known:
-            _unknown_task(group, ("primary_tasks", index), name, known, len(given))
+    _unknown_tasks(group, "primary_tasks", known, [each for each in enumerate(given) if each[1] not in known])
     return list(dict.fromkeys(given))
 
 
-def _unknown_task(group: Group, path: tuple, name: str, known: dict, count: int, key: bool = False) -> None:
-    names = list(known)
-    listed = ", ".join(each if is_label(each) else quoted(each) for each in names[:20]) + (
-        ", ..." if len(names) > 20 else ""
-    )
-    message = f"no task has this name{did_you_mean(name, names, count)}; available: {listed}"
-    group.header.report("unknown-task", path, message, key=key)
+def _unknown_tasks(group: Group, field: str, known: dict[str, None], unknown: list[tuple[str | int, str]]) -> None:
+    """Reports names (with the last part of their path) that no task has."""
+    shown = [name if is_label(name) else quoted(name) for name in list(known)[:20]]
+    available = ", ".join(shown) + (", ..." if len(known) > len(shown) else "")
+    for last, name in unknown:
+        hint = did_you_mean(name, known, len(unknown))
+        message = f"no task has this name{hint}; available: {available}"
+        group.header.report("unknown-task", (field, last), message, key=isinstance(last, str))
 
 
 def _names(group: Group) -> dict[str, None]:
@@ -117,9 +116,8 @@ def _delays(group: Group) -> dict[str, int]:
         group.header.note(("termination_delay",), message, "no-effect")
     if not isinstance(given, dict):
         given = {"default": given}
-    for name in given:
-        if name != "default" and name not in known:
-            _unknown_task(group, ("termination_delay", name), name, {**known, "default": None}, len(given), key=True)
+    names = {**known, "default": None}
+    _unknown_tasks(group, "termination_delay", names, [(name, name) for name in given if name not in names])
     delays = {name: _duration(given.get(name, given.get("default", 0))) for name in known}
     if any(delay > _MAX_DELAY for delay in delays.values()):
         group.header.note(("termination_delay",), "a delay of more than a year is cut to a year")

@@ -103,7 +103,7 @@ def decode(source: bytes) -> str:
             raise invalid((1, 1), "not-text", "a binary file; jobgen reads YAML") from None
         place = source.count(b"\n", 0, error.start) + 1, 1
         raise invalid(place, "not-text", "not UTF-8; save the file as UTF-8 text") from None
-    if found := _UNPRINTABLE.search(text):
+    if found := _UNPRINTABLE.search(text) or re.search("\ufeff", text):
         before = text[: found.start()]
         place = before.count("\n") + 1, len(before) - before.rfind("\n")
         if found[0] == "\0":
@@ -115,7 +115,7 @@ def decode(source: bytes) -> str:
     return text
 
 
-_UNPRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_UNPRINTABLE = yaml.reader.Reader.NON_PRINTABLE  # compiled already; to compile it takes longer than to read a group
 
 
 def _syntax_error(error: yaml.MarkedYAMLError) -> Invalid:

@@ -97,7 +97,7 @@ class FileSets:
             if not _inside(os.path.realpath(target), base):
                 raise Unusable(
                     "file-outside",
-                    f"{quoted(source)} is a symbolic link out of the group file's folder; allow it with --allow-outside",
+                    f"{quoted(source)} is a link out of the group file's folder; allow it with --allow-outside",
                 )
         return os.path.realpath(target)
 
@@ -144,7 +144,7 @@ class FileSets:
                 if not self.allow_outside and not _inside(real, base):
                     raise Unusable(
                         "file-outside",
-                        f"{quoted(relative)} is a symbolic link out of the group file's folder; allow it with --allow-outside",
+                        f"{quoted(relative)} is a link out of the group file's folder; allow it with --allow-outside",
                     )
                 if not entry.is_dir():
                     yield relative, real
