@@ -1,0 +1,106 @@
+"""The same bytes on every Python that jobgen supports, and without libyaml; a Python that is not here is skipped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.differential import groups, table
+from tests.differential.cases import files
+from tools.paths import CACHE, REPO, built_once, run
+from tools.venv import VENV
+
+SEEDS = REPO / "tests" / "generator" / "seeds"
+CODE = 6  # its place in a problem
+PROGRAM = """
+import json, sys
+if sys.argv[1] == "pure":
+    sys.modules["yaml._yaml"] = None  # as where PyYAML was installed without libyaml
+import yaml
+assert yaml.__with_libyaml__ == (sys.argv[1] != "pure")
+from jobgen.api import Options, to_values
+results = [to_values(text.encode("utf-8", "surrogatepass"), Options()) for text in json.load(sys.stdin)]
+json.dump([sys.version_info[:2], [(result.text, result.problems) for result in results]], sys.stdout)
+"""
+
+
+def texts() -> list[str]:
+    seeds = [file.read_text() for file in sorted(SEEDS.glob("*.yaml"))]
+    return seeds + [entry.text for entry in table.TABLE] + [groups.make(f"python-{number}") for number in range(500)]
+
+
+def interpreter(version: str) -> str | None:
+    """From the PATH, or from pyenv, whose commands fail for versions that are not switched on."""
+    installed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    for command in (shutil.which(f"python{version}"), *installed):
+        if command and not subprocess.run([command, "-c", ""], capture_output=True).returncode:
+            return str(command)
+    return None
+
+
+def packages(version: str) -> Path:
+    """PyYAML for this Python, as requirements/dev.txt pins it."""
+    target = CACHE / f"pyyaml-{version}"
+    pinned = (REPO / "requirements" / "dev.txt").read_text().partition("\npyyaml==")[2].partition("    # via")[0]
+    if not (target / pinned.split()[0]).exists():
+        with built_once(target) as scratch:
+            scratch.mkdir()
+            (scratch / "requirements.txt").write_text("pyyaml==" + pinned.rstrip().rstrip("\\") + "\n")
+            options = ("--quiet", "--no-deps", "--require-hashes", "--only-binary=:all:", "--python-version", version)
+            run(VENV / "bin" / "pip", "install", *options, "--target", scratch, "-r", scratch / "requirements.txt")
+            (scratch / pinned.split()[0]).touch()
+    return target
+
+
+def results(folder: Path, command: str, parser: str, packages: Path | None = None) -> list:
+    paths = [str(REPO / "generator" / "src"), *([str(packages)] if packages else [])]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        [command, "-c", PROGRAM, parser],
+        cwd=folder,
+        env=environment,
+        input=json.dumps(texts()),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    made = tmp_path_factory.mktemp("pythons")
+    files(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def expected(folder) -> list:
+    _, found = results(folder, sys.executable, "libyaml")
+    assert sum(text is not None for text, _ in found) > 100
+    return found
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_every_python(version, folder, expected):
+    command = interpreter(version)
+    if not command:
+        pytest.skip(f"there is no Python {version} here")
+    (major, minor), found = results(folder, command, "libyaml", packages(version))
+    assert f"{major}.{minor}" == version
+    assert found == expected
+
+
+def test_without_libyaml(folder, expected):
+    """The same but for the words about what is no YAML, which are the parser's."""
+    _, found = results(folder, sys.executable, "pure")
+    for text, ours, theirs in zip(texts(), expected, found, strict=True):
+        if [problem[CODE] for problem in ours[1]] == ["not-yaml"]:
+            assert [problem[CODE] for problem in theirs[1]] == ["not-yaml"], text
+        else:
+            assert theirs == ours, text
