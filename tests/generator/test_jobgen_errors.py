@@ -188,6 +188,8 @@ HOSTILE = {
     "unknown fields": HEADER + "name: t\n" + "".join(f"resource{i}: x\n" for i in range(20_000)),
     "long number": HEADER + "name: t\nenvs: {A: " + "9" * 1_000_000 + "}\n",
     "long time": HEADER + "name: t\nenvs: {A: 1" + ":59" * 1_000_000 + "}\n",
+    "long address": HEADER + "name: t\nworkdir: {url: 'https://" + "a:" * 3_000_000 + "'}\n",
+    "long paths": HEADER + "name: t\nvolumes: {/a: '" + "$" * 3_000_000 + "', '/a" + "/.." * 1_000_000 + "': b}\n",
     "long octal": HEADER + "name: t\nenvs: {A: 0" + "7" * 1_000_000 + "x}\n",
     "many unknown tasks": "name: rl\nexecution: parallel\nprimary_tasks: ["
     + "x, " * 50_000

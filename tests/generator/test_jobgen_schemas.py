@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import jsonschema
@@ -90,3 +91,20 @@ def test_schema_for_editors_accepts_each_document(seed):
     root = jobgroup.schemas()["document"]
     for document in yaml.safe_load_all(seed.read_text()):
         assert Validator(root).is_valid(document)
+
+
+def patterns(part: object):
+    for key, each in part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ():
+        yield from [each] if key == "pattern" and isinstance(each, str) else patterns(each)
+
+
+@pytest.mark.parametrize("pattern", sorted({*patterns(HEADER), *patterns(TASK)}))
+def test_patterns_take_linear_time(pattern):
+    """20,000 characters take well under a millisecond; with time growing as the square, it would be a second."""
+    compiled = re.compile(re.sub(r"(?<!\\)\$(?=$|\)|\|)", r"\\Z", pattern))
+    repeated = "a 0 . - / a. a- a/ /a /.. $ a$ a: : 0. a\n $\n k8s/ https://a: a@ secrets: A- * 1G".split(" ")
+    for text in repeated:
+        for before, after in (("", ""), ("", "\n"), ("", "!"), ("k8s/", " \n"), ("https://", ""), ("/", "/")):
+            start = time.process_time()
+            compiled.search(before + text * (20_000 // len(text)) + after)
+            assert time.process_time() - start < 0.2, (before, text, after)
