@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.differential import groups
+from tests.fuzz.check import check, folder
+
+from jobgen.api import Options
 
 REPO = Path(__file__).parent.parent.parent
 CORPUS = Path(__file__).with_name("corpus")
@@ -95,30 +99,20 @@ def test_hostile(name, tmp_path):
     assert run("tests.fuzz.replay", tmp_path) == "1 files, 0 failed\n"
 
 
-def test_groups_that_were_damaged_byte_by_byte(tmp_path):
-    """Without coverage, but other inputs in every run of the list of seeds."""
-    for number in range(2_000):
-        source = random.Random(number)
-        text = bytearray(groups.make(f"damaged-{number}").encode("utf-8", "surrogatepass"))
-        for _ in range(source.randint(1, 6)):
-            at = source.randrange(len(text) + 1)
-            text[at : at + source.randint(0, 3)] = source.randbytes(source.randint(0, 2)) or source.choice(
-                [
-                    b"\t",
-                    b"\n",
-                    b": ",
-                    b"- ",
-                    b"{",
-                    b"]",
-                    b"&a ",
-                    b"*a",
-                    b"!!",
-                    b"\xef\xbb\xbf",
-                    b"\xff",
-                    b"'",
-                    b'"',
-                    b"<<: ",
-                ]
-            )
-        (tmp_path / str(number)).write_bytes(text)
-    assert run("tests.fuzz.replay", tmp_path) == "2000 files, 0 failed\n"
+@pytest.fixture(scope="module")
+def options() -> Options:
+    return Options(folder=folder())
+
+
+TOKENS = b"\t|\n|: |- |{|]|&a |*a|!!|\xef\xbb\xbf|\xff|'|\"|<<: |$|..|/|#|\0|\r|---\n".split(b"|")
+EDITS = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 5), st.sampled_from(TOKENS) | st.binary(max_size=3)))
+
+
+@settings(max_examples=1500, deadline=None, derandomize=True)
+@given(number=st.integers(0, 10**6), edits=EDITS)
+def test_groups_that_were_damaged(options, number, edits):
+    text = bytearray(groups.make(f"damaged-{number}").encode("utf-8", "surrogatepass"))
+    for place, length, new in edits:
+        at = place % (len(text) + 1)
+        text[at : at + length] = new
+    check(bytes(text), options)
