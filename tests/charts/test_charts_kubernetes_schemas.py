@@ -40,7 +40,8 @@ def test_rendered_objects_fit_their_schemas(scenario: Scenario, location: str) -
 
 
 # Maps whose keys are the user's: anything is a right spelling there.
-FREE = {(name,) for name in ("labels", "annotations", "data", "matchLabels", "nodeSelector", "limits", "requests")}
+FREE = {("data",), ("binaryData",), ("labels",), ("annotations",), ("matchLabels",), ("nodeSelector",)}
+FREE |= {("limits",), ("requests",)}
 FREE |= {("selector",)}  # of a Service
 
 
@@ -53,7 +54,7 @@ def places(node: object, path: tuple = ()) -> list[tuple]:
     return [path, *(place for key, value in node.items() for place in places(value, (*path, key)))]
 
 
-@pytest.mark.parametrize("kind", ["ConfigMap", "DaemonSet", "Job", "JobSet", "Service"])
+@pytest.mark.parametrize("kind", ["ConfigMap", "DaemonSet", "Job", "JobSet", "NetworkPolicy", "Service"])
 def test_a_misspelt_field_is_refused_wherever_it_stands(kind: str, location: str) -> None:
     """One object of the kind, and for each of its parts a copy in which that part has an unknown field."""
     items = [item for scenario in SCENARIOS for item in objects(rendered("helm", scenario)) if item["kind"] == kind]

@@ -13,9 +13,11 @@ from rendering import REPO, objects, template
 GROUP = {
     "schemaVersion": 1,
     "name": "rl",
+    "secretName": "s",
+    "files": {"code": {"train.py": {"text": "a"}}},
     "tasks": {
-        "buffer": {"run": "true"},
-        "trainer": {"numNodes": 2, "run": "torchrun train.py", "env": {"EPOCHS": "3"}},
+        "buffer": {"run": "true", "podTemplate": {"spec": {"containers": [{"readinessProbe": {"exec": {}}}]}}},
+        "trainer": {"numNodes": 2, "run": "torchrun train.py", "env": {"EPOCHS": "3"}, "secrets": ["TOKEN"]},
     },
 }
 BASE = {
@@ -29,7 +31,31 @@ ANOTHER_GROUP = [
     'tasks.trainer.env.EPOCHS="4"',
     "tasks.trainer.numNodes=3",
     'tasks.trainer.image="registry.example.com/other:1"',
-    'tasks.trainer.accelerator={"type": "H100", "count": 1}',
+    'tasks.trainer.accelerator={"types": ["H100"], "count": 1}',
+    'tasks.trainer.secrets=["OTHER"]',
+    'tasks.trainer.volumes=[{"mountPath": "/data", "claimName": "data"}]',
+    'tasks.trainer.fileMounts=[{"mountPath": "/code", "files": "code"}]',
+    'tasks.trainer.workdir={"files": "code"}',
+    'tasks.trainer.workdir={"git": {"url": "https://example.com/x.git"}}',
+    "tasks.trainer.terminationDelaySeconds=5",
+    'tasks.trainer.dependsOn={"buffer": "ready"}',
+    'tasks.trainer.podTemplate={"metadata": {"labels": {"team": "a"}}}',
+    'tasks.buffer.recovery={"maxRestartsOnErrors": 1}',
+    'files.code={"train.py": {"text": "b"}}',
+    'files.code={"train.py": {"base64": "AA=="}}',
+    'files.code={"train.py": {"text": "a", "executable": true}, "x": {"text": ""}}',
+    'runId="again"',
+    'secretName="other"',
+    'primaryTasks=["trainer"]',
+    'onFailure="continue"',
+    'logs.claimName="logs"',
+    'agent.resources={"requests": {"cpu": 1}}',
+    'image.pullPolicy="Always"',
+    'imagePullSecrets=[{"name": "registry"}]',
+    'nodeSelector={"a": "b"}',
+    "tolerations=[]",
+    "terminationGracePeriodSeconds=5",
+    "containerSecurityContext.readOnlyRootFilesystem=true",
     'tasks.trainer.resources.requests={"cpu": 1}',
     'tasks.evaluator.run="true"',
     'image.tag="2"',
@@ -43,12 +69,17 @@ ANOTHER_RUN = ["nodes=3", "gpusPerNode=1", 'program.args=["train.py"]', 'env.EPO
 CHANGES = [
     *(("jobset", change) for change in ANOTHER_GROUP),
     *(("jobs", change) for change in ANOTHER_GROUP),
+    *((base, "interConnection=false") for base in ("jobset", "jobs")),
+    ("jobset", 'tasks.trainer.recovery={"recoverOnExitCodes": [29]}'),
+    ("jobset", 'tasks.trainer.recovery={"maxRestartsOnErrors": 1}'),
     ("jobs", 'kueue.queueName="team-a"'),  # a label of every pod here
+    ("jobs", "ttlSecondsAfterFinished=5"),
     *(("ddp-run", change) for change in ANOTHER_RUN),
 ]
 SAME = [
     ("jobset", 'kueue.queueName="team-a"'),  # a label of the JobSet itself
-    ("jobset", 'accelerators.types.OTHER=["x"]'),  # of a GPU that no task asks for
+    ("jobset", 'accelerators.types.OTHER={"label": ["x"]}'),  # of a GPU that no task asks for
+    ("jobset", 'accelerators.resourceName="example.com/gpu"'),
     ("ddp-run", 'image.digest=""'),  # as before
 ]
 
@@ -59,7 +90,8 @@ def render(base: str, *options: str, chart: Path | None = None, release: str = "
     done = template("helm", chart or name, json.dumps(values).encode(), *options, release=release)
     assert done.returncode == 0, done.stderr.decode()
     found = [item for item in objects(done.stdout.decode()) if item["kind"] != "Service"]
-    return {f"{item['kind']}/{item['metadata']['name']}": item.get("spec") or item["data"] for item in found}
+    fields = ("spec", "data", "binaryData")
+    return {f"{item['kind']}/{item['metadata']['name']}": [item.get(field) for field in fields] for item in found}
 
 
 @pytest.mark.parametrize(("base", "change"), CHANGES)

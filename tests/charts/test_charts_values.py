@@ -77,6 +77,31 @@ def test_every_value_is_used_by_a_template(chart: str) -> None:
     assert {path for path in leaves if not templates.is_used(path, text)} == UNUSED.get(chart, set())
 
 
+def test_the_scenarios_of_job_group_use_every_value() -> None:
+    root = schema("job-group")
+    values = [yaml.safe_load(path.read_text()) for path in (REPO / "charts/job-group/ci").glob("*.yaml")]
+    used = {path for value in values for path in places(value)}
+    leaves = [path for path, node in declared(root, root) if not {"properties", "items"} & set(node) and path]
+    assert len(leaves) > 60, "the walk through the schema found next to nothing"
+    unused = [path for path in leaves if path[-1] != "KEY" and not any(fits(path, other) for other in used)]
+    assert unused == [("global",)]
+
+
+def places(node: object, path: tuple = ()) -> Iterator[tuple]:
+    """The path of everything in values; a list's index is 0."""
+    yield path
+    for name, child in node.items() if isinstance(node, dict) else ((0, item) for item in as_list(node)):
+        yield from places(child, (*path, name))
+
+
+def as_list(node: object) -> list:
+    return node if isinstance(node, list) else []
+
+
+def fits(path: tuple, other: tuple) -> bool:
+    return len(path) == len(other) and all(step in ("KEY", at) for step, at in zip(path, other, strict=True))
+
+
 @pytest.mark.parametrize("chart", CHARTS)
 def test_values_yaml_and_the_schema_have_the_same_keys(chart: str) -> None:
     root = schema(chart)

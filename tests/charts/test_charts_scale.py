@@ -1,0 +1,54 @@
+"""Large groups: rendered in linear time, and refused where the API server would refuse them."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from rendering import HELMS, objects, template
+
+# The control plane of a cluster took a JobSet of 168 such ranks and refused one of 175.
+JOBSET = 150
+POD = {"spec": {"priorityClassName": "high", "containers": [{"env": [{"name": "A", "value": "b"}]}]}}
+
+
+def group(layout: str, tasks: dict) -> bytes:
+    return json.dumps({"schemaVersion": 1, "name": "rl", "layout": layout, "tasks": tasks}).encode()
+
+
+GROUPS = {
+    "one JobSet": (group("jobset", {"t": {"numNodes": JOBSET}}), JOBSET),
+    "one JobSet of many tasks": (group("jobset", {f"t{n}": {} for n in range(JOBSET)}), JOBSET),
+    "1,000 ranks of one task": (group("jobs", {"t": {"numNodes": 1000}}), 1000),
+    "1,000 ranks with a podTemplate": (group("jobs", {"t": {"numNodes": 1000, "podTemplate": POD}}), 1000),
+    "1,000 tasks": (group("jobs", {f"t{n}": {} for n in range(1000)}), 1000),
+}
+
+
+def ranks(items: list[dict]) -> int:
+    return sum(len(item["spec"].get("replicatedJobs", [item])) for item in items if item["kind"] in ("Job", "JobSet"))
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_large_group_renders_soon(name: str, helm: str) -> None:
+    values, size = GROUPS[name]
+    start = time.monotonic()
+    done = template(helm, "job-group", values)
+    seconds = time.monotonic() - start
+    assert done.returncode == 0, done.stderr.decode()
+    assert ranks(objects(done.stdout.decode())) == size
+    assert seconds < 20  # on two busy cores; quadratic time would be minutes
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize(
+    "task",
+    [{"numNodes": 175}, {"numNodes": JOBSET, "env": {f"VARIABLE_{n}": "x" for n in range(20)}}],
+    ids=["more ranks", "larger ranks"],
+)
+def test_a_jobset_that_etcd_would_not_store_is_refused(task: dict, helm: str) -> None:
+    done = template(helm, "job-group", group("jobset", {"t": task}))
+    assert done.returncode != 0
+    assert "of etcd, which stores at most 1,500.\nUse plain Jobs:\n\nlayout: jobs" in done.stderr.decode()
