@@ -190,6 +190,8 @@ HOSTILE = {
     "long time": HEADER + "name: t\nenvs: {A: 1" + ":59" * 1_000_000 + "}\n",
     "long address": HEADER + "name: t\nworkdir: {url: 'https://" + "a:" * 3_000_000 + "'}\n",
     "long paths": HEADER + "name: t\nvolumes: {/a: '" + "$" * 3_000_000 + "', '/a" + "/.." * 1_000_000 + "': b}\n",
+    "many variables": HEADER + "name: t\nenvs: {A: " + "x" * 7_000_000 + "}\nvolumes: {" + "$A" * 3_000_000 + ": b}\n",
+    "many unknown variables": HEADER + "name: t\nvolumes: {/a: " + "$A" * 3_000_000 + "}\n",
     "long octal": HEADER + "name: t\nenvs: {A: 0" + "7" * 1_000_000 + "x}\n",
     "many unknown tasks": "name: rl\nexecution: parallel\nprimary_tasks: ["
     + "x, " * 50_000

@@ -263,6 +263,13 @@ def test_volume_of_several_nodes(task_values, task_notes, task_error):
         ("workdir: {ref: main}", "missing-field"),
         ("workdir: {url: '--upload-pack=x'}", "bad-value"),
         ("workdir: code-$NO_SUCH_VARIABLE", "unknown-variable"),
+        ("volumes: {$/scratch: {size: 1Gi}}", "unknown-variable"),
+        ("volumes: {/scratch: {size: $}}", "unknown-variable"),
+        ("envs: {A: $B}\nvolumes: {/a: {name: $A}}", "unknown-variable"),
+        ("envs: {A: ''}\nvolumes: {/$A: a}", "bad-value"),
+        ("envs: {A: x}\nvolumes: {$A/y: a}", "bad-value"),
+        ("envs: {A: /x/../y}\nvolumes: {$A: a}", "bad-value"),
+        ("envs: {A: x}\nvolumes: {/$A/$B: {size: $}}", "unknown-variable"),
         ("secrets: {X: }\nfile_mounts: {/$X: code}", "secret-in-values"),
     ],
 )

@@ -102,8 +102,8 @@ def patterns(part: object):
 def test_patterns_take_linear_time(pattern):
     """20,000 characters take well under a millisecond; with time growing as the square, it would be a second."""
     compiled = re.compile(re.sub(r"(?<!\\)\$(?=$|\)|\|)", r"\\Z", pattern))
-    repeated = "a 0 . - / a. a- a/ /a /.. $ a$ a: : 0. a\n $\n k8s/ https://a: a@ secrets: A- * 1G".split(" ")
-    for text in repeated:
+    short = ["a", "0", ".", "-", "/", "$", ":", "*", "a.", "a-", "a/", "/a", "a$", "a:", "0.", "A-", "a@", "1G"]
+    for text in [*short, "/..", "a\n", "$\n", "k8s/", "https://a:", "secrets:"]:
         for before, after in (("", ""), ("", "\n"), ("", "!"), ("k8s/", " \n"), ("https://", ""), ("/", "/")):
             start = time.process_time()
             compiled.search(before + text * (20_000 // len(text)) + after)

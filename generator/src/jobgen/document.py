@@ -21,7 +21,7 @@ from jobgen.problems import Invalid, Path, Place, invalid
 
 MAX_BYTES = 16_000_000
 MAX_DEPTH = 60
-MAX_NODES = 400_000  # keys and values in the file
+MAX_NODES = 320_000  # keys and values in the file; a task has about 30
 MAX_DOCUMENTS = 20_000
 MAX_WEIGHT = 32_000_000  # characters, and NODE_WEIGHT for each node, with every alias written out
 NODE_WEIGHT = 16

@@ -58,7 +58,7 @@ class FileSets:
         return set_
 
     def _embedded(self, task: Part, path: Path, source: str, must_be_folder: bool = False) -> dict | None:
-        if path in task.unfilled:
+        if task.is_unfilled(path):
             return None
         try:
             real = self._locate(source)

@@ -11,6 +11,7 @@ from jobgen.problems import ERROR, NOTE, REFUSAL, WARNING, Invalid, Path, Place,
 
 # Fields in which SkyPilot puts the values of envs where $NAME or ${NAME} stands.
 SUBSTITUTED = ("file_mounts", "workdir", "volumes")
+_LONGEST = 10_000  # characters that variables may bring into one text
 _VARIABLE = re.compile(r"\$\{?\b([a-zA-Z_][a-zA-Z0-9_]*)\b\}?", re.ASCII)
 
 
@@ -51,6 +52,10 @@ class Part:
 
     def note(self, path: Path, message: str, code: str = "honoured-differently") -> None:
         self.report(code, path, message, NOTE)
+
+    def is_unfilled(self, path: Path) -> bool:
+        """Whether a $NAME was left in the value or the key at `path`, and reported."""
+        return self._original(path)[:2] in self.unfilled
 
     def _original(self, path: Path) -> Path:
         if self.renamed and len(path) > 1 and path[:2] in self.renamed:
@@ -134,12 +139,19 @@ def _filled(value: object, known: Mapping[str, str], secret: set[str], task: Par
 
 
 def _filled_text(text: str, known: Mapping[str, str], secret: set[str], task: Part, path: Path) -> str:
+    room = _LONGEST
+
     def value(match: re.Match[str]) -> str:
+        nonlocal room
         name = match[1]
         if name in known:
-            return known[name]
+            room -= len(known[name])
+            return known[name] if room >= 0 else ""
+        if path[:2] in task.unfilled:  # one is enough to say
+            return match[0]
         task.unfilled.add(path[:2])
-        if name in secret:
+        name = name if len(name) <= 80 else f"{name[:77]}..."
+        if match[1] in secret:
             task.report("secret-in-values", path, f"${name} is a secret, and would be readable in the values")
         else:
             task.report(
@@ -147,7 +159,14 @@ def _filled_text(text: str, known: Mapping[str, str], secret: set[str], task: Pa
             )
         return match[0]
 
-    return _VARIABLE.sub(value, text)
+    filled = _VARIABLE.sub(value, text)
+    if room < 0:
+        task.unfilled.add(path[:2])
+        task.report("bad-value", path, f"longer than {_LONGEST:,} characters with its variables")
+    if "$" in filled and path[:2] not in task.unfilled:
+        task.unfilled.add(path[:2])
+        task.report("unknown-variable", path, "a $ is left that names no variable; paths and names have none")
+    return filled
 
 
 def _secret_names(secrets: object) -> set[str]:

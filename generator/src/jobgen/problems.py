@@ -50,8 +50,7 @@ def invalid(place: Place, code: str, message: str) -> Invalid:
 def json_path(path: Path) -> str:
     """("envs", "A", 0) -> $.envs.A[0]; a key that is no plain word is quoted."""
     return "$" + "".join(
-        f".{part}" if isinstance(part, str) and re.fullmatch(r"[A-Za-z_][\w-]*", part) else f"[{quoted(part)}]"
-        for part in path
+        f".{part}" if isinstance(part, str) and _PLAIN.fullmatch(part) else f"[{quoted(part)}]" for part in path
     )
 
 
@@ -66,5 +65,6 @@ def quoted(value: object) -> str:
     return '"' + _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + '"'
 
 
+_PLAIN = re.compile(r"[A-Za-z_][\w-]{0,79}", re.ASCII)
 # Control characters, also those that turn the direction of text, and what is no character at all.
 _UNSAFE = re.compile("[\0-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]")

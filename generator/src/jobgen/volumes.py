@@ -9,7 +9,8 @@ from jobgen.sizes import quantity
 
 def convert(task: Part) -> list[dict]:
     several = task.fields.get("num_nodes", 1) > 1
-    return [_volume(task, path, given, several) for path, given in task.fields.get("volumes", {}).items()]
+    volumes = task.fields.get("volumes", {}).items()
+    return [_volume(task, path, given, several) for path, given in volumes if not task.is_unfilled(("volumes", path))]
 
 
 def _volume(task: Part, mount_path: str, given: str | dict, several: bool) -> dict:
