@@ -25,7 +25,7 @@ def start(space: Namespace, name: str) -> str:
     command, _ = commands(EXAMPLES / name)
     assert "registry.example.com/gpu-worker" in command
     repository, _, tag = space.cluster.image.rpartition(":")
-    command = command.replace("registry.example.com/gpu-worker", repository) + f" --set image.tag={tag}"
+    command = command.replace("registry.example.com/gpu-worker", repository) + f" --set-string image.tag={tag}"
     command = command.replace("jobgen ", f"{sys.executable} -m jobgen ")
     env = os.environ | {"HELM_NAMESPACE": space.name}
     script = ["bash", "-o", "pipefail", "-c", command]
