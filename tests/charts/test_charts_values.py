@@ -9,7 +9,7 @@ import pytest
 import templates
 import yaml
 from jsonschema import Draft7Validator
-from rendering import CHARTS, HELMS, REPO, template
+from rendering import CHARTS, HELMS, REPO, objects, template
 
 # What makes values that a person must give: without them the defaults are refused, on purpose.
 GIVEN = {"job-group": {"schemaVersion": 1, "name": "rl", "tasks": {"trainer": {"run": "true"}}}}
@@ -155,6 +155,23 @@ def test_a_chart_that_has_these_as_subcharts_may_set_global(chart: str, helm: st
     values = {"global": {"anything": 1}, **GIVEN.get(chart, {})}
     done = template(helm, chart, json.dumps(values).encode())
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_key_without_a_value_is_refused_or_means_nothing() -> None:
+    """Helm drops it together with its default: `layout:` would render a group that never runs."""
+    given, said = GIVEN["job-group"], []
+    root = schema("job-group")
+    paths = [path for path, _, _ in set_by_default(root, root, defaults("job-group")) if path and path[0] not in given]
+    paths.remove(("image",))  # template() sets a part of it
+    assert len(paths) > 30
+    for path in paths:
+        done = template("helm", "job-group", json.dumps({**nested(path, None), **given}).encode())
+        if done.returncode:
+            assert "it has no value. Leave the key out to get its default." in done.stderr.decode(), path
+            said.append(path)
+        else:
+            assert {"ConfigMap", "JobSet"} <= {item["kind"] for item in objects(done.stdout.decode())}
+    assert ("layout",) in said and ("logs", "claimName") in said and ("tolerations",) not in said
 
 
 @pytest.mark.parametrize("chart", CHARTS)
