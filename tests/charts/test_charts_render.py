@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from rendering import CHARTS, HELMS, REPO, Scenario, objects, rendered, scenarios, template
 
@@ -18,6 +20,13 @@ def test_helm_3_and_helm_4_render_the_same_objects(scenario: Scenario) -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_rendering_twice_gives_the_same_bytes(scenario: Scenario, helm: str) -> None:
     assert template(helm, scenario.chart, scenario.values).stdout.decode() == rendered(helm, scenario)
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_whole_numbers_stay_whole(scenario: Scenario, helm: str) -> None:
+    """Helm keeps numbers as floats, and would print a million as 1e+06."""
+    assert re.findall(r"^.*[:-] [0-9.]+e[+][0-9]+$", rendered(helm, scenario), re.MULTILINE) == []
 
 
 def test_every_chart_and_every_kind_of_source_has_a_scenario() -> None:

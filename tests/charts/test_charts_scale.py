@@ -52,3 +52,16 @@ def test_a_jobset_that_etcd_would_not_store_is_refused(task: dict, helm: str) ->
     done = template(helm, "job-group", group("jobset", {"t": task}))
     assert done.returncode != 0
     assert "of etcd, which stores at most 1,500.\nUse plain Jobs:\n\nlayout: jobs" in done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    "file", [{"text": "x" * 2**20}, {"base64": "A" * (2**20 * 4 // 3 // 4 * 4)}], ids=["text", "base64"]
+)
+def test_files_that_no_configmap_holds_are_refused(file: dict) -> None:
+    values = {"schemaVersion": 1, "name": "rl", "files": {"a": {"x": file}}, "tasks": {"t": {}}}
+    assert template("helm", "job-group", json.dumps(values).encode()).returncode == 0
+    values["files"]["b"] = {"y": {"text": "xx"}}
+    done = template("helm", "job-group", json.dumps(values).encode())
+    assert done.returncode != 0
+    assert "files: together they have 1048 KB, and a ConfigMap holds 1,048." in done.stderr.decode()
+    assert "tasks:\n  t:\n    workdir:\n      git: {url: " in done.stderr.decode()
