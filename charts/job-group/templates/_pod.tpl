@@ -148,6 +148,13 @@ spec:
 {{- $pod = fromYaml $pod }}
 {{- $own = deepCopy $own }}
 {{- $spec := $own.spec | default dict }}
+{{- range $volume := $spec.volumes }}
+{{- range $pod.spec.volumes }}
+{{- if eq .name $volume.name }}
+{{- fail (printf "\n\ntasks.%s.podTemplate.spec.volumes: the chart has a volume called %s; choose another name.\n" $.item.task .name) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- $container := first ($spec.containers | default (list dict)) }}
 {{- include "job-group.merge" (dict "base" (first $pod.spec.containers) "over" (omit $container "name")) }}
 {{- include "job-group.merge" (dict "base" $pod.spec "over" (omit $spec "containers")) }}
@@ -165,7 +172,7 @@ Changes base: maps merge, lists of base grow by those of over, everything else o
 entry of a list once, that of over replaces ours. A node must fit one of our terms and one of over's.
 */}}
 {{- define "job-group.merge" -}}
-{{- $once := dict "env" "name" "volumes" "name" "volumeMounts" "mountPath" }}
+{{- $once := dict "env" "name" "volumeMounts" "mountPath" }}
 {{- range $key, $value := .over }}
 {{- $ours := index $.base $key }}
 {{- $lists := and (kindIs "slice" $value) (kindIs "slice" $ours) }}
