@@ -1,18 +1,13 @@
-"""Where jobgen differs from SkyPilot on purpose; docs/jobgen-differences.md is written from it.
-
-`python -m tests.differential.table` writes the page.
-"""
+"""Where jobgen differs from SkyPilot on purpose."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from tests.differential.compare import Difference
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "jobgen-differences.md"
 HEADER = "name: rl\nexecution: parallel\n---\n"
 YEAR = 365 * 24 * 60 * 60
 REFUSED, ACCEPTED, OTHER = "jobgen refuses", "jobgen accepts", "jobgen writes another value"
@@ -73,23 +68,31 @@ def not_kubernetes(difference: Difference) -> bool:
 
 def no_dns_label(difference: Difference) -> bool:
     good = isinstance(difference.value, str) and re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", difference.value)
-    return not good or len(difference.value) > 40
+    return not good or len(difference.value) > 63
 
 
 def no_plain_amount(difference: Difference) -> bool:
     """No number as people write it; or one that is zero (which SkyPilot takes if an alternative hides it) or huge."""
     amount = re.fullmatch(r"(\d{1,9})(\.\d+)?([kmgtp][bi])?[smhdw]?\+?", str(difference.value), re.IGNORECASE)
-    return not amount or float(amount[1] + (amount[2] or "")) == 0 or int(amount[1]) > 1024
+    small = amount and (amount[3] or "").lower() in ("kb", "ki", "mb", "mi")
+    return not amount or small or float(amount[1] + (amount[2] or "")) == 0 or int(amount[1]) > 1024
 
 
 TABLE = [
     Entry(
-        "Names of groups and tasks that are no DNS-1035 labels, and names that are too long together",
+        "Names of groups and tasks that are no DNS-1035 labels",
         "J-i.G is a DNS name here, and Jobs and Services carry the names. The error offers a name that will do.",
         "name: My_Task\n",
-        codes="bad-name name-too-long wrong-type yaml-key",
+        codes="bad-name wrong-type yaml-key",
         path=r"^\$\.name$",
         check=no_dns_label,
+    ),
+    Entry(
+        "Names that are too long together",
+        "A Job's name holds the group's, the task's and more, and has at most 63 characters.",
+        f"name: {'x' * 40}\nexecution: parallel\n---\nname: replay-buffer\n",
+        codes="name-too-long",
+        check=lambda difference: len(difference.value) > 10,
     ),
     Entry(
         "Unknown fields of the header",
@@ -127,7 +130,7 @@ TABLE = [
         "name: a\nresources: {any_of: [{cpus: 4}, {cpus: 8}]}\n",
         codes="refused-field",
         path=r"^\$\.resources\.((any_of|ordered)(\[\d+\](\.(accelerators|gpus))?)?|accelerators|gpus)$",
-        check=lambda difference: isinstance(difference.value, dict | list),
+        check=lambda difference: isinstance(difference.value, dict | list) or "[" in difference.path,
     ),
     Entry(
         "What a SkyPilot server does: services, pools, event_callback, volume_mounts, managed secrets as files",
@@ -145,11 +148,34 @@ TABLE = [
         check=lambda difference: "://" in str(difference.value) or not isinstance(difference.value, str),
     ),
     Entry(
-        "Settings of config that break the group's contract or have another place here",
+        "Settings of config, and folders of the node as volumes, that have another place here",
         "The error names that place.",
         "name: a\nconfig: {docker: {run_options: [--rm]}}\n",
         codes="refused-field",
-        path=r"^\$\.config\.(docker|hooks|kubernetes\.(dws|quota|remote_identity|enable_docker|pod_config\.spec\..*))$",
+        path=r"^\$\.(config\.(docker|hooks|kubernetes\.(dws|quota|remote_identity|enable_docker|pod_config\.spec\..*))"
+        r"|volumes\b.*)$",
+        check=lambda difference: "config" in difference.path or "host_path" in difference.value,
+    ),
+    Entry(
+        "Recovery on exit code 0",
+        "0 means success, on which Kubernetes restarts nothing.",
+        "name: a\nresources: {job_recovery: {recover_on_exit_codes: [0]}}\n",
+        codes="refused-field",
+        path=r"recover_on_exit_codes",
+        check=lambda difference: difference.value in (0, [0]) or 0 in difference.value,
+    ),
+    Entry(
+        "Files outside of the group file's folder",
+        "They become part of the values, so --allow-outside must say that this is meant.",
+        "name: a\nworkdir: ..\n",
+        codes="file-outside",
+    ),
+    Entry(
+        "A variable that is among envs and secrets",
+        "SkyPilot takes the secret in silence.",
+        "name: a\nenvs: {A: x}\nsecrets: {A: null}\n",
+        codes="conflicting-fields",
+        path=r"^\$\.(secrets|managed_secrets)\b",
     ),
     Entry(
         "Contexts of several clusters in one group",
@@ -197,14 +223,14 @@ TABLE = [
         codes="unknown-variable",
     ),
     Entry(
-        "What Kubernetes would not take: labels, images, PriorityClasses, paths to mount at, names of secrets",
+        "What Kubernetes would not take: labels, types of GPUs, images, PriorityClasses, paths to mount at, variables",
         "SkyPilot's server or the cluster says so after submission; here it is an error with a place in the file.",
         "name: a\nresources: {labels: {a b: c}}\n",
         codes="bad-value wrong-type",
-        path=r"labels\b|image_id$|priority_class$|^\$\.(file_mounts|workdir|secrets|managed_secrets)\b",
+        path=r"labels\b|(accelerators|gpus)\.(_\w*|\w*_)$|image_id$|priority_class$|^\$\.(file_mounts|workdir|secrets|managed_secrets)\b",
     ),
     Entry(
-        "Amounts that are no plain numbers, such as inf, 1e3 or 1_000, and amounts that are out of reach",
+        "Amounts that are no plain numbers, such as inf, 1e3 or 1_000, disks in KB or MB, and amounts out of reach",
         "SkyPilot reads them as Python does. More than 1,024 nodes, or delays of 30 years, are typing errors.",
         "name: a\nresources: {memory: inf}\n",
         codes="bad-value",
@@ -224,10 +250,23 @@ TABLE = [
         codes="merge-conflict",
     ),
     Entry(
-        "A field with nothing behind it counts as absent, everywhere",
-        "SkyPilot allows it at the top of a task and fails at it, or in it, elsewhere.",
+        "A field with nothing behind it counts as absent, everywhere; so does an empty map of accelerators",
+        "SkyPilot allows that in most places and fails in others.",
         "name: a\nenvs:\n",
-        theirs=r"NoneType|None is not (of type|valid under)",
+        theirs=r"NoneType|None is not (of type|valid under)|Invalid task args: dict_keys\(\['(in|out)puts'|^IndexError",
+    ),
+    Entry(
+        "Names with three dashes in a row",
+        "DNS allows them.",
+        "name: a---b\n",
+        theirs="No triple dashes",
+        check=lambda difference: "---" in difference.theirs,
+    ),
+    Entry(
+        "Ports that do not exist",
+        "Ports are ignored here: inside the cluster all are open.",
+        "name: a\nresources: {ports: 9-8}\n",
+        theirs="Invalid port",
     ),
     Entry(
         "`<<` as a value is text",
@@ -263,26 +302,3 @@ TABLE = [
         check=lambda difference: difference.theirs == [None],
     ),
 ]
-
-
-def page() -> str:
-    lines = [
-        "# Where jobgen differs from SkyPilot",
-        "",
-        "jobgen and SkyPilot accept the same job groups and read the same out of them, but for this list. A test",
-        "compares them on thousands of generated groups; it fails on a difference that is not here, and on an",
-        "entry that nothing shows. This page is written by `python -m tests.differential.table`.",
-    ]
-    for kind in (REFUSED, ACCEPTED, OTHER):
-        lines += ["", f"## {kind[0].upper()}{kind[1:]}", "", "| what | why | example |", "|---|---|---|"]
-        lines += [f"| {entry.what} | {entry.why} | {_code(entry.example)} |" for entry in TABLE if entry.kind == kind]
-    return "\n".join(lines) + "\n"
-
-
-def _code(example: str) -> str:
-    """The lines of an example in one cell of a table."""
-    return "<br>".join(f"`{line}`" for line in example.replace("|", "\\|").rstrip("\n").split("\n"))
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

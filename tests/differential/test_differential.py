@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.differential import groups, table
+from tests.differential import groups, page, table
 from tests.differential.cases import Case, compare
 
 SEEDS = Path(__file__).parent.parent / "generator" / "seeds"
@@ -54,4 +54,4 @@ def test_the_seeds_are_accepted_as_skypilot_accepts_them(cases):
 
 
 def test_the_page_is_up_to_date():
-    assert table.PAGE.read_text(encoding="utf-8") == table.page(), "run `python -m tests.differential.table`"
+    assert page.PAGE.read_text(encoding="utf-8") == page.page(), "run `python -m tests.differential.page`"
