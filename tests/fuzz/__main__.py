@@ -39,6 +39,8 @@ def merge() -> None:
     with built_once(CORPUS) as scratch:
         scratch.mkdir()
         harness("-set_cover_merge=1", scratch, GROWN, CORPUS)
+        if not any(scratch.iterdir()):
+            raise ToolError("the merge left nothing")
 
 
 def entry() -> None:

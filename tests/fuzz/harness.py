@@ -31,7 +31,9 @@ def main() -> None:
     # What jobgen may use beside what this process has already.
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     size = pages * resource.getpagesize() + MEMORY
-    atheris.Setup(sys.argv, lambda data: check(data, options), custom_mutator=mutate)
+    # libFuzzer starts itself again to merge; it asks a shell to run its first argument.
+    arguments = [f"{sys.executable} -m tests.fuzz.harness", *sys.argv[1:]]
+    atheris.Setup(arguments, lambda data: check(data, options), custom_mutator=mutate)
     resource.setrlimit(resource.RLIMIT_AS, (size, size))
     atheris.Fuzz()
 
