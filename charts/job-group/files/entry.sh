@@ -153,6 +153,7 @@ attempt() {
 
 # Start again in this container after a failure, if the task may: after listed codes always, else so many times.
 recover() {
+  [ -n "$GROUP_IN_PLACE" ] || return 1
   case " $GROUP_RECOVER_CODES " in
     *" $code "*) ;;
     *)
@@ -223,6 +224,11 @@ if [ "$code" -gt 128 ]; then signal=" signal=$((code - 128))"; fi
 echo "[FATAL] node=$GROUP_HOST step=$step exit_code=$code$signal errors=$errors of=$GROUP_MAX_RESTARTS" >&2
 result="result $code"
 [ "$code" -ne 143 ] || code=1 # 143 tells the Job that the pod was stopped from outside
+# An auxiliary task of several nodes may still restart the group, as often as it says.
+if [ -z "$GROUP_IN_PLACE" ]; then
+  case " $GROUP_RECOVER_CODES " in *" $code "*) GROUP_OPTIONAL='' ;; esac
+  if [ "$ATTEMPT" -lt "$GROUP_MAX_RESTARTS" ]; then GROUP_OPTIONAL=''; fi
+fi
 if [ -n "$GROUP_OPTIONAL" ]; then
   say "the group goes on without this auxiliary task"
   finish 0 "$result"

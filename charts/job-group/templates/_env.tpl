@@ -6,9 +6,9 @@
 {{- $gpus := dig "accelerator" "count" 0 $task | int }}
 {{- $procs := max 1 $gpus }}
 {{- $master := printf "%s-0.%s" .item.task (include "job-group.domain" .root) }}
-{{- $primary := has .item.task (include "job-group.primaries" .root | fromJsonArray) }}
-{{- /* Without an agent nobody tells a rank when to end; a task of one node starts again in its own container. */}}
-{{- $recovery := ternary $task.recovery dict (and (eq $nodes 1) (hasKey $task "recovery")) | default dict }}
+{{- $primary := or (not $values.primaryTasks) (has .item.task $values.primaryTasks) }}
+{{- /* A task of one node starts again in its own container; one of several nodes with the whole group, by the JobSet. */}}
+{{- $recovery := $task.recovery | default dict }}
 {{- $park := and $primary (eq $values.onFailure "continue") (eq $values.layout "jobset") (or (eq $nodes 1) (not $task.recovery)) -}}
 {{- include "job-group.runEnv" . }}
 {{- $contract := dict
@@ -28,6 +28,7 @@
   "GROUP_PARK" (ternary "yes" "" $park)
   "GROUP_DELAY_S" ($task.terminationDelaySeconds | default 0 | int64)
   "GROUP_GRACE_S" (max 1 (sub ($values.terminationGracePeriodSeconds | int64) 3))
+  "GROUP_IN_PLACE" (ternary "yes" "" (eq $nodes 1))
   "GROUP_MAX_RESTARTS" ($recovery.maxRestartsOnErrors | default 0 | int64)
   "GROUP_RECOVER_CODES" (join " " ($recovery.recoverOnExitCodes | default list)) }}
 {{- range $name, $value := $task.env }}{{ $_ := set $contract $name $value }}{{ end }}
