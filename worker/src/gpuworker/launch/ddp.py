@@ -1,139 +1,213 @@
-"""ddp-launch: run a program under torchrun on every node of a world, by the environment contract of the charts.
+"""ddp-launch: run a program under torchrun on every node of a world, so that it never hangs and says why it ended.
 
-  ddp-launch -- -m gpuworker.accept.ddp_tests      (anything that follows -- is given to torchrun as the program)
+  ddp-launch [FLAGS] -- train.py --epochs 3        (what follows -- is what torchrun runs: SCRIPT ARGS… or -m MODULE …)
 
-Reads NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR, MASTER_PORT, RUN_ID and ATTEMPT. Node 0 hosts the rendezvous
-store and every node is told so: torchrun's own guess goes wrong when a name resolves to several pods or DNS lags
-(pytorch issues 73380, 79388). Exit codes: 0 done, 2 bad plan, 64 the master's name did not resolve in time,
-143 stopped, else torchrun's own.
+The plan comes from flags and from NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR, MASTER_PORT, RUN_ID and ATTEMPT.
+Phases: plan, resolve, interface, preflight, rendezvous, run; one line each. The end is one line too, and the same on
+every node: [DONE], or [FATAL] with the exit code, the cause, the nodes and what to do. verdicts.py has the table.
 """
 
 from __future__ import annotations
 
-import argparse
+import asyncio
 import os
 import signal
-import socket
-import subprocess
 import sys
 import time
-from dataclasses import dataclass
+import traceback
+from pathlib import Path
 
+from gpuworker.launch import card as cards
+from gpuworker.launch import etcd, network, park
+from gpuworker.launch.child import Child
+from gpuworker.launch.lead import Lead
+from gpuworker.launch.member import Member, told
+from gpuworker.launch.plan import Plan, parser, read_plan
+from gpuworker.launch.processes import adopt_orphans, child_pids, reap
+from gpuworker.launch.verdicts import DONE, Verdict
 from gpuworker.log import log, write_termination_message
 
-USAGE, NO_DNS = 2, 64
+LEFTOVERS_S = 30  # how long what the ranks left behind (an uploader of metrics) may take after a good end
 
 
-class PlanError(Exception):
-    """What is wrong with the environment and how to mend it."""
+class Launcher:
+    def __init__(self, plan: Plan, begun: float):
+        self.plan, self.begun = plan, begun
+        self.deadline = begun + plan.seconds["deadline"]
+        self.lead: Lead | None = None
+        self.member: Member | None = None
+        self.child: Child | None = None
+        self.stopping = ""
+        self.main: asyncio.Task | None = None
 
+    def phase(self, name: str, since: float, **facts: object) -> float:
+        now = time.monotonic()
+        log("DDP", phase=name, **facts, seconds=now - since)
+        return now
 
-@dataclass(frozen=True)
-class World:
-    nodes: int
-    node_rank: int
-    processes: int
-    master: str
-    port: int
-    run_id: str
-    attempt: str
-
-
-def read_world(environ: dict[str, str]) -> World:
-    """Check the whole plan and name everything that is wrong at once."""
-    numbers, problems = {}, []
-    ranges = {"NNODES": (1, 65536), "NODE_RANK": (0, 65535), "NPROC_PER_NODE": (1, 1024), "MASTER_PORT": (1024, 65535)}
-    for name, (low, high) in ranges.items():
-        text = environ.get(name, "")
-        if text.isdecimal() and low <= int(text) <= high:
-            numbers[name] = int(text)
-        else:
-            problems.append(f"{name}={text or '(not set)'}: need a whole number from {low} to {high}")
-    if not environ.get("MASTER_ADDR"):
-        problems.append("MASTER_ADDR=(not set): need the DNS name of node 0")
-    if {"NNODES", "NODE_RANK"} <= numbers.keys() and numbers["NODE_RANK"] >= numbers["NNODES"]:
-        problems.append(f"NODE_RANK={numbers['NODE_RANK']}: must be below NNODES={numbers['NNODES']}")
-    if problems:
-        raise PlanError("; ".join(problems))
-    return World(
-        nodes=numbers["NNODES"],
-        node_rank=numbers["NODE_RANK"],
-        processes=numbers["NPROC_PER_NODE"],
-        master=environ["MASTER_ADDR"],
-        port=numbers["MASTER_PORT"],
-        run_id=environ.get("RUN_ID", "run"),
-        attempt=environ.get("ATTEMPT", "0"),
-    )
-
-
-def wait_for_name(name: str, deadline_s: float, poll_s: float = 1.0) -> str | None:
-    """Resolve `name`, again and again until the deadline: a pod's DNS record may come after the pod. None: too late."""
-    end = time.monotonic() + deadline_s
-    while True:
+    async def run(self) -> None:
+        """Returns when every node is done; raises the Verdict otherwise."""
+        plan, now = self.plan, self.begun
+        self.main = asyncio.current_task()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.stop, signal.Signals(number).name)
+        adopt_orphans()
+        log("ENV", nnodes=plan.nodes, nproc_per_node=plan.processes, master=f"{plan.master}:{plan.port}",
+            run_id=plan.run_id, attempt=plan.attempt, backend=plan.backend,
+            **{name.replace("-", "_") + "_s": value for name, value in plan.seconds.items()})  # fmt: skip
+        if plan.node == 0:
+            self.lead = Lead(plan, self.deadline)
+            await self.lead.serve()
+        address = await network.resolve(plan, self.deadline)
+        now = self.phase("resolve", now, master=plan.master, address=address)
+        if plan.node == 0:
+            network.check_own(plan, address)
+        problem, interface, own = None, "", ""
         try:
-            return socket.getaddrinfo(name, None, proto=socket.IPPROTO_TCP)[0][4][0]
-        except (socket.gaierror, UnicodeError):  # UnicodeError: no name at all, such as a..b
-            if time.monotonic() >= end:
-                return None
-            time.sleep(poll_s)
+            interface, own = network.choose_interface(plan, address)
+            now = self.phase("interface", now, interface=interface, address=own)
+            if plan.backend == "etcd":
+                now = self.phase("etcd", now, endpoint=plan.etcd, version=await etcd.wait(plan, self.deadline))
+        except Verdict as verdict:
+            problem = verdict  # node 0 should hear of it, so that nobody waits for this node
+        go = await self.preflight(address, interface, own, problem)
+        now = self.phase("master ready, preflight", now, nodes=plan.nodes, id=go["id"])
+        self.child = Child(plan, go, address, interface)
+        if plan.debug:
+            log("DEBUG", command=" ".join(self.child.command))
+        self.child.start()
+        await self.watch()
+
+    async def preflight(self, address: str, interface: str, own: str, problem: Verdict | None) -> dict:
+        card = cards.gather(self.plan, interface, own)
+        try:
+            if not problem:
+                cards.check_own(self.plan, card)
+        except Verdict as verdict:
+            problem = verdict
+        if problem:
+            card["problem"] = problem.data()
+        if self.plan.debug:
+            log("DEBUG", **card)
+        on = {"stop": self.stop_program, "where": self.tell_where}
+        self.member = Member(self.plan, card, address, on)
+        try:
+            return await self.member.join(self.deadline)
+        except Verdict:
+            if problem:
+                raise problem from None
+            raise
+
+    async def watch(self) -> None:
+        """Until node 0 says how the run ends; by then every node has said how it went there."""
+        member, child = self.member, self.child
+        watching = asyncio.create_task(child.watch())
+        said = ""
+        while not member.end.done():
+            reap(child.process.pid)
+            if child.formed and not said:
+                said = "formed"
+                member.say({"state": said})
+            if child.failure and said in ("", "formed") and not self.stopping:
+                said = "failed"
+                member.say({"failed": child.failure})
+            if watching.done() and said in ("", "formed"):
+                code = watching.result()
+                said = child.outcome(code) if self.stopping or code == 0 else "failed"
+                member.say({"failed": child.agent_failure(code)} if said == "failed" else {"state": said})
+            await asyncio.wait({member.end}, timeout=0.1)
+        watching.cancel()
+        end = member.end.result()
+        if end["key"] != "done":
+            raise told(end)
+
+    # -- what comes from outside
+
+    def stop(self, name: str) -> None:
+        """SIGTERM: this pod goes, so the world goes; before there is a world, only this pod goes."""
+        if self.stopping:
+            return
+        self.stopping = name
+        if self.child and self.member.writer:
+            self.member.say({"stopping": name})
+        elif self.main:
+            self.main.cancel()
+
+    def stop_program(self, why: object) -> None:
+        """Node 0 tells all nodes, the one that was told first included."""
+        if not self.stopping:
+            log("DDP", phase="stop", why=why)
+        self.stopping = self.stopping or str(why)
+        if self.child:
+            self.child.stop_ranks()
+            asyncio.get_running_loop().call_later(self.plan.seconds["grace"], self.child.kill_ranks)
+
+    def tell_where(self, _: object) -> None:
+        async def tell() -> None:
+            self.member.say({"where": await self.child.where()})
+
+        if self.child:
+            self.telling = asyncio.create_task(tell())
+
+    async def close(self, verdict: Verdict | None) -> None:
+        """Leave nothing running, and let the other nodes know."""
+        if self.lead and verdict and verdict.phase != "stop":
+            self.lead.finish(verdict.data())
+        if self.lead:
+            await self.lead.close()
+        if self.child:
+            await self.child.close()
+        end = time.monotonic() + (0 if verdict else LEFTOVERS_S)
+        while child_pids(os.getpid()) and time.monotonic() < end:
+            reap(0)
+            await asyncio.sleep(0.1)
 
 
-def torchrun_command(world: World, deadline_s: int, program: list[str]) -> list[str]:
-    # read_timeout is also how long a node waits for the store of node 0 to appear.
-    settings = {
-        "is_host": str(world.node_rank == 0).lower(),
-        "join_timeout": deadline_s,
-        "read_timeout": deadline_s,
-    }
-    return [
-        sys.executable, "-m", "torch.distributed.run",
-        f"--nnodes={world.nodes}",
-        f"--nproc-per-node={world.processes}",
-        "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={world.master}:{world.port}",
-        f"--rdzv-id={world.run_id}-{world.attempt}",
-        f"--rdzv-conf={','.join(f'{key}={value}' for key, value in settings.items())}",
-        f"--local-addr={world.master if world.node_rank == 0 else socket.getfqdn()}",
-        "--max-restarts=0",
-        *program,
-    ]  # fmt: skip
+async def launch(plan: Plan, begun: float) -> Verdict | None:
+    launcher, verdict = Launcher(plan, begun), None
+    try:
+        await launcher.run()
+    except Verdict as found:
+        verdict = found
+    except asyncio.CancelledError:
+        verdict = Verdict(
+            "stopped", f"{cards.who(cards.own())} got {launcher.stopping} before the world was formed", "stop"
+        )
+    except Exception as error:
+        traceback.print_exc()
+        verdict = Verdict("launcher", f"{cards.who(cards.own())}: {type(error).__name__}: {error}")
+    await launcher.close(verdict)
+    return verdict
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="ddp-launch", description=__doc__.splitlines()[0])
-    parser.add_argument("--deadline", type=int, default=600, help="seconds for the world to form")
-    parser.add_argument("program", nargs="+", help="what torchrun runs: SCRIPT ARGS… or -m MODULE ARGS…, after --")
-    args = parser.parse_args()
+    begun = time.monotonic()
+    args = parser().parse_args()
+    environ, plan = dict(os.environ), None
+    if args.park:
+        environ["ATTEMPT"] = park.begin(Path(args.park))
     try:
-        world = read_world(dict(os.environ))
-    except PlanError as problem:
-        end(USAGE, f"the plan is wrong: {problem}")
-    log("ENV", nnodes=world.nodes, nproc_per_node=world.processes, master=f"{world.master}:{world.port}",
-        run_id=world.run_id, attempt=world.attempt)  # fmt: skip
-    address = wait_for_name(world.master, args.deadline)
-    if address is None:
-        end(NO_DNS, f"{world.master} did not resolve within {args.deadline} s: is the pod of node 0 running?")
-    log("DDP", master=world.master, address=address, is_host=world.node_rank == 0)
-    # The pod's own variables for torchrun would only repeat, or contradict, the command line.
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("PET_")}
-    child = subprocess.Popen(torchrun_command(world, args.deadline, args.program), env=environ)
-    stopped = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: (stopped.append(number), child.send_signal(number)))
-    code = child.wait()
-    if stopped:
-        end(143, f"stopped by {signal.Signals(stopped[0]).name}")
-    if code:
-        end(code if code > 0 else 1, f"torchrun exited {code}: the error is above this line")
-    log("DONE", world=world.nodes * world.processes)
-    sys.exit(0)
+        plan = read_plan(args, environ)
+        verdict = asyncio.run(launch(plan, begun))
+    except Verdict as found:
+        verdict = found
+    code = report(plan, verdict, time.monotonic() - begun)
+    if args.park:
+        park.park(Path(args.park), args.attempts, code)
+    sys.stdout.flush()
+    os._exit(code)  # a look-up of a name that still hangs in its thread must not hold this up
 
 
-def end(code: int, why: str) -> None:
-    """Print the one verdict line, leave it where Kubernetes shows it, and exit."""
-    log("FATAL", exit_code=code, why=why)
-    write_termination_message(f"exit code {code}: {why}")
-    sys.exit(code)
+def report(plan: Plan | None, verdict: Verdict | None, seconds: float) -> int:
+    """Print the one verdict line, leave it where Kubernetes shows it, and give the exit code."""
+    if verdict is None:
+        log("DONE", world=plan.world, seconds=seconds)
+        return DONE
+    tag = "DONE" if verdict.cause.key == "saved" else "FATAL"
+    facts = {"exit_code": verdict.code, "cause": verdict.cause.key, "phase": verdict.phase, "why": verdict.why}
+    log(tag, **facts, do=verdict.cause.remedy, seconds=seconds)
+    write_termination_message(f"exit code {verdict.code} ({verdict.cause.key}): {verdict.why}. {verdict.cause.remedy}")
+    return verdict.code
 
 
 if __name__ == "__main__":

@@ -1,0 +1,284 @@
+"""torchrun as a child: its output, its ranks, how they end, and where they are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pkgutil
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpuworker.launch import etcd, torchrun
+from gpuworker.launch.judge import ENDED, WAITS
+from gpuworker.launch.plan import Plan
+from gpuworker.launch.processes import children, descendants, kill, state
+from gpuworker.launch.verdicts import explain
+from gpuworker.log import log
+
+# What torchrun says about the first of its ranks that failed.
+FIRST = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+STACK = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
+TAIL, GIVE_UP_S = 20, 3.0
+
+
+@dataclass
+class Rank:
+    rank: int
+    pid: int = 0
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL))
+    rest: bytes = b""
+    folded: int = 0
+    error: dict | None = None  # the program raised
+    end: int | None = None  # it ended by itself, with this code
+    gone_at: float = 0.0
+
+
+class Child:
+    def __init__(self, plan: Plan, go: dict, master: str, interface: str):
+        self.plan, self.attempt_id, self.started = plan, go["id"], time.monotonic()
+        self.folder = Path(tempfile.mkdtemp(prefix="ddp-launch-"))
+        self.kept = Path(plan.out) / ".ddp-launch" / go["id"] if plan.out else self.folder
+        with contextlib.suppress(OSError):  # a full disk is the program's to report
+            self.kept.mkdir(parents=True, exist_ok=True)
+        self.ranks = {local: Rank(plan.node * plan.processes + local) for local in range(plan.processes)}
+        self.agent: deque[str] = deque(maxlen=60)
+        self.formed = self.stepped = False
+        self.failure: dict | None = None
+        self.killed_for_memory = oom_kills()
+        inside = self.folder / "inside.py"
+        inside.write_bytes(pkgutil.get_data("gpuworker.launch", "inside.py"))
+        self.modules = self.folder / "modules"  # for torchrun only; inside.py hides them from the program
+        if plan.backend == "etcd":
+            etcd.bring_client(self.modules)
+        self.command = torchrun.command(plan, go["id"], master, str(inside))
+        self.environ = torchrun.environment(
+            plan, go, interface, str(self.folder), str(self.kept / "flight-"), str(self.modules)
+        )
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.events = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self.events.bind(str(self.folder / "events"))
+        loop.add_reader(self.events, self.read_events)
+        for local in self.ranks:
+            os.mkfifo(self.folder / f"output-{local}")
+            # Open both ways: it never ends, however many processes come and go.
+            pipe = os.open(self.folder / f"output-{local}", os.O_RDWR | os.O_NONBLOCK)
+            loop.add_reader(pipe, self.read_rank, local, pipe)
+        self.process = subprocess.Popen(
+            self.command, env=self.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        os.set_blocking(self.process.stdout.fileno(), False)
+        loop.add_reader(self.process.stdout, self.read_agent)
+        self.agent_rest = b""
+
+    # -- what it says
+
+    def read_agent(self) -> None:
+        """torchrun's own lines; those of the program too, where it is no Python program."""
+        self.agent_rest = self.lines(self.process.stdout.fileno(), self.agent_rest, self.agent_line)
+
+    def agent_line(self, text: str) -> None:
+        self.agent.append(text)
+        if self.plan.debug or self.plan.program[0] == "--no-python":
+            sys.stdout.write(text + "\n")
+        if (found := FIRST.search(text)) and not self.failure:
+            self.fail(int(found[2]), exit_code=int(found[1]))
+
+    def read_rank(self, local: int, pipe: int) -> None:
+        self.read_events()  # a rank says first that it fails, then prints why
+        rank = self.ranks[local]
+        rank.rest = self.lines(pipe, rank.rest, lambda text: self.rank_line(local, text))
+
+    def rank_line(self, local: int, text: str) -> None:
+        rank = self.ranks[local]
+        rank.tail.append(text)
+        first = self.failure and self.failure["rank"] == rank.rank and not self.failure["echo"]
+        if rank.error and not first and not self.plan.debug:
+            rank.folded += 1
+            with contextlib.suppress(OSError), open(self.kept / f"folded-rank-{rank.rank}.txt", "a") as file:
+                file.write(text + "\n")
+        else:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+
+    @staticmethod
+    def lines(pipe: int, rest: bytes, take) -> bytes:
+        """Give the whole lines to `take` and keep what is left."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(pipe, 65536):
+                *whole, rest = (rest + data).split(b"\n")
+                for line in whole:
+                    take(line.decode(errors="replace"))
+                if len(rest) > 65536:
+                    take(rest.decode(errors="replace"))
+                    rest = b""
+        return rest
+
+    def read_events(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while data := self.events.recv(65536):
+                event = json.loads(data)
+                rank = self.ranks[event["local"]]
+                if event["event"] == "error":
+                    rank.error = event
+                    self.fail(event["local"])
+                elif event["event"] == "end":
+                    rank.end = event["code"]
+                    if rank.end:
+                        self.fail(event["local"], exit_code=rank.end, why=event["why"])
+                elif event["event"] == "step" and not self.stepped:
+                    self.stepped = True
+                    log("STEP", rank=rank.rank, first_step="done", seconds=time.monotonic() - self.started)
+                elif event["event"] == "formed" and event["local"] == 0:
+                    log("DDP", phase="process group", world=event["world"], seconds=event["seconds"])
+
+    # -- how it ends
+
+    def fail(self, local: int, exit_code: int | None = None, why: str = "") -> None:
+        """The first failure on this node, unless one that is known is only an echo of another rank's."""
+        rank = self.ranks[local]
+        text = "\n".join([rank.error["why"] if rank.error else why, *rank.tail])
+        cause = explain(text)
+        if self.failure and not (self.failure["echo"] and cause and not cause.echo):
+            return
+        what = why or f"exit code {exit_code}"
+        if rank.error:
+            what = f"{rank.error['why'].splitlines()[0][:400]} ({rank.error['place']})"
+        elif exit_code is not None and exit_code < 0:
+            what = f"ended by {signal.Signals(-exit_code).name}"
+        key = cause.key if cause else "failed"
+        if exit_code == -signal.SIGKILL:
+            key = "out-of-memory" if oom_kills() > self.killed_for_memory else "killed"
+        elif exit_code is not None and exit_code < 0 and not cause:
+            key = "killed"
+        if not rank.error and rank.tail:
+            what += f"; last line: {rank.tail[-1][:200]}"
+        self.failure = {"key": key, "rank": rank.rank, "what": what, "echo": bool(cause and cause.echo)}
+
+    def agent_failure(self, code: int) -> dict:
+        """torchrun ended before any rank failed: what it said is all there is."""
+        text = "\n".join(self.agent)
+        cause = explain(text)
+        words = [line for line in self.agent if re.search(r"Error|error:|Exception", line)]
+        phase = "run" if self.formed else "rendezvous"
+        what = f"torchrun ended with {code}: {words[-1].strip()[:400] if words else 'it says nothing'}"
+        return {"key": cause.key if cause else "not-formed" if not self.formed else "failed", "rank": None,
+                "what": what, "echo": bool(cause and cause.echo), "phase": phase}  # fmt: skip
+
+    async def watch(self) -> int:
+        """Until torchrun has ended; its exit code."""
+        while (code := self.process.poll()) is None:
+            if not self.formed:
+                self.look_for_ranks()
+            now = time.monotonic()
+            for rank in self.ranks.values():
+                if rank.pid and not rank.gone_at and state(rank.pid) in ("", "Z"):
+                    rank.gone_at = now
+            dead = [r for r in self.ranks.values() if r.gone_at and r.end != 0 and now - r.gone_at > GIVE_UP_S]
+            if dead:  # torchrun waits half a minute for the other ranks before it says so
+                kill([r.pid for r in self.ranks.values() if not r.gone_at and r.pid], signal.SIGKILL)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(0.05)
+        self.read_agent()
+        self.read_events()
+        return code
+
+    def look_for_ranks(self) -> None:
+        """The ranks are torchrun's children; that they exist means that its rendezvous is done."""
+        for pid, environ in children(self.process.pid):
+            local = environ.get("LOCAL_RANK", "")
+            if local.isdecimal() and int(local) in self.ranks:
+                self.ranks[int(local)].pid = pid
+                self.ranks[int(local)].rank = int(environ["RANK"])
+                self.seen_world = int(environ["WORLD_SIZE"])
+        if all(rank.pid for rank in self.ranks.values()):
+            self.formed = True
+            ranks = ",".join(str(rank.rank) for rank in self.ranks.values())
+            seconds = time.monotonic() - self.started
+            if self.seen_world != self.plan.world:
+                what = f"torchrun formed a world of {self.seen_world}, not of {self.plan.world}"
+                self.failure = {"key": "not-formed", "rank": None, "what": what, "echo": False}
+            log("DDP", phase="world formed", world=self.seen_world, ranks=ranks, seconds=seconds)
+
+    async def where(self) -> dict[str, str]:
+        """Rank -> where it is, asked now."""
+        for local, rank in self.ranks.items():
+            with contextlib.suppress(OSError):
+                (self.folder / f"stack-{local}").write_text("")
+            if rank.pid and rank.end is None and not rank.error:
+                kill([rank.pid], signal.SIGUSR2)
+        await asyncio.sleep(0.3)
+        return {str(rank.rank): self.place(local, rank) for local, rank in self.ranks.items()}
+
+    def place(self, local: int, rank: Rank) -> str:
+        if rank.end is not None:
+            return ENDED if rank.end == 0 else f"has ended with {rank.end}"
+        if rank.error:
+            waited = (explain(rank.error["why"]) or None) and explain(rank.error["why"]).key == "collective"
+            return f"{WAITS}{rank.error['place']}" if waited else f"has failed at {rank.error['place']}"
+        if state(rank.pid) in ("T", "t"):
+            return "is stopped by a signal (SIGSTOP)"
+        if state(rank.pid) in ("", "Z"):
+            return "is dead"
+        with contextlib.suppress(OSError):
+            frames = STACK.findall((self.folder / f"stack-{local}").read_text())
+            own = [f"{os.path.basename(file)}:{number} in {name}" for file, number, name in frames
+                   if "site-packages" not in file and "/torch/" not in file]  # fmt: skip
+            if frames and own:
+                in_torch = "/torch/" in frames[0][0]
+                return f"{WAITS if in_torch else 'is at '}{own[0]}"
+        return "tells nothing"
+
+    def stop_ranks(self) -> None:
+        """SIGTERM for the program, on all ranks at once; torchrun itself goes on and waits for them."""
+        pids = [rank.pid for rank in self.ranks.values() if rank.pid]
+        kill(pids or [self.process.pid], signal.SIGTERM)
+
+    def kill_ranks(self) -> None:
+        """Their grace is over."""
+        kill([self.process.pid, *descendants(self.process.pid)] if self.process.poll() is None else [], signal.SIGKILL)
+
+    def outcome(self, code: int) -> str:
+        """After a stop: done, saved or stopped."""
+        ends = {rank.end for rank in self.ranks.values()}
+        if code == 0:
+            return "done"
+        return "saved" if ends <= {0, 75} and None not in ends else "stopped"
+
+    async def close(self) -> None:
+        """No process of the run stays behind."""
+        everyone = [self.process.pid, *descendants(self.process.pid)] if self.process.poll() is None else []
+        kill(everyone, signal.SIGTERM)
+        end = time.monotonic() + GIVE_UP_S
+        while any(state(pid) not in ("", "Z") for pid in everyone) and time.monotonic() < end:
+            self.process.poll()
+            await asyncio.sleep(0.05)
+        kill([pid for pid in everyone if state(pid) not in ("", "Z")], signal.SIGKILL)
+        self.read_agent()
+        folded = [f"rank {rank.rank}: {rank.folded} lines" for rank in self.ranks.values() if rank.folded]
+        if folded:
+            log("DDP", folded=", ".join(folded), kept=self.kept if self.plan.out else "DEBUG_DISTRIBUTED=1 shows them")
+        if self.kept != self.folder and self.kept.is_dir() and not any(self.kept.iterdir()):
+            self.kept.rmdir()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def oom_kills() -> int:
+    """How many processes of this container the kernel has killed for memory."""
+    with contextlib.suppress(OSError):
+        for line in Path("/sys/fs/cgroup/memory.events").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0

@@ -1,0 +1,67 @@
+"""Looking at processes through /proc, and being their parent when nobody else is."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """What a rank leaves behind (an uploader of metrics) becomes a child of this process, as if it were process 1."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap(but: int) -> None:
+    """Collect children that have ended, all but the one that its owner waits for."""
+    for pid in child_pids(os.getpid()):
+        if pid != but and state(pid) == "Z":
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def state(pid: int) -> str:
+    """One letter, as `ps` shows it; empty: there is no such process."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+def child_pids(pid: int) -> list[int]:
+    return [child for child, parent in parents().items() if parent == pid]
+
+
+def parents() -> dict[int, int]:
+    """Every process -> its parent."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            found[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    return found
+
+
+def children(pid: int) -> list[tuple[int, dict[str, str]]]:
+    """Child -> its environment."""
+    found = []
+    for child in child_pids(pid):
+        with contextlib.suppress(OSError):
+            pairs = Path(f"/proc/{child}/environ").read_bytes().decode(errors="replace").split("\0")
+            found.append((child, dict(pair.split("=", 1) for pair in pairs if "=" in pair)))
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    found, parent_of = [pid], parents()
+    for known in found:  # grows while it is read
+        found += [child for child, parent in parent_of.items() if parent == known]
+    return found[1:]
+
+
+def kill(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
