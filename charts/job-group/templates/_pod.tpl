@@ -146,7 +146,6 @@ spec:
 {{ $pod }}
 {{- else -}}
 {{- $pod = fromYaml $pod }}
-{{- $own = deepCopy $own }}
 {{- $spec := $own.spec | default dict }}
 {{- range $volume := $spec.volumes }}
 {{- range $pod.spec.volumes }}
