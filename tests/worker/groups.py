@@ -46,7 +46,12 @@ class Rank:
             (self.root / "scripts" / name).write_text(text)
         defaults = {"GROUP_HOST": self.host, "GROUP_AGENT": "yes", "GROUP_LOGS": "yes" if self.group.logs else ""}
         defaults |= {"GROUP_OPTIONAL": "", "GROUP_PARK": "", "GROUP_DELAY_S": 0, "GROUP_GRACE_S": 20}
-        defaults |= {"GROUP_MAX_RESTARTS": 0, "GROUP_RECOVER_CODES": "", "HOME": self.root / "home"}
+        defaults |= {
+            "GROUP_IN_PLACE": "yes",
+            "GROUP_MAX_RESTARTS": 0,
+            "GROUP_RECOVER_CODES": "",
+            "HOME": self.root / "home",
+        }
         defaults |= {"GROUP_ROOT": self.root, "SKYPILOT_NODE_RANK": 0, "SKYPILOT_NUM_GPUS_PER_NODE": 0}
         self.main = self.start("task", [shell, ENTRY], **defaults | settings)
         return self

@@ -95,6 +95,24 @@ def test_a_failed_task_lets_the_others_come_to_their_end_and_then_fails(group):
     assert failed.ends() == 4
 
 
+def test_it_fails_also_when_the_others_had_ended_before(group):
+    group.is_planned({"a": {}, "b": {}}, stop=False)
+    good = group.runs("b-0", "echo ran")
+    failed = group.runs("a-0", "until [ -e go ]; do sleep 0.1; done; exit 4", GROUP_PARK="yes")
+    assert good.ends() == 0
+    (failed.root / "go").touch()
+    assert failed.ends() == 4
+
+
+@pytest.mark.parametrize(("code", "attempt", "ends"), [(29, "7", 29), (5, "1", 5), (5, "2", 0)])
+def test_an_auxiliary_task_of_several_nodes_may_restart_the_group(group, code, attempt, ends):
+    group.is_planned({"a": {"primary": False}, "b": {}})
+    group.rank("b-0", attempt).name().agent().task("sleep 600")
+    settings = {"GROUP_OPTIONAL": "yes", "GROUP_IN_PLACE": "", "GROUP_RECOVER_CODES": "29", "GROUP_MAX_RESTARTS": 2}
+    rank = group.rank("a-0", attempt).name().agent().task(f"exit {code}", **settings)
+    assert rank.ends() == ends
+
+
 def test_the_lines_of_every_rank_and_attempt_are_kept_with_their_time(group, tmp_path):
     group.logs = tmp_path / "logs"
     group.is_planned({"a": {}, "b": {}})

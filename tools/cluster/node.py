@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from tools import debian
 from tools.cluster import pki, processes
-from tools.cluster.settings import CGROUP, HOST_IP, PKI, POD_NETWORK, STATE, Node, advertised_cpus
+from tools.cluster.settings import CGROUP, HOST_IP, PKI, POD_NETWORK, STATE, Node, advertised_cpus, advertised_memory
 from tools.paths import BIN, run
 
 PAUSE_IMAGE = "localhost/pause:1"
@@ -21,6 +22,7 @@ def up(node: Node, pause_archive: Path) -> None:
     (node.folder / "cni" / "10-bridge.conflist").write_text(json.dumps(network_config(node), indent=1))
     (node.folder / "kubelet.json").write_text(json.dumps(kubelet_config(node), indent=1))
     cpu_files(node.folder / "cpu", advertised_cpus())
+    (node.folder / "meminfo").write_text(memory_file(Path("/proc/meminfo").read_text(), advertised_memory()))
     processes.start(
         node.name,
         "nsenter", f"--net=/run/netns/{node.namespace}",
@@ -119,6 +121,11 @@ def kubelet_config(node: Node) -> dict:
         "nodeStatusUpdateFrequency": "5s",
         "volumePluginDir": str(node.folder / "volume-plugins"),
     }
+
+
+def memory_file(real: str, gib: int) -> str:
+    """What /proc/meminfo shows the kubelet, for the same reason as below: `gib` GiB."""
+    return re.sub(r"MemTotal: .*", f"MemTotal:       {gib << 20} kB", real)
 
 
 def cpu_files(folder: Path, count: int) -> None:

@@ -11,6 +11,7 @@ done
 mkdir -p "$FOLDER/no-numa"
 mount --bind "$FOLDER/no-numa" /sys/devices/system/node
 mount --bind "$FOLDER/cpu" /sys/devices/system/cpu
+mount --bind "$FOLDER/meminfo" /proc/meminfo
 
 containerd --config "$FOLDER/containerd.toml" &
 until [ -S "$SOCKET" ] && ctr --address "$SOCKET" version >/dev/null 2>&1; do sleep 0.1; done

@@ -99,6 +99,7 @@ finish() {
   if [ -n "$GROUP_PARK" ] && [ "$1" -ne 0 ]; then
     say "failed; waits for the others to end"
     trap 'exit "$1"' TERM INT # from the ear, or from outside
+    [ -z "$(ending)" ] || exit "$1" # the ear was faster
     while :; do wait; sleep 3600 & done
   fi
   exit "$1"

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from gpuworker.group import peers as net
-from gpuworker.group.barrier import Missing, gather
+from gpuworker.group.barrier import RESOLVE_ALL, Missing, gather
 from gpuworker.group.channel import Channel
 from gpuworker.group.journal import Journal
 from gpuworker.group.member import Member
@@ -102,9 +102,13 @@ class Agent(Member):
         return {host for task in tasks for host in task.hosts}
 
     def bystanders(self) -> set[str]:
-        """Who must know that this rank has ended: auxiliaries end with the primaries; a failure concerns all."""
+        """Who must know that this rank has ended: auxiliaries end with the primaries, a failure concerns all, and a
+        rank that failed may be waiting for all. Small groups tell everybody, so that one who comes back can ask anyone.
+        """
         hosts = set(self.plan.hosts)
-        return hosts if self.facts.failed else hosts - set(self.plan.primaries)
+        if self.facts.failed or not self.plan.stop or len(hosts) <= RESOLVE_ALL:
+            return hosts
+        return hosts - set(self.plan.primaries)
 
     async def tell(self, hosts: set[str]) -> None:
         silent = await self.peers.tell(hosts - {self.me}, {"facts": self.facts.data()})
