@@ -78,7 +78,7 @@ start_helpers() {
     (
       trap '' TERM INT
       IFS= read -r why <"$state/end" && echo "$why" >"$state/ending" && kill -s TERM $$
-    ) &
+    ) >/dev/null 2>&1 & # it must not hold the task's output open
   fi
 }
 

@@ -75,7 +75,7 @@ class Facts:
             "released": self.released,
             "started": sorted(self.started),
             "done": sorted(self.done),
-            "failed": self.failed,
+            "failed": dict(self.failed),
         }
 
     def waiting_for(self, task: Task, plan: Plan) -> dict[str, str]:
