@@ -82,6 +82,14 @@ def test_files_of_different_sets_have_different_keys(helm: str) -> None:
     assert sorted(found.values()) == sorted(f["text"].encode() for files in sets.values() for f in files.values())
 
 
+@pytest.mark.parametrize("helm", HELMS)
+def test_a_variable_that_would_empty_a_merged_pod_is_refused(helm: str) -> None:
+    task = {"env": {"A": "\x7f"}, "podTemplate": {"spec": {"priorityClassName": "high"}}}
+    done = template(helm, "job-group", encoded({"schemaVersion": 1, "name": "rl", "tasks": {"t": task}}))
+    assert done.returncode != 0
+    assert "tasks.t: a text in its env or podTemplate has a control character" in done.stderr.decode()
+
+
 def test_programs_find_their_files(tmp_path: Path) -> None:
     """The entry script, run as the pod would run it, with what the chart put into its ConfigMaps."""
     folder = tmp_path / "elsewhere"
