@@ -17,9 +17,11 @@ def convert(task: Part, pod: dict) -> dict:
     given, path = one_of(task, task.fields.get("resources") or {})
     _check_place(task, given, path)
     values = {}
-    if "image_id" in given:
-        image = given["image_id"]
-        values["image"] = (image if isinstance(image, str) else image["docker"]).removeprefix("docker:")
+    image = given.get("image_id")
+    if isinstance(image, dict):
+        image = image.get("docker")
+    if image is not None:
+        values["image"] = image.removeprefix("docker:")
     if requests := _requests(task, given, path):
         values["resources"] = {"requests": requests}
         if limits := _limits(task, requests):
