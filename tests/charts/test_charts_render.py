@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import yaml
 from rendering import CHARTS, HELMS, REPO, Scenario, objects, rendered, scenarios, template
 
 SCENARIOS = scenarios()
@@ -20,6 +21,17 @@ def test_helm_3_and_helm_4_render_the_same_objects(scenario: Scenario) -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_rendering_twice_gives_the_same_bytes(scenario: Scenario, helm: str) -> None:
     assert template(helm, scenario.chart, scenario.values).stdout.decode() == rendered(helm, scenario)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_every_object_says_whose_it_is(scenario: Scenario) -> None:
+    values = yaml.safe_load(scenario.values)
+    wanted = {"app.kubernetes.io/name": scenario.chart, "app.kubernetes.io/instance": "test"}
+    if scenario.chart == "job-group":
+        wanted["job-group/name"] = values["name"]
+    for item in objects(rendered("helm", scenario)):
+        assert wanted.items() <= item["metadata"]["labels"].items(), item["metadata"]
+        assert item["metadata"]["name"].startswith(wanted.get("job-group/name", "test"))
 
 
 @pytest.mark.parametrize("helm", HELMS)
