@@ -238,6 +238,13 @@ TABLE = [
         check=no_plain_amount,
     ),
     Entry(
+        "Whole numbers that are written as 1.0",
+        "SkyPilot takes them in some fields, but not in num_nodes.",
+        "name: a\nresources: {priority: 1.0}\n",
+        codes="wrong-type",
+        check=lambda difference: isinstance(difference.value, float) and difference.value.is_integer(),
+    ),
+    Entry(
         "A group without a task",
         "SkyPilot starts an empty group.",
         "name: rl\nexecution: parallel\n---\n---\n",
@@ -261,6 +268,12 @@ TABLE = [
         "name: a---b\n",
         theirs="No triple dashes",
         check=lambda difference: "---" in difference.theirs,
+    ),
+    Entry(
+        "A slash at the end of a local folder",
+        "It names the same folder.",
+        "name: a\nfile_mounts: {/code: ./code/}\n",
+        theirs=r"cannot end with a slash Found: (\S+/) in file_mounts\.\S+: \1$",
     ),
     Entry(
         "Ports that do not exist",
