@@ -28,9 +28,9 @@ test-e2e: ## End-to-end tests only
 	@python3 -m tools.venv dev
 	@$(PYTHON) -m tools.test e2e
 
-differential: ## jobgen against SkyPilot on the seeds and GROUPS (5000) generated groups
+differential: ## jobgen against SkyPilot on the seeds and GROUPS (5000) generated groups (others with SEED)
 	@python3 -m tools.venv dev skypilot
-	@DIFFERENTIAL_GROUPS=$(or $(GROUPS),5000) $(PYTHON) -m pytest -q -s tests/differential
+	@DIFFERENTIAL_GROUPS=$(or $(GROUPS),5000) DIFFERENTIAL_SEED=$(or $(SEED),run) $(PYTHON) -m pytest -q -s tests/differential
 
 fuzz: ## Fuzz jobgen for SECONDS (60)
 	@python3 -m tools.venv dev fuzz

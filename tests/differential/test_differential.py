@@ -12,13 +12,14 @@ from tests.differential.cases import Case, compare
 
 SEEDS = Path(__file__).parent.parent / "generator" / "seeds"
 GENERATED = int(os.environ.get("DIFFERENTIAL_GROUPS", "1000"))
+SEED = os.environ.get("DIFFERENTIAL_SEED", "run")  # another one makes other groups
 
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory) -> dict[str, Case]:
     texts = {f"seed {file.name}": file.read_text() for file in sorted(SEEDS.glob("*.yaml"))}
     texts |= {f"example {number}": entry.text for number, entry in enumerate(table.TABLE)}
-    texts |= {f"generated {number}": groups.make(f"run-{number}") for number in range(GENERATED)}
+    texts |= {f"generated {number}": groups.make(f"{SEED}-{number}") for number in range(GENERATED)}
     return {case.name: case for case in compare(texts, tmp_path_factory.mktemp("groups") / "folder")}
 
 
