@@ -16,32 +16,18 @@ import sys
 import tempfile
 import time
 from collections import deque
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuworker.launch import etcd, torchrun
-from gpuworker.launch.judge import ENDED, WAITS
 from gpuworker.launch.plan import Plan
 from gpuworker.launch.processes import children, descendants, kill, state
+from gpuworker.launch.ranks import Rank
 from gpuworker.launch.verdicts import explain
 from gpuworker.log import log
 
 # What torchrun says about the first of its ranks that failed.
 FIRST = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
-STACK = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
-TAIL, GIVE_UP_S = 20, 3.0
-
-
-@dataclass
-class Rank:
-    rank: int
-    pid: int = 0
-    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL))
-    rest: bytes = b""
-    folded: int = 0
-    error: dict | None = None  # the program raised
-    end: int | None = None  # it ended by itself, with this code
-    gone_at: float = 0.0
+GIVE_UP_S = 3.0
 
 
 class Child:
@@ -54,8 +40,10 @@ class Child:
         self.ranks = {local: Rank(plan.node * plan.processes + local) for local in range(plan.processes)}
         self.agent: deque[str] = deque(maxlen=60)
         self.formed = self.stepped = False
-        self.failure: dict | None = None
-        self.killed_for_memory = oom_kills()
+        self.seen_world = 0
+        self.first: Rank | None = None  # to fail
+        self.pipes: dict[int, int] = {}
+        self.oom_kills = oom_kills()
         inside = self.folder / "inside.py"
         inside.write_bytes(pkgutil.get_data("gpuworker.launch", "inside.py"))
         self.modules = self.folder / "modules"  # for torchrun only; inside.py hides them from the program
@@ -75,6 +63,7 @@ class Child:
             os.mkfifo(self.folder / f"output-{local}")
             # Open both ways: it never ends, however many processes come and go.
             pipe = os.open(self.folder / f"output-{local}", os.O_RDWR | os.O_NONBLOCK)
+            self.pipes[local] = pipe
             loop.add_reader(pipe, self.read_rank, local, pipe)
         self.process = subprocess.Popen(
             self.command, env=self.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -93,8 +82,10 @@ class Child:
         self.agent.append(text)
         if self.plan.debug or self.plan.program[0] == "--no-python":
             sys.stdout.write(text + "\n")
-        if (found := FIRST.search(text)) and not self.failure:
-            self.fail(int(found[2]), exit_code=int(found[1]))
+        if found := FIRST.search(text):
+            rank = self.ranks[int(found[2])]
+            rank.exit_code = int(found[1])
+            self.fail(rank)
 
     def read_rank(self, local: int, pipe: int) -> None:
         self.read_events()  # a rank says first that it fails, then prints why
@@ -104,10 +95,9 @@ class Child:
     def rank_line(self, local: int, text: str) -> None:
         rank = self.ranks[local]
         rank.tail.append(text)
-        first = self.failure and self.failure["rank"] == rank.rank and not self.failure["echo"]
-        if rank.error and not first and not self.plan.debug:
+        if rank.error and (rank is not self.first or rank.echoes) and not self.plan.debug:
             rank.folded += 1
-            with contextlib.suppress(OSError), open(self.kept / f"folded-rank-{rank.rank}.txt", "a") as file:
+            with contextlib.suppress(OSError), open(self.kept / f"folded-rank-{rank.number}.txt", "a") as file:
                 file.write(text + "\n")
         else:
             sys.stdout.write(text + "\n")
@@ -133,39 +123,34 @@ class Child:
                 rank = self.ranks[event["local"]]
                 if event["event"] == "error":
                     rank.error = event
-                    self.fail(event["local"])
+                    self.fail(rank)
                 elif event["event"] == "end":
-                    rank.end = event["code"]
+                    rank.end, rank.why = event["code"], event["why"]
                     if rank.end:
-                        self.fail(event["local"], exit_code=rank.end, why=event["why"])
+                        self.fail(rank)
                 elif event["event"] == "step" and not self.stepped:
                     self.stepped = True
-                    log("STEP", rank=rank.rank, first_step="done", seconds=time.monotonic() - self.started)
+                    log("STEP", rank=rank.number, first_step="done", seconds=time.monotonic() - self.started)
                 elif event["event"] == "formed" and event["local"] == 0:
                     log("DDP", phase="process group", world=event["world"], seconds=event["seconds"])
 
     # -- how it ends
 
-    def fail(self, local: int, exit_code: int | None = None, why: str = "") -> None:
-        """The first failure on this node, unless one that is known is only an echo of another rank's."""
-        rank = self.ranks[local]
-        text = "\n".join([rank.error["why"] if rank.error else why, *rank.tail])
-        cause = explain(text)
-        if self.failure and not (self.failure["echo"] and cause and not cause.echo):
-            return
-        what = why or f"exit code {exit_code}"
-        if rank.error:
-            what = f"{rank.error['why'].splitlines()[0][:400]} ({rank.error['place']})"
-        elif exit_code is not None and exit_code < 0:
-            what = f"ended by {signal.Signals(-exit_code).name}"
-        key = cause.key if cause else "failed"
-        if exit_code == -signal.SIGKILL:
-            key = "out-of-memory" if oom_kills() > self.killed_for_memory else "killed"
-        elif exit_code is not None and exit_code < 0 and not cause:
-            key = "killed"
-        if not rank.error and rank.tail:
-            what += f"; last line: {rank.tail[-1][:200]}"
-        self.failure = {"key": key, "rank": rank.rank, "what": what, "echo": bool(cause and cause.echo)}
+    def fail(self, rank: Rank) -> None:
+        """The first rank that fails, unless it is only an echo of another's failure."""
+        if self.first is None or (self.first.echoes and not rank.echoes):
+            self.first = rank
+
+    def failure(self) -> dict | None:
+        """What is wrong on this node, once the lines that the rank printed before have come."""
+        if self.formed and self.seen_world != self.plan.world:
+            what = f"torchrun formed a world of {self.seen_world}, not of {self.plan.world}"
+            return {"key": "not-formed", "rank": None, "what": what}
+        if self.first is None:
+            return None
+        for local, pipe in self.pipes.items():
+            self.read_rank(local, pipe)
+        return self.first.failure(oom=oom_kills() > self.oom_kills)
 
     def agent_failure(self, code: int) -> dict:
         """torchrun ended before any rank failed: what it said is all there is."""
@@ -174,8 +159,8 @@ class Child:
         words = [line for line in self.agent if re.search(r"Error|error:|Exception", line)]
         phase = "run" if self.formed else "rendezvous"
         what = f"torchrun ended with {code}: {words[-1].strip()[:400] if words else 'it says nothing'}"
-        return {"key": cause.key if cause else "not-formed" if not self.formed else "failed", "rank": None,
-                "what": what, "echo": bool(cause and cause.echo), "phase": phase}  # fmt: skip
+        unknown = "failed" if self.formed else "not-formed"
+        return {"key": cause.key if cause else unknown, "rank": None, "what": what, "phase": phase}
 
     async def watch(self) -> int:
         """Until torchrun has ended; its exit code."""
@@ -205,11 +190,8 @@ class Child:
                 self.seen_world = int(environ["WORLD_SIZE"])
         if all(rank.pid for rank in self.ranks.values()):
             self.formed = True
-            ranks = ",".join(str(rank.rank) for rank in self.ranks.values())
+            ranks = ",".join(str(rank.number) for rank in self.ranks.values())
             seconds = time.monotonic() - self.started
-            if self.seen_world != self.plan.world:
-                what = f"torchrun formed a world of {self.seen_world}, not of {self.plan.world}"
-                self.failure = {"key": "not-formed", "rank": None, "what": what, "echo": False}
             log("DDP", phase="world formed", world=self.seen_world, ranks=ranks, seconds=seconds)
 
     async def where(self) -> dict[str, str]:
@@ -220,26 +202,7 @@ class Child:
             if rank.pid and rank.end is None and not rank.error:
                 kill([rank.pid], signal.SIGUSR2)
         await asyncio.sleep(0.3)
-        return {str(rank.rank): self.place(local, rank) for local, rank in self.ranks.items()}
-
-    def place(self, local: int, rank: Rank) -> str:
-        if rank.end is not None:
-            return ENDED if rank.end == 0 else f"has ended with {rank.end}"
-        if rank.error:
-            waited = (explain(rank.error["why"]) or None) and explain(rank.error["why"]).key == "collective"
-            return f"{WAITS}{rank.error['place']}" if waited else f"has failed at {rank.error['place']}"
-        if state(rank.pid) in ("T", "t"):
-            return "is stopped by a signal (SIGSTOP)"
-        if state(rank.pid) in ("", "Z"):
-            return "is dead"
-        with contextlib.suppress(OSError):
-            frames = STACK.findall((self.folder / f"stack-{local}").read_text())
-            own = [f"{os.path.basename(file)}:{number} in {name}" for file, number, name in frames
-                   if "site-packages" not in file and "/torch/" not in file]  # fmt: skip
-            if frames and own:
-                in_torch = "/torch/" in frames[0][0]
-                return f"{WAITS if in_torch else 'is at '}{own[0]}"
-        return "tells nothing"
+        return {str(rank.number): rank.place(self.folder / f"stack-{local}") for local, rank in self.ranks.items()}
 
     def stop_ranks(self) -> None:
         """SIGTERM for the program, on all ranks at once; torchrun itself goes on and waits for them."""
@@ -267,7 +230,7 @@ class Child:
             await asyncio.sleep(0.05)
         kill([pid for pid in everyone if state(pid) not in ("", "Z")], signal.SIGKILL)
         self.read_agent()
-        folded = [f"rank {rank.rank}: {rank.folded} lines" for rank in self.ranks.values() if rank.folded]
+        folded = [f"rank {rank.number}: {rank.folded} lines" for rank in self.ranks.values() if rank.folded]
         if folded:
             log("DDP", folded=", ".join(folded), kept=self.kept if self.plan.out else "DEBUG_DISTRIBUTED=1 shows them")
         if self.kept != self.folder and self.kept.is_dir() and not any(self.kept.iterdir()):

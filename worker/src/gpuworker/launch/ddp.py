@@ -108,9 +108,9 @@ class Launcher:
             if child.formed and not said:
                 said = "formed"
                 member.say({"state": said})
-            if child.failure and said in ("", "formed") and not self.stopping:
+            if said in ("", "formed") and not self.stopping and (failure := child.failure()):
                 said = "failed"
-                member.say({"failed": child.failure})
+                member.say({"failed": failure})
             if watching.done() and said in ("", "formed"):
                 code = watching.result()
                 said = child.outcome(code) if self.stopping or code == 0 else "failed"

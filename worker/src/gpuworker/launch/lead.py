@@ -167,7 +167,7 @@ class Lead:
         for index, peer in self.peers.items():
             if peer.state in ("here", "formed") and now - peer.seen > silence:
                 self.gone.setdefault(index, f"was not heard of for {silence} s")
-        states = {peer.state for peer in self.peers.values()}
+        states = {"stopped" if peer.report else peer.state for peer in self.peers.values()}
         if states == {"done"}:
             self.finish({"key": "done", "why": "", "phase": "run"})
         elif self.stopped_at:
