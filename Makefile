@@ -67,7 +67,7 @@ image: ## Build the worker image on the CPU base, as an archive in the cache
 	@python3 -m tools.preflight cluster
 	@python3 -c 'from tools import debian, images; debian.install(); print(images.worker())'
 
-cluster-up: ## Start the local cluster (NODES=2, NODE_CPUS=16, NODE_MEMORY=64)
+cluster-up: ## Start the local cluster (NODES=2, NODE_CPUS=64, NODE_MEMORY=128)
 	@python3 -m tools.preflight cluster
 	@python3 -m tools.cluster up
 

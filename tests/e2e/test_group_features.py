@@ -17,7 +17,7 @@ from ranks import LAYOUTS, exit_code, jobset_ends, launch, rank, said, started_a
 def install(space: Namespace, tasks: dict, *settings: str, release: str = "grp", **top: object) -> str:
     """Values written by hand, as a person would."""
     values = {"schemaVersion": 1, "name": "g", "tasks": tasks, **top}
-    return space.install(release, "job-group", *settings, values=json.dumps(values))
+    return space.install(release, "job-group", *settings, values=json.dumps(values, ensure_ascii=False))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -127,7 +127,10 @@ def test_logs_outlive_the_pods(namespace: Namespace, shared_volume: str, tmp_pat
     notes = namespace.install("grp", "job-group", *settings, values=values)
     wait_until(lambda: not rank(namespace, "good-0"), "good-0 was ended with its group", 90)
     command = next(line.strip() for line in notes.splitlines() if "sort -m" in line).replace("/MOUNT/", "/mnt/")
-    reader = f"---\nname: r\nexecution: parallel\n---\nname: r\nvolumes: {{/mnt: shared-volume}}\nrun: |\n  {command}\n"
+    # The writers of busy nodes may lag a little.
+    waits = "until cat /mnt/logs/*/good-*.log | grep -q SIGTERM; do sleep 1; done"
+    header = "---\nname: r\nexecution: parallel\n---\nname: r\nvolumes: {/mnt: shared-volume}\n"
+    reader = f"{header}run: |\n  {waits}\n  {command}\n"
     (tmp_path / "reader.yaml").write_text(reader)
     launch(namespace, tmp_path / "reader.yaml", *on(shared_volume), release="reader")
     namespace.wait_for_end("reader", ranks=1)

@@ -69,9 +69,9 @@ def nodes() -> list[Node]:
 
 def advertised_cpus() -> int:
     """CPUs=n that every node claims to have, so that groups written for big machines fit on a small one."""
-    return int(os.environ.get("NODE_CPUS", "16"))
+    return int(os.environ.get("NODE_CPUS", "64"))
 
 
 def advertised_memory() -> int:
     """NODE_MEMORY=n GiB that every node claims to have. What pods really use must fit into the machine."""
-    return int(os.environ.get("NODE_MEMORY", "64"))
+    return int(os.environ.get("NODE_MEMORY", "128"))

@@ -18,6 +18,7 @@ podFailurePolicy:
     - action: Ignore
       onPodConditions:
         - {type: DisruptionTarget, status: "True"}
+        - {type: TerminationTarget, status: "True"} # set by Kueue when it takes the quota back
     - action: Ignore
       onExitCodes: {containerName: task, operator: In, values: [143]}
     {{- with include "job-group.listedCodes" (dict "root" .root "task" $task) | fromJsonArray }}
@@ -91,6 +92,10 @@ failurePolicy:
       targetReplicatedJobs: {{ toJson $hosts }}
     {{- end }}
     {{- end }}
+    - name: restart
+      action: RestartJobSet
+      onJobFailureReasons: []
+      targetReplicatedJobs: []
 {{- end }}
 
 {{/* One topology domain for the group, and nodes that have one of the GPU models, by whichever label they carry. */}}
@@ -140,6 +145,8 @@ kueue.x-k8s.io/pod-group-name: {{ .id | quote }}
 {{- define "job-group.queueAnnotations" -}}
 {{- if and .root.Values.kueue.queueName (eq .root.Values.layout "jobs") -}}
 kueue.x-k8s.io/pod-group-total-count: {{ include "job-group.size" .root | quote }}
+# A Job replaces its pod by itself. Kueue must not hold on to the pods of a cancelled group and wait for others.
+kueue.x-k8s.io/retriable-in-group: "false"
 {{- with .root.Values.kueue.requiredTopology }}
 kueue.x-k8s.io/podset-required-topology: {{ . | quote }}
 {{- end }}
