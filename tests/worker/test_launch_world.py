@@ -1,0 +1,194 @@
+"""ddp-launch with the real torchrun and gloo, on loopback: worlds form in every way, and what breaks them is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+from launchers import DEADLINE_S, Run
+from processes import descendants, free_port, until
+from tools import debian
+
+# Trains with DDP for STEPS steps, and does what FAULT says in step 5 of rank 1.
+TRAIN = """
+import os, sys, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+class Fault(torch.autograd.Function):
+    @staticmethod
+    def forward(context, value):
+        return value.clone()
+    @staticmethod
+    def backward(context, gradient):
+        raise ValueError("gradient is NaN")
+for step in range(int(os.environ.get("STEPS", 8))):
+    fault = os.environ.get("FAULT") if rank == 1 and step == 5 else None
+    if fault == "end early":
+        break
+    if fault == "wait":
+        print("waits", flush=True)
+        time.sleep(600)
+    loss = model(torch.ones(4, 8)).sum()
+    if fault == "raise in backward":
+        loss = Fault.apply(loss)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+if rank == 0 or not os.environ.get("FAULT"):
+    dist.barrier()
+print(f"rank {rank} of {dist.get_world_size()} on node {os.environ['NODE_RANK']} is done", flush=True)
+dist.destroy_process_group()
+"""
+PATIENT = ("--deadline=60", "--join=120")
+
+
+@pytest.fixture
+def run(start, tmp_path):
+    return Run(start, tmp_path, torch=True)
+
+
+def test_two_nodes_of_two_processes(run, tmp_path):
+    """By the preset of the chart; what the second node has for a bare torchrun contradicts the plan, and is ignored."""
+    program = ("-m", "gpuworker.accept.ddp_tests", "--device", "cpu", "--numel", "1000", "--train-smoke")
+    for node in range(2):
+        strays = {"PET_NNODES": 7, "PET_RDZV_ID": "other"} if node else {}
+        run.pod(node, 2, *PATIENT, program=[*program, "--report-dir", tmp_path], NPROC_PER_NODE=2, **strays)
+    assert run.wait() == [0, 0], run.say()
+    for pod in run.pods:
+        assert f'[DDP] node={pod.node} phase="master ready, preflight" nodes=2' in pod.output
+        assert (
+            f'[DDP] node={pod.node} phase="world formed" world=4 ranks={2 * pod.node},{2 * pod.node + 1} ' in pod.output
+        )
+        assert f'[DDP] node={pod.node} phase="process group" world=4 ' in pod.output
+        assert f"[STEP] node={pod.node} " in pod.output and "first_step=done" in pod.output
+    result = json.loads((tmp_path / "ddp_tests_result.json").read_text())
+    assert (result["world"], result["ok"]) == (4, True)
+
+
+def node_of_rank(run: Run) -> dict[int, int]:
+    return {int(rank): int(node) for rank, node in re.findall(r"rank (\d+) of \d+ on node (\d+) is done", run.say())}
+
+
+@pytest.mark.parametrize("backend", ["c10d", "static"])
+def test_rank_is_node_index(run, backend):
+    for node in (2, 0, 1):
+        run.pod(node, 3, *PATIENT, f"--backend={backend}", program=[run.script(TRAIN)])
+    assert run.wait() == [0, 0, 0], run.say()
+    assert node_of_rank(run) == {0: 0, 1: 1, 2: 2}
+
+
+class Etcd:
+    """A real etcd, as Debian has it: 3.4, which has the v2 API if it is asked to."""
+
+    def __init__(self, folder, v2: bool = True):
+        self.port = free_port()
+        client, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{free_port()}"
+        self.process = subprocess.Popen(
+            [debian.program("etcd-server"), f"--data-dir={folder / 'etcd'}", f"--enable-v2={str(v2).lower()}",
+             f"--listen-client-urls={client}", f"--advertise-client-urls={client}", f"--listen-peer-urls={peer}",
+             f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def flags(self) -> tuple[str, ...]:
+        return ("--backend=etcd", f"--etcd=127.0.0.1:{self.port}")
+
+
+@pytest.fixture
+def etcd(tmp_path):
+    made = []
+
+    def begin(**options) -> Etcd:
+        made.append(Etcd(tmp_path, **options))
+        return made[-1]
+
+    yield begin
+    for server in made:
+        server.process.kill()
+        server.process.wait()
+
+
+def test_etcd(run, etcd):
+    server = etcd()
+    for node in (1, 0):
+        run.pod(node, 2, *PATIENT, *server.flags(), program=[run.script(TRAIN)])
+    assert run.wait() == [0, 0], run.say()
+    assert node_of_rank(run) == {0: 0, 1: 1}
+    assert "phase=etcd" in run.pods[0].output
+
+
+def test_etcd_without_its_v2_api(start, tmp_path, etcd):
+    run, server = Run(start, tmp_path), etcd(v2=False)
+    for node in range(2):
+        run.pod(node, 2, "--deadline=20", *server.flags())
+    run.all_end(69, "etcd-no-v2", "answers 404 to /v2/keys")
+
+
+def test_no_etcd(start, tmp_path):
+    run, port = Run(start, tmp_path), free_port()
+    for node in range(2):
+        run.pod(node, 2, "--backend=etcd", f"--etcd=127.0.0.1:{port}")
+    run.all_end(69, "etcd-absent", f"etcd at 127.0.0.1:{port}, for {DEADLINE_S} s")
+
+
+def break_it(run: Run, fault: str, *flags: str, **variables: object) -> None:
+    program = run.script(TRAIN)
+    for node in range(2):
+        run.pod(node, 2, *PATIENT, *flags, program=[program], FAULT=fault, **variables)
+
+
+def test_a_rank_raises_in_backward(run):
+    break_it(run, "raise in backward")
+    run.all_end(
+        1, "failed", "rank 1 of node 1 (pod run-1 on n1): ValueError: gradient is NaN", "in backward", within_s=120
+    )
+    assert "Traceback" in run.pods[1].output
+
+
+def test_a_rank_ends_early(run):
+    break_it(run, "end early")
+    run.all_end(
+        1, "early-end", "rank 1 of node 1 (pod run-1 on n1) ended with 0 while others still worked", within_s=120
+    )
+
+
+def test_a_rank_is_killed_in_step_5(run):
+    break_it(run, "wait", "--work-timeout=60")
+    until(lambda: "waits" in run.pods[1].output, "step 5")
+    rank = descendants(run.pods[1].started.process.pid)[-1]
+
+    os.kill(rank, signal.SIGKILL)
+    run.all_end(1, "killed", "rank 1 of node 1 (pod run-1 on n1): ended by SIGKILL; last line: waits", within_s=120)
+
+
+@pytest.mark.parametrize("frozen", [True, False], ids=["SIGSTOP", "elsewhere"])
+def test_a_rank_does_not_come_to_the_collective(run, frozen):
+    """After the first step it is the time-out for work that counts; who does not wait is the culprit."""
+    timeout = 6
+    break_it(run, "wait", f"--work-timeout={timeout}", f"--out={run.folder}")
+    until(lambda: "waits" in run.pods[1].output, "step 5")
+    if frozen:
+        os.kill(descendants(run.pods[1].started.process.pid)[-1], signal.SIGSTOP)
+    begun = time.monotonic()
+    where = "is stopped by a signal (SIGSTOP)" if frozen else "is at "
+    run.all_end(
+        70, "collective", f"rank 1 of node 1 (pod run-1 on n1) {where}", "1 wait in a collective (rank 0)", within_s=120
+    )
+    assert time.monotonic() - begun < timeout + 5 + 5
+    assert list(run.folder.glob(".ddp-launch/*/flight-0")), "the flight record of the rank that waited"
+
+
+def test_a_rank_never_comes_to_the_start(run):
+    """Before the first step the time-out for the start counts."""
+    program = run.script("import os, time\nif os.environ['RANK'] == '1':\n    time.sleep(600)\n" + TRAIN)
+    for node in range(2):
+        run.pod(node, 2, *PATIENT, "--start-timeout=8", program=[program])
+    run.all_end(70, "collective", "rank 1 of node 1 (pod run-1 on n1) is at ", within_s=120)
