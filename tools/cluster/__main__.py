@@ -41,7 +41,7 @@ def up() -> None:
         wait_for_nodes()
     with step("installing JobSet and Kueue"):
         everywhere(archives["jobset"], archives["kueue"])
-        in_parallel(addons.install, ("jobset", "kueue"))
+        addons.install_all()
         # while an API of Kueue is registered but does not answer, no namespace can be deleted
         controlplane.kubectl("wait", "apiservice", "--all", "--for=condition=Available", "--timeout=60s")
     UP.write_text(json.dumps(wanted()))

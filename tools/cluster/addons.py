@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from tools import build
+from tools.cluster.controlplane import kubectl
 from tools.cluster.settings import KUBECONFIG
-from tools.paths import BIN, run
+from tools.paths import BIN, ToolError, run
 
 # The controllers ask for no CPU: the nodes belong to the tests.
 VALUES = {
@@ -27,14 +29,25 @@ VALUES = {
 }
 
 
-def install(name: str) -> None:
-    """Install the chart and wait until its webhooks serve."""
+def install_all() -> None:
+    """JobSet's pod must exist before Kueue's webhooks do: these refuse Deployments and pods until they serve."""
+    apply("jobset")
+    end = time.monotonic() + 60
+    while not kubectl("get", "pods", "--namespace=jobset-system", "--output=name"):
+        if time.monotonic() > end:
+            raise ToolError("JobSet's Deployment has made no pod for 60 s")
+        time.sleep(0.2)
+    apply("kueue", "--wait")
+    kubectl("rollout", "status", "deployment", "--namespace=jobset-system", "--timeout=3m")
+
+
+def apply(name: str, *options: str) -> None:
     settings = [f"--set-string={key}={value}" for key, value in VALUES[name].items() if not value.isdigit()]
     settings += [f"--set={key}={value}" for key, value in VALUES[name].items() if value.isdigit()]
     run(
         BIN / "helm", "upgrade", "--install", name, chart(name),
         "--kubeconfig", KUBECONFIG, "--namespace", f"{name}-system", "--create-namespace",
-        *settings, "--wait", "--timeout", "3m",
+        *settings, *options, "--timeout", "3m",
     )  # fmt: skip
 
 
