@@ -1,9 +1,30 @@
-{{/* Name of this version of the run: a changed run is a new Job, because a Job's pods cannot be changed. */}}
+{{/* Name of this version of the run: a changed run is a new object, because the pods of a Job cannot be changed. */}}
 {{- define "ddp-run.id" -}}
-{{ include "common.fullname" . }}-{{ include "ddp-run.job" (dict "root" . "id" "") | sha256sum | trunc 8 }}
+{{- $spec := include (printf "ddp-run.%s" .Values.workload) (dict "root" . "id" "") -}}
+{{ include "common.fullname" . }}-{{ list .Values.workload .Values.runId $spec | join "\n" | sha256sum | trunc 8 }}
 {{- end }}
 
-{{- define "ddp-run.args" -}}
+{{/* Pod i answers at <this>-i.<Service>; call with root and id. */}}
+{{- define "ddp-run.hosts" -}}
+{{ .id }}{{ if eq .root.Values.workload "jobset" }}-n-0{{ end }}
+{{- end }}
+
+{{/* Labels of the pods that run the program. */}}
+{{- define "ddp-run.nodeLabels" -}}
+{{ include "common.selectorLabels" . }}
+app.kubernetes.io/component: node
+{{- end }}
+
+{{/* HOST:PORT of etcd. */}}
+{{- define "ddp-run.etcd" -}}
+{{- if .Values.rendezvous.etcd.deploy -}}
+{{ include "common.fullname" . }}-etcd.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}:2379
+{{- else -}}
+{{ .Values.rendezvous.etcd.endpoint }}
+{{- end -}}
+{{- end }}
+
+{{- define "ddp-run.program" -}}
 {{- $preset := .Files.Get (printf "files/presets/%s.yaml" .Values.program.preset) | fromYaml -}}
 {{- range .Values.program.args | default $preset.args }}
 {{- /* Kubernetes would expand $(NAME) and halve $$; users mean what they wrote. */}}
@@ -11,109 +32,80 @@
 {{- end -}}
 {{- end }}
 
-{{/* Spec of the Indexed Job; call with root and id. */}}
-{{- define "ddp-run.job" -}}
-{{- $values := .root.Values -}}
-{{- $gpus := $values.gpusPerNode | int -}}
+{{/* A failed attempt restarts the whole set: every launcher ends with the one that failed. Call with root and id. */}}
+{{- define "ddp-run.indexed-job" -}}
 completionMode: Indexed
-completions: {{ $values.nodes | int64 }}
-parallelism: {{ $values.nodes | int64 }}
-# One lost rank ends the world, so one failed pod ends the Job: the others would only wait for it.
-backoffLimit: 0
+completions: {{ .root.Values.nodes | int64 }}
+parallelism: {{ .root.Values.nodes | int64 }}
+# Every attempt costs every index one failure, so this limits attempts.
+backoffLimitPerIndex: {{ .root.Values.maxRestarts | int64 }}
+maxFailedIndexes: 0
 podReplacementPolicy: Failed
+podFailurePolicy:
+  rules:
+    # A pod that was evicted, deleted, or lost with its node is replaced, and that counts as no failure.
+    - action: Ignore
+      onPodConditions:
+        - {type: DisruptionTarget, status: "True"}
+    # Stopped, with all others of its set, because one of them was.
+    - action: Ignore
+      onExitCodes: {containerName: trainer, operator: In, values: [75, 143]}
+    # A wrong plan does not become right.
+    - action: FailJob
+      onExitCodes: {containerName: trainer, operator: In, values: [2]}
 template:
-  metadata:
-    labels:
-      {{- include "common.selectorLabels" .root | nindent 6 }}
-  spec:
-    restartPolicy: Never
-    subdomain: {{ include "common.fullname" .root }}
-    automountServiceAccountToken: false
-    enableServiceLinks: false
-    terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds | int64 }}
-    securityContext:
-      {{- toYaml $values.podSecurityContext | nindent 6 }}
-    {{- with $values.imagePullSecrets }}
-    imagePullSecrets:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
-    {{- with $values.nodeSelector }}
-    nodeSelector:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
-    {{- with $values.tolerations }}
-    tolerations:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
-    affinity:
-      podAntiAffinity:
-        # One pod a node where there is room; a pod that needs all GPUs of a node gets one anyway.
-        preferredDuringSchedulingIgnoredDuringExecution:
-          - weight: 100
-            podAffinityTerm:
-              topologyKey: kubernetes.io/hostname
-              labelSelector:
-                matchLabels:
-                  {{- include "common.selectorLabels" .root | nindent 18 }}
-    containers:
-      - name: trainer
-        image: {{ include "common.image" .root }}
-        imagePullPolicy: {{ $values.image.pullPolicy }}
-        command: [tini, --, ddp-launch]
-        args:
-          - --deadline={{ $values.rendezvous.timeoutSeconds | int64 }}
-          - --
-          {{- include "ddp-run.args" .root | trim | nindent 10 }}
-        env:
-          {{- include "ddp-run.env" . | trim | nindent 10 }}
-        {{- $resources := deepCopy $values.resources }}
-        {{- if $gpus }}
-        {{- $_ := set $resources "limits" (merge (dict $values.gpuResourceName $gpus) ($resources.limits | default dict)) }}
-        {{- end }}
-        {{- with $resources }}
-        resources:
-          {{- toYaml . | nindent 10 }}
-        {{- end }}
-        ports:
-          - {name: rendezvous, containerPort: {{ $values.rendezvous.port | int64 }}}
-        terminationMessagePolicy: FallbackToLogsOnError
-        securityContext:
-          {{- toYaml $values.containerSecurityContext | nindent 10 }}
-        volumeMounts:
-          - {name: reports, mountPath: /reports}
-          - {name: tmp, mountPath: /tmp}
-          - {name: shared-memory, mountPath: /dev/shm}
-    volumes:
-      - name: reports
-        emptyDir: {}
-      - name: tmp
-        emptyDir: {}
-      - name: shared-memory
-        emptyDir:
-          medium: Memory
-          sizeLimit: {{ $values.sharedMemory.sizeLimit }}
+  {{- include "ddp-run.pod" . | nindent 2 }}
 {{- end }}
 
-{{/* The environment contract. */}}
-{{- define "ddp-run.env" -}}
-{{- $values := .root.Values }}
-{{- $nodes := $values.nodes | int64 }}
-{{- $gpus := $values.gpusPerNode | int64 }}
-{{- $procs := $values.procsPerNode | default (max 1 $gpus) | int64 }}
-{{- $master := printf "%s-0.%s.%s.svc.%s" .id (include "common.fullname" .root) .root.Release.Namespace $values.clusterDomain }}
-{{- $port := $values.rendezvous.port | int64 }}
-{{- range $name := list "NODE_RANK" "PET_NODE_RANK" "RANK" }}
-- {name: {{ $name }}, valueFrom: {fieldRef: {fieldPath: "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}}
+{{- define "ddp-run.statefulset" -}}
+replicas: {{ .root.Values.nodes | int64 }}
+serviceName: {{ include "common.fullname" .root }}
+podManagementPolicy: Parallel
+selector:
+  matchLabels:
+    {{- include "ddp-run.nodeLabels" .root | nindent 4 }}
+template:
+  {{- include "ddp-run.pod" . | nindent 2 }}
 {{- end }}
-- {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-- {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
-- {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
-{{- $contract := dict
-  "NNODES" $nodes "NPROC_PER_NODE" $procs "MASTER_ADDR" $master "MASTER_PORT" $port
-  "PET_NNODES" $nodes "PET_NPROC_PER_NODE" $procs "PET_MASTER_ADDR" $master "PET_MASTER_PORT" $port
-  "NUM_NODES" $nodes "NUM_GPUS_PER_NODE" $gpus "RUN_ID" .id "ATTEMPT" "0" }}
-{{- range $name, $value := merge (deepCopy $values.env) $contract }}
-{{- /* Kubernetes would expand $(NAME) and halve $$ in a value; users mean what they wrote. */}}
-- {name: {{ $name }}, value: {{ $value | toString | replace "$" "$$" | quote }}}
-{{- end }}
+
+{{- define "ddp-run.jobset" -}}
+# Every default is written out: a controller that fills in fields makes GitOps tools see a difference.
+network:
+  enableDNSHostnames: false # the Service of this chart does it
+  publishNotReadyAddresses: true
+startupPolicy:
+  startupPolicyOrder: AnyOrder
+successPolicy:
+  operator: All
+  targetReplicatedJobs: []
+failurePolicy:
+  maxRestarts: {{ .root.Values.maxRestarts | int64 }}
+  # No pod of a new attempt may meet one of the last.
+  restartStrategy: BlockingRecreate
+  rules:
+    - name: preempted_or_saved
+      action: RestartJobSetAndIgnoreMaxRestarts
+      onJobFailureReasons: [PodFailurePolicy]
+      targetReplicatedJobs: [n]
+replicatedJobs:
+  - name: n
+    groupName: default
+    replicas: 1
+    template:
+      spec:
+        completionMode: Indexed
+        completions: {{ .root.Values.nodes | int64 }}
+        parallelism: {{ .root.Values.nodes | int64 }}
+        backoffLimit: 0
+        podReplacementPolicy: Failed
+        podFailurePolicy:
+          rules:
+            # These fail the Job with a reason of their own, by which the JobSet knows that they do not count.
+            - action: FailJob
+              onPodConditions:
+                - {type: DisruptionTarget, status: "True"}
+            - action: FailJob
+              onExitCodes: {containerName: trainer, operator: In, values: [75, 143]}
+        template:
+          {{- include "ddp-run.pod" . | nindent 10 }}
 {{- end }}

@@ -37,7 +37,7 @@ class Launcher:
         self.lead: Lead | None = None
         self.member: Member | None = None
         self.child: Child | None = None
-        self.stopping = ""
+        self.stopping, self.over = "", False
         self.main: asyncio.Task | None = None
 
     def phase(self, name: str, since: float, **facts: object) -> float:
@@ -125,7 +125,7 @@ class Launcher:
 
     def stop(self, name: str) -> None:
         """SIGTERM: this pod goes, so the world goes; before there is a world, only this pod goes."""
-        if self.stopping:
+        if self.stopping or self.over:
             return
         self.stopping = name
         if self.child and self.member.writer:
@@ -151,6 +151,7 @@ class Launcher:
 
     async def close(self, verdict: Verdict | None) -> None:
         """Leave nothing running, and let the other nodes know."""
+        self.over = True  # a SIGTERM that comes now changes nothing, and must not cost the verdict
         if self.lead and verdict and verdict.phase != "stop":
             self.lead.finish(verdict.data())
         if self.lead:

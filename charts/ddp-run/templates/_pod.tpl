@@ -1,0 +1,196 @@
+{{/* Pod template of a node; call with root and id. */}}
+{{- define "ddp-run.pod" -}}
+{{- $values := .root.Values -}}
+{{- $parks := eq $values.workload "statefulset" -}}
+{{- $launches := eq $values.launcher "ddp-launch" -}}
+{{- $worker := include "common.image" .root -}}
+metadata:
+  labels:
+    {{- include "ddp-run.nodeLabels" .root | nindent 4 }}
+  {{- with $values.podAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  restartPolicy: {{ $parks | ternary "Always" "Never" }}
+  subdomain: {{ include "common.fullname" .root }}
+  automountServiceAccountToken: false
+  enableServiceLinks: false
+  terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds | int64 }}
+  {{- if $values.network.hostNetwork }}
+  hostNetwork: true
+  dnsPolicy: ClusterFirstWithHostNet
+  {{- end }}
+  {{- with $values.priorityClassName }}
+  priorityClassName: {{ . | quote }}
+  {{- end }}
+  securityContext:
+    {{- toYaml $values.podSecurityContext | nindent 4 }}
+  {{- with $values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- include "ddp-run.placement" .root | nindent 2 }}
+  {{- if and $launches $values.program.image }}
+  initContainers:
+    - name: launcher
+      image: {{ $worker | quote }}
+      imagePullPolicy: {{ $values.image.pullPolicy }}
+      command: [python3, -m, gpuworker.launch.pack, /launcher/ddp-launch]
+      securityContext:
+        {{- toYaml $values.containerSecurityContext | nindent 8 }}
+      volumeMounts:
+        - {name: launcher, mountPath: /launcher}
+        - {name: tmp, mountPath: /tmp}
+  {{- end }}
+  containers:
+    - name: trainer
+      image: {{ $values.program.image | default $worker | quote }}
+      imagePullPolicy: {{ $values.image.pullPolicy }}
+      {{- if not $launches }}
+      command: [torchrun]
+      {{- else if $values.program.image }}
+      command: [{{ $values.program.python | quote }}, /launcher/ddp-launch]
+      {{- else }}
+      command: [ddp-launch]
+      {{- end }}
+      args:
+        {{- if $launches }}
+        - --deadline={{ $values.rendezvous.timeoutSeconds | int64 }}
+        - --join={{ $values.rendezvous.joinSeconds | int64 }}
+        - --silence={{ $values.timeouts.silenceSeconds | int64 }}
+        - --start-timeout={{ $values.timeouts.startSeconds | int64 }}
+        - --work-timeout={{ $values.timeouts.workSeconds | int64 }}
+        - --grace={{ max 1 (sub $values.terminationGracePeriodSeconds 10) }}
+        - --backend={{ $values.rendezvous.backend }}
+        {{- if eq $values.rendezvous.backend "etcd" }}
+        - --etcd={{ include "ddp-run.etcd" .root }}
+        {{- end }}
+        {{- with $values.network.interface }}
+        - --interface={{ . }}
+        {{- end }}
+        - --out=/out
+        - --min-shm={{ $values.preflight.minSharedMemory }}
+        - --min-disk={{ $values.preflight.minDisk }}
+        - --max-clock-skew={{ $values.preflight.maxClockSkewSeconds | int64 }}
+        {{- if $parks }}
+        - --park=/run/ddp
+        - --attempts={{ $values.maxRestarts | int64 }}
+        {{- end }}
+        - --
+        {{- end }}
+        {{- include "ddp-run.program" .root | trim | nindent 8 }}
+      env:
+        {{- include "ddp-run.env" . | trim | nindent 8 }}
+      {{- $limits := $values.resources.limits | default dict }}
+      {{- with $values.gpusPerNode | int }}
+      {{- $limits = merge (dict $values.gpuResourceName .) $limits }}
+      {{- end }}
+      {{- with $values.network.rdma.count | int }}
+      {{- $limits = merge (dict $values.network.rdma.resourceName .) $limits }}
+      {{- end }}
+      {{- with merge (empty $limits | ternary dict (dict "limits" $limits)) $values.resources }}
+      resources:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      ports:
+        - {name: rendezvous, containerPort: {{ $values.rendezvous.port | int64 }}}
+        - {name: launcher, containerPort: {{ add $values.rendezvous.port 1 }}}
+      terminationMessagePolicy: FallbackToLogsOnError
+      {{- if $parks }}
+      # Not ready: every attempt has failed, and the pod waits to be deleted.
+      readinessProbe:
+        exec: {command: [test, -e, /run/ddp/ready]}
+        periodSeconds: 5
+      {{- end }}
+      securityContext:
+        {{- include "ddp-run.securityContext" .root | nindent 8 }}
+      volumeMounts:
+        - {name: tmp, mountPath: /tmp}
+        - {name: shared-memory, mountPath: /dev/shm}
+        - {name: outputs, mountPath: /out, readOnly: {{ $values.volumes.outputs.readOnly }}}
+        {{- if $values.volumes.datasets.claimName }}
+        - {name: datasets, mountPath: /data, readOnly: {{ $values.volumes.datasets.readOnly }}}
+        {{- end }}
+        {{- if $values.volumes.models.claimName }}
+        - {name: models, mountPath: /models, readOnly: {{ $values.volumes.models.readOnly }}}
+        {{- end }}
+        {{- if and $launches $values.program.image }}
+        - {name: launcher, mountPath: /launcher, readOnly: true}
+        {{- end }}
+        {{- if $parks }}
+        - {name: attempts, mountPath: /run/ddp}
+        {{- end }}
+  volumes:
+    - name: tmp
+      emptyDir: {}
+    - name: shared-memory
+      emptyDir:
+        medium: Memory
+        sizeLimit: {{ $values.sharedMemory.sizeLimit | quote }}
+    - name: outputs
+      {{- if $values.volumes.outputs.claimName }}
+      persistentVolumeClaim: {claimName: {{ $values.volumes.outputs.claimName | quote }}}
+      {{- else }}
+      emptyDir: {}
+      {{- end }}
+    {{- with $values.volumes.datasets.claimName }}
+    - name: datasets
+      persistentVolumeClaim: {claimName: {{ . | quote }}}
+    {{- end }}
+    {{- with $values.volumes.models.claimName }}
+    - name: models
+      persistentVolumeClaim: {claimName: {{ . | quote }}}
+    {{- end }}
+    {{- if and $launches $values.program.image }}
+    - name: launcher
+      emptyDir: {}
+    {{- end }}
+    {{- if $parks }}
+    - name: attempts
+      emptyDir: {}
+    {{- end }}
+{{- end }}
+
+{{/* RDMA registers memory, which it must be allowed to lock. */}}
+{{- define "ddp-run.securityContext" -}}
+{{- $own := deepCopy .Values.containerSecurityContext }}
+{{- if .Values.network.rdma.count | int }}
+{{- $capabilities := $own.capabilities | default dict }}
+{{- $_ := set $own "capabilities" (set $capabilities "add" (append ($capabilities.add | default list) "IPC_LOCK" | uniq)) }}
+{{- end }}
+{{- toYaml $own }}
+{{- end }}
+
+{{- define "ddp-run.placement" -}}
+{{- $own := dict "matchLabels" (include "ddp-run.nodeLabels" . | fromYaml) }}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" $own }}
+{{- /* On the node's own network a second pod would find the ports taken. */}}
+{{- if or .Values.network.hostNetwork (eq .Values.placement.onePodPerNode "required") -}}
+affinity:
+  podAntiAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      {{- list $term | toYaml | nindent 6 }}
+{{- else if eq .Values.placement.onePodPerNode "preferred" -}}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      {{- dict "weight" 100 "podAffinityTerm" $term | list | toYaml | nindent 6 }}
+{{- end }}
+{{- with .Values.placement.spreadOver }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: {{ . | quote }}
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      {{- toYaml $own | nindent 6 }}
+{{- end }}
+{{- end }}
