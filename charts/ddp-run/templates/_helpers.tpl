@@ -6,7 +6,7 @@
 
 {{/* Pod i answers at <this>-i.<Service>; call with root and id. */}}
 {{- define "ddp-run.hosts" -}}
-{{ .id }}{{ if eq .root.Values.workload "jobset" }}-n-0{{ end }}
+{{ .id }}{{ if eq .root.Values.workload "jobset" }}-r-0{{ end }}
 {{- end }}
 
 {{/* Labels of the pods that run the program. */}}
@@ -86,9 +86,9 @@ failurePolicy:
     - name: preempted_or_saved
       action: RestartJobSetAndIgnoreMaxRestarts
       onJobFailureReasons: [PodFailurePolicy]
-      targetReplicatedJobs: [n]
+      targetReplicatedJobs: [r]
 replicatedJobs:
-  - name: n
+  - name: r
     groupName: default
     replicas: 1
     template:

@@ -90,14 +90,14 @@ spec:
         {{- include "ddp-run.program" .root | trim | nindent 8 }}
       env:
         {{- include "ddp-run.env" . | trim | nindent 8 }}
-      {{- $limits := $values.resources.limits | default dict }}
-      {{- with $values.gpusPerNode | int }}
-      {{- $limits = merge (dict $values.gpuResourceName .) $limits }}
+      {{- $resources := deepCopy $values.resources }}
+      {{- $devices := dict }}
+      {{- with $values.gpusPerNode | int }}{{ $_ := set $devices $values.gpuResourceName . }}{{ end }}
+      {{- with $values.network.rdma.count | int }}{{ $_ := set $devices $values.network.rdma.resourceName . }}{{ end }}
+      {{- if $devices }}
+      {{- $_ := set $resources "limits" (merge $devices ($resources.limits | default dict)) }}
       {{- end }}
-      {{- with $values.network.rdma.count | int }}
-      {{- $limits = merge (dict $values.network.rdma.resourceName .) $limits }}
-      {{- end }}
-      {{- with merge (empty $limits | ternary dict (dict "limits" $limits)) $values.resources }}
+      {{- with $resources }}
       resources:
         {{- toYaml . | nindent 8 }}
       {{- end }}
