@@ -245,6 +245,18 @@ def test_what_the_program_leaves_behind_may_finish(run):
     assert (run.folder / "uploaded").exists()
 
 
+def test_a_program_may_start_processes_of_its_own(run):
+    """Spawned ones import the program again, by its name and not by that of what runs it."""
+    program = run.script(
+        "import multiprocessing\nclass Job:\n    def __call__(self, x):\n        return x * x\n"
+        "if __name__ == '__main__':\n    with multiprocessing.get_context('spawn').Pool(2) as pool:\n"
+        "        print('sum', sum(pool.map(Job(), [1, 2, 3])))\n"
+    )
+    pod = run.pod(0, 1, "--deadline=30", program=[program])
+    assert run.wait() == [0], run.say()
+    assert "sum 14" in pod.output
+
+
 def test_attempt_and_run_id_reach_the_program(run):
     program = run.script("import os; print('sees', os.environ['ATTEMPT'], os.environ['RUN_ID'])")
     for node in range(2):

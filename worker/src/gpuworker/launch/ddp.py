@@ -79,7 +79,8 @@ class Launcher:
         await self.watch()
 
     async def preflight(self, address: str, interface: str, own: str, problem: Verdict | None) -> dict:
-        card = cards.gather(self.plan, interface, own)
+        # In a thread: asking for GPUs can take seconds, and on node 0 the others are knocking.
+        card = await asyncio.to_thread(cards.gather, self.plan, interface, own)
         try:
             if not problem:
                 cards.check_own(self.plan, card)
@@ -88,7 +89,7 @@ class Launcher:
         if problem:
             card["problem"] = problem.data()
         if self.plan.debug:
-            log("DEBUG", **card)
+            log("DEBUG", interfaces=network.interfaces(), resolv_conf=network.resolv_conf(), **card)
         on = {"stop": self.stop_program, "where": self.tell_where}
         self.member = Member(self.plan, card, address, on)
         try:
@@ -128,7 +129,7 @@ class Launcher:
         if self.stopping or self.over:
             return
         self.stopping = name
-        if self.child and self.member.writer:
+        if self.child:
             self.member.say({"stopping": name})
         elif self.main:
             self.main.cancel()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import resource
 import time
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ from gpuworker.launch import judge
 from gpuworker.launch.network import free_port
 from gpuworker.launch.plan import Plan
 from gpuworker.launch.verdicts import Verdict
+from gpuworker.log import log
 
 MAGIC, BEAT_S, LINE = "ddp-launch/1", 1.0, 1 << 20
 LINGER_S = 4  # for pods that start a little later than the one whose fault ended it all
@@ -59,8 +61,10 @@ class Lead:
         self.watcher: asyncio.Task | None = None
 
     async def serve(self) -> None:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a line to each of thousands of nodes
         try:
-            self.server = await asyncio.start_server(self.answer, None, self.plan.roll_port, limit=LINE)
+            self.server = await asyncio.start_server(self.answer, None, self.plan.roll_port, limit=LINE, backlog=1024)
         except OSError as error:
             why = f"port {self.plan.roll_port} is taken on node 0 ({error.strerror})"
             raise Verdict("port-taken", why, "preflight") from None
@@ -121,10 +125,14 @@ class Lead:
             peer.state = message["state"]
 
     async def watch(self) -> None:
-        beaten = 0.0
+        beaten, looked = 0.0, time.monotonic()
         while not self.ended:
             await asyncio.sleep(0.1)
             now = time.monotonic()
+            if now - looked > 5 * BEAT_S:  # this process itself was frozen, so nobody could be heard
+                for peer in self.peers.values():
+                    peer.seen = now
+            looked = now
             if now - beaten > BEAT_S:
                 beaten = now
                 self.tell({"beat": self.missing() if not self.started else []})
@@ -152,6 +160,8 @@ class Lead:
         if not self.missing() and not self.twice:
             cards.compare(self.plan, there)
             self.started = now
+            for card in there if self.plan.debug else []:
+                log("DEBUG", **card)
             attempt = f"{self.plan.run_id}-{self.plan.attempt}-{int(time.time())}"
             self.tell({"go": {"id": attempt, "attempt": self.plan.attempt}})
         elif now > self.deadline:

@@ -17,11 +17,11 @@ def adopt_orphans() -> None:
 
 
 def reap(but: int) -> None:
-    """Collect children that have ended, all but the one that its owner waits for."""
-    for pid in child_pids(os.getpid()):
-        if pid != but and state(pid) == "Z":
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+    """Collect children that have ended, up to the one that its owner waits for."""
+    look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    with contextlib.suppress(ChildProcessError):  # there are none
+        while (ended := os.waitid(os.P_ALL, 0, look)) and ended.si_pid != but:
+            os.waitpid(ended.si_pid, 0)
 
 
 def state(pid: int) -> str:
