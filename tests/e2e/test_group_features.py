@@ -170,7 +170,7 @@ def test_hostile_content_arrives_byte_for_byte(namespace: Namespace) -> None:
             "big": {"text": big},
         }
     }
-    show = "cd /data; sha256sum bin big; cat a*/*; echo END; env | base64 -w0; ls -l bin; ls /tmp"
+    show = "cd /data; sha256sum bin big; base64 -w0 a*/*; echo; echo END; env | base64 -w0; ls -l bin; ls /tmp"
     tasks = {"t": {"run": show + f"\n: <<'EOT'\n{HOSTILE}\nEOT\n", "env": {"ODD": HOSTILE}}}
     tasks["t"]["fileMounts"] = [
         {"mountPath": "/data", "files": "odd"}, {"mountPath": "/etc/one", "files": "odd", "subPath": "bin"},
@@ -183,7 +183,7 @@ def test_hostile_content_arrives_byte_for_byte(namespace: Namespace) -> None:
     ).stdout.decode()
     assert f"{hashlib.sha256(binary).hexdigest()}  bin" in raw
     assert f"{hashlib.sha256(big.encode()).hexdigest()}  big" in raw
-    assert HOSTILE + "END\n" in raw
+    assert base64.b64encode(HOSTILE.encode()).decode() + "\nEND\n" in raw
     env = base64.b64decode(raw.split("END\n")[1].split("-rwx")[0]).decode()
     assert f"ODD={HOSTILE}\n" in env
     assert "pwned" not in raw.split("END\n")[1]
