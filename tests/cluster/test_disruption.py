@@ -45,7 +45,7 @@ def group(cluster: Cluster) -> Iterator[Namespace]:
         until_said(space, host, "serving")
     assert rank(space, "server-0")["spec"]["nodeName"] == nodes()[1].name
     yield space
-    cluster.kubectl("delete", "namespace", space.name, "--wait=false")
+    cluster.kubectl("delete", "namespace", space.name, "--wait=false")  # the tests after this start a cluster anew
 
 
 def replaced(space: Namespace, uid: str) -> bool:
@@ -111,4 +111,3 @@ def test_a_lost_node(group: Namespace) -> None:
         lambda: (rank(group, "server-0") or {"metadata": {"uid": old}})["metadata"]["uid"] != old, "a new pod", 120
     )
     comes_back(group, client)
-    target.prepare()  # the node is back for the tests that follow
