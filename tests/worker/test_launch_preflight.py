@@ -125,6 +125,8 @@ def test_something_accepts_and_stays_silent(run):
         run.pod(1, 2)
         run.all_end(65, "silent", "accepts and stays silent")
     assert held
+    for client in held:
+        client.close()
 
 
 def test_a_proxy_accepts_and_closes(run):

@@ -121,7 +121,9 @@ class Child:
             while data := self.events.recv(65536):
                 event = json.loads(data)
                 rank = self.ranks[event["local"]]
-                if event["event"] == "error":
+                if event["event"] == "start":
+                    self.begin(event["local"], event["pid"], event["rank"], event["world"])
+                elif event["event"] == "error":
                     rank.error = event
                     self.fail(rank)
                 elif event["event"] == "end":
@@ -165,7 +167,7 @@ class Child:
     async def watch(self) -> int:
         """Until torchrun has ended; its exit code."""
         while (code := self.process.poll()) is None:
-            if not self.formed:
+            if not self.formed and self.plan.program[0] == "--no-python":
                 self.look_for_ranks()
             now = time.monotonic()
             for rank in self.ranks.values():
@@ -181,25 +183,27 @@ class Child:
         return code
 
     def look_for_ranks(self) -> None:
-        """The ranks are torchrun's children; that they exist means that its rendezvous is done."""
+        """Of a program that is no Python program: torchrun's children, which it makes when its rendezvous is done."""
         for pid, environ in children(self.process.pid):
             local = environ.get("LOCAL_RANK", "")
             if local.isdecimal() and int(local) in self.ranks:
-                self.ranks[int(local)].pid = pid
-                self.ranks[int(local)].rank = int(environ["RANK"])
-                self.seen_world = int(environ["WORLD_SIZE"])
-        if all(rank.pid for rank in self.ranks.values()):
+                self.begin(int(local), pid, int(environ["RANK"]), int(environ["WORLD_SIZE"]))
+
+    def begin(self, local: int, pid: int, number: int, world: int) -> None:
+        """A rank exists, so torchrun's rendezvous is done."""
+        self.ranks[local].pid, self.ranks[local].number, self.seen_world = pid, number, world
+        if not self.formed and all(rank.pid for rank in self.ranks.values()):
             self.formed = True
             ranks = ",".join(str(rank.number) for rank in self.ranks.values())
-            seconds = time.monotonic() - self.started
-            log("DDP", phase="world formed", world=self.seen_world, ranks=ranks, seconds=seconds)
+            log("DDP", phase="world formed", world=world, ranks=ranks, seconds=time.monotonic() - self.started)
 
     async def where(self) -> dict[str, str]:
         """Rank -> where it is, asked now."""
         for local, rank in self.ranks.items():
             with contextlib.suppress(OSError):
                 (self.folder / f"stack-{local}").write_text("")
-            if rank.pid and rank.end is None and not rank.error:
+            # What inside.py does not run has no handler, and would be ended by it.
+            if rank.pid and rank.end is None and not rank.error and self.plan.program[0] != "--no-python":
                 kill([rank.pid], signal.SIGUSR2)
         await asyncio.sleep(0.3)
         return {str(rank.number): rank.place(self.folder / f"stack-{local}") for local, rank in self.ranks.items()}

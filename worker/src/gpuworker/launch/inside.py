@@ -120,6 +120,7 @@ def main():
         os.dup2(pipe, target)
     stack = open(f"{FOLDER}/stack-{LOCAL}", "a")  # noqa: SIM115 (it stays open)
     faulthandler.register(signal.SIGUSR2, stack, all_threads=False)
+    tell("start", pid=os.getpid(), rank=int(os.environ["RANK"]), world=int(os.environ["WORLD_SIZE"]))
     sys.meta_path.insert(
         0, Watch({"torch.distributed.distributed_c10d": on_c10d, "torch.optim.optimizer": on_optimizer})
     )
