@@ -3,7 +3,7 @@ SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-e2e plan-table scale differential fuzz bench lint generate verify image cluster-up cluster-down
+.PHONY: help demo test test-fast test-e2e ddp-matrix plan-table scale differential fuzz bench lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,11 @@ scale: ## Groups of up to 1,000 ranks on nodes that KWOK makes up; prints times 
 	@python3 -m tools.preflight cluster
 	@python3 -m tools.venv dev
 	@PYTHONPATH=generator/src $(PYTHON) -m pytest -q -s tests/scale
+
+ddp-matrix: ## Every way to break a torchrun world, with processes and with pods
+	@python3 -m tools.preflight cluster
+	@python3 -m tools.venv dev torch
+	@$(PYTHON) -m tools.test matrix
 
 plan-table: ## Run the JobGroup test plan and write its results into README.md
 	@python3 -m tools.preflight cluster

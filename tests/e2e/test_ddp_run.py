@@ -125,7 +125,7 @@ def one_verdict(found: dict[int, tuple[int, str]], code: int, cause: str, *words
 
 
 @pytest.mark.parametrize("backend", ["c10d", "static"])
-@pytest.mark.parametrize("nodes", [2, 4])
+@pytest.mark.parametrize("nodes", [2, pytest.param(4, marks=pytest.mark.matrix)])
 def test_a_world_forms(namespace: Namespace, nodes: int, backend: str) -> None:
     settings = [f"nodes={nodes}", "procsPerNode=2", f"rendezvous.backend={backend}"]
     namespace.install("run", "ddp-run", *(word for setting in settings for word in ("--set", setting)))
@@ -141,6 +141,7 @@ def test_a_world_forms(namespace: Namespace, nodes: int, backend: str) -> None:
     assert ranks == set(range(2 * nodes))
 
 
+@pytest.mark.matrix
 def test_etcd(namespace: Namespace) -> None:
     image = os.environ.get("ETCD_IMAGE")
     if not image:
@@ -151,6 +152,7 @@ def test_etcd(namespace: Namespace) -> None:
     assert all("phase=etcd " in text and "[DONE]" in text for text in said(namespace).values())
 
 
+@pytest.mark.matrix
 def test_ranks_are_indexes_with_twelve_pods(namespace: Namespace) -> None:
     program = TRAIN.replace("FAULT", "if step == 6: break")
     start(namespace, "--set", "nodes=12", "--set", "placement.onePodPerNode=any", "--set",
@@ -160,6 +162,7 @@ def test_ranks_are_indexes_with_twelve_pods(namespace: Namespace) -> None:
         assert f"rank {node} of 12 on node {node} is done" in text
 
 
+@pytest.mark.matrix
 def test_a_statefulset_parks(namespace: Namespace) -> None:
     namespace.install("run", "ddp-run", "--set", "workload=statefulset")
     wait_until(lambda: [t for t in said(namespace).values() if "[PARKED]" in t][1:], "both pods are parked", 240)
@@ -179,6 +182,7 @@ def test_a_jobset_starts_the_whole_set_again(namespace: Namespace) -> None:
     assert all("attempt=1 " in text for text in said(namespace).values())
 
 
+@pytest.mark.matrix
 def test_any_image_gets_the_launcher(namespace: Namespace) -> None:
     """The image is the worker's own, for want of another with torch; it runs what the init container brought."""
     namespace.install(
@@ -188,11 +192,13 @@ def test_any_image_gets_the_launcher(namespace: Namespace) -> None:
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
 
 
+@pytest.mark.matrix
 def test_a_bare_torchrun(namespace: Namespace) -> None:
     namespace.install("run", "ddp-run", "--set", "launcher=torchrun")
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
 
 
+@pytest.mark.matrix
 def test_node_0_starts_late(namespace: Namespace) -> None:
     start(namespace, "--set", "rendezvous.timeoutSeconds=120", before='[ "$NODE_RANK" != 0 ] || sleep 60')
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
@@ -220,6 +226,7 @@ BEFORE = {
 }  # fmt: skip
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("fault", BEFORE)
 def test_a_fault_before_the_start(namespace: Namespace, fault: str) -> None:
     before, code, cause, *words = BEFORE[fault]
@@ -241,6 +248,7 @@ STRANGERS = {
 }  # fmt: skip
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("stranger", STRANGERS)
 def test_a_stranger_on_node_0(namespace: Namespace, stranger: str) -> None:
     command, cause = STRANGERS[stranger]
@@ -248,6 +256,7 @@ def test_a_stranger_on_node_0(namespace: Namespace, stranger: str) -> None:
     one_verdict({1: ends(namespace, 1)[1]}, 65, cause, "node 0 at run-ddp-run-")
 
 
+@pytest.mark.matrix
 def test_a_node_that_cannot_be_scheduled(namespace: Namespace) -> None:
     nodes = len(namespace.cluster.schedulable_nodes()) + 1
     start(namespace, "--set", f"nodes={nodes}", "--set", "placement.onePodPerNode=required")
@@ -259,6 +268,7 @@ def test_a_node_that_cannot_be_scheduled(namespace: Namespace) -> None:
         assert {code for code, _ in found.values()} <= {64, 65}
 
 
+@pytest.mark.matrix
 def test_too_little_shared_memory(namespace: Namespace) -> None:
     start(namespace, "--set", "sharedMemory.sizeLimit=64Mi")
     one_verdict(ends(namespace, 2), 67, "unfit", "/dev/shm has 64Mi, at least 1Gi expected")
@@ -277,12 +287,15 @@ DURING = {
 }
 
 
-@pytest.mark.parametrize("fault", DURING)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, marks=pytest.mark.matrix if index else ()) for index, fault in enumerate(DURING)]
+)
 def test_a_rank_fails(namespace: Namespace, fault: str) -> None:
     start(namespace, program=TRAIN.replace("FAULT", f"if step == 7 and dist.get_rank() == 1: {fault}"))
     one_verdict(ends(namespace, 2), *DURING[fault])
 
 
+@pytest.mark.matrix
 def test_a_rank_is_frozen(namespace: Namespace) -> None:
     start(namespace, "--set", "timeouts.startSeconds=20", "--set", "timeouts.workSeconds=20",
           program=TRAIN.replace("FAULT", ""))  # fmt: skip
@@ -291,6 +304,7 @@ def test_a_rank_is_frozen(namespace: Namespace) -> None:
     one_verdict(ends(namespace, 2), 70, "collective", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)")
 
 
+@pytest.mark.matrix
 def test_a_pod_is_killed(namespace: Namespace) -> None:
     start(namespace, program=TRAIN.replace("FAULT", ""))
     until_trains(namespace)
@@ -300,6 +314,7 @@ def test_a_pod_is_killed(namespace: Namespace) -> None:
     assert code in (66, 75), message  # killed without a word, or told to stop just before
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("nodes", [(0,), (1,), (0, 1)], ids=["pod 0", "pod 1", "all"])
 def test_a_deleted_pod_comes_back_and_the_run_starts_again(namespace: Namespace, nodes: tuple[int, ...]) -> None:
     """The program saved, so it does not count as a failure: maxRestarts is 0."""
@@ -310,6 +325,7 @@ def test_a_deleted_pod_comes_back_and_the_run_starts_again(namespace: Namespace,
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
 
 
+@pytest.mark.matrix
 def test_sigterm_while_waiting(namespace: Namespace) -> None:
     start(namespace, "--set", "rendezvous.timeoutSeconds=300", before='[ "$NODE_RANK" != 0 ] || sleep 600')
     wait_until(lambda: "phase=interface" in said(namespace).get(1, ""), "node 1 waits", 120)

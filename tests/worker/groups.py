@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -10,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from processes import PATIENCE_S, SOURCE, descendants, until
+from processes import PATIENCE_S, SOURCE, until
 
 REPO = Path(__file__).parents[2]
 ENTRY = REPO / "charts/job-group/files/entry.sh"
@@ -60,7 +61,9 @@ class Rank:
         env = os.environ | {"PYTHONPATH": str(SOURCE), "RUN_ID": "rl-1", "ATTEMPT": self.attempt, "POD_NAME": "p-x"}
         env |= {key: str(value) for key, value in variables.items()}
         with (self.root / name).open("w") as out:
-            process = subprocess.Popen(list(map(str, command)), stdout=out, stderr=out, env=env, cwd=self.root)
+            process = subprocess.Popen(
+                list(map(str, command)), stdout=out, stderr=out, env=env, cwd=self.root, start_new_session=True
+            )
         self.processes.append(process)
         return process
 
@@ -78,11 +81,8 @@ class Rank:
     def lose(self) -> None:
         """The pod is gone: its processes and its name."""
         for process in self.processes:
-            for pid in [*descendants(process.pid), process.pid]:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # also what has lost its parent
             process.wait()
         lines = self.group.names.read_text().splitlines()
         self.group.names.write_text("".join(f"{line}\n" for line in lines if line.split()[1] != self.address))

@@ -14,6 +14,8 @@ from launchers import DEADLINE_S, Run
 from processes import descendants, free_port, until
 from tools import debian
 
+pytestmark = pytest.mark.matrix  # minutes of processor time
+
 # Trains with DDP for STEPS steps, and does what FAULT says in step 5 of rank 1.
 TRAIN = """
 import os, sys, time

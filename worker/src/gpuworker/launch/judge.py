@@ -25,7 +25,7 @@ def failed(peers: dict[int, Peer], gone: dict[int, str], since_s: float) -> Verd
     if gone and (not roots or roots[0].report["key"] == "collective"):
         named = ", ".join(f"{who(peers[index].card)} {how}" for index, how in sorted(gone.items())[:8])
         return Verdict("lost", named, "run")
-    early = [(rank, p) for p in peers.values() for rank, place in p.where.items() if place == ENDED]
+    early = [(rank, p) for _, p in sorted(peers.items()) for rank, place in p.where.items() if place == ENDED]
     if early and (not roots or first.report["key"] == "collective"):
         named = ", ".join(f"rank {rank} of {who(p.card)}" for rank, p in early[:8])
         return Verdict("early-end", f"{named} ended with 0 while others still worked: {line(first)}", "run")
@@ -55,7 +55,7 @@ def places(peers: dict[int, Peer]) -> str:
 
 
 def stopped(stopper: str, peers: dict[int, Peer]) -> Verdict:
-    unsaved = [who(p.card) for p in peers.values() if p.state not in ("done", "saved")]
+    unsaved = [who(p.card) for _, p in sorted(peers.items()) if p.state not in ("done", "saved")]
     if unsaved:
         return Verdict("stopped", f"{stopper}; not saved on {', '.join(unsaved[:8])}", "run")
     return Verdict("saved", f"{stopper}; all nodes saved", "run")
