@@ -1,7 +1,7 @@
 """Run the tests: python3 -m tools.test [lint] [unit] [charts] [differential] [fuzz] [e2e] [cluster] [matrix].
 
-Without a name, all parts run but matrix. The cluster is built and started in one thread while the parts that need none run in
-another. The last line says how many tests passed, failed and were skipped; every command of lint counts as one.
+Without a name, all parts run but matrix. The cluster is built and started in one thread while the parts that need none
+run in another. The last line says how many tests passed, failed and were skipped; every command of lint counts as one.
 """
 
 from __future__ import annotations
