@@ -34,7 +34,8 @@ def main() -> None:
     # libFuzzer starts itself again to merge; it asks a shell to run its first argument.
     arguments = [f"{sys.executable} -m tests.fuzz.harness", *sys.argv[1:]]
     atheris.Setup(arguments, lambda data: check(data, options), custom_mutator=mutate)
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    # The soft limit alone: the process that libFuzzer starts to merge sets its own, and may be larger.
+    resource.setrlimit(resource.RLIMIT_AS, (size, resource.getrlimit(resource.RLIMIT_AS)[1]))
     atheris.Fuzz()
 
 
