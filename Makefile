@@ -18,10 +18,10 @@ test: ## Everything: lint, unit, charts, end to end on a real Kubernetes
 	@python3 -m tools.venv dev torch fuzz skypilot
 	@$(PYTHON) -m tools.test
 
-test-fast: ## Lint, unit and chart tests: no cluster, no image
+test-fast: ## Lint, and the quick ones of the unit and chart tests: no cluster, no image
 	@python3 -m tools.preflight
 	@python3 -m tools.venv dev torch
-	@$(PYTHON) -m tools.test lint unit charts
+	@$(PYTHON) -m tools.test --quick lint unit charts
 
 test-e2e: ## End-to-end tests only
 	@python3 -m tools.preflight cluster

@@ -1,4 +1,4 @@
-"""Run the tests: python3 -m tools.test [lint] [unit] [charts] [differential] [fuzz] [e2e] [cluster] [matrix].
+"""Run the tests: python3 -m tools.test [lint] [unit] [charts] [differential] [fuzz] [e2e] [cluster] [matrix] [--quick].
 
 Without a name, all parts run but matrix. The cluster is built and started in one thread while the parts that need none
 run in another. The last line says how many tests passed, failed and were skipped; every command of lint counts as one.
@@ -22,6 +22,8 @@ from tools.preflight import uses_local_cluster
 from tools.venv import VENV
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
+QUICK = "--quick" in sys.argv  # without the tests that take seconds each
+CHOSEN = "not matrix and not slow" if QUICK else "not matrix"
 HELM_UNITTEST = ("helm-unittest", "--strict", "--output-type", "JUnit", "--output-file", "REPORT")
 LINT = [
     "ruff check .",
@@ -55,14 +57,14 @@ def lint() -> Counts:
 
 
 def unit() -> Counts:
-    return pytest("unit", "tests/generator", "tests/worker", "-n", "3", "-m", "not matrix")
+    return pytest("unit", "tests/generator", "tests/worker", "-n", "3", "-m", CHOSEN)
 
 
 def charts() -> Counts:
     counts = Counts()
     for chart in CHARTS:
         counts += with_report("charts", *HELM_UNITTEST, f"charts/{chart}")
-    return counts + pytest("charts", "tests/charts", "-n", "2")
+    return counts + pytest("charts", "tests/charts", "-n", "3", "-m", CHOSEN)
 
 
 def differential() -> Counts:
@@ -141,7 +143,7 @@ ALL = [*FAST, "e2e", "cluster"]  # matrix runs only when it is asked for
 
 
 def entry() -> None:
-    parts = sys.argv[1:] or ALL
+    parts = [word for word in sys.argv[1:] if word != "--quick"] or ALL
     if unknown := set(parts) - {*ALL, *ON_A_CLUSTER}:
         raise ToolError(f"no such part: {', '.join(sorted(unknown))}; there are: {', '.join([*ALL, 'matrix'])}")
     start = time.monotonic()

@@ -10,6 +10,8 @@ import pytest
 import yaml
 from rendering import REPO, objects, template
 
+pytestmark = pytest.mark.slow
+
 GROUP = {
     "schemaVersion": 1,
     "name": "rl",

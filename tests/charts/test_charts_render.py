@@ -8,6 +8,8 @@ import pytest
 import yaml
 from rendering import CHARTS, HELMS, REPO, Scenario, objects, rendered, scenarios, template
 
+pytestmark = pytest.mark.slow
+
 SCENARIOS = scenarios()
 
 

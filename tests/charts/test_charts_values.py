@@ -13,8 +13,6 @@ from rendering import CHARTS, HELMS, REPO, objects, template
 
 # What makes values that a person must give: without them the defaults are refused, on purpose.
 GIVEN = {"job-group": {"schemaVersion": 1, "name": "rl", "tasks": {"trainer": {"run": "true"}}}}
-# Declared, and used by no template.
-UNUSED = {"ddp-run": {("workload",)}}  # its schema allows one value only; templates have nothing to choose
 # In the schema, and not in values.yaml.
 NO_DEFAULT = {"global", "schemaVersion"}  # Helm's own; and what must never have a default
 
@@ -74,7 +72,7 @@ def test_every_value_is_used_by_a_template(chart: str) -> None:
     text, root = source(chart), schema(chart)
     leaves = [path for path, node, value in set_by_default(root, root, defaults(chart)) if is_leaf(node, value)]
     assert len(leaves) > 10, "the walk through values.yaml found next to nothing"
-    assert {path for path in leaves if not templates.is_used(path, text)} == UNUSED.get(chart, set())
+    assert {path for path in leaves if not templates.is_used(path, text)} == set()
 
 
 def test_the_scenarios_of_job_group_use_every_value() -> None:

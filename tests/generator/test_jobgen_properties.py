@@ -17,6 +17,8 @@ from jobgen import document
 from jobgen.api import Options, to_values
 from jobgen.emit import emit
 
+pytestmark = pytest.mark.slow
+
 REPO = Path(__file__).parents[2]
 VALUES = jsonschema.Draft7Validator(json.loads((REPO / "charts/job-group/values.schema.json").read_text()))
 

@@ -10,6 +10,8 @@ import pytest
 
 from gpuworker.accept import node
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
 
 

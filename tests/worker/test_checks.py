@@ -9,6 +9,8 @@ from processes import FAULTS, environment
 from gpuworker.accept import checks
 from gpuworker.accept.checks import Plan
 
+pytestmark = pytest.mark.slow
+
 CPU = Plan("cpu", 0)
 
 

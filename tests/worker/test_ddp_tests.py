@@ -7,6 +7,8 @@ import pytest
 
 from gpuworker.accept import ddp_tests
 
+pytestmark = pytest.mark.slow
+
 
 def test_two_healthy_ranks_are_right_in_every_round(start, tmp_path):
     """Reducing in place without filling anew makes every round after the first wrong: it must not come back."""

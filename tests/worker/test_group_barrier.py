@@ -11,6 +11,8 @@ from processes import until
 
 from gpuworker.group.peers import PORT
 
+pytestmark = pytest.mark.slow
+
 THREE = {"buffer": {}, "trainer": {"numNodes": 2}}
 
 

@@ -9,6 +9,8 @@ import pytest
 from groups import Group
 from processes import until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def group(tmp_path):

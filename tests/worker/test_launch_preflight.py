@@ -14,6 +14,8 @@ import pytest
 from launchers import DEADLINE_S, NOBODY, Run, check
 from processes import SOURCE, until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def run(start, tmp_path):

@@ -17,6 +17,8 @@ import pytest
 from launchers import STAND_IN, Run, check, free_ports
 from processes import alive, descendants, environment, until
 
+pytestmark = pytest.mark.slow
+
 # A program that runs until it is told to stop, and then does what the test says.
 TRAINS = """
 import os, signal, sys, time

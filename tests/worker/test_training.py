@@ -1,8 +1,11 @@
 """The small training: it learns, and it is the same every time."""
 
+import pytest
 import torch
 
 from gpuworker.accept.training import tiny_training
+
+pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
 
