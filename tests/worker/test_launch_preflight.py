@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -156,6 +157,16 @@ def test_strangers_do_not_disturb_node_0(run):
             time.sleep(0.1)
     run.pod(1, 2, "--deadline=20")
     assert run.wait() == [0, 0], run.say()
+
+
+def test_a_card_that_makes_no_sense_ends_the_run_with_a_verdict(run):
+    """It cannot come from this launcher; that node 0 would wait for ever would be worse than to end."""
+    pod = run.pod(0, 2, "--deadline=20")
+    until(lambda: "phase=interface" in pod.output, "it listens")
+    card = {"node": 1, "pod": "run-1", "clock": 0}
+    with socket.create_connection(("127.0.0.1", run.port + 1)) as line:
+        line.sendall(json.dumps({"hello": "ddp-launch/1", "run": "test", "card": card}).encode() + b"\n")
+        run.all_end(1, "launcher", "node 0: KeyError: 'nodes'", within_s=15)
 
 
 def test_one_node_is_missing(run):

@@ -61,8 +61,9 @@ class Lead:
         self.watcher: asyncio.Task | None = None
 
     async def serve(self) -> None:
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a line to each of thousands of nodes
+        now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if 0 <= now < self.plan.nodes + 100 <= most:  # a line to each of thousands of nodes
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self.plan.nodes + 100, most))
         try:
             self.server = await asyncio.start_server(self.answer, None, self.plan.roll_port, limit=LINE, backlog=1024)
         except OSError as error:
@@ -81,7 +82,7 @@ class Lead:
             if hello["run"] != self.plan.run_id:
                 writer.write(encode({"refused": self.plan.run_id}))
                 return
-            peer, index = Peer(hello["card"], writer, time.monotonic()), hello["card"]["node"]
+            peer, index = Peer(hello["card"], writer, time.monotonic()), int(hello["card"]["node"])
             peer.card["skew"] = peer.card["clock"] - time.time()
             if self.ended:
                 writer.write(encode({"end": self.ended}))
@@ -140,6 +141,8 @@ class Lead:
                 self.run_phase(now) if self.started else self.roll_call(now)
             except Verdict as verdict:
                 self.finish(verdict.data())
+            except Exception as error:  # a card that is not as it should be; without this watch all would wait
+                self.finish(Verdict("launcher", f"node 0: {type(error).__name__}: {error}").data())
 
     def missing(self) -> list[int]:
         return [index for index in range(self.plan.nodes) if index not in self.peers]
