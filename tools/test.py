@@ -115,7 +115,7 @@ def call(part: str, *command: str, environment: dict[str, str] | None = None) ->
     done = subprocess.run(
         command,
         cwd=REPO,
-        env=environment or {**os.environ, "PATH": path, "PYTHONPATH": "generator/src"},
+        env=environment or {**os.environ, "PATH": path, "PYTHONPATH": str(REPO / "generator/src")},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
