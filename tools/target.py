@@ -17,7 +17,11 @@ from tools.venv import VENV
 
 def prepare() -> dict[str, str]:
     """Return the environment for kubectl, helm and the tests: KUBECONFIG, images, PATH, PYTHONPATH."""
-    environment = {**os.environ, "PATH": f"{VENV}/bin:{BIN}:{os.environ['PATH']}", "PYTHONPATH": str(REPO / "generator/src")}
+    environment = {
+        **os.environ,
+        "PATH": f"{VENV}/bin:{BIN}:{os.environ['PATH']}",
+        "PYTHONPATH": str(REPO / "generator/src"),
+    }
     if not uses_local_cluster():
         if not shutil.which("helm"):
             build.build("helm")
