@@ -11,6 +11,8 @@ import tempfile
 import zipapp
 from pathlib import Path
 
+YEAR_1980 = 315532800 + 86400  # and a day, for every time zone
+
 
 def pack(target: Path) -> None:
     package = Path(__file__).parents[1]
@@ -20,7 +22,8 @@ def pack(target: Path) -> None:
             made = copy / path.relative_to(package)
             made.parent.mkdir(parents=True, exist_ok=True)
             made.write_bytes(path.read_bytes())
-            os.utime(made, (315532800, 315532800))  # 1980, the first time that zip knows: same sources, same bytes
+        for path in Path(folder).rglob("*"):
+            os.utime(path, (YEAR_1980, YEAR_1980))  # the first time that zip knows: same sources, same bytes
         zipapp.create_archive(folder, target, interpreter="/usr/bin/env python3", main="gpuworker.launch.ddp:main")
     target.chmod(0o755)
 
