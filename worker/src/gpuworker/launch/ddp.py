@@ -38,7 +38,7 @@ class Launcher:
         self.member: Member | None = None
         self.child: Child | None = None
         self.stopping, self.over = "", False
-        self.main: asyncio.Task | None = None
+        self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def phase(self, name: str, since: float, **facts: object) -> float:
         now = time.monotonic()
@@ -48,7 +48,6 @@ class Launcher:
     async def run(self) -> None:
         """Returns when every node is done; raises the Verdict otherwise."""
         plan, now = self.plan, self.begun
-        self.main = asyncio.current_task()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.stop, signal.Signals(number).name)
         adopt_orphans()
@@ -72,6 +71,8 @@ class Launcher:
             problem = verdict  # node 0 should hear of it, so that nobody waits for this node
         go = await self.preflight(address, interface, own, problem)
         now = self.phase("master ready, preflight", now, nodes=plan.nodes, id=go["id"])
+        if self.over:
+            return
         self.child = Child(plan, go, address, interface)
         if plan.debug:
             log("DEBUG", command=" ".join(self.child.command))
@@ -131,8 +132,8 @@ class Launcher:
         self.stopping = name
         if self.child:
             self.member.say({"stopping": name})
-        elif self.main:
-            self.main.cancel()
+        else:
+            self.stopped.set_result(None)
 
     def stop_program(self, why: object) -> None:
         """Node 0 tells all nodes, the one that was told first included."""
@@ -167,14 +168,18 @@ class Launcher:
 
 async def launch(plan: Plan, begun: float) -> Verdict | None:
     launcher, verdict = Launcher(plan, begun), None
+    running = asyncio.create_task(launcher.run())
+    await asyncio.wait({running, launcher.stopped}, return_when=asyncio.FIRST_COMPLETED)
     try:
-        await launcher.run()
+        if running.done():
+            running.result()
+        else:
+            # Not awaited: what it waits for may swallow the cancellation (asyncio.wait_for can), and it is over anyway.
+            running.cancel()
+            why = f"{cards.who(cards.own())} got {launcher.stopping} before the world was formed"
+            raise Verdict("stopped", why, "stop")
     except Verdict as found:
         verdict = found
-    except asyncio.CancelledError:
-        verdict = Verdict(
-            "stopped", f"{cards.who(cards.own())} got {launcher.stopping} before the world was formed", "stop"
-        )
     except Exception as error:
         traceback.print_exc()
         verdict = Verdict("launcher", f"{cards.who(cards.own())}: {type(error).__name__}: {error}")
@@ -190,7 +195,8 @@ def main() -> None:
         environ["ATTEMPT"] = park.begin(Path(args.park))
     try:
         plan = read_plan(args, environ)
-        verdict = asyncio.run(launch(plan, begun))
+        # Not asyncio.run, which waits for every task to end: whatever still waits for something ends with the process.
+        verdict = asyncio.new_event_loop().run_until_complete(launch(plan, begun))
     except Verdict as found:
         verdict = found
     code = report(plan, verdict, time.monotonic() - begun)

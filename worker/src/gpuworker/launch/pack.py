@@ -1,30 +1,29 @@
 """Write the launcher as one file that any Python 3.10 or newer runs: python3 -m gpuworker.launch.pack FILE.
 
-An init container puts it into the pod of a training image that knows nothing of this project.
+An init container puts it into the pod of a training image that knows nothing of this project. Same sources, same
+bytes, whenever and wherever it is made: the launchers of a run compare them.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
-import zipapp
+import zipfile
 from pathlib import Path
 
-YEAR_1980 = 315532800 + 86400  # and a day, for every time zone
+MAIN = "from gpuworker.launch.ddp import main\nmain()\n"
 
 
 def pack(target: Path) -> None:
     package = Path(__file__).parents[1]
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "gpuworker"
-        for path in [package / "__init__.py", package / "log.py", *sorted((package / "launch").glob("*.py"))]:
-            made = copy / path.relative_to(package)
-            made.parent.mkdir(parents=True, exist_ok=True)
-            made.write_bytes(path.read_bytes())
-        for path in Path(folder).rglob("*"):
-            os.utime(path, (YEAR_1980, YEAR_1980))  # the first time that zip knows: same sources, same bytes
-        zipapp.create_archive(folder, target, interpreter="/usr/bin/env python3", main="gpuworker.launch.ddp:main")
+    sources = [package / "__init__.py", package / "log.py", *sorted((package / "launch").glob("*.py"))]
+    with target.open("wb") as file:
+        file.write(b"#!/usr/bin/env python3\n")
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(zipfile.ZipInfo("__main__.py"), MAIN)
+            for path in sources:
+                archive.writestr(
+                    zipfile.ZipInfo(f"gpuworker/{path.relative_to(package).as_posix()}"), path.read_bytes()
+                )
     target.chmod(0o755)
 
 
