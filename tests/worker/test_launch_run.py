@@ -266,7 +266,7 @@ def test_attempt_and_run_id_reach_the_program(run):
     assert run.wait() == [0, 0]
     for pod in run.pods:
         assert "sees 4 test" in pod.output, "node 0 counts for all"
-        assert re.search(r"id=test-4-\d+ ", pod.output)
+        assert re.search(r"id=test-4-[0-9a-f]{8} ", pod.output)
 
 
 class TestParked:

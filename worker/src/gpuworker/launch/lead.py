@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import resource
+import secrets
 import time
 from dataclasses import dataclass, field
 
@@ -165,7 +166,7 @@ class Lead:
             self.started = now
             for card in there if self.plan.debug else []:
                 log("DEBUG", **card)
-            attempt = f"{self.plan.run_id}-{self.plan.attempt}-{int(time.time())}"
+            attempt = f"{self.plan.run_id}-{self.plan.attempt}-{secrets.token_hex(4)}"
             self.tell({"go": {"id": attempt, "attempt": self.plan.attempt}})
         elif now > self.deadline:
             missing = self.missing()
