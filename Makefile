@@ -3,7 +3,7 @@ SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-e2e ddp-matrix plan-table scale differential fuzz bench lint generate verify image cluster-up cluster-down
+.PHONY: help demo test test-fast test-e2e ddp-matrix ddp-baseline plan-table scale differential fuzz bench lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,11 @@ ddp-matrix: ## Every way to break a torchrun world, with processes and with pods
 	@python3 -m tools.preflight cluster
 	@python3 -m tools.venv dev torch
 	@$(PYTHON) -m tools.test matrix
+
+ddp-baseline: ## ddp-run beside manifests that people write by hand: start-up times, and the same faults
+	@python3 -m tools.preflight cluster
+	@python3 -m tools.venv dev
+	@$(PYTHON) -m tests.baseline
 
 plan-table: ## Run the JobGroup test plan and write its results into README.md
 	@python3 -m tools.preflight cluster

@@ -11,6 +11,7 @@ from tools.paths import CACHE, REPO, built_once, remove, run, step, unmount_belo
 
 WORKER_IMAGE = "localhost/gpu-worker"
 SHELL_IMAGE = "localhost/busybox:1"
+ETCD_IMAGE = "localhost/etcd:1"
 STORE = ("--root", CACHE / "buildah" / "root", "--runroot", CACHE / "buildah" / "run", "--storage-driver", "overlay")
 
 # The CPU base image: Debian's PyTorch, and what people expect to find in a shell.
@@ -54,6 +55,22 @@ def shell() -> Path:
             buildah("copy", container, binary, "/bin/busybox")
             buildah("run", "--isolation", "chroot", container, "/bin/busybox", "--install", "-s", "/bin")
             buildah("commit", "--rm", container, f"docker-archive:{scratch}:{SHELL_IMAGE}")
+    return archive
+
+
+def etcd() -> Path:
+    """Archive of ETCD_IMAGE: Debian's etcd, which has the v2 API that torchrun needs, and the one library it uses."""
+    binary = debian.program("etcd-server")
+    loader, library = Path("/lib64/ld-linux-x86-64.so.2"), Path("/lib/x86_64-linux-gnu/libc.so.6")
+    archive = CACHE / "images" / f"etcd-{_digest(binary, loader, library, Path(__file__))}.tar"
+    if not archive.exists():
+        with step("image of etcd"), built_once(archive) as scratch:
+            container = buildah("from", "scratch")
+            buildah("copy", container, binary, "/bin/etcd")
+            for file in (loader, library):
+                buildah("copy", container, file.resolve(), file)
+            buildah("config", "--env", "PATH=/bin", container)
+            buildah("commit", "--rm", container, f"docker-archive:{scratch}:{ETCD_IMAGE}")
     return archive
 
 

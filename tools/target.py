@@ -25,13 +25,16 @@ def prepare() -> dict[str, str]:
     if not uses_local_cluster():
         if not shutil.which("helm"):
             build.build("helm")
-        return {"SHELL_IMAGE": "busybox:1.37", **environment, "WORKER_IMAGE": os.environ["IMAGE"]}
+        own = {"SHELL_IMAGE": "busybox:1.37", "ETCD_IMAGE": "quay.io/coreos/etcd:v3.5.21"}
+        return {**own, **environment, "WORKER_IMAGE": os.environ["IMAGE"]}
     cluster("up")
-    for tag, archive in ((images.worker_tag(), images.worker()), (images.SHELL_IMAGE, images.shell())):
+    archives = {images.worker_tag(): images.worker(), images.SHELL_IMAGE: images.shell()}
+    archives[images.ETCD_IMAGE] = images.etcd()
+    for tag, archive in archives.items():
         if any(tag not in node.images(each) for each in nodes()):
             with step(f"putting {tag} on every node"):
                 cluster("load", str(archive))
-    own = {"WORKER_IMAGE": images.worker_tag(), "SHELL_IMAGE": images.SHELL_IMAGE}
+    own = {"WORKER_IMAGE": images.worker_tag(), "SHELL_IMAGE": images.SHELL_IMAGE, "ETCD_IMAGE": images.ETCD_IMAGE}
     return {**environment, **own, "KUBECONFIG": str(KUBECONFIG)}
 
 

@@ -1,0 +1,169 @@
+"""What ddp-run does beside manifests that people write by hand: python -m tests.baseline [starts [ROUNDS]] [faults].
+
+`starts`: seconds from `helm install` or `kubectl apply` to the end of the first all-reduce, one run after the other, in
+turns. `faults`: the same faults in each, side by side; what ends with which exit code, after how long, and what hangs.
+In the manifests only the image, the number of GPUs and the program are replaced, and the namespace. Two nodes, one
+process each; a run that is not over after LIMIT_S counts as hanging.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+from tools import target
+from tools.paths import main
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+from kube import REPO, Cluster, Namespace, run
+
+LIMIT_S = 180
+HERE = Path(__file__).parent
+WAYS = ("ddp-run", "correct", "statefulset", "job")
+PROGRAM = """
+import os, signal, sys, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print("FIRST", total.item(), time.time(), flush=True)
+for step in range(20):
+    if step == 7 and dist.get_rank() == 1:
+        FAULT
+    dist.all_reduce(torch.ones(1))
+    time.sleep(0.05)
+dist.destroy_process_group()
+print("LAST", flush=True)
+"""
+SILENT = "import socket\ns = socket.create_server(('', PORT))\nkept = []\nwhile True: kept.append(s.accept()[0])"
+# Name -> shell before the launcher on node 0 or 1, or what rank 1 does in step 7.
+BEFORE = {
+    "node 0 starts 60 s late": '[ "$INDEX" != 0 ] || sleep 60',
+    "node 1 never comes": '[ "$INDEX" != 1 ] || exec sleep 3600',
+    "node 0's port refuses": '[ "$INDEX" != 0 ] || exec sleep 3600',
+    "a silent stranger on node 0's port": f'[ "$INDEX" != 0 ] || exec python3 -c "{SILENT}"',
+    "an HTTP server on node 0's port": '[ "$INDEX" != 0 ] || exec python3 -m http.server PORT',
+    "node 1 says 3 nodes": '[ "$INDEX" != 1 ] || export NNODES=3',
+    "the name does not resolve": "export MASTER_ADDR=nobody.invalid",
+}
+DURING = {
+    "rank 1 exits with 9": "sys.exit(9)",
+    "rank 1 is killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "rank 1 is frozen": "os.kill(os.getpid(), signal.SIGSTOP)",
+    "rank 1 ends early": "break",
+}
+
+
+def manifests(way: str, space: Namespace, before: str, fault: str) -> list[dict]:
+    """The objects, with the program in place and shell before the launcher."""
+    if way == "ddp-run":
+        settings = ["rendezvous.timeoutSeconds=90", "timeouts.startSeconds=60", "timeouts.workSeconds=60"]
+        settings += ["program.args={/tmp/train.py}"]
+        command = ["helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name]
+        command += [*space.cluster.helm_image(), *(word for s in settings for word in ("--set", s))]
+        text = run(*command)
+    else:
+        text = (HERE / f"{way}.yaml").read_text()
+    objects = [item for item in yaml.safe_load_all(text) if item]
+    pod = next(item for item in objects if "template" in item["spec"])["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    head = f"cat > /tmp/train.py <<'END'\n{PROGRAM.replace('FAULT', fault)}\nEND\n"
+    head += "INDEX=${NODE_RANK:-${RANK:-$JOB_COMPLETION_INDEX}}\n"
+    head += before.replace("PORT", "29501" if way == "ddp-run" else "29500") + "\n"
+    if way == "ddp-run":
+        script = f'{head}exec {" ".join(container["command"])} "$@"'
+        container["command"] = ["bash", "-c", script.replace("$", "$$"), "launch"]
+    else:
+        container["image"] = space.cluster.image
+        container["command"][2] = head.replace("$", "$$") + container["command"][2]
+    return objects
+
+
+@contextmanager
+def namespace(cluster: Cluster) -> Iterator[Namespace]:
+    name = f"baseline-{uuid.uuid4().hex[:8]}"
+    cluster.kubectl("create", "namespace", name)
+    try:
+        yield Namespace(cluster, name)
+    finally:
+        cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def outcome(cluster: Cluster, way: str, before: str = "", fault: str = "pass") -> tuple[float | None, str]:
+    """Seconds until the first all-reduce ended on both nodes, and in words how the run ended."""
+    with namespace(cluster) as space:
+        objects = yaml.safe_dump_all(manifests(way, space, before, fault))
+        begun, clock = time.monotonic(), time.time()
+        space.kubectl("apply", "-f", "-", input=objects)
+        ends: dict[str, str] = {}  # pod -> how its first container ended, and when
+        while time.monotonic() - begun < LIMIT_S:
+            pods = [p for p in space.objects("pods") if p["status"].get("containerStatuses")]
+            for pod in pods:
+                status = pod["status"]["containerStatuses"][0]
+                over = status["state"].get("terminated") or status["lastState"].get("terminated")
+                if over and (name := pod["metadata"]["name"]) not in ends:
+                    again = "" if way == "statefulset" else f": {over['message']}" if over.get("message") else ""
+                    ends[name] = f"{over['exitCode']} after {time.monotonic() - begun:.0f} s{again}"
+            if len(ends) == 2 or (way == "statefulset" and len(firsts(space, "LAST")) == 2):
+                break
+            time.sleep(0.5)
+        first = [float(line.split()[2]) - clock for line in firsts(space, "FIRST 2.0").values()]
+        words = "; ".join(sorted(ends.values()) + ["hangs"] * (2 - len(ends)))
+        return (max(first) if len(first) == 2 else None), words
+
+
+def firsts(space: Namespace, word: str) -> dict[str, str]:
+    """Pod -> the first line of its log that begins with `word`."""
+    found = {}
+    for pod in space.objects("pods"):
+        if not pod["status"].get("containerStatuses", [{"state": {"waiting": 1}}])[0]["state"].get("waiting"):
+            name = pod["metadata"]["name"]
+            lines = [line for line in space.kubectl("logs", name).splitlines() if line.startswith(word)]
+            if lines:
+                found[name] = lines[0]
+    return found
+
+
+def starts(cluster: Cluster, rounds: int) -> None:
+    seconds: dict[str, list[float | None]] = {way: [] for way in WAYS}
+    for number in range(rounds):
+        for way in WAYS if number < 3 else WAYS[:2]:
+            first, words = outcome(cluster, way)
+            seconds[way].append(first)
+            print(f"{way}: {f'first all-reduce after {first:.1f} s' if first else 'no world'}; {words}", flush=True)
+    for way, found in seconds.items():
+        good = [value for value in found if value]
+        median = f"median {statistics.median(good):.1f} s, least {min(good):.1f} s" if good else "never"
+        print(f"{way}: a world in {len(good)} of {len(found)} runs, {median}")
+    ours, correct = (statistics.median(v for v in seconds[way] if v) for way in WAYS[:2])
+    print(f"ddp-run / correct: {ours / correct:.2f}")
+
+
+def faults(cluster: Cluster) -> None:
+    cases = [(name, way, {"before": shell}) for name, shell in BEFORE.items() for way in WAYS]
+    cases += [(name, way, {"fault": code}) for name, code in DURING.items() for way in WAYS]
+    with ThreadPoolExecutor(6) as pool:
+        found = pool.map(lambda case: outcome(cluster, case[1], **case[2]), cases)
+        for (name, way, _), (first, words) in zip(cases, found, strict=True):
+            print(f"{name} | {way} | {f'world after {first:.0f} s; ' if first else ''}{words}", flush=True)
+
+
+def entry() -> None:
+    os.environ |= target.prepare()
+    cluster, words = Cluster(os.environ["WORKER_IMAGE"]), sys.argv[1:] or ["starts", "faults"]
+    if "starts" in words:
+        starts(cluster, next((int(word) for word in words if word.isdigit()), 5))
+    if "faults" in words:
+        faults(cluster)
+
+
+if __name__ == "__main__":
+    main(entry)
