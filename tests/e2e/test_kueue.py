@@ -117,6 +117,54 @@ def test_layout_jobs_replaces_a_pod_that_is_taken_away(queue: Namespace, tmp_pat
     wait_until(lambda: set(phases(queue.pods("grp")).values()) == {"Succeeded"}, "all succeed", 60)
 
 
+TOPOLOGY = """\
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Topology
+metadata: {{name: {name}}}
+spec: {{levels: [{{nodeLabel: {label}}}]}}
+---
+"""
+
+
+@pytest.fixture
+def racks(namespace: Namespace) -> Iterator[str]:
+    """A LocalQueue whose nodes have a topology, each node a domain of its own; gives the topology's node label."""
+    name = f"e2e-{uuid.uuid4().hex[:8]}"
+    label, nodes = f"{name}/rack", namespace.cluster.schedulable_nodes()
+    for node in nodes:
+        namespace.kubectl("label", "node", node, f"{label}={node}", f"{name}/in=yes")
+    objects = TOPOLOGY + QUEUES.replace(
+        "metadata: {{name: {name}}}\n---\n",
+        'metadata: {{name: {name}}}\nspec: {{topologyName: {name}, nodeLabels: {{{name}/in: "yes"}}}}\n---\n',
+        1,
+    )
+    namespace.kubectl(
+        "apply", "-f", "-", input=objects.format(name=name, label=label, namespace=namespace.name, quota=1000)
+    )
+    yield label
+    for kind in ("clusterqueue", "resourceflavor", "topologies.kueue.x-k8s.io"):
+        namespace.kubectl("delete", kind, name, "--wait=false")
+    for node in nodes:
+        namespace.kubectl("label", "node", node, f"{label}-", f"{name}/in-")
+
+
+@pytest.mark.parametrize("cpus", [1, 30])
+def test_a_topology_is_kept(namespace: Namespace, racks: str, tmp_path, cpus: int) -> None:
+    """Kueue looks ahead: three ranks fit into one rack or none starts, though two racks would have the room."""
+    (tmp_path / "group.yaml").write_text(GROUP.replace("cpus: 1", f"cpus: {cpus}"))
+    values = jobgen("to-values", str(tmp_path / "group.yaml"))
+    settings = f"kueue.queueName=queue,layout=jobs,kueue.requiredTopology={racks}"
+    namespace.install("grp", "job-group", "--set", settings, values=values)
+    if cpus == 1:
+        pods = namespace.wait_for_end("grp", ranks=3)
+        assert set(phases(pods).values()) == {"Succeeded"}
+        assert len({pod["spec"]["nodeName"] for pod in pods}) == 1
+    else:
+        condition = wait_until(lambda: reservation(namespace), "Kueue has decided about the group", 60)
+        assert condition["status"] == "False" and "topology" in condition["message"], condition
+        assert not any("nodeName" in pod["spec"] for pod in namespace.pods("grp"))
+
+
 @pytest.mark.parametrize("queue", [2], indirect=True)
 def test_it_starts_as_a_whole_when_there_is_room(queue: Namespace, tmp_path) -> None:
     launch(queue, tmp_path)
