@@ -2,6 +2,7 @@
 
 schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the shared definitions that it uses
 schemas/report.yaml        -> schemas/report.schema.json
+worker/…/accept/limits.yaml -> limits.json beside it
 schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
 jobgen's table of codes    -> docs/jobgen-errors.md, with what jobgen says about each example
 charts/job-group/values.yaml -> generator/src/jobgen/known.py
@@ -35,6 +36,8 @@ def outputs() -> Iterator[tuple[Path, str]]:
         yield REPO / f"charts/{chart}/values.schema.json", to_json(with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/templates/_common.tpl", common
     yield REPO / "schemas/report.schema.json", to_json(yaml.safe_load((REPO / "schemas/report.yaml").read_text()))
+    limits = REPO / "worker/src/gpuworker/accept/limits.yaml"
+    yield limits.with_suffix(".json"), to_json(yaml.safe_load(limits.read_text()))
     for name, schema in jobgroup.schemas().items():
         yield REPO / f"generator/src/jobgen/schemas/{name}.json", to_json(schema)
     yield REPO / "generator/src/jobgen/known.py", jobgroup.accelerators()

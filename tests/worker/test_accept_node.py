@@ -33,7 +33,7 @@ def accept_here(monkeypatch, tmp_path, termination_log):
 
     def run(*arguments: str) -> int:
         monkeypatch.setattr(sys, "argv", ["accept-node", "--report-dir", str(tmp_path), *arguments])
-        monkeypatch.setattr(node, "run_check", lambda name, *_: pytest.fail(f"the check {name} ran"))
+        monkeypatch.setattr(node, "run_check", lambda check, *_: pytest.fail(f"the check {check.name} ran"))
         with pytest.raises(SystemExit) as end:
             node.main()
         return end.value.code
@@ -59,9 +59,9 @@ def test_a_rehearsal_passes_and_is_not_run_again(accept, accept_here, tmp_path, 
     assert (report["node"], report["run_id"], report["device"]) == ("gpu-12", "1", "cpu")
     assert [check["name"] for check in report["checks"]] == ["environment", "compute", "training", "collectives"]
     measured = {measurement["name"] for check in report["checks"] for measurement in check["measurements"]}
-    assert measured == {"compute_cpu", "loss_drop", "allreduce_bus_bandwidth"}
+    assert {"gemm_fp32", "loss_drop", "allreduce_busbw"} <= measured
     assert tags(output) == ["ENV", "COMPUTE", "TRAIN", "DDP", "RESULT"]
-    assert termination_log.read_text().startswith("PASS (CPU rehearsal): compute_cpu ")
+    assert termination_log.read_text().startswith("PASS (CPU rehearsal): gemm_fp32 cpu ")
 
     # Kubernetes starts an init container again after a reboot of the node: the verdict stands.
     assert accept_here("--device", "cpu", "--run-id", "1") == 0
@@ -75,7 +75,9 @@ def test_a_new_run_tests_again_and_a_missed_limit_fails(accept, accept_here, tmp
     code, output, report = accept("--device", "cpu", "--run-id", "2", "--min-compute-gflops", "1e9")
     assert code == 1, output
     assert (report["verdict"], report["run_id"]) == ("FAIL", "2")
-    assert re.fullmatch(r"compute: cpu: \S+ GFLOP/s is below the limit of 1e\+09 \(\S+\)", report["reason"])
+    assert re.fullmatch(
+        r"compute: cpu: gemm_fp32 \S+ TFLOP/s is below the limit of 1e\+06 \(limits.gemm_fp32\)", report["reason"]
+    )
     assert [check["verdict"] for check in report["checks"]] == ["PASS", "FAIL", "PASS", "PASS"]
     assert termination_log.read_text().startswith("FAIL (CPU rehearsal): compute: cpu: ")
 

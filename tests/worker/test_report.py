@@ -2,17 +2,19 @@
 
 import json
 import math
+import random
 import threading
 
 import pytest
 
-from gpuworker.accept.report import Check, Measurement, Report, write_json
+from gpuworker.accept.report import Check, Coverage, Report, from_log_lines, to_log_lines, write_json
 from gpuworker.log import write_termination_message
 
 
 def report(*verdicts: str) -> Report:
     checks = [Check(f"check{number}", verdict, f"why{number}") for number, verdict in enumerate(verdicts)]
-    return Report("node-a", "pod-a", "1", "cuda", "2026-01-01T00:00:00+00:00", checks)
+    started = "2026-01-01T00:00:00+00:00"
+    return Report("node-a", "pod-a", "1", "cuda", "quick", started, Coverage(len(checks)), checks)
 
 
 @pytest.mark.parametrize(
@@ -36,16 +38,18 @@ def test_the_reason_is_that_of_the_verdict():
     assert report().summary == "INCOMPLETE: no check ran"
 
 
-@pytest.mark.parametrize(
-    ("value", "limit", "missed"), [(5.0, None, False), (5.0, 5.0, False), (4.9, 5.0, True), (math.nan, 5.0, True)]
-)
-def test_a_limit_is_missed_from_below_and_by_what_is_no_number(value, limit, missed):
-    assert Measurement("speed", value, "GB/s", limit).missed is missed
-
-
-def test_the_margin_says_how_far_from_the_limit():
-    assert Measurement("speed", 4.0, "GB/s", 5.0).margin == 0.8
-    assert Measurement("speed", 4.0, "GB/s").margin is None
+@pytest.mark.parametrize("size", [0, 40_000])
+def test_a_report_travels_in_the_log(size):
+    """Among other lines, behind prefixes, twice, in any order of its parts."""
+    data = report("PASS").to_dict() | {"facts": {"noise": random.Random(0).randbytes(size).hex()}}
+    lines = to_log_lines(data)
+    assert max(len(line) for line in lines) < 16 * 1024
+    assert (len(lines) > 1) is (size > 0)
+    prefixed = [f"[pod/accept-x/accept] {line}" for line in reversed(lines)]
+    assert from_log_lines(["[ENV] node=a", *prefixed, *lines, "[RESULT] …", "[REPORT] nothing"]) == [data]
+    for broken in (lines[:-1] + [lines[-1][:-4]], [lines[0].replace("1/1", "1/2")] + lines[1:-1]):
+        with pytest.raises(ValueError, match=r"report \w+: (part|damaged)"):
+            from_log_lines(broken)
 
 
 def test_a_file_is_whole_at_any_moment(tmp_path):

@@ -9,9 +9,8 @@ import time
 import pytest
 from processes import alive, until
 
-from gpuworker.accept.checks import CHECKS, Plan
 from gpuworker.accept.node import run_check
-from gpuworker.accept.report import Check
+from gpuworker.accept.registry import Evidence, Plan, Registered, Spec
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -31,22 +30,17 @@ def killed(_):
 
 
 def unsendable(_):
-    return Check("compute", "PASS", facts={"x": lambda: 1})
+    return Evidence(facts={"x": lambda: 1})
 
 
-@pytest.fixture
-def run(monkeypatch):
-    def run(check, timeout_s: float = 60) -> Check:
-        monkeypatch.setitem(CHECKS, "compute", check)
-        return run_check("compute", PLAN, timeout_s)
-
-    return run
+def run(measure, timeout_s: float = 60) -> tuple[Evidence, float]:
+    return run_check(Registered("compute", "what it proves", Spec("COMPUTE", {"quick": 1}), measure), PLAN, timeout_s)
 
 
-def test_a_check_that_ends_is_what_it_found(run):
-    found = run(lambda plan: Check("compute", "PASS", facts={"device": plan.device}))
-    assert (found.verdict, found.facts) == ("PASS", {"device": "cpu"})
-    assert 0 < found.duration_s < 60
+def test_a_check_that_ends_is_what_it_found():
+    found, duration_s = run(lambda plan: Evidence(facts={"device": plan.device, "scratch": plan.scratch.is_dir()}))
+    assert (found.missing, found.facts) == ([], {"device": "cpu", "scratch": True})
+    assert 0 < duration_s < 60
 
 
 @pytest.mark.parametrize(
@@ -60,20 +54,18 @@ def test_a_check_that_ends_is_what_it_found(run):
     ],
     ids=["raises", "killed", "exits", "exits with 0", "result lost"],
 )
-def test_a_check_that_breaks_is_incomplete(run, check, reason):
-    found = run(check)
-    assert (found.name, found.verdict, found.reason) == ("compute", "INCOMPLETE", reason)
+def test_a_check_that_breaks_is_incomplete(check, reason):
+    assert run(check)[0] == Evidence(missing=[reason])
 
 
-def test_a_check_that_hangs_is_incomplete_in_time(run):
+def test_a_check_that_hangs_is_incomplete_in_time():
     start = time.monotonic()
-    found = run(hangs, timeout_s=0.5)
-    assert (found.verdict, found.reason) == ("INCOMPLETE", "not done after 0.5 s")
+    assert run(hangs, timeout_s=0.5)[0] == Evidence(missing=["not done after 0.5 s"])
     assert time.monotonic() - start < 30
 
 
-@pytest.mark.parametrize("then", [hangs, killed, lambda _: Check("compute", "PASS")], ids=["hangs", "killed", "ends"])
-def test_what_a_check_started_ends_with_it(run, tmp_path, then):
+@pytest.mark.parametrize("then", [hangs, killed, lambda _: Evidence()], ids=["hangs", "killed", "ends"])
+def test_what_a_check_started_ends_with_it(tmp_path, then):
     """A torchrun that outlives its check would disturb the measurements of the next one."""
 
     def check(plan):

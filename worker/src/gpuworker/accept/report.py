@@ -1,36 +1,43 @@
-"""The report of one node: checks, measurements and one verdict."""
+"""The report of one node: checks, measurements and one verdict, as a file, as log lines, and as last words."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import math
+import re
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 PASS, WARN, FAIL, INCOMPLETE, SKIP = "PASS", "WARN", "FAIL", "INCOMPLETE", "SKIP"
 # The verdict of a node is the worst of its checks. FAIL outranks INCOMPLETE: one proven fault is enough.
 WORST_FIRST = (FAIL, INCOMPLETE, WARN, PASS)
+EXIT_CODES = {PASS: 0, WARN: 0, FAIL: 1, INCOMPLETE: 3}
+SCHEMA_VERSION = 2
+LOG_PART_BYTES = 12_000  # container runtimes split lines at 16 KiB
 
 
 @dataclass
 class Measurement:
-    """One number with its limit. `margin` is value / limit: below 1 the limit is missed."""
+    """One number of one device ("cuda:3", "rank 5", "cuda:0→cuda:1"; "" is the whole node).
+
+    A check fills in the first four. judge.py adds the rest: below `limit` (above it, where lower is better) the check
+    fails, below `warn_limit` it warns; `margin` is how many times better than the limit the value is, 1 is just enough;
+    `ceiling` is what the hardware can do at most.
+    """
 
     name: str
     value: float
     unit: str
+    device: str = ""
     limit: float | None = None
-    limit_source: str | None = None
+    warn_limit: float | None = None
+    limit_source: str = ""
     margin: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.limit:
-            self.margin = self.value / self.limit
-
-    @property
-    def missed(self) -> bool:
-        return self.limit is not None and not self.value >= self.limit  # NaN misses every limit
+    ceiling: float | None = None
 
 
 @dataclass
@@ -42,7 +49,19 @@ class Check:
     reason: str = ""
     measurements: list[Measurement] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
+    hashes: dict[str, str] = field(default_factory=dict)
+    samples: dict[str, list[float]] = field(default_factory=dict)
     duration_s: float = 0.0
+
+
+@dataclass
+class Coverage:
+    """What was asked for and what came: a PASS of half a node would be no PASS."""
+
+    checks_expected: int
+    gpus_expected: int = 0
+    gpus_seen: int = 0
+    checks_reported: int = 0
 
 
 @dataclass
@@ -51,9 +70,14 @@ class Report:
     pod: str
     run_id: str
     device: str
+    level: str
     started: str
+    coverage: Coverage
     checks: list[Check] = field(default_factory=list)
-    schema_version: int = 1
+    facts: dict[str, object] = field(default_factory=dict)
+    duration_s: float = 0.0
+    injected: str = ""  # a fault was put in on purpose: no verdict on the node
+    schema_version: int = SCHEMA_VERSION
 
     @property
     def verdict(self) -> str:
@@ -65,14 +89,22 @@ class Report:
     def reason(self) -> str:
         if not self.checks:
             return "no check ran"
+        if {check.verdict for check in self.checks} == {SKIP}:
+            return "every check was skipped"
         return "; ".join(f"{c.name}: {c.reason}" for c in self.checks if c.verdict == self.verdict and c.reason)
 
     @property
     def summary(self) -> str:
         """One line for people: the verdict, then the reason or the numbers."""
-        numbers = ", ".join(f"{m.name} {m.value:.4g} {m.unit}" for c in self.checks for m in c.measurements)
+        numbers = ", ".join(describe(m) for c in self.checks for m in c.measurements)
         rehearsal = " (CPU rehearsal)" if self.device == "cpu" else ""
         return f"{self.verdict}{rehearsal}: {self.reason or numbers}"
+
+    @property
+    def last_words(self) -> str:
+        """The summary, then the numbers, for the termination message, which Kubernetes cuts."""
+        numbers = [describe(m) for c in self.checks for m in c.measurements]
+        return "\n".join([self.summary, *numbers] if self.reason else [self.summary])
 
     def to_dict(self) -> dict:
         return {
@@ -83,12 +115,53 @@ class Report:
         }
 
 
+def describe(measurement: Measurement) -> str:
+    return f"{measurement.name} {measurement.device} {measurement.value:.4g} {measurement.unit}".replace("  ", " ")
+
+
+def to_log_lines(report: dict) -> list[str]:
+    """`[REPORT] CRC PART/PARTS DATA`: compressed JSON in lines that no container runtime splits."""
+    packed = zlib.compress(to_json(report, indent=None).encode(), 9)
+    data, crc = base64.b64encode(packed).decode(), zlib.crc32(packed)
+    parts = [data[start : start + LOG_PART_BYTES] for start in range(0, len(data), LOG_PART_BYTES)]
+    return [f"[REPORT] {crc:08x} {number}/{len(parts)} {part}" for number, part in enumerate(parts, 1)]
+
+
+def from_log_lines(lines: Iterable[str]) -> list[dict]:
+    """The reports in a log, in order; whatever stands before `[REPORT]` (a pod's name, a time) is ignored.
+
+    Raises ValueError for a report with a part that is missing or damaged.
+    """
+    parts: dict[tuple[str, int], dict[int, str]] = {}
+    for line in lines:
+        if found := re.search(r"\[REPORT\] ([0-9a-f]{8}) (\d+)/(\d+) ([A-Za-z0-9+/=]+)\s*$", line):
+            crc, number, count, data = found.groups()
+            parts.setdefault((crc, int(count)), {})[int(number)] = data
+    reports = []
+    for (crc, count), found in parts.items():
+        if missing := sorted(set(range(1, count + 1)) - set(found)):
+            raise ValueError(f"report {crc}: part {missing[0]} of {count} is missing from the log")
+        try:
+            packed = base64.b64decode("".join(found[number] for number in range(1, count + 1)), validate=True)
+            if f"{zlib.crc32(packed):08x}" != crc:
+                raise ValueError("the checksum differs")
+            reports.append(json.loads(zlib.decompress(packed)))
+        except (ValueError, zlib.error) as error:
+            raise ValueError(f"report {crc}: damaged in the log: {error}") from None
+    return reports
+
+
 def write_json(path: Path, data: dict) -> None:
-    """Write the whole file or nothing: readers poll for it. JSON has no NaN: what is not a finite number is null."""
+    """Write the whole file or nothing: readers poll for it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(path.name + ".partial")
-    scratch.write_text(json.dumps(_finite(data), indent=1, allow_nan=False) + "\n")
+    scratch.write_text(to_json(data, indent=1) + "\n")
     scratch.replace(path)
+
+
+def to_json(data: dict, indent: int | None) -> str:
+    """JSON has no NaN: what is not a finite number is null."""
+    return json.dumps(_finite(data), indent=indent, allow_nan=False)
 
 
 def _finite(value: object) -> object:

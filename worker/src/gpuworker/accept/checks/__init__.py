@@ -1,0 +1,1 @@
+"""One file a check; gpuworker.accept.registry finds them."""
