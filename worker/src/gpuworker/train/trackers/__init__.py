@@ -7,6 +7,7 @@ tracker.log(step, {"loss": 2.3})
 tracker.finish("finished")  # or "failed", or "saved": stopped, and to be started again
 """
 
-from gpuworker.train.trackers.tracker import SettingsError, Tracker, TrackerError, World, add_arguments, open_trackers
+from gpuworker.train.trackers.settings import SettingsError
+from gpuworker.train.trackers.tracker import Tracker, TrackerError, World, add_arguments, open_trackers
 
 __all__ = ["SettingsError", "Tracker", "TrackerError", "World", "add_arguments", "open_trackers"]
