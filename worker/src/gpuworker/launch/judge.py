@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from dataclasses import dataclass, field
 
 from gpuworker.launch.card import who
 from gpuworker.launch.verdicts import BY_KEY, Verdict
 
-if TYPE_CHECKING:
-    from gpuworker.launch.lead import Peer
-
 SETTLE_S, ECHO_S = 1.5, 6.0  # how long to wait for a cause, and for one when there are only echoes of it
 WAITS = "waits in "  # how a rank's place begins when it is in a collective
 ENDED = "has ended with 0"
+
+
+@dataclass
+class Peer:
+    """What node 0 knows of a node."""
+
+    card: dict
+    writer: asyncio.StreamWriter
+    seen: float  # when it was heard last, by the monotonic clock
+    state: str = "here"  # here, formed, then done, saved or stopped
+    report: dict | None = None  # its failure
+    where: dict[str, str] = field(default_factory=dict)  # rank -> where in the program it is
 
 
 def failed(peers: dict[int, Peer], gone: dict[int, str], since_s: float) -> Verdict | None:

@@ -12,10 +12,10 @@ import json
 import resource
 import secrets
 import time
-from dataclasses import dataclass, field
 
 from gpuworker.launch import card as cards
 from gpuworker.launch import judge
+from gpuworker.launch.judge import Peer
 from gpuworker.launch.network import free_port
 from gpuworker.launch.plan import Plan
 from gpuworker.launch.verdicts import Verdict
@@ -35,16 +35,6 @@ def decode(line: bytes) -> dict:
         message = json.loads(line)
         return message if isinstance(message, dict) else {}
     return {}
-
-
-@dataclass
-class Peer:
-    card: dict
-    writer: asyncio.StreamWriter
-    seen: float
-    state: str = "here"  # here, formed, then done, saved or stopped
-    report: dict | None = None
-    where: dict[str, str] = field(default_factory=dict)
 
 
 class Lead:
