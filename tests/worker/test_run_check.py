@@ -9,12 +9,12 @@ import time
 import pytest
 from processes import alive, until
 
-from gpuworker.accept.node import run_check
+from gpuworker.accept.child import run_check
 from gpuworker.accept.registry import Evidence, Plan, Registered, Spec
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-PLAN = Plan("cpu", 0)
+PLAN = Plan("cpu", 0, seconds=1)
 
 
 def fails(_):
@@ -29,12 +29,12 @@ def killed(_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def unsendable(_):
+def not_json(_):
     return Evidence(facts={"x": lambda: 1})
 
 
 def run(measure, timeout_s: float = 60) -> tuple[Evidence, float]:
-    return run_check(Registered("compute", "what it proves", Spec("COMPUTE", {"quick": 1}), measure), PLAN, timeout_s)
+    return run_check(Registered("compute", "what it proves", Spec("COMPUTE", {}), measure), PLAN, timeout_s)
 
 
 def test_a_check_that_ends_is_what_it_found():
@@ -50,9 +50,10 @@ def test_a_check_that_ends_is_what_it_found():
         (killed, "the check ended with signal 9"),
         (lambda _: sys.exit(5), "the check ended with exit code 5"),
         (lambda _: os._exit(0), "the check ended with exit code 0"),
-        (unsendable, "the check ended with exit code 1"),
+        (not_json, "TypeError: Object of type function is not JSON serializable"),
+        (lambda _: {"measurements": []}, "TypeError: asdict() should be called on dataclass instances"),
     ],
-    ids=["raises", "killed", "exits", "exits with 0", "result lost"],
+    ids=["raises", "killed", "exits", "exits with 0", "no JSON", "no evidence"],
 )
 def test_a_check_that_breaks_is_incomplete(check, reason):
     assert run(check)[0] == Evidence(missing=[reason])

@@ -10,6 +10,7 @@ from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN, Check, M
 
 # Clocks of a GPU may boost beyond those of its data sheet, by less than this. What is faster still was not measured.
 IMPOSSIBLE = 1.15
+MOST_SAMPLES = 200  # of one name: they are for plots, and the report travels in the log
 
 
 def judge(name: str, spec: Spec, evidence: Evidence, limits: Limits, plan: Plan) -> Check:
@@ -24,8 +25,9 @@ def judge(name: str, spec: Spec, evidence: Evidence, limits: Limits, plan: Plan)
         elif not math.isfinite(measurement.value):
             missing.append(f"{where} is no finite number ({measurement.value})")
         else:
-            _compare(measurement, measure, limits, evidence.ceilings.get(measurement.name))
-            verdict, reason = _verdict(measurement, measure)
+            derived = evidence.ceilings.get(measurement.name)
+            _compare(measurement, measure, limits, derived)
+            verdict, reason = _verdict(measurement, measure, hard_ceiling=derived is None)
             {FAIL: wrong, INCOMPLETE: missing, WARN: doubtful, PASS: []}[verdict].append(f"{where} {reason}")
     reason = "; ".join([*wrong, *missing, *doubtful])
     verdict = FAIL if wrong else INCOMPLETE if missing else WARN if doubtful else PASS
@@ -34,7 +36,8 @@ def judge(name: str, spec: Spec, evidence: Evidence, limits: Limits, plan: Plan)
     facts = dict(evidence.facts)
     if evidence.inapplicable:
         facts["inapplicable"] = evidence.inapplicable
-    return Check(name, verdict, reason, evidence.measurements, facts, evidence.hashes, evidence.samples)
+    samples = {key: values[:: -(-len(values) // MOST_SAMPLES) or 1] for key, values in evidence.samples.items()}
+    return Check(name, verdict, reason, evidence.measurements, facts, evidence.hashes, samples)
 
 
 def _missing(spec: Spec, evidence: Evidence, plan: Plan) -> list[str]:
@@ -66,15 +69,13 @@ def _compare(measurement: Measurement, measure: Measure, limits: Limits, derived
         measurement.margin = ratio if measure.better == "higher" else (1 / ratio if ratio else math.inf)
 
 
-def _verdict(measurement: Measurement, measure: Measure) -> tuple[str, str]:
+def _verdict(measurement: Measurement, measure: Measure, hard_ceiling: bool) -> tuple[str, str]:
     value, unit = measurement.value, measurement.unit
     sign = 1 if measure.better == "higher" else -1
     side = "below" if sign > 0 else "above"
-    if sign > 0 and measurement.ceiling and value > IMPOSSIBLE * measurement.ceiling:
-        return (
-            INCOMPLETE,
-            f"{value:.4g} {unit} is more than the hardware can do ({measurement.ceiling:g}): a wrong clock?",
-        )
+    if hard_ceiling and measurement.ceiling and value > IMPOSSIBLE * measurement.ceiling:
+        most = f"the hardware can do ({measurement.ceiling:g})"
+        return INCOMPLETE, f"{value:.4g} {unit} is more than {most}: a wrong clock?"
     if measurement.limit is not None and sign * value < sign * measurement.limit:
         return FAIL, f"{value:.4g} {unit} is {side} the limit of {measurement.limit:.4g} ({measurement.limit_source})"
     if measurement.warn_limit is not None and sign * value < sign * measurement.warn_limit:

@@ -1,18 +1,25 @@
-"""Limits: figures of the GPU model (limits.yaml), ceilings of what is installed, and what the user sets.
+"""Limits: figures of the GPU model, ceilings of what is installed, and what the user sets, which wins over all.
 
-The user's limit wins over all. A limit above what the hardware can do fails every node, and one far below it passes
-any: `lint` refuses both.
+A limit above what the hardware can do fails every node, and one far below passes any. Both are refused:
+
+  python3 -m gpuworker.accept.limits                                        the table itself
+  python3 -m gpuworker.accept.limits --model "NVIDIA H200" memory_copy=2.3  limits of your own; exit code 1 if refused
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuworker.accept.registry import Measure
 
+TABLE = json.loads(Path(__file__).with_name("limits.json").read_text())  # made of limits.yaml, which explains it
+KINDS = ("sustained", "best", "specification")  # the first that a model has is judged by
 LEAST_SHARE = 0.2  # of the ceiling; a lower limit passes everything
 
 
@@ -28,54 +35,146 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Limits:
-    """`models`: the name that torch gives for each GPU by index; empty on the CPU. `user`: limits by key."""
+    """`models`: the name that torch gives for each GPU, by index; empty on the CPU. `user`: limits by key."""
 
     models: tuple[str, ...] = ()
     user: dict[str, float] = field(default_factory=dict)
 
     def figures(self, key: str, device: str = "") -> dict:
         """{"specification": …, "best": …, "sustained": …, "source": …, "model": …} as far as known, else {}."""
-        entry = _entry(self._model(device))
-        return {**entry[key], "model": entry["model"]} if entry and key in entry else {}
+        return _figures(key, self._model(device))
 
     def threshold(
         self, name: str, measure: Measure, device: str = "", derived: tuple[float, str] | None = None
     ) -> Threshold:
-        """What a value is judged by; `derived` is the ceiling that the check derived, with its origin."""
+        """What a value is judged by. `derived` is (ceiling, origin) if the check derived one from what is installed."""
         key = measure.limit or name
         rule, figures = TABLE["rules"].get(key, {}), self.figures(key, device)
+        derived = derived or _ceiling_figure(rule, self._model(device))
         ceiling = derived[0] if derived else figures.get("specification")
-        if key in self.user:
-            return Threshold(self.user[key], None, ceiling, f"limits.{key}")
+        for wanted in (name, key):
+            if wanted in self.user:
+                return Threshold(self.user[wanted], None, ceiling, f"limits.{wanted}")
         if measure.limit is None:
             return Threshold(ceiling=ceiling)
-        if derived and "derived" in rule:
-            return _share(rule["derived"], derived[0], derived[0], derived[1])
         if "fixed" in rule:
             return Threshold(rule["fixed"].get("fail"), rule["fixed"].get("warn"), None, rule["source"])
-        for kind in ("sustained", "best", "specification"):
+        if derived and "derived" in rule:
+            return _share(rule["derived"], derived[0], ceiling, derived[1])
+        for kind in KINDS:
             if kind in figures and kind in rule:
                 origin = f"{kind} figure of {figures['model']}: {figures['source']}"
                 return _share(rule[kind], figures[kind], ceiling, origin)
         if not self.models:
             return Threshold(source="none: a CPU rehearsal")
-        return Threshold(source=f"none: no figure for {self._model(device) or 'mixed GPUs'}; the fleet judges")
+        return Threshold(source=f"none: no figure for {self._model(device) or 'these GPUs'}; only the fleet judges")
 
     def _model(self, device: str) -> str:
-        """The GPU that a device name speaks of; several devices, or a whole node, only if all are of one model."""
+        """The GPU model of a device; of several devices, or of the whole node, only if it is one model."""
         indices = [int(index) for index in re.findall(r"cuda:(\d+)", device)]
         names = {self.models[index] for index in indices if index < len(self.models)} or set(self.models)
         return names.pop() if len(names) == 1 else ""
 
 
+def problems(user: dict[str, float], models: tuple[str, ...] = ()) -> dict[str, str]:
+    """What is wrong with limits, by key: they cannot be met, or cannot be missed.
+
+    Without models (a rehearsal) only what no known GPU can do is refused.
+    """
+    found = {}
+    for key, value in user.items():
+        known = _ceilings(key, [model for model in dict.fromkeys(models) if _entry(model)])
+        ceilings = known or _ceilings(key, [entry["model"] for entry in TABLE["models"]])
+        if not (math.isfinite(value) and value > 0):
+            found[key] = f"is {value:g}: a limit is a positive number"
+        elif ceilings:
+            least, most = (choose(ceilings, key=ceilings.get) for choose in (min, max))
+            can, unit = (least if known else most), TABLE["rules"][key]["unit"]
+            if value > ceilings[can]:
+                found[key] = f"is {value:g} {unit}, but {can} can do {ceilings[can]:g} at most: no node can pass"
+            elif known and value < LEAST_SHARE * ceilings[most]:
+                share = f"{LEAST_SHARE:.0%} of the {ceilings[most]:g} of {most}"
+                found[key] = f"is {value:g} {unit}, less than {share}: any node would pass"
+    return {key: f"limits.{key} {text}" for key, text in found.items()}
+
+
+def table_problems() -> list[str]:
+    """The same for every limit that the table gives, model by model."""
+    found = []
+    for key, rule in TABLE["rules"].items():
+        for kind, figure, entry in _judged_by(key, rule):
+            for share in rule[kind].values():
+                refused = problems({key: share * figure}, (entry["model"],))
+                found += [f"{entry['model']}: {text}" for text in refused.values()]
+        if not all(LEAST_SHARE <= share <= 1 for share in rule.get("derived", {}).values()):
+            found.append(f"rules.{key}.derived: shares of a ceiling lie between {LEAST_SHARE} and 1")
+    return found
+
+
+def _judged_by(key: str, rule: dict) -> list[tuple[str, float, dict]]:
+    """(kind, figure, entry) for every model that has a figure for the key."""
+    found = []
+    for entry in TABLE["models"]:
+        figures = entry.get(key, {})
+        kind = next((kind for kind in KINDS if kind in figures and kind in rule), None)
+        found += [(kind, figures[kind], entry)] if kind else []
+    return found
+
+
+def _figures(key: str, model: str) -> dict:
+    entry = _entry(model)
+    return {**entry[key], "model": entry["model"]} if entry and key in entry else {}
+
+
+def _ceiling_figure(rule: dict, model: str) -> tuple[float, str] | None:
+    """The ceiling that a rule takes from another figure of the model, for example a link's from its NVLink rate."""
+    figures = _figures(rule.get("ceiling", {}).get("figure", ""), model)
+    if not figures:
+        return None
+    return figures["specification"], f"{rule['ceiling']['figure']} of {figures['model']}: {figures['source']}"
+
+
+def _ceilings(key: str, models: list[str]) -> dict[str, float]:
+    """The most that a limit of `key` may be, by model, where it is known."""
+    rule, found = TABLE["rules"].get(key, {}), {}
+    for model in models:
+        if figures := _figures(key, model):
+            found[figures["model"]] = figures["specification"]
+        elif derived := _ceiling_figure(rule, model):
+            found[_entry(model)["model"]] = derived[0] * rule["ceiling"].get("times", 1)
+    return found
+
+
 def _share(shares: dict, figure: float, ceiling: float | None, origin: str) -> Threshold:
     fail, warn = (figure * shares[kind] if kind in shares else None for kind in ("fail", "warn"))
-    share = shares.get("fail", shares.get("warn"))
-    return Threshold(fail, warn, ceiling, f"{share:g} × {figure:g}, {origin}")
+    return Threshold(fail, warn, ceiling, f"{shares.get('fail', shares['warn']):g} × {figure:g}, {origin}")
 
 
 def _entry(model: str) -> dict | None:
-    return next((entry for entry in TABLE["models"] if model and re.search(entry["match"], model)), None)
+    """The table's entry for a name that torch gives, or for the table's own name."""
+    return next((e for e in TABLE["models"] if model and (model == e["model"] or re.search(e["match"], model))), None)
 
 
-TABLE = json.loads(Path(__file__).with_name("limits.json").read_text())
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python3 -m gpuworker.accept.limits", description=__doc__.splitlines()[0])
+    parser.add_argument("--model", action="append", default=[], help="the GPU's name as torch gives it")
+    parser.add_argument("limit", nargs="*", type=key_and_number, metavar="KEY=NUMBER")
+    args = parser.parse_args()
+    if unknown := [model for model in args.model if not _entry(model)]:
+        parser.error(f"no figures for {unknown[0]}; there are: {', '.join(e['model'] for e in TABLE['models'])}")
+    found = problems(dict(args.limit), tuple(args.model)).values() if args.limit else table_problems()
+    print("\n".join(found) or "all limits can be met and missed")
+    sys.exit(1 if found else 0)
+
+
+def key_and_number(word: str) -> tuple[str, float]:
+    """For argparse: `gemm_bf16=700`."""
+    key, _, value = word.partition("=")
+    try:
+        return key, float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word}: write it as KEY=NUMBER, for example gemm_bf16=700") from None
+
+
+if __name__ == "__main__":
+    main()

@@ -20,6 +20,17 @@ LEVELS = ("quick", "full", "burn-in")
 TAGS = ("ENV", "COMPUTE", "MEMORY", "LINKS", "REPEAT", "TRAIN", "DDP", "STORAGE")
 
 
+# Faults of the runner itself, in faults.py: what the verdict's reason must match, and what is done.
+RUNNER_FAULTS = {
+    "hung-check": (r"not done after \d", "the first check never ends"),
+    "crashed-check": (r"the check ended with signal 9", "the process of the first check dies"),
+    "parse-failure": (r"its evidence cannot be read", "what the first check hands over is cut off"),
+    "lying-clock": (r"the wall clock went \S+ s", "the wall clock jumps by an hour while the first check runs"),
+    "bad-limit": (r"limits\.gemm_bf16 is 1e\+06 TFLOP/s, but", "a limit that no GPU can reach"),
+    "full-disk": (r"report: \S+ cannot be written: .*No space left on device", "the report's disk is full"),
+}
+
+
 @dataclass(frozen=True)
 class Plan:
     """What to test, as every check gets it."""
@@ -99,7 +110,7 @@ def load() -> dict[str, Registered]:
         if spec.tag not in TAGS or not spec.seconds or set(spec.seconds) - set(LEVELS):
             raise ValueError(f"{module.__file__}: tag must be one of {TAGS}, seconds need levels of {LEVELS}")
         found.append(Registered(module_info.name, module.__doc__.splitlines()[0].rstrip("."), spec, module.measure))
-    owners: dict[str, str] = {}
+    owners = dict.fromkeys(RUNNER_FAULTS, "the runner")
     for check in found:
         for fault in check.spec.faults:
             if (owner := owners.setdefault(fault, check.name)) != check.name:

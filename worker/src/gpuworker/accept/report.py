@@ -62,6 +62,7 @@ class Coverage:
     gpus_expected: int = 0
     gpus_seen: int = 0
     checks_reported: int = 0
+    left_out: list[str] = field(default_factory=list)  # checks of this level that the user did not choose
 
 
 @dataclass
@@ -96,15 +97,19 @@ class Report:
     @property
     def summary(self) -> str:
         """One line for people: the verdict, then the reason or the numbers."""
-        numbers = ", ".join(describe(m) for c in self.checks for m in c.measurements)
-        rehearsal = " (CPU rehearsal)" if self.device == "cpu" else ""
-        return f"{self.verdict}{rehearsal}: {self.reason or numbers}"
+        notes = ["CPU rehearsal"] * (self.device == "cpu") + [f"{self.injected} injected"] * bool(self.injected)
+        notes += [f"{', '.join(self.coverage.left_out)} left out"] * bool(self.coverage.left_out)
+        note = f" ({'; '.join(notes)})" if notes else ""
+        return f"{self.verdict}{note}: {self.reason or ', '.join(self.numbers)}"
+
+    @property
+    def numbers(self) -> list[str]:
+        return [text for check in self.checks for text in describe(check.measurements)]
 
     @property
     def last_words(self) -> str:
         """The summary, then the numbers, for the termination message, which Kubernetes cuts."""
-        numbers = [describe(m) for c in self.checks for m in c.measurements]
-        return "\n".join([self.summary, *numbers] if self.reason else [self.summary])
+        return "\n".join([self.summary, *self.numbers] if self.reason else [self.summary])
 
     def to_dict(self) -> dict:
         return {
@@ -115,8 +120,17 @@ class Report:
         }
 
 
-def describe(measurement: Measurement) -> str:
-    return f"{measurement.name} {measurement.device} {measurement.value:.4g} {measurement.unit}".replace("  ", " ")
+def describe(measurements: list[Measurement]) -> list[str]:
+    """A few words for each kind of number: `gemm_bf16 cuda:0 731 TFLOP/s`, or `gemm_bf16 712…731 TFLOP/s` of many."""
+    kinds: dict[tuple[str, str], list[Measurement]] = {}
+    for measurement in measurements:
+        kinds.setdefault((measurement.name, measurement.unit), []).append(measurement)
+    texts = []
+    for (name, unit), found in kinds.items():
+        values = [measurement.value for measurement in found]
+        one = f"{found[0].device} {values[0]:.4g}".strip()
+        texts.append(f"{name} {one if len(found) == 1 else f'{min(values):.4g}…{max(values):.4g}'} {unit}")
+    return texts
 
 
 def to_log_lines(report: dict) -> list[str]:
@@ -155,8 +169,12 @@ def write_json(path: Path, data: dict) -> None:
     """Write the whole file or nothing: readers poll for it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(path.name + ".partial")
-    scratch.write_text(to_json(data, indent=1) + "\n")
-    scratch.replace(path)
+    try:
+        scratch.write_text(to_json(data, indent=1) + "\n")
+        scratch.replace(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
 
 
 def to_json(data: dict, indent: int | None) -> str:

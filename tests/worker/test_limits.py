@@ -1,0 +1,109 @@
+"""Limits come from the GPU that is there, and one that cannot be met or missed is refused."""
+
+import pytest
+
+from gpuworker.accept import limits
+from gpuworker.accept.limits import TABLE, Limits, problems, table_problems
+from gpuworker.accept.registry import Measure
+
+H100, H200, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA A100-SXM4-80GB"
+BF16 = Measure("TFLOP/s", "speed", limit="gemm_bf16")
+PEER = Measure("GB/s", "link", limit="peer_link")
+
+
+def test_the_table_itself_can_be_met_and_missed():
+    assert table_problems() == []
+    for entry in TABLE["models"]:
+        assert all(figures["source"] for key, figures in entry.items() if key not in ("model", "match"))
+    assert all(rule["source"] and rule["unit"] for rule in TABLE["rules"].values())
+
+
+def test_a_slip_in_the_table_is_found(monkeypatch):
+    """The table may hold a slip of units, as DCGM's for the H200 does."""
+    (entry,) = [entry for entry in TABLE["models"] if entry["model"] == "H200"]
+    monkeypatch.setitem(entry, "memory_triad", {"specification": 4800, "sustained": 3.11, "source": "GB for TB"})
+    monkeypatch.setitem(TABLE["rules"]["peer_link"], "derived", {"fail": 74, "warn": 0.8})
+    found = table_problems()
+    assert len(found) == 3 and all("limits.memory_triad" in text for text in found[:2])
+    assert found[2].startswith("rules.peer_link.derived")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "model", "text"),
+    [
+        ("memory_copy", 2.333, H200, "limits.memory_copy is 2.333 GB/s, less than 20% of the 4800 of H200: any node"),
+        ("busbw_node", 800, H100, "limits.busbw_node is 800 GB/s, but H100 SXM can do 481.5 at most: no node"),
+        ("peer_link", 500, H100, "limits.peer_link is 500 GB/s, but H100 SXM can do 450 at most"),
+        ("gemm_bf16", 1979, H100, "limits.gemm_bf16 is 1979 TFLOP/s, but H100 SXM can do 989 at most"),
+        ("gemm_bf16", 1e6, "", "but MI300X|B200|GB200"),
+        ("gemm_bf16", float("nan"), H100, "is nan: a limit is a positive number"),
+        ("host_link", -1, "", "is -1: a limit is a positive number"),
+    ],
+)
+def test_a_limit_that_says_nothing_is_refused(key, value, model, text):
+    found = problems({key: value}, (model,) if model else ())
+    assert list(found) == [key]
+    assert any(part in found[key] for part in text.split("|"))
+
+
+def test_a_limit_that_makes_sense_is_taken():
+    assert problems({"gemm_bf16": 700, "busbw_node": 440, "memory_copy": 2900}, (H100, H100)) == {}
+    assert problems({"gemm_fp32": 0.001, "tokens": 3}) == {}, "on the CPU only what no GPU can do is refused"
+    assert problems({"gemm_bf16": 0.001}, ("NVIDIA X900",)) == {}, "nothing is known of this one"
+
+
+def test_the_best_known_figure_counts_and_the_source_is_told():
+    there = Limits((H100, H200))
+    first, second = (there.threshold("gemm_bf16", BF16, f"cuda:{index}") for index in (0, 1))
+    assert (first.fail, first.warn, first.ceiling) == (pytest.approx(0.85 * 730), pytest.approx(0.9 * 730), 989)
+    assert first.source == "0.85 × 730, sustained figure of H100 SXM: gpu-fryer README"
+    assert second.fail == pytest.approx(0.75 * 794.5)
+    assert there.threshold("gemm_bf16", BF16).fail is None, "the node as a whole has no model"
+
+
+def test_a_data_sheet_alone_only_warns():
+    threshold = Limits(("NVIDIA L40S",)).threshold("gemm_bf16", BF16, "cuda:0")
+    assert (threshold.fail, threshold.warn) == (None, pytest.approx(0.6 * 362))
+
+
+def test_what_is_installed_is_a_ceiling():
+    found = Limits((A100, A100)).threshold("peer_bandwidth", PEER, "cuda:0→cuda:1")
+    assert (found.fail, found.ceiling) == (pytest.approx(0.74 * 300), 300)
+    derived = Limits((A100,)).threshold("peer_bandwidth", PEER, "cuda:0", (200, "8 NVLinks"))
+    assert (derived.fail, derived.ceiling, derived.source) == (pytest.approx(148), 200, "0.74 × 200, 8 NVLinks")
+    assert Limits().threshold("peer_bandwidth", PEER, "cpu").fail is None
+
+
+@pytest.mark.parametrize("key", ["gemm_bf16", "speed"])
+def test_the_limit_of_the_user_wins(key):
+    found = Limits((H100,), {key: 700}).threshold("speed", Measure("TFLOP/s", "speed", limit="gemm_bf16"), "cuda:0")
+    assert (found.fail, found.warn, found.source) == (700, None, f"limits.{key}")
+
+
+@pytest.mark.parametrize(
+    ("models", "source"),
+    [
+        (("NVIDIA X900",), "none: no figure for NVIDIA X900; only the fleet judges"),
+        ((), "none: a CPU rehearsal"),
+    ],
+)
+def test_an_unknown_model_is_judged_by_nothing_and_says_so(models, source):
+    found = Limits(models).threshold("gemm_bf16", BF16, "cuda:0")
+    assert (found.fail, found.warn, found.source) == (None, None, source)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        ([], 0, "all limits can be met and missed"),
+        (["--model", H200, "gemm_bf16=700"], 0, "all limits can be met and missed"),
+        (["--model", H200, "memory_copy=2.333"], 1, "less than 20%"),
+        (["--model", "X900", "gemm_bf16=700"], 2, "no figures for X900; there are: T4, "),
+    ],
+)
+def test_limits_can_be_checked_beforehand(monkeypatch, capsys, arguments, code, text):
+    monkeypatch.setattr("sys.argv", ["limits", *arguments])
+    with pytest.raises(SystemExit) as end:
+        limits.main()
+    printed = capsys.readouterr()
+    assert end.value.code == code and text in printed.out + printed.err

@@ -1,0 +1,69 @@
+"""Adding a check is one file; a file that is no check is refused at once."""
+
+import sys
+
+import pytest
+
+from gpuworker.accept import checks, registry
+
+GOOD = '''"""The disk spins."""
+from gpuworker.accept.registry import Evidence, Spec
+
+SPEC = Spec("STORAGE", {"full": 1}, faults={"stuck-disk": "stuck"})
+
+def measure(plan):
+    return Evidence(facts={"rpm": 7200})
+'''
+
+
+@pytest.fixture
+def add(monkeypatch, tmp_path):
+    monkeypatch.setattr(checks, "__path__", [*checks.__path__, str(tmp_path)])
+
+    def write(name: str, text: str) -> None:
+        (tmp_path / f"{name}.py").write_text(text)
+
+    yield write
+    for path in tmp_path.glob("*.py"):
+        sys.modules.pop(f"{checks.__name__}.{path.stem}", None)
+
+
+def test_a_file_is_a_check(add):
+    before = list(registry.load())
+    add("disk", GOOD)
+    found = registry.load()
+    assert set(found) - set(before) == {"disk"}
+    assert found["disk"].proves == "The disk spins"
+    assert found["disk"].measure(registry.Plan("cpu", 0)).facts == {"rpm": 7200}
+
+
+def test_what_the_others_rely_on_runs_first():
+    tags = [check.spec.tag for check in registry.load().values()]
+    assert len(tags) > 3 and tags[0] == "ENV"
+    assert tags == sorted(tags, key=registry.TAGS.index)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", "a check needs a docstring"),
+        (GOOD.replace('"""The disk spins."""', ""), "a check needs a docstring"),
+        (GOOD.replace("def measure", "def measures"), "a check needs a docstring"),
+        (GOOD.replace("STORAGE", "DISK"), "tag must be one of"),
+        (GOOD.replace("full", "long"), "seconds need levels of"),
+        (GOOD.replace("stuck-disk", "missing-gpu"), "the fault missing-gpu belongs to environment and to disk"),
+        (GOOD.replace("stuck-disk", "hung-check"), "the fault hung-check belongs to the runner and to disk"),
+    ],
+)
+def test_what_is_no_check_is_refused(add, text, message):
+    add("disk", text)
+    with pytest.raises(ValueError, match=message):
+        registry.load()
+
+
+def test_checks_are_read_without_torch(start):
+    """The docs are made, and --list answers, where no torch is."""
+    text = "import sys; sys.modules['torch'] = None; from gpuworker.accept import registry; print(len(registry.load()))"
+    program = start("-c", text)
+    assert program.wait() == 0, program.output
+    assert int(program.output) == len(registry.load())

@@ -1,0 +1,64 @@
+"""Every fault that a check claims to find is found and named, and a healthy node passes.
+
+CLEAN_RUNS=200 pytest -k clean runs the whole quick level that often (once by default).
+"""
+
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuworker.accept import faults, node, registry
+from gpuworker.accept.report import EXIT_CODES
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
+
+CHECKS = registry.load()
+FAULTS = faults.known(CHECKS)
+
+
+@pytest.fixture
+def accept(monkeypatch, tmp_path, capsys):
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: object) -> tuple[int, Path, str]:
+        folder = tmp_path / "reports"
+        monkeypatch.setattr(
+            sys, "argv", ["accept-node", "--device", "cpu", "--report-dir", str(folder), *map(str, arguments)]
+        )
+        with pytest.raises(SystemExit) as end:
+            node.main()
+        return end.value.code, folder / "report.json", capsys.readouterr().out
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+def test_a_fault_is_found_and_named(accept, fault):
+    check = fault.check or "training"
+    hung = ("--check-timeout", 3) if fault.id == "hung-check" else ()
+    code, _, said = accept("--check", check, "--inject", fault.id, *hung)
+    (result,) = re.findall(r"^\[RESULT\] .* verdict=(\w+) .*summary=(.*)$", said, re.MULTILINE)
+    verdict, summary = result[0], json.loads(result[1])
+    assert verdict != "PASS" and code == EXIT_CODES[verdict], summary
+    assert re.search(fault.reason, summary), f"{summary!r} does not say {fault.reason!r}"
+    assert f"{fault.id} injected" in summary, "nobody may take this for a verdict on the node"
+
+
+@pytest.mark.parametrize("run", range(int(os.environ.get("CLEAN_RUNS", "1"))))
+def test_a_clean_run_raises_no_alarm(accept, run):
+    code, path, said = accept()
+    report = json.loads(path.read_text())
+    assert code == 0, said
+    assert {check["name"]: check["verdict"] for check in report["checks"]} == {
+        name: "PASS" for name, check in CHECKS.items() if "quick" in check.spec.seconds
+    }
+
+
+def test_there_is_a_fault_for_every_kind_of_check():
+    assert {fault.check for fault in FAULTS} == {*CHECKS, ""}

@@ -1,0 +1,57 @@
+"""Faults that a user can put in on purpose (`accept-node --inject FAULT`) to see that the verdict names them.
+
+Those of a check stand in its SPEC and happen where it measures; here is what happens in the runner itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuworker.accept.registry import RUNNER_FAULTS, Evidence, Plan, Registered
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`check` owns it, "" is the runner; `reason` is a regular expression for the reason of the verdict."""
+
+    id: str
+    check: str
+    reason: str
+
+
+def known(checks: dict[str, Registered]) -> list[Fault]:
+    own = [Fault(fault, "", reason) for fault, (reason, _) in RUNNER_FAULTS.items()]
+    return own + [Fault(f, check.name, reason) for check in checks.values() for f, reason in check.spec.faults.items()]
+
+
+def before_measuring(plan: Plan) -> None:
+    if plan.injected("hung-check"):
+        time.sleep(1e6)
+    if plan.injected("crashed-check"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def send(sender, evidence: Evidence, plan: Plan) -> None:
+    """Hand the evidence to the runner."""
+    if plan.injected("parse-failure"):
+        sender.send_bytes(b"\x80\x04 cut off")
+    else:
+        sender.send(evidence)
+
+
+def wall_clock(plan: Plan, measured: bool) -> float:
+    """time.time(), before the check and after it has `measured`."""
+    return time.time() + (3600 if measured and plan.injected("lying-clock") else 0)
+
+
+def limits(user: dict[str, float], plan: Plan) -> dict[str, float]:
+    return user | ({"gemm_bf16": 1e6} if plan.injected("bad-limit") else {})
+
+
+def before_writing(report: Path, plan: Plan) -> None:
+    if plan.injected("full-disk"):
+        report.with_name(report.name + ".partial").symlink_to("/dev/full")
