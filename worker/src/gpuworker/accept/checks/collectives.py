@@ -1,45 +1,42 @@
-"""All-reduce between processes of this node, one a GPU (two on the CPU), gives right sums."""
+"""Collectives between the GPUs of this node are right in every element, and as fast as the links allow.
+
+The same sweep across nodes: ddp-launch -m gpuworker.accept.ddp_tests --sweep
+"""
 
 from __future__ import annotations
 
-import json
-import re
-import subprocess
-import sys
-
 from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
-from gpuworker.accept.report import Measurement
 
 SPEC = Spec(
     tag="DDP",
     seconds={"quick": 10, "full": 60, "burn-in": 600},
-    measures={"allreduce_busbw": Measure("GB/s", "bus bandwidth of all-reduce", limit="busbw_node", each="node")},
+    measures={
+        "all_reduce_busbw": Measure("GB/s", "bus bandwidth of all-reduce", limit="busbw_node", each="node"),
+        "all_gather_busbw": Measure("GB/s", "bus bandwidth of all-gather", limit="busbw_node", each="node"),
+        "reduce_scatter_busbw": Measure("GB/s", "bus bandwidth of reduce-scatter", limit="busbw_node", each="node"),
+        "all_to_all_busbw": Measure("GB/s", "bus bandwidth of all-to-all", each="node"),
+        "broadcast_busbw": Measure("GB/s", "bus bandwidth of broadcast", each="node"),
+        "send_recv_busbw": Measure("GB/s", "bandwidth of every rank sending to the next", each="node"),
+    },
+    faults={
+        "wrong-element": r"rank \d+ \(node \S+, \S+\): all_reduce of \d+ bytes, round 0: 1 of \d+ elements are wrong"
+    },
 )
 
 
+def sizes(plan: Plan) -> list[int]:
+    """Bytes. Verdicts need the largest: small messages show latency, not the links."""
+    if plan.device == "cpu":
+        return [1 << 12, 1 << 16, 1 << 20] if plan.level == "quick" else [1 << power for power in range(10, 25, 2)]
+    if plan.level == "quick":
+        return [1 << 20, 1 << 26, 1 << 30]
+    return [1 << power for power in range(10, 33)]
+
+
 def measure(plan: Plan) -> Evidence:
-    processes = plan.gpus if plan.device == "cuda" else plan.processes
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    options = ["--device", plan.device, "--report-dir", str(plan.scratch)]
-    command = [*torchrun, "-m", "gpuworker.accept.ddp_tests", *options]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-    path = plan.scratch / "ddp_tests_result.json"
-    if done.returncode:
-        sys.stderr.write(done.stderr)  # the whole story for the pod's log
-    result = json.loads(path.read_text()) if path.exists() else None
-    if result is None or (done.returncode and result["ok"]):  # right sums of a world that then broke are no evidence
-        return Evidence(missing=[f"torchrun exited {done.returncode}: {_cause(done.stderr)}"])
-    if result["world"] != processes:
-        return Evidence(missing=[f"{result['world']} processes took part, {processes} expected"])
-    evidence = Evidence([Measurement("allreduce_busbw", result["busbw_gbps"], "GB/s")], facts=result)
-    if not result["ok"]:
-        wrong, rounds = result["wrong_iters"], result["iters"] + 1
-        evidence.wrong.append(f"all-reduce gave wrong sums in {wrong} of {rounds} rounds")
-    return evidence
+    from gpuworker.accept.world import collectives, local
 
-
-def _cause(stderr: str) -> str:
-    """The first error in torchrun's output; what follows is torchrun's own account of it."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    errors = [line for line in lines if re.search(r"^(\[rank\d+\]: )?[\w.]*(Error|Exception): \S|exitcode: ", line)]
-    return (errors + lines[-1:] + ["no output"])[0]
+    options = {"rounds": 5, "warm_up": 2} if plan.device == "cpu" else {}
+    if plan.level == "burn-in":
+        options["seconds"] = plan.seconds
+    return collectives.evidence(local.run(plan, collectives.run, sizes=sizes(plan), **options))
