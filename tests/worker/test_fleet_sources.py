@@ -1,0 +1,120 @@
+"""accept-report reads files, folders and logs, and loses none in silence."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fleet_reports import changed, failing, node_report
+
+from gpuworker.accept.fleet.sources import Source, from_text, read
+from gpuworker.accept.report import to_log_lines
+
+
+def nodes(sources: list[Source]) -> list[str]:
+    return [source.report["node"] for source in sources if source.report]
+
+
+def log_of(report: dict, prefix: str = "") -> str:
+    lines = ["[ENV] node=n verdict=PASS", *to_log_lines(report), "shutting down"]
+    return "".join(f"{prefix}{line}\n" for line in lines)
+
+
+def errors(sources: list[Source]) -> list[str]:
+    return [f"{source.name}: {source.error}" for source in sources if source.error]
+
+
+def test_a_folder_gives_all_reports_in_it_and_leaves_other_results_out(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/report.json").write_text(json.dumps(node_report("n1")))
+    (tmp_path / "n2.log").write_text(log_of(node_report("n2")))
+    (tmp_path / "ddp_tests_result.json").write_text('{"ok": true}')
+    sources = read(str(tmp_path))
+    assert (nodes(sources), errors(sources)) == (["n1", "n2"], [])
+
+
+def test_a_report_that_was_cut_is_named(tmp_path: Path) -> None:
+    (tmp_path / "n1.json").write_text(json.dumps(node_report("n1"))[:-40])
+    (error,) = errors(read(str(tmp_path)))
+    assert error.startswith(f"{tmp_path}/n1.json: not readable as JSON")
+
+
+@pytest.mark.parametrize("name", ["absent.json", "empty folder"])
+def test_no_report_is_an_error(name: str, tmp_path: Path) -> None:
+    if "." not in name:
+        (tmp_path / name).mkdir()
+    (error,) = errors(read(str(tmp_path / name)))
+    assert "cannot be read: No such file" in error or "no node report in this folder" in error
+
+
+def test_another_json_file_that_is_named_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text('{"ok": true}')
+    assert errors(read(str(tmp_path / "other.json"))) == [f"{tmp_path}/other.json: JSON, but no report of a node"]
+
+
+def test_the_log_of_many_pods(monkeypatch) -> None:
+    pods = [(f"[pod/accept-{n}/accept] ", node_report(f"n{n}")) for n in range(3)]
+    lines = [log_of(report, prefix).splitlines() for prefix, report in pods]
+    mixed = "\n".join(line for together in zip(*lines, strict=True) for line in together)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(mixed.encode())))
+    assert nodes(read("-")) == ["n0", "n1", "n2"]
+
+
+def test_a_pod_without_report_in_the_log_is_named() -> None:
+    log = log_of(node_report("n1"), "[pod/accept-1/accept] ") + "[pod/accept-2/accept] [ENV] node=n2\n"
+    sources = from_text("log", log.encode())
+    assert nodes(sources) == ["n1"]
+    assert errors(sources) == [
+        "log: pod accept-2: its log has no [REPORT] line: not done yet, killed, or cut off by --tail"
+    ]
+
+
+def test_a_damaged_line_costs_only_its_own_pod() -> None:
+    good, bad = log_of(node_report("n1"), "[pod/a-1/accept] "), log_of(failing("n2"), "[pod/a-2/accept] ")
+    line = next(line for line in bad.splitlines() if "[REPORT]" in line)
+    sources = from_text("log", (good + bad.replace(line, line[:-8])).encode())
+    assert nodes(sources) == ["n1"]
+    (error,) = errors(sources)
+    assert "log: pod a-2: report" in error and "damaged" in error
+
+
+def test_an_empty_log_is_an_error() -> None:
+    assert errors(from_text("standard input", b"")) == ["standard input: empty"]
+
+
+DAMAGES = {
+    "schema_version": (1, "schema_version 1"),
+    "node": ("", "which node"),
+    "run_id": (..., "run_id is None"),
+    "started": ("2026-01-05T10:00:00", "without a time zone"),
+    "coverage": ({}, "coverage is {}"),
+    "coverage/gpus_seen": ("8", "coverage is"),
+    "verdict": ("GOOD", "verdict is 'GOOD'"),
+    "checks": ({}, "checks is no list"),
+    "checks/0": ("x", "a check without name or verdict"),
+    "checks/1/verdict": ("OK", "a check without name or verdict"),
+    "checks/1/reason": (None, "check compute: reason is None"),
+    "checks/1/measurements": (..., "check compute: measurements is None"),
+    "checks/1/measurements/0/value": ("fast", "a measurement without"),
+    "checks/1/measurements/0/unit": (..., "a measurement without"),
+    "checks/1/hashes": ([], "check compute: hashes is []"),
+}
+
+
+@pytest.mark.parametrize("path", DAMAGES)
+def test_a_damaged_report_is_no_report(path: str) -> None:
+    value, reason = DAMAGES[path]
+    (source,) = from_text("n1.json", json.dumps(changed(node_report("n1"), path, value)).encode())
+    assert source.report is None and reason in source.error
+
+
+@pytest.mark.parametrize(
+    "text", ['{"checks": [], "schema_version": 2, "started": "soon"}', "{}", "{", "[]", "\x00\xff"]
+)
+def test_nothing_that_a_file_holds_ends_the_program(text: str) -> None:
+    (source,) = from_text("file", text.encode())
+    assert source.error

@@ -1,0 +1,208 @@
+"""The result as one page that needs nothing else: suspects first, then every number of every device."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from html import escape
+from pathlib import Path
+
+from gpuworker.accept.fleet import plots
+from gpuworker.accept.fleet.result import Distribution, Fleet, Node, coverage_text
+from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
+
+SHOWN_FINDINGS = 500
+OPEN_TABLE = 32  # nodes; a longer table is folded
+MATRICES = 8
+SYMBOLS = {PASS: "✓", WARN: "!", FAIL: "✗", INCOMPLETE: "?", SKIP: "–"}
+
+STYLE = Path(__file__).with_name("page.css").read_text()
+
+
+def page(fleet: Fleet) -> str:
+    parts = [_head(fleet), _suspects(fleet), _nodes(fleet), _distributions(fleet), _peers(fleet), _curves(fleet)]
+    parts += [_fingerprints(fleet), _reading()]
+    title = escape(f"{fleet.verdict}: {coverage_text(fleet)}")
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>\n<body>\n'
+        + "\n".join(part for part in parts if part)
+        + "\n</body></html>\n"
+    )
+
+
+def _head(fleet: Fleet) -> str:
+    verdict, nodes = fleet.verdict, fleet.nodes
+    tiles = "".join(
+        f'<div class="tile"><b class="{name}">{SYMBOLS[name]} {fleet.count(name)}</b>{name}</div>'
+        for name in (PASS, WARN, FAIL, INCOMPLETE, SKIP)
+        if fleet.count(name)
+    )
+    about = [coverage_text(fleet)]
+    for what, values in (
+        ("run", {n.run_id for n in nodes}),
+        ("level", {n.level for n in nodes}),
+        ("GPU", {model for n in nodes for model in n.models if model != "cpu"}),
+    ):
+        if values:
+            about.append(f"{what} {', '.join(sorted(values))}")
+    if nodes:
+        about.append(f"started {min(n.started for n in nodes)}")
+    reason = f"<p>{escape(fleet.reason)}</p>" if fleet.reason else ""
+    banner = '<div class="banner">A CPU rehearsal: no GPU was tested.</div>' if fleet.rehearsal else ""
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in fleet.notes)
+    return (
+        f'<h1>GPU acceptance</h1>{banner}<div class="head {verdict}">'
+        f'<div class="big">{SYMBOLS[verdict]} {verdict}</div></div>{reason}'
+        f'<p class="dim">{escape(" · ".join(about))}</p><div class="tiles">{tiles}</div>{notes}'
+    )
+
+
+def _suspects(fleet: Fleet) -> str:
+    if not fleet.findings:
+        return ""
+    rows = "".join(
+        f'<tr><td class="v {f.verdict}">{SYMBOLS[f.verdict]} {f.verdict}</td><td>{escape(f.node or "the fleet")}</td>'
+        f"<td>{escape(f.device)}</td><td>{escape(f.check)}</td><td>{escape(f.reason)}</td><td>{escape(f.found_by)}</td></tr>"
+        for f in fleet.findings[:SHOWN_FINDINGS]
+    )
+    rest = len(fleet.findings) - SHOWN_FINDINGS
+    more = f'<p class="dim">and {rest} more, all in report.json</p>' if rest > 0 else ""
+    header = "".join(f"<th>{name}</th>" for name in ("Verdict", "Node", "Device", "Check", "Why", "Found by"))
+    return f'<h2>Suspects and gaps</h2><div class="scroll"><table><tr>{header}</tr>{rows}</table></div>{more}'
+
+
+def _nodes(fleet: Fleet) -> str:
+    if not fleet.nodes:
+        return ""
+    squares = "".join(
+        f'<span class="{n.verdict}" title="{escape(f"{n.node}: {n.verdict}")}"><i>{SYMBOLS[n.verdict]}</i></span>'
+        for n in fleet.nodes
+    )
+    squares += "".join(
+        f'<span class="INCOMPLETE" title="{escape(f"{name}: no report")}"><i>?</i></span>'
+        for name in fleet.coverage.missing
+    )
+    header = "".join(f"<th>{escape(name)}</th>" for name in ("Node", "Verdict", *fleet.checks, "Started"))
+    rows = "".join(_node_row(node, fleet.checks) for node in fleet.nodes)
+    table = f'<div class="scroll"><table><tr>{header}</tr>{rows}</table></div>'
+    opened = " open" if len(fleet.nodes) <= OPEN_TABLE else ""
+    return (
+        f'<h2>Nodes</h2><div class="map">{squares}</div>'
+        f"<details{opened}><summary>{len(fleet.nodes)} nodes, check by check</summary>{table}</details>"
+    )
+
+
+def _node_row(node: Node, checks: list[str]) -> str:
+    cells = "".join(
+        f'<td class="v {node.checks[name]}">{SYMBOLS[node.checks[name]]} {node.checks[name]}</td>'
+        if name in node.checks
+        else "<td></td>"
+        for name in checks
+    )
+    started = escape(node.started) + (f"<br>pod gone, last seen {escape(node.last_seen)}" if node.last_seen else "")
+    return (
+        f'<tr><td title="{escape(node.pod)}">{escape(node.node)}</td>'
+        f'<td class="v {node.verdict}">{SYMBOLS[node.verdict]} {node.verdict}</td>{cells}'
+        f'<td class="dim">{started}</td></tr>'
+    )
+
+
+def _distributions(fleet: Fleet) -> str:
+    by_check: dict[str, list[Distribution]] = defaultdict(list)
+    for d in fleet.distributions:
+        by_check[d.check].append(_with_node_findings(d, fleet))
+    parts = []
+    for check, several in by_check.items():
+        cards = "".join(_card(d) for d in several)
+        parts.append(f'<h2>{escape(check)}: every device a point</h2><div class="wide">{cards}</div>')
+    return "".join(parts)
+
+
+def _with_node_findings(d: Distribution, fleet: Fleet) -> Distribution:
+    """A device that its node or the baseline found is a suspect in the plot, too."""
+    suspects = {(f.node, f.device): f.verdict for f in reversed(fleet.findings) if f.check == d.check and f.device}
+    for index, point in enumerate(d.points):
+        verdict = suspects.get((point.node, point.device))
+        if verdict in (FAIL, WARN) and point.verdict == PASS and f"{d.name} " in _reasons(fleet, d.check, point.node):
+            d.points[index] = type(point)(point.node, point.device, point.value, verdict)
+    return d
+
+
+def _reasons(fleet: Fleet, check: str, node: str) -> str:
+    return " ".join(f.reason for f in fleet.findings if f.check == check and f.node == node) + " "
+
+
+def _card(d: Distribution) -> str:
+    facts = [f"median {d.median:.4g} {d.unit}", f"MAD {d.mad:.2g}", f"{len(d.points)} values"]
+    if d.limit is not None:
+        facts.append(f"limit {d.limit:.4g}")
+    facts.append(d.limit_source or "")
+    if d.model not in ("cpu", "unknown"):
+        facts.append(d.model)
+    arrow = {"higher": "more is better", "lower": "less is better"}.get(d.better, "")
+    said = escape(" · ".join(fact for fact in [*facts, arrow] if fact))
+    return (
+        f'<div class="card"><div class="row"><h3>{escape(d.name)}</h3><span class="dim">{escape(d.unit)}</span></div>'
+        f'{plots.strip(d)}<p class="dim">{said}</p></div>'
+    )
+
+
+def _peers(fleet: Fleet) -> str:
+    """Matrices of pairs ("cuda:0→cuda:1"): the median of all nodes, then of the nodes with findings."""
+    parts = []
+    for d in fleet.distributions:
+        matrices: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
+        values: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for point in d.points:
+            source, arrow, target = point.device.partition("→")
+            if arrow:
+                matrices[point.node][source, target] = point.value
+                values[source, target].append(point.value)
+        if not values:
+            continue
+        median = {pair: statistics.median(found) for pair, found in values.items()}
+        cards = [(f"median of {len(matrices)} nodes", median)] if len(matrices) > 1 else []
+        suspects = [f.node for f in fleet.findings if f.check == d.check]
+        shown = list(dict.fromkeys([*(node for node in suspects if node in matrices), *matrices]))
+        shown = shown if len(matrices) == 1 else [node for node in shown if node in suspects]
+        cards += [(node, matrices[node]) for node in shown[:MATRICES]]
+        body = "".join(
+            f'<div class="card"><h3>{escape(title)}</h3>{plots.heat(pairs, d.unit)}</div>' for title, pairs in cards
+        )
+        heading = f"{escape(d.name)} between GPUs, {escape(d.unit)}, from row to column"
+        parts.append(f'<h2>{heading}</h2><div class="wide">{body}</div>')
+    return "".join(parts)
+
+
+def _curves(fleet: Fleet) -> str:
+    groups = defaultdict(list)
+    for c in fleet.curves:
+        groups[c.check, c.name, c.unit].append(c)
+    suspects = {f.node for f in fleet.findings if f.verdict == FAIL}
+    cards = ""
+    for (_, name, unit), several in groups.items():
+        said = f"{escape(unit)} over message size · median and range of {len(several)} nodes"
+        head = f'<div class="row"><h3>{escape(name)}</h3><span class="dim">{said}</span></div>'
+        cards += f'<div class="card">{head}{plots.curve(name, unit, several, suspects)}</div>'
+    return f'<h2>Collectives over message size</h2><div class="wide">{cards}</div>' if cards else ""
+
+
+def _fingerprints(fleet: Fleet) -> str:
+    if not fleet.votes:
+        return ""
+    rows = "".join(
+        f'<tr><td>{escape(v.name)}</td><td>{v.agree} of {v.voters}</td><td class="{FAIL if v.odd else PASS}">'
+        f"{escape(', '.join(v.odd[:20]) or 'nobody differs')}</td><td>{escape(v.group)}</td></tr>"
+        for v in fleet.votes
+    )
+    header = "".join(f"<th>{name}</th>" for name in ("Fingerprint", "Agree", "Differ", "Compared among"))
+    return f'<h2>Fingerprints, bit for bit</h2><div class="scroll"><table><tr>{header}</tr>{rows}</table></div>'
+
+
+def _reading() -> str:
+    return """<h2>How to read this</h2>
+<p>PASS: everything asked for was measured and is within its limits. WARN: near a limit, or a bit behind the fleet.
+FAIL: a fault is proven. INCOMPLETE: something was not measured or reported, so nobody knows. SKIP: cannot apply.</p>
+<p class="dim">In the plots the solid line is the median, the dashed ones are limits, and large points in colour are
+suspects; hold the pointer over a point for its name. GB is 10<sup>9</sup> bytes, KiB is 2<sup>10</sup>.</p>"""
