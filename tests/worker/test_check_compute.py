@@ -1,35 +1,172 @@
-"""The compute check notices one wrong product."""
+"""The compute check notices wrong products wherever they are, a slow GPU, and nothing on a healthy one."""
 
-import math
+import os
+import re
+import time
 
 import pytest
 import torch
+from rehearsals import COMPARING_PLANS, GPUS, PLANS, verdict_on
 
+from gpuworker.accept import product, siblings, timing
 from gpuworker.accept.checks import compute
-from gpuworker.accept.registry import Plan
+from gpuworker.accept.product import Product
+from gpuworker.accept.registry import Evidence, Plan
+from gpuworker.accept.siblings import GPUS as TOLERANCE
 
-pytestmark = pytest.mark.slow
-
-CPU = Plan("cpu", 0)
-
-
-def test_compute_passes_on_right_products():
-    found = compute.measure(CPU, size=256, repeats=2)
-    (speed,) = found.measurements
-    assert (found.wrong, speed.unit, speed.device) == ([], "TFLOP/s", "cpu")
-    assert speed.value > 0
+FAULTS = compute.SPEC.faults
+DEVICES = [torch.device("cpu")] + [torch.device("cuda", i) for i in range(GPUS)]
 
 
-@pytest.mark.parametrize("wrong", [lambda x: x + 1, lambda x: math.nan, lambda x: math.inf, lambda x: 1.001 * x])
-def test_compute_notices_one_wrong_product(monkeypatch, wrong):
-    healthy = torch.Tensor.__matmul__
+@pytest.fixture(autouse=True)
+def same_precision_afterwards():
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
 
-    def faulty(a, b):
-        product = healthy(a, b)
-        if product.dtype == torch.float32:  # the yardstick is the product in float64
-            product[64, 3] = wrong(product[64, 3].item())
-        return product
 
-    monkeypatch.setattr(torch.Tensor, "__matmul__", faulty)
-    found = compute.measure(CPU, size=256, repeats=2)
-    assert found.wrong == ["cpu: 1 of 1024 sampled products are wrong"]
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_healthy_devices_pass_with_their_numbers(plan):
+    evidence = compute.measure(plan)
+    check = verdict_on(compute, evidence, plan)
+    assert check.verdict == "PASS", check.reason
+    for device in plan.devices:
+        speeds = {m.name: m.value for m in evidence.measurements if m.device == device}
+        assert {"gemm_fp32"} < set(speeds) and all(value > 0 for value in speeds.values())
+        assert all(evidence.samples[f"{name} {device}"] for name in speeds)
+    together = evidence.facts["gemm_fp32"]["together_tflops"]
+    assert all(rate["min"] <= rate["p99"] <= rate["median"] for rate in together.values())
+    assert set(evidence.facts["gemm_fp32"]["alone_tflops"]) == set(together)
+
+
+@pytest.mark.parametrize("plan", COMPARING_PLANS.values(), ids=COMPARING_PLANS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_injected_fault_is_told(plan, fault):
+    plan = Plan(plan.device, plan.gpus, seconds=plan.seconds, inject=fault)
+    check = verdict_on(compute, compute.measure(plan), plan)
+    assert check.verdict != "PASS" and re.search(FAULTS[fault], check.reason), check
+
+
+def made(kind: str, device: torch.device, size: int = 128) -> Product:
+    product.precision(kind)
+    made = Product(kind, size, device)
+    made.multiply()
+    return made
+
+
+def kinds_of(device: torch.device) -> list[str]:
+    """On the CPU also the formats that are too slow there for a rehearsal."""
+    return [kind for kind in compute.FORMATS if device.type == "cpu" or compute._has(kind, device)]
+
+
+CASES = [(device, kind) for device in DEVICES for kind in kinds_of(device)]
+
+
+@pytest.mark.parametrize(("device", "kind"), CASES, ids=[f"{kind}-{device}" for device, kind in CASES])
+def test_right_products_are_right_and_one_wrong_element_anywhere_is_found(device, kind):
+    right = made(kind, device)
+    assert right.wrong() == []
+    for row, column in ((0, 1), (right.size // 2 + 1, 7), (right.size - 1, right.size - 1)):
+        for wrong in (float("nan"), float("inf"), 1e4, right.size**0.5 * 40):
+            broken = made(kind, device)
+            broken.out[row, column] = wrong
+            (words,) = [words for words in broken.wrong() if "row" in words]
+            assert words == f"row {row} and column {column} are wrong", wrong
+
+
+@pytest.mark.parametrize(("device", "kind"), CASES, ids=[f"{kind}-{device}" for device, kind in CASES])
+def test_results_that_are_all_a_little_wrong_are_found(device, kind):
+    broken = made(kind, device)
+    broken.out = broken.out * 1.1
+    assert re.search(r"\d+ of 4096 sampled products are wrong", "; ".join(broken.wrong()))
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_a_later_product_must_have_the_bits_of_the_first(device):
+    again = made("fp32", device)
+    assert again.wrong() == []
+    again.multiply()
+    assert again.wrong() == []
+    again.out.view(torch.int32)[5, 6] ^= 1
+    again.out.view(torch.int32)[9, 2] ^= 1
+    assert again.wrong() == ["row 5 and column 2 are wrong (2 rows and 2 columns in all)"]
+
+
+def test_float32_that_ran_as_tf32_is_found():
+    honest = made("fp32", torch.device("cpu"), size=1024)
+    assert honest.wrong() == []
+    rounded = [(matrix.view(torch.int32) & ~0x1FFF).view(torch.float32) for matrix in (honest.a, honest.b)]
+    honest.first, honest.out = None, rounded[0] @ rounded[1]  # 10 bits of mantissa, as in a tensor core
+    assert "sampled products are wrong" in honest.wrong()[0]
+
+
+def test_an_environment_that_forces_tf32_does_not_win(monkeypatch):
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    monkeypatch.setenv("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1")
+    product.precision("fp32")
+    assert not {"NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"} & set(os.environ)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def compared(*rates: float) -> Evidence:
+    evidence = Evidence()
+    siblings.compare(evidence, "gemm_bf16", "TFLOP/s", {f"cuda:{i}": rate for i, rate in enumerate(rates)}, TOLERANCE)
+    return evidence
+
+
+def test_the_slow_gpu_is_named_among_its_siblings():
+    found = compared(700, 705, 698, 500, 702, 690, 701, 699)
+    assert found.wrong == ["cuda:3 is slow: gemm_bf16 500 TFLOP/s is 71% of the median of its siblings"]
+    assert found.doubtful == []
+    found = compared(700, 705, 698, 601)
+    assert found.wrong == [] and "cuda:3 is slow" in found.doubtful[0]
+
+
+def test_of_two_gpus_the_slower_is_named():
+    assert "cuda:1 is slow" in compared(700, 500).wrong[0]
+
+
+@pytest.mark.parametrize("rates", [(700,), (700, 650), (700, 665, 690, 710, 680, 700, 695, 668)])
+def test_healthy_spread_is_no_finding(rates):
+    found = compared(*rates)
+    assert found.wrong == found.doubtful == []
+
+
+def test_a_gpu_that_is_not_there_is_not_measured(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 7)
+    plan = Plan("cuda", 8)
+    assert [str(device) for device in timing.lanes(plan)] == plan.devices[:7]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    check = verdict_on(compute, compute.measure(plan), plan)
+    assert check.verdict == "INCOMPLETE" and "cuda:7: no gemm_fp32" in check.reason
+
+
+def test_an_error_names_its_device():
+    def work(device):
+        if device.index == 1:
+            raise ValueError("out of order")
+
+    with pytest.raises(RuntimeError, match=r"^cpu:1: ValueError: out of order"):
+        timing.together([torch.device("cpu", 0), torch.device("cpu", 1)], work)
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_seconds_are_seconds(device):
+    matrix = torch.ones(64, 64, device=device)
+    quick = min(timing.seconds(lambda: matrix @ matrix, device, 5))
+    slow = timing.seconds(lambda: timing.drag(device, 0.05), device, 3)
+    assert 0 < quick < 0.02 < min(slow)
+
+
+def test_rates_of_known_times():
+    taken = [0.1] * 98 + [0.2, 0.4]
+    assert timing.statistics_of(taken, 2.0) == pytest.approx({"median": 20.0, "p99": 10.0, "min": 5.0})
+    assert timing.thin(list(range(1000)), 4) == [0, 250, 500, 750]
+    assert timing.thin([1.0, 2.0]) == [1.0, 2.0]
+
+
+def test_a_long_level_measures_until_its_time_is_over(monkeypatch):
+    monkeypatch.setattr(compute, "REHEARSAL_S", 3.0)
+    start = time.monotonic()
+    evidence = compute.measure(Plan("cpu", 0, "burn-in", seconds=3.0))
+    assert time.monotonic() - start > 1.5 and len(evidence.samples["gemm_fp32 cpu"]) > 8

@@ -1,19 +1,211 @@
-"""The environment check tells what is missing."""
+"""The environment check tells what is missing, ill, or not what was asked for."""
+
+import re
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
+from pynvml_stand_in import Library
+from rehearsals import PLANS, verdict_on
 
+from gpuworker.accept import host
 from gpuworker.accept.checks import environment
 from gpuworker.accept.registry import Plan
 
-pytestmark = pytest.mark.slow
+FAULTS = environment.SPEC.faults
 
 
-def test_missing_gpus_are_told_from_too_few(monkeypatch):
-    none = environment.measure(Plan("cuda", 8))
-    assert (none.wrong, none.missing) == ([], ["torch sees no GPU, 8 expected"])
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 7)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "H200")
-    few = environment.measure(Plan("cuda", 8))
-    assert few.wrong == ["torch sees 7 GPUs, 8 expected"]
-    assert (few.facts["gpus_seen"], few.facts["gpus_expected"]) == (7, 8)
+@pytest.fixture
+def node(monkeypatch):
+    """node(GPU, …, seen=N): a node with these GPUs in its driver, of which torch sees N."""
+
+    def make(*gpus: dict, seen: int | None = None) -> None:
+        library = Library(*gpus)
+        count = len(gpus) if seen is None else seen
+        uuids = [gpu["uuid"].format(index=index).removeprefix("GPU-") for index, gpu in enumerate(library.gpus)]
+        monkeypatch.setitem(sys.modules, "pynvml", library)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: library.gpus[i]["name"])
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: SimpleNamespace(uuid=uuids[i]))
+        monkeypatch.setattr(host, "clock", lambda: {"clock_synchronised": True, "clock_max_error_s": 0.001})
+        monkeypatch.setattr(host, "_size_of", lambda path: 64 << 30)
+        monkeypatch.setattr(host, "xids", lambda log: [])
+
+    return make
+
+
+def found(gpus: int, **more) -> tuple[str, str]:
+    plan = Plan("cuda", gpus, **more)
+    check = verdict_on(environment, environment.measure(plan), plan)
+    return check.verdict, check.reason
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_this_machine_is_as_it_says(plan):
+    evidence = environment.measure(plan)
+    assert evidence.wrong == evidence.missing == []
+    assert evidence.facts["gpus_seen"] == evidence.facts["gpus_expected"] == plan.gpus
+    assert evidence.facts["torch"] == torch.__version__ and evidence.facts["cpus"] > 0
+    assert evidence.facts["memory_bytes"] > 1 << 30
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_injected_fault_is_told(fault):
+    plan = Plan("cpu", 0, inject=fault)
+    check = verdict_on(environment, environment.measure(plan), plan)
+    assert check.verdict != "PASS" and re.search(FAULTS[fault], check.reason), check
+
+
+def test_a_healthy_node_passes(node):
+    node({}, {})
+    assert found(2) == ("PASS", "")
+
+
+def test_no_gpu_at_all_is_no_verdict_on_gpus(node):
+    node(seen=0)
+    verdict, reason = found(8)
+    assert (verdict, "torch sees no GPU, 8 expected" in reason) == ("INCOMPLETE", True)
+
+
+def test_seven_of_eight_fails_and_names_the_one_that_is_not_there(node, monkeypatch):
+    node(*[{}] * 7)
+    monkeypatch.setattr(host, "nvidia_devices", lambda: [f"0000:{index}b:00.0" for index in range(8)])
+    verdict, reason = found(8)
+    assert verdict == "FAIL"
+    assert "torch sees 7 GPUs, 8 expected; on the PCI bus but not shown to this pod: 0000:7b:00.0" in reason
+
+
+def test_gpus_of_other_pods_are_not_missing(node, monkeypatch):
+    node({}, {})
+    monkeypatch.setattr(host, "nvidia_devices", lambda: [f"0000:{index}b:00.0" for index in range(8)])
+    assert found(2) == ("PASS", "")
+
+
+def test_more_gpus_than_expected_are_told_too(node):
+    node({}, {})
+    assert found(1) == ("FAIL", "torch sees 2 GPUs, 1 expected")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "verdict", "words"),
+    [
+        ({"uncorrected": 1}, "FAIL", "cuda:1: 1 uncorrectable memory errors"),
+        ({"remapped": (0, 1, 1, 0)}, "FAIL", "cuda:1: a bad row of its memory waits to be remapped"),
+        ({"remapped": (0, 1, 0, 1)}, "FAIL", "cuda:1: it could not remap a bad row"),
+        ({"pages_pending": 1}, "FAIL", "cuda:1: bad pages of its memory wait"),
+        ({"width": 8}, "FAIL", "cuda:1: PCIe is ×8 wide, GPU and slot can do ×16"),
+        ({"lost": True}, "FAIL", "GPU 1 of the driver: the driver has lost it: GPU is lost"),
+        ({"reasons": 0x48}, "WARN", "cuda:1: hardware slowdown at rest; cuda:1: hardware thermal slowdown at rest"),
+        ({"reasons": 0x2}, "WARN", "cuda:1: its clocks are set by hand, 1980 MHz are possible"),
+        ({"power_limit_mw": 500_000}, "WARN", "cuda:1: power is capped at 500 W of 700 W"),
+        ({"mig": [1, 1]}, "WARN", "cuda:1: MIG is on"),
+        ({"ecc": [0, 0]}, "WARN", "the GPUs differ in ECC: True on cuda:0; False on cuda:1"),
+        (
+            {"name": "NVIDIA H200"},
+            "WARN",
+            "the GPUs differ in model: NVIDIA H100 80GB HBM3 on cuda:0; NVIDIA H200 on cuda:1",
+        ),
+        ({"gen_max": 4}, "WARN", "the GPUs differ in PCIe generation: 5 on cuda:0; 4 on cuda:1"),
+        ({"gen": 1, "corrected": 3, "remapped": (5, 1, 0, 0)}, "PASS", ""),
+    ],
+)
+def test_an_ill_gpu_is_named(node, gpu, verdict, words):
+    node({}, gpu)
+    told = found(2)
+    assert told[0] == verdict and words in told[1], told
+
+
+@pytest.mark.parametrize(
+    ("expect", "verdict", "words"),
+    [
+        ({"driver": "570.86"}, "PASS", ""),
+        ({"driver": "570.86.15"}, "PASS", ""),
+        ({"driver": "570.8"}, "FAIL", "driver is 570.86.15, 570.8 was asked for"),
+        ({"torch": "1.13"}, "FAIL", "1.13 was asked for"),
+        (
+            {"firmware": "1"},
+            "INCOMPLETE",
+            "nothing is known of the version of firmware; ask for torch, cuda, nccl, cudnn, driver",
+        ),
+    ],
+)
+def test_versions_that_were_asked_for(node, expect, verdict, words):
+    node({})
+    told = found(1, expect=expect)
+    assert told[0] == verdict and words in told[1], told
+
+
+def test_a_version_that_cannot_be_read_is_no_pass():
+    plan = Plan("cpu", 0, expect={"driver": "570"})
+    check = verdict_on(environment, environment.measure(plan), plan)
+    assert (check.verdict, check.reason) == (
+        "INCOMPLETE",
+        "the version of driver cannot be read here, 570 was asked for",
+    )
+
+
+def test_errors_of_the_kernel_log(node, monkeypatch):
+    node({})
+    recent, old, program = (
+        host.xid(f"NVRM: Xid (PCI:0000:0b:00): {code}, text of {code}", age)
+        for code, age in ((79, 60), (48, 86400), (31, 1))
+    )
+    monkeypatch.setattr(host, "xids", lambda log: [old, program])
+    assert found(1) == ("WARN", "Xid 48 of 0000:0b:00, 1440 min ago: text of 48")
+    monkeypatch.setattr(host, "xids", lambda log: [recent])
+    assert found(1) == ("FAIL", "Xid 79 of 0000:0b:00, 1 min ago: text of 79")
+    monkeypatch.setattr(host, "xids", lambda log: None)
+    assert found(1) == ("PASS", "")
+    assert environment.measure(Plan("cuda", 1)).facts["xids"] == "not readable here"
+
+
+def test_the_kernel_log_is_parsed(tmp_path):
+    log = tmp_path / "kmsg"
+    log.write_text(
+        "6,1,1000000,-;usb 1-1: new device\n"
+        "4,2,2000000,-;NVRM: Xid (PCI:0000:3B:00): 79, pid='<unknown>', GPU has fallen off the bus.\n"
+        " SUBSYSTEM=pci\n"
+        "4,3,3000000,-;NVRM: Xid (PCI:0000:5b:00): 31, pid=7, MMU Fault\n"
+    )
+    hardware, program = host.xids(log)
+    assert (hardware.code, hardware.bus_id, hardware.hardware) == (79, "0000:3b:00", True)
+    assert hardware.text == "pid='<unknown>', GPU has fallen off the bus." and hardware.age_s > 0
+    assert (program.code, program.hardware) == (31, False)
+    assert host.xids(tmp_path / "nothing") is None
+
+
+def test_the_pci_bus_shows_gpus_that_the_driver_does_not(tmp_path):
+    for name, vendor, kind, node in (
+        ("0000:3b:00.0", "0x10de", "0x030200", "1"),
+        ("0000:3c:00.0", "0x10de", "0x068000", "1"),  # an NVSwitch
+        ("0000:00:02.0", "0x8086", "0x030000", "-1"),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        for file, text in (("vendor", vendor), ("class", kind), ("numa_node", node)):
+            (folder / file).write_text(text + "\n")
+    assert host.nvidia_devices(tmp_path) == ["0000:3b:00.0"]
+    assert host.nvidia_devices(tmp_path / "nothing") == []
+    assert host.numa_node("0000:3b:00.0", tmp_path) == 1
+    assert host.numa_node("0000:00:02.0", tmp_path) is None
+
+
+def test_shared_memory_and_clock_are_told(node, monkeypatch):
+    node({}, {})
+    monkeypatch.setattr(host, "_size_of", lambda path: 64 << 20)
+    verdict, reason = found(2)
+    assert verdict == "WARN" and "/dev/shm holds 64 MiB" in reason
+    monkeypatch.setattr(host, "_size_of", lambda path: 64 << 30)
+    monkeypatch.setattr(host, "clock", lambda: {"clock_synchronised": False, "clock_max_error_s": 16.0})
+    verdict, reason = found(2)
+    assert verdict == "WARN" and "clock is not synchronised" in reason
+
+
+def test_the_clock_is_read_from_the_kernel():
+    clock = host.clock()
+    if clock["clock_synchronised"] is None:
+        assert clock["clock_max_error_s"] is None
+    else:
+        assert 0 <= clock["clock_max_error_s"] <= 16, "the kernel lets it grow to 16 s"

@@ -1,4 +1,19 @@
-"""Matrix products on every device of the node are right, and as fast as the model should be."""
+"""Matrix products of every number format are right on every GPU, and as fast as the model and its siblings are.
+
+All GPUs of the node work together (they share power, cooling and the host), then one by one for comparison. The numbers
+are TFLOP/s = 2·n³ / median time / 1e12 of n×n matrices of normal random values (zeros would draw less power), with the
+L2 cache overwritten before each product. A product is right if
+
+- 64×64 sampled elements agree with the same product in float64 on the host within
+  4·eps·(|exact| + ‖row‖‖column‖/√n) + 2·eps32·‖row‖‖column‖, where eps is that of the format of the result: its
+  rounding and that of partial sums, and the accumulation in float32. Errors of random data grow with √n, not n (Higham
+  and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019): float32 that ran as TF32 is outside.
+- no row and no column stands out in C·x = A·(B·x) with random signs x in float64 on the device (Freivalds' check): this
+  covers every element of C of the first product.
+- all later products have the bits of the first, after each batch.
+
+Not yet run on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -8,49 +23,135 @@ import time
 from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
 from gpuworker.accept.report import Measurement
 
+FORMATS = {
+    "fp32": "float32 without TF32",
+    "tf32": "float32 inputs rounded to TF32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp8": "float8_e4m3fn with bfloat16 results (torch._scaled_mm, fast accumulation)",
+}
 SPEC = Spec(
     tag="COMPUTE",
-    seconds={"quick": 6, "full": 60, "burn-in": 600},
-    measures={"gemm_fp32": Measure("TFLOP/s", "float32 products without TF32", limit="gemm_fp32")},
-    faults={"flipped-bit-product": r"(cpu|cuda:\d+): \d+ of \d+ sampled products are wrong"},
+    seconds={"quick": 8, "full": 90, "burn-in": 600},
+    measures={
+        f"gemm_{kind}": Measure("TFLOP/s", f"products of {words}", f"gemm_{kind}") for kind, words in FORMATS.items()
+    },
+    faults={
+        "slow-gpu": r"(cpu|cuda):\d+ is slow: gemm_\w+",
+        "flipped-bit-product": r"(cpu|cuda):\d+: gemm_\w+: row \d+ and column \d+ are wrong",
+        "nan-product": r"(cpu|cuda):\d+: gemm_\w+: row \d+ and column \d+ are wrong",
+        "wrong-products": r"(cpu|cuda):\d+: gemm_\w+: \d+ of \d+ sampled products are wrong",
+        "hot-gpu": r"(cpu|cuda):\d+: hardware thermal slowdown in \d+ of \d+ readings",
+    },
 )
+REHEARSAL_S = 1.0
 
 
-def measure(plan: Plan, size: int = 1024, repeats: int = 10) -> Evidence:
-    """TFLOP/s = 2·n³ / median time / 1e12 for n×n matrices. Right means: sampled rows agree with the same product in
-    float64 within n·eps·‖row‖‖column‖, the textbook bound for a dot product of n terms (Higham, Accuracy and
-    Stability of Numerical Algorithms, §3.1).
-    """
-    import torch
+def measure(plan: Plan) -> Evidence:
+    from gpuworker.accept import telemetry, timing
 
     evidence = Evidence()
-    for name in plan.devices:
-        device = torch.device(name)
-        generator = torch.Generator().manual_seed(0)
-        a, b = (torch.randn(size, size, generator=generator) for _ in range(2))
-        a_there, b_there = a.to(device), b.to(device)
-        product = a_there @ b_there  # also the warm-up
-        if plan.injected("flipped-bit-product"):
-            product.view(torch.int32)[64, 3] ^= 1 << 30
-        rows = torch.arange(0, size, 64)
-        exact = a[rows].double() @ b.double()
-        bound = size * torch.finfo(torch.float32).eps * torch.outer(a[rows].norm(dim=1), b.norm(dim=0)).double()
-        right = (product[rows.to(device)].cpu().double() - exact).abs() <= bound
-        wrong = int((~right).sum())  # NaN is wrong too
-        if wrong:
-            evidence.wrong.append(f"{name}: {wrong} of {exact.numel()} sampled products are wrong")
-        times = [_timed(lambda x=a_there, y=b_there: x @ y, device) for _ in range(repeats)]
-        tflops = 2 * size**3 / statistics.median(times) / 1e12
-        evidence.measurements.append(Measurement("gemm_fp32", tflops, "TFLOP/s", name))
+    devices = timing.lanes(plan)
+    kinds = [kind for kind in FORMATS if any(_has(kind, device) for device in devices)]
+    evidence.inapplicable = {
+        f"gemm_{kind}": f"no {kind} on {'the CPU of a rehearsal' if plan.device == 'cpu' else 'these GPUs'}"
+        for kind in FORMATS
+        if kind not in kinds and devices
+    }
+    budget_s = (plan.seconds if plan.device == "cuda" else min(plan.seconds, REHEARSAL_S)) / max(len(kinds), 1) * 0.6
+    with telemetry.Sampler(timing.uuids()) as sampler:
+        for kind in kinds:
+            _measure_kind(kind, [device for device in devices if _has(kind, device)], budget_s, plan, evidence)
+    readings = sampler.readings
+    if plan.injected("hot-gpu"):
+        readings = [*readings, telemetry.Reading(str(devices[-1]), 800, 95, 300.0, 0x40, None)]
+    evidence.facts["telemetry"] = telemetry.summary(readings)
+    for device, facts in evidence.facts["telemetry"].items():
+        evidence.doubtful += [
+            f"{device}: {words} in {facts[words]} of {facts['readings']} readings"
+            for words in telemetry.SLOWDOWNS.values()
+            if words in facts
+        ]
     return evidence
 
 
-def _timed(action, device) -> float:
-    """Seconds of one call, the device's queue included."""
+def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidence: Evidence) -> None:
+    from gpuworker.accept import siblings, timing
+    from gpuworker.accept.product import Product, precision
+
+    precision(kind)
+    name, size = f"gemm_{kind}", _size(kind, plan)
+    products = timing.together(devices, lambda device: Product(kind, size, device))
+    cold = timing.together(devices, timing.cold_buffer)
+    taken: dict = {device: [] for device in devices}
+    faulty = devices[-1]
+    told: set[str] = set()
+
+    def run(device) -> None:
+        products[device].multiply()
+        if plan.injected("slow-gpu") and device == faulty:
+            timing.drag(device)
+
+    def batch(device, repeats: int = 10 if plan.device == "cuda" else 2) -> list[float]:
+        found = timing.seconds(lambda: run(device), device, repeats, cold[device])
+        if device == faulty:
+            _break(products[device], plan)
+        wrong = products[device].wrong()
+        evidence.wrong += [f"{device}: {name}: {words}" for words in wrong if words not in told]
+        told.update(wrong)
+        return found
+
+    timing.together(devices, lambda device: batch(device))  # the warm-up: its times do not count
+    end = time.monotonic() + budget_s
+    rounds = 0
+    while rounds < 4 or time.monotonic() < end:
+        for device, found in timing.together(devices, lambda device: batch(device)).items():
+            taken[device] += found
+        rounds += 1
+    alone = {device: timing.together([device], lambda device: batch(device))[device] for device in devices}
+
+    work = 2 * size**3 / 1e12
+    rates = {device: timing.statistics_of(found, work) for device, found in taken.items()}
+    for device in devices:
+        if label := timing.reported(device):
+            evidence.measurements.append(Measurement(name, rates[device]["median"], "TFLOP/s", label))
+            evidence.samples[f"{name} {label}"] = timing.thin(taken[device])
+    evidence.facts[name] = {
+        "size": size,
+        "together_tflops": {str(device): rate for device, rate in rates.items()},
+        "alone_tflops": {str(device): work / statistics.median(found) for device, found in alone.items()},
+    }
+    # Lanes are compared by their best time: what else runs on this CPU hits single calls.
+    typical, tolerance = (statistics.median, siblings.GPUS) if plan.device == "cuda" else (min, siblings.LANES)
+    compared = {str(device): work / typical(found) for device, found in taken.items()}
+    siblings.compare(evidence, name, "TFLOP/s", compared, tolerance)
+
+
+def _has(kind: str, device) -> bool:
+    """Formats that the device computes in hardware. The CPU rehearses the two that it is quick enough at."""
     import torch
 
-    start = time.perf_counter()
-    action()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
+    if device.type == "cpu":
+        return kind in ("fp32", "bf16")
+    since = {"fp32": (0, 0), "fp16": (7, 0), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}  # compute capability
+    return torch.cuda.get_device_capability(device) >= since[kind]
+
+
+def _size(kind: str, plan: Plan) -> int:
+    if plan.device == "cpu":
+        return 256
+    return 4096 if kind == "fp32" else 8192
+
+
+def _break(product, plan: Plan) -> None:
+    """Put the injected fault into the last result."""
+    out, row = product.out, product.size // 2 + 3  # in no sampled row
+    if plan.injected("flipped-bit-product"):
+        import torch
+
+        word, bit = {4: (torch.int32, 29), 2: (torch.int16, 13)}[out.element_size()]  # a bit of the exponent
+        out.view(word)[row, out[row].abs().argmax()] ^= 1 << bit
+    if plan.injected("nan-product"):
+        out[row, 1] = float("nan")
+    if plan.injected("wrong-products"):
+        out += 0.5 * product.size**0.5

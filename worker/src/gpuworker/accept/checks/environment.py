@@ -1,37 +1,202 @@
-"""Everything is here that the other checks rely on: GPUs, driver, versions."""
+"""Everything is here that the other checks rely on: all GPUs, healthy, with the versions that were asked for.
+
+What the driver says comes through NVML (nvidia-ml-py), else from nvidia-smi, else the report says that there is
+neither. Not yet run on a GPU.
+"""
 
 from __future__ import annotations
 
-import os
+import dataclasses
 import platform
+from pathlib import Path
 
 from gpuworker.accept.registry import Evidence, Plan, Spec
 
 SPEC = Spec(
     tag="ENV",
-    seconds={"quick": 2, "full": 2, "burn-in": 2},
-    faults={"missing-gpu": r"torch sees -?\d+ GPUs?, \d+ expected"},
+    seconds={"quick": 4, "full": 4, "burn-in": 4},
+    faults={
+        "missing-gpu": r"torch sees (no|\d+) GPUs?, \d+ expected",
+        "wrong-version": r"torch is 0\.0\.0, \S+ was asked for",
+        "ecc-error": r"\d+ uncorrectable memory errors",
+        "row-remap": r"could not remap a bad row",
+        "narrow-pcie": r"PCIe is ×8 wide, GPU and slot can do ×16",
+        "capped-power": r"power is capped at 350 W of 700 W",
+        "idle-slowdown": r"hardware thermal slowdown at rest",
+        "lost-gpu": r"the driver has lost it",
+        "xid": r"Xid 79",
+        "small-shm": r"/dev/shm holds 64 MiB",
+    },
 )
+# What the faults change in the driver's account of the last GPU.
+BROKEN = {
+    "ecc-error": {"ecc_uncorrected": 3},
+    "row-remap": {"remap_failed": True},
+    "narrow-pcie": {"pcie_width": 8, "pcie_width_max": 16},
+    "capped-power": {"power_limit_w": 350.0, "power_default_w": 700.0},
+    "idle-slowdown": {"reasons": 0x40},
+    "lost-gpu": {"lost": "GPU is lost"},
+}
+MIN_SHM_BYTES = 1 << 30  # a container's default of 64 MiB ends NCCL and data loaders of 8 GPUs with a bus error
+XID_RECENT_S = 2 * 3600
 
 
 def measure(plan: Plan) -> Evidence:
     import torch
 
+    from gpuworker.accept import host, telemetry, timing
+
     seen = torch.cuda.device_count() if plan.device == "cuda" else 0
-    seen -= plan.injected("missing-gpu")
+    expected = plan.gpus
+    if plan.injected("missing-gpu"):
+        seen, expected = max(seen - 1, 0), max(expected, 1)
+    source, gpus = telemetry.inventory() if plan.device == "cuda" else ("", [telemetry.Gpu("cpu")])
+    if plan.device == "cuda":
+        gpus = telemetry.named(gpus, timing.uuids())
+    if gpus and plan.inject in BROKEN:
+        gpus[-1] = dataclasses.replace(gpus[-1], **BROKEN[plan.inject])
+    versions = _versions(gpus)
     evidence = Evidence()
     evidence.facts = {
+        **versions,
         "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
         "kernel": platform.release(),
-        "cpus": os.cpu_count(),
-        "gpus_expected": plan.gpus,
+        "gpus_expected": expected,
         "gpus_seen": seen,
         "gpu_models": [torch.cuda.get_device_name(i) for i in range(seen)],
+        "gpu_source": source or "no NVML",
+        "gpus": [dataclasses.asdict(gpu) for gpu in gpus],
+        "numa_nodes": {gpu.device: host.numa_node(gpu.bus_id) for gpu in gpus if gpu.bus_id},
+        **host.facts(),
     }
-    if plan.device == "cuda" and seen == 0:
-        evidence.missing.append(f"torch sees no GPU, {plan.gpus} expected")
-    elif seen != plan.gpus:
-        evidence.wrong.append(f"torch sees {seen} GPUs, {plan.gpus} expected")
+    _count(plan, seen, expected, gpus, evidence)
+    _expect(plan, versions, evidence)
+    for gpu in gpus:
+        wrong, doubtful = _health(gpu)
+        evidence.wrong += [f"{gpu.device}: {words}" for words in wrong]
+        evidence.doubtful += [f"{gpu.device}: {words}" for words in doubtful]
+    evidence.doubtful += _differences(gpus)
+    _host(plan, evidence)
     return evidence
+
+
+def _versions(gpus: list) -> dict[str, str | None]:
+    """Versions that a user may ask for with --expect; None is not known here."""
+    import torch
+
+    nccl = torch.cuda.nccl.version() if hasattr(torch._C, "_nccl_version") else None
+    return {
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "nccl": ".".join(map(str, nccl)) if nccl else None,
+        "cudnn": str(torch.backends.cudnn.version()) if torch.backends.cudnn.is_available() else None,
+        "driver": next((gpu.driver for gpu in gpus if gpu.driver), None),
+    }
+
+
+def _count(plan: Plan, seen: int, expected: int, gpus: list, evidence: Evidence) -> None:
+    """All GPUs of the node, and which one is not there as far as the node's PCI bus shows it."""
+    from gpuworker.accept import host
+
+    if seen == expected:
+        return
+    words = f"torch sees {seen or 'no'} GPU{'s' * (seen > 1)}, {expected} expected"
+    known = {gpu.bus_id for gpu in gpus if not gpu.lost}
+    gone = [address for address in host.nvidia_devices() if address not in known]
+    if any(known) and gone and seen < expected:
+        words += f"; on the PCI bus but not shown to this pod: {', '.join(gone)}"
+    if plan.device == "cuda" and seen == 0:
+        evidence.missing.append(words)  # a broken driver or a wrong pod: no proof against a GPU
+    else:
+        evidence.wrong.append(words)
+
+
+def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> None:
+    """Versions that were asked for; "570.86" asks for any 570.86.x."""
+    expected = dict(plan.expect)
+    if plan.injected("wrong-version"):
+        expected.setdefault("torch", str(versions["torch"]))
+        versions["torch"] = "0.0.0"
+    for name, wanted in expected.items():
+        found = versions.get(name)
+        if name not in versions:
+            evidence.missing.append(f"nothing is known of the version of {name}; ask for {', '.join(versions)}")
+        elif found is None:
+            evidence.missing.append(f"the version of {name} cannot be read here, {wanted} was asked for")
+        elif found != wanted and not found.startswith((f"{wanted}.", f"{wanted}+")):
+            evidence.wrong.append(f"{name} is {found}, {wanted} was asked for")
+
+
+def _health(gpu) -> tuple[list[str], list[str]]:
+    """What is wrong with a GPU by the driver's own account, and what is doubtful."""
+    from gpuworker.accept import telemetry
+
+    if gpu.lost:
+        return [f"the driver has lost it: {gpu.lost}"], []
+    wrong, doubtful = [], []
+    if gpu.ecc_uncorrected:
+        wrong.append(f"{gpu.ecc_uncorrected} uncorrectable memory errors since the driver started")
+    if gpu.remap_failed:
+        wrong.append("it could not remap a bad row of its memory: replace it")
+    if gpu.remap_pending:
+        wrong.append("a bad row of its memory waits to be remapped: reset the GPU")
+    if gpu.pages_pending:
+        wrong.append("bad pages of its memory wait to be retired: reset the GPU")
+    if gpu.pcie_width and gpu.pcie_width_max and gpu.pcie_width < gpu.pcie_width_max:
+        wrong.append(f"PCIe is ×{gpu.pcie_width} wide, GPU and slot can do ×{gpu.pcie_width_max}: reseat it")
+    doubtful += [f"{words} at rest" for words in telemetry.slowdowns(gpu.reasons)]
+    if (gpu.reasons or 0) & telemetry.APPLICATION_CLOCKS:
+        doubtful.append(f"its clocks are set by hand, {gpu.sm_mhz_max} MHz are possible")
+    if gpu.power_limit_w and gpu.power_default_w and gpu.power_limit_w < 0.99 * gpu.power_default_w:
+        doubtful.append(f"power is capped at {gpu.power_limit_w:g} W of {gpu.power_default_w:g} W")
+    if gpu.mig:
+        doubtful.append("MIG is on: figures of whole GPUs do not apply")
+    return wrong, doubtful
+
+
+def _differences(gpus: list) -> list[str]:
+    """GPUs of a node that are not set up alike."""
+    fields = {
+        "name": "model",
+        "ecc": "ECC",
+        "sm_mhz_max": "highest clock",
+        "pcie_gen_max": "PCIe generation",
+        "pcie_width_max": "PCIe width",
+        "power_limit_w": "power limit",
+        "persistence": "persistence mode",
+    }
+    found = []
+    for field, words in fields.items():
+        values: dict[object, list[str]] = {}
+        for gpu in gpus:
+            if not gpu.lost:
+                values.setdefault(getattr(gpu, field), []).append(gpu.device)
+        if len(values) > 1:
+            account = "; ".join(f"{value} on {', '.join(devices)}" for value, devices in values.items())
+            found.append(f"the GPUs differ in {words}: {account}")
+    return found
+
+
+def _host(plan: Plan, evidence: Evidence) -> None:
+    """Host-side findings: errors in the kernel's log, shared memory, the clock."""
+    from gpuworker.accept import host
+
+    events = host.xids(Path("/dev/kmsg"))
+    if plan.injected("xid"):
+        events = [*(events or []), host.xid("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", 60.0)]
+    evidence.facts["xids"] = "not readable here" if events is None else [dataclasses.asdict(event) for event in events]
+    for event in events or []:
+        if event.hardware:
+            words = f"Xid {event.code} of {event.bus_id}, {event.age_s / 60:.0f} min ago: {event.text}"
+            (evidence.wrong if event.age_s < XID_RECENT_S else evidence.doubtful).append(words)
+    shm = 64 << 20 if plan.injected("small-shm") else evidence.facts["shm_bytes"]
+    if shm is not None and shm < MIN_SHM_BYTES and (plan.gpus > 1 or plan.injected("small-shm")):
+        words = f"/dev/shm holds {shm >> 20} MiB, programs with many GPUs need {MIN_SHM_BYTES >> 20} and more"
+        evidence.doubtful.append(f"{words}: mount an emptyDir with medium: Memory there")
+    # On a rehearsal's machine, often a laptop's virtual machine, this is no finding.
+    if plan.device == "cuda" and evidence.facts["clock_synchronised"] is False:
+        evidence.doubtful.append("the kernel's clock is not synchronised: is chronyd or another NTP client running?")
+    if plan.device == "cuda" and not evidence.facts["gpus"]:
+        evidence.doubtful.append(
+            "neither NVML nor nvidia-smi answers: memory errors, slowdowns and link widths are unknown"
+        )

@@ -1,0 +1,123 @@
+"""Stands in for NVIDIA's pynvml: the functions that telemetry.py asks, with its signatures, units and errors.
+
+No GPU is behind it. Names and return types are those of nvidia-ml-py 13.
+"""
+
+from __future__ import annotations
+
+import types
+
+
+class NVMLError(Exception):
+    pass
+
+
+HEALTHY = {
+    "uuid": "GPU-00000000-0000-0000-0000-00000000000{index}",
+    "name": "NVIDIA H100 80GB HBM3",
+    "bus": "00000000:{index}B:00.0",
+    "lost": False,
+    "ecc": [1, 1],
+    "corrected": 0,
+    "uncorrected": 0,
+    "uncorrected_ever": 0,
+    "remapped": (0, 0, 0, 0),
+    "pages_pending": 0,
+    "reasons": 0x1,  # idle
+    "sm_mhz": 345,
+    "sm_mhz_max": 1980,
+    "width": 16,
+    "width_max": 16,
+    "gen": 1,  # at rest
+    "gen_max": 5,
+    "power_mw": 70_123,
+    "power_limit_mw": 700_000,
+    "power_default_mw": 700_000,
+    "temperature": 30,
+    "mig": [0, 0],
+    "persistence": 1,
+    "links": [1] * 18,
+}
+
+
+class Library(types.ModuleType):
+    """gpus: what differs from a healthy H100, GPU by GPU; None as a value: the board does not support the question."""
+
+    NVMLError = NVMLError
+    NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 0, 1
+    NVML_VOLATILE_ECC, NVML_AGGREGATE_ECC = 0, 1
+    NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_NVLINK_MAX_LINKS = 1, 0, 36
+
+    def __init__(self, *gpus: dict, driver: bool = True) -> None:
+        super().__init__("pynvml")
+        self.gpus = [HEALTHY | changes for changes in gpus]
+        self.driver, self.open = driver, 0
+
+    def nvmlInit(self) -> None:
+        if not self.driver:
+            raise NVMLError("Driver Not Loaded")
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.gpus)
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "570.86.15"
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if self.gpus[index]["lost"]:
+            raise NVMLError("GPU is lost")
+        return index
+
+    def _answer(self, handle: int, key: str):
+        if (value := self.gpus[handle][key]) is None:
+            raise NVMLError("Not Supported")
+        return value.format(index=handle) if isinstance(value, str) else value
+
+    def nvmlDeviceGetPciInfo(self, handle: int) -> types.SimpleNamespace:
+        return types.SimpleNamespace(busId=self._answer(handle, "bus"))
+
+    def nvmlDeviceGetTotalEccErrors(self, handle: int, kind: int, counter: int) -> int:
+        return self._answer(handle, ("corrected", ("uncorrected", "uncorrected_ever")[counter])[kind])
+
+    def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:
+        return self._answer(handle, {self.NVML_CLOCK_SM: "sm_mhz"}[kind])
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: int, kind: int) -> int:
+        return self._answer(handle, {self.NVML_CLOCK_SM: "sm_mhz_max"}[kind])
+
+    def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
+        return self._answer(handle, {self.NVML_TEMPERATURE_GPU: "temperature"}[sensor])
+
+    def nvmlDeviceGetNvLinkState(self, handle: int, link: int) -> int:
+        links = self._answer(handle, "links")
+        if link >= len(links):
+            raise NVMLError("Invalid Argument")
+        return links[link]
+
+
+def _asks(key: str):
+    return lambda self, handle: self._answer(handle, key)
+
+
+for function, key in {
+    "UUID": "uuid",
+    "Name": "name",
+    "EccMode": "ecc",
+    "RemappedRows": "remapped",
+    "RetiredPagesPendingStatus": "pages_pending",
+    "CurrentClocksThrottleReasons": "reasons",
+    "CurrPcieLinkWidth": "width",
+    "MaxPcieLinkWidth": "width_max",
+    "CurrPcieLinkGeneration": "gen",
+    "MaxPcieLinkGeneration": "gen_max",
+    "PowerUsage": "power_mw",
+    "EnforcedPowerLimit": "power_limit_mw",
+    "PowerManagementDefaultLimit": "power_default_mw",
+    "MigMode": "mig",
+    "PersistenceMode": "persistence",
+}.items():
+    setattr(Library, f"nvmlDeviceGet{function}", _asks(key))

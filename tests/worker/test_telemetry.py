@@ -1,0 +1,155 @@
+"""What the driver says of each GPU is read right, from NVML and from nvidia-smi, and its silence is no answer."""
+
+import os
+import sys
+import time
+
+import pytest
+from pynvml_stand_in import Library
+
+from gpuworker.accept import telemetry
+from gpuworker.accept.telemetry import Gpu, Reading, Sampler
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """driver(GPU, …, loaded=True): this driver is the node's."""
+
+    def use(*gpus: dict, loaded: bool = True) -> Library:
+        library = Library(*gpus, driver=loaded)
+        monkeypatch.setitem(sys.modules, "pynvml", library)
+        return library
+
+    return use
+
+
+@pytest.fixture
+def smi(tmp_path, monkeypatch):
+    """smi(SCRIPT): no NVML here, and this is nvidia-smi."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def use(script: str) -> None:
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+
+    return use
+
+
+def test_nvml_tells_all_of_a_gpu(driver):
+    library = driver({}, {"remapped": (0, 2, 1, 0), "links": [1] * 17 + [0], "corrected": 7, "uncorrected_ever": 1})
+    source, (first, second) = telemetry.inventory()
+    assert source == "NVML"
+    assert (first.uuid, first.bus_id) == ("GPU-00000000-0000-0000-0000-000000000000", "0000:0b:00.0")
+    assert (first.driver, first.sm_mhz, first.sm_mhz_max, first.power_w) == ("570.86.15", 345, 1980, 70.123)
+    assert (first.pcie_gen, first.pcie_gen_max, first.pcie_width, first.nvlinks_up, first.nvlinks_down) == (
+        1,
+        5,
+        16,
+        18,
+        0,
+    )
+    assert (first.ecc, first.mig, first.persistence, first.remap_pending) == (True, False, True, False)
+    assert (second.rows_remapped, second.remap_pending, second.remap_failed) == (2, True, False)
+    assert (second.nvlinks_up, second.nvlinks_down) == (17, 1)
+    assert (second.ecc_corrected, second.ecc_uncorrected, second.ecc_uncorrected_ever) == (7, 0, 1)
+    assert library.open == 0, "NVML was left open"
+
+
+def test_what_a_board_does_not_support_is_unknown_not_zero(driver):
+    driver({"uncorrected": None, "remapped": None, "ecc": None, "links": None, "power_mw": None, "width": None})
+    _, (gpu,) = telemetry.inventory()
+    unknown = gpu.ecc_uncorrected, gpu.remap_failed, gpu.ecc, gpu.power_w, gpu.pcie_width
+    assert unknown == (None,) * 5
+    assert (gpu.nvlinks_up, gpu.nvlinks_down) == (0, 0)
+
+
+def test_a_lost_gpu_keeps_its_place(driver):
+    driver({}, {"lost": True})
+    _, gpus = telemetry.inventory()
+    assert [gpu.lost for gpu in gpus] == ["", "GPU is lost"]
+
+
+def test_without_a_driver_there_is_no_gpu(driver, monkeypatch):
+    driver({}, loaded=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert telemetry.inventory() == ("", [])
+
+
+def test_nvidia_smi_answers_where_nvml_does_not(smi):
+    smi(
+        "cat <<'END'\n"
+        "GPU-aa, NVIDIA L4, 00000000:3B:00.0, 570.86.15, 0, 2, No, 0x0000000000000004, 2040, 2040, 8, 16, 4, 4,"
+        " 71.50, 72.00, 72.00, 64, [N/A], Enabled\n"
+        "GPU-bb, NVIDIA L4, 00000000:5B:00.0, 570.86.15, [N/A], [N/A], [N/A], 0x0000000000000001, 210, 2040, 16, 16,"
+        " 1, 4, 16.00, 72.00, 72.00, 35, [N/A], Disabled\n"
+        "END"
+    )
+    source, (first, second) = telemetry.inventory()
+    assert source == "nvidia-smi"
+    assert (first.name, first.bus_id, first.driver) == ("NVIDIA L4", "0000:3b:00.0", "570.86.15")
+    assert (first.ecc_corrected, first.ecc_uncorrected, first.pages_pending, first.reasons) == (0, 2, False, 4)
+    assert (first.pcie_width, first.pcie_width_max, first.power_w, first.mig, first.persistence) == (
+        8,
+        16,
+        71.5,
+        None,
+        True,
+    )
+    assert (second.ecc_uncorrected, second.persistence, second.temperature_c) == (None, False, 35)
+
+
+@pytest.mark.parametrize("script", ["exit 9", "exec sleep 600"])
+def test_an_nvidia_smi_that_fails_or_hangs_gives_no_gpu(smi, script):
+    smi(script)
+    assert telemetry._from_smi(timeout_s=0.3) == []
+
+
+def test_gpus_get_the_names_of_torch_by_uuid_whatever_the_order():
+    gpus = [
+        Gpu("GPU 0 of the driver", uuid="GPU-AA"),
+        Gpu("GPU 1 of the driver", uuid="GPU-bb"),
+        Gpu("other", uuid="GPU-cc"),
+    ]
+    named = telemetry.named(gpus, {"cuda:0": "bb", "cuda:1": "aa"})
+    assert [gpu.device for gpu in named] == ["cuda:1", "cuda:0", "other"]
+
+
+def test_without_uuids_the_order_counts_only_if_nothing_is_missing():
+    gpus = [Gpu("GPU 0 of the driver"), Gpu("GPU 1 of the driver")]
+    assert [gpu.device for gpu in telemetry.named(gpus, {"cuda:0": "", "cuda:1": ""})] == ["cuda:0", "cuda:1"]
+    assert telemetry.named(gpus, {"cuda:0": ""}) == gpus
+
+
+def test_the_sampler_reads_all_gpus_under_load_and_sums_up(driver):
+    library = driver({"uuid": "GPU-aa"}, {"uuid": "GPU-bb", "reasons": 0x40}, {"lost": True})
+    with Sampler({"cuda:0": "aa", "cuda:1": "bb"}, period_s=0.005) as sampler:
+        deadline = time.monotonic() + 60
+        while len(sampler.readings) < 4 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        library.gpus[0].update(sm_mhz=1980, temperature=66, power_mw=690_000, gen=5)
+        known = len(sampler.readings)
+        while len(sampler.readings) < known + 4 and time.monotonic() < deadline:
+            time.sleep(0.005)
+    summary = telemetry.summary(sampler.readings)
+    assert set(summary) == {"cuda:0", "cuda:1"}
+    hot = summary["cuda:0"]
+    assert (hot["temperature_c_max"], hot["power_w_max"], hot["pcie_gen_max"]) == (66, 690.0, 5)
+    assert "hardware thermal slowdown" not in hot
+    assert summary["cuda:1"]["hardware thermal slowdown"] == summary["cuda:1"]["readings"] >= 2
+    assert library.open == 0, "NVML was left open"
+
+
+def test_the_sampler_is_silent_without_a_driver(driver):
+    driver({}, loaded=False)
+    with Sampler({}) as sampler:
+        pass
+    assert sampler.readings == [] and telemetry.summary([]) == {}
+
+
+def test_a_slowdown_is_told_by_its_reason():
+    assert telemetry.slowdowns(0x20 | 0x80 | 0x4) == ["software thermal slowdown", "power brake"]
+    assert telemetry.slowdowns(None) == []
+    summary = telemetry.summary([Reading("cuda:0", None, None, None, 0x8, None), Reading("cuda:0", 1, 2, 3.0, 0, 4)])
+    assert summary["cuda:0"]["hardware slowdown"] == 1 and summary["cuda:0"]["readings"] == 2

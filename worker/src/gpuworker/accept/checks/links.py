@@ -1,0 +1,223 @@
+"""Every link of a GPU, to the host and to each other GPU, is as fast as it should be and delivers what was sent.
+
+Host links: copies from and to pinned memory, each way and both at once; judged one GPU at a time, since GPUs may
+rightly share an uplink (what they reach together is in the facts). Peer links: each GPU to each other one, alone, then
+all GPUs at once in disjoint pairs, both directions. GB/s = bytes / median time / 1e9. The limit of a host link comes
+from its PCIe generation and width, that of a peer link from the model's NVLink rate, if the driver shows NVLinks.
+
+A rehearsal copies between buffers of the CPU. Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+
+from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
+from gpuworker.accept.report import Measurement
+
+SPEC = Spec(
+    tag="LINKS",
+    seconds={"quick": 6, "full": 30, "burn-in": 60},
+    measures={
+        "link_h2d": Measure("GB/s", "from pinned host memory to the GPU", limit="host_link"),
+        "link_d2h": Measure("GB/s", "from the GPU to pinned host memory", limit="host_link"),
+        "link_both": Measure("GB/s", "both directions at once, in sum"),
+        "link_peer": Measure("GB/s", "from one GPU to another", limit="peer_link", each="node"),
+    },
+    faults={
+        "slow-link": r"(cpu|cuda):\d+→(cpu|cuda):\d+ is slow: link_peer",
+        "slow-host-link": r"(cpu|cuda):\d+ is slow: link_h2d",
+        "corrupt-link": r"(cpu|cuda):\d+→(cpu|cuda):\d+ delivered \d+ wrong words",
+        "narrow-link": r"(cpu|cuda):\d+: PCIe ran at generation 1 under load, it can do 5",
+        "missing-nvlink": r"(cpu|cuda):\d+: 17 of 18 NVLinks are up",
+    },
+)
+GBPS_PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # PCIe, one way, after line coding
+BYTES = {"cuda": 256 << 20, "cpu": 8 << 20}
+SUSTAIN_S = 0.5  # all together, long enough for the driver to be asked for the links' state
+REPEATS = {"quick": 8, "full": 40, "burn-in": 100}
+
+
+def measure(plan: Plan) -> Evidence:
+    from gpuworker.accept import telemetry, timing
+
+    evidence = Evidence()
+    devices = timing.lanes(plan, rehearsal=3)
+    if not devices:
+        return evidence
+    if plan.device == "cuda":
+        gpus = telemetry.named(telemetry.inventory()[1], timing.uuids())
+    else:
+        gpus = [telemetry.Gpu(str(device)) for device in devices]
+    if gpus and plan.injected("missing-nvlink"):
+        gpus[-1] = dataclasses.replace(gpus[-1], nvlinks_up=17, nvlinks_down=1)
+    with telemetry.Sampler(timing.uuids()) as sampler:
+        _host(devices, plan, evidence)
+    summary = telemetry.summary(sampler.readings)
+    generations = {device: facts.get("pcie_gen_max") for device, facts in summary.items()}
+    if gpus and plan.injected("narrow-link"):
+        gpus[-1] = dataclasses.replace(gpus[-1], pcie_gen_max=5, pcie_width_max=16)
+        generations[gpus[-1].device] = 1
+    _account(gpus, generations, plan, evidence)
+    if len(devices) > 1:
+        _peers(devices, any(gpu.nvlinks_up for gpu in gpus), plan, evidence)
+    else:
+        evidence.inapplicable["link_peer"] = "one GPU has no peer"
+    return evidence
+
+
+def _host(devices: list, plan: Plan, evidence: Evidence) -> None:
+    from gpuworker.accept import siblings, timing, transfer
+
+    size, repeats = BYTES[plan.device], REPEATS[plan.level]
+    hosts = timing.together(devices, lambda device: transfer.HostLink(device, size))
+    typical, tolerance = _judged_by(plan)
+    for name in ("link_h2d", "link_d2h", "link_both"):
+        moved = size / 1e9 * (2 if name == "link_both" else 1)
+        taken: dict = {device: [] for device in devices}
+
+        def batch(device, name: str = name) -> list[float]:
+            slow = plan.injected("slow-host-link") and name == "link_h2d" and device == devices[-1]
+            return hosts[device].seconds(name, 1 + repeats // 4, timing.DRAG_S if slow else 0.0)
+
+        timing.together(devices, batch)  # the warm-up
+        for _ in range(4):  # in turns, so that a disturbance of the host meets all alike
+            for device in devices:
+                taken[device] += timing.together([device], batch)[device]
+        shared: dict = {device: [] for device in devices}
+        end = time.monotonic() + (SUSTAIN_S if plan.device == "cuda" else 0)
+        while not shared[devices[0]] or time.monotonic() < end:
+            for device, found in timing.together(devices, batch).items():
+                shared[device] += found
+        for device in devices:
+            if label := timing.reported(device):
+                rate = timing.statistics_of(taken[device], moved)["median"]
+                evidence.measurements.append(Measurement(name, rate, "GB/s", label))
+                evidence.samples[f"{name} {label}"] = timing.thin(taken[device])
+        evidence.facts[name] = {
+            "bytes": size,
+            "alone_gbps": {str(device): timing.statistics_of(found, moved) for device, found in taken.items()},
+            "together_gbps": {str(d): timing.statistics_of(found, moved)["median"] for d, found in shared.items()},
+        }
+        rates = {str(device): moved / typical(found) for device, found in taken.items()}
+        siblings.compare(evidence, name, "GB/s", rates, tolerance)
+    for device in devices:
+        if wrong := hosts[device].wrong_words():
+            evidence.wrong.append(f"{device}: {wrong} words differ after the way to the GPU and back")
+
+
+def _account(gpus: list, generations: dict[str, int | None], plan: Plan, evidence: Evidence) -> None:
+    """Links as the driver sees them, and the ceilings that they give.
+
+    The PCIe generation counts under load only: a GPU at rest lowers it to save power.
+    """
+    from gpuworker.accept.limits import Limits
+
+    evidence.facts["links"] = {
+        gpu.device: {
+            "pcie_gen_under_load": generations.get(gpu.device),
+            "pcie_gen_max": gpu.pcie_gen_max,
+            "pcie_width": gpu.pcie_width,
+            "nvlinks_up": gpu.nvlinks_up,
+            "nvlinks_down": gpu.nvlinks_down,
+        }
+        for gpu in gpus
+    }
+    for gpu in gpus:
+        generation = generations.get(gpu.device)
+        if generation and gpu.pcie_gen_max and generation < gpu.pcie_gen_max:
+            words = f"PCIe ran at generation {generation} under load, it can do {gpu.pcie_gen_max}"
+            evidence.doubtful.append(f"{gpu.device}: {words}")
+        if gpu.nvlinks_up and gpu.nvlinks_down:
+            count = gpu.nvlinks_up + gpu.nvlinks_down
+            evidence.wrong.append(f"{gpu.device}: {gpu.nvlinks_up} of {count} NVLinks are up")
+    most = max((gpu.nvlinks_up or 0 for gpu in gpus), default=0)
+    fewer = [gpu for gpu in gpus if (gpu.nvlinks_up or 0) < most and not gpu.nvlinks_down]
+    evidence.wrong += [
+        f"{gpu.device}: {gpu.nvlinks_up or 0} NVLinks, its siblings have {most}"
+        for gpu in fewer
+        if plan.device == "cuda"
+    ]
+    widths = [
+        (
+            GBPS_PER_LANE[gpu.pcie_gen_max] * gpu.pcie_width_max,
+            f"PCIe generation {gpu.pcie_gen_max} ×{gpu.pcie_width_max}",
+        )
+        for gpu in gpus
+        if gpu.pcie_gen_max in GBPS_PER_LANE and gpu.pcie_width_max
+    ]
+    if widths and plan.device == "cuda":
+        evidence.ceilings["link_h2d"] = evidence.ceilings["link_d2h"] = max(widths)
+    nvlink = Limits(tuple(gpu.name for gpu in gpus)).figures("nvlink_oneway")
+    if most and nvlink:
+        origin = f"one-way NVLink rate of {nvlink['model']}: {nvlink['source']}"
+        evidence.ceilings["link_peer"] = nvlink["specification"], origin
+
+
+def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
+    """The matrix of all pairs, one direction at a time, then disjoint pairs together."""
+    from gpuworker.accept import siblings, timing, transfer
+
+    size, repeats = BYTES[plan.device], REPEATS[plan.level]
+    pairs = [(a, b) for a in devices for b in devices if a != b]
+    buffers = {device: transfer.PeerBuffers(device, size) for device in devices}
+    slow, faulty = (timing.DRAG_S if plan.injected("slow-link") else 0.0), pairs[-1]
+    taken: dict = {pair: [] for pair in pairs}
+    for round_ in range(5):
+        for pair in pairs:
+            found = transfer.seconds_between(
+                *(buffers[device] for device in pair), 1 + repeats // 4, slow * (pair == faulty)
+            )
+            taken[pair] += found if round_ else []  # the first round warms up
+    for pair in pairs:
+        target = buffers[pair[1]]
+        target.received.zero_()
+        transfer.seconds_between(buffers[pair[0]], target, 1)
+        if plan.injected("corrupt-link") and pair == faulty:
+            target.received[7] ^= 1
+        if wrong := target.wrong_words():
+            evidence.wrong.append(f"{_name(pair)} delivered {wrong} wrong words of {target.received.numel()}")
+    moved = size / 1e9
+    rates = {pair: timing.statistics_of(found, moved)["median"] for pair, found in taken.items()}
+    evidence.measurements += [Measurement("link_peer", rates[pair], "GB/s", _name(pair)) for pair in pairs]
+    evidence.facts["peer_matrix"] = {
+        "devices": [str(device) for device in devices],
+        "gbps": [[rates.get((a, b)) for b in devices] for a in devices],
+        "direct_access": [[transfer.direct(a, b) for b in devices] for a in devices],
+    }
+    together = {}
+    for round_pairs in rounds(len(devices)):
+        for (a, b), found in transfer.exchange(
+            [(buffers[devices[a]], buffers[devices[b]]) for a, b in round_pairs]
+        ).items():
+            together[f"{a}↔{b}"] = 2 * moved / found
+    evidence.facts["peer_pairs_together_gbps"] = together
+    typical, tolerance = _judged_by(plan)
+    if plan.device == "cuda" and not nvlink:  # ways over PCIe differ by nature: one switch, one socket, two sockets
+        tolerance = siblings.Tolerance(0.40, None)
+    compared = {_name(pair): moved / typical(found) for pair, found in taken.items()}
+    siblings.compare(evidence, "link_peer", "GB/s", compared, tolerance)
+
+
+def rounds(count: int) -> list[list[tuple[int, int]]]:
+    """All pairs of 0 … count-1 in rounds of disjoint pairs (the circle method of tournaments)."""
+    ring = list(range(count)) + [-1] * (count % 2)  # -1 rests
+    found = []
+    for _ in range(len(ring) - 1):
+        half = len(ring) // 2
+        pairs = zip(ring[:half], reversed(ring[half:]), strict=True)
+        found.append([(min(pair), max(pair)) for pair in pairs if -1 not in pair])
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+    return found
+
+
+def _judged_by(plan: Plan) -> tuple:
+    from gpuworker.accept import siblings
+
+    return (statistics.median, siblings.GPUS) if plan.device == "cuda" else (min, siblings.LANES)
+
+
+def _name(pair: tuple) -> str:
+    return f"{pair[0]}→{pair[1]}"

@@ -1,0 +1,131 @@
+"""The memory of every GPU is as fast as the model's should be, and holds what is written to it.
+
+copy is a = b, triad is a = b + s·c (STREAM's definition); GB/s = bytes read and written / median time / 1e9. All GPUs
+work together. The pattern test fills most of the free memory with each word's own address, its inverse, and random
+words, reads all of it back after all of it is written, and names the word that differs.
+
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
+from gpuworker.accept.report import Measurement
+
+SPEC = Spec(
+    tag="MEMORY",
+    seconds={"quick": 6, "full": 60, "burn-in": 600},
+    measures={
+        "memory_copy": Measure("GB/s", "a copy within the memory, bytes read and written", "higher", "memory_copy"),
+        "memory_triad": Measure("GB/s", "a = b + s·c, bytes read and written", "higher", "memory_triad"),
+        "memory_tested": Measure("GiB", "memory that held all patterns"),
+    },
+    faults={
+        "slow-memory": r"(cpu|cuda):\d+ is slow: memory_\w+",
+        "flipped-bit-memory": r"(cpu|cuda):\d+: memory at byte 0x[0-9a-f]+ .* \(bit 17\)",
+    },
+)
+LEAST_TESTED = 0.75  # of a GPU's memory; less means that something else holds it
+REHEARSAL_BYTES = 64 << 20
+REHEARSAL_S = 1.0
+
+
+def measure(plan: Plan) -> Evidence:
+    from gpuworker.accept import pattern, timing
+
+    evidence = Evidence()
+    devices = timing.lanes(plan)
+    if not devices:
+        return evidence
+    start = time.monotonic()
+    budget_s = plan.seconds if plan.device == "cuda" else min(plan.seconds, REHEARSAL_S)
+    for name in ("memory_copy", "memory_triad"):
+        _bandwidth(name, devices, budget_s / 4, plan, evidence)
+    passes, tested = 0, {}
+    while passes == 0 or time.monotonic() - start < 0.8 * budget_s:
+        flip = devices[-1] if plan.injected("flipped-bit-memory") else None
+        found = timing.together(devices, lambda device: pattern.test(device, _bytes(device), device == flip))  # noqa: B023
+        tested = {device: size for device, (size, _) in found.items()}
+        evidence.wrong += [f"{device}: {words}" for device, (_, errors) in found.items() for words in errors]
+        passes += 1
+        if evidence.wrong:
+            break
+    for device, size in tested.items():
+        if label := timing.reported(device):
+            evidence.measurements.append(Measurement("memory_tested", size / 2**30, "GiB", label))
+        if device.type == "cuda" and size < LEAST_TESTED * (total := _total(device)):
+            words = f"only {size / 2**30:.1f} of {total / 2**30:.1f} GiB were free to be tested"
+            evidence.doubtful.append(f"{device}: {words}: something else holds the rest")
+    evidence.facts["pattern_passes"] = passes
+    return evidence
+
+
+def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: Evidence) -> None:
+    import torch
+
+    from gpuworker.accept import siblings, timing
+
+    size = (1 << 30) if plan.device == "cuda" else REHEARSAL_BYTES // 4  # bytes of each array
+    arrays = timing.together(
+        devices, lambda device: [torch.ones(size // 4, device=device) * factor for factor in (0, 1, 2)]
+    )
+    streams = 2 if name == "memory_copy" else 3
+    slow = devices[-1] if plan.injected("slow-memory") else None
+    taken: dict = {device: [] for device in devices}
+
+    def run(device) -> None:
+        a, b, c = arrays[device]
+        if name == "memory_copy":
+            a.copy_(b)
+        else:
+            torch.add(b, c, alpha=3.0, out=a)
+        if device == slow:
+            timing.drag(device)
+
+    def batch(device) -> list[float]:
+        return timing.seconds(lambda: run(device), device, 10 if plan.device == "cuda" else 2)
+
+    timing.together(devices, batch)  # the warm-up
+    end, rounds = time.monotonic() + budget_s, 0
+    while rounds < 4 or time.monotonic() < end:
+        for device, found in timing.together(devices, batch).items():
+            taken[device] += found
+        rounds += 1
+    for device in devices:
+        a, b, c = arrays[device]
+        if not torch.equal(a, b if name == "memory_copy" else b + 3 * c):
+            evidence.wrong.append(f"{device}: {name} gave wrong values")
+    moved = streams * size / 1e9
+    for device in devices:
+        if label := timing.reported(device):
+            evidence.measurements.append(Measurement(name, moved / statistics.median(taken[device]), "GB/s", label))
+            evidence.samples[f"{name} {label}"] = timing.thin(taken[device])
+    evidence.facts[name] = {
+        "array_bytes": size,
+        "gbps": {str(device): timing.statistics_of(found, moved) for device, found in taken.items()},
+    }
+    typical, tolerance = (statistics.median, siblings.GPUS) if plan.device == "cuda" else (min, siblings.LANES)
+    rates = {str(device): moved / typical(found) for device, found in taken.items()}
+    siblings.compare(evidence, name, "GB/s", rates, tolerance)
+
+
+def _bytes(device) -> int:
+    """Memory to fill: what is free, less a chunk's working space."""
+    import torch
+
+    from gpuworker.accept import pattern
+
+    if device.type == "cpu":
+        return REHEARSAL_BYTES
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)
+    return max(int(0.97 * free) - 3 * pattern.CHUNK_BYTES, pattern.CHUNK_BYTES)
+
+
+def _total(device) -> int:
+    import torch
+
+    return torch.cuda.mem_get_info(device)[1]

@@ -1,0 +1,117 @@
+"""The same work gives the same bits, again and again, on every GPU: silent data corruption does not stay unseen.
+
+A fixed sequence per number format (product, elementwise functions, row-wise softmax, sums in fixed order) runs many
+times on every GPU and its results are hashed bit by bit: each repeat against the device's others, each GPU against its
+siblings of the same model (the majority names the odd one), and, by accept-report, each node against the fleet within
+facts["hash_group"]. Integers that float32 holds exactly, and 64-bit integer arithmetic, must have the one right result.
+
+The inputs are the same everywhere: 32-bit integers of a seeded Mersenne Twister, scaled by a power of two.
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
+from gpuworker.accept.report import Measurement
+
+SPEC = Spec(
+    tag="REPEAT",
+    seconds={"quick": 5, "full": 40, "burn-in": 600},
+    measures={"repeats": Measure("repeats", "how often the sequence ran", limit=None)},
+    faults={
+        "flipped-bit-repeat": r"(cpu|cuda):\d+: repeat 3 of bf16 gave other bits than \d+ of its \d+ repeats",
+        "odd-device": r"(cpu|cuda):\d+: fp32 has other bits than \d+ of \d+ siblings",
+        "wrong-integers": r"(cpu|cuda):\d+: integer arithmetic gave a wrong result",
+    },
+)
+REPEATS = {"quick": 20, "full": 100, "burn-in": 100}
+
+
+def measure(plan: Plan) -> Evidence:
+    from gpuworker.accept import fingerprint, timing
+
+    evidence = Evidence()
+    fingerprint.deterministic()
+    devices = timing.lanes(plan, rehearsal=3)
+    if not devices:
+        return evidence
+    size = 2048 if plan.device == "cuda" else 128
+    sequences = timing.together(devices, lambda device: fingerprint.sequences(device, size))
+    seen: dict = {device: {kind: [] for kind in sequences[device]} for device in devices}
+    right = fingerprint.right_integers(size)
+    start, repeats = time.monotonic(), 0
+
+    def repeat(device) -> None:
+        for kind, sequence in sequences[device].items():
+            results = sequence()
+            if device == devices[-1]:
+                _break(kind, results, repeats, plan)
+            seen[device][kind].append(fingerprint.digest(results))
+
+    loop = plan.level == "burn-in" and plan.device == "cuda"
+    while repeats < REPEATS[plan.level] or (loop and time.monotonic() - start < 0.9 * plan.seconds):
+        timing.together(devices, repeat)
+        repeats += 1
+
+    usual = {
+        device: {kind: Counter(all_).most_common(1)[0][0] for kind, all_ in seen[device].items()} for device in devices
+    }
+    for device in devices:
+        evidence.wrong += _repeats(device, seen[device], usual[device])
+        if usual[device]["integer"] != right:
+            evidence.wrong.append(f"{device}: integer arithmetic gave a wrong result")
+    evidence.wrong += _siblings(usual, fingerprint.model)
+    for device in devices:
+        if label := timing.reported(device):
+            evidence.measurements.append(Measurement("repeats", repeats, "repeats", label))
+            evidence.hashes |= {f"{kind} {label}": value for kind, value in usual[device].items()}
+    evidence.facts["hash_group"] = fingerprint.group(devices[0], size)
+    return evidence
+
+
+def _repeats(device, seen: dict[str, list[str]], usual: dict[str, str]) -> list[str]:
+    """Repeats of one device that differ from the others."""
+    found = []
+    for kind, all_ in seen.items():
+        odd = [number for number, value in enumerate(all_, 1) if value != usual[kind]]
+        if odd:
+            same = len(all_) - len(odd)
+            more = f" ({len(odd)} such repeats)" if len(odd) > 1 else ""
+            found.append(
+                f"{device}: repeat {odd[0]} of {kind} gave other bits than {same} of its {len(all_)} repeats{more}"
+            )
+    return found
+
+
+def _siblings(usual: dict, model_of) -> list[str]:
+    """Devices that agree with themselves but not with the others of their model."""
+    models: dict[str, list] = {}
+    for device in usual:
+        models.setdefault(model_of(device), []).append(device)
+    found = []
+    for devices in models.values():
+        for kind in usual[devices[0]]:
+            votes = Counter(usual[device][kind] for device in devices)
+            most, count = votes.most_common(1)[0]
+            if 2 * count > len(devices):
+                odd = [device for device in devices if usual[device][kind] != most]
+                found += [f"{device}: {kind} has other bits than {count} of {len(devices)} siblings" for device in odd]
+            elif len(votes) > 1:
+                names = " and ".join(map(str, devices))
+                found.append(f"{names} do not agree on the bits of {kind}: which of them is wrong is not known")
+    return found
+
+
+def _break(kind: str, results: list, repeats: int, plan: Plan) -> None:
+    """Flip a bit of the last device's result: in its third repeat, or in all."""
+    once = plan.injected("flipped-bit-repeat") and kind == "bf16" and repeats == 2
+    always = plan.injected("odd-device") and kind == "fp32"
+    if once or always:
+        import torch
+
+        results[0].view(torch.int16)[5, 7] ^= 1
+    if plan.injected("wrong-integers") and kind == "integer":
+        results[0][5, 7] += 1

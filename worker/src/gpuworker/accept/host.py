@@ -1,0 +1,125 @@
+"""What the node around the GPUs is like: PCI bus, kernel log, clock, shared memory, CPUs. All without root."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+# Xids that mean hardware, driver or fabric: those that Azure's azurehpc-health-checks alerts on, and 94 and 95
+# (contained and uncontained memory error). Others (13, 31, 43, 45 …) come from programs.
+HARDWARE_XIDS = {48, 56, 57, 58, 62, 63, 64, 65, 68, 69, 73, 74, 79, 80, 81, 92, 94, 95, 119, 120}
+
+
+@dataclass(frozen=True)
+class Xid:
+    """One error message of the NVIDIA driver in the kernel's log."""
+
+    code: int
+    bus_id: str
+    text: str
+    age_s: float
+    hardware: bool
+
+
+def facts() -> dict[str, object]:
+    """CPUs and memory that this process may use, shared memory, and what the kernel knows of its clock."""
+    return {
+        "cpus": len(os.sched_getaffinity(0)),
+        "cpu_quota": _cpu_quota(),
+        "cpu_model": cpu_model(),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "shm_bytes": _size_of("/dev/shm"),
+        **clock(),
+    }
+
+
+def cpu_model(path: Path = Path("/proc/cpuinfo")) -> str:
+    with contextlib.suppress(OSError):
+        for line in path.read_text().splitlines():
+            if line.startswith(("model name", "Model", "CPU part")):
+                return line.split(":", 1)[1].strip()
+    return "unknown"
+
+
+def nvidia_devices(root: Path = Path("/sys/bus/pci/devices")) -> list[str]:
+    """PCI addresses of the node's GPUs, whether the driver has them or not (vendor 10de, class display or 3D)."""
+    found = []
+    for device in sorted(root.iterdir()) if root.is_dir() else []:
+        with contextlib.suppress(OSError):
+            vendor, kind = (device / "vendor").read_text().strip(), (device / "class").read_text().strip()
+            if vendor == "0x10de" and kind.startswith(("0x0300", "0x0302")):
+                found.append(device.name)
+    return found
+
+
+def numa_node(bus_id: str, root: Path = Path("/sys/bus/pci/devices")) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        node = int((root / bus_id / "numa_node").read_text())
+        return node if node >= 0 else None  # -1: the machine has no NUMA, or the firmware does not tell
+    return None
+
+
+def xids(log: Path) -> list[Xid] | None:
+    """The driver's errors since the node started, or None where the kernel's log must not be read (most pods)."""
+    try:
+        records = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    found, uptime_s = [], time.clock_gettime(time.CLOCK_MONOTONIC)
+    try:
+        while record := os.read(records, 8192):  # one message a read: "PRIORITY,SEQUENCE,MICROSECONDS,-;TEXT"
+            for line in record.decode(errors="replace").splitlines():
+                head, _, text = line.partition(";")
+                fields = head.split(",")
+                if len(fields) > 2 and fields[2].isdigit() and (event := xid(text, uptime_s - int(fields[2]) / 1e6)):
+                    found.append(event)
+    except BlockingIOError:
+        pass  # the end of the log
+    except OSError:
+        return None
+    finally:
+        os.close(records)
+    return found
+
+
+def xid(text: str, age_s: float) -> Xid | None:
+    """Parse "NVRM: Xid (PCI:0000:3b:00): 79, pid=…, GPU has fallen off the bus."."""
+    found = re.search(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),\s*(.*)", text)
+    if not found:
+        return None
+    code = int(found[2])
+    return Xid(code, found[1].lower(), found[3].strip(), age_s, code in HARDWARE_XIDS)
+
+
+def clock() -> dict[str, object]:
+    """Does the kernel call its clock synchronised, and how far off can it be at most? (adjtimex(2), reading only.)
+
+    One node cannot know its own error; ddp-launch compares the clocks of all nodes.
+    """
+    # struct timex on 64-bit Linux: modes, offset, freq, maxerror, esterror, status …; 208 bytes in all.
+    buffer = (ctypes.c_long * 26)()
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(buffer)
+    if state < 0:  # forbidden in this container
+        return {"clock_synchronised": None, "clock_max_error_s": None}
+    return {"clock_synchronised": state != 5, "clock_max_error_s": buffer[3] / 1e6}  # 5: TIME_ERROR
+
+
+def _size_of(path: str) -> int | None:
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    return found.f_blocks * found.f_frsize
+
+
+def _cpu_quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> float | None:
+    """CPUs of time that the container may use (cgroup v2), None without a limit."""
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = path.read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    return None

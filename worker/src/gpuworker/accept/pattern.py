@@ -1,0 +1,75 @@
+"""Does memory hold what is written to it? Write all of it, then read all of it, pattern after pattern.
+
+The CUDA path has not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+CHUNK_BYTES = 256 << 20
+SHOWN = 4  # wrong words told one by one
+
+
+def _address(first: int, words: int, device: torch.device) -> torch.Tensor:
+    """Each word holds its own byte address: finds address lines that are stuck or swapped."""
+    return torch.arange(first, first + words, device=device) * 8
+
+
+def _inverted(first: int, words: int, device: torch.device) -> torch.Tensor:
+    """Every bit the other way round: finds bits that are stuck, whichever way."""
+    return _address(first, words, device).bitwise_not_()
+
+
+def _random(first: int, words: int, device: torch.device) -> torch.Tensor:
+    generator = torch.Generator(device).manual_seed(first)
+    return torch.randint(-(2**63), 2**63 - 1, (words,), generator=generator, device=device)
+
+
+PATTERNS: dict[str, Callable[[int, int, torch.device], torch.Tensor]] = {
+    "address": _address,
+    "inverted address": _inverted,
+    "random": _random,
+}
+
+
+def test(device: torch.device, size: int, flip: bool = False) -> tuple[int, list[str]]:
+    """Test about `size` bytes: (bytes tested, what is wrong in words). `flip` really flips bit 17 of one word.
+
+    Addresses are offsets in the tested memory, which is most of the GPU's; physical ones are not to be had.
+    """
+    chunk_words = min(CHUNK_BYTES, size) // 8
+    chunks = [torch.empty(chunk_words, dtype=torch.int64, device=device) for _ in range(size // 8 // chunk_words)]
+    wrong: list[str] = []
+    for name, fill in PATTERNS.items():
+        for index, chunk in enumerate(chunks):
+            chunk.copy_(fill(index * chunk_words, chunk_words, device))
+        if flip and name == "inverted address":
+            chunks[-1][chunk_words // 3] ^= 1 << 17
+        for index, chunk in enumerate(chunks):
+            wrong += _differences(chunk, fill(index * chunk_words, chunk_words, device), index, name)
+    tested = len(chunks) * chunk_words * 8
+    if len(wrong) > SHOWN:
+        wrong = [*wrong[:SHOWN], f"{len(wrong) - SHOWN} more findings in its memory"]
+    return tested, wrong
+
+
+def _differences(chunk: torch.Tensor, written: torch.Tensor, index: int, name: str) -> list[str]:
+    bad = (chunk != written).nonzero().flatten()
+    found = []
+    for position in bad[:SHOWN].tolist():
+        seen, wanted = (tensor[position].item() % 2**64 for tensor in (chunk, written))
+        bits = [bit for bit in range(64) if (seen ^ wanted) >> bit & 1]
+        which = f"bit{'s' * (len(bits) > 1)} {', '.join(map(str, bits))}" if len(bits) <= 4 else f"{len(bits)} bits"
+        address = (index * chunk.numel() + position) * 8
+        found.append(
+            f"memory at byte 0x{address:x} of the tested reads 0x{seen:016x} where 0x{wanted:016x} was written,"
+            f" pattern {name} ({which})"
+        )
+    if len(bad) > SHOWN:
+        found.append(
+            f"{len(bad)} words are wrong in the 0x{chunk.numel() * 8:x} bytes from 0x{index * chunk.numel() * 8:x}"
+        )
+    return found

@@ -1,0 +1,102 @@
+"""One matrix product on one device, and whether it is right (checks/compute.py says how and why).
+
+The CUDA paths have not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+STORED = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp8": torch.float8_e4m3fn,
+}
+EPS32 = torch.finfo(torch.float32).eps
+# Of the result; for TF32 of the inputs, which have 10 bits of mantissa.
+EPS = {
+    "fp32": EPS32,
+    "tf32": 2**-10,
+    "bf16": torch.finfo(torch.bfloat16).eps,
+    "fp16": torch.finfo(torch.float16).eps,
+    "fp8": torch.finfo(torch.bfloat16).eps,
+}
+SAMPLES = 64  # rows and columns
+STANDS_OUT = 20  # times the median of all lines; normal errors do not come near
+
+
+def precision(kind: str) -> None:
+    """Let float32 products use TF32 or not, for the whole process.
+
+    NVIDIA's images switch TF32 on by environment for every program, and that would win over the call.
+    """
+    for name in ("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "NVIDIA_TF32_OVERRIDE"):
+        os.environ.pop(name, None)
+    torch.set_float32_matmul_precision("high" if kind == "tf32" else "highest")
+
+
+class Product:
+    """out = a · b of n×n standard normal values, rounded to the format of `kind`. n is a multiple of 64."""
+
+    def __init__(self, kind: str, size: int, device: torch.device, seed: int = 0) -> None:
+        generator = torch.Generator(device).manual_seed(seed)
+        self.kind, self.size, self.device = kind, size, device
+        self.a, self.b = (torch.randn(size, size, device=device, generator=generator).to(STORED[kind]) for _ in "ab")
+        if kind == "fp8":
+            self.b = self.b.t().contiguous().t()  # the order that the kernel wants
+        self.signs = torch.randint(0, 2, (size,), device=device, generator=generator).double() * 2 - 1
+        a, b = self.a.double(), self.b.double()
+        self.row_sums, self.column_sums = a @ (b @ self.signs), (self.signs @ a) @ b
+        self.rows = torch.arange(0, size, size // SAMPLES)
+        self.columns = self.rows + size // SAMPLES // 2
+        rows = self.a[self.rows.to(device)].cpu().double()  # reference on the host: another device than the tested
+        columns = self.b[:, self.columns.to(device)].cpu().double()
+        self.exact = rows @ columns
+        norms = torch.outer(rows.norm(dim=1), columns.norm(dim=0))
+        self.bound = 4 * EPS[kind] * (self.exact.abs() + norms / size**0.5) + 2 * EPS32 * norms
+        self.one = torch.ones((), device=device)
+        self.out = torch.empty(0)
+        self.first: torch.Tensor | None = None  # the first right result
+
+    def multiply(self) -> None:
+        if self.kind == "fp8":
+            self.out = torch._scaled_mm(
+                self.a, self.b, scale_a=self.one, scale_b=self.one, out_dtype=torch.bfloat16, use_fast_accum=True
+            )
+        else:
+            self.out = self.a @ self.b
+
+    def wrong(self) -> list[str]:
+        """What is wrong with `out`, in words; empty if it is right. NaN is wrong."""
+        if self.first is not None:  # the same product on the same device has the same bits
+            differs = self.out != self.first
+            return _place(*(differs.any(axis).nonzero().flatten().tolist() for axis in (1, 0)))
+        found = []
+        sampled = self.out[self.rows.to(self.device)][:, self.columns.to(self.device)].cpu().double()
+        if off := int((~((sampled - self.exact).abs() <= self.bound)).sum()):
+            found.append(f"{off} of {self.exact.numel()} sampled products are wrong")
+        out = self.out.double()
+        found += _place(
+            _standing_out(out @ self.signs - self.row_sums), _standing_out(self.signs @ out - self.column_sums)
+        )
+        if not found:
+            self.first = self.out.clone()
+        return found
+
+
+def _place(rows: list[int], columns: list[int]) -> list[str]:
+    if not rows or not columns:
+        return []
+    more = "" if len(rows) == len(columns) == 1 else f" ({len(rows)} rows and {len(columns)} columns in all)"
+    return [f"row {rows[0]} and column {columns[0]} are wrong{more}"]
+
+
+def _standing_out(residual: torch.Tensor) -> list[int]:
+    """Indices of the lines whose residual is far above that of the others."""
+    size = residual.abs()
+    usual = size.nanmedian()
+    return (~(size <= STANDS_OUT * usual)).nonzero().flatten().tolist()

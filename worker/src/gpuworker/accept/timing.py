@@ -1,0 +1,121 @@
+"""How long work on a device takes: events on its stream, warm, cold L2, all devices together or one by one.
+
+Rehearsals on the CPU run the same code on lanes "cpu:0", "cpu:1", …: one CPU that plays several devices, one after
+the other and with one thread each, so that what compares devices has something to compare.
+
+The CUDA paths have not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from gpuworker.accept.registry import Plan
+
+COLD_BYTES = 256 << 20  # more than any L2 holds
+HOLD_S = 0.01  # enough to enqueue a batch
+DRAG_S = 0.02  # what an injected slowness adds to each call
+CYCLES_PER_S = 1.5e9  # about the clock of a data centre GPU
+
+
+def lanes(plan: Plan, rehearsal: int = 2) -> list[torch.device]:
+    """The devices to test: the GPUs of the plan that are there, or the rehearsal's lanes.
+
+    A GPU that is not there gives no number, so that its check cannot pass.
+    """
+    if plan.device == "cuda":
+        return [torch.device(name) for name in plan.devices[: torch.cuda.device_count()]]
+    torch.set_num_threads(1)
+    return [torch.device("cpu", index) for index in range(rehearsal)]
+
+
+def reported(device: torch.device) -> str | None:
+    """The name that a device's numbers are reported under; None for the lanes beside the first: there is one CPU."""
+    if device.type == "cuda":
+        return str(device)
+    return "cpu" if device.index == 0 else None
+
+
+def uuids() -> dict[str, str]:
+    """ "cuda:3" -> its UUID, "" if this torch does not tell."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return {f"cuda:{i}": str(getattr(torch.cuda.get_device_properties(i), "uuid", "")) for i in range(count)}
+
+
+def together(devices: list[torch.device], work: Callable[[torch.device], object]) -> dict[torch.device, object]:
+    """work(device) of all GPUs at once, a thread each: launches are asynchronous, so one interpreter feeds them all.
+
+    Lanes take turns. Raises RuntimeError that names the device.
+    """
+
+    def run(device: torch.device) -> object:
+        try:
+            if device.type == "cpu":
+                return work(device)
+            with torch.cuda.device(device):
+                result = work(device)
+                torch.cuda.synchronize(device)
+                return result
+        except Exception as error:
+            raise RuntimeError(f"{device}: {type(error).__name__}: {error}") from error
+
+    parallel = len(devices) if devices and devices[0].type == "cuda" else 1
+    with ThreadPoolExecutor(max(parallel, 1)) as pool:
+        return dict(zip(devices, pool.map(run, devices), strict=True))
+
+
+def seconds(
+    action: Callable[[], object], device: torch.device, repeats: int, cold: torch.Tensor | None = None
+) -> list[float]:
+    """Seconds of each of `repeats` calls; `cold` is overwritten before each, so that the L2 cache holds nothing.
+
+    On a GPU the stream is held until everything is enqueued, so that no launch latency is counted.
+    """
+    if device.type == "cpu":
+        taken = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            action()
+            taken.append(time.perf_counter() - start)
+        return taken
+    stream = torch.cuda.current_stream(device)
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
+    drag(device, HOLD_S)
+    for begin, end in events:
+        if cold is not None:
+            cold.zero_()
+        begin.record(stream)
+        action()
+        end.record(stream)
+    torch.cuda.synchronize(device)
+    return [begin.elapsed_time(end) / 1000 for begin, end in events]  # elapsed_time is in milliseconds
+
+
+def cold_buffer(device: torch.device) -> torch.Tensor | None:
+    return torch.empty(COLD_BYTES, dtype=torch.uint8, device=device) if device.type == "cuda" else None
+
+
+def drag(device: torch.device, delay_s: float = DRAG_S) -> None:
+    """Keep the device busy for about that long: to hold its stream, or to make it slow on purpose."""
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda._sleep(int(delay_s * CYCLES_PER_S))
+    else:
+        time.sleep(delay_s)
+
+
+def statistics_of(taken: list[float], amount: float) -> dict[str, float]:
+    """Rates of `amount` (TFLOP, GB) a call: the median, the slowest, and that of the 99th percentile of the times."""
+    ordered = sorted(taken)
+    p99 = ordered[min(len(ordered) - 1, round(0.99 * (len(ordered) - 1)))]
+    return {"median": amount / statistics.median(ordered), "p99": amount / p99, "min": amount / ordered[-1]}
+
+
+def thin(samples: list[float], most: int = 200) -> list[float]:
+    """At most `most` of the samples, evenly spread in time."""
+    return samples if len(samples) <= most else [samples[i * len(samples) // most] for i in range(most)]
