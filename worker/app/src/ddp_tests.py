@@ -1,0 +1,3 @@
+from gpuworker.accept.fronts.ddp_tests import main
+
+main()

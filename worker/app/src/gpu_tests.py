@@ -1,0 +1,3 @@
+from gpuworker.accept.fronts.gpu_tests import main
+
+main()

@@ -1,0 +1,3 @@
+from gpuworker.accept.fronts.run_all_tests import main
+
+main()
