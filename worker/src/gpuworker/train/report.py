@@ -1,0 +1,64 @@
+"""The report of a run: JSON for programs, one page with a plot for people."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+
+from gpuworker.train import meter
+from gpuworker.train.plot import lines
+
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 52em; margin: 2em auto; padding: 0 1em; color: #222 }}
+table {{ border-collapse: collapse }} td, th {{ padding: .2em 1em .2em 0; text-align: left; font-weight: normal }}
+td {{ font-variant-numeric: tabular-nums }} svg {{ width: 100%; height: auto }} h2 {{ font-size: 1.1em }}</style>
+<h1>{title}</h1>
+<table>{summary}</table>
+<h2>Loss</h2>
+{plot}
+<h2>Parameters</h2>
+<table>{parameters}</table>
+</html>
+"""
+
+
+def write(result: dict, path: Path) -> list[Path]:
+    """`path` and, beside it, the page; give both."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    page = path.with_suffix(".html")
+    page.write_text(render(result))
+    return [path, page]
+
+
+def render(result: dict) -> str:
+    last = result["evaluations"][-1] if result["evaluations"] else None
+    summary = {
+        "status": result["status"],
+        "ranks": result["world_size"],
+        "steps": result["summary"]["step"],
+        "tokens": f"{result['tokens_total']:,}",
+        "training time": meter.duration(result["elapsed_sec"]),
+        "tokens a second": f"{result['tokens_per_sec']:,.0f}",
+        "attempts": result["attempts"],
+        "peak memory of a rank": f"{max(rank['peak_memory_bytes'] for rank in result['ranks']) / 2**30:.2f} GiB",
+    }
+    if last:
+        summary |= {"validation loss": f"{last['loss']:.4f}", "perplexity": f"{last['perplexity']:.3f}"}
+    curves = {
+        "training": [(entry["step"], entry["loss"]) for entry in result["history"]],
+        "validation": [(entry["step"], entry["loss"]) for entry in result["evaluations"]],
+    }
+    return PAGE.format(
+        title=html.escape(f"Training {result['run']}"),
+        summary=table(summary),
+        plot=lines(curves, "step", "loss"),
+        parameters=table(result["parameters"]),
+    )
+
+
+def table(facts: dict) -> str:
+    rows = (f"<tr><th>{html.escape(str(key))}<td>{html.escape(str(value))}" for key, value in facts.items())
+    return "\n".join(rows)
