@@ -27,8 +27,10 @@ app.kubernetes.io/component: node
 {{- define "ddp-run.program" -}}
 {{- $preset := .Files.Get (printf "files/presets/%s.yaml" .Values.program.preset) | fromYaml -}}
 {{- range .Values.program.args | default $preset.args }}
+{{- /* `--set program.args={train.py,--epochs,3}` gives a number. */}}
+{{- $word := kindIs "string" . | ternary . (. | int64 | toString) }}
 {{- /* Kubernetes would expand $(NAME) and halve $$; users mean what they wrote. */}}
-- {{ . | replace "$" "$$" | quote }}
+- {{ $word | replace "$" "$$" | quote }}
 {{- end -}}
 {{- end }}
 
