@@ -2,7 +2,7 @@
 
 schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the shared definitions that it uses
 schemas/report.yaml        -> schemas/report.schema.json
-worker/…/accept/limits.yaml -> limits.json beside it
+worker/…/accept/limits.yaml -> limits.json beside it, and with accept/checks/ docs/accept-checks.md
 schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
 jobgen's table of codes    -> docs/jobgen-errors.md, with what jobgen says about each example
 charts/job-group/values.yaml -> generator/src/jobgen/known.py
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import yaml
 
-from tools import jobgroup, jobgroup_docs
+from tools import accept_docs, jobgroup, jobgroup_docs
 from tools.paths import REPO, ToolError, main
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
@@ -41,6 +41,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     for name, schema in jobgroup.schemas().items():
         yield REPO / f"generator/src/jobgen/schemas/{name}.json", to_json(schema)
     yield REPO / "generator/src/jobgen/known.py", jobgroup.accelerators()
+    yield REPO / "docs/accept-checks.md", accept_docs.page()
     yield REPO / "docs/jobgen-fields.md", jobgroup_docs.fields()
     yield REPO / "docs/jobgen-errors.md", jobgroup_docs.errors()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuworker.accept import limits
+from gpuworker.accept import limits, registry
 from gpuworker.accept.limits import TABLE, Limits, problems, table_problems
 from gpuworker.accept.registry import Measure
 
@@ -16,6 +16,20 @@ def test_the_table_itself_can_be_met_and_missed():
     for entry in TABLE["models"]:
         assert all(figures["source"] for key, figures in entry.items() if key not in ("model", "match"))
     assert all(rule["source"] and rule["unit"] for rule in TABLE["rules"].values())
+
+
+def test_every_limit_of_a_check_is_in_the_table():
+    limited = [
+        measure for check in registry.load().values() for measure in check.spec.measures.values() if measure.limit
+    ]
+    assert {"gemm_bf16", "memory_copy", "host_link", "busbw_node"} <= {measure.limit for measure in limited}
+    assert [measure for measure in limited if TABLE["rules"].get(measure.limit, {}).get("unit") != measure.unit] == []
+
+
+@pytest.mark.parametrize("wrong", [{"better": "gemm_bf16"}, {"each": "gpu"}])
+def test_a_measure_that_cannot_be_judged_is_refused(wrong):
+    with pytest.raises(ValueError, match="better is higher or lower, each is device or node"):
+        Measure("GB/s", "speed", **wrong)
 
 
 def test_a_slip_in_the_table_is_found(monkeypatch):

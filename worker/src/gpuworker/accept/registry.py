@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from gpuworker.accept import checks
@@ -75,9 +75,14 @@ class Measure:
 
     unit: str
     proves: str
+    _: KW_ONLY
     better: str = "higher"  # or "lower"
     limit: str | None = None  # key in limits.yaml; None: informational, unless the user limits it by its own name
     each: str = "device"  # "device": a value for every device; "node": at least one value
+
+    def __post_init__(self) -> None:
+        if self.better not in ("higher", "lower") or self.each not in ("device", "node"):
+            raise ValueError(f"{self}: better is higher or lower, each is device or node")
 
 
 @dataclass(frozen=True)

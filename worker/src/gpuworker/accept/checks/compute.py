@@ -34,7 +34,8 @@ SPEC = Spec(
     tag="COMPUTE",
     seconds={"quick": 8, "full": 90, "burn-in": 600},
     measures={
-        f"gemm_{kind}": Measure("TFLOP/s", f"products of {words}", f"gemm_{kind}") for kind, words in FORMATS.items()
+        f"gemm_{kind}": Measure("TFLOP/s", f"products of {words}", limit=f"gemm_{kind}")
+        for kind, words in FORMATS.items()
     },
     faults={
         "slow-gpu": r"(cpu|cuda):\d+ is slow: gemm_\w+",
