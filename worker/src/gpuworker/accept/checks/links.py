@@ -130,16 +130,7 @@ def _account(gpus: list, generations: dict[str, int | None], plan: Plan, evidenc
         if generation and gpu.pcie_gen_max and generation < gpu.pcie_gen_max:
             words = f"PCIe ran at generation {generation} under load, it can do {gpu.pcie_gen_max}"
             evidence.doubtful.append(f"{gpu.device}: {words}")
-        if gpu.nvlinks_up and gpu.nvlinks_down:
-            count = gpu.nvlinks_up + gpu.nvlinks_down
-            evidence.wrong.append(f"{gpu.device}: {gpu.nvlinks_up} of {count} NVLinks are up")
-    most = max((gpu.nvlinks_up or 0 for gpu in gpus), default=0)
-    fewer = [gpu for gpu in gpus if (gpu.nvlinks_up or 0) < most and not gpu.nvlinks_down]
-    evidence.wrong += [
-        f"{gpu.device}: {gpu.nvlinks_up or 0} NVLinks, its siblings have {most}"
-        for gpu in fewer
-        if plan.device == "cuda"
-    ]
+    evidence.wrong += _nvlink_faults(gpus)
     widths = [
         (
             GBPS_PER_LANE[gpu.pcie_gen_max] * gpu.pcie_width_max,
@@ -151,9 +142,25 @@ def _account(gpus: list, generations: dict[str, int | None], plan: Plan, evidenc
     if widths and plan.device == "cuda":
         evidence.ceilings["link_h2d"] = evidence.ceilings["link_d2h"] = max(widths)
     nvlink = Limits(tuple(gpu.name for gpu in gpus)).figures("nvlink_oneway")
-    if most and nvlink:
+    up = [gpu.nvlinks_up for gpu in gpus]
+    if nvlink and any(up):
         origin = f"one-way NVLink rate of {nvlink['model']}: {nvlink['source']}"
         evidence.ceilings["link_peer"] = nvlink["specification"], origin
+    elif nvlink and len(gpus) > 1 and None not in up:
+        evidence.doubtful.append(f"no GPU has an NVLink up, {nvlink['model']} has them: is the fabric manager running?")
+
+
+def _nvlink_faults(gpus: list) -> list[str]:
+    """GPUs with fewer links than they have or than their siblings have. Cards without bridges have all links down."""
+    most = max((gpu.nvlinks_up or 0 for gpu in gpus), default=0)
+    found = []
+    for gpu in gpus:
+        up, down = gpu.nvlinks_up or 0, gpu.nvlinks_down or 0
+        if most and down:
+            found.append(f"{gpu.device}: {up} of {up + down} NVLinks are up")
+        elif up < most and gpu.nvlinks_up is not None:
+            found.append(f"{gpu.device}: {up} NVLinks, its siblings have {most}")
+    return found
 
 
 def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:

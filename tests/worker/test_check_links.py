@@ -1,0 +1,117 @@
+"""The links check names the slow link and the wrong word, and knows what each link can do."""
+
+import re
+
+import pytest
+from rehearsals import COMPARING_PLANS, PLANS, verdict_on
+
+from gpuworker.accept import transfer
+from gpuworker.accept.checks import links
+from gpuworker.accept.judge import judge
+from gpuworker.accept.limits import Limits
+from gpuworker.accept.registry import Evidence, Plan
+from gpuworker.accept.report import Measurement
+from gpuworker.accept.telemetry import Gpu
+
+FAULTS = links.SPEC.faults
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_healthy_links_pass_with_their_numbers(plan):
+    evidence = links.measure(plan)
+    check = verdict_on(links, evidence, plan)
+    assert check.verdict == "PASS", check.reason
+    for device in plan.devices:
+        found = {m.name: m.value for m in evidence.measurements if m.device == device}
+        assert all(found[name] > 0.1 for name in ("link_h2d", "link_d2h", "link_both"))
+
+
+@pytest.mark.parametrize("plan", COMPARING_PLANS.values(), ids=COMPARING_PLANS)
+def test_the_matrix_has_every_pair(plan):
+    evidence = links.measure(plan)
+    matrix = evidence.facts["peer_matrix"]
+    count = len(matrix["devices"])
+    assert count > 1
+    for row in range(count):
+        for column in range(count):
+            assert (matrix["gbps"][row][column] is None) == (row == column)
+    names = [m.device for m in evidence.measurements if m.name == "link_peer"]
+    assert len(names) == len(set(names)) == count * (count - 1)
+    assert len(evidence.facts["peer_pairs_together_gbps"]) == count * (count - 1) // 2
+
+
+@pytest.mark.parametrize("plan", COMPARING_PLANS.values(), ids=COMPARING_PLANS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_injected_fault_is_told(plan, fault):
+    plan = Plan(plan.device, plan.gpus, seconds=plan.seconds, inject=fault)
+    check = verdict_on(links, links.measure(plan), plan)
+    assert check.verdict != "PASS" and re.search(FAULTS[fault], check.reason), check
+
+
+@pytest.mark.parametrize("count", range(2, 17))
+def test_rounds_have_every_pair_once_and_no_device_twice(count):
+    rounds = links.rounds(count)
+    pairs = [pair for round_ in rounds for pair in round_]
+    assert sorted(pairs) == [(a, b) for a in range(count) for b in range(a + 1, count)]
+    assert len(rounds) == count - 1 + count % 2
+    for round_ in rounds:
+        busy = [device for pair in round_ for device in pair]
+        assert len(busy) == len(set(busy))
+
+
+def account(*gpus: Gpu, generations: dict[str, int] | None = None) -> Evidence:
+    evidence = Evidence()
+    links._account(list(gpus), generations or {}, Plan("cuda", len(gpus)), evidence)
+    return evidence
+
+
+def h100(index: int, **changes) -> Gpu:
+    usual = {"name": "NVIDIA H100 80GB HBM3", "pcie_gen": 1, "pcie_gen_max": 5, "pcie_width": 16, "pcie_width_max": 16}
+    return Gpu(f"cuda:{index}", **usual | {"nvlinks_up": 18, "nvlinks_down": 0} | changes)
+
+
+def test_limits_come_from_what_is_installed():
+    evidence = account(h100(0), h100(1))
+    assert evidence.wrong == evidence.doubtful == [], "a generation at rest is no finding"
+    ceiling, origin = evidence.ceilings["link_h2d"]
+    assert (ceiling, origin) == (pytest.approx(63.0, rel=0.01), "PCIe generation 5 ×16")
+    ceiling, origin = evidence.ceilings["link_peer"]
+    assert ceiling == 450 and "NVLink" in origin
+
+
+def test_without_nvlink_or_figures_peers_have_no_ceiling():
+    assert "link_peer" not in account(h100(0, nvlinks_up=0), h100(1, nvlinks_up=0)).ceilings
+    assert account(Gpu("cuda:0", name="new model"), Gpu("cuda:1", name="new model")).ceilings == {}
+
+
+def test_a_gpu_with_fewer_or_broken_nvlinks_is_named():
+    assert account(h100(0), h100(1, nvlinks_up=12)).wrong == ["cuda:1: 12 NVLinks, its siblings have 18"]
+    assert account(h100(0), h100(1, nvlinks_up=16, nvlinks_down=2)).wrong == ["cuda:1: 16 of 18 NVLinks are up"]
+    assert account(h100(0), h100(1, nvlinks_up=0, nvlinks_down=18)).wrong == ["cuda:1: 0 of 18 NVLinks are up"]
+
+
+def test_nvlinks_that_are_all_down_are_a_finding_only_where_the_model_has_them():
+    assert "fabric manager" in account(*(h100(i, nvlinks_up=0, nvlinks_down=18) for i in (0, 1))).doubtful[0]
+    cards = [h100(i, name="some card with a bridge connector", nvlinks_up=0, nvlinks_down=12) for i in (0, 1)]
+    assert account(*cards).doubtful == account(*cards).wrong == []
+
+
+def test_a_link_below_its_generation_under_load_is_doubtful():
+    evidence = account(h100(0), h100(1), generations={"cuda:0": 5, "cuda:1": 4})
+    assert evidence.doubtful == ["cuda:1: PCIe ran at generation 4 under load, it can do 5"]
+
+
+@pytest.mark.parametrize(("gbps", "verdict"), [(55.4, "PASS"), (46.0, "WARN"), (26.0, "FAIL")])
+def test_a_host_link_is_judged_by_its_own_rate(gbps, verdict):
+    evidence = account(h100(0))
+    evidence.inapplicable["link_peer"] = "one GPU has no peer"
+    evidence.measurements = [
+        Measurement(name, gbps, "GB/s", "cuda:0") for name in ("link_h2d", "link_d2h", "link_both")
+    ]
+    limits = Limits(("NVIDIA H100 80GB HBM3",))
+    assert judge("links", links.SPEC, evidence, limits, Plan("cuda", 1)).verdict == verdict
+
+
+def test_content_has_no_repeats_within_a_page():
+    words = transfer._content(4096)
+    assert words.unique().numel() == 4096

@@ -1,0 +1,107 @@
+"""The memory check finds one wrong bit and says where, finds slow memory, and nothing on a healthy device."""
+
+import re
+
+import pytest
+import torch
+from rehearsals import COMPARING_PLANS, GPUS, PLANS, verdict_on
+
+from gpuworker.accept import pattern
+from gpuworker.accept.checks import memory
+from gpuworker.accept.registry import Plan
+
+FAULTS = memory.SPEC.faults
+DEVICES = [torch.device("cpu")] + [torch.device("cuda", i) for i in range(GPUS)]
+MIB = 1 << 20
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Seven chunks of a MiB, so that nothing takes long."""
+    monkeypatch.setattr(pattern, "CHUNK_BYTES", MIB)
+    monkeypatch.setattr(memory, "REHEARSAL_BYTES", 7 * MIB)
+    monkeypatch.setattr(memory, "REHEARSAL_S", 0.2)
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_healthy_memory_passes_with_its_numbers(plan):
+    evidence = memory.measure(plan)
+    check = verdict_on(memory, evidence, plan)
+    assert check.verdict == "PASS", check.reason
+    for device in plan.devices:
+        found = {m.name: (m.value, m.unit) for m in evidence.measurements if m.device == device}
+        assert found["memory_copy"][0] > 0.1 and found["memory_triad"][0] > 0.1
+        assert found["memory_tested"][0] >= 0.0624 and found["memory_tested"][1] == "GiB"
+        assert evidence.samples[f"memory_copy {device}"]
+    assert evidence.facts["pattern_passes"] >= 1
+
+
+@pytest.mark.parametrize("plan", COMPARING_PLANS.values(), ids=COMPARING_PLANS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_injected_fault_is_told(small, plan, fault):
+    plan = Plan(plan.device, plan.gpus, seconds=plan.seconds, inject=fault)
+    check = verdict_on(memory, memory.measure(plan), plan)
+    assert check.verdict == "FAIL" and re.search(FAULTS[fault], check.reason), check
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_all_of_it_is_tested_and_right(small, device):
+    assert pattern.test(device, 7 * MIB) == (7 * MIB, [])
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+@pytest.mark.parametrize("name", pattern.PATTERNS)
+def test_a_wrong_bit_is_told_with_its_place_and_both_words(small, monkeypatch, device, name):
+    """A cell that loses bit 40 after it was written, for every pattern that has it set there."""
+    address = 3 * MIB + 8 * 1001
+    right = pattern.PATTERNS[name](address // 8, 1, device)
+    fill, calls = pattern.PATTERNS[name], []
+
+    def lossy(first, words, where):
+        values = fill(first, words, where)
+        calls.append(first)
+        if first == 3 * MIB // 8 and calls.count(first) == 1:  # written wrong, then compared with the right one
+            values[1001] ^= 1 << 40
+        return values
+
+    monkeypatch.setitem(pattern.PATTERNS, name, lossy)
+    _, (words,) = pattern.test(device, 7 * MIB)
+    assert words.startswith(f"memory at byte 0x{address:x} of the tested reads 0x")
+    assert words.endswith(f"pattern {name} (bit 40)")
+    seen, written = (int(number, 16) for number in re.findall(r"0x([0-9a-f]{16})", words))
+    assert seen ^ written == 1 << 40
+    if name != "random":  # which depends on where its chunk begins
+        assert written == right.item() % 2**64
+
+
+def test_two_addresses_that_reach_one_cell_are_found(small, monkeypatch):
+    cell = torch.zeros(MIB // 8, dtype=torch.int64)
+    monkeypatch.setattr(pattern.torch, "empty", lambda *_, **__: cell)
+    _, wrong = pattern.test(torch.device("cpu"), 2 * MIB)
+    assert wrong[0].startswith("memory at byte 0x0 of the tested reads 0x0000000000100000 where 0x0000000000000000 was")
+    assert wrong[-1].endswith("more findings in its memory")
+
+
+def test_a_lot_of_wrong_memory_is_told_in_few_words(small, monkeypatch):
+    fill, calls = pattern.PATTERNS["random"], []
+
+    def forgetful(first, words, where):
+        calls.append(first)
+        return fill(first, words, where) * (len(calls) > 7)  # all zeros are written
+
+    monkeypatch.setitem(pattern.PATTERNS, "random", forgetful)
+    _, wrong = pattern.test(torch.device("cpu"), 7 * MIB)
+    assert len(wrong) == pattern.SHOWN + 1 and re.fullmatch(r"31 more findings in its memory", wrong[-1])
+
+
+def test_patterns_differ_everywhere_and_cover_both_values_of_every_bit():
+    words = {name: fill(1 << 20, 4096, torch.device("cpu")) for name, fill in pattern.PATTERNS.items()}
+    assert torch.equal(words["address"], ~words["inverted address"])
+    assert words["random"].unique().numel() > 4090
+    assert not torch.equal(words["random"], pattern.PATTERNS["random"](1 << 21, 4096, torch.device("cpu")))
+
+
+def test_gpus_that_are_not_there_leave_the_check_incomplete(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    plan = Plan("cuda", 2)
+    assert verdict_on(memory, memory.measure(plan), plan).verdict == "INCOMPLETE"

@@ -1,0 +1,123 @@
+"""Not one changed bit stays unseen, and the device that is odd is named."""
+
+import random
+import re
+from collections import Counter
+
+import pytest
+import torch
+from rehearsals import COMPARING_PLANS, GPUS, PLANS, verdict_on
+
+from gpuworker.accept import fingerprint
+from gpuworker.accept.checks import repeatability
+from gpuworker.accept.registry import Plan
+
+FAULTS = repeatability.SPEC.faults
+DEVICES = [torch.device("cpu")] + [torch.device("cuda", i) for i in range(GPUS)]
+
+
+@pytest.fixture(autouse=True)
+def same_settings_afterwards(monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # so that it is removed afterwards
+    before = torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()
+    yield
+    torch.use_deterministic_algorithms(before[0])
+    torch.set_float32_matmul_precision(before[1])
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_healthy_devices_repeat_and_leave_their_fingerprints(plan):
+    evidence = repeatability.measure(plan)
+    check = verdict_on(repeatability, evidence, plan)
+    assert check.verdict == "PASS", check.reason
+    assert {(m.name, m.device, m.value) for m in evidence.measurements} == {("repeats", d, 20) for d in plan.devices}
+    for device in plan.devices:
+        assert {f"{kind} {device}" for kind in ("integer", "fp32", "bf16")} <= set(evidence.hashes)
+    assert all(re.fullmatch("[0-9a-f]{64}", value) for value in evidence.hashes.values())
+    group = evidence.facts["hash_group"]
+    assert torch.__version__ in group and "unknown" not in group, group
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_two_runs_have_the_same_fingerprints(plan):
+    assert repeatability.measure(plan).hashes == repeatability.measure(plan).hashes
+
+
+@pytest.mark.parametrize("plan", COMPARING_PLANS.values(), ids=COMPARING_PLANS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_injected_fault_is_told(plan, fault):
+    if fault == "odd-device" and plan.device == "cuda" and GPUS == 2:
+        pytest.skip("two devices that differ are named as a pair")
+    plan = Plan(plan.device, plan.gpus, seconds=plan.seconds, inject=fault)
+    check = verdict_on(repeatability, repeatability.measure(plan), plan)
+    assert check.verdict == "FAIL" and re.search(FAULTS[fault], check.reason), check
+
+
+def test_the_full_level_repeats_a_hundred_times():
+    evidence = repeatability.measure(Plan("cpu", 0, "full"))
+    assert [m.value for m in evidence.measurements] == [100]
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+def test_every_single_bit_counts(device, dtype):
+    torch.manual_seed(1)
+    values = (torch.randn(24, 64, device=device) * 1000).to(dtype)
+    before = fingerprint.digest([values])
+    chance = random.Random(7)
+    for _ in range(200):
+        changed = values.clone()
+        octets = changed.view(torch.uint8)
+        row, column, bit = chance.randrange(octets.shape[0]), chance.randrange(octets.shape[1]), chance.randrange(8)
+        octets[row, column] ^= 1 << bit
+        assert fingerprint.digest([changed]) != before, (row, column, bit)
+    assert fingerprint.digest([values.clone()]) == before
+
+
+def test_order_counts_within_a_row_between_rows_and_between_results():
+    a, b = torch.arange(64).reshape(2, 32), torch.arange(64, 128).reshape(2, 32)
+    digests = [fingerprint.digest(results) for results in ([a, b], [b, a], [a.flip(0), b], [a.flip(1), b])]
+    assert len(set(digests)) == 4
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_integers_have_the_one_right_result_on_every_machine(device):
+    right = fingerprint.right_integers(128)
+    assert right == "50664495b2bfbb0c5eef0da1082553187e52a7d905ece2082113c40859cf6956"
+    assert fingerprint.digest(fingerprint.sequences(device, 128)["integer"]()) == right
+
+
+def test_integers_stay_exact_at_the_size_that_gpus_get():
+    assert 63 * 63 * 2048 < 2**24
+
+
+DEVICE = [torch.device("cuda", i) for i in range(8)]
+
+
+def voted(*bits: str, models: str = "XXXXXXXX") -> list[str]:
+    usual = {device: {"bf16": value} for device, value in zip(DEVICE, bits, strict=False)}
+    return repeatability._siblings(usual, lambda device: models[device.index])
+
+
+def test_the_majority_names_the_odd_gpu():
+    assert voted(*"aaaaabaa") == ["cuda:5: bf16 has other bits than 7 of 8 siblings"]
+    assert [words[:6] for words in voted(*"abacaaaa")] == ["cuda:1", "cuda:3"]
+    assert voted(*"aaaaaaaa") == voted("a") == []
+
+
+def test_without_a_majority_all_are_named():
+    assert voted("a", "b") == [
+        "cuda:0 and cuda:1 do not agree on the bits of bf16: which of them is wrong is not known"
+    ]
+    assert "cuda:0 and cuda:1 and cuda:2 and cuda:3" in voted(*"aabb")[0]
+
+
+def test_gpus_of_different_models_need_not_agree():
+    assert voted(*"aabb", models="XXYY") == []
+
+
+def test_a_repeat_that_differs_is_named():
+    seen = {"bf16": ["a", "a", "b", "a", "c"], "fp32": ["d"] * 5}
+    usual = {kind: Counter(values).most_common(1)[0][0] for kind, values in seen.items()}
+    (words,) = repeatability._repeats(DEVICE[2], seen, usual)
+    assert words == "cuda:2: repeat 3 of bf16 gave other bits than 3 of its 5 repeats (2 such repeats)"
