@@ -73,7 +73,7 @@ def failing(node: str, reason: str = "cuda:1: 2 products are wrong") -> dict:
 def merged(*reports: dict, expected: Expected | None = None, **options: object) -> Fleet:
     """The reports as they come out of their JSON."""
     sources = [Source(report["node"], checked(json.loads(json.dumps(report)))) for report in reports]
-    return merge(sources, expected or Expected(len(reports)), **options)
+    return merge(sources, expected or Expected(len(reports) or None), **options)
 
 
 def changed(report: dict, path: str, value: object) -> dict:

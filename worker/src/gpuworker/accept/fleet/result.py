@@ -165,10 +165,11 @@ def where(finding: Finding) -> str:
 
 def coverage_text(fleet: Fleet) -> str:
     """How much of the fleet this is, in words; also when nobody knows."""
-    coverage = fleet.coverage
-    expected = "an unknown number" if coverage.nodes_expected is None else str(coverage.nodes_expected)
+    coverage, reported = fleet.coverage, fleet.coverage.nodes_reported
+    known = coverage.nodes_expected is not None
+    nodes = f"{reported} of {coverage.nodes_expected if known else 'an unknown number of'} nodes reported"
     gpus = f", {coverage.gpus_seen} of {coverage.gpus_expected} GPUs" if coverage.gpus_expected else ""
-    return f"{coverage.nodes_reported} of {expected} nodes reported{gpus}"
+    return nodes + gpus
 
 
 def natural(text: str) -> list:

@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
 
 
 def send(data: bytes, url: str, deadline_s: float) -> str:
-    """Post until it is taken; the reason why it was not, or "". A refusal (4xx) is final."""
+    """Post until it is taken; the reason why it was not, or "". The collector of an earlier run may still answer."""
     end, pause = time.monotonic() + deadline_s, 0.2
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method="POST")
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the collector is in the cluster
@@ -49,7 +49,7 @@ def send(data: bytes, url: str, deadline_s: float) -> str:
                 return ""
         except urllib.error.HTTPError as error:
             why = f"{url} answers {error.code}: {error.read(500).decode(errors='replace').strip()}"
-            if error.code < 500:
+            if error.code in (400, 413):  # the report is refused, now and later
                 return why
         except OSError as error:
             why = f"{url}: {getattr(error, 'reason', error)}"

@@ -13,7 +13,7 @@ def text(fleet: Fleet) -> str:
         rows = [["NODE", "VERDICT", "RUN", *fleet.checks]]
         for node in fleet.nodes:
             marks = [SHORT[node.checks[name]] if name in node.checks else "-" for name in fleet.checks]
-            rows.append([plain(node.node), node.verdict, plain(node.run_id), *marks])
+            rows.append([node.node, node.verdict, node.run_id, *marks])
         lines += table(rows) + [""]
     numbers = [["CHECK", "MEASURE", "MEDIAN", "MIN", "MAX", "UNIT", "VALUES", "LIMIT"]]
     for d in fleet.distributions:
@@ -25,12 +25,10 @@ def text(fleet: Fleet) -> str:
         lines += table(numbers) + [""]
     if fleet.findings:
         lines += ["Suspects and gaps:"]
-        lines += [
-            f"  {f.verdict:<10} {plain(where(f) or 'fleet')}: {plain(f.reason)} [{f.found_by}]" for f in fleet.findings
-        ]
+        lines += [f"  {f.verdict:<10} {where(f) or 'fleet'}: {f.reason} [{f.found_by}]" for f in fleet.findings]
         lines += [""]
-    lines += [f"Note: {plain(note)}" for note in fleet.notes]
-    return "\n".join(lines).rstrip() + "\n"
+    lines += [f"Note: {note}" for note in fleet.notes]
+    return "\n".join(map(plain, lines)).rstrip() + "\n"
 
 
 def table(rows: list[list[str]]) -> list[str]:

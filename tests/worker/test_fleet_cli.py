@@ -1,0 +1,131 @@
+"""accept-report as a user runs it: what it writes where, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from fleet_reports import failing, known_measures, node_report  # noqa: F401
+
+from gpuworker.accept.fleet import cli
+
+pytestmark = pytest.mark.usefixtures("known_measures")
+
+
+@pytest.fixture
+def report(tmp_path: Path, monkeypatch, capsys):
+    """report("ARGUMENT", …) -> (exit code, stdout, stderr), in a folder with the reports of n1 and n2."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good").mkdir()
+    for name in ("n1", "n2"):
+        (tmp_path / f"good/{name}.json").write_text(json.dumps(node_report(name)))
+    (tmp_path / "bad.json").write_text(json.dumps(failing("n3")))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["accept-report", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return (ended.value.code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "verdict"),
+    [
+        (["good"], 0, "PASS"),
+        (["good", "--expect-nodes", "2"], 0, "PASS"),
+        (["good", "--expect", "n1,n2"], 0, "PASS"),
+        (["good", "bad.json"], 1, "FAIL"),
+        (["good", "--expect-nodes", "3"], 3, "INCOMPLETE"),
+        (["good", "--expect", "n1,n2,n7"], 3, "INCOMPLETE"),
+        (["good", "absent.json"], 3, "INCOMPLETE"),
+        (["good", "--run-id", "2"], 3, "INCOMPLETE"),
+    ],
+)
+def test_exit_code_is_the_verdict(report, arguments: list[str], code: int, verdict: str) -> None:
+    ended, out, _ = report(*arguments)
+    assert (ended, out.partition(":")[0]) == (code, verdict)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["good", "--expect", "n1,,n2"], "has an empty name"),
+        (["good", "--expect", "n1", "--expect-nodes", "1"], "leave out --expect-nodes"),
+        (["good", "--expect-nodes", "0"], "at least one node"),
+        (["good", "--fleet-warn", "20"], "must not be above the one that fails"),
+        (["good", "--fleet-fail", "200"], "not between 0 and 100"),
+        (["good", "--json", "-", "--html", "-"], "only one form"),
+        (["good", "--baseline", "absent.json"], "absent.json: cannot be read"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(report, arguments: list[str], said: str) -> None:
+    code, out, err = report(*arguments)
+    assert (code, out) == (2, "") and said in err
+
+
+def test_all_forms_come_from_one_run(report, tmp_path: Path) -> None:
+    code, out, _ = report("good", "--json", "r.json", "--html", "r.html", "--junit", "r.xml", "--prometheus", "r.prom")
+    assert code == 0 and out.startswith("PASS: 2 of an unknown number of nodes reported")
+    starts = {"r.json": '{"verdict": "PASS"', "r.html": "<!DOCTYPE html>", "r.xml": "<?xml", "r.prom": "# HELP"}
+    for name, start in starts.items():
+        assert (tmp_path / name).read_text().startswith(start)
+
+
+def test_one_form_on_standard_output_is_alone_there(report) -> None:
+    code, out, _ = report("good", "--json", "-")
+    assert code == 0 and json.loads(out)["verdict"] == "PASS"
+
+
+def later(tmp_path: Path, **speeds: tuple[float, ...]) -> None:
+    (tmp_path / "later").mkdir()
+    for name, values in speeds.items():
+        (tmp_path / f"later/{name}.json").write_text(json.dumps(node_report(name, values)))
+
+
+@pytest.mark.parametrize("earlier", ["good", "good.json"], ids=["node reports", "a result of accept-report"])
+def test_baseline_and_diff_find_a_drop(report, tmp_path: Path, earlier: str) -> None:
+    report("good", "--json", "good.json")
+    later(tmp_path, n1=(100.0, 100.0), n2=(100.0, 88.0))
+    code, out, _ = report("later", "--baseline", earlier)
+    assert code == 1 and "gemm 88 TFLOP/s is 12 % worse than 100 in the baseline" in out
+    code, out, _ = report("diff", earlier, "later")
+    assert code == 1 and out.startswith("FAIL: 4 numbers of 2 nodes compared\n")
+    assert out.splitlines()[3].split()[:6] == ["n2", "cuda:1", "compute", "gemm", "100", "88"]
+    assert out.splitlines()[3].endswith("-12.0 %    FAIL")
+
+
+def test_diff_of_equal_runs_passes_and_a_small_drop_warns(report, tmp_path: Path) -> None:
+    assert report("diff", "good", "good")[0] == 0
+    later(tmp_path, n1=(93.0, 101.0), n2=(100.0, 100.0))
+    code, out, _ = report("diff", "good", "later")
+    assert (code, out.partition(":")[0]) == (0, "WARN")
+    assert report("diff", "good", "later", "--warn", "8")[1].startswith("PASS")
+    assert report("diff", "good", "later", "--warn", "2", "--fail", "6")[0] == 1
+
+
+def test_diff_without_what_was_there_before_is_incomplete(report, tmp_path: Path) -> None:
+    later(tmp_path, n1=(100.0, 100.0))
+    code, out, _ = report("diff", "good", "later")
+    assert code == 3 and "n2: only before" in out and "not measured again: 2 numbers" in out
+
+
+def test_diff_of_a_node_that_now_fails(report, tmp_path: Path) -> None:
+    (tmp_path / "before.json").write_text(json.dumps(node_report("n3")))
+    code, out, _ = report("diff", "before.json", "bad.json")
+    assert code == 1 and "n3: PASS before, FAIL now" in out
+
+
+def test_diff_of_an_unreadable_run_is_refused(report) -> None:
+    code, _, err = report("diff", "good", "absent")
+    assert code == 2 and "absent: cannot be read" in err
+
+
+def test_a_result_of_a_fleet_is_no_node_report(report) -> None:
+    """Merging results would count nodes twice."""
+    report("good", "--json", "fleet.json")
+    code, out, _ = report("fleet.json")
+    assert code == 3 and "fleet.json: JSON, but no report of a node" in out

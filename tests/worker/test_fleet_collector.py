@@ -1,0 +1,260 @@
+"""accept-report serve and send, over real sockets on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from fleet_reports import failing, known_measures, node_report  # noqa: F401
+
+from gpuworker.accept.fleet import collector, send
+from gpuworker.accept.fleet.collector import Handler, Poller
+from gpuworker.accept.fleet.store import Store
+
+pytestmark = pytest.mark.usefixtures("known_measures")
+
+
+SERVICE = "reports.example"
+
+
+class Pod(BaseHTTPRequestHandler):
+    """A node's pod: says what `answers` holds for the address that it was asked at, and 503 without."""
+
+    answers: dict[str, bytes]
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        address = self.server.server_address[0]
+        self.asked.append(address)
+        body = self.answers.get(address)
+        self.send_response(200 if body is not None else 503)
+        self.send_header("Content-Length", str(len(body or b"")))
+        self.end_headers()
+        self.wfile.write(body or b"")
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+class Pods:
+    """Pods at 127.0.0.1, 127.0.0.2, … on one port, behind a name that only `getaddrinfo` of the collector knows."""
+
+    def __init__(self, stack: contextlib.ExitStack, monkeypatch) -> None:
+        self.stack, self.names, self.port = stack, [], 0
+        self.handler = type("Handler", (Pod,), {"answers": {}, "asked": []})
+        self.failure: int | None = None
+        self.real = socket.getaddrinfo
+        monkeypatch.setattr(socket, "getaddrinfo", self.resolve)
+
+    def resolve(self, host: str, port: int, family: int = 0, type: int = 0, *rest: int) -> list:
+        if host != SERVICE:
+            return self.real(host, port, family, type, *rest)
+        if self.failure:
+            raise socket.gaierror(self.failure, "made up")
+        if not self.names:
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        return [(socket.AF_INET, type, 6, "", (name, port)) for name in self.names]
+
+    def start(self, report: dict | bytes | None = None) -> str:
+        address = f"127.0.0.{len(self.names) + 2}"
+        server = self.stack.enter_context(ThreadingHTTPServer((address, self.port), self.handler))
+        self.port = server.server_port
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        self.stack.callback(server.shutdown)
+        self.names.append(address)
+        self.answer(address, report)
+        return address
+
+    def answer(self, address: str, report: dict | bytes | None) -> None:
+        if report is None:
+            self.handler.answers.pop(address, None)
+        else:
+            self.handler.answers[address] = report if isinstance(report, bytes) else json.dumps(report).encode()
+
+
+@pytest.fixture
+def pods(monkeypatch) -> Iterator[Pods]:
+    with contextlib.ExitStack() as stack:
+        yield Pods(stack, monkeypatch)
+
+
+def poller_of(pods: Pods, store: Store) -> Poller:
+    return Poller(store, SERVICE, pods.port)
+
+
+def test_the_fleet_is_complete_when_all_pods_have_reported(pods: Pods, tmp_path: Path) -> None:
+    first, second = pods.start(), pods.start(node_report("n2"))
+    store = Store(tmp_path, "1", expect_nodes=2)
+    poller = poller_of(pods, store)
+    poller.round()
+    assert (store.fleet().verdict, len(store.fleet().nodes)) == ("INCOMPLETE", 1)
+    assert f"pod {first} is there and has no report yet" in store.fleet().reason
+    pods.answer(first, node_report("n1"))
+    poller.round()
+    assert (store.fleet().verdict, store.fleet().coverage.nodes_reported) == ("PASS", 2)
+    assert pods.handler.asked.count(second) == 1  # one that has reported is left alone for a while
+
+
+def test_a_failed_node_fails_the_fleet(pods: Pods, tmp_path: Path) -> None:
+    pods.start(node_report("n1")), pods.start(failing("n2"))
+    store = Store(tmp_path, "1", expect_nodes=2)
+    poller_of(pods, store).round()
+    assert store.fleet().verdict == "FAIL"
+
+
+@pytest.mark.parametrize("answer", [b"{", b"", b'{"checks": []}', b"x" * 100])
+def test_an_answer_that_is_no_report_is_named(answer: bytes, pods: Pods, tmp_path: Path) -> None:
+    address = pods.start(answer)
+    store = Store(tmp_path, "1")
+    poller_of(pods, store).round()
+    assert store.fleet().verdict == "INCOMPLETE" and f"pod {address}" in store.fleet().reason
+
+
+def test_an_answer_without_end_is_cut(pods: Pods, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(collector, "LARGEST", 1000)
+    pods.start(b" " * 5000)
+    store = Store(tmp_path, "1")
+    poller_of(pods, store).round()
+    assert "a report of more than 1000 bytes" in store.fleet().reason
+
+
+def test_the_report_of_a_pod_that_is_gone_stays_and_says_so(pods: Pods, tmp_path: Path) -> None:
+    pods.start(node_report("n1")), pods.start(node_report("n2"))
+    store = Store(tmp_path, "1", expect_nodes=2)
+    poller = poller_of(pods, store)
+    poller.round()
+    names, pods.names = pods.names, []
+    poller.round()
+    fleet = store.fleet()
+    assert fleet.verdict == "PASS" and all(node.last_seen for node in fleet.nodes)
+    assert sum("its pod is gone" in note for note in fleet.notes) == 2
+    pods.names = names
+    poller.round()
+    assert not any(node.last_seen for node in store.fleet().nodes)
+
+
+def test_a_dns_that_does_not_answer_makes_no_pod_gone(pods: Pods, tmp_path: Path) -> None:
+    pods.start(node_report("n1"))
+    store = Store(tmp_path, "1")
+    poller = poller_of(pods, store)
+    poller.round()
+    pods.failure = socket.EAI_AGAIN
+    poller.round()
+    assert not any(node.last_seen for node in store.fleet().nodes)
+
+
+def test_a_pod_of_an_earlier_run_counts_as_not_done(pods: Pods, tmp_path: Path) -> None:
+    pods.start(node_report("n1", run_id="1"))
+    store = Store(tmp_path, "2")
+    poller_of(pods, store).round()
+    assert (store.fleet().verdict, store.fleet().nodes) == ("INCOMPLETE", [])
+
+
+def test_a_collector_that_starts_again_knows_what_it_knew(pods: Pods, tmp_path: Path) -> None:
+    pods.start(node_report("n1"))
+    poller_of(pods, Store(tmp_path, "1")).round()
+    assert [node.node for node in Store(tmp_path, "1").fleet().nodes] == ["n1"]
+    assert Store(tmp_path, "2").fleet().nodes == []
+
+
+def test_the_result_is_made_anew_only_when_something_changed(pods: Pods, tmp_path: Path) -> None:
+    pods.start(node_report("n1"))
+    store = Store(tmp_path, "1")
+    poller = poller_of(pods, store)
+    poller.round()
+    before = store.fleet()
+    poller.round()
+    assert store.fleet() is before
+    store.add(node_report("n2"), "")
+    assert store.fleet() is not before
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[str, Store]]:
+    """A collector with one node, without pods to ask."""
+    store = Store(tmp_path, "1", expect_nodes=2)
+    store.add(node_report("n1"), "")
+    handler = type("Collector", (Handler,), {"store": store, "posts": True})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", store
+        server.shutdown()
+
+
+def test_every_form_is_served_and_nothing_may_run(served) -> None:
+    url, _ = served
+    starts = {
+        "/": "<!DOCTYPE html>",
+        "/report.json": '{"verdict": "INCOMPLETE"',
+        "/junit.xml": "<?xml",
+        "/metrics": "# HELP gpu_accept_fleet_verdict",
+        "/healthz": "alive",
+    }
+    for path, start in starts.items():
+        with urllib.request.urlopen(url + path, timeout=10) as answer:
+            assert answer.read().decode().startswith(start)
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(url + "/other", timeout=10)
+    with refused.value as answer:
+        assert answer.code == 404 and "/junit.xml" in answer.read().decode()
+
+
+def test_send_hands_in_the_report_and_ends_with_its_verdict(served, tmp_path: Path) -> None:
+    url, store = served
+    path = tmp_path / "report.json.txt"
+    for report, code in ((failing("n2"), 1), (node_report("n2", started="2026-01-05T11:00:00+00:00"), 0)):
+        path.write_text(json.dumps(report))
+        assert send.main([str(path), "--to", f"{url}/reports", "--deadline", "5"]) == code
+    assert (store.fleet().verdict, store.fleet().coverage.nodes_reported) == ("PASS", 2)
+
+
+def test_a_report_that_was_not_taken_is_no_pass(served, tmp_path: Path, capsys) -> None:
+    url, store = served
+    path = tmp_path / "report.json.txt"
+    path.write_text(json.dumps(node_report("n2", run_id="9")))
+    assert send.main([str(path), "--to", f"{url}/reports", "--deadline", "0.3"]) == 3
+    assert "answers 409: this is run 1" in capsys.readouterr().out
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}/reports"
+        assert send.main([str(path), "--to", nobody, "--deadline", "0.3"]) == 3
+    assert send.main([str(tmp_path / "absent"), "--to", f"{url}/reports"]) == 3
+    assert store.fleet().coverage.nodes_reported == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "code"),
+    [
+        (b"{", {}, 400),
+        (b"[" * 200_000, {}, 400),
+        (b"{" + b'"a":{' * 100_000, {}, 400),
+        (b"x", {"Content-Length": str(1 << 40)}, 413),
+        (b"x", {"Content-Length": "-1"}, 413),
+    ],
+)
+def test_what_is_posted_and_no_report_is_refused(served, body: bytes, headers: dict, code: int) -> None:
+    url, store = served
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
+    with contextlib.closing(connection):
+        connection.request("POST", "/reports", body, headers)
+        assert connection.getresponse().status == code
+    assert store.fleet().coverage.nodes_reported == 1
+
+
+def test_posts_are_refused_where_they_are_not_expected(served, tmp_path: Path) -> None:
+    _, store = served
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("C", (Handler,), {"store": store, "posts": False})) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        why = send.send(json.dumps(node_report("n2")).encode(), f"http://127.0.0.1:{server.server_port}/reports", 0.3)
+        server.shutdown()
+    assert "404" in why and store.fleet().coverage.nodes_reported == 1

@@ -1,0 +1,235 @@
+"""One result in every form: page, JUnit, Prometheus, JSON, table; also of nodes with hostile names."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from fleet_reports import REPO, check, failing, known_measures, measurement, merged, node_report  # noqa: F401
+from jsonschema import Draft7Validator
+
+from gpuworker.accept.fleet import plots
+from gpuworker.accept.fleet.cli import as_json
+from gpuworker.accept.fleet.junit import junit
+from gpuworker.accept.fleet.merge import Expected
+from gpuworker.accept.fleet.page import page
+from gpuworker.accept.fleet.prometheus import prometheus
+from gpuworker.accept.fleet.result import Distribution, Fleet, Point
+from gpuworker.accept.fleet.text import text
+from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
+
+pytestmark = pytest.mark.usefixtures("known_measures")
+
+HOSTILE = '<script>alert("1")</script>\\"&\'\n\x1b[31m\x00{x="y"}'
+VOID = {"meta", "br", "path", "circle", "rect"}
+
+
+class Page(HTMLParser):
+    """The elements of a page; whatever would run or be fetched is refused at once."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict]] = []
+        self.text: list[str] = []
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list) -> None:
+        attributes = dict(attributes)
+        assert tag not in ("script", "iframe", "object", "embed", "link", "base", "form", "img", "image", "a", "use")
+        assert not [name for name in attributes if name.startswith("on") or name in ("href", "src", "srcset", "action")]
+        self.tags.append((tag, attributes))
+        if tag not in VOID or (tag in ("circle", "path", "rect") and not self.get_starttag_text().endswith("/>")):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list) -> None:
+        self.handle_starttag(tag, attributes)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def all_text(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+def linked(node: str, slow: bool) -> dict:
+    """A node with links, a curve and a fingerprint; the slow one has a bad link and says so."""
+    report = node_report(node, (100.0, 80.0 if slow else 100.0))
+    values = {"cuda:0→cuda:1": 40.0 if slow else 390.0, "cuda:1→cuda:0": 388.0}
+    links = check("links", measurements=[measurement(v, pair, "peer", "GB/s") for pair, v in values.items()])
+    curve = {"unit": "GB/s", "points": [[2**power, 2.0**power / 2**20] for power in range(10, 31)]}
+    report["checks"] += [links, check("collectives", facts={"curves": {"all_reduce": curve}})]
+    if slow:
+        links |= {"verdict": FAIL, "reason": "cuda:0→cuda:1: peer 40 GB/s is below the limit of 300"}
+        report |= {"verdict": FAIL, "reason": "links: " + links["reason"]}
+    return report
+
+
+def everything() -> Fleet:
+    """Every verdict, every source of findings, every plot."""
+    warned = node_report("n3", verdict=WARN, reason="compute: hot")
+    warned["checks"][1] |= {"verdict": WARN, "reason": "hot"}
+    skipped = node_report("n4")
+    skipped["checks"].append(check("links", SKIP, "one GPU has no peer"))
+    reports = [*(linked(f"n{index}", slow=index == 2) for index in (1, 2)), warned, skipped, failing("n5")]
+    return merged(*reports, expected=Expected(names=[f"n{index}" for index in range(1, 7)]))
+
+
+def hostile() -> Fleet:
+    report = failing(HOSTILE, HOSTILE)
+    for part in ("pod", "run_id"):
+        report[part] = HOSTILE
+    report["checks"][0]["facts"]["gpu_models"] = [HOSTILE] * 2
+    report["checks"][1]["name"] = HOSTILE
+    for found in report["checks"][1]["measurements"]:
+        found.update(name=HOSTILE, unit=HOSTILE, device=f"{HOSTILE}→{found['device']}", limit_source=HOSTILE)
+    report["checks"][2]["hashes"] = {f"gemm {HOSTILE}": "aa", "gemm other": "bb"}
+    report["checks"][2]["facts"] = {
+        "hash_group": HOSTILE,
+        "curves": {HOSTILE: {"unit": HOSTILE, "points": [[1024, 1.0], [2048, 2.0]]}},
+    }
+    return merged(report, expected=Expected(names=[HOSTILE, f"not there {HOSTILE}"]))
+
+
+FLEETS = {"everything": everything, "hostile": hostile, "nothing": merged}
+
+
+@pytest.mark.parametrize("fleet", FLEETS)
+def test_json_fits_the_published_schema(fleet: str) -> None:
+    schema = yaml.safe_load((REPO / "schemas/fleet.yaml").read_text())
+    Draft7Validator.check_schema(schema)
+    written = json.loads(as_json(FLEETS[fleet]()))
+    Draft7Validator(schema).validate(written)
+    written["findings"].append({**written["findings"][0], "verdict": "GOOD"})
+    assert not Draft7Validator(schema).is_valid(written)
+
+
+def test_page_shows_suspects_first_and_every_plot() -> None:
+    shown = Page(page(everything()))
+    said = shown.all_text()
+    assert said.index("✗ FAIL") < said.index("Suspects and gaps") < said.index("Nodes") < said.index("every device")
+    assert "5 of 6 nodes reported, 10 of 10 GPUs" in said
+    for part in ("cuda:0→cuda:1: peer 40 GB/s is below the limit of 300", "n6", "expected, and no report came"):
+        assert part in said
+    labels = [attributes["aria-label"] for tag, attributes in shown.tags if tag == "svg"]
+    assert labels.count("from row to column in GB/s") == 2  # the median, and the node with the bad link
+    assert "gemm of 10 devices" in labels and "all_reduce in GB/s over message size" in labels
+
+
+def test_page_of_any_name_is_whole_and_runs_nothing() -> None:
+    said = Page(page(hostile())).all_text()
+    assert '<script>alert("1")</script>' in said
+
+
+def test_page_of_nothing() -> None:
+    assert "? INCOMPLETE" in Page(page(merged())).all_text()
+
+
+def test_page_says_that_it_is_a_rehearsal() -> None:
+    assert "A CPU rehearsal: no GPU was tested." in Page(page(merged(node_report("n1", device="cpu")))).all_text()
+    assert "rehearsal" not in Page(page(merged(node_report("n1")))).all_text()
+
+
+def distribution(values: list[float], **options: object) -> Distribution:
+    points = [Point(f"n{index}", "cuda:0", value, FAIL if value == 5.0 else PASS) for index, value in enumerate(values)]
+    return Distribution("c", "gemm", "TFLOP/s", "H100", "quick", "higher", True, points, 10.0, 0.1, **options)
+
+
+@pytest.mark.parametrize("values", [[10.0], [10.0, 10.0], [0.0], [-3.0, 4.0], [1e-9, 1e12], [5.0, 10.0] * 40])
+def test_every_point_is_within_the_plot(values: list[float]) -> None:
+    svg = plots.strip(distribution(values, limit=9.0, warn_limit=11.0))
+    height = float(re.search(r'viewBox="0 0 720 (\d+)"', svg)[1])
+    places = re.findall(r'<circle [^>]*cx="([\d.-]+)" cy="([\d.-]+)"', svg)
+    assert len(places) == len(values)
+    assert all(0 < float(x) < 720 and 0 < float(y) < height for x, y in places)
+
+
+def test_thousands_of_points_are_one_path_but_suspects_stay_points_with_a_name() -> None:
+    svg = plots.strip(distribution([10.0 + index % 97 / 100 for index in range(4096)] + [5.0]))
+    assert svg.count("<circle") == 1 and "<title>n4096 cuda:0: 5 TFLOP/s</title>" in svg
+    assert svg.count("h0") == 4096 and len(svg) < 100_000
+
+
+def test_junit_counts_what_it_holds() -> None:
+    root = ElementTree.fromstring(junit(everything()))
+    suites = {suite.get("name"): suite for suite in root}
+    assert set(suites) == {"n1", "n2", "n3", "n4", "n5", "fleet"}
+    for suite in suites.values():
+        counted = {
+            "tests": len(suite.findall("testcase")),
+            **{f"{kind}s": len(suite.findall(f"testcase/{kind}")) for kind in ("failure", "error")},
+            "skipped": len(suite.findall("testcase/skipped")),
+        }
+        assert {name: int(suite.get(name)) for name in counted} == counted
+    assert "peer 40 GB/s" in suites["n2"].find("testcase[@name='links']/failure").get("message")
+    assert "WARN n3 compute: hot" in suites["n3"].find("testcase[@name='compute']/system-out").text
+    assert suites["n4"].get("skipped") == "1" and suites["n1"].get("failures") == "0"
+    assert "n6: expected, and no report came" in suites["fleet"].find("testcase/error").get("message")
+
+
+def test_junit_of_any_name_is_xml() -> None:
+    (suite, _) = ElementTree.fromstring(junit(hostile()))
+    assert suite.get("name") == HOSTILE.replace("\x1b", "?").replace("\x00", "?")
+
+
+SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\\\|\\"|\\n)*",?)+)\})? (-?[\d.e+-]+)')
+
+
+@pytest.mark.parametrize("fleet", FLEETS)
+def test_prometheus_text_follows_its_format(fleet: str) -> None:
+    """Every sample belongs to the metric whose HELP and TYPE stand above it; no sample is there twice."""
+    written = prometheus(FLEETS[fleet]())
+    assert written.endswith("\n")
+    name, samples = "", []
+    for line in written[:-1].split("\n"):
+        if line.startswith("# HELP "):
+            name = line.split()[2]
+        elif line.startswith("# TYPE "):
+            assert line == f"# TYPE {name} gauge"
+        else:
+            found = SAMPLE.fullmatch(line)
+            assert found and found[1] == name, line
+            samples.append((found[1], found[2]))
+    assert len(samples) == len(set(samples)) > 4
+
+
+def test_prometheus_carries_verdicts_and_values() -> None:
+    lines = prometheus(everything()).splitlines()
+    for line in (
+        'gpu_accept_fleet_verdict{verdict="FAIL"} 1',
+        'gpu_accept_fleet_verdict{verdict="PASS"} 0',
+        "gpu_accept_nodes_expected 6",
+        "gpu_accept_nodes_reported 5",
+        'gpu_accept_node_verdict{node="n3",verdict="WARN"} 1',
+        'gpu_accept_check_verdict{node="n2",check="links",verdict="FAIL"} 1',
+        'gpu_accept_measurement{node="n2",device="cuda:0→cuda:1",check="links",measure="peer",unit="GB/s"} 40.0',
+    ):
+        assert line in lines
+
+
+def test_table_for_a_terminal() -> None:
+    lines = text(everything()).splitlines()
+    assert lines[0] == "FAIL: 5 of 6 nodes reported, 10 of 10 GPUs"
+    assert ["n2", "FAIL", "1", "pass", "pass", "pass", "FAIL", "pass"] in [line.split() for line in lines]
+    assert any(line.startswith("  INCOMPLETE n6: expected, and no report came [coverage]") for line in lines)
+
+
+def test_no_name_drives_the_terminal() -> None:
+    said = text(hostile())
+    assert '<script>alert("1")</script>' in said
+    assert all(char.isprintable() or char == "\n" for char in said)
+
+
+def test_verdicts_are_the_same_in_every_form() -> None:
+    fleet = everything()
+    assert fleet.verdict == json.loads(as_json(fleet))["verdict"] == FAIL
+    assert [node.verdict for node in fleet.nodes] == [PASS, FAIL, WARN, PASS, FAIL]
+    assert INCOMPLETE in {finding.verdict for finding in fleet.findings}
