@@ -1,4 +1,4 @@
-"""The acceptance DaemonSet as a CPU rehearsal on every node."""
+"""Acceptance as a CPU rehearsal on every node: DaemonSet, Job, and the page of all nodes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from jsonschema import Draft7Validator
 from kube import REPO, Namespace, run, wait_until
 
 SCHEMA = json.loads((REPO / "schemas" / "report.schema.json").read_text())
+NODES = "app.kubernetes.io/component=node"
+QUICKLY = ("--set-json", 'checks=["environment", "compute"]')
+EXIT_CODES = {"PASS": 0, "FAIL": 1}
+
+
+def node_pods(space: Namespace) -> list[dict]:
+    return space.objects("pods", NODES)
 
 
 def report_of(space: Namespace, pod: str) -> dict:
@@ -16,48 +23,117 @@ def report_of(space: Namespace, pod: str) -> dict:
     return json.loads(space.cluster.kubectl("get", "--raw", path))
 
 
+def served(space: Namespace, path: str) -> str:
+    """What the collector serves, by the command of the chart's notes."""
+    service = f"/api/v1/namespaces/{space.name}/services/accept-gpu-accept-fleet:http/proxy"
+    return space.cluster.kubectl("get", "--raw", f"{service}{path}")
+
+
+def fleet_with(space: Namespace, verdict: str, run_id: str = "1") -> dict:
+    """The result of the fleet once it has this verdict on all nodes of the cluster."""
+    space.kubectl("rollout", "status", "deployment/accept-gpu-accept-fleet", "--timeout=120s")
+    nodes = space.cluster.schedulable_nodes()
+
+    def complete() -> dict | None:
+        fleet = json.loads(served(space, "/report.json"))
+        print(fleet["verdict"], fleet["reason"])
+        reported = [node["node"] for node in fleet["nodes"] if node["run_id"] == run_id]
+        return fleet if sorted(reported) == nodes and fleet["verdict"] == verdict else None
+
+    return wait_until(complete, f"{verdict} for {len(nodes)} nodes", 240)
+
+
+def merged_logs(space: Namespace, nodes: int) -> dict:
+    """`kubectl logs … | kubectl exec … accept-report`, as the chart's notes show it, with the result as JSON."""
+    logs = space.kubectl(
+        "logs", f"--selector={NODES}", "-c", "accept", "--prefix", "--tail=-1", "--max-log-requests=99"
+    )
+    command = ["accept-report", f"--expect-nodes={nodes}", "--json=/tmp/fleet.json", "||", "true"]
+    script = f"{' '.join(command)}; cat /tmp/fleet.json"
+    said = space.kubectl("exec", "-i", "deployment/accept-gpu-accept-fleet", "--", "sh", "-c", script, input=logs)
+    return json.loads(said[said.index('{"verdict"') :])
+
+
 def finished(space: Namespace) -> list[dict] | None:
     """The pods, once every one of them holds a report."""
-    pods = space.pods("accept")
+    pods = node_pods(space)
     running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
     return pods if pods and running == pods else None
 
 
+def upgrade(space: Namespace, *settings: str) -> None:
+    chart = str(REPO / "charts" / "gpu-accept")
+    run("helm", "upgrade", "accept", chart, "--namespace", space.name, "--reuse-values", *settings)
+
+
 def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> None:
-    namespace.install("accept", "gpu-accept", "--set", "device=cpu")
-    namespace.kubectl("rollout", "status", "daemonset/accept-gpu-accept", "--timeout=240s")
-    pods = namespace.pods("accept")
-    assert sorted(pod["spec"]["nodeName"] for pod in pods) == namespace.cluster.schedulable_nodes()
+    nodes = namespace.cluster.schedulable_nodes()
+    namespace.install("accept", "gpu-accept", "--set", "device=cpu", "--set", f"nodes={len(nodes)}")
+    namespace.kubectl("rollout", "status", "daemonset/accept-gpu-accept", "--timeout=280s")
+    pods = node_pods(namespace)
+    assert sorted(pod["spec"]["nodeName"] for pod in pods) == nodes
     for pod in pods:
         report = report_of(namespace, pod["metadata"]["name"])
         Draft7Validator(SCHEMA).validate(report)
-        assert (report["node"], report["verdict"], report["rehearsal"]) == (pod["spec"]["nodeName"], "PASS", True)
-        assert {check["name"]: check["verdict"] for check in report["checks"]} == dict.fromkeys(
-            ["environment", "compute", "training", "collectives"], "PASS"
-        )
-        numbers = {m["name"]: m["value"] for check in report["checks"] for m in check["measurements"]}
-        assert numbers["compute_cpu"] > 0 and numbers["allreduce_bus_bandwidth"] > 0
+        assert (report["node"], report["rehearsal"]) == (pod["spec"]["nodeName"], True)
+        verdicts = {check["name"]: check["verdict"] for check in report["checks"]}
+        assert verdicts.keys() >= {"environment", "compute", "memory", "training", "collectives", "storage"}
+        assert set(verdicts.values()) <= {"PASS", "WARN", "SKIP"}, report["reason"]
         said = namespace.logs(pod["metadata"]["name"], "accept")
-        for tag in ("[ENV]", "[COMPUTE]", "[TRAIN]", "[DDP]", "[RESULT]"):
+        for tag in ("[ENV]", "[COMPUTE]", "[TRAIN]", "[DDP]", "[RESULT]", "[REPORT]"):
             assert tag in said
+    verdict = "WARN" if "WARN" in {report_of(namespace, p["metadata"]["name"])["verdict"] for p in pods} else "PASS"
+    fleet = fleet_with(namespace, verdict)
+    assert fleet["coverage"]["nodes_expected"] == fleet["coverage"]["nodes_reported"] == len(nodes)
+    page = served(namespace, "/")
+    assert "A CPU rehearsal: no GPU was tested." in page and all(node in page for node in nodes)
+    assert f'gpu_accept_fleet_verdict{{verdict="{verdict}"}} 1' in served(namespace, "/metrics")
+    assert "<testsuites" in served(namespace, "/junit.xml")
+    from_logs = merged_logs(namespace, len(nodes))
+    assert (from_logs["verdict"], from_logs["nodes"]) == (fleet["verdict"], fleet["nodes"])
 
 
 def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> None:
-    namespace.install("accept", "gpu-accept", "--set", "device=cpu", "--set", "limits.computeGflops=1000000")
+    namespace.install("accept", "gpu-accept", "--set", "device=cpu", "--set", "limits.gemm_fp32=1000000", *QUICKLY)
     for pod in wait_until(lambda: finished(namespace), "every node has a report", 240):
         report = report_of(namespace, pod["metadata"]["name"])
         Draft7Validator(SCHEMA).validate(report)
         assert report["verdict"] == "FAIL"
-        assert "below the limit of 1e+06 (limits.computeGflops)" in report["reason"]
+        assert "below the limit of 1e+06 (limits.gemm_fp32)" in report["reason"]
         init = pod["status"]["initContainerStatuses"][0]
         assert init["restartCount"] == 0
         assert init["state"]["terminated"]["message"].startswith("FAIL (CPU rehearsal): compute: cpu: ")
         assert pod["status"]["containerStatuses"][0]["ready"] is False
-    # A new run id tests again, although no pod is ready.
-    run(
-        "helm", "upgrade", "accept", str(REPO / "charts" / "gpu-accept"), "--namespace", namespace.name,
-        "--reuse-values", "--set-json", "limits.computeGflops=0.001", "--set-string", "runId=2",
-    )  # fmt: skip
+    assert "limits.gemm_fp32" in fleet_with(namespace, "FAIL")["reason"]
+    # A new run id tests again, although no pod is ready, and what the last run found no longer counts.
+    upgrade(namespace, "--set-json", "limits.gemm_fp32=0.000001", "--set-string", "runId=2")
     namespace.kubectl("rollout", "status", "daemonset/accept-gpu-accept", "--timeout=240s")
-    for pod in namespace.pods("accept"):
+    for pod in node_pods(namespace):
         assert report_of(namespace, pod["metadata"]["name"])["run_id"] == "2"
+    assert {node["run_id"] for node in fleet_with(namespace, "PASS", "2")["nodes"]} == {"2"}
+
+
+def ended(space: Namespace, condition: str) -> list[dict]:
+    """The pods of the Job, after it has ended so."""
+    (job,) = space.objects("jobs")
+    space.kubectl("wait", f"job/{job['metadata']['name']}", f"--for=condition={condition}", "--timeout=240s")
+    return [pod for pod in node_pods(space) if pod["metadata"]["labels"]["job-name"] == job["metadata"]["name"]]
+
+
+def test_a_job_tests_each_node_once_and_ends_with_the_verdict(namespace: Namespace) -> None:
+    """First with a fault put in on purpose: each node finds it, and the page shows it."""
+    nodes = namespace.cluster.schedulable_nodes()
+    settings = ["workload=job", f"nodes={len(nodes)}", "device=cpu", "inject=nan-product"]
+    namespace.install("accept", "gpu-accept", *(word for value in settings for word in ("--set", value)), *QUICKLY)
+    for verdict, condition in (("FAIL", "Failed"), ("PASS", "Complete")):
+        pods = ended(namespace, condition)
+        assert sorted(pod["spec"]["nodeName"] for pod in pods) == nodes
+        codes = {pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] for pod in pods}
+        assert codes == {EXIT_CODES[verdict]}
+        fleet = fleet_with(namespace, verdict, "1" if verdict == "FAIL" else "2")
+        if verdict == "FAIL":
+            assert {finding["check"] for finding in fleet["findings"]} == {"compute"}
+            assert any("the fault nan-product was put in on purpose" in note for note in fleet["notes"])
+            assert "nan-product" in served(namespace, "/")
+            assert merged_logs(namespace, len(nodes))["verdict"] == "FAIL"
+            upgrade(namespace, "--set", "inject=", "--set-string", "runId=2")

@@ -1,0 +1,74 @@
+{{/* Labels of the pods that test a node. */}}
+{{- define "gpu-accept.nodeLabels" -}}
+{{ include "common.selectorLabels" . }}
+app.kubernetes.io/component: node
+{{- end }}
+
+{{- define "gpu-accept.fleetLabels" -}}
+{{ include "common.selectorLabels" . }}
+app.kubernetes.io/component: fleet
+{{- end }}
+
+{{/* Name of the Job of this run: the pods of a Job cannot be changed, so a changed run is a new object. */}}
+{{- define "gpu-accept.job" -}}
+{{ include "common.fullname" . }}-{{ include "gpu-accept.jobSpec" . | sha256sum | trunc 8 }}
+{{- end }}
+
+{{- define "gpu-accept.jobSpec" -}}
+completionMode: Indexed
+completions: {{ .Values.nodes | int64 }}
+parallelism: {{ .Values.nodes | int64 }}
+# A node that failed is not tried again, and the others are tested to the end.
+backoffLimitPerIndex: 0
+maxFailedIndexes: {{ .Values.nodes | int64 }}
+podReplacementPolicy: Failed
+podFailurePolicy:
+  rules:
+    # A pod that was evicted, deleted, or lost with its node says nothing about the node: it is replaced.
+    - action: Ignore
+      onPodConditions:
+        - {type: DisruptionTarget, status: "True"}
+template:
+  {{- include "gpu-accept.pod" . | nindent 2 }}
+{{- end }}
+
+{{/* GPUs of a pod; a rehearsal takes none. */}}
+{{- define "gpu-accept.gpus" -}}
+{{ eq .Values.device "cuda" | ternary (.Values.gpusPerNode | int) 0 }}
+{{- end }}
+
+{{/* What a node is tested for. */}}
+{{- define "gpu-accept.args" -}}
+- --exit-zero
+- --device={{ .Values.device }}
+{{- with include "gpu-accept.gpus" . | int }}
+- --gpus={{ . }}
+{{- end }}
+- --level={{ .Values.level }}
+{{- if eq .Values.level "burn-in" }}
+- --burn-in-seconds={{ .Values.burnInSeconds | int64 }}
+{{- end }}
+{{- range .Values.checks }}
+- --check={{ . }}
+{{- end }}
+{{- range $key, $number := .Values.limits }}
+- --limit={{ $key }}={{ $number | toJson }}
+{{- end }}
+{{- range $what, $version := .Values.expect }}
+- {{ printf "--expect=%s=%s" $what $version | replace "$" "$$" | quote }}
+{{- end }}
+{{- with .Values.inject }}
+- --inject={{ . }}
+{{- end }}
+{{- if .Values.volumes.outputs.claimName }}
+- --volume=outputs=/out
+{{- end }}
+{{- if .Values.volumes.datasets.claimName }}
+- --volume=datasets=/data
+{{- end }}
+{{- if not (kindIs "invalid" .Values.checkTimeoutSeconds) }}
+- --check-timeout={{ .Values.checkTimeoutSeconds | int64 }}
+{{- end }}
+- --report-dir=/reports
+- --run-id={{ .Values.runId }}
+{{- end }}

@@ -1,0 +1,128 @@
+{{/* Pod template: an init container tests the node, the other container has the report. */}}
+{{- define "gpu-accept.pod" -}}
+{{- $values := .Values -}}
+{{- $once := eq $values.workload "job" -}}
+metadata:
+  labels:
+    {{- include "gpu-accept.nodeLabels" . | nindent 4 }}
+spec:
+  {{- if $once }}
+  restartPolicy: Never
+  {{- end }}
+  automountServiceAccountToken: false
+  enableServiceLinks: false
+  {{- with $values.priorityClassName }}
+  priorityClassName: {{ . | quote }}
+  {{- end }}
+  securityContext:
+    {{- toYaml $values.podSecurityContext | nindent 4 }}
+  {{- with $values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with merge (dict) $values.nodeSelector (ternary $values.gpuNodeSelector dict (eq $values.device "cuda")) }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- if $once }}
+  affinity:
+    podAntiAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        - topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include "gpu-accept.nodeLabels" . | nindent 14 }}
+  {{- end }}
+  initContainers:
+    # A DaemonSet starts its containers again for ever. An init container that succeeds runs once, so this one
+    # succeeds whatever it finds, and the report says what that was.
+    - name: accept
+      image: {{ include "common.image" . | quote }}
+      imagePullPolicy: {{ $values.image.pullPolicy }}
+      command: [tini, --, accept-node]
+      args:
+        {{- include "gpu-accept.args" . | nindent 8 }}
+      env:
+        - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+        - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+        {{- range $name, $value := $values.env }}
+        {{- /* Kubernetes would expand $(NAME) and halve $$; users mean what they wrote. */}}
+        - {name: {{ $name }}, value: {{ $value | replace "$" "$$" | quote }}}
+        {{- end }}
+      {{- $resources := deepCopy $values.resources }}
+      {{- with include "gpu-accept.gpus" . | int }}
+      {{- $_ := set $resources "limits" (merge (dict $values.gpuResourceName .) ($resources.limits | default dict)) }}
+      {{- end }}
+      {{- with $resources }}
+      resources:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      terminationMessagePolicy: FallbackToLogsOnError
+      securityContext:
+        {{- toYaml $values.containerSecurityContext | nindent 8 }}
+      volumeMounts:
+        - {name: reports, mountPath: /reports}
+        - {name: tmp, mountPath: /tmp}
+        - {name: shared-memory, mountPath: /dev/shm}
+        {{- if $values.volumes.outputs.claimName }}
+        - {name: outputs, mountPath: /out}
+        {{- end }}
+        {{- if $values.volumes.datasets.claimName }}
+        - {name: datasets, mountPath: /data, readOnly: true}
+        {{- end }}
+  containers:
+    {{- if not $once }}
+    # Ready means that the node passed: `kubectl rollout status`, `helm --wait` and Argo CD all understand that.
+    {{- else if $values.fleet.enabled }}
+    # Hands the report to the collector and ends with the verdict, which frees the GPUs.
+    {{- else }}
+    # Shows the report and ends with the verdict, which frees the GPUs.
+    {{- end }}
+    - name: report
+      image: {{ include "common.image" . | quote }}
+      imagePullPolicy: {{ $values.image.pullPolicy }}
+      {{- if not $once }}
+      command: [tini, --, report-holder]
+      args: [--report-dir=/reports, --port=8080]
+      ports:
+        - {name: http, containerPort: 8080}
+      readinessProbe:
+        httpGet: {path: /readyz, port: http}
+        periodSeconds: 2
+      livenessProbe:
+        httpGet: {path: /healthz, port: http}
+      {{- else if $values.fleet.enabled }}
+      command: [tini, --, accept-report, send]
+      args: [/reports/report.json, --to=http://{{ include "common.fullname" . }}-fleet/reports]
+      {{- else }}
+      command: [tini, --, accept-report]
+      args: [/reports/report.json, --expect-nodes=1]
+      {{- end }}
+      terminationMessagePolicy: FallbackToLogsOnError
+      securityContext:
+        {{- toYaml $values.containerSecurityContext | nindent 8 }}
+      volumeMounts:
+        - {name: reports, mountPath: /reports, readOnly: true}
+        - {name: tmp, mountPath: /tmp}
+  volumes:
+    - name: reports
+      emptyDir: {}
+    - name: tmp
+      emptyDir: {}
+    - name: shared-memory
+      emptyDir:
+        medium: Memory
+        sizeLimit: {{ $values.sharedMemory.sizeLimit }}
+    {{- with $values.volumes.outputs.claimName }}
+    - name: outputs
+      persistentVolumeClaim: {claimName: {{ . | quote }}}
+    {{- end }}
+    {{- with $values.volumes.datasets.claimName }}
+    - name: datasets
+      persistentVolumeClaim: {claimName: {{ . | quote }}}
+    {{- end }}
+{{- end }}
