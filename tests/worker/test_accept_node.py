@@ -146,6 +146,25 @@ def test_a_long_level_shows_that_it_lives_and_shares_out_its_time(accept, add_ch
     assert re.search(r"^\[STORAGE\] node=gpu-12 check=long running_s=\d+ of_about_s=7$", capsys.readouterr().out, re.M)
 
 
+def test_a_broken_torch_is_a_finding(accept, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, report = accept("--device", "cpu")
+    assert (code, report["verdict"]) == (3, "INCOMPLETE")
+    assert report["reason"].startswith("runner: ModuleNotFoundError: ")
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_check_is_refused(monkeypatch, add_check, capsys, tmp_path):
+    add_check("twice", proves="The fault is that of another check")
+    path = tmp_path / "more-checks" / "twice.py"
+    path.write_text(path.read_text().replace("twice-fault", "full-disk"))
+    monkeypatch.setattr(sys, "argv", ["accept-node", "--device", "cpu"])
+    with pytest.raises(SystemExit) as end:
+        node.main()
+    assert end.value.code == 2
+    assert "the fault full-disk belongs to the runner and to twice: rename one" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("options", "code"), [([], 3), (["--exit-zero"], 0)])
 def test_a_start_after_a_killed_one_is_incomplete(accept, tmp_path, termination_log, options, code):
     (tmp_path / "started").write_text("7")

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from argparse import Namespace
 from pathlib import Path
 
@@ -31,7 +32,11 @@ BURN_IN = "burn-in"
 
 
 def main() -> None:
-    args = parse(registry.load(), __doc__)
+    try:
+        args = parse(registry.load(), __doc__)
+    except ValueError as error:  # a file that is no check
+        print(f"accept-node: {error}", file=sys.stderr)
+        sys.exit(2)
     path = Path(args.report_dir) / "report.json"
     if earlier := verdict_of(path, args.run_id):
         log("RESULT", note="this run has a report already", report=path)
@@ -64,7 +69,11 @@ def accept(args: Namespace, path: Path) -> int:
     if started_before(path.with_name("started"), args.run_id):
         report.checks.append(Check("start", INCOMPLETE, "an earlier attempt of this run was killed (out of memory?)"))
     else:
-        run(report, plan, chosen, args, lambda: bool(stop_signals))
+        try:
+            run(report, plan, chosen, args, lambda: bool(stop_signals))
+        except Exception as error:  # no broken torch, no full /tmp may end this without a report
+            traceback.print_exc()
+            report.checks.append(Check("runner", INCOMPLETE, f"{type(error).__name__}: {error}"))
     report.duration_s = time.monotonic() - start
     code = 0 if args.exit_zero else EXIT_CODES[report.verdict]
     try:
