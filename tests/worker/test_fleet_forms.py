@@ -80,7 +80,7 @@ def everything() -> Fleet:
     skipped = node_report("n4")
     skipped["checks"].append(check("links", SKIP, "one GPU has no peer"))
     reports = [*(linked(f"n{index}", slow=index == 2) for index in (1, 2)), warned, skipped, failing("n5")]
-    return merged(*reports, expected=Expected(names=[f"n{index}" for index in range(1, 7)]))
+    return merged(*reports, expected=Expected(names=[f"n{index}" for index in range(1, 7)]))  # n6 is missing
 
 
 def hostile() -> Fleet:
@@ -119,6 +119,8 @@ def test_page_shows_suspects_first_and_every_plot() -> None:
     assert "5 of 6 nodes reported, 10 of 10 GPUs" in said
     for part in ("cuda:0→cuda:1: peer 40 GB/s is below the limit of 300", "n6", "expected, and no report came"):
         assert part in said
+    points = [attributes["class"] for tag, attributes in shown.tags if tag == "circle" and "p " in attributes["class"]]
+    assert points.count("p FAIL") == 2  # the slow GPU, which the fleet found, and the bad link, which its node found
     labels = [attributes["aria-label"] for tag, attributes in shown.tags if tag == "svg"]
     assert labels.count("from row to column in GB/s") == 2  # the median, and the node with the bad link
     assert "gemm of 10 devices" in labels and "all_reduce in GB/s over message size" in labels
@@ -146,10 +148,10 @@ def distribution(values: list[float], **options: object) -> Distribution:
 @pytest.mark.parametrize("values", [[10.0], [10.0, 10.0], [0.0], [-3.0, 4.0], [1e-9, 1e12], [5.0, 10.0] * 40])
 def test_every_point_is_within_the_plot(values: list[float]) -> None:
     svg = plots.strip(distribution(values, limit=9.0, warn_limit=11.0))
-    height = float(re.search(r'viewBox="0 0 720 (\d+)"', svg)[1])
+    height = float(re.search(r'viewBox="0 0 520 (\d+)"', svg)[1])
     places = re.findall(r'<circle [^>]*cx="([\d.-]+)" cy="([\d.-]+)"', svg)
     assert len(places) == len(values)
-    assert all(0 < float(x) < 720 and 0 < float(y) < height for x, y in places)
+    assert all(0 < float(x) < 520 and 0 < float(y) < height for x, y in places)
 
 
 def test_thousands_of_points_are_one_path_but_suspects_stay_points_with_a_name() -> None:

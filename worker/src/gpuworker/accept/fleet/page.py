@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections import defaultdict
 from html import escape
 from pathlib import Path
 
 from gpuworker.accept.fleet import plots
-from gpuworker.accept.fleet.result import Distribution, Fleet, Node, coverage_text
+from gpuworker.accept.fleet.result import Distribution, Fleet, Node, Point, coverage_text, worst
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
 
 SHOWN_FINDINGS = 500
@@ -111,7 +112,7 @@ def _node_row(node: Node, checks: list[str]) -> str:
 def _distributions(fleet: Fleet) -> str:
     by_check: dict[str, list[Distribution]] = defaultdict(list)
     for d in fleet.distributions:
-        by_check[d.check].append(_with_node_findings(d, fleet))
+        by_check[d.check].append(dataclasses.replace(d, points=_with_node_findings(d, fleet)))
     parts = []
     for check, several in by_check.items():
         cards = "".join(_card(d) for d in several)
@@ -119,18 +120,21 @@ def _distributions(fleet: Fleet) -> str:
     return "".join(parts)
 
 
-def _with_node_findings(d: Distribution, fleet: Fleet) -> Distribution:
-    """A device that its node or the baseline found is a suspect in the plot, too."""
-    suspects = {(f.node, f.device): f.verdict for f in reversed(fleet.findings) if f.check == d.check and f.device}
-    for index, point in enumerate(d.points):
-        verdict = suspects.get((point.node, point.device))
-        if verdict in (FAIL, WARN) and point.verdict == PASS and f"{d.name} " in _reasons(fleet, d.check, point.node):
-            d.points[index] = type(point)(point.node, point.device, point.value, verdict)
-    return d
+def _with_node_findings(d: Distribution, fleet: Fleet) -> list[Point]:
+    """The points; one that its node or the baseline found is a suspect, too. Nodes write "cuda:3: gemm_bf16 is …"."""
+    found = [f for f in fleet.findings if f.check == d.check and f.verdict in (FAIL, WARN)]
+    reasons = {node: [f for f in found if f.node == node] for node in {f.node for f in found}}
 
+    def verdict(point: Point) -> str:
+        about = f"{point.device or 'node'}: {d.name} "
+        said = [
+            f.verdict
+            for f in reasons.get(point.node, ())
+            if about in f.reason or (f.device == point.device and f.reason.startswith(f"{d.name} "))
+        ]
+        return worst([point.verdict, *said])
 
-def _reasons(fleet: Fleet, check: str, node: str) -> str:
-    return " ".join(f.reason for f in fleet.findings if f.check == check and f.node == node) + " "
+    return [Point(point.node, point.device, point.value, verdict(point)) for point in d.points]
 
 
 def _card(d: Distribution) -> str:
@@ -179,12 +183,11 @@ def _curves(fleet: Fleet) -> str:
     groups = defaultdict(list)
     for c in fleet.curves:
         groups[c.check, c.name, c.unit].append(c)
-    suspects = {f.node for f in fleet.findings if f.verdict == FAIL}
     cards = ""
     for (_, name, unit), several in groups.items():
         said = f"{escape(unit)} over message size · median and range of {len(several)} nodes"
         head = f'<div class="row"><h3>{escape(name)}</h3><span class="dim">{said}</span></div>'
-        cards += f'<div class="card">{head}{plots.curve(name, unit, several, suspects)}</div>'
+        cards += f'<div class="card">{head}{plots.curve(name, unit, several)}</div>'
     return f'<h2>Collectives over message size</h2><div class="wide">{cards}</div>' if cards else ""
 
 

@@ -14,10 +14,11 @@ from html import escape
 from gpuworker.accept.fleet.result import Curve, Distribution, Point, natural
 from gpuworker.accept.report import PASS
 
-WIDTH = 720
+WIDTH = 520  # about that of a card, so that text keeps its size
 LEFT, RIGHT = 12, 12
 CIRCLES = 600  # beyond it, healthy points are one path: a page of thousands of GPUs must still open
-LABELS = 6
+LABELS = 5
+LAGS = 0.95  # a curve that ends below this share of the median is one of a suspect
 
 
 def strip(d: Distribution) -> str:
@@ -35,7 +36,7 @@ def strip(d: Distribution) -> str:
 
     placed, tallest = _swarm(d.points, x)
     size = 3.2 if len(d.points) <= 100 else 2.2
-    step = max(0.6, min(2.1 * size, 78 / max(1, tallest - 1)))
+    step = min(2.1 * size, 78 / max(1, tallest - 1))
     suspects = [point for point, _, _ in placed if point.verdict != PASS]
     top = 20 if suspects else 8
     base = top + size + step * max(0, tallest - 1) + 6
@@ -60,11 +61,11 @@ def strip(d: Distribution) -> str:
 
 
 def _swarm(points: Sequence[Point], x) -> tuple[list[tuple[Point, float, int]], int]:
-    """(point, x, level above the axis): a column every 5 pixels. Suspects are placed first, at the bottom."""
+    """(point, x, level above the axis): a column every 4 pixels. Suspects are placed first, at the bottom."""
     columns: dict[int, int] = defaultdict(int)
     placed = []
     for point in sorted(points, key=lambda point: point.verdict == PASS):
-        column = round(x(point.value) / 5)
+        column = round(x(point.value) / 4)
         placed.append((point, x(point.value), columns[column]))
         columns[column] += 1
     return placed, max(columns.values())
@@ -86,8 +87,8 @@ def _names(placed: list[tuple[Point, float, int]], top: float, base: float, step
     return parts
 
 
-def curve(name: str, unit: str, curves: Sequence[Curve], suspects: set[str]) -> str:
-    """Value over message size (logarithmic): the median of all nodes, their range, and the suspects."""
+def curve(name: str, unit: str, curves: Sequence[Curve]) -> str:
+    """Value over message size (logarithmic): the median of all nodes, their range, and those who lag behind."""
     sizes = sorted({size for c in curves for size, _ in c.points if size > 0})
     by_size = {size: [value for c in curves for s, value in c.points if s == size] for size in sizes}
     high = max(max(values) for values in by_size.values()) * 1.05 or 1.0
@@ -109,7 +110,7 @@ def curve(name: str, unit: str, curves: Sequence[Curve], suspects: set[str]) -> 
     for value in _ticks(0, high, 4):
         parts.append(f'<path class="grid" d="M{left} {y(value):.1f}H{WIDTH - 20}"/>')
         parts.append(f'<text class="tick" text-anchor="end" x="{left - 6}" y="{y(value) + 4:.1f}">{value:g}</text>')
-    for size in sizes[:: max(1, math.ceil(len(sizes) / 9))]:
+    for size in sizes[:: max(1, math.ceil(len(sizes) / 7))]:
         parts.append(
             f'<text class="tick" text-anchor="middle" x="{x(size):.1f}" y="{height - 8}">{_bytes(size)}</text>'
         )
@@ -119,7 +120,8 @@ def curve(name: str, unit: str, curves: Sequence[Curve], suspects: set[str]) -> 
         title = f"{_bytes(size)}: median {value:.4g} {unit} of {len(by_size[size])} nodes"
         at = f'cx="{x(size):.1f}" cy="{y(value):.1f}" r="3"'
         parts.append(f'<circle class="p PASS" {at}><title>{escape(title)}</title></circle>')
-    for c in [c for c in curves if c.node in suspects][:LABELS]:
+    lagging = [c for c in curves if c.points[-1][1] < LAGS * statistics.median(by_size[c.points[-1][0]])]
+    for c in sorted(lagging, key=lambda c: c.points[-1][1])[:LABELS]:
         parts.append(f'<path class="line suspect" d="{path(c.points)}"><title>{escape(c.node)}</title></path>')
         size, value = c.points[-1]
         parts.append(
@@ -168,7 +170,7 @@ def _line(x: float, top: float, bottom: float, name: str, style: str) -> str:
 
 def _axis(low: float, high: float, x, y: float) -> str:
     parts = [f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>']
-    for value in _ticks(low, high, 7):
+    for value in _ticks(low, high, 6):
         parts.append(f'<path class="grid" d="M{x(value):.1f} {y:.1f}v4"/>')
         parts.append(f'<text class="tick" text-anchor="middle" x="{x(value):.1f}" y="{y + 16:.1f}">{value:g}</text>')
     return "".join(parts)
