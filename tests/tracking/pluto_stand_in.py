@@ -4,7 +4,8 @@
 
 One address for all four services that the client knows. It keeps everything in memory and shows it: GET /stand-in is
 the record as JSON; POST /stand-in {"fault": "500"} makes it misbehave: a status, `hang` (no answer), `slow` (0.5 s),
-`drop` (the connection is closed), or "" (works again). Standard library only, so it runs in any image with Python.
+`drop` (the connection is closed), `cancel` (somebody has cancelled the run), or "" (works again). Standard library
+only, so it runs in any image with Python.
 """
 
 from __future__ import annotations
@@ -94,9 +95,9 @@ class Handler(BaseHTTPRequestHandler):
         if fault == "slow":
             time.sleep(0.5)
             return False
-        if fault:
+        if fault.isdigit():
             self.answer({"error": f"stand-in was told to answer {fault}"}, int(fault))
-        return bool(fault)
+        return fault.isdigit()
 
     def handle_call(self, body: bytes) -> tuple[dict, int]:
         runs = self.server.runs
@@ -125,7 +126,7 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/api/runs/logName/add":
             run["names"] += asked["logName"]
         elif self.path == "/api/runs/trigger":
-            return {"status": "RUNNING"}, 200
+            return {"status": "CANCELLED" if self.server.fault == "cancel" else "RUNNING"}, 200
         else:
             return {"error": f"the stand-in does not know {self.path}"}, 404
         return {}, 200
@@ -146,6 +147,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Quiet: what matters is in the record."""
+
+
+def series(run: dict, key: str) -> list[int]:
+    """The steps at which a run has a value of this metric."""
+    return sorted(point["step"] for point in run["metrics"] if key in point["data"])
+
+
+def terminal(run: dict) -> list[str]:
+    return [status for status in run["statuses"] if status in TERMINAL]
 
 
 def refuse(constant: str) -> None:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gpuworker.train.trackers.sender import Refused
+from gpuworker.train.trackers.backend import Refused
 from gpuworker.train.trackers.settings import without_password
 
 TAG = "gpu-charts.run_id"  # finds the run of an earlier attempt, and of the other ranks
@@ -16,7 +16,7 @@ STATUS = {"finished": "FINISHED", "failed": "FAILED"}
 
 
 class MlflowRun:
-    def __init__(self, plan: dict, folder: Path):
+    def __init__(self, plan: dict):
         self.plan = plan
         for name, value in {
             "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -96,6 +96,9 @@ class MlflowRun:
     def end(self, status: str | None) -> None:
         if status is not None:
             self.client.set_terminated(self.run_id, STATUS[status])
+
+    def abandon(self) -> None:
+        """Nothing runs beside this process."""
 
     def explained(self, error: Exception) -> Exception:
         """The same failure with what to do about it, where that is known."""

@@ -11,10 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-from gpuworker.train.trackers.sender import Refused
+from gpuworker.train.trackers.backend import Refused
 from gpuworker.train.trackers.settings import pluto_key, without_password
 
 RESET_S = 3.0  # how often records that the uploader has given up on are given to it again
+UPLOADERS: list[subprocess.Popen] = []
 CODES = {"finished": 0, "failed": 1}
 
 
@@ -36,6 +37,7 @@ class PlutoRun:
             "disable_system_metrics": True,  # they would be under the same names on all nodes; system.py has its own
             "x_sigterm_status_enabled": False,
             "x_file_stream_timeout_seconds": 10,
+            "x_file_stream_retry_max": 1,  # the sender tries for as long as it takes
             "sync_process_retry_max": 3,
             "sync_process_flush_interval": 0.1,
             "sync_process_batch_size": 1000,
@@ -92,6 +94,11 @@ class PlutoRun:
         if error := self.run._status_update_error:
             raise ConnectionError(f"the run could not be marked {status}: {error}")
 
+    def abandon(self) -> None:
+        """Nothing goes on after the end of this process."""
+        for uploader in UPLOADERS:
+            uploader.kill()
+
 
 def start_uploader(manager) -> None:
     """Start the client's uploader as the client does, but tell it the key on a pipe: its way is the command line,
@@ -104,6 +111,7 @@ def start_uploader(manager) -> None:
     manager._process.stdin.write(json.dumps(manager.settings))
     manager._process.stdin.close()
     manager._started = True
+    UPLOADERS.append(manager._process)
 
 
 if __name__ == "__main__":

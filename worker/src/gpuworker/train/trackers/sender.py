@@ -11,8 +11,11 @@ sends what an earlier run could not; the environment must hold the server and th
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -21,28 +24,14 @@ import time
 from pathlib import Path
 
 from gpuworker.log import log
-from gpuworker.train.trackers import spool
+from gpuworker.train.trackers import backend, spool
+from gpuworker.train.trackers.backend import Refused
 from gpuworker.train.trackers.system import System
 
 POLL_S = 0.2
 RETRY_S = (0.5, 10.0)  # first and longest pause after a failure
 REFUSED_RETRY_S = 30.0  # a wrong key may be replaced, but hardly within seconds
 SYSTEM_S = 10.0  # between two samples of the node
-
-
-class Refused(Exception):
-    """The server answered that it will not: a wrong key, a wrong name. Asking again soon changes nothing."""
-
-
-def backend(plan: dict, folder: Path):
-    """An object with start() -> facts, send(records), delivered(), end(status or None)."""
-    if plan["tracker"] == "pluto":
-        from gpuworker.train.trackers.pluto_run import PlutoRun
-
-        return PlutoRun(plan, folder)
-    from gpuworker.train.trackers.mlflow_run import MlflowRun
-
-    return MlflowRun(plan, folder)
 
 
 class Sender:
@@ -56,9 +45,12 @@ class Sender:
         self.took = self.after = 0  # bytes that the client has, and will have next
         self.status: str | None = None  # how the training ended, once its last record is read
         self.lock = threading.Lock()
+        self.client: backend.Backend | None = None
+        self.orphan = False  # nobody waits for this process
 
     def say(self, **facts: object) -> None:
-        with contextlib.redirect_stdout(self.console):
+        # Who read the training's output may have gone with it.
+        with contextlib.suppress(OSError), contextlib.redirect_stdout(self.console):
             log("TRACK", rank=self.plan["rank"], tracker=self.plan["tracker"], **facts)
 
     def save(self, **facts: object) -> None:
@@ -69,46 +61,62 @@ class Sender:
 
     def watch(self) -> None:
         """Thread: wait for the training's last word, and end this process in time, whatever its client hangs in."""
-        line = sys.stdin.readline()
-        seconds = float(line) if line.strip() else self.plan["timeout_s"]
+        line = sys.stdin.readline().strip()
+        self.orphan = not line
+        seconds = float(line or self.plan["timeout_s"])
         self.ending.set()
         time.sleep(seconds)
         with self.lock:  # held for ever once all is well
-            self.give_up()
+            try:
+                self.give_up()
+            finally:
+                os._exit(2)  # not reached, unless even that failed: the training keeps the rest
 
     def give_up(self) -> None:
         count, kept = spool.keep(self.folder, self.state["delivered"], Path(self.plan["keep"]))
-        self.why = self.why or "it did not answer in time"
+        self.why = self.why or self.last_words() or "it did not answer in time"
         self.say(state="unsent", records=count, why=self.why, kept=kept)
         self.save(why=f"{count} records are kept in {kept}: {self.why}", kept_here=kept.parent == self.folder)
-        end_children()
-        os._exit(1)
+        if self.client:
+            self.client.abandon()
+        self.leave(1)
+
+    def last_words(self) -> str:
+        """The last line that the client printed, without colours."""
+        lines = (self.folder / "client.log").read_text(errors="replace").split("\n")
+        plain = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in lines]
+        return next((f"the client's last line: {line[:300]}" for line in reversed(plain) if line), "")
+
+    def leave(self, code: int) -> None:
+        if self.orphan and not self.state.get("kept_here"):
+            shutil.rmtree(self.folder, ignore_errors=True)
+        os._exit(code)
 
     # -- the work
 
     def run(self) -> None:
-        client, pause, system = None, RETRY_S[0], System(self.plan["node"]) if self.plan["node_metrics"] else None
-        sampled = time.monotonic()
+        pause = RETRY_S[0]
+        system = System(self.plan["node"]) if self.plan["node_metrics"] else None
+        sample_at = time.monotonic()
         while True:
             try:
-                if client is None:
-                    new = backend(self.plan, self.folder)
-                    facts = new.start()
-                    client = new
+                if self.client is None:
+                    client = backend.of(self.plan, self.folder)
+                    facts = client.start()
+                    self.client = client
                     self.say(state="started", **facts)
                     self.save(started=True)
                 records = self.take()
-                if system and time.monotonic() - sampled > SYSTEM_S and self.status is None:
-                    sampled = time.monotonic()
-                    client.send([system.sample()])
-                client.send(records)
+                if system and time.monotonic() >= sample_at and self.status is None:
+                    sample_at = time.monotonic() + SYSTEM_S
+                    self.client.send([system.sample()])
+                self.client.send(records)
                 self.took, pause = self.after, RETRY_S[0]
-                if client.delivered():
+                if self.client.delivered():
                     if self.took != self.state["delivered"]:
                         self.save(delivered=self.took)
                     if self.status is not None and not records:
-                        client.end(self.final())
-                        self.succeed()
+                        self.finish()
                     if self.why:
                         self.say(state="works again")
                         self.why = ""
@@ -148,17 +156,12 @@ class Sender:
             self.say(state="refused" if isinstance(error, Refused) else "retrying", why=why)
             self.save(why=why)
 
-    def succeed(self) -> None:
+    def finish(self) -> None:
+        client, self.client = self.client, None  # if this fails, the next try begins anew
+        client.end(self.final())
         with self.lock:
             self.say(state="sent", status=self.final() or "left open")
-            end_children()
-            os._exit(0)
-
-
-def end_children() -> None:
-    """The client's own uploader is in this process's group; nothing may outlive it."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.killpg(os.getpgrp(), signal.SIGTERM)
+            self.leave(0)
 
 
 def resend(file: Path) -> int:
@@ -169,13 +172,11 @@ def resend(file: Path) -> int:
     (folder / spool.PLAN).write_text(json.dumps(plan))
     records = rest if '{"end":' in rest else rest + '{"end":"saved"}\n'
     (folder / spool.SPOOL).write_text(records)
+    sys.stdin = io.StringIO()
     return main(folder)
 
 
 def main(folder: Path) -> int:
-    # The training tells this process when to end; a signal to the pod must not.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
     os.nice(5)
     sender = Sender(folder)
     # What clients print is theirs; it stays in a file for those who look for a fault.
@@ -193,4 +194,7 @@ def main(folder: Path) -> int:
 if __name__ == "__main__":
     if sys.argv[1] == "--resend":
         sys.exit(resend(Path(sys.argv[2])))
+    # The training tells this process when to end; a signal to the pod must not.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,114 @@
+"""Ranks as processes of their own, and what they report to. These tests run in the environment `track`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.tracking import pluto_stand_in
+
+REPO = Path(__file__).resolve().parents[2]
+KEPT_OUT = ("PLUTO_", "MLOP_", "MLFLOW_", "CI")
+
+
+def wait_until(condition: Callable, what: str, seconds: float = 60):
+    """The first true value of condition(); fails with `what` after the deadline."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+    return value
+
+
+class Ranks:
+    """Starts ranks and collects what they said; none is left behind."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.out, self.tmp = folder, folder / "out", folder / "tmp"
+        self.tmp.mkdir()
+        self.processes: list[subprocess.Popen] = []
+
+    def start(self, *arguments: object, rank: int = 0, world: int = 1, **variables: str) -> subprocess.Popen:
+        """One process a node, as torchrun would start it."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(KEPT_OUT)}
+        numbers = {"RANK": rank, "LOCAL_RANK": 0, "NODE_RANK": rank, "WORLD_SIZE": world, "NNODES": world}
+        process = subprocess.Popen(
+            [sys.executable, Path(__file__).parent / "rank.py", "--out", self.out, *map(str, arguments)],
+            env={
+                **inherited, "PYTHONPATH": str(REPO / "worker/src"), "TMPDIR": str(self.tmp), "PYTHONUNBUFFERED": "1",
+                **{key: str(value) for key, value in numbers.items()}, **variables,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def end(self, process: subprocess.Popen, code: int = 0, seconds: float = 90) -> tuple[str, dict]:
+        """All it said, and its last line; asserts its exit code."""
+        said, _ = process.communicate(timeout=seconds)
+        assert process.returncode == code, said
+        facts = [line for line in said.splitlines() if line.startswith("{")]
+        return said, json.loads(facts[-1]) if facts else {}
+
+    def unsent(self, tracker: str, rank: int = 0) -> list[dict]:
+        """The records of the file that keeps what was not sent."""
+        (file,) = self.out.glob(f"unsent-{tracker}-rank-{rank}-*.jsonl")
+        return [json.loads(line) for line in file.read_text().splitlines()[1:]]
+
+    def resend(self, file: Path, **variables: str) -> str:
+        command = [sys.executable, "-m", "gpuworker.train.trackers.sender", "--resend", file]
+        environment = {**os.environ, "PYTHONPATH": str(REPO / "worker/src"), "TMPDIR": str(self.tmp), **variables}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def senders(self) -> dict[int, str]:
+        """Process -> command line of every process of these ranks that sends or uploads."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if str(self.tmp) in command:
+                found[int(folder.name)] = command
+        return found
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Iterator[Ranks]:
+    started = Ranks(tmp_path)
+    yield started
+    for process in started.processes:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    wait_until(lambda: not started.senders(), "no sender is left", 45)
+
+
+@pytest.fixture
+def pluto() -> Iterator[pluto_stand_in.Server]:
+    """The stand-in, in a thread."""
+    server = pluto_stand_in.Server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield server
+    server.fault = ""
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def pluto_at(port: int, **more: str) -> dict[str, str]:
+    """The variables that lead Pluto's client to a server on this port."""
+    urls = {f"PLUTO_URL_{name}": f"http://127.0.0.1:{port}" for name in ("APP", "API", "INGEST", "PY")}
+    return {"PLUTO_API_KEY": pluto_stand_in.KEY, "PLUTO_PROJECT": "tests", "PLUTO_RUN_ID": "run-7f3a", **urls, **more}

@@ -1,0 +1,146 @@
+"""MLflow's real client against a real `mlflow server` on SQLite, with a process a rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.tracking.conftest import REPO, Ranks, wait_until
+
+STEPS = 60
+
+
+class Mlflow:
+    def __init__(self, port: int):
+        self.uri = f"http://127.0.0.1:{port}"
+        self.port = port
+
+    def call(self, path: str, body: dict | None = None) -> dict:
+        data = json.dumps(body).encode() if body else None
+        request = urllib.request.Request(
+            f"{self.uri}/api/2.0/mlflow/{path}", data, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.load(answer)
+
+    def runs(self, experiment: str) -> list[dict]:
+        experiments = self.call("experiments/search", {"max_results": 100}).get("experiments", [])
+        numbers = [each["experiment_id"] for each in experiments if each["name"] == experiment]
+        return self.call("runs/search", {"experiment_ids": numbers}).get("runs", []) if numbers else []
+
+    def series(self, run: dict, key: str) -> list[int]:
+        found = self.call(f"metrics/get-history?run_id={run['info']['run_id']}&metric_key={key}&max_results=25000")
+        return sorted(int(point.get("step", 0)) for point in found.get("metrics", []))
+
+
+@pytest.fixture(scope="session")
+def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
+    folder = tmp_path_factory.mktemp("mlflow")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        server = Mlflow(free.getsockname()[1])
+    with open(folder / "log", "w") as log:
+        process = subprocess.Popen(
+            [
+                Path(sys.executable).with_name("mlflow"), "server", "--host", "127.0.0.1", "--port", str(server.port),
+                "--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", folder / "artifacts",
+                "--allowed-hosts", f"127.0.0.1:{server.port}", "--workers", "1",
+            ],
+            env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"},
+            stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+
+    def ready() -> bool:
+        assert process.poll() is None, (folder / "log").read_text()
+        try:
+            with urllib.request.urlopen(f"{server.uri}/health", timeout=5) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    wait_until(ready, "the server answers", 120)
+    yield server
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait(30)
+
+
+def test_all_nodes_report_to_one_run(ranks: Ranks, mlflow: Mlflow) -> None:
+    variables = {"MLFLOW_TRACKING_URI": mlflow.uri, "MLFLOW_EXPERIMENT_NAME": "one-run"}
+    started = [
+        ranks.start("--steps", STEPS, "--artifact", REPO / "LICENSE", rank=rank, world=3, **variables)
+        for rank in (1, 2, 0)  # the one that creates the run comes last
+    ]
+    for process in started:
+        assert "state=sent" in ranks.end(process)[0]
+    (run,) = mlflow.runs("one-run")
+    assert run["info"]["run_name"] == "tiny" and run["info"]["status"] == "FINISHED"
+    every = list(range(STEPS))
+    assert mlflow.series(run, "loss") == every
+    for rank in range(3):
+        assert mlflow.series(run, f"node-{rank}/loss") == every
+        assert mlflow.series(run, f"system/node-{rank}/cpu_percent")
+    params = {param["key"]: param["value"] for param in run["data"]["params"]}
+    assert params == {"lr": "0.1", "model.layers": "2", "first": "0"}
+    (artifact,) = mlflow.call(f"artifacts/list?run_id={run['info']['run_id']}")["files"]
+    assert (artifact["path"], int(artifact["file_size"])) == ("LICENSE", (REPO / "LICENSE").stat().st_size)
+    assert not list(ranks.tmp.iterdir())
+
+
+def test_a_preempted_run_goes_on_in_the_next_attempt(ranks: Ranks, mlflow: Mlflow) -> None:
+    variables = {"MLFLOW_TRACKING_URI": mlflow.uri, "MLFLOW_EXPERIMENT_NAME": "attempts"}
+    process = ranks.start("--steps", 100000, **variables)
+    wait_until(lambda: mlflow.runs("attempts"), "it reports")
+    process.send_signal(signal.SIGTERM)
+    said, facts = ranks.end(process, 75)
+    (run,) = mlflow.runs("attempts")
+    assert run["info"]["status"] == "RUNNING" and 'status="left open"' in said
+    first = facts["last"] + 1
+    assert mlflow.series(run, "loss") == list(range(first)), "all until the signal"
+    # Another value of a parameter, which MLflow does not take, must not stop the rest.
+    ranks.end(ranks.start("--first", first, "--steps", 5, "--end", "failed", **variables))
+    (run,) = mlflow.runs("attempts")
+    assert run["info"]["status"] == "FAILED"
+    assert mlflow.series(run, "loss") == list(range(first + 5))
+
+
+@pytest.mark.parametrize("fault", ["hang", "host"])
+def test_a_server_that_does_not_work_holds_nothing_up(ranks: Ranks, mlflow: Mlflow, fault: str) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        if fault == "hang":
+            nobody.listen()
+        uri = f"http://127.0.0.1:{nobody.getsockname()[1]}" if fault != "host" else f"http://localhost:{mlflow.port}"
+        variables = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_EXPERIMENT_NAME": fault}
+        process = ranks.start("--steps", 40, "--seconds", 0.05, "--tracker-timeout", 3, **variables)
+        said, facts = ranks.end(process)
+    assert facts["median"] < 0.01 * 0.05, "1 % of a step"
+    assert facts["most"] < 0.5 and facts["finish"] < 10
+    assert "state=unsent" in said
+    if fault == "host":
+        assert f'state=refused why="the MLflow server does not answer to the name localhost:{mlflow.port}' in said
+    kept = ranks.unsent("mlflow")
+    assert [record["step"] for record in kept[:-1]] == list(range(40)) and kept[-1] == {"end": "finished"}
+    if fault != "host":
+        return
+    (file,) = ranks.out.glob("unsent-*")
+    ranks.resend(file, MLFLOW_TRACKING_URI=mlflow.uri, MLFLOW_EXPERIMENT_NAME=fault)
+    (run,) = mlflow.runs(fault)
+    assert mlflow.series(run, "loss") == list(range(40)) and run["info"]["status"] == "FINISHED"
+
+
+def test_one_process_reports_to_a_database_in_a_file(ranks: Ranks) -> None:
+    """Opted in: with MLflow's file store, which needs no server."""
+    variables = {"MLFLOW_TRACKING_URI": str(ranks.folder / "mlruns"), "MLFLOW_ALLOW_FILE_STORE": "true"}
+    started = [ranks.start("--steps", 5, rank=rank, world=2, **variables) for rank in range(2)]
+    said = [ranks.end(process)[0] for process in started]
+    assert "state=sent" in said[0] and "rank 0 only" in said[0] and "[TRACK]" not in said[1]
+    (file,) = ranks.folder.glob("mlruns/*/*/metrics/loss")
+    assert len(file.read_text().splitlines()) == 5
