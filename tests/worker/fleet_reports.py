@@ -35,7 +35,7 @@ def node_report(node: str, speeds: tuple[float, ...] = (100.0, 100.0), **changes
     """A node with one GPU for each speed that passed everything; changes replace parts of the report."""
     devices = [f"cuda:{index}" for index in range(len(speeds))]
     checks = [
-        check("environment", facts={"gpu_models": [H100] * len(speeds)}),
+        check("environment"),
         check("compute", measurements=[measurement(*pair) for pair in zip(speeds, devices, strict=True)]),
         check("repeatability", hashes={f"gemm {d}": "aa" for d in devices}, facts={"hash_group": GROUP}),
     ]
@@ -49,7 +49,7 @@ def node_report(node: str, speeds: tuple[float, ...] = (100.0, 100.0), **changes
         "started": "2026-01-05T10:00:00+00:00",
         "duration_s": 50.0,
         "injected": "",
-        "facts": {},
+        "facts": {"gpu_models": [H100] * len(speeds), "driver": "570.86", "torch": "2.9"},
         "rehearsal": False,
         "coverage": {
             "checks_expected": len(checks),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from fleet_reports import check, known_measures, measurement, merged, node_report  # noqa: F401
+from fleet_reports import H100, known_measures, measurement, merged, node_report  # noqa: F401
 
 from gpuworker.accept.fleet.compare import Thresholds, numbers
 from gpuworker.accept.fleet.result import Fleet
@@ -131,11 +131,26 @@ def test_what_no_limit_is_for_is_shown_and_not_judged() -> None:
 def test_models_are_compared_apart() -> None:
     reports = [node_report(f"a{index}", (700.0, 700.0)) for index in range(4)]
     for index in range(4):
-        report = node_report(f"b{index}", (300.0, 300.0))
-        report["checks"][0] = check("environment", facts={"gpu_models": ["NVIDIA A100"] * 2})
-        reports.append(report)
+        reports.append(node_report(f"b{index}", (300.0, 300.0), facts={"gpu_models": ["NVIDIA A100"] * 2}))
     fleet = merged(*reports)
     assert (fleet.verdict, [d.median for d in fleet.distributions]) == (PASS, [700.0, 300.0])
+
+
+def test_a_node_with_another_driver_than_its_kind_is_named() -> None:
+    """Nodes with other GPUs may have another driver."""
+    reports = [node_report(f"a{index}") for index in range(3)]
+    reports += [node_report(f"b{index}", facts={"gpu_models": ["A100"] * 2, "driver": "535"}) for index in range(3)]
+    assert merged(*reports).verdict == PASS
+    reports[1]["facts"]["driver"] = "565.1"
+    fleet = merged(*reports)
+    assert (fleet.verdict, fleet.nodes[1].verdict) == (WARN, WARN)
+    assert fleet.reason == "a1: driver is 565.1; 2 of 3 nodes of this kind have 570.86"
+
+
+def test_software_without_a_majority_is_noted() -> None:
+    two = [node_report("n1"), node_report("n2", facts={"gpu_models": [H100] * 2, "driver": "1", "torch": "2.9"})]
+    fleet = merged(*two)
+    assert (fleet.verdict, fleet.notes) == (PASS, ["nodes of one kind differ in driver: 570.86 on 1, 1 on 1"])
 
 
 def test_speeds_of_a_rehearsal_are_not_compared() -> None:

@@ -87,7 +87,7 @@ def hostile() -> Fleet:
     report = failing(HOSTILE, HOSTILE)
     for part in ("pod", "run_id"):
         report[part] = HOSTILE
-    report["checks"][0]["facts"]["gpu_models"] = [HOSTILE] * 2
+    report["facts"] = {"gpu_models": [HOSTILE] * 2, "driver": HOSTILE}
     report["checks"][1]["name"] = HOSTILE
     for found in report["checks"][1]["measurements"]:
         found.update(name=HOSTILE, unit=HOSTILE, device=f"{HOSTILE}→{found['device']}", limit_source=HOSTILE)
@@ -115,7 +115,12 @@ def test_json_fits_the_published_schema(fleet: str) -> None:
 def test_page_shows_suspects_first_and_every_plot() -> None:
     shown = Page(page(everything()))
     said = shown.all_text()
-    assert said.index("✗ FAIL") < said.index("Suspects and gaps") < said.index("Nodes") < said.index("every device")
+    assert (
+        said.index("✗ FAIL")
+        < said.index("Suspects and gaps")
+        < said.index("Nodes")
+        < said.index("every device a point")
+    )
     assert "5 of 6 nodes reported, 10 of 10 GPUs" in said
     for part in ("cuda:0→cuda:1: peer 40 GB/s is below the limit of 300", "n6", "expected, and no report came"):
         assert part in said

@@ -92,6 +92,7 @@ DAMAGES = {
     "run_id": (..., "run_id is None"),
     "started": ("2026-01-05T10:00:00", "without a time zone"),
     "coverage": ({}, "coverage is {}"),
+    "facts": ([], "facts is []"),
     "coverage/gpus_seen": ("8", "coverage is"),
     "verdict": ("GOOD", "verdict is 'GOOD'"),
     "checks": ({}, "checks is no list"),

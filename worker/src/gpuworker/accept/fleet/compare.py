@@ -73,13 +73,11 @@ def distributions(reports: Iterable[dict]) -> list[Distribution]:
 
 
 def gpu_models(report: dict) -> list[str]:
-    """The node's GPU models by index, as the environment check wrote them down; ["cpu"] in a rehearsal."""
-    if report["device"] == "cpu":
-        return ["cpu"]
-    for check in report["checks"]:
-        if isinstance(models := check["facts"].get("gpu_models"), list):
-            return [str(model) for model in models]
-    return []
+    """The node's GPU models by index; ["cpu"] in a rehearsal."""
+    models = report["facts"].get("gpu_models")
+    return (
+        ["cpu"] if report["device"] == "cpu" else [str(model) for model in models] if isinstance(models, list) else []
+    )
 
 
 def model_of(device: str, models: list[str]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuworker.accept.fleet import compare, vote
+from gpuworker.accept.fleet.drift import drift
 from gpuworker.accept.fleet.result import Coverage, Curve, Finding, Fleet, Node, natural, worst
 from gpuworker.accept.fleet.sources import Source
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP
@@ -45,6 +46,9 @@ def merge(
     votes, odd = vote.vote(ballot for report in reports for ballot in vote.ballots(report))
     distributions = compare.distributions(reports)
     findings += odd + [finding for d in distributions for finding in compare.outliers(d, thresholds)]
+    different, remarks = drift(reports)
+    findings += different
+    notes += remarks
     if baseline is not None:
         worse, note = compare.against_baseline(distributions, baseline, thresholds)
         findings += worse

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from gpuworker.accept.fleet import plots
-from gpuworker.accept.fleet.result import Distribution, Fleet, Node, Point, coverage_text, worst
+from gpuworker.accept.fleet.result import Distribution, Finding, Fleet, Node, Point, coverage_text, worst
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
 
 SHOWN_FINDINGS = 500
@@ -39,6 +39,9 @@ def _head(fleet: Fleet) -> str:
         for name in (PASS, WARN, FAIL, INCOMPLETE, SKIP)
         if fleet.count(name)
     )
+    lack = (fleet.coverage.nodes_expected or 0) - fleet.coverage.nodes_reported
+    if lack > 0:
+        tiles += f'<div class="tile"><b class="{INCOMPLETE}">{SYMBOLS[INCOMPLETE]} {lack}</b>not reported</div>'
     about = [coverage_text(fleet)]
     for what, values in (
         ("run", {n.run_id for n in nodes}),
@@ -60,17 +63,25 @@ def _head(fleet: Fleet) -> str:
 
 
 def _suspects(fleet: Fleet) -> str:
-    if not fleet.findings:
+    """One row for each part: several findings about one GPU are one suspect."""
+    parts: dict[tuple[str, str, str], list[Finding]] = defaultdict(list)
+    for finding in fleet.findings[:SHOWN_FINDINGS]:
+        parts[finding.verdict, finding.node, finding.device].append(finding)
+    if not parts:
         return ""
     rows = "".join(
-        f'<tr><td class="v {f.verdict}">{SYMBOLS[f.verdict]} {f.verdict}</td><td>{escape(f.node or "the fleet")}</td>'
-        f"<td>{escape(f.device)}</td><td>{escape(f.check)}</td><td>{escape(f.reason)}</td><td>{escape(f.found_by)}</td></tr>"
-        for f in fleet.findings[:SHOWN_FINDINGS]
+        f'<tr><td class="v {verdict}">{SYMBOLS[verdict]} {verdict}</td><td class="n">{escape(node or "the fleet")}</td>'
+        f"<td>{escape(device)}</td><td>{'<br>'.join(escape(_sentence(f)) for f in found)}</td></tr>"
+        for (verdict, node, device), found in parts.items()
     )
     rest = len(fleet.findings) - SHOWN_FINDINGS
-    more = f'<p class="dim">and {rest} more, all in report.json</p>' if rest > 0 else ""
-    header = "".join(f"<th>{name}</th>" for name in ("Verdict", "Node", "Device", "Check", "Why", "Found by"))
+    more = f'<p class="dim">and {rest} more, all in the JSON form</p>' if rest > 0 else ""
+    header = "".join(f"<th>{name}</th>" for name in ("Verdict", "Node", "Device", "Why, and who says so"))
     return f'<h2>Suspects and gaps</h2><div class="scroll"><table><tr>{header}</tr>{rows}</table></div>{more}'
+
+
+def _sentence(finding: Finding) -> str:
+    return f"{finding.check and finding.check + ': '}{finding.reason} [{finding.found_by}]"
 
 
 def _nodes(fleet: Fleet) -> str:
@@ -103,21 +114,15 @@ def _node_row(node: Node, checks: list[str]) -> str:
     )
     started = escape(node.started) + (f"<br>pod gone, last seen {escape(node.last_seen)}" if node.last_seen else "")
     return (
-        f'<tr><td title="{escape(node.pod)}">{escape(node.node)}</td>'
+        f'<tr><td class="n" title="{escape(node.pod)}">{escape(node.node)}</td>'
         f'<td class="v {node.verdict}">{SYMBOLS[node.verdict]} {node.verdict}</td>{cells}'
         f'<td class="dim">{started}</td></tr>'
     )
 
 
 def _distributions(fleet: Fleet) -> str:
-    by_check: dict[str, list[Distribution]] = defaultdict(list)
-    for d in fleet.distributions:
-        by_check[d.check].append(dataclasses.replace(d, points=_with_node_findings(d, fleet)))
-    parts = []
-    for check, several in by_check.items():
-        cards = "".join(_card(d) for d in several)
-        parts.append(f'<h2>{escape(check)}: every device a point</h2><div class="wide">{cards}</div>')
-    return "".join(parts)
+    cards = "".join(_card(dataclasses.replace(d, points=_with_node_findings(d, fleet))) for d in fleet.distributions)
+    return f'<h2>Every number, every device a point</h2><div class="wide">{cards}</div>' if cards else ""
 
 
 def _with_node_findings(d: Distribution, fleet: Fleet) -> list[Point]:
@@ -146,10 +151,8 @@ def _card(d: Distribution) -> str:
         facts.append(d.model)
     arrow = {"higher": "more is better", "lower": "less is better"}.get(d.better, "")
     said = escape(" · ".join(fact for fact in [*facts, arrow] if fact))
-    return (
-        f'<div class="card"><div class="row"><h3>{escape(d.name)}</h3><span class="dim">{escape(d.unit)}</span></div>'
-        f'{plots.strip(d)}<p class="dim">{said}</p></div>'
-    )
+    head = f'<h3>{escape(d.check)} · {escape(d.name)}</h3><span class="dim">{escape(d.unit)}</span>'
+    return f'<div class="card"><div class="row">{head}</div>{plots.strip(d)}<p class="dim">{said}</p></div>'
 
 
 def _peers(fleet: Fleet) -> str:

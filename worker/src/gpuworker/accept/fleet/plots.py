@@ -134,7 +134,8 @@ def heat(pairs: dict[tuple[str, str], float], unit: str) -> str:
     """Value from the row's device to the column's device: the darker, the higher, as text in every cell, too."""
     names = sorted({name for pair in pairs for name in pair}, key=natural)
     cell, left, top = (46, 70, 22) if len(names) <= 8 else (30, 70, 22)
-    low, high = min(pairs.values()), max(pairs.values())
+    high = max(pairs.values())
+    low = min(*pairs.values(), 0.7 * high)  # healthy links differ a little: that must not look like much
     parts = []
     for row, source in enumerate(names):
         middle = row * cell + cell / 2

@@ -103,6 +103,8 @@ def checked(report: object) -> dict:
     numbers = ("checks_expected", "checks_reported", "gpus_expected", "gpus_seen")
     if not isinstance(coverage, dict) or not all(isinstance(coverage.get(key), int) for key in numbers):
         raise ValueError(f"a damaged report: coverage is {coverage!r}")
+    if not isinstance(report.get("facts"), dict):
+        raise ValueError(f"a damaged report: facts is {report.get('facts')!r}")
     if not isinstance(report["checks"], list):
         raise ValueError("a damaged report: checks is no list")
     for check in report["checks"]:
