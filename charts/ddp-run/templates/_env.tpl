@@ -28,6 +28,7 @@
 - {name: {{ $name }}, valueFrom: {secretKeyRef: {name: {{ $values.huggingFace.secretName | quote }}, key: {{ $values.huggingFace.secretKey | quote }}}}}
 {{- end }}
 {{- end }}
+{{- include "ddp-run.trackerSecrets" $values.tracking }}
 {{- $contract := dict
   "NNODES" $nodes "NPROC_PER_NODE" $procs "MASTER_ADDR" $master "MASTER_PORT" $port
   "PET_NNODES" $nodes "PET_NPROC_PER_NODE" $procs "PET_MASTER_ADDR" $master "PET_MASTER_PORT" $port
@@ -41,6 +42,7 @@
 {{- if $values.huggingFace.offline }}
 {{- $contract = merge (dict "HF_HUB_OFFLINE" "1" "TRANSFORMERS_OFFLINE" "1" "HF_DATASETS_OFFLINE" "1") $contract }}
 {{- end }}
+{{- $contract = merge (include "ddp-run.trackers" (dict "values" $values "id" .id) | fromYaml) $contract }}
 {{- if eq $values.network.nccl "tcp" }}
 {{- $contract = merge (dict "NCCL_NET" "Socket" "NCCL_IB_DISABLE" "1") $contract }}
 {{- else if eq $values.network.nccl "ib" }}
@@ -71,5 +73,51 @@ PET_RDZV_CONF: join_timeout={{ $seconds }},read_timeout={{ $seconds }}
 {{- with .values.network.interface }}
 GLOO_SOCKET_IFNAME: {{ . | quote }}
 NCCL_SOCKET_IFNAME: {{ printf "=%s" . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Keys of the trackers, from Secrets; call with tracking. */}}
+{{- define "ddp-run.trackerSecrets" -}}
+{{- with .pluto.secretName }}
+{{- range $name := list "PLUTO_API_KEY" "PLUTO_API_TOKEN" }}
+- {name: {{ $name }}, valueFrom: {secretKeyRef: {name: {{ $.pluto.secretName | quote }}, key: {{ $.pluto.secretKey | quote }}}}}
+{{- end }}
+{{- end }}
+{{- with .mlflow.secretName }}
+{{- range $name := list "MLFLOW_TRACKING_USERNAME" "MLFLOW_TRACKING_PASSWORD" "MLFLOW_TRACKING_TOKEN" }}
+- {name: {{ $name }}, valueFrom: {secretKeyRef: {name: {{ $.mlflow.secretName | quote }}, key: {{ $name }}, optional: true}}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* What the trackers' clients read; call with values and id. */}}
+{{- define "ddp-run.trackers" -}}
+{{- $tracking := .values.tracking }}
+{{- if or $tracking.pluto.secretName $tracking.mlflow.uri }}
+MAX_RESTARTS: {{ .values.maxRestarts | int64 | quote }} # only the last attempt marks the run as failed
+TRACKERS_REQUIRED: {{ $tracking.required | quote }}
+{{- end }}
+{{- with $tracking.pluto }}
+{{- if .secretName }}
+PLUTO_RUN_ID: {{ .runId | default $.id | quote }}
+PLUTO_DIR: /tmp/pluto # its database must be on local disk
+PLUTO_DISABLE_TELEMETRY: "1"
+{{- with .project }}
+PLUTO_PROJECT: {{ . | quote }}
+{{- end }}
+{{- with .url }}
+PLUTO_URL_APP: {{ . | quote }}
+PLUTO_URL_API: {{ . | quote }}
+PLUTO_URL_INGEST: {{ . | quote }}
+PLUTO_URL_PY: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with $tracking.mlflow.uri }}
+MLFLOW_TRACKING_URI: {{ . | quote }}
+MLFLOW_DISABLE_TELEMETRY: "true"
+{{- end }}
+{{- with $tracking.mlflow.experiment }}
+MLFLOW_EXPERIMENT_NAME: {{ . | quote }}
 {{- end }}
 {{- end }}

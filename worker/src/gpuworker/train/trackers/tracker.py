@@ -68,7 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="node",
         help="who reports: the first rank of each node (default), or every rank",
     )
-    group.add_argument("--tracker-required", action="store_true", help="a tracker that fails ends the training")
+    group.add_argument(
+        "--tracker-required",
+        action="store_true",
+        default=os.environ.get("TRACKERS_REQUIRED") == "true",
+        help="a tracker that fails ends the training (also TRACKERS_REQUIRED=true)",
+    )
     group.add_argument(
         "--tracker-timeout",
         type=float,
