@@ -28,7 +28,7 @@
 - {name: {{ $name }}, valueFrom: {secretKeyRef: {name: {{ $values.huggingFace.secretName | quote }}, key: {{ $values.huggingFace.secretKey | quote }}}}}
 {{- end }}
 {{- end }}
-{{- include "ddp-run.trackerSecrets" $values.tracking }}
+{{- include "ddp-run.trackerSecrets" (dict "values" $values) }}
 {{- $contract := dict
   "NNODES" $nodes "NPROC_PER_NODE" $procs "MASTER_ADDR" $master "MASTER_PORT" $port
   "PET_NNODES" $nodes "PET_NPROC_PER_NODE" $procs "PET_MASTER_ADDR" $master "PET_MASTER_PORT" $port
@@ -76,28 +76,29 @@ NCCL_SOCKET_IFNAME: {{ printf "=%s" . | quote }}
 {{- end }}
 {{- end }}
 
-{{/* Keys of the trackers, from Secrets; call with tracking. */}}
+{{/* Keys of the trackers, from Secrets; call with values. */}}
 {{- define "ddp-run.trackerSecrets" -}}
-{{- with .pluto.secretName }}
+{{- $values := .values }}
+{{- if $values.tracking.pluto.secretName }}
 {{- range $name := list "PLUTO_API_KEY" "PLUTO_API_TOKEN" }}
-- {name: {{ $name }}, valueFrom: {secretKeyRef: {name: {{ $.pluto.secretName | quote }}, key: {{ $.pluto.secretKey | quote }}}}}
+- {name: {{ $name }}, valueFrom: {secretKeyRef: {name: {{ $values.tracking.pluto.secretName | quote }}, key: {{ $values.tracking.pluto.secretKey | quote }}}}}
 {{- end }}
 {{- end }}
-{{- with .mlflow.secretName }}
+{{- if $values.tracking.mlflow.secretName }}
 {{- range $name := list "MLFLOW_TRACKING_USERNAME" "MLFLOW_TRACKING_PASSWORD" "MLFLOW_TRACKING_TOKEN" }}
-- {name: {{ $name }}, valueFrom: {secretKeyRef: {name: {{ $.mlflow.secretName | quote }}, key: {{ $name }}, optional: true}}}
+- {name: {{ $name }}, valueFrom: {secretKeyRef: {name: {{ $values.tracking.mlflow.secretName | quote }}, key: {{ $name }}, optional: true}}}
 {{- end }}
 {{- end }}
 {{- end }}
 
 {{/* What the trackers' clients read; call with values and id. */}}
 {{- define "ddp-run.trackers" -}}
-{{- $tracking := .values.tracking }}
-{{- if or $tracking.pluto.secretName $tracking.mlflow.uri }}
-MAX_RESTARTS: {{ .values.maxRestarts | int64 | quote }} # only the last attempt marks the run as failed
-TRACKERS_REQUIRED: {{ $tracking.required | quote }}
+{{- $values := .values }}
+{{- if or $values.tracking.pluto.secretName $values.tracking.mlflow.uri }}
+MAX_RESTARTS: {{ $values.maxRestarts | int64 | quote }} # only the last attempt marks the run as failed
+TRACKERS_REQUIRED: {{ $values.tracking.required | quote }}
 {{- end }}
-{{- with $tracking.pluto }}
+{{- with $values.tracking.pluto }}
 {{- if .secretName }}
 PLUTO_RUN_ID: {{ .runId | default $.id | quote }}
 PLUTO_DIR: /tmp/pluto # its database must be on local disk
@@ -113,11 +114,11 @@ PLUTO_URL_PY: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
-{{- with $tracking.mlflow.uri }}
+{{- with $values.tracking.mlflow.uri }}
 MLFLOW_TRACKING_URI: {{ . | quote }}
 MLFLOW_DISABLE_TELEMETRY: "true"
 {{- end }}
-{{- with $tracking.mlflow.experiment }}
+{{- with $values.tracking.mlflow.experiment }}
 MLFLOW_EXPERIMENT_NAME: {{ . | quote }}
 {{- end }}
 {{- end }}
