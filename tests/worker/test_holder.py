@@ -58,7 +58,7 @@ def test_ready_means_passed(holder, tmp_path):
         assert get("/healthz")[0] == 200
 
     status, _, text = get("/metrics/nothing")
-    assert (status, text) == (404, "there are /report.json, /readyz and /healthz\n")
+    assert (status, text) == (404, "there are /report.json, /metrics, /readyz and /healthz\n")
     assert len(program.output.splitlines()) == 1, "probes every few seconds must not fill the log"
 
 

@@ -1,6 +1,7 @@
 """report-holder: serve the finished report. Ready means that the node passed.
 
 /report.json  the report
+/metrics      the same as Prometheus text
 /readyz       200 if the verdict is PASS (or WARN), else 503 with the reason
 /healthz      200: the holder lives, whatever the verdict
 """
@@ -14,6 +15,9 @@ import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from gpuworker.accept.fleet.merge import Expected, merge
+from gpuworker.accept.fleet.prometheus import CONTENT_TYPE, prometheus
+from gpuworker.accept.fleet.sources import from_text
 from gpuworker.accept.report import PASS, WARN
 
 
@@ -31,9 +35,13 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(503, f"no report: {type(error).__name__}: {error}\n")
         if self.path == "/report.json":
             return self.answer(200, text, "application/json")
+        if self.path == "/metrics":
+            return self.answer(
+                200, prometheus(merge(from_text("report.json", text.encode()), Expected(1))), CONTENT_TYPE
+            )
         if self.path == "/readyz":
             return self.answer(200 if verdict in (PASS, WARN) else 503, f"{verdict}: {reason or 'all checks'}\n")
-        self.answer(404, "there are /report.json, /readyz and /healthz\n")
+        self.answer(404, "there are /report.json, /metrics, /readyz and /healthz\n")
 
     def answer(self, status: int, text: str, content_type: str = "text/plain; charset=utf-8") -> None:
         body = text.encode()

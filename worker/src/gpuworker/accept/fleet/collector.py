@@ -28,7 +28,7 @@ from pathlib import Path
 
 from gpuworker.accept.fleet.junit import junit
 from gpuworker.accept.fleet.page import page
-from gpuworker.accept.fleet.prometheus import prometheus
+from gpuworker.accept.fleet.prometheus import CONTENT_TYPE, prometheus
 from gpuworker.accept.fleet.result import Fleet
 from gpuworker.accept.fleet.sources import from_text
 from gpuworker.accept.fleet.store import POSTED, Store
@@ -43,7 +43,7 @@ FORMS = {
     "/": (page, "text/html; charset=utf-8"),
     "/report.json": (lambda fleet: json.dumps(fleet.to_dict(), allow_nan=False) + "\n", "application/json"),
     "/junit.xml": (junit, "application/xml"),
-    "/metrics": (prometheus, "text/plain; version=0.0.4; charset=utf-8"),
+    "/metrics": (prometheus, CONTENT_TYPE),
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from gpuworker.accept.fleet.result import Fleet
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 VERDICTS = (PASS, WARN, FAIL, INCOMPLETE, SKIP)
 Sample = tuple[dict[str, str], float]
 
