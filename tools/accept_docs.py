@@ -13,8 +13,8 @@ HEAD = """\
 
 `accept-node` runs these checks on one node; each is one file in `worker/src/gpuworker/accept/checks/`, and this page
 is made of them. The times are what a healthy node of 8 GPUs should take, not yet measured; on the CPU all of `quick`
-takes seconds. A check that takes three times as long and half a minute is ended. The code paths for GPUs have not run
-on a GPU yet; rehearsals on the CPU and the proofs by injected faults have.
+takes seconds. A check that takes three times as long and half a minute (five minutes in a rehearsal) is ended.
+The code paths for GPUs have not run on a GPU yet; rehearsals on the CPU and the proofs by injected faults have.
 
 | verdict | when | exit code |
 |---|---|---|

@@ -1,13 +1,15 @@
 """The verdict of a node, and the files that carry it."""
 
+import dataclasses
 import json
 import math
 import random
 import threading
+from pathlib import Path
 
 import pytest
 
-from gpuworker.accept.report import Check, Coverage, Report, from_log_lines, to_log_lines, write_json
+from gpuworker.accept.report import Check, Coverage, Measurement, Report, from_log_lines, to_log_lines, write_json
 from gpuworker.log import write_termination_message
 
 
@@ -36,6 +38,17 @@ def test_the_worst_check_is_the_verdict_and_nothing_is_not_a_pass(checks, verdic
 def test_the_reason_is_that_of_the_verdict():
     assert report("PASS", "INCOMPLETE", "FAIL", "FAIL").reason == "check2: why2; check3: why3"
     assert report().summary == "INCOMPLETE: no check ran"
+
+
+def test_the_schema_and_the_report_have_the_same_fields():
+    schema = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
+    check = schema["properties"]["checks"]["items"]
+    measurement = check["properties"]["measurements"]["items"]
+    coverage = schema["properties"]["coverage"]
+    for described, made in ((measurement, Measurement), (check, Check), (coverage, Coverage), (schema, Report)):
+        names = {field.name for field in dataclasses.fields(made)}
+        names |= {"verdict", "reason", "rehearsal"} if made is Report else set()
+        assert set(described["properties"]) == set(described["required"]) == names, made
 
 
 @pytest.mark.parametrize("size", [0, 40_000])

@@ -22,6 +22,7 @@ from gpuworker.log import log
 
 PROGRESS_S = 30  # a silent check on a long level looks like a hung one
 LOOK_S = 0.1  # how long a SIGTERM may wait
+SLACK_S = {"cuda": 30, "cpu": 300}  # beside three times the check's time; rehearsals share their cores with anything
 CLOCK_TOLERANCE = (1.0, 0.01)  # seconds, and share of the check's time, that two clocks may differ: NTP slews 0.0005
 
 
@@ -33,8 +34,8 @@ def run_check(
 ) -> tuple[Evidence, float]:
     """The check's evidence and its seconds. What ends without evidence is INCOMPLETE by that.
 
-    `timeout_s` is by default three times what the plan gives the check, and half a minute. When `stopped` turns true,
-    the check is ended.
+    `timeout_s` is by default three times what the plan gives the check, and SLACK_S. When `stopped` turns true, the
+    check is ended.
     """
     # fork: torch is imported once, and this process never touches a GPU.
     context = multiprocessing.get_context("fork")
@@ -43,9 +44,12 @@ def run_check(
         plan = dataclasses.replace(plan, scratch=Path(scratch))
         child = context.Process(target=_child, args=(registered, plan, sender))
         wall, start = faults.wall_clock(plan, measured=False), time.monotonic()
+        timeout_s = timeout_s or 3 * plan.seconds + SLACK_S[plan.device]
         child.start()
         sender.close()  # so that a dead child ends our waiting
-        evidence = _wait(receiver, child, registered, plan, timeout_s or 3 * plan.seconds + 30, stopped)
+        evidence = _wait(
+            receiver, child, registered, plan, timeout_s or 3 * plan.seconds + SLACK_S[plan.device], stopped
+        )
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.join()

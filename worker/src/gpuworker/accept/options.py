@@ -32,7 +32,8 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
     add("--volume", action="append", type=_pair, default=[], metavar="NAME=PATH",
         help="a volume that jobs will use, for the storage check: outputs=/out, datasets=/data")  # fmt: skip
     add("--processes", type=int, default=2, help="processes of a world in a rehearsal on the CPU (2)")
-    add("--check-timeout", type=float, help="seconds that one check may take; else 3 × its stated time + 30")
+    add("--check-timeout", type=float,
+        help="seconds that one check may take; else three times what --list says and 30 (on the CPU 300)")  # fmt: skip
     add("--report-dir", default="reports", help="folder of report.json (reports)")
     add("--run-id", default="1", help="a run with a report is not run again")
     add("--exit-zero", action="store_true", help="exit 0 once the report is written, whatever the verdict")
