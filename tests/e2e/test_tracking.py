@@ -1,0 +1,145 @@
+"""ddp-run's pods report to one run: Pluto's real client against the stand-in for its server, and a real MLflow server.
+
+Both servers run in the cluster. They and the program need TRACK_IMAGE: the worker image with requirements/track.txt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+import yaml
+from kube import REPO, Namespace, wait_until
+from test_ddp_run import index, nodes_of, start
+
+sys.path.insert(0, str(REPO / "tests" / "tracking"))
+from pluto_stand_in import KEY, series, terminal
+
+STEPS = 40
+# Trains in two attempts: in the first one, rank 1 fails half-way.
+TRAIN = f"""
+import argparse, os, sys
+import torch, torch.distributed as dist
+from gpuworker.train.trackers import World, add_arguments, open_trackers
+parser = argparse.ArgumentParser()
+add_arguments(parser)
+number = lambda name: int(os.environ[name])
+world = World(*map(number, ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "NNODES")))
+tracker = open_trackers(parser.parse_args([]), world)
+dist.init_process_group("gloo")
+tracker.start({{"lr": 0.1}}, "tiny", os.environ["RUN_ID"])
+first = {STEPS // 2} if number("ATTEMPT") else 0
+try:
+    for step in range(first, {STEPS}):
+        loss = torch.ones(1) / (step + 1)
+        dist.all_reduce(loss)
+        tracker.log(step, {{"loss": loss.item() / world.world_size}})
+        if step == {STEPS // 2 - 1} and not number("ATTEMPT"):
+            tracker.finish("failed")  # the same step on all: what each has logged is known
+            dist.barrier()
+            sys.exit(9)
+    tracker.finish("finished")
+finally:
+    dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="session")
+def track_image() -> str:
+    if not os.environ.get("TRACK_IMAGE"):
+        pytest.fail("TRACK_IMAGE is not set; run these tests with: make test-e2e", pytrace=False)
+    return os.environ["TRACK_IMAGE"]
+
+
+def serve(space: Namespace, name: str, image: str, port: int, command: list[str], files: str = "") -> None:
+    """A server in the namespace, at the name `name`; `files` is a ConfigMap to mount at /files."""
+    volumes = [{"name": "tmp", "emptyDir": {}}]
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}]
+    if files:
+        volumes.append({"name": "files", "configMap": {"name": files}})
+        mounts.append({"name": "files", "mountPath": "/files"})
+    container = {
+        "name": "server", "image": image, "command": command, "volumeMounts": mounts,
+        "env": [{"name": "HOME", "value": "/tmp"}, {"name": "MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "value": "false"}],
+        "ports": [{"containerPort": port}],
+        "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }  # fmt: skip
+    security = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    pod = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"server": name}},
+        "spec": {
+            "containers": [container], "volumes": volumes, "securityContext": security,
+            "automountServiceAccountToken": False, "enableServiceLinks": False,
+        },
+    }  # fmt: skip
+    service = {
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+        "spec": {"selector": {"server": name}, "ports": [{"port": port}]},
+    }  # fmt: skip
+    space.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([pod, service]))
+    space.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=240s")
+
+
+def ask(space: Namespace, pod: str, url: str, body: dict | None = None) -> dict:
+    """GET or POST from inside the server's own pod."""
+    program = (
+        "import sys, urllib.request as u; body = sys.argv[2].encode() or None; "
+        "r = u.Request(sys.argv[1], body, {'Content-Type': 'application/json'}); print(u.urlopen(r).read().decode())"
+    )
+    text = json.dumps(body) if body else ""
+    return json.loads(space.kubectl("exec", pod, "--", "python3", "-c", program, url, text))
+
+
+def train(space: Namespace, image: str, *settings: str) -> dict[int, str]:
+    """A JobSet of two nodes that fails once and completes; what the nodes of its last attempt said."""
+    repository, _, tag = image.rpartition(":")
+    values = ["workload=jobset", "nodes=2", "maxRestarts=1", f"image.repository={repository}", f"image.tag={tag}"]
+    start(space, *(word for each in [*values, *settings] for word in ("--set", each)), program=TRAIN)
+
+    def completed() -> bool:
+        return [s for s in space.objects("jobset") if s.get("status", {}).get("terminalState") == "Completed"] != []
+
+    wait_until(completed, "the JobSet completed", 300)
+    said = {index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in nodes_of(space)}
+    assert sorted(said) == [0, 1]
+    return said
+
+
+def test_all_nodes_report_to_one_pluto_run(namespace: Namespace, track_image: str) -> None:
+    namespace.kubectl("create", "configmap", "stand-in", f"--from-file={REPO}/tests/tracking/pluto_stand_in.py")
+    serve(namespace, "pluto", track_image, 3001, ["python3", "/files/pluto_stand_in.py", "3001"], files="stand-in")
+    namespace.kubectl("create", "secret", "generic", "pluto", f"--from-literal=PLUTO_API_KEY={KEY}")
+    said = train(
+        namespace, track_image, "tracking.pluto.secretName=pluto", "tracking.pluto.runId=run-7f3a",
+        "tracking.pluto.project=tests", "tracking.pluto.url=http://pluto:3001",
+    )  # fmt: skip
+    record = ask(namespace, "pluto", "http://127.0.0.1:3001/stand-in")
+    assert list(record["runs"]) == ["1"], "one run, of all nodes and both attempts"
+    run = record["runs"]["1"]
+    assert (run["externalId"], run["project"], run["joined"]) == ("run-7f3a", "tests", 3)
+    assert all("tracker=pluto state=started run=1 run_id=run-7f3a resumed=true" in text for text in said.values())
+    for key in ("loss", "node-0/loss", "node-1/loss"):
+        assert series(run, key) == list(range(STEPS))
+    assert terminal(run) == ["COMPLETED"], "the first attempt did not end it"
+
+
+def test_all_nodes_report_to_one_mlflow_run(namespace: Namespace, track_image: str) -> None:
+    command = ["python3", "-m", "mlflow", "server", "--host", "0.0.0.0", "--port", "5000", "--workers", "1"]
+    command += ["--backend-store-uri", "sqlite:////tmp/mlflow.db", "--artifacts-destination", "/tmp/artifacts"]
+    command += ["--allowed-hosts", "mlflow:5000,127.0.0.1:5000"]
+    serve(namespace, "mlflow", track_image, 5000, command)
+    train(namespace, track_image, "tracking.mlflow.uri=http://mlflow:5000", "tracking.mlflow.experiment=tests")
+    api = "http://127.0.0.1:5000/api/2.0/mlflow"
+    (experiment,) = [
+        each for each in ask(namespace, "mlflow", f"{api}/experiments/search", {"max_results": 10})["experiments"]
+        if each["name"] == "tests"
+    ]  # fmt: skip
+    (run,) = ask(namespace, "mlflow", f"{api}/runs/search", {"experiment_ids": [experiment["experiment_id"]]})["runs"]
+    assert run["info"]["status"] == "FINISHED"
+    for key in ("loss", "node-0/loss", "node-1/loss"):
+        url = f"{api}/metrics/get-history?run_id={run['info']['run_id']}&metric_key={key}&max_results=1000"
+        steps = sorted(int(point.get("step", 0)) for point in ask(namespace, "mlflow", url)["metrics"])
+        assert steps == list(range(STEPS)), key
