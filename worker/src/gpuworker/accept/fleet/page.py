@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import defaultdict
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
 from gpuworker.accept.fleet import plots
-from gpuworker.accept.fleet.result import Distribution, Finding, Fleet, Node, Point, coverage_text, worst
+from gpuworker.accept.fleet.result import Distribution, Finding, Fleet, Node, Point, Vote, coverage_text, worst
+from gpuworker.accept.fleet.text import SHORT
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
 
 SHOWN_FINDINGS = 500
@@ -70,7 +72,7 @@ def _suspects(fleet: Fleet) -> str:
     if not parts:
         return ""
     rows = "".join(
-        f'<tr><td class="v {verdict}">{SYMBOLS[verdict]} {verdict}</td><td class="n">{escape(node or "the fleet")}</td>'
+        f'<tr>{_verdict(verdict)}<td class="n">{escape(node or "the fleet")}</td>'
         f"<td>{escape(device)}</td><td>{'<br>'.join(escape(_sentence(f)) for f in found)}</td></tr>"
         for (verdict, node, device), found in parts.items()
     )
@@ -101,23 +103,19 @@ def _nodes(fleet: Fleet) -> str:
     opened = " open" if len(fleet.nodes) <= OPEN_TABLE else ""
     return (
         f'<h2>Nodes</h2><div class="map">{squares}</div>'
-        f"<details{opened}><summary>{len(fleet.nodes)} nodes, check by check</summary>{table}</details>"
+        f"<details{opened}><summary>Every node, check by check</summary>{table}</details>"
     )
 
 
 def _node_row(node: Node, checks: list[str]) -> str:
-    cells = "".join(
-        f'<td class="v {node.checks[name]}">{SYMBOLS[node.checks[name]]} {node.checks[name]}</td>'
-        if name in node.checks
-        else "<td></td>"
-        for name in checks
-    )
+    cells = "".join(_verdict(node.checks[name], SHORT) if name in node.checks else "<td></td>" for name in checks)
     started = escape(node.started) + (f"<br>pod gone, last seen {escape(node.last_seen)}" if node.last_seen else "")
-    return (
-        f'<tr><td class="n" title="{escape(node.pod)}">{escape(node.node)}</td>'
-        f'<td class="v {node.verdict}">{SYMBOLS[node.verdict]} {node.verdict}</td>{cells}'
-        f'<td class="dim">{started}</td></tr>'
-    )
+    name = f'<td class="n" title="{escape(node.pod)}">{escape(node.node)}</td>'
+    return f'<tr>{name}{_verdict(node.verdict)}{cells}<td class="dim">{started}</td></tr>'
+
+
+def _verdict(verdict: str, words: Mapping[str, str] | None = None) -> str:
+    return f'<td class="v {verdict}">{SYMBOLS[verdict]} {(words or {}).get(verdict, verdict)}</td>'
 
 
 def _distributions(fleet: Fleet) -> str:
@@ -143,7 +141,9 @@ def _with_node_findings(d: Distribution, fleet: Fleet) -> list[Point]:
 
 
 def _card(d: Distribution) -> str:
-    facts = [f"median {d.median:.4g} {d.unit}", f"MAD {d.mad:.2g}", f"{len(d.points)} values"]
+    one = len(d.points) == 1
+    spread = f"median {d.median:.4g} {d.unit} · MAD {d.mad:.2g} · {len(d.points)} values"
+    facts = [f"{d.median:.4g} {d.unit}" if one else spread]
     if d.limit is not None:
         facts.append(f"limit {d.limit:.4g}")
     facts.append(d.limit_source or "")
@@ -152,7 +152,9 @@ def _card(d: Distribution) -> str:
     arrow = {"higher": "more is better", "lower": "less is better"}.get(d.better, "")
     said = escape(" · ".join(fact for fact in [*facts, arrow] if fact))
     head = f'<h3>{escape(d.check)} · {escape(d.name)}</h3><span class="dim">{escape(d.unit)}</span>'
-    return f'<div class="card"><div class="row">{head}</div>{plots.strip(d)}<p class="dim">{said}</p></div>'
+    return (
+        f'<div class="card"><div class="row">{head}</div>{"" if one else plots.strip(d)}<p class="dim">{said}</p></div>'
+    )
 
 
 def _peers(fleet: Fleet) -> str:
@@ -177,7 +179,7 @@ def _peers(fleet: Fleet) -> str:
         body = "".join(
             f'<div class="card"><h3>{escape(title)}</h3>{plots.heat(pairs, d.unit)}</div>' for title, pairs in cards
         )
-        heading = f"{escape(d.name)} between GPUs, {escape(d.unit)}, from row to column"
+        heading = f"{escape(d.name)} between devices, {escape(d.unit)}, from row to column"
         parts.append(f'<h2>{heading}</h2><div class="wide">{body}</div>')
     return "".join(parts)
 
@@ -198,12 +200,22 @@ def _fingerprints(fleet: Fleet) -> str:
     if not fleet.votes:
         return ""
     rows = "".join(
-        f'<tr><td>{escape(v.name)}</td><td>{v.agree} of {v.voters}</td><td class="{FAIL if v.odd else PASS}">'
-        f"{escape(', '.join(v.odd[:20]) or 'nobody differs')}</td><td>{escape(v.group)}</td></tr>"
+        f'<tr><td>{escape(v.name)}</td><td>{v.agree} of {v.voters}</td><td class="{_colour(v)}">{escape(_odd(v))}</td>'
+        f"<td>{escape(v.group)}</td></tr>"
         for v in fleet.votes
     )
     header = "".join(f"<th>{name}</th>" for name in ("Fingerprint", "Agree", "Differ", "Compared among"))
     return f'<h2>Fingerprints, bit for bit</h2><div class="scroll"><table><tr>{header}</tr>{rows}</table></div>'
+
+
+def _odd(vote: Vote) -> str:
+    if vote.voters == 1:
+        return "nobody to compare with"
+    return ", ".join(vote.odd[:20]) + " …" * (len(vote.odd) > 20) or "nobody"
+
+
+def _colour(vote: Vote) -> str:
+    return SKIP if vote.voters == 1 else FAIL if vote.odd else PASS
 
 
 def _reading() -> str:
