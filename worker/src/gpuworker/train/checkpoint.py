@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -27,6 +28,7 @@ from gpuworker.log import log
 MANIFEST = "manifest.json"
 FORMAT = 1
 STATE = "trainer.json"
+UNKNOWN = (-1, -1)  # order of a folder without a manifest
 
 
 class TornError(ValueError):
@@ -54,13 +56,24 @@ class Store:
             shutil.rmtree(left, ignore_errors=True)
 
     def newest(self) -> Checkpoint | None:
-        """The newest whole checkpoint; says of every newer one why it is not taken."""
-        for _, folder in sorted(((rank(each), each) for each in self.folder.glob("epoch-*")), reverse=True):
+        """The newest whole checkpoint; says of every other that was looked at why it is not taken."""
+        folders = [(rank(each), each) for each in self.folder.glob("epoch-*")]
+        # Those whose age nobody knows come first, to be told; none of them is whole.
+        for _, folder in sorted(folders, key=lambda pair: (pair[0] == UNKNOWN, *pair), reverse=True):
             try:
                 return read(folder)
             except TornError as error:
                 log("TRAIN", checkpoint=folder.name, ignored=error)
         return None
+
+    def set_aside(self) -> None:
+        """Rename the run's folder, if it holds checkpoints, and begin with an empty one."""
+        if any(self.folder.glob("epoch-*")):
+            numbers = itertools.count(1)
+            other = next(path for n in numbers if not (path := Path(f"{self.folder}.before-{n}")).exists())
+            self.folder.rename(other)
+            self.folder.mkdir()
+            log("TRAIN", rank=0, set_aside=other.name)
 
     def save(self, name: str, order: tuple[int, int], state: dict, write: Callable[[Path], None]) -> Path:
         """Commit a checkpoint: `write` gets the folder for the shared files. An OSError leaves nothing behind."""
@@ -122,12 +135,12 @@ class Store:
 
 
 def rank(folder: Path) -> tuple[int, int]:
-    """Order of checkpoints by what their manifests say; folders without one come last."""
+    """Order of checkpoints by what their manifests say."""
     try:
         step, evaluated = json.loads((folder / MANIFEST).read_text())["order"]
         return int(step), int(evaluated)
     except (OSError, ValueError, KeyError, TypeError):
-        return -1, -1
+        return UNKNOWN
 
 
 def read(folder: Path) -> Checkpoint:

@@ -45,7 +45,7 @@ class LanguageModel:
             if samples is not None and not int(samples.learned.sum()):
                 raise tokens.DataError(f"{name}: nothing in it is learned: all prompts and no completions?")
         self.identity = {
-            "model": source.name,
+            "model": Path(source.name).name,
             "tokenizer": codec.digest[:16],
             "data": content(self.train),
             "seq_len": args.seq_len,

@@ -7,26 +7,27 @@ run that was interrupted and resumed goes the way of one that was not: on CPUs b
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import math
+import os
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from gpuworker.log import log
-from gpuworker.train import meter, optimizer
+from gpuworker.train import meter
 from gpuworker.train.checkpoint import Checkpoint, Store
+from gpuworker.train.engine import Engine
 from gpuworker.train.evaluate import evaluate
-from gpuworker.train.plan import PADDING, Shape, epoch_order, learning_rate, mix, rows, steps_left
+from gpuworker.train.plan import Shape, epoch_order, learning_rate, mix, rows, steps_left
+from gpuworker.train.progress import Progress
 from gpuworker.train.stop import Stop, Stopped
 from gpuworker.train.task import Task
 from gpuworker.train.trackers import Tracker
 from gpuworker.train.upload import Uploader
-from gpuworker.train.world import World, host
+from gpuworker.train.world import World
 
 COLLECT_EVERY = 500  # steps between collections of garbage
 
@@ -37,23 +38,6 @@ class ResumeError(ValueError):
 
 class LossError(ArithmeticError):
     """The loss is no number any more."""
-
-
-@dataclass
-class Progress:
-    """Where a run is; the same on all ranks but for what rank 0 alone keeps for the report."""
-
-    epoch: int = 0
-    position: int = 0  # samples of this epoch that are done
-    step: int = 0
-    tokens: int = 0
-    seconds: float = 0.0  # of training, in all attempts
-    attempts: int = 0
-    best: float | None = None  # validation loss
-    loss_sum: float = 0.0  # of the interval that is not yet told, over all ranks
-    loss_tokens: int = 0
-    history: list[dict] = field(default_factory=list)
-    evaluations: list[dict] = field(default_factory=list)
 
 
 class Trainer:
@@ -83,27 +67,8 @@ class Trainer:
         """Model, optimizer, and what a checkpoint has of them. Collective."""
         found = self.resume()
         world, args = self.world, self.args
-        torch.manual_seed(mix(args.seed, 1, 0))  # the weights of a model from nothing
-        with world.one_by_one_fails_all():
-            self.plain = self.task.build(world, found.shared if found else None)
-        self.plain.train()
-        self.module: torch.nn.Module = self.plain
-        if world.size > 1:
-            self.module = DistributedDataParallel(
-                self.plain,
-                device_ids=[world.device] if world.device.type == "cuda" else None,
-                gradient_as_bucket_view=True,
-                # Both need to know the graph better than either compiled code or a varying model can promise.
-                static_graph=not (args.find_unused_parameters or args.compile),
-                find_unused_parameters=args.find_unused_parameters,
-            )
-        if args.compile:
-            self.module = torch.compile(self.module)
-        self.trained = [each for each in self.plain.parameters() if each.requires_grad]
-        self.optimizer = optimizer.adamw(self.trained, args.lr, args.wd)
-        if world.broadcast(found is not None):
-            optimizer.load(self.optimizer, self.trained, found.shared if found else None, world)
-        self.meter = meter.Meter(world.device, world.size, self.task.flops(self.plain), self.warm_up())
+        self.engine = Engine(self.task, args, world, found.shared if found else None)
+        self.meter = meter.Meter(world.device, world.size, self.engine.flops, self.engine.alone_s)
         self.loss = torch.zeros((), dtype=torch.float64, device=world.device)  # this rank's, of the interval
         if world.lead:
             self.loss += self.progress.loss_sum
@@ -113,8 +78,8 @@ class Trainer:
                 "TRAIN",
                 rank=0,
                 task=self.task.name,
-                parameters=sum(each.numel() for each in self.plain.parameters()),
-                trained=sum(each.numel() for each in self.trained),
+                parameters=sum(each.numel() for each in self.engine.plain.parameters()),
+                trained=sum(each.numel() for each in self.engine.trained),
                 samples=self.samples,
                 samples_a_step=self.shape.step,
                 steps=self.steps_in_all(),
@@ -125,8 +90,11 @@ class Trainer:
     def resume(self) -> Checkpoint | None:
         """Rank 0 decides what is resumed, and tells all: ranks may see a shared folder differently for a while."""
         found: Checkpoint | None = None
-        with self.world.one_by_one_fails_all():
-            if self.store and self.args.resume == "auto":
+        with self.world.all_or_none():
+            # Never means what an earlier run left; an attempt that follows goes on from this run's own.
+            if self.store and self.args.resume == "never" and os.environ.get("ATTEMPT", "0") == "0":
+                self.store.set_aside()
+            elif self.store:
                 found = self.store.newest()
                 if found and (other := different(found.state["identity"], self.identity())):
                     raise ResumeError(
@@ -141,52 +109,9 @@ class Trainer:
         return found
 
     def identity(self) -> dict:
-        # Through JSON, as a checkpoint's: tuples become lists.
         return {**self.task.identity, "task": self.task.name, "seed": self.args.seed}
 
-    def warm_up(self) -> float:
-        """Passes over padding: no loss, no gradient. Seconds of a backward pass without communication, 0 if unknown.
-
-        The first pass settles how DistributedDataParallel groups gradients, and so the order of its sums. Without it,
-        the first step after a resume would sum in another order than the same step of a run that went on. It also
-        compiles, connects, and takes the memory, before any work is at risk.
-        """
-        if self.world.size == 1:
-            return 0.0
-        batch = self.task.train.batch(torch.full((self.args.batch,), PADDING))
-        times = []
-        for synchronise in (True, True, False, False):
-            loss = self.forward(batch, synchronise)
-            begun = meter.mark(self.world.device)
-            self.backward(loss, synchronise)
-            times.append((begun, meter.mark(self.world.device)))
-        self.optimizer.zero_grad(set_to_none=True)
-        if self.world.device.type == "cuda":
-            torch.cuda.synchronize(self.world.device)
-        same_shape = getattr(self.args, "pack", True)
-        return min(meter.seconds_between(*pair) for pair in times[2:]) if same_shape else 0.0
-
     # -- a step
-
-    def precision(self):
-        if not self.args.bf16:
-            return contextlib.nullcontext()
-        return torch.autocast(self.world.device.type, dtype=torch.bfloat16)
-
-    def sync(self, synchronise: bool):
-        if synchronise or self.world.size == 1:
-            return contextlib.nullcontext()
-        wrapped = getattr(self.module, "_orig_mod", self.module)  # within what torch.compile gave
-        return wrapped.no_sync()
-
-    def forward(self, batch: tuple[torch.Tensor, torch.Tensor], synchronise: bool) -> torch.Tensor:
-        inputs, labels = (part.to(self.world.device, non_blocking=True) for part in batch)
-        with self.sync(synchronise), self.precision():
-            return self.module(inputs, labels)
-
-    def backward(self, loss: torch.Tensor, synchronise: bool) -> None:
-        with self.sync(synchronise):
-            loss.backward()
 
     def train_step(self) -> None:
         """One optimizer step on the next samples of the epoch."""
@@ -205,15 +130,15 @@ class Trainer:
                 batch = tuple(part.pin_memory() for part in batch)
             self.meter.data_s += time.perf_counter() - begun
             synchronise = number == len(mine) - 1
-            loss = self.forward(batch, synchronise)
+            loss = self.engine.forward(batch, synchronise)
             self.loss += loss.detach()
             before = meter.mark(world.device)
-            self.backward(loss * scale, synchronise)
+            self.engine.backward(loss * scale, synchronise)
             if synchronise and world.size > 1:
                 self.meter.backward.append((before, meter.mark(world.device)))
         progress.position += len(taken)
         self.rate = learning_rate(self.share_done(), args.lr, self.warmup(), args.schedule)
-        optimizer.step(self.optimizer, self.trained, self.rate, args.clip)
+        self.engine.step(self.rate)
         progress.step += 1
         progress.loss_tokens += learned
         tokens = int(self.task.train.sizes[taken].sum())
@@ -274,8 +199,7 @@ class Trainer:
         found: dict[str, float] = {}
         if self.task.validation is not None:
             begun = time.perf_counter()
-            self.plain.eval()
-            found = evaluate(self.plain, self.task, world, self.stop, self.args.batch, self.precision)
+            found = evaluate(self.engine.plain, self.task, world, self.stop, self.args.batch, self.engine.precision)
             self.tracker.log(progress.step, {f"validation/{name}": found[name] for name in ("loss", "perplexity")})
             progress.evaluations.append({"step": progress.step, "epoch": progress.epoch + 1, **found})
             found["seconds"] = time.perf_counter() - begun
@@ -348,7 +272,7 @@ class Trainer:
             epoch = f"epoch-{progress.epoch if order[1] else progress.epoch + 1:04}"
             name = epoch if order[1] else f"{epoch}-step-{progress.step:08}"
             state = {"progress": asdict(progress), "identity": self.identity(), "world": self.world.size}
-            self.saved = self.store.save(name, order, state, self.write)
+            self.saved = self.store.save(name, order, state, self.engine.save)
             if best:
                 self.store.point("best", name)
             if self.uploader:
@@ -356,49 +280,6 @@ class Trainer:
             self.store.retain()
             log("TRAIN", rank=0, saved=name, step=progress.step, best=best, seconds=time.perf_counter() - begun)
         self.meter.restart()
-
-    def write(self, folder: Path) -> None:
-        self.task.save(self.plain, folder)
-        optimizer.save(self.optimizer, self.trained, folder)
-
-    def parameters(self) -> dict[str, object]:
-        """For the trackers: the flags, and what follows from them."""
-        hidden = ("upload", "cache", "tracker_required", "tracker_timeout", "trackers")
-        flags = {name: value for name, value in vars(self.args).items() if name not in hidden}
-        return {**flags, "world_size": self.world.size, "samples": self.samples, "samples_a_step": self.shape.step}
-
-    def report(self, status: str) -> dict:
-        """Everything about the run so far. Collective."""
-        progress = self.progress
-        ranks = self.world.gather(
-            {
-                "rank": self.world.rank,
-                "node": self.world.node,
-                "host": host(),
-                "device": str(self.world.device),
-                "peak_memory_bytes": meter.peak_memory(self.world.device),
-            }
-        )
-        last = progress.evaluations[-1] if progress.evaluations else {}
-        rate = progress.tokens / progress.seconds if progress.seconds else 0.0
-        return {
-            "status": status,
-            "run": self.args.run,
-            "world_size": self.world.size,
-            "tokens_total": progress.tokens,
-            "elapsed_sec": progress.seconds,
-            "tokens_per_sec": rate,
-            "summary": {
-                "step": progress.step,
-                "tokens_per_s": rate,
-                **({"val_loss": last["loss"], "val_perplexity": last["perplexity"]} if last else {}),
-            },
-            "parameters": self.parameters(),
-            "attempts": progress.attempts,
-            "history": progress.history,
-            "evaluations": progress.evaluations,
-            "ranks": ranks,
-        }
 
 
 def different(before: dict, now: dict) -> str:

@@ -110,10 +110,10 @@ class Source:
         """Get a model of the hub, one process a node; only rank 0's node gets weights. Collective."""
         if self.shape or self.folder:
             return
-        with world.one_by_one_fails_all():
+        with world.all_or_none():
             if world.node_lead:
                 download(self.args.model, self.offline, weights=world.lead)
-        with world.one_by_one_fails_all():
+        with world.all_or_none():
             self.folder = download(self.args.model, True, weights=world.lead)
             if world.lead:
                 check_model(self.folder)
@@ -151,7 +151,9 @@ class Source:
         if limit and limit < self.args.seq_len:
             raise ModelError(f"--seq-len {self.args.seq_len}: this model takes at most {limit} tokens")
         if self.args.activation_checkpointing:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            # By its newer name where there is one.
+            enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+            enable({"use_reentrant": False})
         return with_lora(model, self.args, checkpoint) if lora else model
 
 
@@ -167,7 +169,7 @@ def with_lora(model: torch.nn.Module, args: argparse.Namespace, checkpoint: Path
         r=args.lora_r,
         lora_alpha=args.lora_alpha,
         lora_dropout=args.lora_dropout,
-        target_modules="all-linear" if targets == ["all-linear"] else targets,
+        target_modules=targets or "all-linear",
         task_type="CAUSAL_LM",
     )
     try:

@@ -61,7 +61,10 @@ def add_common(parser: argparse.ArgumentParser, epochs: int, batch: int, lr: flo
     )
     group.add_argument("--report-json", default="", metavar="FILE", help="default: report.json in DIR/RUN")
     group.add_argument(
-        "--resume", choices=["auto", "never"], default="auto", help="from the run's newest checkpoint (auto)"
+        "--resume",
+        choices=["auto", "never"],
+        default="auto",
+        help="from the newest checkpoint of the run; never: set aside what an earlier run has left (auto)",
     )
     group.add_argument(
         "--save-every", type=whole, default=0, metavar="STEPS", help="besides the end of each epoch; 0: not"

@@ -56,7 +56,9 @@ def lines(curves: dict[str, Curve], x_name: str, y_name: str) -> str:
 
 def ticks(low: float, high: float, wanted: int = 6) -> list[float]:
     """Round numbers from at or below `low` to at or above `high`."""
-    span = max(high - low, abs(high) * 1e-6, 1e-9)
+    if low == high:
+        high = low + (abs(low) or 1.0)
+    span = high - low
     power = 10 ** math.floor(math.log10(span / wanted))
     step = next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= wanted)
     first = math.floor(low / step)

@@ -77,7 +77,7 @@ def train(task: Task, args, world: World, stop: Stop, tracker, begun: float, jud
     store = Store(folder, args.keep, uploader.busy if uploader else set) if folder and world.lead else None
     trainer = Trainer(task, args, world, stop, store, uploader, tracker)
     trainer.prepare()
-    tracker.start(trainer.parameters(), args.run, args.run, folder)
+    tracker.start(report.parameters(trainer), args.run, args.run, folder)
     gc.collect()
     gc.freeze()
     # Collected by the loop on all ranks in the same step: one rank's pause is every rank's.
@@ -90,7 +90,7 @@ def train(task: Task, args, world: World, stop: Stop, tracker, begun: float, jud
     finally:
         gc.enable()
         gc.unfreeze()
-    result = trainer.report(status)
+    result = report.collect(trainer, status)
     if code == 0:
         code, facts = judge(result)
         if world.lead:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import html
 import json
+import time
 from pathlib import Path
 
 from gpuworker.train import meter
+from gpuworker.train.loop import Trainer
 from gpuworker.train.plot import lines
+from gpuworker.train.world import host
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -22,6 +25,44 @@ td {{ font-variant-numeric: tabular-nums }} svg {{ width: 100%; height: auto }} 
 <table>{parameters}</table>
 </html>
 """
+
+
+def parameters(trainer: Trainer) -> dict[str, object]:
+    """For people and trackers: the flags, and what follows from them."""
+    hidden = ("upload", "cache", "tracker_required", "tracker_timeout", "trackers")
+    flags = {name: value for name, value in vars(trainer.args).items() if name not in hidden}
+    follows = {
+        "world_size": trainer.world.size,
+        "samples": trainer.samples,
+        "samples_a_step": trainer.shape.step,
+        "parameters": sum(each.numel() for each in trainer.engine.plain.parameters()),
+    }
+    return {**flags, **follows}
+
+
+def collect(trainer: Trainer, status: str) -> dict:
+    """Everything about the run so far. Collective."""
+    progress, world = trainer.progress, trainer.world
+    rank = {"rank": world.rank, "node": world.node, "host": host(), "device": str(world.device)}
+    used = {"cpu_seconds": time.process_time(), "peak_memory_bytes": meter.peak_memory(world.device)}
+    ranks = world.gather({**rank, **used})
+    last = progress.evaluations[-1] if progress.evaluations else {}
+    rate = progress.tokens / progress.seconds if progress.seconds else 0.0
+    validation = {"val_loss": last["loss"], "val_perplexity": last["perplexity"]} if last else {}
+    return {
+        "status": status,
+        "run": trainer.args.run,
+        "world_size": world.size,
+        "tokens_total": progress.tokens,
+        "elapsed_sec": progress.seconds,
+        "tokens_per_sec": rate,
+        "summary": {"step": progress.step, "tokens_per_s": rate, **validation},
+        "parameters": parameters(trainer),
+        "attempts": progress.attempts,
+        "history": progress.history,
+        "evaluations": progress.evaluations,
+        "ranks": ranks,
+    }
 
 
 def write(result: dict, path: Path) -> list[Path]:

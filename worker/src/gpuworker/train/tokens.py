@@ -25,6 +25,7 @@ from gpuworker.train.world import World
 IGNORED = -100  # the label of a position that nothing is learned at, as torch's cross entropy has it
 FORMAT = 1
 TOGETHER = 512  # documents that are tokenized in one call
+BLOCK = 1 << 22  # tokens that are looked at together
 
 
 @dataclass
@@ -58,9 +59,9 @@ class Samples:
             self.ends = torch.minimum(ends, self.starts + length + 1)
         self.sizes = torch.clamp(self.ends - self.starts - 1, min=0)
         # Learned tokens of each sample: every rank knows from this how many a step learns, without asking the others.
-        learned = torch.zeros(count + 1, dtype=torch.int64)
-        torch.cumsum(self.tokens >= 0, 0, out=learned[1:])
-        self.learned = learned[self.ends] - learned[torch.minimum(self.starts + 1, self.ends)]
+        # The first token is no label, and so not learned.
+        firsts = torch.minimum(self.starts + 1, self.ends)
+        self.learned = learned_before(self.tokens, self.ends) - learned_before(self.tokens, firsts)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -81,31 +82,44 @@ class Samples:
         return inputs, labels
 
 
+def learned_before(tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """How many learned tokens stand before each of these places, which ascend. Holds a block of the file at a time."""
+    found = torch.empty_like(places)
+    total = torch.zeros(1, dtype=torch.int64)
+    for first in range(0, len(tokens) + 1, BLOCK):
+        block = tokens[first : first + BLOCK] >= 0
+        counts = torch.cat([total, total + torch.cumsum(block, 0)])
+        begin, end = torch.searchsorted(places, torch.tensor([first, first + BLOCK])).tolist()
+        found[begin:end] = counts[places[begin:end] - first]
+        total = counts[-1:]
+    return found
+
+
 def prepare(path: Path, codec: Codec, cache: Path, world: World) -> Path:
     """The folder with the tokens of a JSONL file, made now or by an earlier attempt. Collective.
 
     Raises DataError, on all ranks, if a line is bad, or nothing is learned.
     """
     stat = path.stat() if path.is_file() else None
-    with world.one_by_one_fails_all():
+    with world.all_or_none():
         if not stat:
             raise DataError(f"{path}: no such file")
     known = json.dumps([FORMAT, str(path.resolve()), stat.st_size, stat.st_mtime_ns, codec.digest])
     folder = cache / f"tokens-{hashlib.sha256(known.encode()).hexdigest()[:16]}"
-    with world.one_by_one_fails_all():
+    with world.all_or_none():
         made = folder.exists()
     # Read before any process of the node makes it, and by all: else one could find it made and go ahead.
     if all(world.gather(made)):
         return folder
     part = cache / f"{folder.name}.part-{world.local_rank}"
-    with world.one_by_one_fails_all():
+    with world.all_or_none():
         cache.mkdir(parents=True, exist_ok=True)
         write(part, documents(path, world.local_rank, world.local_size, codec.render), codec)
-    with world.one_by_one_fails_all():
+    with world.all_or_none():
         if world.node_lead and not made:
             parts = [cache / f"{folder.name}.part-{rank}" for rank in range(world.local_size)]
             join(parts, folder, path)
-    with world.one_by_one_fails_all():
+    with world.all_or_none():
         shutil.rmtree(part)
     return folder
 

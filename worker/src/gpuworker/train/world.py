@@ -44,6 +44,7 @@ class World:
                 )
             self.device = torch.device("cuda", self.local_rank)
             torch.cuda.set_device(self.device)
+            torch.set_float32_matmul_precision("high")  # TF32 where bfloat16 is not asked for
         if "RANK" in os.environ:
             # No time-out of its own: ddp-launch sets one for the start and another after the first step. With its
             # device, NCCL connects now, and a fault of the network shows here and not in the first step.
@@ -101,7 +102,7 @@ class World:
         self.sum(0.0)
 
     @contextlib.contextmanager
-    def one_by_one_fails_all(self) -> Iterator[None]:
+    def all_or_none(self) -> Iterator[None]:
         """If the block raises on some ranks, all raise: the first error, so that none waits for one that has gone."""
         error: Exception | None = None
         try:
