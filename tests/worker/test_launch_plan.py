@@ -93,8 +93,8 @@ def test_a_wrong_plan_is_a_usage_error(start, termination_log):
 
 @pytest.mark.parametrize("rank", [0, 1, 3])
 def test_only_node_0_hosts_the_c10d_store(rank):
-    command = torchrun.command(plan(NODE_RANK=str(rank)), "llm-3-1", "10.0.0.9", "/x/inside.py")
-    assert command[3:] == [
+    command = torchrun.arguments(plan(NODE_RANK=str(rank)), "llm-3-1", "10.0.0.9", "/x/inside.py")
+    assert command == [
         "--nnodes=4",
         "--nproc-per-node=8",
         "--rdzv-backend=c10d",
@@ -109,17 +109,17 @@ def test_only_node_0_hosts_the_c10d_store(rank):
 
 
 def test_static_gives_each_node_its_rank():
-    command = torchrun.command(plan("--backend=static", NODE_RANK="2"), "id", "10.0.0.9", "i")
+    command = torchrun.arguments(plan("--backend=static", NODE_RANK="2"), "id", "10.0.0.9", "i")
     assert {"--rdzv-backend=static", "--node-rank=2", "--rdzv-conf=timeout=120"} < set(command)
 
 
 def test_etcd_is_the_endpoint():
-    command = torchrun.command(plan("--backend=etcd", "--etcd=etcd:2379"), "id", "10.0.0.9", "i")
+    command = torchrun.arguments(plan("--backend=etcd", "--etcd=etcd:2379"), "id", "10.0.0.9", "i")
     assert {"--rdzv-backend=etcd-v2", "--rdzv-endpoint=etcd:2379"} < set(command)
 
 
 def test_an_ipv6_master_gets_its_brackets():
-    command = torchrun.command(plan(), "id", "fd00::9", "i")
+    command = torchrun.arguments(plan(), "id", "fd00::9", "i")
     assert {"--rdzv-endpoint=[fd00::9]:29500", "--local-addr=fd00::9"} < set(command)
 
 
@@ -129,7 +129,7 @@ def test_labels_sort_as_nodes_do():
              for node in (0, 1, 2, 9, 10, 11, 100, 11999)]  # fmt: skip
     for master in ("10.0.0.9", "fd00::9", "zz.example"):
         labels = [
-            next(word for word in torchrun.command(made, "i", master, "i") if "local-addr" in word) for made in nodes
+            next(word for word in torchrun.arguments(made, "i", master, "i") if "local-addr" in word) for made in nodes
         ]
         assert labels == sorted(labels)
 

@@ -31,30 +31,39 @@ GIVE_UP_S = 3.0
 
 
 class Child:
-    def __init__(self, plan: Plan, go: dict, master: str, interface: str):
-        self.plan, self.attempt_id, self.started = plan, go["id"], time.monotonic()
+    """Made early, started once the nodes have met."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
         self.folder = Path(tempfile.mkdtemp(prefix="ddp-launch-"))
-        self.kept = Path(plan.out) / ".ddp-launch" / go["id"] if plan.out else self.folder
-        with contextlib.suppress(OSError):  # a full disk is the program's to report
-            self.kept.mkdir(parents=True, exist_ok=True)
         self.ranks = {local: Rank(plan.node * plan.processes + local) for local in range(plan.processes)}
         self.agent: deque[str] = deque(maxlen=60)
+        self.agent_rest = b""
         self.formed = self.stepped = False
         self.seen_world = 0
         self.first: Rank | None = None  # to fail
         self.pipes: dict[int, int] = {}
+        self.kept: Path | None = None  # folder for what outlives the run
         self.oom_kills = oom_kills()
-        inside = self.folder / "inside.py"
-        inside.write_bytes(pkgutil.get_data("gpuworker.launch", "inside.py"))
-        self.modules = self.folder / "modules"  # for torchrun only; inside.py hides them from the program
+        for name in ("agent.py", "inside.py"):
+            (self.folder / name).write_bytes(pkgutil.get_data("gpuworker.launch", name))
+        modules = self.folder / "modules"
         if plan.backend == "etcd":
-            etcd.bring_client(self.modules)
-        self.command = torchrun.command(plan, go["id"], master, str(inside))
-        self.environ = torchrun.environment(
-            plan, go, interface, str(self.folder), str(self.kept / "flight-"), str(self.modules)
+            etcd.bring_client(modules)
+        self.process = subprocess.Popen(
+            [sys.executable, self.folder / "agent.py", self.folder],
+            env=torchrun.early(plan, str(modules)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
 
-    def start(self) -> None:
+    def start(self, go: dict, master: str, interface: str) -> list[str]:
+        """Let torchrun begin; its arguments."""
+        self.started = time.monotonic()
+        self.kept = Path(self.plan.out) / ".ddp-launch" / go["id"] if self.plan.out else self.folder
+        with contextlib.suppress(OSError):  # a full disk is the program's to report
+            self.kept.mkdir(parents=True, exist_ok=True)
         loop = asyncio.get_running_loop()
         self.events = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self.events.bind(str(self.folder / "events"))
@@ -65,12 +74,15 @@ class Child:
             pipe = os.open(self.folder / f"output-{local}", os.O_RDWR | os.O_NONBLOCK)
             self.pipes[local] = pipe
             loop.add_reader(pipe, self.read_rank, local, pipe)
-        self.process = subprocess.Popen(
-            self.command, env=self.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
         os.set_blocking(self.process.stdout.fileno(), False)
         loop.add_reader(self.process.stdout, self.read_agent)
-        self.agent_rest = b""
+        arguments = torchrun.arguments(self.plan, go["id"], master, str(self.folder / "inside.py"))
+        environ = torchrun.environment(self.plan, go, interface, str(self.folder), str(self.kept / "flight-"))
+        (self.folder / "order").write_text(json.dumps({"arguments": arguments, "environ": environ}))
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and its output says why
+            self.process.stdin.write(b"\n")
+            self.process.stdin.close()
+        return arguments
 
     # -- what it says
 
@@ -233,11 +245,12 @@ class Child:
             self.process.poll()
             await asyncio.sleep(0.05)
         kill([pid for pid in everyone if state(pid) not in ("", "Z")], signal.SIGKILL)
-        self.read_agent()
+        if self.kept:
+            self.read_agent()
         folded = [f"rank {rank.number}: {rank.folded} lines" for rank in self.ranks.values() if rank.folded]
         if folded:
             log("DDP", folded=", ".join(folded), kept=self.kept if self.plan.out else "DEBUG_DISTRIBUTED=1 shows them")
-        if self.kept != self.folder and self.kept.is_dir() and not any(self.kept.iterdir()):
+        if self.kept and self.kept != self.folder and self.kept.is_dir() and not any(self.kept.iterdir()):
             self.kept.rmdir()
         shutil.rmtree(self.folder, ignore_errors=True)
 

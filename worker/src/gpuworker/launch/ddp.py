@@ -37,7 +37,8 @@ class Launcher:
         self.lead: Lead | None = None
         self.member: Member | None = None
         self.child: Child | None = None
-        self.stopping, self.over = "", False
+        self.running = self.over = False  # torchrun has begun; the end has
+        self.stopping = ""
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def phase(self, name: str, since: float, **facts: object) -> float:
@@ -54,6 +55,7 @@ class Launcher:
         log("ENV", nnodes=plan.nodes, nproc_per_node=plan.processes, master=f"{plan.master}:{plan.port}",
             run_id=plan.run_id, attempt=plan.attempt, backend=plan.backend,
             **{name.replace("-", "_") + "_s": value for name, value in plan.seconds.items()})  # fmt: skip
+        self.child = Child(plan)
         if plan.node == 0:
             self.lead = Lead(plan, self.deadline)
             await self.lead.serve()
@@ -73,10 +75,10 @@ class Launcher:
         now = self.phase("master ready, preflight", now, nodes=plan.nodes, id=go["id"])
         if self.over:
             return
-        self.child = Child(plan, go, address, interface)
+        self.running = True
+        arguments = self.child.start(go, address, interface)
         if plan.debug:
-            log("DEBUG", command=" ".join(self.child.command))
-        self.child.start()
+            log("DEBUG", torchrun=" ".join(arguments))
         await self.watch()
 
     async def preflight(self, address: str, interface: str, own: str, problem: Verdict | None) -> dict:
@@ -130,7 +132,7 @@ class Launcher:
         if self.stopping or self.over:
             return
         self.stopping = name
-        if self.child:
+        if self.running:
             self.member.say({"stopping": name})
         else:
             self.stopped.set_result(None)
@@ -140,7 +142,7 @@ class Launcher:
         if not self.stopping:
             log("DDP", phase="stop", why=why)
         self.stopping = self.stopping or str(why)
-        if self.child:
+        if self.running:
             self.child.stop_ranks()
             asyncio.get_running_loop().call_later(self.plan.seconds["grace"], self.child.kill_ranks)
 
@@ -148,7 +150,7 @@ class Launcher:
         async def tell() -> None:
             self.member.say({"where": await self.child.where()})
 
-        if self.child:
+        if self.running:
             self.telling = asyncio.create_task(tell())
 
     async def close(self, verdict: Verdict | None) -> None:

@@ -124,9 +124,6 @@ def main():
     sys.meta_path.insert(
         0, Watch({"torch.distributed.distributed_c10d": on_c10d, "torch.optim.optimizer": on_optimizer})
     )
-    modules = f"{FOLDER}/modules"
-    sys.path[:] = [path for path in sys.path if path != modules]
-    os.environ["PYTHONPATH"] = os.environ.get("PYTHONPATH", "").replace(modules, "").strip(":")
     try:
         run(sys.argv[1:])
     except SystemExit as end:

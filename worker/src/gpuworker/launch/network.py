@@ -49,7 +49,7 @@ async def resolve(plan: Plan, end: float) -> str:
             error = "no answer from DNS"
         except OSError as problem:
             error = str(problem)
-        await asyncio.sleep(min(0.5, max(0, end - time.monotonic())))
+        await asyncio.sleep(min(0.1 * tried, 0.5, max(0, end - time.monotonic())))
     why = f"{plan.master} did not resolve within {plan.seconds['deadline']} s ({tried} times asked, last: {error})"
     raise Verdict("no-name", why, "resolve")
 

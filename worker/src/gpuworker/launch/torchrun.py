@@ -1,10 +1,9 @@
-"""The command line and environment that torchrun gets."""
+"""The arguments and environment that torchrun gets."""
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 
 from gpuworker.launch.card import torch_build
 from gpuworker.launch.plan import Plan
@@ -17,7 +16,7 @@ def bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def command(plan: Plan, attempt_id: str, master: str, inside: str) -> list[str]:
+def arguments(plan: Plan, attempt_id: str, master: str, inside: str) -> list[str]:
     """`master` is node 0's address, not its name: from here on the run needs no DNS."""
     join = plan.seconds["join"]
     endpoint = f"{bracketed(master)}:{plan.port}"
@@ -35,7 +34,6 @@ def command(plan: Plan, attempt_id: str, master: str, inside: str) -> list[str]:
     }  # fmt: skip
     program = list(plan.program) if plan.program[0] == "--no-python" else [inside, *plan.program]
     return [
-        sys.executable, "-m", "torch.distributed.run",
         f"--nnodes={plan.nodes}", f"--nproc-per-node={plan.processes}", *backends[plan.backend],
         f"--rdzv-id={attempt_id}", f"--local-addr={label}",
         "--max-restarts=0",  # one lost rank ends the world; the whole set starts again from outside
@@ -43,8 +41,14 @@ def command(plan: Plan, attempt_id: str, master: str, inside: str) -> list[str]:
     ]  # fmt: skip
 
 
-def environment(plan: Plan, go: dict, interface: str, folder: str, flight: str, modules: str = "") -> dict[str, str]:
-    """That of this process without what would contradict the command line; the user's own settings win."""
+def early(plan: Plan, modules: str) -> dict[str, str]:
+    """The environment while it imports torch; `modules` is for torchrun only."""
+    more = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **(DEBUG if plan.debug else {})}
+    return {**more, **os.environ, "PYTHONPATH": ":".join(filter(None, [modules, os.environ.get("PYTHONPATH")]))}
+
+
+def environment(plan: Plan, go: dict, interface: str, folder: str, flight: str) -> dict[str, str]:
+    """That of this process without what would contradict the arguments; the user's own settings win."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PET_")}
     defaults = {
         "GLOO_SOCKET_IFNAME": interface,
@@ -64,7 +68,7 @@ def environment(plan: Plan, go: dict, interface: str, folder: str, flight: str, 
         "DDP_LAUNCH_START_TIMEOUT": str(plan.seconds["start-timeout"]),
         "DDP_LAUNCH_WORK_TIMEOUT": str(plan.seconds["work-timeout"]),
     }
-    return {**defaults, **kept, **fixed, "PYTHONPATH": ":".join(filter(None, [modules, kept.get("PYTHONPATH")]))}
+    return {**defaults, **kept, **fixed}
 
 
 def old_names(flight: str) -> dict[str, str]:

@@ -5,25 +5,27 @@ import subprocess
 import sys
 import time
 
-options, program = {}, []
-for word in sys.argv[1:]:
-    if not program and word.startswith("--"):
-        name, _, value = word.partition("=")
-        options[name] = value
-    else:
-        program.append(word)
-nodes, each = int(options["--nnodes"]), int(options["--nproc-per-node"])
-node = int(os.environ["NODE_RANK"])
-ranks = []
-for local in range(each):
-    world = {"LOCAL_RANK": local, "RANK": node * each + local, "WORLD_SIZE": nodes * each}
-    environ = os.environ | {name: str(value) for name, value in world.items()}
-    ranks.append(subprocess.Popen([sys.executable, "-u", *program], env=environ))
-while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
-    time.sleep(0.05)
-for local, rank in enumerate(ranks):
-    if rank.poll():
-        print(f"failed (exitcode: {rank.returncode}) local_rank: {local} (pid: {rank.pid}) of binary: python")
-        for other in ranks:
-            other.terminate()
-        sys.exit(1)
+
+def main():
+    options, program = {}, []
+    for word in sys.argv[1:]:
+        if not program and word.startswith("--"):
+            name, _, value = word.partition("=")
+            options[name] = value
+        else:
+            program.append(word)
+    nodes, each = int(options["--nnodes"]), int(options["--nproc-per-node"])
+    node = int(os.environ["NODE_RANK"])
+    ranks = []
+    for local in range(each):
+        world = {"LOCAL_RANK": local, "RANK": node * each + local, "WORLD_SIZE": nodes * each}
+        environ = os.environ | {name: str(value) for name, value in world.items()}
+        ranks.append(subprocess.Popen([sys.executable, "-u", *program], env=environ))
+    while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
+        time.sleep(0.05)
+    for local, rank in enumerate(ranks):
+        if rank.poll():
+            print(f"failed (exitcode: {rank.returncode}) local_rank: {local} (pid: {rank.pid}) of binary: python")
+            for other in ranks:
+                other.terminate()
+            sys.exit(1)
