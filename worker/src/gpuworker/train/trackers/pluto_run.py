@@ -53,7 +53,8 @@ class PlutoRun:
                 settings=settings,
             )
         except RuntimeError as error:  # the server has answered
-            raise Refused(str(error)) from error
+            status = getattr(error.__cause__, "status_code", None) or 500
+            raise (Refused if status < 500 else ConnectionError)(str(error)) from error
         finally:
             shutil.rmtree(self.folder / "python_keyring", ignore_errors=True)  # the client writes the key to disk
         self.store = self.run._sync_manager.store

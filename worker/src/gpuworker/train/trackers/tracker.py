@@ -216,6 +216,7 @@ class Sender:
         self.spool = spool.Writer(self.folder)
         environment = {key: value for key, value in os.environ.items() if key not in RANK_VARIABLES}
         root = str(Path(__file__).parents[3])
+        environment["PYTHONSAFEPATH"] = "1"  # a folder `mlflow` beside the program is not the client
         environment["PYTHONPATH"] = ":".join(filter(None, [root, environment.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gpuworker.train.trackers.sender", str(self.folder)],
