@@ -35,7 +35,11 @@ def fleet_with(space: Namespace, verdict: str, run_id: str = "1") -> dict:
     nodes = space.cluster.schedulable_nodes()
 
     def complete() -> dict | None:
-        fleet = json.loads(served(space, "/report.json"))
+        try:
+            fleet = json.loads(served(space, "/report.json"))
+        except AssertionError as error:  # ready, and the Service does not know it yet
+            print(error)
+            return None
         print(fleet["verdict"], fleet["reason"])
         reported = [node["node"] for node in fleet["nodes"] if node["run_id"] == run_id]
         return fleet if sorted(reported) == nodes and fleet["verdict"] == verdict else None
@@ -115,7 +119,7 @@ def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> 
 
 def ended(space: Namespace, condition: str) -> list[dict]:
     """The pods of the Job, after it has ended so."""
-    (job,) = space.objects("jobs")
+    (job,) = [job for job in space.objects("jobs") if "deletionTimestamp" not in job["metadata"]]
     space.kubectl("wait", f"job/{job['metadata']['name']}", f"--for=condition={condition}", "--timeout=240s")
     return [pod for pod in node_pods(space) if pod["metadata"]["labels"]["job-name"] == job["metadata"]["name"]]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
+import signal
 import socket
 import threading
 import urllib.error
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from fleet_reports import failing, known_measures, node_report  # noqa: F401
+from processes import until
 
 from gpuworker.accept.fleet import collector, send
 from gpuworker.accept.fleet.collector import Handler, Poller
@@ -258,3 +261,21 @@ def test_posts_are_refused_where_they_are_not_expected(served, tmp_path: Path) -
         why = send.send(json.dumps(node_report("n2")).encode(), f"http://127.0.0.1:{server.server_port}/reports", 0.3)
         server.shutdown()
     assert "404" in why and store.fleet().coverage.nodes_reported == 1
+
+
+def test_the_programs_find_each_other_and_end_in_peace(start, tmp_path: Path) -> None:
+    """report-holder and accept-report serve as their containers run them."""
+    (tmp_path / "report.json").write_text(json.dumps(node_report("n1")))
+    holder = start("-m", "gpuworker.accept.holder", "--report-dir", tmp_path, "--port", "0")
+    port = until(lambda: re.search(r"on port (\d+)\n", holder.output), "the holder says its port")[1]
+    options = {"--peers": "127.0.0.1", "--peer-port": port, "--port": 0, "--run-id": 1, "--expect-nodes": 1}
+    words = [str(word) for pair in options.items() for word in pair]
+    fleet = start(
+        "-m", "gpuworker.accept.fleet.cli", "serve", *words, "--interval", "0.1", "--folder", tmp_path / "kept"
+    )
+    served = until(lambda: re.search(r"port (\d+)", fleet.output), "the collector says its port")[1]
+    until(lambda: 'fleet="PASS: 1 of 1 nodes reported, 2 of 2 GPUs"' in fleet.output, "the collector has the report")
+    with urllib.request.urlopen(f"http://127.0.0.1:{served}/report.json", timeout=30) as answer:
+        assert json.loads(answer.read())["nodes"][0]["node"] == "n1"
+    fleet.process.send_signal(signal.SIGTERM)
+    assert fleet.wait() == 0, fleet.output

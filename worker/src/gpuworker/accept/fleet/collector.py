@@ -29,7 +29,7 @@ from pathlib import Path
 from gpuworker.accept.fleet.junit import junit
 from gpuworker.accept.fleet.page import page
 from gpuworker.accept.fleet.prometheus import CONTENT_TYPE, prometheus
-from gpuworker.accept.fleet.result import Fleet
+from gpuworker.accept.fleet.result import Fleet, coverage_text
 from gpuworker.accept.fleet.sources import from_text
 from gpuworker.accept.fleet.store import POSTED, Store
 from gpuworker.log import log
@@ -160,7 +160,7 @@ def main(arguments: list[str]) -> int:
         while True:
             poller.round()
             fleet = store.fleet()
-            now = f"{fleet.verdict}: {fleet.coverage.nodes_reported} nodes reported; {fleet.reason}"
+            now = f"{fleet.verdict}: {coverage_text(fleet)}{fleet.reason and '; '}{fleet.reason}"
             if now != said:
                 log("RESULT", fleet=now)
             said = now

@@ -146,7 +146,7 @@ def _card(d: Distribution) -> str:
     facts = [f"{d.median:.4g} {d.unit}" if one else spread]
     if d.limit is not None:
         facts.append(f"limit {d.limit:.4g}")
-    facts.append(d.limit_source or "")
+    facts.append(d.limit_source.replace("none: ", "no limit: "))
     if d.model not in ("cpu", "unknown"):
         facts.append(d.model)
     arrow = {"higher": "more is better", "lower": "less is better"}.get(d.better, "")
