@@ -54,7 +54,11 @@ class Ranks:
 
     def end(self, process: subprocess.Popen, code: int = 0, seconds: float = 90) -> tuple[str, dict]:
         """All it said, and its last line; asserts its exit code."""
-        said, _ = process.communicate(timeout=seconds)
+        try:
+            said, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            state = "runs" if process.poll() is None else "has ended, and something holds its output"
+            pytest.fail(f"not over within {seconds} s: it {state}; {self.senders()}; it said {error.output}", False)
         assert process.returncode == code, said
         facts = [line for line in said.splitlines() if line.startswith("{")]
         return said, json.loads(facts[-1]) if facts else {}

@@ -125,7 +125,7 @@ def test_a_server_that_does_not_work_holds_nothing_up(ranks: Ranks, mlflow: Mlfl
         process = ranks.start("--steps", 40, "--seconds", 0.05, "--tracker-timeout", 3, **variables)
         said, facts = ranks.end(process)
     assert facts["median"] < 0.01 * 0.05, "1 % of a step"
-    assert facts["most"] < 0.5 and facts["finish"] < 10
+    assert facts["most"] < 3 and facts["finish"] < 10
     assert "state=unsent" in said
     if fault == "host":
         assert f'state=refused why="the MLflow server does not answer to the name localhost:{mlflow.port}' in said

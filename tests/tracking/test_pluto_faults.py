@@ -19,7 +19,7 @@ def test_a_server_that_does_not_work_holds_nothing_up(ranks: Ranks, pluto: Serve
         process = ranks.start("--steps", 40, "--seconds", 0.05, "--tracker-timeout", 3, **pluto_at(port))
         said, facts = ranks.end(process)
     assert facts["median"] < 0.01 * 0.05, "1 % of a step"
-    assert facts["most"] < 0.5 and facts["finish"] < 10
+    assert facts["most"] < 3 and facts["finish"] < 10
     assert "state=unsent" in said and f"kept={ranks.out}" in said
     kept = ranks.unsent("pluto")
     assert [record["step"] for record in kept[:-1]] == list(range(40)) and kept[-1] == {"end": "finished"}
