@@ -1,8 +1,10 @@
 """The compute check notices wrong products wherever they are, a slow GPU, and nothing on a healthy one."""
 
+import contextlib
 import os
 import re
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,8 +12,11 @@ from rehearsals import COMPARING_PLANS, GPUS, PLANS, verdict_on
 
 from gpuworker.accept import product, siblings, timing
 from gpuworker.accept.checks import compute
+from gpuworker.accept.judge import judge
+from gpuworker.accept.limits import Limits
 from gpuworker.accept.product import Product
 from gpuworker.accept.registry import Evidence, Plan
+from gpuworker.accept.report import Measurement
 from gpuworker.accept.siblings import GPUS as TOLERANCE
 
 FAULTS = compute.SPEC.faults
@@ -92,12 +97,23 @@ def test_a_later_product_must_have_the_bits_of_the_first(device):
     assert again.wrong() == ["row 5 and column 2 are wrong (2 rows and 2 columns in all)"]
 
 
-def test_float32_that_ran_as_tf32_is_found():
+def test_float32_that_ran_as_tf32_is_told_from_a_fault(monkeypatch):
     honest = made("fp32", torch.device("cpu"), size=1024)
-    assert honest.wrong() == []
-    rounded = [(matrix.view(torch.int32) & ~0x1FFF).view(torch.float32) for matrix in (honest.a, honest.b)]
-    honest.first, honest.out = None, rounded[0] @ rounded[1]  # 10 bits of mantissa, as in a tensor core
-    assert "sampled products are wrong" in honest.wrong()[0]
+    assert honest.wrong() == [] and not honest.is_tf32()
+    multiply = Product.multiply
+
+    def rounded(self):  # to 10 bits of mantissa, as in a tensor core
+        multiply(self)
+        if self.kind == "fp32":
+            a, b = ((matrix.view(torch.int32) & ~0x1FFF).view(torch.float32) for matrix in (self.a, self.b))
+            self.out = a @ b
+
+    monkeypatch.setattr(Product, "multiply", rounded)
+    forced = made("fp32", torch.device("cpu"), size=1024)
+    assert forced.is_tf32() and "sampled products are wrong" in forced.wrong()[0]
+    evidence = compute.measure(Plan("cpu", 0, seconds=0.1))
+    assert evidence.wrong == [] and "float32 ran as TF32: unset TORCH_ALLOW_TF32_CUBLAS_OVERRIDE" in evidence.missing[0]
+    assert "gemm_bf16" in {m.name for m in evidence.measurements}
 
 
 def test_an_environment_that_forces_tf32_does_not_win(monkeypatch):
@@ -156,6 +172,53 @@ def test_seconds_are_seconds(device):
     quick = min(timing.seconds(lambda: matrix @ matrix, device, 5))
     slow = timing.seconds(lambda: timing.drag(device, 0.05), device, 3)
     assert 0 < quick < 0.02 < min(slow)
+
+
+def test_time_that_others_had_the_cpu_does_not_count(monkeypatch):
+    waits = iter([1.0, 1.2])
+    monkeypatch.setattr(timing, "_waited", lambda: next(waits))
+    (taken,) = timing.seconds(lambda: time.sleep(0.25), torch.device("cpu"), 1)
+    assert taken >= 0.05
+    monkeypatch.setattr(timing, "_waited", lambda: 0.0)
+    assert timing.seconds(lambda: time.sleep(0.25), torch.device("cpu"), 1)[0] >= 0.25
+    monkeypatch.undo()
+    assert timing._waited() >= 0
+
+
+def test_on_a_gpu_only_the_action_lies_between_the_events(monkeypatch):
+    """The order of what is enqueued, with stand-ins for the stream and its events: this machine may have no GPU."""
+    order = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self, stream):
+            order.append("event")
+
+        def elapsed_time(self, end):
+            return 1.5  # milliseconds
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "stream")
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: order.append("wait"))
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: order.append("hold"))
+    cold = SimpleNamespace(zero_=lambda: order.append("cold"))
+    taken = timing.seconds(lambda: order.append("action"), torch.device("cuda", 1), 2, cold)
+    assert taken == [0.0015, 0.0015]
+    assert order == ["hold", *["cold", "event", "action", "event"] * 2, "wait"]
+
+
+@pytest.mark.parametrize(
+    ("figure", "verdict"),
+    [(700, "PASS"), (640, "WARN"), (400, "FAIL"), (5000, "INCOMPLETE"), (float("nan"), "INCOMPLETE")],
+)
+def test_the_figures_of_the_model_judge(figure, verdict):
+    kinds = [name for name in compute.SPEC.measures if name != "gemm_bf16"]
+    evidence = Evidence([Measurement("gemm_bf16", figure, "TFLOP/s", "cuda:0")], inapplicable=dict.fromkeys(kinds, "-"))
+    check = judge("compute", compute.SPEC, evidence, Limits(("NVIDIA H100 80GB HBM3",)), Plan("cuda", 1))
+    assert check.verdict == verdict, check.reason
 
 
 def test_rates_of_known_times():

@@ -8,7 +8,10 @@ from rehearsals import COMPARING_PLANS, GPUS, PLANS, verdict_on
 
 from gpuworker.accept import pattern
 from gpuworker.accept.checks import memory
-from gpuworker.accept.registry import Plan
+from gpuworker.accept.judge import judge
+from gpuworker.accept.limits import Limits
+from gpuworker.accept.registry import Evidence, Plan
+from gpuworker.accept.report import Measurement
 
 FAULTS = memory.SPEC.faults
 DEVICES = [torch.device("cpu")] + [torch.device("cuda", i) for i in range(GPUS)]
@@ -21,6 +24,7 @@ def small(monkeypatch):
     monkeypatch.setattr(pattern, "CHUNK_BYTES", MIB)
     monkeypatch.setattr(memory, "REHEARSAL_BYTES", 7 * MIB)
     monkeypatch.setattr(memory, "REHEARSAL_S", 0.2)
+    monkeypatch.setitem(memory.ARRAY_BYTES, "cpu", 2 * MIB)
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
@@ -77,8 +81,8 @@ def test_a_wrong_bit_is_told_with_its_place_and_both_words(small, monkeypatch, d
 def test_two_addresses_that_reach_one_cell_are_found(small, monkeypatch):
     cell = torch.zeros(MIB // 8, dtype=torch.int64)
     monkeypatch.setattr(pattern.torch, "empty", lambda *_, **__: cell)
-    _, wrong = pattern.test(torch.device("cpu"), 2 * MIB)
-    assert wrong[0].startswith("memory at byte 0x0 of the tested reads 0x0000000000100000 where 0x0000000000000000 was")
+    _, wrong = pattern.test(torch.device("cpu"), 4 * MIB)
+    assert wrong[0].startswith("memory at byte 0x0 of the tested reads 0x0000000000300000 where 0x0000000000000000 was")
     assert wrong[-1].endswith("more findings in its memory")
 
 
@@ -99,6 +103,16 @@ def test_patterns_differ_everywhere_and_cover_both_values_of_every_bit():
     assert torch.equal(words["address"], ~words["inverted address"])
     assert words["random"].unique().numel() > 4090
     assert not torch.equal(words["random"], pattern.PATTERNS["random"](1 << 21, 4096, torch.device("cpu")))
+
+
+@pytest.mark.parametrize(
+    ("copy", "triad", "verdict"), [(2900, 2540, "PASS"), (1500, 2540, "FAIL"), (2900, 1500, "FAIL")]
+)
+def test_the_figures_of_the_model_judge(copy, triad, verdict):
+    numbers = {"memory_copy": copy, "memory_triad": triad, "memory_tested": 70}
+    evidence = Evidence([Measurement(name, value, "-", "cuda:0") for name, value in numbers.items()])
+    check = judge("memory", memory.SPEC, evidence, Limits(("NVIDIA H100 80GB HBM3",)), Plan("cuda", 1))
+    assert check.verdict == verdict, check.reason
 
 
 def test_gpus_that_are_not_there_leave_the_check_incomplete(monkeypatch):

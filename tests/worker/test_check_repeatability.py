@@ -19,9 +19,9 @@ DEVICES = [torch.device("cpu")] + [torch.device("cuda", i) for i in range(GPUS)]
 @pytest.fixture(autouse=True)
 def same_settings_afterwards(monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # so that it is removed afterwards
-    before = torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()
+    before = torch.get_deterministic_debug_mode(), torch.get_float32_matmul_precision()
     yield
-    torch.use_deterministic_algorithms(before[0])
+    torch.set_deterministic_debug_mode(before[0])
     torch.set_float32_matmul_precision(before[1])
 
 

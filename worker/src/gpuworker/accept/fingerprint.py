@@ -25,7 +25,7 @@ Sequence = Callable[[], list[torch.Tensor]]
 def deterministic() -> None:
     """Only algorithms that give the same bits every time. Before the first use of CUDA in this process."""
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # one of the two settings that cuBLAS calls reproducible
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms would import half of torch
     torch.set_float32_matmul_precision("highest")
 
 

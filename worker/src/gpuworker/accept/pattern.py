@@ -40,7 +40,7 @@ def test(device: torch.device, size: int, flip: bool = False) -> tuple[int, list
 
     Addresses are offsets in the tested memory, which is most of the GPU's; physical ones are not to be had.
     """
-    chunk_words = min(CHUNK_BYTES, size) // 8
+    chunk_words = min(CHUNK_BYTES, size // 4) // 8
     chunks = [torch.empty(chunk_words, dtype=torch.int64, device=device) for _ in range(size // 8 // chunk_words)]
     wrong: list[str] = []
     for name, fill in PATTERNS.items():

@@ -19,7 +19,7 @@ class Tolerance:
 # Healthy GPUs of one model differ by 5 % and more (ml-engineering); gpu-fryer's default within a node is 10 %.
 GPUS = Tolerance(0.90, 0.80)
 # Lanes of a rehearsal share cores with whatever else runs there: only what is plainly slow counts.
-LANES = Tolerance(0.50, 0.30)
+LANES = Tolerance(0.30, 0.15)
 
 
 def compare(evidence: Evidence, what: str, unit: str, rates: dict[str, float], tolerance: Tolerance) -> None:

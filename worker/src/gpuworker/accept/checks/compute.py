@@ -102,10 +102,15 @@ def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidenc
         told.update(wrong)
         return found
 
+    timing.together(devices, lambda device: products[device].multiply())
+    if forced := [str(device) for device in devices if products[device].is_tf32()]:
+        names = "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE and NVIDIA_TF32_OVERRIDE"
+        evidence.missing.append(f"{', '.join(forced)}: float32 ran as TF32: unset {names} where Python is started")
+        return
     timing.together(devices, lambda device: batch(device))  # the warm-up: its times do not count
     end = time.monotonic() + budget_s
     rounds = 0
-    while rounds < 4 or time.monotonic() < end:
+    while rounds < 6 or time.monotonic() < end:
         for device, found in timing.together(devices, lambda device: batch(device)).items():
             taken[device] += found
         rounds += 1

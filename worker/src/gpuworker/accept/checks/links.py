@@ -80,10 +80,10 @@ def _host(devices: list, plan: Plan, evidence: Evidence) -> None:
 
         def batch(device, name: str = name) -> list[float]:
             slow = plan.injected("slow-host-link") and name == "link_h2d" and device == devices[-1]
-            return hosts[device].seconds(name, 1 + repeats // 4, timing.DRAG_S if slow else 0.0)
+            return hosts[device].seconds(name, 1 + repeats // 8, timing.DRAG_S if slow else 0.0)
 
         timing.together(devices, batch)  # the warm-up
-        for _ in range(4):  # in turns, so that a disturbance of the host meets all alike
+        for _ in range(8):  # in turns, so that a disturbance of the host meets all alike
             for device in devices:
                 taken[device] += timing.together([device], batch)[device]
         shared: dict = {device: [] for device in devices}
@@ -172,10 +172,10 @@ def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
     buffers = {device: transfer.PeerBuffers(device, size) for device in devices}
     slow, faulty = (timing.DRAG_S if plan.injected("slow-link") else 0.0), pairs[-1]
     taken: dict = {pair: [] for pair in pairs}
-    for round_ in range(5):
+    for round_ in range(9):
         for pair in pairs:
             found = transfer.seconds_between(
-                *(buffers[device] for device in pair), 1 + repeats // 4, slow * (pair == faulty)
+                *(buffers[device] for device in pair), 1 + repeats // 8, slow * (pair == faulty)
             )
             taken[pair] += found if round_ else []  # the first round warms up
     for pair in pairs:

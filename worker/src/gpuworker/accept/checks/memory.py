@@ -29,7 +29,8 @@ SPEC = Spec(
     },
 )
 LEAST_TESTED = 0.75  # of a GPU's memory; less means that something else holds it
-REHEARSAL_BYTES = 64 << 20
+ARRAY_BYTES = {"cuda": 1 << 30, "cpu": 16 << 20}
+REHEARSAL_BYTES = 64 << 20  # for the pattern test
 REHEARSAL_S = 1.0
 
 
@@ -68,7 +69,7 @@ def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: 
 
     from gpuworker.accept import siblings, timing
 
-    size = (1 << 30) if plan.device == "cuda" else REHEARSAL_BYTES // 4  # bytes of each array
+    size = ARRAY_BYTES[plan.device]
     arrays = timing.together(
         devices, lambda device: [torch.ones(size // 4, device=device) * factor for factor in (0, 1, 2)]
     )
@@ -90,7 +91,7 @@ def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: 
 
     timing.together(devices, batch)  # the warm-up
     end, rounds = time.monotonic() + budget_s, 0
-    while rounds < 4 or time.monotonic() < end:
+    while rounds < 6 or time.monotonic() < end:
         for device, found in timing.together(devices, batch).items():
             taken[device] += found
         rounds += 1
