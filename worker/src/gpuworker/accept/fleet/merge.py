@@ -152,10 +152,9 @@ def curves(reports: list[dict]) -> list[Curve]:
     found = []
     for report in reports:
         for check in report["checks"]:
-            given = check["facts"].get("curves")
-            for name, curve in (given if isinstance(given, dict) else {}).items():
+            for name, curve in check["facts"].get("curves", {}).items():
                 points = sorted((float(size), float(value)) for size, value in curve["points"])
-                found.append(Curve(report["node"], check["name"], name, str(curve["unit"]), points))
+                found.append(Curve(report["node"], check["name"], name, curve["unit"], points))
     return found
 
 

@@ -28,7 +28,8 @@ def strip(d: Distribution) -> str:
     for line in (d.limit, d.warn_limit):  # a limit close by is worth seeing; one far away would squeeze the points
         if line is not None and low - 1.5 * (high - low) - 0.1 * abs(low) <= line <= high + 0.1 * abs(high):
             low, high = min(low, line), max(high, line)
-    low, high = (low - 0.02 * abs(low) - 1e-12, high + 0.02 * abs(high) + 1e-12) if low == high else (low, high)
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # (nearly) one value
+        low, high = low - 0.02 * abs(low) - 1e-12, high + 0.02 * abs(high) + 1e-12
     low, high = low - 0.03 * (high - low), high + 0.03 * (high - low)
 
     def x(value: float) -> float:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,51 +86,82 @@ def _from_log(name: str, text: str) -> Iterator[Source]:
 
 
 def checked(report: object) -> dict:
-    """The report, if it has the parts that everything here relies on. Raises ValueError."""
+    """The report, if all that is used of it is what it should be: nothing that a node says ends this program.
+
+    Raises ValueError with what is wrong.
+    """
     if not isinstance(report, dict) or "checks" not in report:
         raise ValueError(NO_REPORT)
     if report.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"schema_version {report.get('schema_version')!r}; this accept-report reads {SCHEMA_VERSION}")
-    for key in ("node", "pod", "run_id", "device", "level", "started", "verdict", "reason"):
-        if not isinstance(report.get(key), str):
-            raise ValueError(f"a damaged report: {key} is {report.get(key)!r}")
+    json.dumps(report, ensure_ascii=False).encode()  # half a character (\ud800) fits into JSON and into no file
+    texts = ("node", "pod", "run_id", "device", "level", "started", "reason", "injected")
+    _expect(report, "a damaged report", dict.fromkeys(texts, _text) | {"facts": _object, "checks": _list})
     if not report["node"]:
         raise ValueError("a damaged report: it does not say which node it is of")
+    if report.get("verdict") not in VERDICTS:
+        raise ValueError(f"a damaged report: verdict is {report.get('verdict')!r}")
     if datetime.datetime.fromisoformat(report["started"]).tzinfo is None:
         raise ValueError(f"a damaged report: started is {report['started']!r}, without a time zone")
     coverage = report.get("coverage")
-    numbers = ("checks_expected", "checks_reported", "gpus_expected", "gpus_seen")
-    if not isinstance(coverage, dict) or not all(isinstance(coverage.get(key), int) for key in numbers):
-        raise ValueError(f"a damaged report: coverage is {coverage!r}")
-    if not isinstance(report.get("facts"), dict):
-        raise ValueError(f"a damaged report: facts is {report.get('facts')!r}")
-    if not isinstance(report["checks"], list):
-        raise ValueError("a damaged report: checks is no list")
+    counts = ("checks_expected", "checks_reported", "gpus_expected", "gpus_seen")
+    if not isinstance(coverage, dict) or not all(_count(coverage.get(key)) for key in counts):
+        raise ValueError(f"a damaged report: coverage is {str(coverage)[:80]}")
     for check in report["checks"]:
-        _check_one(check)
-    if report["verdict"] not in VERDICTS:
-        raise ValueError(f"a damaged report: verdict is {report['verdict']!r}")
+        _check(check)
     return report
 
 
-def _check_one(check: object) -> None:
-    if not isinstance(check, dict) or not isinstance(check.get("name"), str) or check.get("verdict") not in VERDICTS:
+def _check(check: object) -> None:
+    if not isinstance(check, dict) or not _text(check.get("name")) or check.get("verdict") not in VERDICTS:
         raise ValueError(f"a damaged report: a check without name or verdict: {str(check)[:80]}")
     where = f"a damaged report: check {check['name']}"
-    for key, kind in (("reason", str), ("facts", dict), ("hashes", dict), ("measurements", list)):
-        if not isinstance(check.get(key), kind):
-            raise ValueError(f"{where}: {key} is {check.get(key)!r}")
-    for measurement in check["measurements"]:
-        texts = isinstance(measurement, dict) and all(
-            isinstance(measurement.get(key), str) for key in ("name", "unit", "device")
-        )
-        if not texts or not _number(measurement.get("value")):
-            raise ValueError(f"{where}: a measurement without name, unit, device or value: {str(measurement)[:80]}")
+    _expect(check, where, {"reason": _text, "facts": _object, "hashes": _hashes, "measurements": _list})
+    for m in check["measurements"]:
+        words = isinstance(m, dict) and all(_text(m.get(key)) for key in ("name", "unit", "device", "limit_source"))
+        if not words or "value" not in m or not all(_number(m.get(key)) for key in ("value", "limit", "warn_limit")):
+            raise ValueError(f"{where}: a measurement without name, unit, device or value: {str(m)[:80]}")
+    for name, curve in check["facts"].get("curves", {}).items():
+        points = curve.get("points") if isinstance(curve, dict) and _text(curve.get("unit")) else None
+        if not points or not isinstance(points, list) or not all(_point(point) for point in points):
+            raise ValueError(f"{where}: curve {name} is {str(curve)[:80]}")
+
+
+def _expect(holder: dict, where: str, kinds: dict[str, Callable[[object], bool]]) -> None:
+    for key, fits in kinds.items():
+        if not fits(holder.get(key)):
+            raise ValueError(f"{where}: {key} is {str(holder.get(key))[:80]!r}")
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _list(value: object) -> bool:
+    return isinstance(value, list)
+
+
+def _object(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("curves", {}), dict)
+
+
+def _hashes(value: object) -> bool:
+    return isinstance(value, dict) and all(_text(item) for item in value.values())
+
+
+def _count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _number(value: object) -> bool:
-    """Null stands for what was no finite number."""
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value))
+    """Null stands for what was no finite number. Nothing that is measured needs more than a hundred digits."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e100)
+
+
+def _point(point: object) -> bool:
+    """[size, value]"""
+    pair = isinstance(point, list) and len(point) == 2 and None not in point
+    return pair and all(_number(number) for number in point) and point[0] > 0
 
 
 def _why(error: Exception) -> str:

@@ -1,0 +1,50 @@
+"""Whatever a node's report holds, it is named as damaged or shown; it never hides the other nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from fleet_reports import REPO, changed, check, known_measures, measurement, node_report  # noqa: F401
+from jsonschema import Draft7Validator
+
+from gpuworker.accept.fleet.cli import FORMS
+from gpuworker.accept.fleet.merge import Expected, merge
+from gpuworker.accept.fleet.sources import from_text
+from gpuworker.accept.fleet.text import text
+
+pytestmark = pytest.mark.usefixtures("known_measures")
+
+NASTY = ["", "x", "\ud800", "<b>\x00", None, True, -1, 0, 1e99, 1e308, 10**400, 1e-320, [], [1], {}, {"x": 1}, ...]
+SCHEMA = Draft7Validator(yaml.safe_load((REPO / "schemas/fleet.yaml").read_text()))
+
+
+def full() -> dict:
+    """One of each part that a report can have."""
+    report = node_report("n1", (100.0,))
+    curve = {"unit": "GB/s", "points": [[1024, 1.0], [2048, 2.0]]}
+    pair = measurement(3.0, "cuda:0→cuda:1", "peer", "GB/s") | {"limit": 2.0, "warn_limit": 2.5}
+    report["checks"].append(check("links", measurements=[pair], facts={"curves": {"all_reduce": curve}}))
+    return report
+
+
+def paths(node: object, path: str = "") -> Iterator[str]:
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        yield f"{path}{key}"
+        yield from paths(value, f"{path}{key}/")
+
+
+@pytest.mark.parametrize("path", [*paths(full())])
+def test_no_value_anywhere_in_a_report_ends_the_program(path: str) -> None:
+    for value in NASTY:
+        sources = from_text("n1", json.dumps(changed(full(), path, value)).encode())
+        sources += from_text("n2", json.dumps(node_report("n2", (100.0,))).encode())
+        fleet = merge(sources, Expected(2))
+        assert "n2" in {node.node for node in fleet.nodes}
+        written = {name: form(fleet).encode() for name, form in FORMS.items()} | {"text": text(fleet).encode()}
+        assert all(written.values())
+        SCHEMA.validate(json.loads(written["json"]))
+        assert len(fleet.nodes) == 2 or fleet.verdict == "INCOMPLETE", "a report that cannot be read"
