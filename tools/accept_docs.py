@@ -26,6 +26,10 @@ The code paths for GPUs have not run on a GPU yet; rehearsals on the CPU and the
 
 The verdict of a node is the worst of its checks, FAIL before INCOMPLETE before WARN. Wrong usage ends with exit code 2.
 """
+AFTER_CHECKS = """
+The burn-in times are shares of `--burn-in-seconds` (3600). A number without a limit is shown, and judged only if you
+give it one by its name.
+"""
 LIMITS = """\
 ## Limits
 
@@ -65,13 +69,16 @@ def page() -> str:
     for name, check in checks.items():
         times = (f"{check.spec.seconds[level]:g} s" if level in check.spec.seconds else "" for level in registry.LEVELS)
         parts.append(_row(f"[{name}](#{name})", check.proves, *times))
-    parts.append("\nThe burn-in times are shares of `--burn-in-seconds` (3600).\n")
+    parts.append(
+        "\nThe burn-in times are shares of `--burn-in-seconds` (3600). A number without a limit is shown, and judged\n"
+    )
+    parts.append("only if you give it one by its name.\n")
     for name, check in checks.items():
         parts += [f"\n## {name}\n\n{check.proves}.\n"]
         if check.spec.measures:
             parts.append("\n| number | unit | better | what it is | limit |\n|---|---|---|---|---|\n")
         for key, measure in check.spec.measures.items():
-            limit = f"`{measure.limit}`" if measure.limit else "none; compared over the fleet"
+            limit = f"`{measure.limit}`" if measure.limit else "-"
             parts.append(_row(f"`{key}`", measure.unit, measure.better, measure.proves, limit))
         if check.spec.faults:
             parts.append(f"\nFinds, among others: {', '.join(f'`{fault}`' for fault in check.spec.faults)}.\n")
