@@ -96,6 +96,7 @@ def known_measures(monkeypatch) -> None:
     measures = {
         "gemm": Measure("TFLOP/s", "products", limit="gemm"),
         "late": Measure("s", "waiting", better="lower", limit="late"),
+        "link": Measure("GB/s", "links", limit="link"),
         "heat": Measure("°C", "temperature", better="lower"),
     }
     compute = Registered("compute", "fast", Spec("COMPUTE", {"quick": 1}, measures), lambda plan: None)

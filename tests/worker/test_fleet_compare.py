@@ -120,6 +120,17 @@ def test_less_is_better_for_some() -> None:
     assert found(merged(*reports), "fleet") == {("n4", ""): FAIL}
 
 
+def test_a_link_is_compared_with_the_same_link_of_other_nodes() -> None:
+    """One pair goes through the host on every node, as the machine is built; on one node another pair does, too."""
+    reports = [node_report(f"n{index}") for index in range(6)]
+    for index, report in enumerate(reports):
+        speeds = {"cuda:0→cuda:1": 300.0, "cuda:1→cuda:2": 300.0, "cuda:0→cuda:2": 25.0}
+        if index == 4:
+            speeds["cuda:1→cuda:2"] = 25.0
+        report["checks"][1]["measurements"] = [measurement(value, pair, "link") for pair, value in speeds.items()]
+    assert found(merged(*reports), "fleet") == {("n4", "cuda:1→cuda:2"): FAIL}
+
+
 def test_what_no_limit_is_for_is_shown_and_not_judged() -> None:
     reports = [node_report(f"n{index}") for index in range(6)]
     for index, report in enumerate(reports):

@@ -88,24 +88,41 @@ def model_of(device: str, models: list[str]) -> str:
 
 
 def outliers(distribution: Distribution, thresholds: Thresholds) -> list[Finding]:
-    """Findings about the devices that are worse than their fleet; also writes their verdict into the points."""
+    """Findings about the devices that are worse than their fleet; also writes their verdict into the points.
+
+    A link is compared with the links of the same name on other nodes: within a node links may rightly differ.
+    """
     d = distribution
-    if not d.judged or len(d.points) < 2 or not d.median:
+    if not d.judged:
         return []
-    small = len(d.points) < SMALL
-    factor = 2 if small else 1
-    least_z = max(LEAST_Z, statistics.NormalDist().inv_cdf(1 - FALSE_ALARMS / len(d.points)))
-    findings = []
+    peers: dict[str, list[int]] = defaultdict(list)
     for index, point in enumerate(d.points):
-        lag = worse_by(point.value, d.median, d.better)
-        z = CONSISTENT * abs(point.value - d.median) / d.mad if d.mad else float("inf")
+        peers[point.device if "→" in point.device else ""].append(index)
+    return [finding for indices in peers.values() for finding in _outliers(d, indices, thresholds)]
+
+
+def _outliers(d: Distribution, indices: list[int], thresholds: Thresholds) -> list[Finding]:
+    """Those among the points with these indices."""
+    values = [d.points[index].value for index in indices]
+    median = statistics.median(values)
+    if len(values) < 2 or not median:
+        return []
+    mad = statistics.median(abs(value - median) for value in values)
+    small = len(values) < SMALL
+    factor = 2 if small else 1
+    least_z = max(LEAST_Z, statistics.NormalDist().inv_cdf(1 - FALSE_ALARMS / len(values)))
+    findings = []
+    for index in indices:
+        point = d.points[index]
+        lag = worse_by(point.value, median, d.better)
+        z = CONSISTENT * abs(point.value - median) / mad if mad else float("inf")
         if lag <= factor * thresholds.fleet_warn or (not small and z <= least_z):
             continue
         verdict = FAIL if lag > factor * thresholds.fleet_fail else WARN
         spread = "too few for a spread" if small else f"robust z {z:.3g}"
         reason = (
-            f"{d.name} {point.value:.4g} {d.unit} is {lag:.3g} % worse than the median {d.median:.4g} "
-            f"of {len(d.points)} ({spread})"
+            f"{d.name} {point.value:.4g} {d.unit} is {lag:.3g} % worse than the median {median:.4g} "
+            f"of {len(values)} ({spread})"
         )
         d.points[index] = Point(point.node, point.device, point.value, verdict)
         findings.append(Finding(verdict, reason, point.node, point.device, d.check, "fleet"))
