@@ -93,7 +93,7 @@ def test_a_wrong_plan_is_a_usage_error(start, termination_log):
 
 @pytest.mark.parametrize("rank", [0, 1, 3])
 def test_only_node_0_hosts_the_c10d_store(rank):
-    command = torchrun.arguments(plan(NODE_RANK=str(rank)), "llm-3-1", "10.0.0.9", "/x/inside.py")
+    command = torchrun.arguments(plan("--backend=c10d", NODE_RANK=str(rank)), "llm-3-1", "10.0.0.9", "/x/inside.py")
     assert command == [
         "--nnodes=4",
         "--nproc-per-node=8",

@@ -196,7 +196,7 @@ DIFFERENT = {
     "another number of nodes": ({"NNODES": 4}, (), f"nodes: {ODD} has 4; the others have 3"),
     "another number of processes": ({"NPROC_PER_NODE": 2}, (), f"processes: {ODD} has 2; the others have 1"),
     "another image": ({"IMAGE": "reg/train:2"}, (), f"image: {ODD} has reg/train:2; the others have none"),
-    "another backend": ({}, ("--backend=static",), f"backend: {ODD} has static; the others have c10d"),
+    "another backend": ({}, ("--backend=c10d",), f"backend: {ODD} has c10d; the others have static"),
     "a clock that is off": ({"FAULT_CLOCK_S": 60}, (), f"{ODD}: clock +60 s off"),
     "too little shared memory": ({}, ("--min-shm=900Ti",), "at least 900Ti expected"),
     "too little disk": ({}, ("--min-disk=900Ti",), "at least 900Ti expected"),

@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="ddp-launch", description="Run a program under torchrun on every node.")
     for name, (default, meaning) in DEADLINES.items():
         made.add_argument(f"--{name}", type=int, default=default, metavar="SECONDS", help=f"{meaning} ({default})")
-    made.add_argument("--backend", choices=["c10d", "static", "etcd"], default="c10d", help="torchrun's rendezvous")
+    made.add_argument("--backend", choices=["c10d", "static", "etcd"], default="static", help="torchrun's rendezvous")
     made.add_argument("--etcd", default="", metavar="HOST:PORT", help="for --backend=etcd")
     made.add_argument("--interface", default="", help="network interface; empty: the one of the route to node 0")
     made.add_argument("--out", default="", metavar="FOLDER", help="where flight records and folded output are kept")
