@@ -1,20 +1,101 @@
-"""The small training: it learns, and it is the same every time."""
+"""The small training and the transformer step: they learn, they repeat, and the figures are right."""
 
 import pytest
 import torch
 
-from gpuworker.accept.training import tiny_training
-
-pytestmark = pytest.mark.slow
+from gpuworker.accept.checks import training as check
+from gpuworker.accept.registry import Plan
+from gpuworker.accept.training import EPOCH_STEPS, tiny_training
+from gpuworker.accept.world import training
 
 CPU = torch.device("cpu")
 
 
+@pytest.mark.slow
 def test_it_learns_and_repeats_bit_for_bit():
     first, last = tiny_training(CPU)
     assert last < 0.7 * first
     assert tiny_training(CPU) == (first, last)
 
 
+@pytest.mark.slow
+def test_one_epoch_is_enough_to_see_the_loss_fall():
+    """Comparing the losses of the first and the last epoch can never pass with one epoch: it must not come back."""
+    first, last = tiny_training(CPU, steps=EPOCH_STEPS)
+    assert last < 0.7 * first
+
+
+def test_one_step_cannot_be_compared():
+    with pytest.raises(ValueError, match="1 steps"):
+        tiny_training(CPU, steps=1)
+
+
+@pytest.mark.slow
 def test_ranks_see_different_samples():
     assert tiny_training(CPU, steps=10, rank=0) != tiny_training(CPU, steps=10, rank=1)
+
+
+def test_flop_of_a_token_by_hand():
+    """One block of width 4: 12·4² weights in matrices, then norms and biases, a head of 4·10, attention of 12·1·4·8."""
+    shape = training.Shape(layers=1, width=4, heads=2, length=8, batch=1, words=10)
+    norms_and_biases = 2 * (4 + 4) + 12 + 4 + 16 + 4
+    assert (
+        training.flop_per_token(training.Transformer(shape), shape)
+        == 6 * (12 * 16 + norms_and_biases + 40) + 12 * 4 * 8
+    )
+
+
+def test_a_later_token_does_not_change_what_comes_before():
+    torch.manual_seed(0)
+    model = training.Transformer(training.SHAPES["cpu"]).eval()
+    tokens = torch.arange(64)[None]
+    changed = tokens.clone()
+    changed[0, -1] = 200
+    torch.testing.assert_close(model(tokens)[:, :-1], model(changed)[:, :-1])
+
+
+def gpus(count: int, alone_s: float, together_s: float, all_reduce_s: float = 0.01) -> list[dict]:
+    fixed = {
+        "model": "NVIDIA H100 80GB HBM3",
+        "losses": [1.0, 0.1],
+        "loss_words": "",
+        "tokens": 1000,
+        "parameters": 1,
+        "flop_per_token": 989e9,
+        "together_s": [together_s],
+        "all_reduce_s": all_reduce_s,
+    }
+    return [
+        {"place": f"rank {rank}", "device": f"cuda:{rank}", "alone_s": [] if rank else [alone_s], **fixed}
+        for rank in range(count)
+    ]
+
+
+def values(found) -> dict[str, float]:
+    return {f"{m.name} {m.device}".strip(): m.value for m in found.measurements}
+
+
+def test_mfu_and_efficiency_of_gpus():
+    """1000 tokens of 989 GFLOP in 2 s on a GPU of 989 TFLOP/s: half of its peak."""
+    found = values(training.evidence(gpus(2, alone_s=1.9, together_s=2.0)))
+    assert found["mfu cuda:1"] == pytest.approx(0.5)
+    assert found["tokens_per_s cuda:0"] == pytest.approx(500)
+    assert found["weak_scaling"] == pytest.approx(0.95)
+
+
+def test_scaling_is_judged_only_where_compute_dominates():
+    found = training.evidence(gpus(2, alone_s=1.9, together_s=4.0, all_reduce_s=1.0))
+    assert "weak_scaling" not in values(found)
+    assert "compute does not dominate" in found.inapplicable["weak_scaling"]
+    assert training.evidence(gpus(1, 1.0, 1.0)).inapplicable["weak_scaling"] == "one device"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_nan_in_the_input_of_one_rank_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    found = check.measure(Plan("cpu", 0, scratch=tmp_path, inject="nan-loss"))
+    (reason,) = found.wrong
+    assert reason.startswith("rank 1 (")
+    assert "loss went from 0." in reason and reason.endswith(" to nan")
+    assert values(found)["tokens_per_s cpu"] > 0

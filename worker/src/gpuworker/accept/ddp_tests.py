@@ -1,16 +1,17 @@
-"""All-reduce and a small DDP training across every process of a torchrun world.
+"""All-reduce and a small DDP training across every process of a torchrun world; more tests by name.
 
   torchrun --standalone --nproc-per-node=2 -m gpuworker.accept.ddp_tests --device cpu
   torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 -m gpuworker.accept.ddp_tests
+  ddp-launch -m gpuworker.accept.ddp_tests --locate --sweep
 
-Every round fills the tensor anew with rank+1, so the right sum is world·(world+1)/2 in every round.
-Exit code 0: all right; 3: wrong result. Only rank 0 writes reports.
+Without names the all-reduce runs: every round fills the tensor anew with rank+1, so the right sum is
+world·(world+1)/2 in every round. Exit code 0: all right; 3: a wrong result, or one that is missing. Only rank 0
+writes reports: ddp_tests_result.json, ddp_training_result.json, and ddp_NAME_result.json for each test by name.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import sys
 import time
@@ -19,62 +20,59 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from gpuworker.accept.registry import LEVELS
 from gpuworker.accept.report import write_json
 from gpuworker.accept.training import tiny_training
+from gpuworker.accept.world import suite
+from gpuworker.accept.world.world import World, from_torchrun
 from gpuworker.log import log
-
-# Tensors that Gloo may still hold live here until the process group is gone. If its thread drops the last reference
-# while destroy_process_group waits for that thread, both wait for the interpreter lock for ever (seen with torch 2.6).
-ALIVE: list[torch.Tensor] = []
-
-
-def reduce(tensor: torch.Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM) -> torch.Tensor:
-    """All-reduce in place."""
-    ALIVE.append(tensor)
-    dist.all_reduce(tensor, op=op)
-    return tensor
 
 
 def main() -> None:
     args = parse_args()
-    device = pick_device(args.device)
-    dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo", timeout=datetime.timedelta(seconds=args.timeout)
-    )
-    try:
-        ok = all_reduce(device, args)
-        if args.train_smoke:
-            ok = train_smoke(device, args) and ok
-    finally:
-        dist.destroy_process_group()
+    suite.prepare(args)
+    world = from_torchrun(args.device, args.timeout, args.inject, args.inject_rank)
+    ok = suite.run(world, args)
+    if not any(getattr(args, name) for name in suite.TESTS):
+        ok = all_reduce(world, args)
+    if args.train_smoke:
+        ok = train_smoke(world, args) and ok
+    dist.destroy_process_group()
     sys.exit(0 if ok else 3)
 
 
-def all_reduce(device: torch.device, args: argparse.Namespace) -> bool:
-    rank, world = dist.get_rank(), dist.get_world_size()
-    iters = args.iters or 2 * world
+def reduce(world: World, tensor: torch.Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM) -> torch.Tensor:
+    """All-reduce in place."""
+    dist.all_reduce(world.keep(tensor), op=op)
+    return tensor
+
+
+def all_reduce(world: World, args: argparse.Namespace) -> bool:
+    rank, size, device = world.rank, world.size, world.device
+    iters = args.iters or 2 * size
     numel = args.numel or (1 << 20 if device.type == "cpu" else 1 << 24)
     tensor = torch.empty(numel, device=device)
-    expected = world * (world + 1) / 2
+    expected = size * (size + 1) / 2
     wrong, seconds = torch.zeros(iters + 1, device=device), 0.0
     for iteration in range(iters + 1):  # the first round warms up and is checked, not timed
         tensor.fill_(rank + 1)
         dist.barrier()
         start = time.perf_counter()
-        reduce(tensor)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        reduce(world, tensor)
+        world.synchronize()
         seconds += (time.perf_counter() - start) * (iteration > 0)
+        if world.injected("wrong-element"):
+            tensor[-1] += 1
         wrong[iteration] = not bool((tensor == expected).all())
     # The slowest rank and the wrong rounds of every rank count, not only this one's.
-    time_s = reduce(torch.tensor([seconds], device=device), op=dist.ReduceOp.MAX).item()
+    time_s = reduce(world, torch.tensor([seconds], device=device), op=dist.ReduceOp.MAX).item()
     own = int(wrong.sum())  # kept apart: the sum over ranks comes by the operation that is on trial
-    wrong_rounds = max(own, int(reduce(wrong, op=dist.ReduceOp.MAX).sum()))
+    wrong_rounds = max(own, int(reduce(world, wrong, op=dist.ReduceOp.MAX).sum()))
     # Bus bandwidth of an all-reduce: bytes / time · 2(n-1)/n (NVIDIA nccl-tests, doc/PERFORMANCE.md); GB = 1e9 bytes.
-    bandwidth = numel * 4 * iters / time_s * 2 * (world - 1) / world / 1e9
+    bandwidth = numel * 4 * iters / time_s * 2 * (size - 1) / size / 1e9
     result = {
-        "world": world,
-        "nodes": int(os.environ["GROUP_WORLD_SIZE"]),
+        "world": size,
+        "nodes": world.nodes,
         "iters": iters,
         "numel": numel,
         "time_s": time_s,
@@ -88,30 +86,22 @@ def all_reduce(device: torch.device, args: argparse.Namespace) -> bool:
     return result["ok"]
 
 
-def train_smoke(device: torch.device, args: argparse.Namespace) -> bool:
+def train_smoke(world: World, args: argparse.Namespace) -> bool:
     """DDP of the small network: the loss, averaged over ranks, must fall below 0.8 of its start."""
-    rank, world = dist.get_rank(), dist.get_world_size()
-    losses = tiny_training(device, steps=args.steps, rank=rank, wrap=torch.nn.parallel.DistributedDataParallel)
-    first, last = (reduce(torch.tensor(losses, device=device)) / world).tolist()
+    wrap = torch.nn.parallel.DistributedDataParallel
+    losses = tiny_training(world.device, steps=args.steps, rank=world.rank, wrap=wrap)
+    first, last = (reduce(world, torch.tensor(losses, device=world.device)) / world.size).tolist()
     result = {
-        "world": world,
+        "world": world.size,
         "steps": args.steps,
         "loss_start": first,
         "loss_end": last,
         "improved": last < 0.8 * first,
     }
-    log("TRAIN", rank=rank, **result)
-    if rank == 0:
+    log("TRAIN", rank=world.rank, **result)
+    if world.rank == 0:
         write_json(Path(args.report_dir) / "ddp_training_result.json", result)
     return result["improved"]
-
-
-def pick_device(name: str) -> torch.device:
-    if name == "cpu":
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(device)
-    return device
 
 
 def parse_args() -> argparse.Namespace:
@@ -123,10 +113,23 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=60, help="training steps of --train-smoke")
     parser.add_argument("--timeout", type=int, default=300, help="seconds until a stuck collective fails")
     parser.add_argument("--report-dir", default="reports")
-    parser.add_argument("--report-name", default="ddp_tests_result.json")
+    parser.add_argument("--report-name", default="ddp_tests_result.json", help="of the all-reduce")
+    tests = parser.add_argument_group("tests by name, instead of the all-reduce")
+    tests.add_argument("--sweep", action="store_true", help="six collectives, many sizes, every element checked")
+    tests.add_argument("--stragglers", action="store_true", help="name the ranks that compute slower or arrive later")
+    tests.add_argument("--locate", action="store_true", help="find bad nodes and links by tests of changing groups")
+    tests.add_argument("--correctness", action="store_true", help="DDP against one process; checkpoint and resume")
+    tests.add_argument("--storage", metavar="DIR", action="append", default=[], help="test a volume; may be repeated")
+    tests.add_argument("--level", choices=LEVELS[:2], default="quick", help="sizes of --sweep")
+    tests.add_argument("--nic-gbps", type=float, help="GB/s of the network card of each GPU: the ceiling of --sweep")
+    tests.add_argument("--expect-gbps", type=float, help="GB/s that two nodes must reach in --locate, as a yardstick")
+    tests.add_argument("--inject", metavar="FAULT", default="", help="put a fault in on purpose, to see it found")
+    tests.add_argument("--inject-rank", type=int, default=-1, help="the rank with the fault (default: the last)")
     args = parser.parse_args()
     if "RANK" not in os.environ:
         parser.error("start it with torchrun: torchrun --standalone --nproc-per-node=2 -m gpuworker.accept.ddp_tests")
+    if args.train_smoke and args.steps < 2:
+        parser.error("--steps: at least 2, so that the loss of the first and of the last can be compared")
     return args
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import nn
+
+EPOCH_STEPS = 16  # 4000 samples in batches of 256, as the acceptance suite always had
 
 
 def tiny_training(
@@ -15,24 +18,31 @@ def tiny_training(
     seed: int = 0,
     rank: int = 0,
     wrap: Callable[[nn.Module], nn.Module] = lambda model: model,
+    poison: bool = False,
 ) -> tuple[float, float]:
-    """Train a 128→256→4 classifier; return the mean loss of the first and of the last five steps.
+    """Train a 128→256→4 classifier; return the mean loss of the first and of the last fifth of the steps, at most five.
 
-    All ranks share the network and the classes (`seed`), each draws its own samples (`rank`). `wrap` turns the
-    network into a distributed one.
+    Steps are compared, not epochs, so that one epoch (EPOCH_STEPS) can show that the loss falls. All ranks share the
+    network and the classes (`seed`), each draws its own samples (`rank`). `wrap` turns the network into a distributed
+    one; `poison` puts a NaN into one input, as a fault. Raises ValueError for fewer than two steps.
     """
+    if steps < 2:
+        raise ValueError(f"{steps} steps: the loss of the first and of the last cannot be compared")
     torch.manual_seed(seed)
     classes = torch.randn(4, 128)
     model = wrap(nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 4)).to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     samples = torch.Generator().manual_seed(1000 + rank)
     losses = []
-    for _ in range(steps):
+    for step in range(steps):
         labels = torch.randint(4, (batch,), generator=samples)
         inputs = classes[labels] + 3 * torch.randn(batch, 128, generator=samples)
+        if poison and step == steps // 2:
+            inputs[0, 0] = math.nan
         loss = nn.functional.cross_entropy(model(inputs.to(device)), labels.to(device))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return sum(losses[:5]) / 5, sum(losses[-5:]) / 5
+    some = min(5, math.ceil(steps / 5))
+    return sum(losses[:some]) / some, sum(losses[-some:]) / some

@@ -1,0 +1,60 @@
+"""The DDP correctness check: a bit that differs is found, and the rank that has it is named."""
+
+import pytest
+
+from gpuworker.accept.checks import correctness as check
+from gpuworker.accept.registry import Plan
+from gpuworker.accept.world import correctness
+
+RIGHT = {"own_error": 1e-16, "reduced_error": 1e-16, "trained": "a", "straight": "b", "loaded": "a", "resumed": "b"}
+
+
+def results(*changes: dict) -> list[dict]:
+    return [{"place": f"rank {rank}", **RIGHT, **change} for rank, change in enumerate(changes)]
+
+
+def test_right_results_are_right():
+    found = correctness.evidence(results({}, {}, {}))
+    assert (found.wrong, found.missing) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            {"own_error": 1e-3},
+            "rank 1: its own gradient, before any communication, differs from the reference by 0.001",
+        ),
+        ({"reduced_error": float("nan")}, "rank 1: the averaged gradient differs from that of one process by nan"),
+        ({"trained": "c", "loaded": "c"}, "parameters differ after training: rank 1 against all others"),
+        ({"loaded": "c"}, "rank 1: the checkpoint that it read is not the one that it wrote"),
+        ({"resumed": "c"}, "rank 1: training resumed from the checkpoint ends with other parameters"),
+    ],
+)
+def test_the_rank_is_named(change, reason):
+    (found,) = correctness.evidence(results({}, change, {})).wrong
+    assert found.startswith(reason)
+
+
+def test_two_ranks_that_differ_are_both_named():
+    (found,) = correctness.evidence(results({}, {"trained": "c", "loaded": "c"})).wrong
+    assert found == "parameters differ after training, with no majority: rank 0: a, rank 1: c"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("", None),
+        ("flipped-gradient", "rank 2 ("),
+        ("diverged-parameter", "parameters differ after training: rank 2 ("),
+        ("damaged-checkpoint", "rank 2 ("),
+    ],
+)
+def test_ranks_that_really_train(tmp_path, monkeypatch, fault, reason):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    found = check.measure(Plan("cpu", 0, scratch=tmp_path, processes=3, inject=fault))
+    assert bool(found.wrong) == bool(fault)
+    assert not fault or found.wrong[0].startswith(reason)
+    assert list(tmp_path.iterdir()) == [], "no checkpoint is left behind"

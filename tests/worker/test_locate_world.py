@@ -1,0 +1,91 @@
+"""The search for bad nodes on a real world of eight processes, one of them with a fault."""
+
+import os
+
+import pytest
+
+from gpuworker.accept.registry import Plan
+from gpuworker.accept.world import exchange, local, locate_run
+from gpuworker.accept.world.findings import Outcome
+
+# Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
+HERE = f"(node {os.uname().nodename}, cpu)"
+
+
+@pytest.fixture
+def locate(tmp_path, monkeypatch):
+    """The evidence of a search among eight ranks; rank 2 has the fault, if any."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+
+    def locate(fault: str = "", timeout_s: float = 60):
+        plan = Plan("cpu", 0, scratch=tmp_path, processes=8, inject=fault)
+        results = local.run(plan, search, timeout_s=timeout_s)
+        assert [bool(result) for result in results] == [True] + [False] * 7, "rank 0 alone tells"
+        return locate_run.evidence(results[0])
+
+    return locate
+
+
+def search(world, timeout_s: float) -> dict:
+    world.inject_rank = 2
+    return locate_run.run(world, timeout_s)
+
+
+def test_a_healthy_world_accuses_nobody(locate):
+    found = locate()
+    assert (found.wrong, found.missing) == ([], [])
+    assert [measurement.name for measurement in found.measurements] == ["pair_bandwidth"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "sight"),
+    [("slow-node", "GB/s"), ("corrupt-node", "wrong data")],
+)
+def test_a_bad_node_is_named_with_what_was_seen(locate, fault, sight):
+    found = locate(fault)
+    (reason,) = found.wrong
+    assert reason.startswith(f"rank 2 {HERE} is bad: with rank ")
+    assert reason.count(sight) == 3, "with three partners"
+
+
+def test_a_bad_link_is_named_by_its_two_ends(locate):
+    found = locate("slow-link")
+    (reason,) = found.wrong
+    assert reason.startswith(f"the link between rank 2 {HERE} and rank 5 {HERE} is bad, both are good with others: ")
+
+
+def test_a_node_that_hangs_is_named_and_the_search_goes_on(locate):
+    found = locate("hung-node", timeout_s=6)
+    (reason,) = found.wrong
+    assert reason.startswith(f"rank 2 {HERE} is bad: with rank ")
+    assert reason.count(": timed out") == 3
+
+
+def test_units_are_nodes_or_the_ranks_of_the_only_node():
+    class World:
+        size, nodes = 8, 2
+
+    assert locate_run.units_of(World) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    World.nodes = 1
+    assert locate_run.units_of(World) == [[rank] for rank in range(8)]
+
+
+def post(*seconds: float, fault: str = "") -> dict:
+    return {"steps": list(seconds), "fault": fault}
+
+
+def test_the_outcome_is_the_slowest_step_and_hints_at_its_pair():
+    """Five nodes of one rank; the exchange of 1 and 3 is step 2 of node 1 (sends) and of node 3 (receives)."""
+    units = [[rank] for rank in range(5)]
+    posts = {rank: post(1.0, 1.0, 1.0, 1.0) for rank in range(5)}
+    posts[1] = post(1.0, 4.0, 1.0, 1.0)
+    posts[3] = post(1.0, 4.0, 1.0, 1.0)
+    assert exchange.outcome((0, 1, 2, 3, 4), units, posts, 8.0) == Outcome(2.0, suspects=((1, 3),))
+
+
+@pytest.mark.parametrize("bad", [None, post(fault=exchange.TIMED_OUT)], ids=["silent", "timed out"])
+def test_one_rank_of_a_node_is_enough_to_fail_its_group(bad):
+    units = [[0, 1], [2, 3]]
+    posts = {0: post(1.0), 1: post(1.0), 2: post(1.0), 3: bad}
+    assert exchange.outcome((0, 1), units, posts, 1.0) == Outcome(0.0, exchange.TIMED_OUT)

@@ -1,0 +1,76 @@
+"""The storage check: what comes back is compared, a full or read-only volume is named, nothing is left behind."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from gpuworker.accept.checks import storage as check
+from gpuworker.accept.registry import Plan
+from gpuworker.accept.world import local, storage
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    """A plan with one volume."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    for name in ("scratch", "out"):
+        (tmp_path / name).mkdir()
+    return lambda **fields: Plan(
+        "cpu", 0, **{"scratch": tmp_path / "scratch", "volumes": {"outputs": tmp_path / "out"}, **fields}
+    )
+
+
+def test_a_good_volume_is_measured_and_left_empty(plan, tmp_path):
+    found = check.measure(plan())
+    assert (found.wrong, found.missing, found.inapplicable) == ([], [], {})
+    measured = {(measurement.name, measurement.device) for measurement in found.measurements}
+    assert measured == {(name, "outputs") for name in check.SPEC.measures}
+    assert all(measurement.value > 0 for measurement in found.measurements)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_without_volumes_the_report_says_what_was_tested(plan):
+    found = check.measure(plan(volumes={}))
+    assert found.facts["note"] == "no volume is mounted: this was the scratch folder"
+    assert {measurement.device for measurement in found.measurements} == {"scratch"}
+
+
+def test_a_volume_that_runs_full_is_named(plan, tmp_path):
+    found = check.measure(plan(inject="full-volume"))
+    (reason,) = found.wrong
+    assert reason.startswith("rank 1 (")
+    assert f"outputs ({tmp_path / 'out'}): full while the checkpoint was written (No space left on device" in reason
+    assert "storage_write" in found.inapplicable
+
+
+def test_a_damaged_file_is_found_by_the_rank_that_reads_it(plan):
+    found = check.measure(plan(inject="damaged-file"))
+    (reason,) = found.wrong
+    assert reason.startswith("rank 0 (")
+    assert reason.endswith("shard-1): what was read is not what was written, from byte 524288 on")
+
+
+def read_only(world, **options) -> dict:
+    """Root may write everywhere, so the refusal of a read-only mount is put in at mkdir."""
+
+    def refused(self, **_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    Path.mkdir = refused  # in the forked rank alone
+    return storage.run(world, **options)
+
+
+@pytest.mark.parametrize("files", [3, 0])
+def test_of_a_read_only_volume_the_files_are_read(plan, tmp_path, files):
+    for number in range(files):
+        (tmp_path / "out" / f"shard-{number}.bin").write_bytes(bytes(2 << 20))
+    found = storage.evidence(local.run(plan(), read_only, volumes={"data": str(tmp_path / "out")}, mib=2), 2)
+    assert found.inapplicable == {"storage_write": "all volumes are read-only"}
+    if files:
+        assert {measurement.name for measurement in found.measurements} == {"storage_read", "storage_read_p99"}
+        assert (found.wrong, found.missing) == ([], [])
+    else:
+        assert found.missing == [f"data ({tmp_path / 'out'}): cannot be written and holds no file of 1 MiB to read"]
