@@ -28,7 +28,9 @@ def node(monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: library.gpus[i]["name"])
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: SimpleNamespace(uuid=uuids[i]))
+        monkeypatch.setattr(
+            torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=uuids[device.index])
+        )
         monkeypatch.setattr(host, "clock", lambda: {"clock_synchronised": True, "clock_max_error_s": 0.001})
         monkeypatch.setattr(host, "_size_of", lambda path: 64 << 30)
         monkeypatch.setattr(host, "xids", lambda log: [])

@@ -87,6 +87,15 @@ def test_integers_have_the_one_right_result_on_every_machine(device):
     assert fingerprint.digest(fingerprint.sequences(device, 128)["integer"]()) == right
 
 
+def test_the_sequence_of_float8_repeats():
+    a, b = (matrix / 64 for matrix in fingerprint._inputs(64))
+    sequence = fingerprint._float8(a, b)
+    product, sums = sequence()
+    exact = a.to(torch.float8_e4m3fn).float() @ b.to(torch.float8_e4m3fn).float().t()
+    torch.testing.assert_close(product.float(), exact, rtol=0.01, atol=0.01)
+    assert fingerprint.digest([product, sums]) == fingerprint.digest(sequence())
+
+
 def test_integers_stay_exact_at_the_size_that_gpus_get():
     assert 63 * 63 * 2048 < 2**24
 

@@ -40,6 +40,8 @@ def sequences(device: torch.device, size: int) -> dict[str, Sequence]:
         if device.type == "cuda" or kind != "fp16":
             # -1 … 1 in steps of 1/64: the same in every format
             found[kind] = _floating((a / 64).to(device, dtype), (b / 64).to(device, dtype))
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9):
+        found["fp8"] = _float8((a / 64).to(device), (b / 64).to(device))
     return found
 
 
@@ -115,6 +117,17 @@ def _floating(a: torch.Tensor, b: torch.Tensor) -> Sequence:
         curved = torch.nn.functional.gelu(scaled) + scaled.sin() * scaled.abs().sqrt()
         spread = curved.softmax(dim=1)
         return [product, curved, spread, curved.sum(0), (spread * scaled).sum(1)]
+
+    return run
+
+
+def _float8(a: torch.Tensor, b: torch.Tensor) -> Sequence:
+    left, right = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t()  # the kernel wants columns of the second
+    one = torch.ones((), device=a.device)
+
+    def run() -> list[torch.Tensor]:
+        product = torch._scaled_mm(left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+        return [product, product.float().sum(0)]
 
     return run
 

@@ -19,7 +19,7 @@ import torch
 from gpuworker.accept.registry import Plan
 
 COLD_BYTES = 256 << 20  # more than any L2 holds
-HOLD_S = 0.01  # enough to enqueue a batch
+HOLD_S = 0.005  # enough to enqueue the first calls of a batch; the device then stays behind the host
 DRAG_S = 0.05  # what an injected slowness adds to each call
 CYCLES_PER_S = 1.5e9  # about the clock of a data centre GPU
 
@@ -42,10 +42,12 @@ def reported(device: torch.device) -> str | None:
     return "cpu" if device.index == 0 else None
 
 
-def uuids() -> dict[str, str]:
-    """ "cuda:3" -> its UUID, "" if this torch does not tell."""
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return {f"cuda:{i}": str(getattr(torch.cuda.get_device_properties(i), "uuid", "")) for i in range(count)}
+def uuids(plan: Plan) -> dict[str, str]:
+    """ "cuda:3" -> its UUID, "" if this torch does not tell; empty in a rehearsal, which leaves GPUs alone."""
+    return {
+        str(device): str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+        for device in (lanes(plan) if plan.device == "cuda" else ())
+    }
 
 
 def together(devices: list[torch.device], work: Callable[[torch.device], object]) -> dict[torch.device, object]:

@@ -45,6 +45,7 @@ SPEC = Spec(
         "hot-gpu": r"(cpu|cuda):\d+: hardware thermal slowdown in \d+ of \d+ readings",
     },
 )
+BATCH = {"cuda": 50, "cpu": 2}  # products between two looks at the result: long, so that GPUs stay under load
 REHEARSAL_S = 1.0
 
 
@@ -60,7 +61,7 @@ def measure(plan: Plan) -> Evidence:
         if kind not in kinds and devices
     }
     budget_s = (plan.seconds if plan.device == "cuda" else min(plan.seconds, REHEARSAL_S)) / max(len(kinds), 1) * 0.6
-    with telemetry.Sampler(timing.uuids()) as sampler:
+    with telemetry.Sampler(timing.uuids(plan)) as sampler:
         for kind in kinds:
             _measure_kind(kind, [device for device in devices if _has(kind, device)], budget_s, plan, evidence)
     readings = sampler.readings
@@ -86,20 +87,20 @@ def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidenc
     cold = timing.together(devices, timing.cold_buffer)
     taken: dict = {device: [] for device in devices}
     faulty = devices[-1]
-    told: set[str] = set()
+    told: set[tuple] = set()
 
     def run(device) -> None:
         products[device].multiply()
         if plan.injected("slow-gpu") and device == faulty:
             timing.drag(device)
 
-    def batch(device, repeats: int = 10 if plan.device == "cuda" else 2) -> list[float]:
+    def batch(device, repeats: int) -> list[float]:
         found = timing.seconds(lambda: run(device), device, repeats, cold[device])
         if device == faulty:
             _break(products[device], plan)
         wrong = products[device].wrong()
-        evidence.wrong += [f"{device}: {name}: {words}" for words in wrong if words not in told]
-        told.update(wrong)
+        evidence.wrong += [f"{device}: {name}: {words}" for words in wrong if (device, words) not in told]
+        told.update((device, words) for words in wrong)
         return found
 
     timing.together(devices, lambda device: products[device].multiply())
@@ -107,14 +108,15 @@ def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidenc
         names = "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE and NVIDIA_TF32_OVERRIDE"
         evidence.missing.append(f"{', '.join(forced)}: float32 ran as TF32: unset {names} where Python is started")
         return
-    timing.together(devices, lambda device: batch(device))  # the warm-up: its times do not count
+    many, few = BATCH[plan.device], min(BATCH[plan.device], 10)
+    timing.together(devices, lambda device: batch(device, many))  # the warm-up: its times do not count
     end = time.monotonic() + budget_s
     rounds = 0
     while rounds < 6 or time.monotonic() < end:
-        for device, found in timing.together(devices, lambda device: batch(device)).items():
+        for device, found in timing.together(devices, lambda device: batch(device, many)).items():
             taken[device] += found
         rounds += 1
-    alone = {device: timing.together([device], lambda device: batch(device))[device] for device in devices}
+    alone = {device: timing.together([device], lambda device: batch(device, few))[device] for device in devices}
 
     work = 2 * size**3 / 1e12
     rates = {device: timing.statistics_of(found, work) for device, found in taken.items()}

@@ -52,7 +52,7 @@ def measure(plan: Plan) -> Evidence:
         seen, expected = max(seen - 1, 0), max(expected, 1)
     source, gpus = telemetry.inventory() if plan.device == "cuda" else ("", [telemetry.Gpu("cpu")])
     if plan.device == "cuda":
-        gpus = telemetry.named(gpus, timing.uuids())
+        gpus = telemetry.named(gpus, timing.uuids(plan))
     if gpus and plan.inject in BROKEN:
         gpus[-1] = dataclasses.replace(gpus[-1], **BROKEN[plan.inject])
     versions = _versions(gpus)

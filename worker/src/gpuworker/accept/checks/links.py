@@ -48,12 +48,12 @@ def measure(plan: Plan) -> Evidence:
     if not devices:
         return evidence
     if plan.device == "cuda":
-        gpus = telemetry.named(telemetry.inventory()[1], timing.uuids())
+        gpus = telemetry.named(telemetry.inventory()[1], timing.uuids(plan))
     else:
         gpus = [telemetry.Gpu(str(device)) for device in devices]
     if gpus and plan.injected("missing-nvlink"):
         gpus[-1] = dataclasses.replace(gpus[-1], nvlinks_up=17, nvlinks_down=1)
-    with telemetry.Sampler(timing.uuids()) as sampler:
+    with telemetry.Sampler(timing.uuids(plan)) as sampler:
         _host(devices, plan, evidence)
     summary = telemetry.summary(sampler.readings)
     generations = {device: facts.get("pcie_gen_max") for device, facts in summary.items()}

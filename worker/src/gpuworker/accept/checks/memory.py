@@ -87,7 +87,7 @@ def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: 
             timing.drag(device)
 
     def batch(device) -> list[float]:
-        return timing.seconds(lambda: run(device), device, 10 if plan.device == "cuda" else 2)
+        return timing.seconds(lambda: run(device), device, 20 if plan.device == "cuda" else 2)
 
     timing.together(devices, batch)  # the warm-up
     end, rounds = time.monotonic() + budget_s, 0
