@@ -129,3 +129,19 @@ def test_a_result_of_a_fleet_is_no_node_report(report) -> None:
     report("good", "--json", "fleet.json")
     code, out, _ = report("fleet.json")
     assert code == 3 and "fleet.json: JSON, but no report of a node" in out
+
+
+def test_it_needs_no_torch(start, tmp_path: Path) -> None:
+    """The checks are read for their measures, and only measuring imports torch."""
+    (tmp_path / "n1.json").write_text(json.dumps(node_report("n1")))
+    program = start("-c", NO_TORCH, tmp_path, "--expect-nodes", "1")
+    assert program.wait() == 0, program.output
+    assert program.output.startswith("PASS: 1 of 1 nodes reported")
+
+
+NO_TORCH = """
+import sys
+sys.modules["torch"] = None  # an import of it raises
+from gpuworker.accept.fleet import cli
+cli.main()
+"""
