@@ -16,7 +16,7 @@ from gpuworker.accept.fronts import environment, parser, skip_without_gpu
 from gpuworker.accept.report import write_json
 
 SAMPLES, BATCH = 4000, 256  # of one epoch, as ever; batches have the size that the small training uses
-LEAST_STEPS = 10  # the first five losses are compared with the last five
+LEAST_STEPS = 10  # the first losses are compared with the last
 
 
 def main() -> None:
