@@ -11,6 +11,7 @@ from tools.paths import REPO, ToolError, main, run, step
 from tools.preflight import uses_local_cluster
 
 NAMESPACE = "gpu-charts-demo"
+NODE_PODS = "app.kubernetes.io/instance=accept,app.kubernetes.io/component=node"
 GROUP = "values-examples/find-each-other/group.yaml"
 
 
@@ -23,9 +24,8 @@ class Demo:
     def kubectl(self, *arguments: str) -> str:
         return run("kubectl", "--namespace", NAMESPACE, *arguments, env=self.environment, cwd=REPO)
 
-    def pods(self, release: str) -> list[dict]:
-        selector = f"--selector=app.kubernetes.io/instance={release}"
-        return json.loads(self.kubectl("get", "pods", selector, "--output=json"))["items"]
+    def pods(self, selector: str) -> list[dict]:
+        return json.loads(self.kubectl("get", "pods", f"--selector={selector}", "--output=json"))["items"]
 
     def fresh_namespace(self) -> None:
         with step(f"a fresh namespace, {NAMESPACE}"):
@@ -39,12 +39,12 @@ class Demo:
             run(*command.split(), *self.image, env=self.environment, cwd=REPO)
             self.wait_for_reports()
         rows = [("NODE", "VERDICT", "COMPUTE", "ALL-REDUCE", "LOSS DROP", "REASON")]
-        for pod in self.pods("accept"):
+        for pod in self.pods(NODE_PODS):
             path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:8080/proxy/report.json"
             report = json.loads(self.kubectl("get", "--raw", path))
             numbers = {m["name"]: f"{m['value']:.3g} {m['unit']}" for c in report["checks"] for m in c["measurements"]}
             verdict = report["verdict"] + (" (CPU rehearsal)" if report["rehearsal"] else "")
-            measured = [numbers.get(name, "-") for name in ("compute_cpu", "allreduce_bus_bandwidth", "loss_drop")]
+            measured = [numbers.get(name, "-") for name in ("gemm_fp32", "all_reduce_busbw", "loss_drop")]
             rows.append((report["node"], verdict, *measured, report["reason"]))
         print_table(rows)
         return len(rows) > 1 and all(row[1].startswith("PASS") for row in rows[1:])
@@ -55,7 +55,7 @@ class Demo:
         while True:
             status = json.loads(self.kubectl("get", "daemonset/accept-gpu-accept", "--output=json"))["status"]
             wanted = status["desiredNumberScheduled"] if status.get("observedGeneration") else 0
-            phases = [pod["status"]["phase"] for pod in self.pods("accept")]
+            phases = [pod["status"]["phase"] for pod in self.pods(NODE_PODS)]
             if wanted and phases == ["Running"] * wanted:
                 return
             if time.monotonic() > end:
@@ -71,7 +71,7 @@ class Demo:
             run(*install, *self.image, input=values, env=self.environment, cwd=REPO)
             self.kubectl("wait", "jobset", "--all", "--for=condition=Completed", "--timeout=180s")
         rows = [("TASK", "NODE", "FOUND")]
-        pods = sorted(self.pods("group"), key=lambda pod: pod["spec"]["hostname"])
+        pods = sorted(self.pods("app.kubernetes.io/instance=group"), key=lambda pod: pod["spec"]["hostname"])
         for pod in pods:
             lines = self.kubectl("logs", pod["metadata"]["name"], "-c", "task").splitlines()
             found = [line.removeprefix("FOUND ") for line in lines if line.startswith("FOUND ")]

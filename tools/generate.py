@@ -1,7 +1,7 @@
 """Make everything that is derived from a source in this repository: python3 -m tools.generate [--check].
 
 schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the shared definitions that it uses
-schemas/report.yaml        -> schemas/report.schema.json
+schemas/report.yaml, fleet.yaml -> schemas/report.schema.json, fleet.schema.json
 worker/…/accept/limits.yaml -> limits.json beside it, and with accept/checks/ docs/accept-checks.md
 schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
 jobgen's table of codes    -> docs/jobgen-errors.md, with what jobgen says about each example
@@ -35,7 +35,8 @@ def outputs() -> Iterator[tuple[Path, str]]:
         schema = yaml.safe_load((REPO / f"schemas/charts/{chart}.yaml").read_text())
         yield REPO / f"charts/{chart}/values.schema.json", to_json(with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/templates/_common.tpl", common
-    yield REPO / "schemas/report.schema.json", to_json(yaml.safe_load((REPO / "schemas/report.yaml").read_text()))
+    for name in ("report", "fleet"):
+        yield REPO / f"schemas/{name}.schema.json", to_json(yaml.safe_load((REPO / f"schemas/{name}.yaml").read_text()))
     limits = REPO / "worker/src/gpuworker/accept/limits.yaml"
     yield limits.with_suffix(".json"), to_json(yaml.safe_load(limits.read_text()))
     for name, schema in jobgroup.schemas().items():
