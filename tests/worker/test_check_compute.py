@@ -186,7 +186,7 @@ def test_time_that_others_had_the_cpu_does_not_count(monkeypatch):
 
 
 def test_on_a_gpu_only_the_action_lies_between_the_events(monkeypatch):
-    """The order of what is enqueued, with stand-ins for the stream and its events: this machine may have no GPU."""
+    """The order of what is enqueued; stand-ins for the stream and its events, since there may be no GPU."""
     order = []
 
     class Event:

@@ -27,6 +27,7 @@ SPEC = Spec(
         "wrong-integers": r"(cpu|cuda):\d+: integer arithmetic gave a wrong result",
     },
 )
+SIZE = {"cuda": 2048, "cpu": 128}  # rows and columns of the inputs
 REPEATS = {"quick": 20, "full": 100, "burn-in": 100}
 
 
@@ -38,7 +39,7 @@ def measure(plan: Plan) -> Evidence:
     devices = timing.lanes(plan, rehearsal=3)
     if not devices:
         return evidence
-    size = 2048 if plan.device == "cuda" else 128
+    size = SIZE[plan.device]
     sequences = timing.together(devices, lambda device: fingerprint.sequences(device, size))
     seen: dict = {device: {kind: [] for kind in sequences[device]} for device in devices}
     right = fingerprint.right_integers(size)
