@@ -104,17 +104,14 @@ def outcome(cluster: Cluster, way: str, before: str = "", fault: str = "pass") -
         begun, clock = time.monotonic(), time.time()
         space.kubectl("apply", "-f", "-", input=objects)
         ends: dict[str, str] = {}  # pod -> how its first container ended, and when
-        while time.monotonic() - begun < LIMIT_S:
-            pods = [p for p in space.objects("pods") if p["status"].get("containerStatuses")]
-            for pod in pods:
-                status = pod["status"]["containerStatuses"][0]
+        for pod in space.watch("pods", LIMIT_S):
+            for status in pod["status"].get("containerStatuses", []):
                 over = status["state"].get("terminated") or status["lastState"].get("terminated")
                 if over and (name := pod["metadata"]["name"]) not in ends:
-                    again = "" if way == "statefulset" else f": {over['message']}" if over.get("message") else ""
-                    ends[name] = f"{over['exitCode']} after {time.monotonic() - begun:.0f} s{again}"
-            if len(ends) == 2 or (way == "statefulset" and len(firsts(space, "LAST")) == 2):
+                    verdict = f": {over['message']}" if over.get("message") else ""
+                    ends[name] = f"{over['exitCode']} after {time.monotonic() - begun:.0f} s{verdict}"
+            if len(ends) == 2:
                 break
-            time.sleep(0.5)
         first = [float(line.split()[2]) - clock for line in firsts(space, "FIRST 2.0").values()]
         words = "; ".join(sorted(ends.values()) + ["hangs"] * (2 - len(ends)))
         return (max(first) if len(first) == 2 else None), words

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +61,24 @@ class Namespace:
     def objects(self, kind: str, selector: str = "") -> list[dict]:
         chosen = [f"--selector={selector}"] if selector else []
         return json.loads(self.kubectl("get", kind, "-o", "json", *chosen))["items"]
+
+    def watch(self, kind: str, deadline_s: float) -> Iterator[dict]:
+        """Every state of every object, until the deadline: also those that an object has just before it is deleted."""
+        command = ("kubectl", "--namespace", self.name, "get", kind, "--watch", "--output=json")
+        watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        timer = threading.Timer(deadline_s, watching.kill)
+        timer.start()
+        try:
+            lines = []
+            for line in watching.stdout:
+                lines.append(line)
+                if line == "}\n":  # the objects are indented
+                    yield json.loads("".join(lines))
+                    lines = []
+        finally:
+            timer.cancel()
+            watching.kill()
+            watching.wait()
 
     def install(self, release: str, chart: str, *settings: str, values: str | None = None) -> str:
         """helm install; `values` goes through standard input, as the README shows it."""

@@ -74,23 +74,16 @@ def index(pod: dict) -> int:
 
 
 def ends(space: Namespace, expected: int, deadline_s: float = DEADLINE_S + 60) -> dict[int, tuple[int, str]]:
-    """Index -> exit code and verdict. A failed Job deletes what still runs, so look again and again."""
+    """Index -> exit code and verdict."""
     seen: dict[int, tuple[int, str]] = {}
-
-    def all_seen() -> bool:
-        for pod in nodes_of(space):
+    for pod in space.watch("pods", deadline_s):  # not by looking now and then: a failed Job deletes its other pods
+        if pod["metadata"]["labels"].get("app.kubernetes.io/component") == "node":
             for status in containers(pod):
                 if over := status["state"].get("terminated"):
                     seen[index(pod)] = (over["exitCode"], over.get("message", ""))
-        return len(seen) >= expected
-
-    end = time.monotonic() + deadline_s
-    while not all_seen():
-        assert time.monotonic() < end, (
-            f"not within {deadline_s} s: the end of {expected} pods; seen: {seen}; {said(space)}"
-        )
-        time.sleep(0.3)
-    return seen
+        if len(seen) >= expected:
+            return seen
+    raise AssertionError(f"not within {deadline_s} s: the end of {expected} pods; seen: {seen}; {said(space)}")
 
 
 def job_ended(space: Namespace) -> str | None:
@@ -272,8 +265,8 @@ def test_a_node_that_cannot_be_scheduled(namespace: Namespace) -> None:
     (absent,) = set(range(nodes)) - set(found)
     if absent:
         one_verdict(found, 66, "missing", f"node {absent} did not come")
-    else:  # it is the master itself
-        assert {code for code, _ in found.values()} <= {64, 65}
+    else:  # it is the master itself; it may still come, in the room of the first that gave up
+        assert {code for code, _ in found.values()} <= {64, 65, 66}
 
 
 @pytest.mark.matrix
