@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from pathlib import Path
 
 from tools import debian
@@ -12,10 +13,12 @@ from tools.paths import CACHE, REPO, built_once, remove, run, step, unmount_belo
 WORKER_IMAGE = "localhost/gpu-worker"
 SHELL_IMAGE = "localhost/busybox:1"
 ETCD_IMAGE = "localhost/etcd:1"
+TRACK_IMAGE = "localhost/gpu-worker-track"
 STORE = ("--root", CACHE / "buildah" / "root", "--runroot", CACHE / "buildah" / "run", "--storage-driver", "overlay")
 
 # The CPU base image: Debian's PyTorch, and what people expect to find in a shell.
 BASE_SUITE = "trixie"
+BASE_PYTHON = "3.13"
 BASE_PACKAGES = ["python3-torch", "tini", "bash", "ca-certificates", "curl", "git"]
 BASE_PACKAGES += ["iproute2", "iputils-ping", "procps"]
 # Debian builds PyTorch without libuv, and PyTorch 2.6 asks for it wherever it is not told otherwise: no rendezvous
@@ -116,6 +119,38 @@ def worker() -> Path:
             buildah("push", tag, f"docker-archive:{scratch}:{tag}")
             buildah("rmi", tag)  # the archive is what is kept
         for old in archive.parent.glob("gpu-worker-*.tar"):
+            if old != archive:
+                old.unlink()
+    return archive
+
+
+def track_tag() -> str:
+    return f"{TRACK_IMAGE}:{_digest(worker_tag(), REPO / 'requirements/track.txt')}"
+
+
+def track() -> Path:
+    """Archive of the worker image with the experiment trackers' clients and servers, for the tests with pods."""
+    tag = track_tag()
+    archive = CACHE / "images" / f"track-{tag.rpartition(':')[2]}.tar"
+    if not archive.exists():
+        with step(f"image {tag}"), built_once(archive) as scratch:
+            folder = CACHE / "images" / "track"  # also what a killed build left
+            remove(folder)
+            # Wheels only, for the Python of the base and not of this machine.
+            machine = os.uname().machine
+            platforms = [f"--platform=manylinux{version}_{machine}" for version in ("2014", "_2_17", "_2_27", "_2_28")]
+            run(
+                sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, "--no-deps", "--require-hashes",
+                "--only-binary=:all:", f"--python-version={BASE_PYTHON}", *platforms,
+                "--requirement", REPO / "requirements/track.txt",
+            )  # fmt: skip
+            container = buildah("from", f"docker-archive:{worker()}")
+            buildah("copy", container, folder, "/opt/track")
+            # Before Debian's own packages, some of which are older than the clients want.
+            buildah("config", "--env", "PYTHONPATH=/opt/track", container)
+            buildah("commit", "--rm", container, f"docker-archive:{scratch}:{tag}")
+            remove(folder)
+        for old in archive.parent.glob("track-*.tar"):
             if old != archive:
                 old.unlink()
     return archive

@@ -1,7 +1,9 @@
-"""Python packages, pinned with hashes, in a virtual environment: python3 -m tools.venv dev [torch] [fuzz] [skypilot].
+"""Python packages, pinned with hashes: python3 -m tools.venv dev [torch] [train] [fuzz] [skypilot] [track].
 
-`dev` is what the generator, lint and the tests need; `torch` only the worker's unit tests, `fuzz` only the fuzzer.
-`skypilot` is for the comparison with SkyPilot; its hundred packages get an environment of their own.
+`dev` is what the generator, lint and the tests need; `torch` and `train` only the worker's unit tests, `fuzz` only the
+fuzzer.
+`skypilot` is for the comparison with SkyPilot, `track` for the tests of experiment trackers; their hundred packages get
+environments of their own.
 """
 
 from __future__ import annotations
@@ -14,13 +16,16 @@ from tools.paths import CACHE, REPO, main, remove, run, step
 
 VENV = CACHE / "venv"
 SKYPILOT = CACHE / "venv-skypilot"
+TRACK = CACHE / "venv-track"
 
 
 def ensure(name: str) -> None:
     """Install requirements/<name>.txt; a stamp, written last, says that it is in."""
     locked = REPO / "requirements" / f"{name}.txt"
     digest = hashlib.sha256(locked.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    venv = SKYPILOT if name == "skypilot" else VENV
+    venv = {"skypilot": SKYPILOT, "track": TRACK}.get(name, VENV)
+    # track.txt leaves out what MLflow's server lists and does not need, train.txt what torch.txt has.
+    no_deps = ["--no-deps"] if name in ("track", "train") else []
     stamp = venv / f".{name}-{digest}"
     if stamp.exists():
         return
@@ -29,7 +34,7 @@ def ensure(name: str) -> None:
             remove(venv)
             run(sys.executable, "-m", "venv", venv)
             (venv / ".created").touch()
-        run(venv / "bin" / "pip", "install", "--quiet", "--require-hashes", "--requirement", locked)
+        run(venv / "bin" / "pip", "install", "--quiet", "--require-hashes", *no_deps, "--requirement", locked)
     for old in venv.glob(f".{name}-*"):
         old.unlink()
     stamp.touch()
