@@ -71,7 +71,7 @@ class Ranks:
     def resend(self, file: Path, **variables: str) -> str:
         command = [sys.executable, "-m", "gpuworker.train.trackers.sender", "--resend", file]
         environment = {**os.environ, "PYTHONPATH": str(REPO / "worker/src"), "TMPDIR": str(self.tmp), **variables}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

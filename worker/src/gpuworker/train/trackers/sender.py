@@ -168,7 +168,7 @@ def resend(file: Path) -> int:
     """Send a file that spool.keep has written."""
     first, _, rest = file.read_text().partition("\n")
     folder = Path(tempfile.mkdtemp(prefix="resend-"))
-    plan = json.loads(first)["plan"] | {"timeout_s": 60.0, "node_metrics": False, "keep": str(file.parent)}
+    plan = json.loads(first)["plan"] | {"timeout_s": 300.0, "node_metrics": False, "keep": str(file.parent)}
     (folder / spool.PLAN).write_text(json.dumps(plan))
     records = rest if '{"end":' in rest else rest + '{"end":"saved"}\n'
     (folder / spool.SPOOL).write_text(records)
