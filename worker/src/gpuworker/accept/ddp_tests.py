@@ -37,6 +37,9 @@ def main() -> None:
         ok = all_reduce(world, args)
     if args.train_smoke:
         ok = train_smoke(world, args) and ok
+    if world.rank == 0:
+        world.store.set("written", "yes")
+    world.store.wait(["written"])  # torchrun ends rank 0 as soon as another one has exited with 3
     dist.destroy_process_group()
     sys.exit(0 if ok else 3)
 
