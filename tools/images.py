@@ -19,6 +19,8 @@ STORE = ("--root", CACHE / "buildah" / "root", "--runroot", CACHE / "buildah" / 
 # The CPU base image: Debian's PyTorch, and what people expect to find in a shell.
 BASE_SUITE = "trixie"
 BASE_PYTHON = "3.13"
+# Python packages that Debian lacks: those of the training.
+BASE_LIBRARIES = REPO / "requirements" / "train.txt"
 BASE_PACKAGES = ["python3-torch", "tini", "bash", "ca-certificates", "curl", "git"]
 BASE_PACKAGES += ["iproute2", "iputils-ping", "procps"]
 # Debian builds PyTorch without libuv, and PyTorch 2.6 asks for it wherever it is not told otherwise: no rendezvous
@@ -30,6 +32,7 @@ NO_LIBUV = (
     "grep -q 'use_libuv=False' elastic/rendezvous/c10d_rendezvous_backend.py && "
     "grep -q 'is_master=False, use_libuv=use_libuv' rendezvous.py"
 )
+BASE = (BASE_SUITE, *BASE_PACKAGES, NO_LIBUV, BASE_PYTHON, BASE_LIBRARIES)  # what the base is made of
 
 
 def buildah(*args: str | Path) -> str:
@@ -78,8 +81,8 @@ def etcd() -> Path:
 
 
 def base() -> str:
-    """The CPU base image, in the image store: Debian with its PyTorch."""
-    tag = f"localhost/gpu-worker-base:{_digest(BASE_SUITE, *BASE_PACKAGES, NO_LIBUV)}"
+    """The CPU base image, in the image store: Debian with its PyTorch, and transformers."""
+    tag = f"localhost/gpu-worker-base:{_digest(*BASE)}"
     if tag not in buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
         folder = CACHE / "images" / "base"  # also what a killed build left, its mounts included
         unmount_below(folder)
@@ -92,16 +95,28 @@ def base() -> str:
             run("mmdebstrap", "--quiet", *options, include, BASE_SUITE, folder / "root.tar", env=inside)
             container = buildah("from", "scratch")
             buildah("add", container, folder / "root.tar", "/")
+            wheels(BASE_LIBRARIES, folder / "libraries")
+            buildah("copy", container, folder / "libraries", f"/usr/local/lib/python{BASE_PYTHON}/dist-packages")
             buildah("config", "--env", "USE_LIBUV=0", container)
             buildah("commit", "--rm", container, tag)
             remove(folder)
     return tag
 
 
+def wheels(requirements: Path, folder: Path) -> None:
+    """Unpack pinned packages into a folder: for the Python of the base, and not of this machine."""
+    machine = os.uname().machine
+    platforms = [f"--platform=manylinux{version}_{machine}" for version in ("2014", "_2_17", "_2_27", "_2_28")]
+    run(
+        sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, "--no-deps", "--require-hashes",
+        "--only-binary=:all:", f"--python-version={BASE_PYTHON}", *platforms, "--requirement", requirements,
+    )  # fmt: skip
+
+
 def worker_tag() -> str:
     """Image reference of the worker as it stands: the tag changes with its sources."""
     sources = sorted(p for p in (REPO / "worker").rglob("*") if p.is_file() and "__pycache__" not in p.parts)
-    return f"{WORKER_IMAGE}:{_digest(BASE_SUITE, *BASE_PACKAGES, NO_LIBUV, *sources)}"
+    return f"{WORKER_IMAGE}:{_digest(*BASE, *sources)}"
 
 
 def worker() -> Path:
@@ -136,14 +151,7 @@ def track() -> Path:
         with step(f"image {tag}"), built_once(archive) as scratch:
             folder = CACHE / "images" / "track"  # also what a killed build left
             remove(folder)
-            # Wheels only, for the Python of the base and not of this machine.
-            machine = os.uname().machine
-            platforms = [f"--platform=manylinux{version}_{machine}" for version in ("2014", "_2_17", "_2_27", "_2_28")]
-            run(
-                sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, "--no-deps", "--require-hashes",
-                "--only-binary=:all:", f"--python-version={BASE_PYTHON}", *platforms,
-                "--requirement", REPO / "requirements/track.txt",
-            )  # fmt: skip
+            wheels(REPO / "requirements/track.txt", folder)
             container = buildah("from", f"docker-archive:{worker()}")
             buildah("copy", container, folder, "/opt/track")
             # Before Debian's own packages, some of which are older than the clients want.
