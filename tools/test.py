@@ -1,5 +1,6 @@
-"""Run the tests: python3 -m tools.test [lint] [unit] [charts] [differential] [fuzz] [e2e] [cluster] [matrix] [--quick].
+"""Run the tests: python3 -m tools.test [PART…] [--quick].
 
+PART: lint, unit, charts, tracking, differential, fuzz, e2e, cluster, matrix.
 Without a name, all parts run but matrix. The cluster is built and started in one thread while the parts that need none
 run in another. The last line says how many tests passed, failed and were skipped; every command of lint counts as one.
 """
@@ -19,7 +20,7 @@ from pathlib import Path
 from tools import build, target
 from tools.paths import BIN, REPO, ToolError, main
 from tools.preflight import uses_local_cluster
-from tools.venv import VENV
+from tools.venv import TRACK, VENV
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
 QUICK = "--quick" in sys.argv  # without the tests that take seconds each
@@ -65,6 +66,15 @@ def charts() -> Counts:
     for chart in CHARTS:
         counts += with_report("charts", *HELM_UNITTEST, f"charts/{chart}")
     return counts + pytest("charts", "tests/charts", "-n", "3", "-m", CHOSEN)
+
+
+def tracking() -> Counts:
+    """The real clients of experiment trackers, in an environment of their own."""
+    if not call("tracking", sys.executable, "-m", "tools.venv", "track"):
+        return Counts(failed=1)
+    python = str(TRACK / "bin/python")
+    arguments = ("-m", "pytest", "-q", "--junitxml=REPORT", "tests/tracking", "-n", "2", "--dist", "loadfile")
+    return with_report("tracking", python, *arguments)
 
 
 def differential() -> Counts:
@@ -137,7 +147,7 @@ def fast(parts: list[str]) -> Counts:
     return sum((part() for name, part in FAST.items() if name in parts), Counts())
 
 
-FAST = {"lint": lint, "unit": unit, "charts": charts, "differential": differential, "fuzz": fuzz}
+FAST = {"lint": lint, "unit": unit, "charts": charts, "tracking": tracking, "differential": differential, "fuzz": fuzz}
 ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix}
 ALL = [*FAST, "e2e", "cluster"]  # matrix runs only when it is asked for
 
