@@ -15,12 +15,12 @@ demo: ## Accept every node, start a group, show what its tasks found; leaves the
 
 test: ## Everything: lint, unit, charts, end to end on a real Kubernetes
 	@python3 -m tools.preflight cluster
-	@python3 -m tools.venv dev torch fuzz skypilot
+	@python3 -m tools.venv dev torch train fuzz skypilot track
 	@$(PYTHON) -m tools.test
 
 test-fast: ## Lint, and the quick ones of the unit and chart tests: no cluster, no image
 	@python3 -m tools.preflight
-	@python3 -m tools.venv dev torch
+	@python3 -m tools.venv dev torch train
 	@$(PYTHON) -m tools.test --quick lint unit charts
 
 test-e2e: ## End-to-end tests only
@@ -47,7 +47,7 @@ scale: ## Groups of up to 1,000 ranks on nodes that KWOK makes up; prints times 
 
 ddp-matrix: ## Every way to break a torchrun world, with processes and with pods
 	@python3 -m tools.preflight cluster
-	@python3 -m tools.venv dev torch
+	@python3 -m tools.venv dev torch train
 	@$(PYTHON) -m tools.test matrix
 
 ddp-baseline: ## ddp-run beside manifests that people write by hand: start-up times, and the same faults

@@ -29,12 +29,13 @@ def prepare() -> dict[str, str]:
         return {**own, **environment, "WORKER_IMAGE": os.environ["IMAGE"]}
     cluster("up")
     archives = {images.worker_tag(): images.worker(), images.SHELL_IMAGE: images.shell()}
-    archives[images.ETCD_IMAGE] = images.etcd()
+    archives |= {images.ETCD_IMAGE: images.etcd(), images.track_tag(): images.track()}
     for tag, archive in archives.items():
         if any(tag not in node.images(each) for each in nodes()):
             with step(f"putting {tag} on every node"):
                 cluster("load", str(archive))
-    own = {"WORKER_IMAGE": images.worker_tag(), "SHELL_IMAGE": images.SHELL_IMAGE, "ETCD_IMAGE": images.ETCD_IMAGE}
+    own = {"WORKER_IMAGE": images.worker_tag(), "TRACK_IMAGE": images.track_tag()}
+    own |= {"SHELL_IMAGE": images.SHELL_IMAGE, "ETCD_IMAGE": images.ETCD_IMAGE}
     return {**environment, **own, "KUBECONFIG": str(KUBECONFIG)}
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "worker" / "src"
-FAULTS = Path(__file__).parent / "faults"
 PATIENCE_S = 120  # until something that takes seconds on an idle machine counts as hanging
 
 

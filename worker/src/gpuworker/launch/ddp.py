@@ -27,7 +27,7 @@ from gpuworker.launch.processes import adopt_orphans, child_pids, reap
 from gpuworker.launch.verdicts import DONE, Verdict
 from gpuworker.log import log, write_termination_message
 
-LEFTOVERS_S = 30  # how long what the ranks left behind (an uploader of metrics) may take after a good end
+LEFTOVERS_S, FAILED_S = 30, 10  # how long what the ranks left behind (an uploader of metrics) may take at the end
 
 
 class Launcher:
@@ -162,7 +162,7 @@ class Launcher:
             await self.lead.close()
         if self.child:
             await self.child.close()
-        end = time.monotonic() + (0 if verdict else LEFTOVERS_S)
+        end = time.monotonic() + (FAILED_S if verdict else LEFTOVERS_S)
         while child_pids(os.getpid()) and time.monotonic() < end:
             reap(0)
             await asyncio.sleep(0.1)
