@@ -68,7 +68,7 @@ def test_evaluation_does_not_depend_on_the_world(whole, tmp_path):
             "--model-local-dir",
             model,
             "--seq-len",
-            32,
+            64,
             "--lr",
             0,
             "--wd",
@@ -137,7 +137,7 @@ def test_stopped_within_an_evaluation(whole, tmp_path, monkeypatch):
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    assert checkpoints(tmp_path) == ["epoch-0001-step-00000046"]
+    assert checkpoints(tmp_path) == ["epoch-0001-step-00000023"]
     train(tmp_path, "--batch", BATCH, world=1)
     assert weights(tmp_path) == weights(whole)
     assert report(tmp_path)["evaluations"] == report(whole)["evaluations"]
@@ -172,7 +172,7 @@ def test_another_training_is_not_resumed(whole, tmp_path):
     """A run's name that is used again with other data must not go on from its weights."""
     shutil.copytree(whole / "run", tmp_path / "run", symlinks=True)
     ranks = train(tmp_path, "--batch", BATCH, "--seq-len", 16, code=2)
-    assert "of another training: seq_len was 32, is 16" in ranks.said and "--resume never" in ranks.said
+    assert "of another training: seq_len was 64, is 16" in ranks.said and "--resume never" in ranks.said
 
 
 def test_bad_line_ends_all_ranks_and_is_named(tmp_path):
@@ -191,6 +191,13 @@ def test_smoke_learns_and_says_so(tmp_path):
     for tag in ("ENV", "DDP", "TRAIN", "STEP", "EPOCH", "RESULT", "DONE"):
         assert f"[{tag}] node=0 " in ranks.said, tag
     assert "improved=true" in ranks.said
+
+
+@pytest.mark.parametrize("choice, said", [("none", 0), ("first-last", 4), ("all", 32)])
+def test_fewer_lines_change_no_verdict(tmp_path, choice, said):
+    ranks = train(tmp_path, "--log-batches", choice, "--log-every", 5, module=SMOKE)
+    assert ranks.said.count("[STEP]") == said
+    assert "improved=true" in ranks.said and len(losses(tmp_path)) >= 7
 
 
 def test_smoke_that_does_not_learn_fails(tmp_path):

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from processes import PATIENCE_S, SOURCE, environment, free_port, until
+from processes import SOURCE, environment, free_port, until
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["train_preload"])
+DEADLINE_S = 300  # these tests have low priority beside those with pods
 LM, SMOKE = "gpuworker.train.framework", "gpuworker.train.smoke"
 DATA = SOURCE / "gpuworker" / "train" / "data"
 # Milliseconds a step: what these tests are about does not depend on the model's size.
@@ -23,7 +24,7 @@ TINY = (
     "--from-scratch",
     "gpt2-tiny",
     "--seq-len",
-    32,
+    64,
     "--lr",
     1e-3,
     "--epochs",
@@ -70,7 +71,7 @@ class Ranks:
             process.start()
             self.processes.append(process)
 
-    def wait(self, deadline_s: float = PATIENCE_S) -> list[int]:
+    def wait(self, deadline_s: float = DEADLINE_S) -> list[int]:
         """Exit codes of all ranks. As torchrun does, it kills the others once one has failed."""
         codes: list[int | None] = []
 
@@ -96,7 +97,9 @@ class Ranks:
                 os.kill(self.processes[rank].pid, number)
 
     def until_said(self, words: str) -> None:
-        until(lambda: words in self.said or self.processes[0].exitcode is not None, f"rank 0 says {words!r}")
+        until(
+            lambda: words in self.said or self.processes[0].exitcode is not None, f"rank 0 says {words!r}", DEADLINE_S
+        )
 
     @property
     def said(self) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from gpuworker.log import log
 from gpuworker.train import model, tokens
 from gpuworker.train.world import World
 
@@ -34,9 +36,12 @@ class LanguageModel:
         self.args, self.source = args, source
         self.tokenizer = source.load_tokenizer()
         codec = model.codec(self.tokenizer)
-        cache = Path(args.cache)
+        cache, begun = Path(args.cache), time.monotonic()
         train = tokens.prepare(Path(args.data), codec, cache, world)
         self.train = tokens.Samples(train, args.seq_len, args.pack)
+        if world.lead:
+            count, samples = len(self.train.tokens), len(self.train)
+            log("DATA", rank=0, file=args.data, tokens=count, samples=samples, seconds=time.monotonic() - begun)
         validation = Path(args.val) if args.val else Path(args.data).with_name("val.jsonl")
         self.validation = None
         if args.val or (validation.is_file() and validation.resolve() != Path(args.data).resolve()):

@@ -183,7 +183,7 @@ class Trainer:
             begun = time.perf_counter()
             self.stop.begin(self.world)
             self.train_step()
-            if self.is_told():
+            if self.is_kept() or self.is_said():
                 self.tell()
             if progress.step % COLLECT_EVERY == 0:
                 gc.collect()
@@ -215,16 +215,17 @@ class Trainer:
 
     # -- what is told and kept
 
-    def is_told(self) -> bool:
-        step, last = self.progress.step, self.progress.position >= self.samples
-        first = self.progress.position <= self.shape.step
-        choice = self.args.log_batches
-        if choice:
-            return choice == "all" or (choice == "first-last" and (first or last))
-        return bool(self.args.log_every) and (step % self.args.log_every == 0 or self.share_done() >= 1)
+    def is_said(self) -> bool:
+        """Whether --log-batches wants a line of this step; without it every step that is kept has one."""
+        first, last = self.progress.position <= self.shape.step, self.progress.position >= self.samples
+        return {None: self.is_kept(), "all": True, "first-last": first or last, "none": False}[self.args.log_batches]
+
+    def is_kept(self) -> bool:
+        """Whether the report and the trackers have this step at any rate."""
+        return self.progress.step % self.args.log_every == 0 or self.share_done() >= 1
 
     def tell(self) -> None:
-        """A line, a point of the plot, and the trackers' metrics. Collective."""
+        """A point of the plot, the trackers' metrics, and a line. Collective."""
         progress, world = self.progress, self.world
         figures = self.meter.read()
         own = figures["tokens_per_s"] / world.size
@@ -240,7 +241,7 @@ class Trainer:
         shown = {"loss": loss, "lr": self.rate, **figures}
         progress.history.append({"step": progress.step, "epoch": self.share_done() * self.args.epochs, **shown})
         self.tracker.log(progress.step, shown if world.lead else {"tokens_per_s": own})
-        if world.lead:
+        if world.lead and self.is_said():
             shares = {name: f"{figures[name]:.1%}" for name in ("mfu", "data_wait", "communication") if name in figures}
             left = (1 - self.share_done()) * self.args.epochs * self.samples / self.shape.step * figures["step_s"]
             log(

@@ -75,7 +75,7 @@ def add_common(parser: argparse.ArgumentParser, epochs: int, batch: int, lr: flo
     group.add_argument("--upload", type=command, metavar="JSON", help=f"run for each checkpoint: {upload.HELP}")
     group.add_argument("--upload-wait", type=float, default=60.0, metavar="SECONDS", help="for uploads at the end (60)")
     group.add_argument(
-        "--log-every", type=whole, default=10, metavar="STEPS", help="a line, and a point of the plot (10)"
+        "--log-every", type=count, default=10, metavar="STEPS", help="a line, and a point of the plot (10)"
     )
     group.add_argument(
         "--log-batches",
