@@ -32,7 +32,7 @@ def space(cluster: Cluster) -> Iterator[Namespace]:
 
 
 def values(ranks: int, gpus: int = 8, **more: object) -> dict:
-    task = {"numNodes": ranks, "run": "python3 train.py", "resources": {"requests": {"cpu": "1", "memory": "1G"}}}
+    task = {"numNodes": ranks, "run": "python3 train.py", "resources": {"requests": {"cpu": "1"}}}
     if gpus:
         task["accelerator"] = {"types": ["H100"], "count": gpus}
     return {"name": "big", "tasks": {"t": task}, **ON_FAKE_NODES, **more}
