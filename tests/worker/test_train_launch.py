@@ -1,0 +1,38 @@
+"""The training under ddp-launch: told to stop, it says that it saved, and goes on in the next attempt."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from launchers import Run
+from processes import SOURCE, until
+
+TRAIN = SOURCE.parent / "app" / "src" / "train.py"
+PATIENT = ("--deadline=60", "--join=120", "--grace=60")
+
+
+@pytest.mark.slow
+def test_a_stopped_run_saves_and_its_next_attempt_ends_it(start, tmp_path):
+    program = (TRAIN, "--device", "cpu", "--output", tmp_path / "out", "--save-every", "0", "--epochs")
+    first = Run(start, tmp_path, torch=True)
+    for node in range(2):
+        first.pod(node, 2, *PATIENT, program=(*program, "2000"))
+    until(lambda: "[STEP] node=0 rank=0 step=20/" in first.pods[0].output, "the training begins", 240)
+    first.pods[1].started.process.send_signal(signal.SIGTERM)
+    assert first.wait() == [75, 75], first.say()
+    for pod in first.pods:  # the last word is the launcher's, also where the program has had its own
+        assert "exit_code=75 cause=saved" in pod.verdicts[-1] and "all nodes saved" in pod.verdicts[-1], pod.output
+    assert "status=saved exit_code=75 checkpoint=epoch-0" in first.pods[0].output
+    report = tmp_path / "out" / "test" / "report.json"  # the run is named by RUN_ID
+    stopped_at = json.loads(report.read_text())["summary"]["step"]
+    # As many epochs as it takes to end soon after.
+    epochs = stopped_at // 8 + 2
+    second = Run(start, tmp_path, torch=True)
+    for node in range(2):
+        second.pod(node, 2, *PATIENT, program=(*program, epochs), ATTEMPT=1)
+    assert second.wait() == [0, 0], second.say()
+    ended = json.loads(report.read_text())
+    assert ended["attempts"] == 2 and ended["summary"]["step"] == 8 * epochs > stopped_at, second.say()
+    assert ended["status"] == "finished"
