@@ -31,6 +31,8 @@ def node(monkeypatch):
         monkeypatch.setattr(
             torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=uuids[device.index])
         )
+        # It asks the first GPU, once a process, and no one here has one.
+        monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
         monkeypatch.setattr(host, "clock", lambda: {"clock_synchronised": True, "clock_max_error_s": 0.001})
         monkeypatch.setattr(host, "_size_of", lambda path: 64 << 30)
         monkeypatch.setattr(host, "xids", lambda log: [])
