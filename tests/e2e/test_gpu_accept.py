@@ -42,7 +42,8 @@ def fleet_with(space: Namespace, verdict: str, run_id: str = "1") -> dict:
             return None
         print(fleet["verdict"], fleet["reason"])
         reported = [node["node"] for node in fleet["nodes"] if node["run_id"] == run_id]
-        return fleet if sorted(reported) == nodes and fleet["verdict"] == verdict else None
+        waiting = [finding for finding in fleet["findings"] if "has no report yet" in finding["reason"]]
+        return fleet if sorted(reported) == nodes and fleet["verdict"] == verdict and not waiting else None
 
     return wait_until(complete, f"{verdict} for {len(nodes)} nodes", 240)
 
@@ -98,15 +99,16 @@ def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> Non
 
 
 def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> None:
-    namespace.install("accept", "gpu-accept", "--set", "device=cpu", "--set", "limits.gemm_fp32=1000000", *QUICKLY)
+    namespace.install("accept", "gpu-accept", "--set", "device=cpu", "--set", "limits.gemm_fp32=70", *QUICKLY)
     for pod in wait_until(lambda: finished(namespace), "every node has a report", 240):
         report = report_of(namespace, pod["metadata"]["name"])
         Draft7Validator(SCHEMA).validate(report)
         assert report["verdict"] == "FAIL"
-        assert "below the limit of 1e+06 (limits.gemm_fp32)" in report["reason"]
+        assert "below the limit of 70 (limits.gemm_fp32)" in report["reason"]
         init = pod["status"]["initContainerStatuses"][0]
         assert init["restartCount"] == 0
-        assert init["state"]["terminated"]["message"].startswith("FAIL (CPU rehearsal): compute: cpu: ")
+        message = init["state"]["terminated"]["message"]
+        assert message.startswith("FAIL (CPU rehearsal; memory, ") and " left out): compute: cpu: " in message
         assert pod["status"]["containerStatuses"][0]["ready"] is False
     assert "limits.gemm_fp32" in fleet_with(namespace, "FAIL")["reason"]
     # A new run id tests again, although no pod is ready, and what the last run found no longer counts.
@@ -136,7 +138,7 @@ def test_a_job_tests_each_node_once_and_ends_with_the_verdict(namespace: Namespa
         assert codes == {EXIT_CODES[verdict]}
         fleet = fleet_with(namespace, verdict, "1" if verdict == "FAIL" else "2")
         if verdict == "FAIL":
-            assert {finding["check"] for finding in fleet["findings"]} == {"compute"}
+            assert {finding["check"] for finding in fleet["findings"]} == {"compute"}, fleet["findings"]
             assert any("the fault nan-product was put in on purpose" in note for note in fleet["notes"])
             assert "nan-product" in served(namespace, "/")
             assert merged_logs(namespace, len(nodes))["verdict"] == "FAIL"
