@@ -76,7 +76,7 @@ def test_debug_folds_nothing(run):
     run.all_end(1, "peer-gone", within_s=60)
     assert "folded=" not in pod.output
     assert "RuntimeError: Connection closed by peer" in pod.output
-    assert "torchrun=\"--nnodes=1 " in pod.output
+    assert 'torchrun="--nnodes=1 ' in pod.output
 
 
 @pytest.mark.parametrize(
