@@ -151,6 +151,8 @@ def test_a_kueue_pod_group_of_256(space: Namespace) -> None:
         assert len(space.objects("workloads.kueue.x-k8s.io")) == 1
     finally:
         run("helm", "uninstall", "grp", "-n", space.name)
+        # Kueue lets go of pods that have ended, and those of fake nodes only vanish.
+        space.kubectl("delete", "workloads.kueue.x-k8s.io", "--all", "--wait=false")
         wait_until(lambda: bound(space)[0] == 0, "the group is gone", 300)
         for kind in ("clusterqueue", "resourceflavor"):
             space.kubectl("delete", kind, space.name, "--wait=false")
