@@ -59,7 +59,9 @@ class Poller:
     def round(self) -> None:
         self.present = self.addresses()
         self.given = {address: when for address, when in self.given.items() if address in self.present}
-        due = [a for a in sorted(self.present) if time.monotonic() - self.given.get(a, -REFRESH_S) >= REFRESH_S]
+        # A pod that has ended keeps its name, and has handed in its report before.
+        asked = sorted(self.present - self.store.posters)
+        due = [a for a in asked if time.monotonic() - self.given.get(a, -REFRESH_S) >= REFRESH_S]
         testing, broken = {}, {}
         with concurrent.futures.ThreadPoolExecutor(ASKERS) as pool:
             for address, (report, why) in zip(due, pool.map(self.ask, due), strict=True):
@@ -118,6 +120,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(400, f"{source.error}\n", "text/plain")
         if not self.store.add(source.report, POSTED):
             return self.answer(409, f"this is run {self.store.run_id}\n", "text/plain")
+        self.store.posters.add(self.client_address[0])
         self.answer(200, "taken\n", "text/plain")
 
     def answer(self, status: int, text: str, content_type: str) -> None:

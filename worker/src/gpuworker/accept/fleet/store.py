@@ -22,6 +22,7 @@ class Store:
         self.lock = threading.RLock()
         self.reports: dict[str, dict] = {}  # node -> report
         self.homes: dict[str, str] = {}  # node -> address of its pod
+        self.posters: set[str] = set()  # addresses of pods that handed in their report
         self.seen: dict[str, str] = {}  # node -> when its pod was last there
         self.state: tuple = ((), (), ())  # (testing, broken, gone), what else the result is made of
         self.result: Fleet | None = None

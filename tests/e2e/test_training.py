@@ -1,0 +1,33 @@
+"""ddp-run trains on a volume: a pod that is deleted in the middle costs nothing but time."""
+
+from __future__ import annotations
+
+import pytest
+from kube import Namespace, wait_until
+from ranks import uninstall
+from test_ddp_run import index, job_ended, nodes_of, said
+from test_group_resources import shared_volume  # noqa: F401 (a fixture)
+
+TRAIN = ["-m", "gpuworker.train.smoke", "--output", "/out", "--samples", "32768", "--batch", "64", "--epochs", "6"]
+
+
+@pytest.mark.parametrize(("nodes", "each"), [(4, 1), (2, 2)])
+def test_a_deleted_pod_comes_back_and_the_training_goes_on(namespace: Namespace, shared_volume, nodes, each) -> None:  # noqa: F811
+    settings = {
+        "nodes": nodes, "procsPerNode": each, "placement.onePodPerNode": "any",
+        "program.args": f"{{{','.join(TRAIN)}}}",
+        "volumes.outputs.claimName": "shared-volume", "nodeSelector.kubernetes\\.io/hostname": shared_volume,
+    }  # fmt: skip
+    namespace.install(
+        "run", "ddp-run", *(word for name, value in settings.items() for word in ("--set", f"{name}={value}"))
+    )
+    wait_until(lambda: "[EPOCH] node=0 rank=0 epoch=1 " in said(namespace).get(0, ""), "the first epoch is over", 240)
+    victim = next(pod for pod in nodes_of(namespace) if index(pod) == nodes - 1)["metadata"]["name"]
+    namespace.kubectl("delete", "pod", victim, "--wait=false")
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
+    done = [pod for pod in nodes_of(namespace) if pod["status"]["phase"] == "Succeeded"]
+    told = {index(pod): namespace.logs(pod["metadata"]["name"], "trainer") for pod in done}
+    assert len(told) == nodes and all(f"[DONE] node={node} world={nodes * each} " in told[node] for node in told)
+    assert "resumed=epoch-000" in told[0], "it goes on from a checkpoint"
+    assert "[DONE] node=0 rank=0 status=finished " in told[0]
+    uninstall(namespace, "run")
