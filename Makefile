@@ -3,7 +3,7 @@ SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-e2e ddp-matrix ddp-baseline plan-table scale differential fuzz bench lint generate verify image cluster-up cluster-down
+.PHONY: help demo test test-fast test-e2e ddp-matrix ddp-baseline plan-table scale differential fuzz bench train-bench lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,10 @@ plan-table: ## Run the JobGroup test plan and write its results into README.md
 	@python3 -m tools.preflight cluster
 	@python3 -m tools.venv dev
 	@$(PYTHON) -m tools.plan_table
+
+train-bench: ## Tokens a second and memory of the training, beside Hugging Face's Trainer and accelerate's loop
+	@python3 -m tools.venv dev torch train
+	@PYTHONPATH=worker/src $(PYTHON) -m tests.bench.train
 
 lint: ## Lint only
 	@python3 -m tools.preflight

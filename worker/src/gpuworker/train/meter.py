@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass, field
 
 import torch
 
-# Dense bfloat16 FLOP/s by name of the device, as their makers state them (NVIDIA's data sheets; torchtitan uses the
-# same figures).
-PEAKS = [
-    (r"H100.*NVL", 835e12),
-    (r"H100.*PCIe", 756e12),
-    (r"H100|H200", 989e12),
-    (r"B200", 2250e12),
-    (r"A100", 312e12),
-    (r"L40S", 362e12),
-]
+from gpuworker.accept.limits import Limits
 
 
 def peak_flops(device: torch.device) -> float:
-    """0 for devices that the table does not know, and for CPUs."""
+    """Dense bfloat16 FLOP/s that the maker states; 0 for devices that limits.yaml does not know, and for CPUs."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    return next((flops for pattern, flops in PEAKS if re.search(pattern, name)), 0.0)
+    return Limits((name,)).figures("gemm_bf16").get("specification", 0.0) * 1e12
 
 
 def mark(device: torch.device):
