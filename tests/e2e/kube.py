@@ -65,20 +65,19 @@ class Namespace:
     def watch(self, kind: str, deadline_s: float) -> Iterator[dict]:
         """Every state of every object, until the deadline: also those that an object has just before it is deleted."""
         command = ("kubectl", "--namespace", self.name, "get", kind, "--watch", "--output=json")
-        watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        timer = threading.Timer(deadline_s, watching.kill)
-        timer.start()
-        try:
-            lines = []
-            for line in watching.stdout:
-                lines.append(line)
-                if line == "}\n":  # the objects are indented
-                    yield json.loads("".join(lines))
-                    lines = []
-        finally:
-            timer.cancel()
-            watching.kill()
-            watching.wait()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+            timer = threading.Timer(deadline_s, watching.kill)
+            timer.start()
+            try:
+                lines = []
+                for line in watching.stdout:
+                    lines.append(line)
+                    if line == "}\n":  # the objects are indented
+                        yield json.loads("".join(lines))
+                        lines = []
+            finally:
+                timer.cancel()
+                watching.kill()
 
     def install(self, release: str, chart: str, *settings: str, values: str | None = None) -> str:
         """helm install; `values` goes through standard input, as the README shows it."""

@@ -91,6 +91,13 @@ stop_copy() {
   wait_for "$tee"
 }
 
+# JobSet deletes what still runs when it sees a failure: let it first see that the others have ended.
+leave_last() {
+  trap '' TERM INT
+  sleep 5
+  exit "$1"
+}
+
 # End this container with exit code $1; $2 is what the agent has to know.
 finish() {
   trap '' TERM INT
@@ -98,8 +105,8 @@ finish() {
   if [ -n "$GROUP_AGENT" ] && [ -n "${2:-}" ]; then ask_agent "$2" told 10; fi
   if [ -n "$GROUP_PARK" ] && [ "$1" -ne 0 ]; then
     say "failed; waits for the others to end"
-    trap 'exit "$1"' TERM INT # from the ear, or from outside
-    [ -z "$(ending)" ] || exit "$1" # the ear was faster
+    trap 'leave_last "$1"' TERM INT # from the ear, or from outside
+    [ -z "$(ending)" ] || leave_last "$1" # the ear was faster
     while :; do wait; sleep 3600 & done
   fi
   exit "$1"
