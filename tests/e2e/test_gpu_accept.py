@@ -60,10 +60,15 @@ def merged_logs(space: Namespace, nodes: int) -> dict:
 
 
 def finished(space: Namespace) -> list[dict] | None:
-    """The pods, once every one of them holds a report."""
+    """The pods, once every one of them hands out a report."""
     pods = node_pods(space)
-    running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
-    return pods if pods and running == pods else None
+    if not pods or [pod for pod in pods if pod["status"]["phase"] != "Running"]:
+        return None
+    try:
+        return pods if all(report_of(space, pod["metadata"]["name"]) for pod in pods) else None
+    except AssertionError as error:  # it runs, and does not listen yet
+        print(error)
+        return None
 
 
 def upgrade(space: Namespace, *settings: str) -> None:

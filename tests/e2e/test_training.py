@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kube import Namespace, wait_until
 from ranks import uninstall
-from test_ddp_run import index, job_ended, nodes_of, said
+from test_ddp_run import containers, index, job_ended, nodes_of, said
 from test_group_resources import shared_volume  # noqa: F401 (a fixture)
 
 TRAIN = ["-m", "gpuworker.train.smoke", "--output", "/out", "--samples", "32768", "--batch", "64", "--epochs", "6"]
@@ -24,7 +24,9 @@ def test_a_deleted_pod_comes_back_and_the_training_goes_on(namespace: Namespace,
     wait_until(lambda: "[EPOCH] node=0 rank=0 epoch=1 " in said(namespace).get(0, ""), "the first epoch is over", 240)
     victim = next(pod for pod in nodes_of(namespace) if index(pod) == nodes - 1)["metadata"]["name"]
     namespace.kubectl("delete", "pod", victim, "--wait=false")
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
+    ended = wait_until(lambda: job_ended(namespace), "the Job ended", 300)
+    ends = [status["state"] for pod in nodes_of(namespace) for status in containers(pod)]
+    assert ended == "Complete", ends
     done = [pod for pod in nodes_of(namespace) if pod["status"]["phase"] == "Succeeded"]
     told = {index(pod): namespace.logs(pod["metadata"]["name"], "trainer") for pod in done}
     assert len(told) == nodes and all(f"[DONE] node={node} world={nodes * each} " in told[node] for node in told)
