@@ -27,8 +27,8 @@ The code paths for GPUs have not run on a GPU yet; rehearsals on the CPU and the
 The verdict of a node is the worst of its checks, FAIL before INCOMPLETE before WARN. Wrong usage ends with exit code 2.
 """
 AFTER_CHECKS = """
-The burn-in times are shares of `--burn-in-seconds` (3600). A number without a limit is shown, and judged only if you
-give it one by its name.
+The burn-in times are shares of `--burn-in-seconds` (3600). A number without a limit is shown, and judged
+only if you give it one by its name.
 """
 LIMITS = """\
 ## Limits
@@ -69,10 +69,7 @@ def page() -> str:
     for name, check in checks.items():
         times = (f"{check.spec.seconds[level]:g} s" if level in check.spec.seconds else "" for level in registry.LEVELS)
         parts.append(_row(f"[{name}](#{name})", check.proves, *times))
-    parts.append(
-        "\nThe burn-in times are shares of `--burn-in-seconds` (3600). A number without a limit is shown, and judged\n"
-    )
-    parts.append("only if you give it one by its name.\n")
+    parts.append(AFTER_CHECKS)
     for name, check in checks.items():
         parts += [f"\n## {name}\n\n{check.proves}.\n"]
         if check.spec.measures:

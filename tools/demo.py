@@ -91,7 +91,7 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
 
 
 def entry() -> None:
-    environment = target.prepare()
+    environment = target.prepare(tests=False)
     demo = Demo(environment)
     demo.fresh_namespace()
     passed = [demo.accept(), demo.group()]

@@ -15,8 +15,11 @@ from tools.preflight import uses_local_cluster
 from tools.venv import VENV
 
 
-def prepare() -> dict[str, str]:
-    """Return the environment for kubectl, helm and the tests: KUBECONFIG, images, PATH, PYTHONPATH."""
+def prepare(tests: bool = True) -> dict[str, str]:
+    """Return the environment for kubectl, helm and the tests: KUBECONFIG, images, PATH, PYTHONPATH.
+
+    Images that only the tests use are left out without `tests`: they take a minute.
+    """
     environment = {
         **os.environ,
         "PATH": f"{VENV}/bin:{BIN}:{os.environ['PATH']}",
@@ -28,8 +31,10 @@ def prepare() -> dict[str, str]:
         own = {"SHELL_IMAGE": "busybox:1.37", "ETCD_IMAGE": "quay.io/coreos/etcd:v3.5.21"}
         return {**own, **environment, "WORKER_IMAGE": os.environ["IMAGE"]}
     cluster("up")
-    archives = {images.worker_tag(): images.worker(), images.SHELL_IMAGE: images.shell()}
-    archives |= {images.ETCD_IMAGE: images.etcd(), images.track_tag(): images.track()}
+    archives = {images.worker_tag(): images.worker()}
+    if tests:
+        archives |= {images.SHELL_IMAGE: images.shell(), images.ETCD_IMAGE: images.etcd()}
+        archives[images.track_tag()] = images.track()
     for tag, archive in archives.items():
         if any(tag not in node.images(each) for each in nodes()):
             with step(f"putting {tag} on every node"):
