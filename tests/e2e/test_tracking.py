@@ -12,7 +12,7 @@ import sys
 import pytest
 import yaml
 from kube import REPO, Namespace, wait_until
-from test_ddp_run import index, nodes_of, start
+from launches import index, nodes_of, start
 
 sys.path.insert(0, str(REPO / "tests" / "tracking"))
 from pluto_stand_in import KEY, series, terminal

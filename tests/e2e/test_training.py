@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from kube import Namespace, wait_until
+from launches import containers, index, job_ended, nodes_of, said
 from ranks import uninstall
-from test_ddp_run import containers, index, job_ended, nodes_of, said
 from test_group_resources import shared_volume  # noqa: F401 (a fixture)
 
 TRAIN = ["-m", "gpuworker.train.smoke", "--output", "/out", "--samples", "32768", "--batch", "64", "--epochs", "6"]

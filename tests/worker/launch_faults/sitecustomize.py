@@ -1,6 +1,7 @@
 """Faults of one node for the tests of ddp-launch: Python runs this file at its start when it is on PYTHONPATH.
 
 FAULT_DNS_S=10    for so long names do not resolve, as when DNS is down
+FAULT_STALE=A:10  for so long node 0's name has the address A, as when DNS still knows the pod that was there before
 FAULT_CLOCK_S=60  the wall clock is so far off
 """
 
@@ -17,6 +18,16 @@ if seconds := os.environ.get("FAULT_DNS_S"):
         return resolve(host, *args, **kwargs)
 
     socket.getaddrinfo = getaddrinfo
+
+if setting := os.environ.get("FAULT_STALE"):
+    (address, seconds), known = setting.split(":"), socket.getaddrinfo
+    fresh = time.monotonic() + float(seconds)
+
+    def stale_getaddrinfo(host, *args, **kwargs):
+        stale = host == os.environ["MASTER_ADDR"] and time.monotonic() < fresh
+        return known(address if stale else host, *args, **kwargs)
+
+    socket.getaddrinfo = stale_getaddrinfo
 
 if seconds := os.environ.get("FAULT_CLOCK_S"):
     now = time.time

@@ -61,8 +61,6 @@ class Launcher:
             await self.lead.serve()
         address = await network.resolve(plan, self.deadline)
         now = self.phase("resolve", now, master=plan.master, address=address)
-        if plan.node == 0:
-            network.check_own(plan, address)
         problem, interface, own = None, "", ""
         try:
             interface, own = network.choose_interface(plan, address)
@@ -72,6 +70,7 @@ class Launcher:
         except Verdict as verdict:
             problem = verdict  # node 0 should hear of it, so that nobody waits for this node
         go = await self.preflight(address, interface, own, problem)
+        address = self.member.address  # where node 0 was met
         now = self.phase("master ready, preflight", now, nodes=plan.nodes, id=go["id"])
         if self.over:
             return

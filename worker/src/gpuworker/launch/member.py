@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from gpuworker.launch.lead import BEAT_S, LINE, MAGIC, decode, encode
-from gpuworker.launch.network import why_not
+from gpuworker.launch.network import look_up, why_not
 from gpuworker.launch.plan import Plan
 from gpuworker.launch.verdicts import Verdict
 
@@ -55,6 +55,9 @@ class Member:
             if time.monotonic() > deadline:
                 return
             await asyncio.sleep(0.3)
+            # Node 0 may be another pod by now, or its name was that of the pod before when this node asked.
+            with contextlib.suppress(OSError, asyncio.TimeoutError):
+                self.address = await asyncio.wait_for(look_up(self.plan.master), 1)
 
     async def one_line(self, patience_s: float) -> None:
         writer = None

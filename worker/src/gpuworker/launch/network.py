@@ -14,8 +14,10 @@ import time
 
 from gpuworker.launch.plan import Plan
 from gpuworker.launch.verdicts import Verdict
+from gpuworker.log import log
 
 SIOCGIFADDR = 0x8915
+STALE_S = 40  # CoreDNS as kubeadm installs it, and NodeLocal DNSCache, keep an answer for up to 30 s
 
 
 async def look_up(name: str) -> str:
@@ -39,31 +41,42 @@ async def look_up(name: str) -> str:
 
 
 async def resolve(plan: Plan, end: float) -> str:
-    """Node 0's address. A pod's DNS record may come well after the pod, so ask until the deadline."""
-    tried, error = 0, "no answer"
-    while (left := end - time.monotonic()) > 0:
+    """Node 0's address. A pod's DNS record may come well after the pod, so ask until the deadline.
+
+    On node 0 it must be one of its own, or the others knock at another door. That may take a while too: caches give
+    the address of the pod that was node 0 before.
+    """
+    tried, error, wrong, until = 0, "no answer", "", end
+    while (now := time.monotonic()) < until:
         tried += 1
         try:
-            return await asyncio.wait_for(look_up(plan.master), left)
+            address = await asyncio.wait_for(look_up(plan.master), until - now)
+            if plan.node or is_own(address):
+                return address
+            if not wrong:
+                until = min(end, now + STALE_S)
+                log("DDP", phase="resolve", waits=f"{plan.master} is {address}, which node 0 does not have")
+            wrong = address
         except asyncio.TimeoutError:
             error = "no answer from DNS"
         except OSError as problem:
             error = str(problem)
-        await asyncio.sleep(min(0.1 * tried, 0.5, max(0, end - time.monotonic())))
+        await asyncio.sleep(min(0.1 * tried, 0.5, max(0, until - time.monotonic())))
+    if wrong:
+        own = os.environ.get("POD_IP") or socket.gethostname()
+        raise Verdict("wrong-name", f"{plan.master} is {wrong}, and node 0 ({own}) has no such address", "resolve")
     why = f"{plan.master} did not resolve within {plan.seconds['deadline']} s ({tried} times asked, last: {error})"
     raise Verdict("no-name", why, "resolve")
 
 
-def check_own(plan: Plan, address: str) -> None:
-    """On node 0: the name's address must be one of its own, or the others knock at another door."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as probe:
+def is_own(address: str) -> bool:
+    """Whether this node has the address."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         try:
             probe.bind((address, 0))
         except OSError:
-            own = os.environ.get("POD_IP") or socket.gethostname()
-            why = f"{plan.master} is {address}, and node 0 ({own}) has no such address"
-            raise Verdict("wrong-name", why, "resolve") from None
+            return False
+    return True
 
 
 def free_port(port: int) -> None:

@@ -1,0 +1,114 @@
+"""A run of ddp-run on the cluster: with shell before the launcher, so that one node has a fault, and how it ends."""
+
+from __future__ import annotations
+
+import yaml
+from kube import REPO, Namespace, run, wait_until
+
+DEADLINE_S = 25
+FAST = ["--set", f"rendezvous.timeoutSeconds={DEADLINE_S}", "--set", "timeouts.silenceSeconds=15"]
+FAST += ["--set", "terminationGracePeriodSeconds=30"]
+# Trains until /tmp/end exists; on SIGTERM it saves. After a restart it ends at once.
+TRAIN = """
+import os, signal, sys, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+stopped = torch.zeros(1)
+signal.signal(signal.SIGTERM, lambda *_: stopped.fill_(1))
+attempt = int(os.environ["ATTEMPT"])
+for step in range(100000):
+    together = stopped.clone()
+    dist.all_reduce(together)
+    if together.item():
+        print("saved", flush=True)
+        sys.exit(75)
+    if step == 5:
+        print("trains", flush=True)
+        if attempt:
+            break
+    FAULT
+    time.sleep(0.05)
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} on node {os.environ['NODE_RANK']} is done", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def start(space: Namespace, *settings: str, before: str = "", program: str = "") -> None:
+    """helm template | kubectl apply, with shell before the launcher; `program` is what /tmp/train.py holds."""
+    values = [*space.cluster.helm_image(), *FAST, *settings]
+    values += ["--set", "program.args={/tmp/train.py}"] if program else []
+    rendered = run("helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name, *values)
+    objects = [item for item in yaml.safe_load_all(rendered) if item]
+    container = next(
+        pod["containers"][0] for item in objects for pod in pod_specs(item) if pod["containers"][0]["name"] == "trainer"
+    )
+    write = f"cat > /tmp/train.py <<'END'\n{program}\nEND\n" if program else ""
+    script = f'{write}{before}\nexec {" ".join(container["command"])} "$@"'
+    # Kubernetes expands $(NAME) in a command and halves $$.
+    container["command"] = ["bash", "-c", script.replace("$", "$$"), "launch"]
+    space.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
+
+
+def pod_specs(node: object) -> list[dict]:
+    if isinstance(node, dict):
+        found = [node] if "containers" in node else []
+        return found + [spec for value in node.values() for spec in pod_specs(value)]
+    return [spec for value in node for spec in pod_specs(value)] if isinstance(node, list) else []
+
+
+def nodes_of(space: Namespace) -> list[dict]:
+    return space.objects("pods", "app.kubernetes.io/instance=run,app.kubernetes.io/component=node")
+
+
+def index(pod: dict) -> int:
+    found = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index")
+    return int(found if found is not None else pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])
+
+
+def ends(space: Namespace, expected: int, deadline_s: float = DEADLINE_S + 60) -> dict[int, tuple[int, str]]:
+    """Index -> exit code and verdict."""
+    seen: dict[int, tuple[int, str]] = {}
+    for pod in space.watch("pods", deadline_s):  # not by looking now and then: a failed Job deletes its other pods
+        if pod["metadata"]["labels"].get("app.kubernetes.io/component") == "node":
+            for status in containers(pod):
+                if over := status["state"].get("terminated"):
+                    seen[index(pod)] = (over["exitCode"], over.get("message", ""))
+        if len(seen) >= expected:
+            return seen
+    raise AssertionError(f"not within {deadline_s} s: the end of {expected} pods; seen: {seen}; {said(space)}")
+
+
+def job_ended(space: Namespace) -> str | None:
+    conditions = space.objects("jobs")[0].get("status", {}).get("conditions", [])
+    return next((c["type"] for c in conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None)
+
+
+def said(space: Namespace) -> dict[int, str]:
+    """What the nodes have printed that have started."""
+    started = [pod for pod in nodes_of(space) if any("waiting" not in status["state"] for status in containers(pod))]
+    return {index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in started}
+
+
+def containers(pod: dict) -> list[dict]:
+    return pod["status"].get("containerStatuses", [])
+
+
+def until_trains(space: Namespace, count: int = 2) -> None:
+    def all_train() -> bool:
+        pods = [pod for pod in nodes_of(space) if pod["status"]["phase"] == "Running"]
+        return len(pods) == count and all("trains" in space.logs(p["metadata"]["name"], "trainer") for p in pods)
+
+    wait_until(all_train, "the program runs", 120)
+
+
+def inside(space: Namespace, node: int, command: str) -> None:
+    pod = next(pod for pod in nodes_of(space) if index(pod) == node)
+    space.kubectl("exec", pod["metadata"]["name"], "-c", "trainer", "--", "bash", "-c", command)
+
+
+def one_verdict(found: dict[int, tuple[int, str]], code: int, cause: str, *words: str) -> None:
+    for node, (exit_code, message) in found.items():
+        assert exit_code == code, (node, found)
+        assert message.startswith(f"exit code {code} ({cause}): "), (node, message)
+        for word in words:
+            assert word in message, (node, word, message)
