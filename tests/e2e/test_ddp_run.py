@@ -96,11 +96,7 @@ def test_dns_still_has_the_pod_that_was_node_0_before(namespace: Namespace, node
     fault = (REPO / "tests/worker/launch_faults/sitecustomize.py").read_text()
     write = f"mkdir /tmp/fault; cat > /tmp/fault/sitecustomize.py <<'END'\n{fault}\nEND\n"
     stale = 'export PYTHONPATH=/tmp/fault FAULT_STALE="${POD_IP%.*}.250:10"'
-    start(
-        namespace,
-        "--set",
-        "rendezvous.timeoutSeconds=60",
-        before=f'[ "$NODE_RANK" != {node} ] || {{\n{write}{stale}\n}}',
-    )
+    before = f'[ "$NODE_RANK" != {node} ] || {{\n{write}{stale}\n}}'
+    start(namespace, "--set", "rendezvous.timeoutSeconds=60", before=before)
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 120) == "Complete"
     assert ("which node 0 does not have" in said(namespace)[0]) == (node == 0)
