@@ -55,6 +55,29 @@ def test_a_program_that_says_why_it_exits(run):
     run.all_end(1, "failed", "rank 0 of node 0 (pod run-0 on n0): no data under /data", within_s=60)
 
 
+def test_a_program_that_is_done_is_not_undone_by_the_interpreters_end(run):
+    """As by a thread of Gloo that still has a tensor; what the program itself wants to do at its end is done."""
+    program = run.script("""
+import atexit, os, sys, threading, time
+class Late:
+    abort = os.abort
+    def __del__(self):
+        self.abort()
+sys.late = Late()
+atexit.register(print, "handled")
+threading.Thread(target=lambda: (time.sleep(0.5), print("waited for"))).start()
+child = os.fork()
+if not child:
+    sys.exit(7)  # not the rank's end
+os.waitpid(child, 0)
+print("not flushed")
+""")
+    run.pod(0, 1, program=[program])
+    assert run.wait() == [0], run.say()
+    for word in ("handled", "waited for", "not flushed"):
+        assert f"{word}\n" in run.pods[0].output
+
+
 def test_a_program_that_raises_is_shown_once(run):
     """The first failing rank's traceback is shown; what follows from it is folded, and can be had."""
     program = run.script(

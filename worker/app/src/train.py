@@ -1,8 +1,7 @@
 """Smoke test of a world; see gpuworker.train.smoke."""
 
-import sys
-
+from gpuworker.leave import leave
 from gpuworker.train.smoke import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

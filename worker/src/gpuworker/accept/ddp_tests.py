@@ -12,9 +12,7 @@ writes reports: ddp_tests_result.json, ddp_training_result.json, and ddp_NAME_re
 from __future__ import annotations
 
 import argparse
-import atexit
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -26,6 +24,7 @@ from gpuworker.accept.report import write_json
 from gpuworker.accept.training import tiny_training
 from gpuworker.accept.world import suite
 from gpuworker.accept.world.world import World, from_torchrun
+from gpuworker.leave import leave
 from gpuworker.log import log
 
 
@@ -42,11 +41,7 @@ def main() -> None:
         world.store.set("written", "yes")
     world.store.wait(["written"])  # torchrun ends rank 0 as soon as another one has exited with 3
     dist.destroy_process_group()
-    code = 0 if ok else 3
-    sys.stdout.flush()
-    # Not by the interpreter's own end: there a thread of Gloo has aborted a healthy run (torch 2.14, once in hundreds).
-    atexit.register(os._exit, code)
-    sys.exit(code)
+    leave(0 if ok else 3)
 
 
 def reduce(world: World, tensor: torch.Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM) -> torch.Tensor:

@@ -8,6 +8,7 @@ when the world was formed and when the first step was done, bounds collectives w
 the launcher ask where the rank is (SIGUSR2 writes the stack of its main thread to a file).
 """
 
+import atexit
 import contextlib
 import datetime
 import faulthandler
@@ -31,9 +32,24 @@ START_S, WORK_S = (float(os.environ.get(f"DDP_LAUNCH_{name}", "0")) for name in 
 TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
 line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 stepped = threading.Event()
+PID = os.getpid()
+ended = []  # the exit code, once it is known
+
+
+def leave():
+    """The process's end, after the program's own exit handlers. Not the interpreter's: a thread of gloo that still lets
+    go of a tensor then aborts a rank that was done ("terminate called without an active exception", torch 2.14, 2.15).
+    """
+    if ended and os.getpid() == PID:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(ended[0] & 0xFF)
 
 
 def tell(event, **facts):
+    if os.getpid() != PID:  # a process that the program made
+        return
     with contextlib.suppress(OSError):  # the launcher is gone; the program must not care
         line.sendto(json.dumps({"event": event, "local": int(LOCAL), **facts}).encode(), f"{FOLDER}/events")
 
@@ -115,6 +131,7 @@ def run(program):
 
 
 def main():
+    atexit.register(leave)  # the first that is registered is the last that runs
     pipe = os.open(f"{FOLDER}/output-{LOCAL}", os.O_WRONLY)
     for target in (1, 2):
         os.dup2(pipe, target)
@@ -129,6 +146,7 @@ def main():
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         tell("end", code=code, why="" if end.code is None or isinstance(end.code, int) else str(end.code)[:500])
+        ended.append(code)
         raise
     except BaseException as error:
         own = error.__traceback__
@@ -140,8 +158,10 @@ def main():
         if TIMED_OUT.search(str(error)):
             keep_flight_record()
             time.sleep(2)  # torchrun ends the other ranks with this one; let the launcher ask first where they are
+        ended.append(1)
         sys.exit(1)
     tell("end", code=0, why="")
+    ended.append(0)
 
 
 def place(own):

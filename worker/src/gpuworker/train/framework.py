@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 from pathlib import Path
 
+from gpuworker.leave import leave
 from gpuworker.train import options
 from gpuworker.train.model import Source
 from gpuworker.train.program import run
@@ -83,4 +83,4 @@ def task(args: argparse.Namespace, world, source: Source):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -8,13 +8,13 @@ It takes the same way as train_framework.py, so a world that it trains on works.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from gpuworker.leave import leave
 from gpuworker.train import options
 from gpuworker.train.plan import mix
 from gpuworker.train.program import run
@@ -92,4 +92,4 @@ def verdict(report: dict) -> tuple[int, dict]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())
