@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kube import Cluster, Namespace
+from kube import Cluster, Namespace, wait_until
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,9 +33,16 @@ def namespace(cluster: Cluster) -> Iterator[Namespace]:
     cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
     space = Namespace(cluster, name)
     try:
+        # Kueue looks a pod's namespace up in a cache, which has it a moment later; until then it refuses the pod.
+        wait_until(lambda: admits_pods(space), "Kueue knows the namespace", 30)
         yield space
     finally:
         cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def admits_pods(space: Namespace) -> bool:
+    probe = ["kubectl", "--namespace", space.name, "run", "probe", "--image=probe", "--dry-run=server"]
+    return "not found" not in subprocess.run(probe, capture_output=True, text=True).stderr
 
 
 @pytest.fixture(autouse=True)

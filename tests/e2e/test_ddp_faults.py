@@ -35,8 +35,8 @@ BEFORE = {
 def test_a_fault_before_the_start(namespace: Namespace, fault: str) -> None:
     before, code, cause, *words = BEFORE[fault]
     start(namespace, before=before)
-    if cause == "wrong-name":  # only node 0 can know; the Job then ends the others, to whom that address is silent
-        one_verdict({0: ends(namespace, 1)[0]}, code, cause, *words)
+    if cause == "wrong-name":  # only node 0 can know; to the others that address is silent
+        one_verdict({0: ends(namespace, 2)[0]}, code, cause, *words)
     else:
         words = [word for word in words if word != "node 1" or cause != "interface"]
         one_verdict(ends(namespace, 2), code, cause, *words)
