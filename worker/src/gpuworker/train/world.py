@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
-from gpuworker.train import trackers
+from gpuworker.train import heap, trackers
 
 Thing = TypeVar("Thing")
 
@@ -45,6 +45,8 @@ class World:
             self.device = torch.device("cuda", self.local_rank)
             torch.cuda.set_device(self.device)
             torch.set_float32_matmul_precision("high")  # TF32 where bfloat16 is not asked for
+        else:
+            heap.keep_freed()
         if "RANK" in os.environ:
             # No time-out of its own: ddp-launch sets one for the start and another after the first step. With its
             # device, NCCL connects now, and a fault of the network shows here and not in the first step.
