@@ -1,8 +1,7 @@
-"""What the sender asks of a tracker's client, and the one that a plan names."""
+"""What the sender asks of a tracker's client."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Protocol
 
 
@@ -27,13 +26,3 @@ class Backend(Protocol):
 
     def abandon(self) -> None:
         """End at once what the client runs beside this process."""
-
-
-def of(plan: dict, folder: Path) -> Backend:
-    if plan["tracker"] == "pluto":
-        from gpuworker.train.trackers.pluto_run import PlutoRun
-
-        return PlutoRun(plan, folder)
-    from gpuworker.train.trackers.mlflow_run import MlflowRun
-
-    return MlflowRun(plan)

@@ -24,14 +24,24 @@ import time
 from pathlib import Path
 
 from gpuworker.log import log
-from gpuworker.train.trackers import backend, spool
-from gpuworker.train.trackers.backend import Refused
+from gpuworker.train.trackers import spool
+from gpuworker.train.trackers.backend import Backend, Refused
 from gpuworker.train.trackers.system import System
 
 POLL_S = 0.2
 RETRY_S = (0.5, 10.0)  # first and longest pause after a failure
 REFUSED_RETRY_S = 30.0  # a wrong key may be replaced, but hardly within seconds
 SYSTEM_S = 10.0  # between two samples of the node
+
+
+def client_of(plan: dict, folder: Path) -> Backend:
+    if plan["tracker"] == "pluto":
+        from gpuworker.train.trackers.pluto_run import PlutoRun
+
+        return PlutoRun(plan, folder)
+    from gpuworker.train.trackers.mlflow_run import MlflowRun
+
+    return MlflowRun(plan)
 
 
 class Sender:
@@ -45,7 +55,7 @@ class Sender:
         self.took = self.after = 0  # bytes that the client has, and will have next
         self.status: str | None = None  # how the training ended, once its last record is read
         self.lock = threading.Lock()
-        self.client: backend.Backend | None = None
+        self.client: Backend | None = None
         self.orphan = False  # nobody waits for this process
 
     def say(self, **facts: object) -> None:
@@ -101,7 +111,7 @@ class Sender:
         while True:
             try:
                 if self.client is None:
-                    client = backend.of(self.plan, self.folder)
+                    client = client_of(self.plan, self.folder)
                     facts = client.start()
                     self.client = client
                     self.say(state="started", **facts)
