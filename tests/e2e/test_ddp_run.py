@@ -30,6 +30,18 @@ def test_a_world_forms(namespace: Namespace, nodes: int, backend: str) -> None:
     assert ranks == set(range(2 * nodes))
 
 
+@pytest.mark.matrix
+@pytest.mark.parametrize("number", range(int(os.environ.get("STARTS", "2"))))
+def test_a_healthy_start_raises_no_alarm(namespace: Namespace, number: int) -> None:
+    """STARTS=100 for more of them, with 2 to 8 pods in turn."""
+    nodes = 2 + number % 7
+    namespace.install("run", "ddp-run", "--set", f"nodes={nodes}", "--set", "placement.onePodPerNode=any")
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
+    told = said(namespace)
+    assert len(told) == len(nodes_of(namespace)) == nodes, "every pod started once"
+    assert all(f"[DONE] node={node} world={nodes} " in text and "[FATAL]" not in text for node, text in told.items())
+
+
 def etcd_image() -> str:
     image = os.environ.get("ETCD_IMAGE")
     if not image:
