@@ -78,6 +78,14 @@ print("not flushed")
         assert f"{word}\n" in run.pods[0].output
 
 
+def test_nodes_on_one_volume_tidy_up_beside_each_other(run):
+    for node in range(2):
+        run.pod(node, 2, "--deadline=30", f"--out={run.folder}", FAULT_RMDIR=1)
+    assert run.wait() == [0, 0], run.say()
+    assert "Traceback" not in run.say()
+    assert not list((run.folder / ".ddp-launch").iterdir())
+
+
 def test_a_program_that_raises_is_shown_once(run):
     """The first failing rank's traceback is shown; what follows from it is folded, and can be had."""
     program = run.script(

@@ -2,6 +2,7 @@
 
 FAULT_DNS_S=10    for so long names do not resolve, as when DNS is down
 FAULT_STALE=A:10  for so long node 0's name has the address A, as when DNS still knows the pod that was there before
+FAULT_RMDIR=1     an empty folder is gone when this node comes to remove it: another one was first
 FAULT_CLOCK_S=60  the wall clock is so far off
 """
 
@@ -32,3 +33,12 @@ if setting := os.environ.get("FAULT_STALE"):
 if seconds := os.environ.get("FAULT_CLOCK_S"):
     now = time.time
     time.time = lambda: now() + float(seconds)
+
+if os.environ.get("FAULT_RMDIR"):
+    remove = os.rmdir
+
+    def rmdir(path, **kwargs):
+        remove(path, **kwargs)
+        raise FileNotFoundError(2, "No such file or directory", path)
+
+    os.rmdir = rmdir

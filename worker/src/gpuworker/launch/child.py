@@ -250,8 +250,9 @@ class Child:
         folded = [f"rank {rank.number}: {rank.folded} lines" for rank in self.ranks.values() if rank.folded]
         if folded:
             log("DDP", folded=", ".join(folded), kept=self.kept if self.plan.out else "DEBUG_DISTRIBUTED=1 shows them")
-        if self.kept and self.kept != self.folder and self.kept.is_dir() and not any(self.kept.iterdir()):
-            self.kept.rmdir()
+        if self.kept and self.kept != self.folder:
+            with contextlib.suppress(OSError):  # it holds something, or another node on the same volume was first
+                self.kept.rmdir()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -184,7 +184,10 @@ async def launch(plan: Plan, begun: float) -> Verdict | None:
     except Exception as error:
         traceback.print_exc()
         verdict = Verdict("launcher", f"{cards.who(cards.own())}: {type(error).__name__}: {error}")
-    await launcher.close(verdict)
+    try:
+        await launcher.close(verdict)
+    except Exception:  # what is left behind changes no verdict
+        traceback.print_exc()
     return verdict
 
 
