@@ -8,7 +8,7 @@ from kube import REPO, Namespace, run, wait_until
 DEADLINE_S = 25
 FAST = ["--set", f"rendezvous.timeoutSeconds={DEADLINE_S}", "--set", "timeouts.silenceSeconds=15"]
 FAST += ["--set", "terminationGracePeriodSeconds=30"]
-# Trains until /tmp/end exists; on SIGTERM it saves. After a restart it ends at once.
+# Trains until SIGTERM, and saves then. In a later attempt it ends after a few steps.
 TRAIN = """
 import os, signal, sys, time
 import torch, torch.distributed as dist

@@ -9,8 +9,9 @@ from typing import NoReturn
 
 
 def leave(code: int) -> NoReturn:
-    """As sys.exit, but without the interpreter's own end: a thread of Gloo that still lets go of a tensor then aborts a
-    process that was done ("terminate called without an active exception", torch 2.14 and 2.15, once in hundreds).
+    """As sys.exit, but without the exit handlers registered before and without the interpreter's own end: a thread of
+    Gloo that still lets go of a tensor then aborts a process that was done ("terminate called without an active
+    exception", torch 2.14 and 2.15, once in hundreds).
     """
     sys.stdout.flush()
     sys.stderr.flush()
