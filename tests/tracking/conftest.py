@@ -77,15 +77,17 @@ class Ranks:
 
     def senders(self) -> dict[int, str]:
         """Process -> command line of every process of these ranks that sends or uploads."""
-        found = {}
+        found, parents = {}, {}
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
             except OSError:
                 continue
             if str(self.tmp) in command:
-                found[int(folder.name)] = command
-        return found
+                found[int(folder.name)], parents[int(folder.name)] = command, int(parent)
+        # A process that one of them starts has its command line until it runs its own program.
+        return {process: command for process, command in found.items() if found.get(parents[process]) != command}
 
 
 @pytest.fixture
