@@ -91,12 +91,13 @@ def e2e(environment: dict[str, str]) -> Counts:
 
 def matrix(environment: dict[str, str]) -> Counts:
     """Every way to break a torchrun world, with processes and with pods: half an hour of a small machine."""
-    return pytest("matrix", "tests/worker", "tests/e2e", "-m", "matrix", environment=environment)
+    counts = pytest("matrix", "tests/worker", "tests/e2e", "-m", "matrix", environment=environment)
+    return counts + (pytest("matrix", "tests/cluster", "-m", "matrix") if uses_local_cluster() else Counts())
 
 
 def local_cluster() -> Counts:
     """Breaks the local cluster, starts it again and takes it down: the last part of all."""
-    return pytest("cluster", "tests/cluster")
+    return pytest("cluster", "tests/cluster", "-m", "not matrix")
 
 
 def pytest(part: str, *arguments: str, environment: dict[str, str] | None = None) -> Counts:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from kube import Cluster, Namespace, phases, wait_until
+from breaking import lose
+from kube import Namespace, phases, wait_until
 from ranks import execute, rank, until_said
-from tools import target
-from tools.cluster import processes
-from tools.cluster.settings import CGROUP, Node, nodes
+from tools.cluster.settings import Node, nodes
 
 
 def prefers(node: Node) -> dict:
@@ -24,28 +17,19 @@ def prefers(node: Node) -> dict:
     return {"spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}}}}
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Cluster:
-    os.environ |= target.prepare()
-    return Cluster(os.environ["WORKER_IMAGE"])
-
-
 @pytest.fixture
-def group(cluster: Cluster) -> Iterator[Namespace]:
+def group(namespace: Namespace) -> Namespace:
     """server-0 on the second node, client-0 on the first."""
-    space = Namespace(cluster, f"disrupted-{uuid.uuid4().hex[:8]}")
-    cluster.kubectl("create", "namespace", space.name)
     run = "echo serving; until [ -e /tmp/end ]; do sleep 0.2; done"
     tasks = {
         task: {"run": run, "podTemplate": prefers(node)}
         for task, node in zip(("client", "server"), nodes(), strict=True)
     }
-    space.install("grp", "job-group", values=json.dumps({"schemaVersion": 1, "name": "two", "tasks": tasks}))
+    namespace.install("grp", "job-group", values=json.dumps({"schemaVersion": 1, "name": "two", "tasks": tasks}))
     for host in ("server-0", "client-0"):
-        until_said(space, host, "serving")
-    assert rank(space, "server-0")["spec"]["nodeName"] == nodes()[1].name
-    yield space
-    cluster.kubectl("delete", "namespace", space.name, "--wait=false")  # the tests after this start a cluster anew
+        until_said(namespace, host, "serving")
+    assert rank(namespace, "server-0")["spec"]["nodeName"] == nodes()[1].name
+    return namespace
 
 
 def replaced(space: Namespace, uid: str) -> bool:
@@ -80,19 +64,6 @@ def test_a_drained_node(group: Namespace) -> None:
         comes_back(group, client)
     finally:
         group.cluster.kubectl("uncordon", node)
-
-
-def lose(node: Node) -> None:
-    """SIGKILL to the node's kubelet, containerd, and every container: as if its power had gone."""
-    unit = processes.tracking() / CGROUP / "system" / node.name
-    pids = {int(pid) for file in unit.rglob("cgroup.procs") for pid in file.read_text().split()}
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if str(node.folder) in (process / "mounts").read_text().partition("\n")[0]:
-                pids.add(int(process.name))
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_lost_node(group: Namespace) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+
+import pytest
 import yaml
 from kube import REPO, Namespace, run, wait_until
 
@@ -33,19 +37,26 @@ dist.destroy_process_group()
 """
 
 
-def start(space: Namespace, *settings: str, before: str = "", program: str = "") -> None:
-    """helm template | kubectl apply, with shell before the launcher; `program` is what /tmp/train.py holds."""
+def start(
+    space: Namespace,
+    *settings: str,
+    before: str = "",
+    program: str = "",
+    change: Callable[[dict, dict], None] = lambda pod, container: None,
+) -> None:
+    """helm template | kubectl apply, with shell before the launcher; `program` is what /tmp/train.py holds, `change`
+    alters the specs of the nodes' pods and of their container."""
     values = [*space.cluster.helm_image(), *FAST, *settings]
     values += ["--set", "program.args={/tmp/train.py}"] if program else []
     rendered = run("helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name, *values)
     objects = [item for item in yaml.safe_load_all(rendered) if item]
-    container = next(
-        pod["containers"][0] for item in objects for pod in pod_specs(item) if pod["containers"][0]["name"] == "trainer"
-    )
+    pod = next(pod for item in objects for pod in pod_specs(item) if pod["containers"][0]["name"] == "trainer")
+    container = pod["containers"][0]
     write = f"cat > /tmp/train.py <<'END'\n{program}\nEND\n" if program else ""
     script = f'{write}{before}\nexec {" ".join(container["command"])} "$@"'
     # Kubernetes expands $(NAME) in a command and halves $$.
     container["command"] = ["bash", "-c", script.replace("$", "$$"), "launch"]
+    change(pod, container)
     space.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
 
 
@@ -60,6 +71,15 @@ def nodes_of(space: Namespace) -> list[dict]:
     return space.objects("pods", "app.kubernetes.io/instance=run,app.kubernetes.io/component=node")
 
 
+def node(space: Namespace, number: int) -> dict:
+    """The pod of that index, as soon as there is one."""
+    return wait_until(lambda: next((pod for pod in nodes_of(space) if index(pod) == number), None), f"pod {number}", 60)
+
+
+def pod_name(space: Namespace, number: int) -> str:
+    return node(space, number)["metadata"]["name"]
+
+
 def index(pod: dict) -> int:
     found = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index")
     return int(found if found is not None else pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])
@@ -69,13 +89,19 @@ def ends(space: Namespace, expected: int, deadline_s: float = DEADLINE_S + 60) -
     """Index -> exit code and verdict."""
     seen: dict[int, tuple[int, str]] = {}
     for pod in space.watch("pods", deadline_s):  # not by looking now and then: a failed Job deletes its other pods
-        if pod["metadata"]["labels"].get("app.kubernetes.io/component") == "node":
-            for status in containers(pod):
-                if over := status["state"].get("terminated"):
-                    seen[index(pod)] = (over["exitCode"], over.get("message", ""))
+        of_the_run = pod["metadata"]["labels"].get("app.kubernetes.io/component") == "node"
+        if of_the_run and (ended := over(pod)):
+            seen[index(pod)] = ended
         if len(seen) >= expected:
             return seen
     raise AssertionError(f"not within {deadline_s} s: the end of {expected} pods; seen: {seen}; {said(space)}")
+
+
+def etcd_image() -> str:
+    image = os.environ.get("ETCD_IMAGE")
+    if not image:
+        pytest.fail("ETCD_IMAGE is not set: an image with etcd 3.4 or 3.5 that the nodes can pull", pytrace=False)
+    return image
 
 
 def job_ended(space: Namespace) -> str | None:
@@ -87,6 +113,12 @@ def said(space: Namespace) -> dict[int, str]:
     """What the nodes have printed that have started."""
     started = [pod for pod in nodes_of(space) if any("waiting" not in status["state"] for status in containers(pod))]
     return {index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in started}
+
+
+def over(pod: dict) -> tuple[int, str] | None:
+    """Exit code and verdict, once it has ended."""
+    ended = [status["state"].get("terminated") for status in containers(pod)]
+    return (ended[0]["exitCode"], ended[0].get("message", "")) if ended and ended[0] else None
 
 
 def containers(pod: dict) -> list[dict]:
@@ -101,9 +133,8 @@ def until_trains(space: Namespace, count: int = 2) -> None:
     wait_until(all_train, "the program runs", 120)
 
 
-def inside(space: Namespace, node: int, command: str) -> None:
-    pod = next(pod for pod in nodes_of(space) if index(pod) == node)
-    space.kubectl("exec", pod["metadata"]["name"], "-c", "trainer", "--", "bash", "-c", command)
+def inside(space: Namespace, number: int, command: str) -> None:
+    space.kubectl("exec", pod_name(space, number), "-c", "trainer", "--", "bash", "-c", command)
 
 
 def one_verdict(found: dict[int, tuple[int, str]], code: int, cause: str, *words: str) -> None:

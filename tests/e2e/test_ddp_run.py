@@ -7,7 +7,7 @@ import re
 
 import pytest
 from kube import REPO, Namespace, wait_until
-from launches import TRAIN, job_ended, nodes_of, said, start
+from launches import TRAIN, etcd_image, job_ended, nodes_of, said, start
 
 
 @pytest.mark.parametrize("backend", ["c10d", "static", pytest.param("etcd", marks=pytest.mark.matrix)])
@@ -40,13 +40,6 @@ def test_a_healthy_start_raises_no_alarm(namespace: Namespace, number: int) -> N
     told = said(namespace)
     assert len(told) == len(nodes_of(namespace)) == nodes, "every pod started once"
     assert all(f"[DONE] node={node} world={nodes} " in text and "[FATAL]" not in text for node, text in told.items())
-
-
-def etcd_image() -> str:
-    image = os.environ.get("ETCD_IMAGE")
-    if not image:
-        pytest.fail("ETCD_IMAGE is not set: an image with etcd 3.4 or 3.5 that the nodes can pull", pytrace=False)
-    return image
 
 
 @pytest.mark.matrix

@@ -258,8 +258,9 @@ class Child:
 
 def oom_kills() -> int:
     """How many processes of this container the kernel has killed for memory."""
-    with contextlib.suppress(OSError):
-        for line in Path("/sys/fs/cgroup/memory.events").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
+    for file in ("memory.events", "memory/memory.oom_control"):  # of cgroup v2, of v1
+        with contextlib.suppress(OSError):
+            for line in Path("/sys/fs/cgroup", file).read_text().splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
     return 0

@@ -1,0 +1,200 @@
+"""ddp-run with real pods: a fault before the world is formed ends with one verdict on all of them."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from kube import REPO, Namespace, wait_until
+from launches import ends, etcd_image, index, job_ended, node, nodes_of, one_verdict, over, pod_name, said, start
+
+ODD = '[ "$NODE_RANK" != 1 ] || '
+LISTEN = (
+    "import socket, time\ns = socket.create_server(('', 29501))\nkept = []\nwhile True:\n    c = s.accept()[0]\n    "
+)
+SKEW = (REPO / "tests/worker/launch_faults/sitecustomize.py").read_text()
+BEFORE = {
+    "the name does not resolve": ("export MASTER_ADDR=nobody.invalid", 64, "no-name", "nobody.invalid did not resolve"),
+    "the name is that of a Service": ("export MASTER_ADDR=kubernetes.default.svc", 64, "wrong-name", "no such address"),
+    "another number of nodes": (ODD + "export NNODES=3", 67, "differ", "nodes: node 1"),
+    "another number of processes": (ODD + "export NPROC_PER_NODE=2", 67, "differ", "processes: node 1"),
+    "another image": (ODD + "export IMAGE=other", 67, "differ", "image: node 1"),
+    "fewer GPUs": (ODD + "export NUM_GPUS_PER_NODE=1", 67, "unfit", "node 1"),
+    "another torch": (
+        ODD + "{ mkdir -p /tmp/x/torch; touch /tmp/x/torch/__init__.py; "
+        "echo \"__version__ = '1.0'\" > /tmp/x/torch/version.py; export PYTHONPATH=/tmp/x; }",
+        67, "differ", "torch: node 1",
+    ),
+    "a clock that is off": (
+        f"mkdir /tmp/x; cat > /tmp/x/sitecustomize.py <<'END'\n{SKEW}\nEND\n"
+        + ODD + "export PYTHONPATH=/tmp/x FAULT_CLOCK_S=60",
+        67, "unfit", "node 1", "clock +60 s off",
+    ),
+    "a wrong interface": (ODD + "export GLOO_SOCKET_IFNAME=eth99", 68, "interface", "node 1", "eth99"),
+}  # fmt: skip
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("fault", BEFORE)
+def test_a_fault_before_the_start(namespace: Namespace, fault: str) -> None:
+    before, code, cause, *words = BEFORE[fault]
+    start(namespace, before=before)
+    if cause == "wrong-name":  # only node 0 can know; to the others that address is silent
+        one_verdict({0: ends(namespace, 2)[0]}, code, cause, *words)
+    else:
+        words = [word for word in words if word != "node 1" or cause != "interface"]
+        one_verdict(ends(namespace, 2), code, cause, *words)
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 60) == "Failed"
+
+
+# What is on node 0's port in place of the launcher -> the row of the table.
+STRANGERS = {
+    "nothing": ("sleep 600", "refused"),
+    "an HTTP server": ("exec python3 -m http.server 29501", "stranger"),
+    "a silent one": (f"exec python3 -c \"{LISTEN}kept.append(c)\"", "silent"),
+    "a proxy without its master": (f"exec python3 -c \"{LISTEN}c.close()\"", "closes"),
+}  # fmt: skip
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_a_stranger_on_node_0(namespace: Namespace, stranger: str) -> None:
+    command, cause = STRANGERS[stranger]
+    start(namespace, before=f'[ "$NODE_RANK" != 0 ] || {{ {command}; }}')
+    one_verdict({1: ends(namespace, 1)[1]}, 65, cause, "node 0 at run-ddp-run-")
+
+
+@pytest.mark.matrix
+def test_node_0_is_pending(namespace: Namespace) -> None:
+    start(namespace, change=wait_for_admission)
+    admit(namespace, 1)
+    one_verdict(ends(namespace, 1), 64, "no-name", "did not resolve")
+
+
+@pytest.mark.matrix
+def test_node_0_is_pending_for_a_while(namespace: Namespace) -> None:
+    """Its name resolves late, and then nothing listens there yet."""
+    start(namespace, "--set", "rendezvous.timeoutSeconds=120", change=wait_for_admission)
+    admit(namespace, 1)
+    wait_until(lambda: "phase=plan" in said(namespace).get(1, ""), "node 1 asks for node 0", 60)
+    time.sleep(10)
+    admit(namespace, 0)
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 120) == "Complete"
+
+
+def wait_for_admission(pod: dict, container: dict) -> None:
+    pod["schedulingGates"] = [{"name": "example.com/test"}]
+
+
+def admit(space: Namespace, number: int) -> None:
+    gone = json.dumps([{"op": "remove", "path": "/spec/schedulingGates"}])
+    space.kubectl("patch", "pod", pod_name(space, number), "--type=json", f"--patch={gone}")
+
+
+@pytest.mark.matrix
+def test_node_0s_image_cannot_be_pulled(namespace: Namespace) -> None:
+    def no_image(pod: dict, container: dict) -> None:
+        container["image"] = "localhost/absent:1"
+
+    start(namespace, change=no_image)
+    namespace.kubectl("set", "image", f"pod/{pod_name(namespace, 1)}", f"trainer={namespace.cluster.image}")
+    one_verdict(ends(namespace, 1), 65, "refused", "node 0 at run-ddp-run-", "image not pulled")
+
+
+@pytest.mark.matrix
+def test_one_node_too_many(namespace: Namespace) -> None:
+    start(namespace, "--set", "nodes=3", before="export NNODES=2")
+    found = wait_until(lambda: [pod for pod in nodes_of(namespace) if over(pod)], "a pod ended", 60)
+    one_verdict({index(pod): over(pod) for pod in found if index(pod) == 2}, 2, "usage", "one node too many?")
+
+
+@pytest.mark.matrix
+def test_two_pods_of_one_index(namespace: Namespace) -> None:
+    """A pod that is left over from somewhere, which the Job does not know."""
+    start(namespace, "--set", "nodes=3", change=wait_for_admission)
+    admit(namespace, 0)
+    admit(namespace, 1)
+    pod = node(namespace, 1)
+    spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "schedulingGates")}
+    own = {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
+    about = {
+        "name": "left-over",
+        "labels": {key: value for key, value in pod["metadata"]["labels"].items() if key in own},
+        "annotations": pod["metadata"]["annotations"],
+    }
+    copy = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
+    namespace.kubectl("apply", "-f", "-", input=json.dumps(copy))
+    one_verdict(ends(namespace, 2), 67, "twice", "left-over")
+
+
+@pytest.mark.matrix
+def test_no_etcd(namespace: Namespace) -> None:
+    start(namespace, "--set", "rendezvous.backend=etcd", "--set", "rendezvous.etcd.endpoint=nobody.invalid:2379")
+    one_verdict(ends(namespace, 2), 69, "etcd-absent", "nobody.invalid:2379")
+
+
+@pytest.mark.matrix
+def test_etcd_without_its_v2_api(namespace: Namespace) -> None:
+    etcd = ["etcd", "--data-dir=/tmp/etcd", "--listen-client-urls=http://0.0.0.0:2379"]
+    etcd += ["--advertise-client-urls=http://127.0.0.1:2379"]
+    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
+    security |= {"runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    container = {"name": "etcd", "image": etcd_image(), "command": etcd, "securityContext": security}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "etcd"}, "spec": {"containers": [container]}}
+    namespace.kubectl("apply", "-f", "-", input=json.dumps(pod))
+    address = wait_until(lambda: namespace.objects("pods")[0]["status"].get("podIP"), "etcd's address", 60)
+    start(namespace, "--set", "rendezvous.backend=etcd", "--set", f"rendezvous.etcd.endpoint={address}:2379")
+    one_verdict(ends(namespace, 2), 69, "etcd-no-v2", "answers 404 to /v2/keys")
+
+
+@pytest.mark.matrix
+def test_a_node_that_cannot_be_scheduled(namespace: Namespace) -> None:
+    nodes = len(namespace.cluster.schedulable_nodes()) + 1
+    start(namespace, "--set", f"nodes={nodes}", "--set", "placement.onePodPerNode=required")
+    found = ends(namespace, nodes - 1)
+    (absent,) = set(range(nodes)) - set(found)
+    if absent:
+        one_verdict(found, 66, "missing", f"node {absent} did not come")
+    else:  # it is the master itself; it may still come, in the room of the first that gave up
+        assert {code for code, _ in found.values()} <= {64, 65, 66}
+
+
+@pytest.mark.matrix
+def test_too_little_shared_memory(namespace: Namespace) -> None:
+    start(namespace, "--set", "sharedMemory.sizeLimit=64Mi")
+    one_verdict(ends(namespace, 2), 67, "unfit", "/dev/shm has 64Mi, at least 1Gi expected")
+
+
+@pytest.mark.matrix
+def test_sigterm_while_waiting(namespace: Namespace) -> None:
+    start(namespace, "--set", "rendezvous.timeoutSeconds=300", before='[ "$NODE_RANK" != 0 ] || sleep 600')
+    wait_until(lambda: "phase=interface" in said(namespace).get(1, ""), "node 1 waits", 120)
+    begun = time.monotonic()
+    victim = pod_name(namespace, 1)
+    namespace.kubectl("delete", "pod", victim, "--wait=true")
+    assert time.monotonic() - begun < 15, "it does not use up its grace period"
+
+
+@pytest.mark.matrix
+def test_two_runs_on_the_nodes_own_network(namespace: Namespace) -> None:
+    """The second waits for the ports of the first; it never meets it."""
+    level = "pod-security.kubernetes.io/enforce=privileged"
+    namespace.kubectl("label", "namespace", namespace.name, level, "--overwrite")
+    settings = ["--set", "network.hostNetwork=true", "--set", "rendezvous.timeoutSeconds=200"]
+    start(namespace, *settings, before="until [ -e /tmp/go ]; do sleep 0.2; done")
+    names = [pod_name(namespace, number) for number in range(2)]
+    wait_until(lambda: [p for p in nodes_of(namespace) if p["status"]["phase"] == "Running"][1:], "the first runs", 60)
+    namespace.install("second", "ddp-run", *settings)
+    second = "app.kubernetes.io/instance=second"
+
+    def refused() -> bool:
+        conditions = [c for pod in namespace.objects("pods", second) for c in pod["status"].get("conditions", [])]
+        return sum("free ports" in condition.get("message", "") for condition in conditions) == 2
+
+    wait_until(refused, "both pods of the second wait for free ports", 60)
+    for name in names:
+        namespace.kubectl("exec", name, "--", "touch", "/tmp/go")
+    for instance in ("run", "second"):
+        job = f"--selector=app.kubernetes.io/instance={instance}"
+        namespace.kubectl("wait", "job", job, "--for=condition=Complete", "--timeout=120s")
