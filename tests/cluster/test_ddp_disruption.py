@@ -15,7 +15,7 @@ pytestmark = pytest.mark.matrix
 ONE_POD_A_NODE = ("--set", "placement.onePodPerNode=required")
 BREAK_S = 30
 # Long enough for the break and for TCP, which tries again at ever longer intervals.
-TRAIN_ON = TRAIN.replace("FAULT", "if step == 1200: break")
+TRAIN_ON = TRAIN.replace("FAULT", "if step == 900: break")
 
 
 def addresses(space: Namespace) -> dict[Node, str]:
@@ -67,7 +67,7 @@ def test_dns_is_down_at_the_start(namespace: Namespace) -> None:
         )
         wait_until(lambda: both_run(namespace), "both pods run", 60)
         time.sleep(BREAK_S)
-        assert not [text for text in said(namespace).values() if "phase=resolve" in text]
+        assert "phase=resolve" not in said(namespace)[1]  # node 0's own name is in its /etc/hosts
     completes_at_once(namespace)
 
 

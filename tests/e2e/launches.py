@@ -89,7 +89,7 @@ def ends(space: Namespace, expected: int, deadline_s: float = DEADLINE_S + 60) -
     """Index -> exit code and verdict."""
     seen: dict[int, tuple[int, str]] = {}
     for pod in space.watch("pods", deadline_s):  # not by looking now and then: a failed Job deletes its other pods
-        of_the_run = pod["metadata"]["labels"].get("app.kubernetes.io/component") == "node"
+        of_the_run = pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "node"
         if of_the_run and (ended := over(pod)):
             seen[index(pod)] = ended
         if len(seen) >= expected:

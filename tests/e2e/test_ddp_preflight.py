@@ -77,7 +77,7 @@ def test_node_0_is_pending_for_a_while(namespace: Namespace) -> None:
     """Its name resolves late, and then nothing listens there yet."""
     start(namespace, "--set", "rendezvous.timeoutSeconds=120", change=wait_for_admission)
     admit(namespace, 1)
-    wait_until(lambda: "phase=plan" in said(namespace).get(1, ""), "node 1 asks for node 0", 60)
+    wait_until(lambda: "attempt=0 " in said(namespace).get(1, ""), "node 1 asks for node 0", 60)
     time.sleep(10)
     admit(namespace, 0)
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 120) == "Complete"
@@ -136,12 +136,14 @@ def test_no_etcd(namespace: Namespace) -> None:
 
 @pytest.mark.matrix
 def test_etcd_without_its_v2_api(namespace: Namespace) -> None:
-    etcd = ["etcd", "--data-dir=/tmp/etcd", "--listen-client-urls=http://0.0.0.0:2379"]
+    etcd = ["etcd", "--data-dir=/data/etcd", "--listen-client-urls=http://0.0.0.0:2379"]
     etcd += ["--advertise-client-urls=http://127.0.0.1:2379"]
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
     security |= {"runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
     container = {"name": "etcd", "image": etcd_image(), "command": etcd, "securityContext": security}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "etcd"}, "spec": {"containers": [container]}}
+    container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    spec = {"containers": [container], "volumes": [{"name": "data", "emptyDir": {}}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "etcd"}, "spec": spec}
     namespace.kubectl("apply", "-f", "-", input=json.dumps(pod))
     address = wait_until(lambda: namespace.objects("pods")[0]["status"].get("podIP"), "etcd's address", 60)
     start(namespace, "--set", "rendezvous.backend=etcd", "--set", f"rendezvous.etcd.endpoint={address}:2379")
