@@ -91,7 +91,10 @@ def e2e(environment: dict[str, str]) -> Counts:
 
 def matrix(environment: dict[str, str]) -> Counts:
     """Every way to break a torchrun world, with processes and with pods: half an hour of a small machine."""
-    counts = pytest("matrix", "tests/worker", "tests/e2e", "-m", "matrix", environment=environment)
+    processes, pods = (
+        sorted(map(str, REPO.glob(f"tests/{files}"))) for files in ("worker/test_launch_*", "e2e/test_ddp_*")
+    )
+    counts = pytest("matrix", *processes, "-n", "3") + pytest("matrix", *pods, "-n", "4", environment=environment)
     return counts + (pytest("matrix", "tests/cluster", "-m", "matrix") if uses_local_cluster() else Counts())
 
 
