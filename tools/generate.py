@@ -3,6 +3,7 @@
 schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the shared definitions that it uses
 schemas/report.yaml, fleet.yaml -> schemas/report.schema.json, fleet.schema.json
 worker/…/accept/limits.yaml -> limits.json beside it, and with accept/checks/ docs/accept-checks.md
+worker/…/accept/fleet/     -> docs/fleet.svg, a plot of the page with made-up numbers
 schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
 jobgen's table of codes    -> docs/jobgen-errors.md, with what jobgen says about each example
 charts/job-group/values.yaml -> generator/src/jobgen/known.py
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import yaml
 
-from tools import accept_docs, jobgroup, jobgroup_docs
+from tools import accept_docs, fleet_picture, jobgroup, jobgroup_docs
 from tools.paths import REPO, ToolError, main
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
@@ -43,6 +44,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
         yield REPO / f"generator/src/jobgen/schemas/{name}.json", to_json(schema)
     yield REPO / "generator/src/jobgen/known.py", jobgroup.accelerators()
     yield REPO / "docs/accept-checks.md", accept_docs.page()
+    yield REPO / "docs/fleet.svg", fleet_picture.picture()
     yield REPO / "docs/jobgen-fields.md", jobgroup_docs.fields()
     yield REPO / "docs/jobgen-errors.md", jobgroup_docs.errors()
 

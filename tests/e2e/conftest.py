@@ -37,6 +37,8 @@ def namespace(cluster: Cluster) -> Iterator[Namespace]:
         wait_until(lambda: admits_pods(space), "Kueue knows the namespace", 30)
         yield space
     finally:
+        # A Job that still replaces a pod when its namespace ends can keep its pods for ever (Kubernetes 1.34).
+        space.kubectl("delete", "jobs", "--all", "--wait=false")
         cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 
