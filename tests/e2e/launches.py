@@ -85,16 +85,17 @@ def index(pod: dict) -> int:
     return int(found if found is not None else pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])
 
 
-def ends(space: Namespace, expected: int, deadline_s: float = DEADLINE_S + 60) -> dict[int, tuple[int, str]]:
-    """Index -> exit code and verdict."""
+def ends(space: Namespace, *numbers: int) -> dict[int, tuple[int, str]]:
+    """Index -> exit code and verdict of these nodes, when all of them have ended."""
     seen: dict[int, tuple[int, str]] = {}
+    deadline_s = DEADLINE_S + 60
     for pod in space.watch("pods", deadline_s):  # not by looking now and then: a failed Job deletes its other pods
         of_the_run = pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "node"
         if of_the_run and (ended := over(pod)):
             seen[index(pod)] = ended
-        if len(seen) >= expected:
-            return seen
-    raise AssertionError(f"not within {deadline_s} s: the end of {expected} pods; seen: {seen}; {said(space)}")
+        if seen.keys() >= {*numbers}:
+            return {number: seen[number] for number in numbers}
+    raise AssertionError(f"not within {deadline_s} s: the end of nodes {numbers}; seen: {seen}; {said(space)}")
 
 
 def etcd_image() -> str:

@@ -24,7 +24,7 @@ DURING = {
 def test_a_rank_fails(namespace: Namespace, fault: str) -> None:
     program = TRAIN.replace("FAULT", f"if step == 7 and dist.get_rank() == 1: {fault}")
     start(namespace, "--set", "resources.limits.memory=2Gi", program=program, change=small_volume)
-    one_verdict(ends(namespace, 2), *DURING[fault])
+    one_verdict(ends(namespace, 0, 1), *DURING[fault])
 
 
 def small_volume(pod: dict, container: dict) -> None:
@@ -49,7 +49,7 @@ PROGRAMS = {
 def test_a_program_fails(namespace: Namespace, program: str) -> None:
     text, words = PROGRAMS[program]
     start(namespace, program=text)
-    one_verdict(ends(namespace, 2), 1, "failed", "rank 1 of node 1", words)
+    one_verdict(ends(namespace, 0, 1), 1, "failed", "rank 1 of node 1", words)
 
 
 @pytest.mark.matrix
@@ -58,7 +58,7 @@ def test_a_rank_is_frozen(namespace: Namespace) -> None:
           program=TRAIN.replace("FAULT", ""))  # fmt: skip
     until_trains(namespace)
     inside(namespace, 1, "pkill -STOP -f /inside.py")
-    one_verdict(ends(namespace, 2), 70, "collective", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)")
+    one_verdict(ends(namespace, 0, 1), 70, "collective", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)")
 
 
 @pytest.mark.matrix
@@ -67,7 +67,7 @@ def test_a_pod_is_killed(namespace: Namespace) -> None:
     until_trains(namespace)
     victim = pod_name(namespace, 1)
     namespace.kubectl("delete", "pod", victim, "--force", "--grace-period=0")
-    code, message = ends(namespace, 1)[0]
+    code, message = ends(namespace, 0)[0]
     assert code in (66, 75, 143) and "node 1" in message, message  # killed without a word, or just after SIGTERM
 
 
