@@ -91,9 +91,8 @@ def e2e(environment: dict[str, str]) -> Counts:
 
 def matrix(environment: dict[str, str]) -> Counts:
     """Every way to break a torchrun world, with processes and with pods: half an hour of a small machine."""
-    processes, pods = (
-        sorted(map(str, REPO.glob(f"tests/{files}"))) for files in ("worker/test_launch_*", "e2e/test_ddp_*")
-    )
+    processes = sorted(map(str, REPO.glob("tests/worker/test_launch_*.py")))
+    pods = sorted(map(str, REPO.glob("tests/e2e/test_ddp_*.py")))
     counts = pytest("matrix", *processes, "-n", "3") + pytest("matrix", *pods, "-n", "4", environment=environment)
     return counts + (pytest("matrix", "tests/cluster", "-m", "matrix") if uses_local_cluster() else Counts())
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator
 
 import pytest
-from kube import Cluster, Namespace
+from kube import Cluster, Namespace, new_namespace
 from tools import target
 
 
@@ -19,7 +18,5 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[Namespace]:
-    space = Namespace(cluster, f"disrupted-{uuid.uuid4().hex[:8]}")
-    cluster.kubectl("create", "namespace", space.name)
-    yield space
-    cluster.kubectl("delete", "namespace", space.name, "--wait=false")
+    with new_namespace(cluster) as space:
+        yield space

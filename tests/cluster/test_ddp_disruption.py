@@ -13,7 +13,7 @@ from tools.cluster.settings import Node, nodes
 
 pytestmark = pytest.mark.matrix
 ONE_POD_A_NODE = ("--set", "placement.onePodPerNode=required")
-BREAK_S = 30
+BREAK_S = 30  # how long a fault lasts: it is slept through, since nothing may happen meanwhile
 # Long enough for the break and for TCP, which tries again at ever longer intervals.
 TRAIN_ON = TRAIN.replace("FAULT", "if step == 900: break")
 
@@ -56,7 +56,7 @@ def test_the_network_is_cut_and_comes_back(namespace: Namespace) -> None:
     start(namespace, *ONE_POD_A_NODE, "--set", "timeouts.silenceSeconds=60", program=TRAIN_ON)
     until_trains(namespace)
     with cut(addresses(namespace)):
-        time.sleep(20)
+        time.sleep(20)  # the length of the cut
     completes_at_once(namespace)
 
 

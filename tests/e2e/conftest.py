@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kube import Cluster, Namespace, wait_until
+from kube import Cluster, Namespace, new_namespace
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,24 +25,8 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[Namespace]:
-    """A namespace that enforces the restricted Pod Security Standard; gone after the test."""
-    name = f"e2e-{uuid.uuid4().hex[:8]}"
-    cluster.kubectl("create", "namespace", name)
-    cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
-    space = Namespace(cluster, name)
-    try:
-        # Kueue looks a pod's namespace up in a cache, which has it a moment later; until then it refuses the pod.
-        wait_until(lambda: admits_pods(space), "Kueue knows the namespace", 30)
+    with new_namespace(cluster) as space:
         yield space
-    finally:
-        # A Job that still replaces a pod when its namespace ends can keep its pods for ever (Kubernetes 1.34).
-        space.kubectl("delete", "jobs", "--all", "--wait=false")
-        cluster.kubectl("delete", "namespace", name, "--wait=false")
-
-
-def admits_pods(space: Namespace) -> bool:
-    probe = ["kubectl", "--namespace", space.name, "run", "probe", "--image=probe", "--dry-run=server"]
-    return "not found" not in subprocess.run(probe, capture_output=True, text=True).stderr
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +104,28 @@ class Namespace:
             return pods if len(pods) == ranks and set(phases) <= {"Succeeded", "Failed"} else None
 
         return wait_until(ended, f"{ranks} pods of {release} in {self.name} ended", deadline_s)
+
+
+@contextlib.contextmanager
+def new_namespace(cluster: Cluster) -> Iterator[Namespace]:
+    """A namespace that enforces the restricted Pod Security Standard; gone afterwards."""
+    name = f"e2e-{uuid.uuid4().hex[:8]}"
+    cluster.kubectl("create", "namespace", name)
+    cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+    space = Namespace(cluster, name)
+    try:
+        # Kueue looks a pod's namespace up in a cache, which has it a moment later; until then it refuses the pod.
+        wait_until(lambda: admits_pods(space), "Kueue knows the namespace", 30)
+        yield space
+    finally:
+        # A Job that still replaces a pod when its namespace ends can keep its pods for ever (Kubernetes 1.34).
+        space.kubectl("delete", "jobs", "--all", "--wait=false")
+        cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def admits_pods(space: Namespace) -> bool:
+    probe = ["kubectl", "--namespace", space.name, "run", "probe", "--image=probe", "--dry-run=server"]
+    return "not found" not in subprocess.run(probe, capture_output=True, text=True).stderr
 
 
 def phases(pods: list[dict]) -> dict[str, str]:
