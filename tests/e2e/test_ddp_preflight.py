@@ -80,7 +80,7 @@ def test_node_0_is_pending_for_a_while(namespace: Namespace) -> None:
     wait_until(lambda: "attempt=0 " in said(namespace).get(1, ""), "node 1 asks for node 0", 60)
     time.sleep(10)  # so long the name does not resolve
     admit(namespace, 0)
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 120) == "Complete"
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
 
 
 def wait_for_admission(pod: dict, container: dict) -> None:

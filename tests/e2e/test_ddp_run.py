@@ -103,5 +103,5 @@ def test_dns_still_has_the_pod_that_was_node_0_before(namespace: Namespace, node
     stale = 'export PYTHONPATH=/tmp/fault FAULT_STALE="${POD_IP%.*}.250:10"'
     before = f'[ "$NODE_RANK" != {node} ] || {{\n{write}{stale}\n}}'
     start(namespace, "--set", "rendezvous.timeoutSeconds=60", before=before)
-    assert wait_until(lambda: job_ended(namespace), "the Job ended", 120) == "Complete"
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
     assert ("which node 0 does not have" in said(namespace)[0]) == (node == 0)
