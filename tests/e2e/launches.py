@@ -10,7 +10,9 @@ import yaml
 from kube import REPO, Namespace, run, wait_until
 
 DEADLINE_S = 25
-FAST = ["--set", f"rendezvous.timeoutSeconds={DEADLINE_S}", "--set", "timeouts.silenceSeconds=15"]
+# The nodes of a local cluster share the machine's cores, and torch would start a thread for each of them in every pod.
+ONE_THREAD = ["--set-string", "env.OMP_NUM_THREADS=1"]
+FAST = [*ONE_THREAD, "--set", f"rendezvous.timeoutSeconds={DEADLINE_S}", "--set", "timeouts.silenceSeconds=15"]
 FAST += ["--set", "terminationGracePeriodSeconds=30"]
 # Trains until SIGTERM, and saves then. In a later attempt it ends after a few steps.
 TRAIN = """
@@ -35,6 +37,11 @@ for step in range(100000):
 print(f"rank {dist.get_rank()} of {dist.get_world_size()} on node {os.environ['NODE_RANK']} is done", flush=True)
 dist.destroy_process_group()
 """
+
+
+def install(space: Namespace, *settings: str, release: str = "run") -> None:
+    """helm install of the chart as it is."""
+    space.install(release, "ddp-run", *ONE_THREAD, *settings)
 
 
 def start(

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from kube import REPO, Namespace, wait_until
-from launches import ends, etcd_image, job_ended, node, nodes_of, one_verdict, pod_name, said, start
+from launches import ends, etcd_image, install, job_ended, node, nodes_of, one_verdict, pod_name, said, start
 
 ODD = '[ "$NODE_RANK" != 1 ] || '
 LISTEN = (
@@ -188,7 +188,7 @@ def test_two_runs_on_the_nodes_own_network(namespace: Namespace) -> None:
     start(namespace, *settings, before="until [ -e /tmp/go ]; do sleep 0.2; done")
     names = [pod_name(namespace, number) for number in range(2)]
     wait_until(lambda: [p for p in nodes_of(namespace) if p["status"]["phase"] == "Running"][1:], "the first runs", 60)
-    namespace.install("second", "ddp-run", *settings)
+    install(namespace, *settings, release="second")
     second = "app.kubernetes.io/instance=second"
 
     def refused() -> bool:
@@ -200,4 +200,4 @@ def test_two_runs_on_the_nodes_own_network(namespace: Namespace) -> None:
         namespace.kubectl("exec", name, "--", "touch", "/tmp/go")
     for instance in ("run", "second"):
         job = f"--selector=app.kubernetes.io/instance={instance}"
-        namespace.kubectl("wait", "job", job, "--for=condition=Complete", "--timeout=120s")
+        namespace.kubectl("wait", "job", job, "--for=condition=Complete", "--timeout=240s")

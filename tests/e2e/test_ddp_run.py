@@ -7,7 +7,7 @@ import re
 
 import pytest
 from kube import REPO, Namespace, wait_until
-from launches import TRAIN, etcd_image, job_ended, nodes_of, said, start
+from launches import TRAIN, etcd_image, install, job_ended, nodes_of, said, start
 
 
 @pytest.mark.parametrize("backend", ["c10d", "static", pytest.param("etcd", marks=pytest.mark.matrix)])
@@ -16,7 +16,7 @@ def test_a_world_forms(namespace: Namespace, nodes: int, backend: str) -> None:
     settings = [f"nodes={nodes}", "procsPerNode=2", f"rendezvous.backend={backend}"]
     if backend == "etcd":
         settings += ["rendezvous.etcd.deploy=true", f"rendezvous.etcd.image={etcd_image()}"]
-    namespace.install("run", "ddp-run", *(word for setting in settings for word in ("--set", setting)))
+    install(namespace, *(word for setting in settings for word in ("--set", setting)))
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
     ranks = set()
     for node, text in said(namespace).items():
@@ -35,7 +35,7 @@ def test_a_world_forms(namespace: Namespace, nodes: int, backend: str) -> None:
 def test_a_healthy_start_raises_no_alarm(namespace: Namespace, number: int) -> None:
     """STARTS=100 for more of them, with 2 to 8 pods in turn."""
     nodes = 2 + number % 7
-    namespace.install("run", "ddp-run", "--set", f"nodes={nodes}", "--set", "placement.onePodPerNode=any")
+    install(namespace, "--set", f"nodes={nodes}", "--set", "placement.onePodPerNode=any")
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
     told = said(namespace)
     assert len(told) == len(nodes_of(namespace)) == nodes, "every pod started once"
@@ -54,7 +54,7 @@ def test_ranks_are_indexes_with_twelve_pods(namespace: Namespace) -> None:
 
 @pytest.mark.matrix
 def test_a_statefulset_parks(namespace: Namespace) -> None:
-    namespace.install("run", "ddp-run", "--set", "workload=statefulset")
+    install(namespace, "--set", "workload=statefulset")
     wait_until(lambda: [t for t in said(namespace).values() if "[PARKED]" in t][1:], "both pods are parked", 240)
     for pod in nodes_of(namespace):
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
@@ -75,8 +75,8 @@ def test_a_jobset_starts_the_whole_set_again(namespace: Namespace) -> None:
 @pytest.mark.matrix
 def test_any_image_gets_the_launcher(namespace: Namespace) -> None:
     """The image is the worker's own, for want of another with torch; it runs what the init container brought."""
-    namespace.install(
-        "run", "ddp-run", "--set", f"program.image={namespace.cluster.image}",
+    install(
+        namespace, "--set", f"program.image={namespace.cluster.image}",
         "--set", "program.args={-m,gpuworker.accept.ddp_tests,--numel,1000,--report-dir,/out}",
     )  # fmt: skip
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
@@ -84,7 +84,7 @@ def test_any_image_gets_the_launcher(namespace: Namespace) -> None:
 
 @pytest.mark.matrix
 def test_a_bare_torchrun(namespace: Namespace) -> None:
-    namespace.install("run", "ddp-run", "--set", "launcher=torchrun")
+    install(namespace, "--set", "launcher=torchrun")
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kube import Namespace, wait_until
-from launches import containers, index, job_ended, nodes_of, said
+from launches import containers, index, install, job_ended, nodes_of, said
 from ranks import uninstall
 from test_group_resources import shared_volume  # noqa: F401 (a fixture)
 
@@ -18,9 +18,7 @@ def test_a_deleted_pod_comes_back_and_the_training_goes_on(namespace: Namespace,
         "program.args": f"{{{','.join(TRAIN)}}}",
         "volumes.outputs.claimName": "shared-volume", "nodeSelector.kubernetes\\.io/hostname": shared_volume,
     }  # fmt: skip
-    namespace.install(
-        "run", "ddp-run", *(word for name, value in settings.items() for word in ("--set", f"{name}={value}"))
-    )
+    install(namespace, *(word for name, value in settings.items() for word in ("--set", f"{name}={value}")))
     wait_until(lambda: "[EPOCH] node=0 rank=0 epoch=1 " in said(namespace).get(0, ""), "the first epoch is over", 240)
     victim = next(pod for pod in nodes_of(namespace) if index(pod) == nodes - 1)["metadata"]["name"]
     namespace.kubectl("delete", "pod", victim, "--wait=false")
