@@ -7,6 +7,7 @@ anybody else's process. No list of pids can say that.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -98,14 +99,28 @@ def kill_all(deadline_s: float = 30) -> None:
         time.sleep(0.1)
 
 
-def remove_cgroups(of_containers: set[str]) -> None:
+def remove_cgroups(of_containers: set[str], deadline_s: float = 30) -> None:
     """Remove ours; of /k8s.io, which another containerd may share, only what our containers had."""
+    end = time.monotonic() + deadline_s
     for root in hierarchies():
         for top in (root / CGROUP, *(root / "k8s.io" / name for name in of_containers)):
             for folder, _, _ in os.walk(top, topdown=False):
-                os.rmdir(folder)
+                while not _removed(folder):
+                    if time.monotonic() > end:
+                        raise ToolError(f"processes of the cluster do not leave {folder}")
+                    time.sleep(0.05)
         with contextlib.suppress(OSError):  # not there, or not empty: then it is somebody else's too
             (root / "k8s.io").rmdir()
+
+
+def _removed(folder: str) -> bool:
+    try:
+        os.rmdir(folder)
+    except OSError as error:
+        if error.errno != errno.EBUSY:  # a killed process is in it until its last thread is gone
+            raise
+        return False
+    return True
 
 
 def _read(path: Path) -> str:
