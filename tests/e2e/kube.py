@@ -107,11 +107,11 @@ class Namespace:
 
 
 @contextlib.contextmanager
-def new_namespace(cluster: Cluster) -> Iterator[Namespace]:
-    """A namespace that enforces the restricted Pod Security Standard; gone afterwards."""
+def new_namespace(cluster: Cluster, level: str = "restricted") -> Iterator[Namespace]:
+    """A namespace that enforces this level of the Pod Security Standards; gone afterwards."""
     name = f"e2e-{uuid.uuid4().hex[:8]}"
     cluster.kubectl("create", "namespace", name)
-    cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+    cluster.kubectl("label", "namespace", name, f"pod-security.kubernetes.io/enforce={level}")
     space = Namespace(cluster, name)
     try:
         # Kueue looks a pod's namespace up in a cache, which has it a moment later; until then it refuses the pod.

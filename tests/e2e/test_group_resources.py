@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator
 
 import pytest
-from kube import Namespace, by_host, jobgen, phases, wait_until
+from kube import Namespace, by_host, jobgen, new_namespace, phases, wait_until
 from ranks import launch, rank, said, until_said
 
 
@@ -67,28 +66,26 @@ spec:
 @pytest.fixture
 def shared_volume(namespace: Namespace) -> Iterator[str]:
     """A claim `shared-volume` on a folder of one node; returns the node."""
-    name = f"e2e-{uuid.uuid4().hex[:8]}"
     node = namespace.cluster.schedulable_nodes()[0]
-    namespace.cluster.kubectl("create", "namespace", name)
+    with new_namespace(namespace.cluster, "privileged") as helper:
+        name = helper.name
 
-    def on_the_node(pod: str, command: str) -> None:
-        mount = {"name": "host", "mountPath": "/host"}
-        container = {"name": "main", "image": namespace.cluster.image, "command": ["sh", "-c", command]}
-        container |= {"volumeMounts": [mount], "securityContext": {"runAsUser": 0}}
-        spec = {"restartPolicy": "Never", "nodeName": node, "containers": [container]}
-        spec |= {"volumes": [{"name": "host", "hostPath": {"path": "/var/lib"}}]}
-        manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod}, "spec": spec}
-        namespace.cluster.kubectl("--namespace", name, "apply", "-f", "-", input=json.dumps(manifest))
-        condition = "--for=jsonpath={.status.phase}=Succeeded"
-        namespace.cluster.kubectl("--namespace", name, "wait", f"pod/{pod}", condition, "--timeout=90s")
+        def on_the_node(pod: str, command: str) -> None:
+            mount = {"name": "host", "mountPath": "/host"}
+            container = {"name": "main", "image": namespace.cluster.image, "command": ["sh", "-c", command]}
+            container |= {"volumeMounts": [mount], "securityContext": {"runAsUser": 0}}
+            spec = {"restartPolicy": "Never", "nodeName": node, "containers": [container]}
+            spec |= {"volumes": [{"name": "host", "hostPath": {"path": "/var/lib"}}]}
+            manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod}, "spec": spec}
+            helper.kubectl("apply", "-f", "-", input=json.dumps(manifest))
+            helper.kubectl("wait", f"pod/{pod}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=90s")
 
-    on_the_node("make", f"mkdir -m 777 /host/{name}")
-    namespace.cluster.kubectl("apply", "-f", "-", input=VOLUME.format(name=name, namespace=namespace.name))
-    yield node
-    namespace.kubectl("delete", "pods", "--all", "--wait=false")
-    namespace.cluster.kubectl("delete", "pv", name, "--wait=false")
-    on_the_node("remove", f"rm -rf /host/{name}")
-    namespace.cluster.kubectl("delete", "namespace", name, "--wait=false")
+        on_the_node("make", f"mkdir -m 777 /host/{name}")
+        namespace.cluster.kubectl("apply", "-f", "-", input=VOLUME.format(name=name, namespace=namespace.name))
+        yield node
+        namespace.kubectl("delete", "pods", "--all", "--wait=false")
+        namespace.cluster.kubectl("delete", "pv", name, "--wait=false")
+        on_the_node("remove", f"rm -rf /host/{name}")
 
 
 def on(node: str) -> tuple[str, ...]:
