@@ -8,7 +8,20 @@ import time
 import pytest
 from breaking import cut, frozen, lose
 from kube import Namespace, wait_until
-from launches import TRAIN, ends, inside, job_ended, node, one_verdict, said, start, until_trains
+from launches import (
+    DEADLINE_S,
+    SILENCE_S,
+    TRAIN,
+    ends,
+    inside,
+    job_ended,
+    node,
+    now,
+    one_verdict,
+    said,
+    start,
+    until_trains,
+)
 from tools.cluster.settings import Node, nodes
 
 pytestmark = pytest.mark.matrix
@@ -36,9 +49,10 @@ def test_packets_are_dropped_at_the_start(namespace: Namespace) -> None:
     start(namespace, *ONE_POD_A_NODE, before="until [ -e /tmp/go ]; do sleep 0.2; done")
     wait_until(lambda: both_run(namespace), "both pods run", 60)
     with cut(addresses(namespace)):
+        begun = now()
         for number in range(2):
             inside(namespace, number, "touch /tmp/go")
-        found = ends(namespace, 0, 1)
+        found = ends(namespace, 0, 1, within_s=DEADLINE_S, since=begun)
     one_verdict({0: found[0]}, 66, "missing", "node 1 did not come")
     one_verdict({1: found[1]}, 65, "dropped", "does not answer")
 
@@ -47,7 +61,7 @@ def test_the_network_is_cut(namespace: Namespace) -> None:
     start(namespace, *ONE_POD_A_NODE, program=TRAIN_ON)
     until_trains(namespace)
     with cut(addresses(namespace)):
-        found = ends(namespace, 0, 1)
+        found = ends(namespace, 0, 1, within_s=SILENCE_S, since=now())
     one_verdict({0: found[0]}, 66, "lost", "node 1")
     one_verdict({1: found[1]}, 66, "lost", "node 0")
 
@@ -85,5 +99,7 @@ def test_a_lost_node(namespace: Namespace) -> None:
     start(namespace, *ONE_POD_A_NODE, program=TRAIN.replace("FAULT", ""))
     until_trains(namespace)
     on_n2 = next(number for number in range(2) if node(namespace, number)["spec"]["nodeName"] == nodes()[1].name)
+    lost = now()
     lose(nodes()[1])
-    one_verdict(ends(namespace, 1 - on_n2), 66, "lost", f"node {on_n2}")
+    found = ends(namespace, 1 - on_n2, within_s=SILENCE_S, since=lost)
+    one_verdict(found, 66, "lost", f"node {on_n2}")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import NamedTuple
 
 import pytest
 import yaml
 from kube import REPO, Namespace, run, wait_until
 
 DEADLINE_S = 25
+SILENCE_S = 15
 # The nodes of a local cluster share the machine's cores, and torch would start a thread for each of them in every pod.
 ONE_THREAD = ["--set-string", "env.OMP_NUM_THREADS=1"]
-FAST = [*ONE_THREAD, "--set", f"rendezvous.timeoutSeconds={DEADLINE_S}", "--set", "timeouts.silenceSeconds=15"]
-FAST += ["--set", "terminationGracePeriodSeconds=30"]
+FAST = [*ONE_THREAD, "--set", f"rendezvous.timeoutSeconds={DEADLINE_S}"]
+FAST += ["--set", f"timeouts.silenceSeconds={SILENCE_S}", "--set", "terminationGracePeriodSeconds=30"]
 # Trains until SIGTERM, and saves then. In a later attempt it ends after a few steps.
 TRAIN = """
 import os, signal, sys, time
@@ -37,6 +40,15 @@ for step in range(100000):
 print(f"rank {dist.get_rank()} of {dist.get_world_size()} on node {os.environ['NODE_RANK']} is done", flush=True)
 dist.destroy_process_group()
 """
+
+
+class End(NamedTuple):
+    """How the launcher of a node ended: exit code, termination message, and when it ran."""
+
+    code: int
+    message: str
+    started: datetime
+    finished: datetime
 
 
 def install(space: Namespace, *settings: str, release: str = "run") -> None:
@@ -92,17 +104,29 @@ def index(pod: dict) -> int:
     return int(found if found is not None else pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])
 
 
-def ends(space: Namespace, *numbers: int) -> dict[int, tuple[int, str]]:
-    """Index -> exit code and verdict of these nodes, when all of them have ended."""
-    seen: dict[int, tuple[int, str]] = {}
-    deadline_s = DEADLINE_S + 60
-    for pod in space.watch("pods", deadline_s):  # not by looking now and then: a failed Job deletes its other pods
+def ends(
+    space: Namespace, *numbers: int, within_s: float = DEADLINE_S, since: datetime | None = None
+) -> dict[int, End]:
+    """Index -> the end of these nodes, when all of them have ended, each at most 5 s later than `within_s` after the
+    fault, which was there from its start or since then."""
+    seen: dict[int, End] = {}
+    patience_s = within_s + 60
+    for pod in space.watch("pods", patience_s):  # not by looking now and then: a failed Job deletes its other pods
         of_the_run = pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "node"
         if of_the_run and (ended := over(pod)):
             seen[index(pod)] = ended
         if seen.keys() >= {*numbers}:
-            return {number: seen[number] for number in numbers}
-    raise AssertionError(f"not within {deadline_s} s: the end of nodes {numbers}; seen: {seen}; {said(space)}")
+            break
+    else:
+        raise AssertionError(f"not within {patience_s} s: the end of nodes {numbers}; seen: {seen}; {said(space)}")
+    for number in numbers:
+        took_s = (seen[number].finished - (since or seen[number].started)).total_seconds()
+        assert took_s <= within_s + 5 + 1, (number, took_s, seen)  # Kubernetes notes whole seconds
+    return {number: seen[number] for number in numbers}
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
 
 
 def etcd_image() -> str:
@@ -123,10 +147,13 @@ def said(space: Namespace) -> dict[int, str]:
     return {index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in started}
 
 
-def over(pod: dict) -> tuple[int, str] | None:
-    """Exit code and verdict, once it has ended."""
+def over(pod: dict) -> End | None:
+    """Its end, once it has ended."""
     ended = [status["state"].get("terminated") for status in containers(pod)]
-    return (ended[0]["exitCode"], ended[0].get("message", "")) if ended and ended[0] else None
+    if not ended or not ended[0]:
+        return None
+    times = (datetime.fromisoformat(ended[0][name]) for name in ("startedAt", "finishedAt"))
+    return End(ended[0]["exitCode"], ended[0].get("message", ""), *times)
 
 
 def containers(pod: dict) -> list[dict]:
@@ -145,9 +172,9 @@ def inside(space: Namespace, number: int, command: str) -> None:
     space.kubectl("exec", pod_name(space, number), "-c", "trainer", "--", "bash", "-c", command)
 
 
-def one_verdict(found: dict[int, tuple[int, str]], code: int, cause: str, *words: str) -> None:
-    for node, (exit_code, message) in found.items():
-        assert exit_code == code, (node, found)
-        assert message.startswith(f"exit code {code} ({cause}): "), (node, message)
+def one_verdict(found: dict[int, End], code: int, cause: str, *words: str) -> None:
+    for node, end in found.items():
+        assert end.code == code, (node, found)
+        assert end.message.startswith(f"exit code {code} ({cause}): "), (node, end.message)
         for word in words:
-            assert word in message, (node, word, message)
+            assert word in end.message, (node, word, end.message)

@@ -5,8 +5,23 @@ from __future__ import annotations
 
 import pytest
 from kube import Namespace, wait_until
-from launches import TRAIN, ends, index, inside, job_ended, nodes_of, one_verdict, pod_name, start, until_trains
+from launches import (
+    DEADLINE_S,
+    SILENCE_S,
+    TRAIN,
+    ends,
+    index,
+    inside,
+    job_ended,
+    nodes_of,
+    now,
+    one_verdict,
+    pod_name,
+    start,
+    until_trains,
+)
 
+IN_TIME_S = DEADLINE_S + SILENCE_S  # for a program that fails as soon as it has begun
 # What rank 1 does in step 7 -> the verdict.
 DURING = {
     "sys.exit(9)": (1, "failed", "rank 1 of node 1", "exit code 9"),
@@ -24,7 +39,7 @@ DURING = {
 def test_a_rank_fails(namespace: Namespace, fault: str) -> None:
     program = TRAIN.replace("FAULT", f"if step == 7 and dist.get_rank() == 1: {fault}")
     start(namespace, "--set", "resources.limits.memory=2Gi", program=program, change=small_volume)
-    one_verdict(ends(namespace, 0, 1), *DURING[fault])
+    one_verdict(ends(namespace, 0, 1, within_s=IN_TIME_S), *DURING[fault])
 
 
 def small_volume(pod: dict, container: dict) -> None:
@@ -49,7 +64,7 @@ PROGRAMS = {
 def test_a_program_fails(namespace: Namespace, program: str) -> None:
     text, words = PROGRAMS[program]
     start(namespace, program=text)
-    one_verdict(ends(namespace, 0, 1), 1, "failed", "rank 1 of node 1", words)
+    one_verdict(ends(namespace, 0, 1, within_s=IN_TIME_S), 1, "failed", "rank 1 of node 1", words)
 
 
 @pytest.mark.matrix
@@ -57,8 +72,10 @@ def test_a_rank_is_frozen(namespace: Namespace) -> None:
     start(namespace, "--set", "timeouts.startSeconds=20", "--set", "timeouts.workSeconds=20",
           program=TRAIN.replace("FAULT", ""))  # fmt: skip
     until_trains(namespace)
+    frozen = now()
     inside(namespace, 1, "pkill -STOP -f /inside.py")
-    one_verdict(ends(namespace, 0, 1), 70, "collective", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)")
+    found = ends(namespace, 0, 1, within_s=20, since=frozen)
+    one_verdict(found, 70, "collective", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)")
 
 
 @pytest.mark.matrix
@@ -66,9 +83,10 @@ def test_a_pod_is_killed(namespace: Namespace) -> None:
     start(namespace, program=TRAIN.replace("FAULT", ""))
     until_trains(namespace)
     victim = pod_name(namespace, 1)
+    killed = now()
     namespace.kubectl("delete", "pod", victim, "--force", "--grace-period=0")
-    code, message = ends(namespace, 0)[0]
-    assert code in (66, 75, 143) and "node 1" in message, message  # killed without a word, or just after SIGTERM
+    end = ends(namespace, 0, within_s=SILENCE_S, since=killed)[0]
+    assert end.code in (66, 75, 143) and "node 1" in end.message, end  # killed without a word, or just after SIGTERM
 
 
 @pytest.mark.matrix
