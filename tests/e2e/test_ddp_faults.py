@@ -6,9 +6,10 @@ from __future__ import annotations
 import pytest
 from kube import Namespace, wait_until
 from launches import (
-    DEADLINE_S,
+    GRACE_S,
     SILENCE_S,
     TRAIN,
+    End,
     ends,
     index,
     inside,
@@ -21,8 +22,8 @@ from launches import (
     until_trains,
 )
 
-IN_TIME_S = DEADLINE_S + SILENCE_S  # for a program that fails as soon as it has begun
-# What rank 1 does in step 7 -> the verdict.
+TOLD = "os.path.exists('/tmp/go')"
+# What rank 1 does, when it is told to -> the verdict.
 DURING = {
     "sys.exit(9)": (1, "failed", "rank 1 of node 1", "exit code 9"),
     "raise ValueError('NaN')": (1, "failed", "rank 1 of node 1", "ValueError: NaN"),
@@ -37,9 +38,9 @@ DURING = {
     "fault", [pytest.param(fault, marks=pytest.mark.matrix if index else ()) for index, fault in enumerate(DURING)]
 )
 def test_a_rank_fails(namespace: Namespace, fault: str) -> None:
-    program = TRAIN.replace("FAULT", f"if step == 7 and dist.get_rank() == 1: {fault}")
+    program = TRAIN.replace("FAULT", f"if {TOLD}: {fault}")
     start(namespace, "--set", "resources.limits.memory=2Gi", program=program, change=small_volume)
-    one_verdict(ends(namespace, 0, 1, within_s=IN_TIME_S), *DURING[fault])
+    one_verdict(end_of_fault(namespace), *DURING[fault])
 
 
 def small_volume(pod: dict, container: dict) -> None:
@@ -48,15 +49,31 @@ def small_volume(pod: dict, container: dict) -> None:
     outputs["emptyDir"] = {"medium": "Memory", "sizeLimit": "160Mi"}
 
 
+def end_of_fault(space: Namespace) -> dict[int, End]:
+    """How both nodes end after rank 1 was told to go wrong."""
+    until_trains(space)
+    begun = now()
+    inside(space, 1, "touch /tmp/go")
+    return ends(space, 0, 1, within_s=SILENCE_S, since=begun)
+
+
 # A program of its own -> the verdict.
+BEFORE_INIT = f"""
+import os, sys, time
+print("trains", flush=True)
+while os.environ["RANK"] == "1":
+    time.sleep(0.05)
+    if {TOLD}: sys.exit(1)
+"""
+IN_BACKWARD = f"""
+def refuse(gradient):
+    if {TOLD}: raise ValueError("NaN")
+"""
+BACKWARD = "w = torch.ones(1, requires_grad=True); w.register_hook(refuse); w.sum().backward()"
 PROGRAMS = {
-    "exits before init": ("import os, sys\nif os.environ['RANK'] == '1': sys.exit(1)\n" + TRAIN, "exit code 1"),
-    "raises in backward": (
-        TRAIN.replace("FAULT", "w = torch.ones(1, requires_grad=True); w.register_hook(refuse); w.sum().backward()")
-        .replace("attempt = ", "def refuse(gradient):\n    if dist.get_rank(): raise ValueError('NaN')\nattempt = "),
-        "ValueError: NaN",
-    ),
-}  # fmt: skip
+    "exits before init": (BEFORE_INIT + TRAIN, "exit code 1"),
+    "raises in backward": (IN_BACKWARD + TRAIN.replace("FAULT", BACKWARD), "ValueError: NaN"),
+}
 
 
 @pytest.mark.matrix
@@ -64,7 +81,7 @@ PROGRAMS = {
 def test_a_program_fails(namespace: Namespace, program: str) -> None:
     text, words = PROGRAMS[program]
     start(namespace, program=text)
-    one_verdict(ends(namespace, 0, 1, within_s=IN_TIME_S), 1, "failed", "rank 1 of node 1", words)
+    one_verdict(end_of_fault(namespace), 1, "failed", "rank 1 of node 1", words)
 
 
 @pytest.mark.matrix
@@ -85,7 +102,7 @@ def test_a_pod_is_killed(namespace: Namespace) -> None:
     victim = pod_name(namespace, 1)
     killed = now()
     namespace.kubectl("delete", "pod", victim, "--force", "--grace-period=0")
-    end = ends(namespace, 0, within_s=SILENCE_S, since=killed)[0]
+    end = ends(namespace, 0, within_s=GRACE_S, since=killed)[0]
     assert end.code in (66, 75, 143) and "node 1" in end.message, end  # killed without a word, or just after SIGTERM
 
 

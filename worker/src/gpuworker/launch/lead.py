@@ -22,7 +22,9 @@ from gpuworker.launch.verdicts import Verdict
 from gpuworker.log import log
 
 MAGIC, BEAT_S, LINE = "ddp-launch/1", 1.0, 1 << 20
-LINGER_S = 4  # for pods that start a little later than the one whose fault ended it all
+# How long the verdict is kept for pods that start a little later than the one whose fault ended it all, and how long
+# after the deadline.
+LINGER_S, LATE_S = 4, 1
 
 
 def encode(message: dict) -> bytes:
@@ -204,7 +206,7 @@ class Lead:
 
     async def close(self) -> None:
         """Let every node read its verdict before this process is gone; those that are just starting, too."""
-        end = time.monotonic() + LINGER_S
+        end = min(time.monotonic() + LINGER_S, self.deadline + LATE_S)
         while self.ended and not self.started and len(self.told) < self.plan.nodes and time.monotonic() < end:
             await asyncio.sleep(0.1)
         for part, end in ((self.server, "close"), (self.watcher, "cancel")):
