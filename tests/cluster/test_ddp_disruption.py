@@ -49,10 +49,9 @@ def test_packets_are_dropped_at_the_start(namespace: Namespace) -> None:
     start(namespace, *ONE_POD_A_NODE, before="until [ -e /tmp/go ]; do sleep 0.2; done")
     wait_until(lambda: both_run(namespace), "both pods run", 60)
     with cut(addresses(namespace)):
-        begun = now()
         for number in range(2):
             inside(namespace, number, "touch /tmp/go")
-        found = ends(namespace, 0, 1, within_s=DEADLINE_S, since=begun)
+        found = ends(namespace, 0, 1, within_s=DEADLINE_S, since=now())
     one_verdict({0: found[0]}, 66, "missing", "node 1 did not come")
     one_verdict({1: found[1]}, 65, "dropped", "does not answer")
 

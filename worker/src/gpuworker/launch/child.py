@@ -27,7 +27,8 @@ from gpuworker.log import log
 
 # What torchrun says about the first of its ranks that failed.
 FIRST = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
-GIVE_UP_S = 3.0
+GIVE_UP_S = 3.0  # how long torchrun may take to say that a rank has died
+QUIT_S = 2.0  # how long processes may take to end on SIGTERM; one that is frozen never will
 
 
 class Child:
@@ -240,8 +241,8 @@ class Child:
         """No process of the run stays behind."""
         everyone = [self.process.pid, *descendants(self.process.pid)] if self.process.poll() is None else []
         kill(everyone, signal.SIGTERM)
-        end = time.monotonic() + GIVE_UP_S
-        while any(state(pid) not in ("", "Z") for pid in everyone) and time.monotonic() < end:
+        end = time.monotonic() + QUIT_S
+        while any(state(pid) not in ("", "Z", "T") for pid in everyone) and time.monotonic() < end:
             self.process.poll()
             await asyncio.sleep(0.05)
         kill([pid for pid in everyone if state(pid) not in ("", "Z")], signal.SIGKILL)
