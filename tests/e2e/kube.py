@@ -33,7 +33,7 @@ def wait_until(found: Callable[[], object], what: str, deadline_s: float = 180):
     while not (value := found()):
         waited_s = time.monotonic() - start
         assert waited_s < deadline_s, f"not within {deadline_s:g} s: {what}; last seen: {value!r}"
-        time.sleep(min(0.5 + waited_s / 20, 3))  # each look costs a kubectl
+        time.sleep(min(1 + waited_s / 10, 4))  # each look costs a kubectl
     return value
 
 
@@ -65,22 +65,26 @@ class Namespace:
         chosen = [f"--selector={selector}"] if selector else []
         return json.loads(self.kubectl("get", kind, "-o", "json", *chosen))["items"]
 
-    def watch(self, kind: str, deadline_s: float) -> Iterator[dict]:
-        """Every state of every object, until the deadline: also those that an object has just before it is deleted."""
-        command = ("kubectl", "--namespace", self.name, "get", kind, "--watch", "--output=json")
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
-            timer = threading.Timer(deadline_s, watching.kill)
+    def lines(self, deadline_s: float, *arguments: str) -> Iterator[str]:
+        """What a kubectl prints that goes on by itself, until the deadline."""
+        command = ("kubectl", "--namespace", self.name, *arguments)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as going_on:
+            timer = threading.Timer(deadline_s, going_on.kill)
             timer.start()
             try:
-                lines = []
-                for line in watching.stdout:
-                    lines.append(line)
-                    if line == "}\n":  # the objects are indented
-                        yield json.loads("".join(lines))
-                        lines = []
+                yield from going_on.stdout
             finally:
                 timer.cancel()
-                watching.kill()
+                going_on.kill()
+
+    def watch(self, kind: str, deadline_s: float) -> Iterator[dict]:
+        """Every state of every object, until the deadline: also those that an object has just before it is deleted."""
+        lines = []
+        for line in self.lines(deadline_s, "get", kind, "--watch", "--output=json"):
+            lines.append(line)
+            if line == "}\n":  # the objects are indented
+                yield json.loads("".join(lines))
+                lines = []
 
     def install(self, release: str, chart: str, *settings: str, values: str | None = None) -> str:
         """helm install; `values` goes through standard input, as the README shows it."""

@@ -161,12 +161,16 @@ def containers(pod: dict) -> list[dict]:
     return pod["status"].get("containerStatuses", [])
 
 
-def until_trains(space: Namespace, count: int = 2) -> None:
-    def all_train() -> bool:
-        pods = [pod for pod in nodes_of(space) if pod["status"]["phase"] == "Running"]
-        return len(pods) == count and all("trains" in space.logs(p["metadata"]["name"], "trainer") for p in pods)
-
-    wait_until(all_train, "the program runs", 120)
+def until_trains(space: Namespace) -> None:
+    """Until node 1 says so; a step is done by all ranks together."""
+    pod = pod_name(space, 1)
+    space.kubectl("wait", f"pod/{pod}", "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
+    said = []
+    for line in space.lines(120, "logs", "--follow", pod, "--container=trainer"):
+        said.append(line)
+        if "trains" in line:
+            return
+    raise AssertionError(f"not within 120 s: the program runs; {pod} said: {''.join(said)}")
 
 
 def inside(space: Namespace, number: int, command: str) -> None:
