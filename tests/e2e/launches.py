@@ -37,7 +37,7 @@ for step in range(100000):
         if attempt:
             break
     FAULT
-    time.sleep(0.05)
+    time.sleep(0.05)  # the work of a step
 print(f"rank {dist.get_rank()} of {dist.get_world_size()} on node {os.environ['NODE_RANK']} is done", flush=True)
 dist.destroy_process_group()
 """
@@ -170,7 +170,7 @@ def until_trains(space: Namespace) -> None:
         said.append(line)
         if "trains" in line:
             return
-    raise AssertionError(f"not within 120 s: the program runs; {pod} said: {''.join(said)}")
+    raise AssertionError(f"{pod} ended, or 120 s passed, before the program ran; it said: {''.join(said)}")
 
 
 def inside(space: Namespace, number: int, command: str) -> None:

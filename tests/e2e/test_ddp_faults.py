@@ -62,7 +62,7 @@ BEFORE_INIT = f"""
 import os, sys, time
 print("trains", flush=True)
 while os.environ["RANK"] == "1":
-    time.sleep(0.05)
+    time.sleep(0.05)  # until it is told to
     if {TOLD}: sys.exit(1)
 """
 IN_BACKWARD = f"""
