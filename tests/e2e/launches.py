@@ -165,12 +165,12 @@ def until_trains(space: Namespace) -> None:
     """Until node 1 says so; a step is done by all ranks together."""
     pod = pod_name(space, 1)
     space.kubectl("wait", f"pod/{pod}", "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
-    said = []
+    lines = []
     for line in space.lines(120, "logs", "--follow", pod, "--container=trainer"):
-        said.append(line)
+        lines.append(line)
         if "trains" in line:
             return
-    raise AssertionError(f"{pod} ended, or 120 s passed, before the program ran; it said: {''.join(said)}")
+    raise AssertionError(f"{pod} ended, or 120 s passed, before the program ran; it said: {''.join(lines)}")
 
 
 def inside(space: Namespace, number: int, command: str) -> None:

@@ -27,7 +27,7 @@ parser = argparse.ArgumentParser()
 add_arguments(parser)
 number = lambda name: int(os.environ[name])
 world = World(*map(number, ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "NNODES")))
-tracker = open_trackers(parser.parse_args([]), world)
+tracker = open_trackers(parser.parse_args(["--tracker-timeout", "150"]), world)
 dist.init_process_group("gloo")
 tracker.start({{"lr": 0.1}}, "tiny", os.environ["RUN_ID"])
 first = {STEPS // 2} if number("ATTEMPT") else 0

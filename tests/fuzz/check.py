@@ -13,7 +13,7 @@ import yaml
 from jobgen.api import Options, to_values
 
 REPO = Path(__file__).resolve().parent.parent.parent
-SECONDS = 2
+SECONDS = 10  # of computing: 1 s on an idle machine; time that grows as the square would be minutes
 VALUES = jsonschema.Draft7Validator(json.loads((REPO / "charts/job-group/values.schema.json").read_text()))
 
 

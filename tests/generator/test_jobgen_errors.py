@@ -215,7 +215,9 @@ def test_hostile_input_ends_soon(name, tmp_path, monkeypatch):
     assert "Traceback" not in done.stderr
     seconds, kilobytes = done.stderr.rpartition("used ")[2].split()
     assert int(kilobytes) < 500_000
-    assert float(seconds) < 2.5, seconds  # of computing, as the machine may do other things; 2 s on an idle one
+    # Of computing: 2 s on an idle machine, and twice that where other work shares its cores and caches. Time that
+    # grows as the square would be minutes.
+    assert float(seconds) < 10, seconds
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def until_bound(space: Namespace, ranks: int, deadline_s: float = 300) -> None:
     end = time.monotonic() + deadline_s
     while (state := bound(space)) != (ranks, ranks):
         assert time.monotonic() < end, f"{state} of {ranks} pods (made, with a node) after {deadline_s:g} s"
-        time.sleep(0.25)
+        time.sleep(0.25)  # each look costs a kubectl
 
 
 def install(space: Namespace, given: dict) -> float:

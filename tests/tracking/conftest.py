@@ -7,24 +7,15 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.tracking import pluto_stand_in
+from tests.worker.processes import until
 
 REPO = Path(__file__).resolve().parents[2]
 KEPT_OUT = ("PLUTO_", "MLOP_", "MLFLOW_", "CI")
-
-
-def wait_until(condition: Callable, what: str, seconds: float = 60):
-    """The first true value of condition(); fails with `what` after the deadline."""
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
-    return value
 
 
 class Ranks:
@@ -98,7 +89,7 @@ def ranks(tmp_path: Path) -> Iterator[Ranks]:
         process.kill()
         process.wait()
         process.stdout.close()
-    wait_until(lambda: not started.senders(), "no sender is left", 45)
+    until(lambda: not started.senders(), "no sender is left", 45)
 
 
 @pytest.fixture

@@ -86,14 +86,14 @@ class Handler(BaseHTTPRequestHandler):
         fault = self.server.fault
         if fault == "hang":
             while self.server.fault == "hang":
-                time.sleep(0.05)
+                time.sleep(0.05)  # until the test ends the fault
             self.close_connection = True
             return True
         if fault == "drop":
             self.close_connection = True
             return True
         if fault == "slow":
-            time.sleep(0.5)
+            time.sleep(0.5)  # the fault itself
             return False
         if fault.isdigit():
             self.answer({"error": f"stand-in was told to answer {fault}"}, int(fault))

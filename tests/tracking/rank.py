@@ -36,7 +36,7 @@ except SettingsError as error:
     sys.exit(2)
 held, last = [], args.first
 for step in range(args.first, args.first + args.steps):
-    time.sleep(args.seconds)
+    time.sleep(args.seconds)  # the work of a step
     start = time.perf_counter()
     tracker.log(step, {"loss": 1 / (step + 1), "tokens_per_second": 100.0 + world.rank, "diverged": float("nan")})
     held.append(time.perf_counter() - start)

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.tracking.conftest import REPO, Ranks, wait_until
+from tests.tracking.conftest import REPO, Ranks
+from tests.worker.processes import until
 
 STEPS = 60
 
@@ -69,7 +70,7 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
         except OSError:
             return False
 
-    wait_until(ready, "the server answers", 120)
+    until(ready, "the server answers", 120)
     yield server
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -100,7 +101,7 @@ def test_all_nodes_report_to_one_run(ranks: Ranks, mlflow: Mlflow) -> None:
 def test_a_preempted_run_goes_on_in_the_next_attempt(ranks: Ranks, mlflow: Mlflow) -> None:
     variables = {"MLFLOW_TRACKING_URI": mlflow.uri, "MLFLOW_EXPERIMENT_NAME": "attempts"}
     process = ranks.start("--steps", 100000, **variables)
-    wait_until(lambda: mlflow.runs("attempts"), "it reports")
+    until(lambda: mlflow.runs("attempts"), "it reports")
     process.send_signal(signal.SIGTERM)
     said, facts = ranks.end(process, 75)
     (run,) = mlflow.runs("attempts")

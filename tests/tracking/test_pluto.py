@@ -6,8 +6,9 @@ import os
 import signal
 
 import pytest
-from tests.tracking.conftest import REPO, Ranks, pluto_at, wait_until
+from tests.tracking.conftest import REPO, Ranks, pluto_at
 from tests.tracking.pluto_stand_in import KEY, Server, series, terminal
+from tests.worker.processes import until
 
 STEPS = 60
 
@@ -19,7 +20,7 @@ def test_all_nodes_report_to_one_run(ranks: Ranks, pluto: Server) -> None:
         for rank in range(3)
     ]
     seen: dict[int, str] = {}
-    wait_until(lambda: seen.update(ranks.senders()) or all(each.poll() == 0 for each in started), "all are done", 120)
+    until(lambda: seen.update(ranks.senders()) or all(each.poll() == 0 for each in started), "all are done", 120)
     assert sum("trackers.sender" in command for command in seen.values()) == 3
     assert any("trackers.pluto_run" in command for command in seen.values()), "an uploader"
     assert not [command for command in seen.values() if KEY in command], "the key is in a command line"
@@ -55,7 +56,7 @@ def test_the_key_under_its_old_names(ranks: Ranks, pluto: Server, name: str) -> 
 def test_a_preempted_run_goes_on_in_the_next_attempt(ranks: Ranks, pluto: Server) -> None:
     variables = pluto_at(pluto.server_port)
     started = [ranks.start("--steps", 100000, rank=rank, world=2, **variables) for rank in range(2)]
-    wait_until(lambda: pluto.runs and pluto.runs[1]["joined"] and len(pluto.runs[1]["metrics"]) > 20, "they report")
+    until(lambda: pluto.runs and pluto.runs[1]["joined"] and len(pluto.runs[1]["metrics"]) > 20, "they report")
     for process in started:
         process.send_signal(signal.SIGTERM)
     ends = [ranks.end(process, 75)[1] for process in started]
@@ -85,13 +86,13 @@ def test_a_failed_run_ends_when_no_attempt_follows(
 
 def test_what_a_killed_rank_has_logged_arrives(ranks: Ranks, pluto: Server) -> None:
     process = ranks.start("--steps", 100000, **pluto_at(pluto.server_port))
-    wait_until(lambda: pluto.runs and pluto.runs[1]["metrics"], "it reports")
+    until(lambda: pluto.runs and pluto.runs[1]["metrics"], "it reports")
     process.kill()
-    wait_until(lambda: terminal(pluto.runs[1]), "its sender ends the run")
+    until(lambda: terminal(pluto.runs[1]), "its sender ends the run")
     assert terminal(pluto.runs[1]) == ["FAILED"]
     found = series(pluto.runs[1], "loss")
     assert found == list(range(len(found)))
-    wait_until(lambda: not list(ranks.tmp.iterdir()), "it cleans up")
+    until(lambda: not list(ranks.tmp.iterdir()), "it cleans up")
 
 
 def test_an_id_that_pluto_would_misread_is_refused(ranks: Ranks, pluto: Server) -> None:

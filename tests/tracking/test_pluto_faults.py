@@ -6,8 +6,9 @@ import signal
 import socket
 
 import pytest
-from tests.tracking.conftest import Ranks, pluto_at, wait_until
+from tests.tracking.conftest import Ranks, pluto_at
 from tests.tracking.pluto_stand_in import Server, series, terminal
+from tests.worker.processes import until
 
 
 @pytest.mark.parametrize("fault", ["absent", "hang", "401", "403", "500"])
@@ -38,15 +39,15 @@ def test_a_server_that_goes_and_comes_back_gets_all(ranks: Ranks, pluto: Server)
     """It is away at the start, and in the middle for longer than the client's uploader tries."""
     pluto.fault = "drop"
     process = ranks.start("--steps", 100000, "--seconds", 0.05, **pluto_at(pluto.server_port))
-    wait_until(lambda: pluto.requests.get("/api/runs/create", 0) >= 2, "the client tries")
+    until(lambda: pluto.requests.get("/api/runs/create", 0) >= 2, "the client tries")
     pluto.fault = ""
-    wait_until(lambda: pluto.runs and pluto.runs[1]["metrics"], "it reports")
+    until(lambda: pluto.runs and pluto.runs[1]["metrics"], "it reports")
     pluto.fault = "503"
     before = pluto.requests["/ingest/metrics"]
-    wait_until(lambda: pluto.requests["/ingest/metrics"] > before + 9, "the uploader gives up on a batch", 90)
+    until(lambda: pluto.requests["/ingest/metrics"] > before + 9, "the uploader gives up on a batch", 90)
     pluto.fault = ""
     count = len(pluto.runs[1]["metrics"])
-    wait_until(lambda: len(pluto.runs[1]["metrics"]) > count, "it reports again")
+    until(lambda: len(pluto.runs[1]["metrics"]) > count, "it reports again")
     process.send_signal(signal.SIGTERM)
     said, facts = ranks.end(process, 75)
     assert "state=sent" in said
@@ -64,8 +65,8 @@ def test_cancelling_in_pluto_does_not_end_the_training(ranks: Ranks, pluto: Serv
     """The client ends its process then, which is not the training's."""
     pluto.fault = "cancel"
     process = ranks.start("--steps", 100000, **pluto_at(pluto.server_port))
-    wait_until(lambda: pluto.requests.get("/api/runs/trigger"), "the client hears of it")
-    wait_until(lambda: not [c for c in ranks.senders().values() if "trackers.sender" in c], "its process has ended")
+    until(lambda: pluto.requests.get("/api/runs/trigger"), "the client hears of it")
+    until(lambda: not [c for c in ranks.senders().values() if "trackers.sender" in c], "its process has ended")
     process.send_signal(signal.SIGTERM)
     said, facts = ranks.end(process, 75)
     assert "state=failed" in said and "its process ended with 2" in said
@@ -84,7 +85,7 @@ def test_a_required_tracker_that_cannot_start_ends_the_training(ranks: Ranks, pl
 def test_a_required_tracker_that_fails_at_the_end_fails_the_training(ranks: Ranks, pluto: Server) -> None:
     arguments = ("--steps", 100, "--seconds", 0.02, "--tracker-required", "--tracker-timeout", 8)
     process = ranks.start(*arguments, **pluto_at(pluto.server_port))
-    wait_until(lambda: pluto.runs and pluto.runs[1]["metrics"], "it reports")
+    until(lambda: pluto.runs and pluto.runs[1]["metrics"], "it reports")
     pluto.fault = "500"
     said, _ = ranks.end(process, 1)
     assert "TrackerError: pluto: not everything was sent" in said

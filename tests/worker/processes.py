@@ -25,7 +25,7 @@ def until(condition: Callable[[], object], what: str, deadline_s: float = PATIEN
     end = time.monotonic() + deadline_s
     while not (value := condition()):
         assert time.monotonic() < end, f"{what}: not within {deadline_s} s"
-        time.sleep(0.02)
+        time.sleep(0.02)  # between two looks
     return value
 
 

@@ -36,9 +36,13 @@ PAIR = ("--batch", BATCH // 2, "--save-every", 7, "--keep", 3)
 
 @pytest.mark.slow
 def test_learns_the_shipped_text(tmp_path):
-    """From nothing to a perplexity below 14 for a byte (257 is chance) within a minute of one core."""
+    """From nothing to a perplexity below 14 for a byte (257 is chance) within a minute of one core.
+
+    20 seeds end between 8.8 and 12.4. A rate of 1e-2 is too high: there the seed, and the order in which a kind of
+    CPU adds, decide between 12 and 18.
+    """
     ranks = train(
-        tmp_path, "--seq-len", 64, "--batch", 8, "--epochs", 12, "--lr", 1e-2, "--from-scratch", "llama-tiny",
+        tmp_path, "--seq-len", 64, "--batch", 8, "--epochs", 12, "--lr", 3e-3, "--from-scratch", "llama-tiny",
         "--log-every", 20,
     )  # fmt: skip
     made = report(tmp_path)

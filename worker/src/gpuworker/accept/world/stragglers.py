@@ -27,7 +27,8 @@ FEW = 5  # below it the median absolute deviation says nothing
 
 def run(world: World, rounds: int = ROUNDS) -> dict:
     """Seconds of compute and of waiting in each round on this rank."""
-    size, repeats = (8192, 8) if world.device.type == "cuda" else (192, 8)
+    # Some 20 ms on a CPU: with 1 ms a busy neighbour of one core can be the median of a whole check.
+    size, repeats = (8192, 8) if world.device.type == "cuda" else (512, 8)
     a, b = (torch.randn(size, size, device=world.device) for _ in range(2))
     work = repeats * (4 if world.injected("slow-rank") else 1)
     compute, wait = [], []
