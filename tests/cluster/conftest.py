@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from failures import pytest_runtest_makereport as pytest_runtest_makereport
 from kube import Cluster, Namespace, new_namespace
 from tools import target
 

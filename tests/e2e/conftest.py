@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from failures import pytest_runtest_makereport as pytest_runtest_makereport
 from kube import Cluster, Namespace, new_namespace
 
 

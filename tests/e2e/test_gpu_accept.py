@@ -79,8 +79,7 @@ def upgrade(space: Namespace, *settings: str) -> None:
 def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> None:
     nodes = namespace.cluster.schedulable_nodes()
     namespace.install("accept", "gpu-accept", "--set", "device=cpu", "--set", f"nodes={len(nodes)}")
-    namespace.kubectl("rollout", "status", "daemonset/accept-gpu-accept", "--timeout=280s")
-    pods = node_pods(namespace)
+    pods = wait_until(lambda: finished(namespace), "every node has a report", 280)
     assert sorted(pod["spec"]["nodeName"] for pod in pods) == nodes
     for pod in pods:
         report = report_of(namespace, pod["metadata"]["name"])
@@ -92,6 +91,7 @@ def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> Non
         said = namespace.logs(pod["metadata"]["name"], "accept")
         for tag in ("[ENV]", "[COMPUTE]", "[TRAIN]", "[DDP]", "[RESULT]", "[REPORT]"):
             assert tag in said
+    namespace.kubectl("rollout", "status", "daemonset/accept-gpu-accept", "--timeout=60s")
     verdict = "WARN" if "WARN" in {report_of(namespace, p["metadata"]["name"])["verdict"] for p in pods} else "PASS"
     fleet = fleet_with(namespace, verdict)
     assert fleet["coverage"]["nodes_expected"] == fleet["coverage"]["nodes_reported"] == len(nodes)

@@ -44,6 +44,15 @@ def test_of_two_the_slower_one_is_the_bad_one():
     assert stragglers.outliers([1.0, 1.3], 0.10) == [1]
 
 
+def test_a_rehearsal_forgives_a_busy_machine():
+    """Others had the processor in most rounds, not in all; on GPUs that many would count."""
+    for device, named in (("cpu", 0), ("cuda", 2)):
+        busy = results([1.0, 1.0, 1.0], [0.5, 0.5, 0.5], device)
+        busy[1]["compute_s"][:2] = [2.0, 2.0]
+        busy[2]["wait_s"][:2] = [0.0, 0.0]
+        assert len(stragglers.evidence(busy).wrong) == named
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("fault", ["", *check.SPEC.faults])
