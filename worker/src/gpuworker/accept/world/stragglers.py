@@ -27,8 +27,7 @@ FEW = 5  # below it the median absolute deviation says nothing
 
 def run(world: World, rounds: int = ROUNDS) -> dict:
     """Seconds of compute and of waiting in each round on this rank."""
-    # Some 20 ms on a CPU: in 1 ms the caches that a neighbour leaves count for much.
-    size, repeats = (8192, 8) if world.device.type == "cuda" else (512, 8)
+    size, repeats = (8192, 8) if world.device.type == "cuda" else (192, 8)
     a, b = (torch.randn(size, size, device=world.device) for _ in range(2))
     work = repeats * (4 if world.injected("slow-rank") else 1)
     compute, wait = [], []
@@ -41,7 +40,7 @@ def run(world: World, rounds: int = ROUNDS) -> dict:
         world.synchronize()
         seconds = _now(world) - start
         if world.injected("late-rank"):
-            time.sleep(0.4)
+            time.sleep(0.6)  # far beyond LATE_S, also where the others are held up
         arrived = time.perf_counter()
         dist.barrier()
         world.synchronize()
