@@ -18,10 +18,13 @@ from tools.cluster import processes
 from tools.cluster.settings import BRIDGE, CGROUP, KUBECONFIG, RUN, STATE, nodes
 from tools.paths import BIN, REPO
 
+PATIENCE_S = 900  # to remove the images of an earlier cluster, 8 GB, took 13 s as a rule and 7 min on a disk kept busy
+pytestmark = pytest.mark.timeout(3 * PATIENCE_S)
+
 
 def cluster(*arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "tools.cluster", *arguments]
-    return subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def text_of(*command: str) -> str:
