@@ -6,19 +6,21 @@ import subprocess
 from collections.abc import Generator
 
 import pytest
+from kube import Namespace
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show what the pods were doing, before their namespace goes."""
     report = yield
-    if report.failed and report.when == "call" and (space := item.funcargs.get("namespace")):
-        report.sections.append((f"pods of {space.name}", account(space.name)))
+    if report.failed and report.when == "call":
+        for name in {each.name for each in item.funcargs.values() if isinstance(each, Namespace)}:
+            report.sections.append((f"pods of {name}", account(name)))
     return report
 
 
 def account(namespace: str) -> str:
-    """The pods, their events, and the last lines of each container; raises nothing, whatever is broken."""
+    """The pods, their events, and the last lines of each container; a cluster that does not answer raises nothing."""
 
     def said(*words: str) -> str:
         command = ["kubectl", "--namespace", namespace, "--request-timeout=20s", *words]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuworker.accept.registry import Evidence
@@ -20,6 +21,14 @@ class Tolerance:
 GPUS = Tolerance(0.90, 0.80)
 # Lanes of a rehearsal share cores with whatever else runs there: only what is plainly slow counts.
 LANES = Tolerance(0.30, 0.15)
+
+
+def judged_by(device: str) -> tuple[Callable[[Sequence[float]], float], Tolerance]:
+    """Which of many times stands for a device ("cuda" | "cpu"), and the tolerance.
+
+    For GPUs the median; in a rehearsal the least, because what else runs on the CPU hits single calls.
+    """
+    return (statistics.median, GPUS) if device == "cuda" else (min, LANES)
 
 
 def compare(evidence: Evidence, what: str, unit: str, rates: dict[str, float], tolerance: Tolerance) -> None:

@@ -129,8 +129,7 @@ def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidenc
         "together_tflops": {str(device): rate for device, rate in rates.items()},
         "alone_tflops": {str(device): work / statistics.median(found) for device, found in alone.items()},
     }
-    # Lanes are compared by their best time: what else runs on this CPU hits single calls.
-    typical, tolerance = (statistics.median, siblings.GPUS) if plan.device == "cuda" else (min, siblings.LANES)
+    typical, tolerance = siblings.judged_by(plan.device)
     compared = {str(device): work / typical(found) for device, found in taken.items()}
     siblings.compare(evidence, name, "TFLOP/s", compared, tolerance)
 

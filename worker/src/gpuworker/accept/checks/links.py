@@ -11,7 +11,6 @@ A rehearsal copies between buffers of the CPU. Not yet run on a GPU.
 from __future__ import annotations
 
 import dataclasses
-import statistics
 import time
 
 from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
@@ -73,7 +72,7 @@ def _host(devices: list, plan: Plan, evidence: Evidence) -> None:
 
     size, repeats = BYTES[plan.device], REPEATS[plan.level]
     hosts = timing.together(devices, lambda device: transfer.HostLink(device, size))
-    typical, tolerance = _judged_by(plan)
+    typical, tolerance = siblings.judged_by(plan.device)
     for name in ("link_h2d", "link_d2h", "link_both"):
         moved = size / 1e9 * (2 if name == "link_both" else 1)
         taken: dict = {device: [] for device in devices}
@@ -201,7 +200,7 @@ def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
         ).items():
             together[f"{a}↔{b}"] = 2 * moved / found
     evidence.facts["peer_pairs_together_gbps"] = together
-    typical, tolerance = _judged_by(plan)
+    typical, tolerance = siblings.judged_by(plan.device)
     if plan.device == "cuda" and not nvlink:  # ways over PCIe differ by nature: one switch, one socket, two sockets
         tolerance = siblings.Tolerance(0.40, None)
     compared = {_name(pair): moved / typical(found) for pair, found in taken.items()}
@@ -218,12 +217,6 @@ def rounds(count: int) -> list[list[tuple[int, int]]]:
         found.append([(min(pair), max(pair)) for pair in pairs if -1 not in pair])
         ring = [ring[0], ring[-1], *ring[1:-1]]
     return found
-
-
-def _judged_by(plan: Plan) -> tuple:
-    from gpuworker.accept import siblings
-
-    return (statistics.median, siblings.GPUS) if plan.device == "cuda" else (min, siblings.LANES)
 
 
 def _name(pair: tuple) -> str:

@@ -108,7 +108,7 @@ def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: 
         "array_bytes": size,
         "gbps": {str(device): timing.statistics_of(found, moved) for device, found in taken.items()},
     }
-    typical, tolerance = (statistics.median, siblings.GPUS) if plan.device == "cuda" else (min, siblings.LANES)
+    typical, tolerance = siblings.judged_by(plan.device)
     rates = {str(device): moved / typical(found) for device, found in taken.items()}
     siblings.compare(evidence, name, "GB/s", rates, tolerance)
 

@@ -13,6 +13,7 @@ import time
 import torch
 import torch.distributed as dist
 
+from gpuworker.accept import siblings
 from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
 from gpuworker.accept.world.world import World
@@ -57,7 +58,7 @@ def _now(world: World) -> float:
 def evidence(results: list[dict]) -> Evidence:
     """Names the ranks that compute slower or arrive later than the others."""
     kind = results[0]["device"]
-    typical = statistics.median if kind == "cuda" else min
+    typical, _ = siblings.judged_by(kind)
     compute = [typical(result["compute_s"]) for result in results]
     rounds = zip(*(result["wait_s"] for result in results), strict=True)
     late = [typical(by_rank) for by_rank in zip(*([max(w) - x for x in w] for w in rounds), strict=True)]
