@@ -16,11 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
-from tools import target
-from tools.paths import main
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
-from kube import REPO, Cluster, Namespace, new_namespace, run
+from hack import test_cluster
+from hack.paths import main
+from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, run
 
 LIMIT_S = 180
 HERE = Path(__file__).parent
@@ -144,7 +143,7 @@ def faults(cluster: Cluster) -> None:
 
 
 def entry() -> None:
-    os.environ |= target.prepare()
+    os.environ |= test_cluster.prepare()
     cluster, words = Cluster(os.environ["WORKER_IMAGE"]), sys.argv[1:] or ["starts", "faults"]
     if "starts" in words:
         starts(cluster, next((int(word) for word in words if word.isdigit()), 5))

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.paths import REPO, ToolError, main
-from tools.venv import SKYPILOT
+from hack.deps.venv import SKYPILOT
+from hack.paths import REPO, ToolError, main
 
 RL = REPO / "tests" / "bench" / "rl.yaml"
 SIZES = (10, 100, 1_000, 10_000)

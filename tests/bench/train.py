@@ -73,7 +73,7 @@ class Clock:
 
 def ours(clock: Clock) -> None:
     """gpuworker's program, from the command line to the end, without checkpoints."""
-    from gpuworker.train import framework, loop
+    from gpuworker.train import train_framework, trainer
 
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "model"
@@ -85,17 +85,17 @@ def ours(clock: Clock) -> None:
         text = "".join(json.loads(line)["text"] for line in DATA.read_text().splitlines())
         text = (text * (2 + STEPS * BATCH * LENGTH // len(text)))[: STEPS * BATCH * LENGTH]
         data.write_text(json.dumps({"text": text}) + "\n")
-        step = loop.Trainer.train_step
+        step = trainer.Trainer.train_step
 
         def counted(self) -> None:
             step(self)
             clock.step()
 
-        loop.Trainer.train_step = counted
+        trainer.Trainer.train_step = counted
         arguments = ["--model-local-dir", str(made), "--data", str(data), "--cache", folder, "--seq-len", str(LENGTH),
                      "--batch", str(BATCH), "--lr", str(LR), "--schedule", "constant", "--warmup", "0",
                      "--log-every", "10", "--trackers", "none", *(["--bf16"] if BF16 else [])]  # fmt: skip
-        assert framework.main(arguments) == 0
+        assert train_framework.main(arguments) == 0
 
 
 def trainer(clock: Clock) -> None:
@@ -168,7 +168,7 @@ def one(name: str) -> None:
     torch.set_num_threads(int(os.environ.get("THREADS", "1")))
     clock = Clock()
     PROGRAMS[name](clock)
-    from gpuworker.train.meter import peak_memory
+    from gpuworker.train.throughput import peak_memory
 
     tokens = (STEPS - WARM) * BATCH * LENGTH
     figures = {"tokens_per_s": tokens / clock.seconds, "tokens_per_cpu_s": tokens / clock.cpu_seconds}

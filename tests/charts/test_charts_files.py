@@ -9,7 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from rendering import HELMS, objects, template
+
+from tests.helpers.rendering import HELMS, objects, template
 
 TEXTS = {
     "empty": "",

@@ -10,15 +10,16 @@ import subprocess
 
 import pytest
 import yaml
-from rendering import Scenario, objects, rendered, scenarios
-from tools import schemas
+
+from hack.deps import kubernetes_schemas
+from tests.helpers.rendering import Scenario, objects, rendered, scenarios
 
 SCENARIOS = scenarios()
 
 
 @pytest.fixture(scope="session")
 def location() -> str:
-    return schemas.location()
+    return kubernetes_schemas.location()
 
 
 def kubeconform(location: str, items: list[dict]) -> dict[str, int]:

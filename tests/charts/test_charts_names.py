@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rendering import REPO, objects, template
+
+from tests.helpers.rendering import REPO, objects, template
 
 pytestmark = pytest.mark.slow
 

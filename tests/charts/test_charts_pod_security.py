@@ -9,7 +9,8 @@ import copy
 from collections.abc import Callable, Iterator
 
 import pytest
-from rendering import Scenario, objects, rendered, scenarios
+
+from tests.helpers.rendering import Scenario, objects, rendered, scenarios
 
 VOLUMES = {
     *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral"),

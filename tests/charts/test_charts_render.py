@@ -6,7 +6,8 @@ import re
 
 import pytest
 import yaml
-from rendering import CHARTS, HELMS, REPO, Scenario, objects, rendered, scenarios, template
+
+from tests.helpers.rendering import CHARTS, HELMS, REPO, Scenario, objects, rendered, scenarios, template
 
 pytestmark = pytest.mark.slow
 

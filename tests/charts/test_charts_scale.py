@@ -6,7 +6,8 @@ import json
 import resource
 
 import pytest
-from rendering import HELMS, objects, template
+
+from tests.helpers.rendering import HELMS, objects, template
 
 pytestmark = pytest.mark.slow
 

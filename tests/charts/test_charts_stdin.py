@@ -11,7 +11,8 @@ import json
 import pytest
 import yaml
 from jsonschema import Draft7Validator
-from rendering import CHARTS, HELMS, REPO, jobgen, objects, template
+
+from tests.helpers.rendering import CHARTS, HELMS, REPO, jobgen, objects, template
 
 GROUP = REPO / "values-examples/find-each-other/group.yaml"
 DEPLOYMENT = b"""

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
-import templates
 import yaml
 from jsonschema import Draft7Validator
-from rendering import CHARTS, HELMS, REPO, objects, template
+
+from tests.helpers import templates
+from tests.helpers.rendering import CHARTS, HELMS, REPO, objects, template
 
 # What makes values that a person must give: without them the defaults are refused, on purpose.
 GIVEN = {"job-group": {"schemaVersion": 1, "name": "rl", "tasks": {"trainer": {"run": "true"}}}}

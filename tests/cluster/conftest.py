@@ -6,14 +6,15 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from failures import pytest_runtest_makereport as pytest_runtest_makereport
-from kube import Cluster, Namespace, new_namespace
-from tools import target
+
+from hack import test_cluster
+from tests.helpers.failure_dump import pytest_runtest_makereport as pytest_runtest_makereport
+from tests.helpers.kube import Cluster, Namespace, new_namespace
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Cluster:
-    os.environ |= target.prepare()
+    os.environ |= test_cluster.prepare()
     return Cluster(os.environ["WORKER_IMAGE"])
 
 

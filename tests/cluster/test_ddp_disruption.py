@@ -6,9 +6,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from breaking import cut, frozen, lose
-from kube import Namespace, wait_until
-from launches import (
+
+from hack.local_cluster.settings import Node, nodes
+from tests.helpers.cluster_faults import cut, frozen, lose
+from tests.helpers.ddp_pods import (
     SILENCE_S,
     TRAIN,
     ends,
@@ -21,7 +22,7 @@ from launches import (
     start,
     until_trains,
 )
-from tools.cluster.settings import Node, nodes
+from tests.helpers.kube import Namespace, wait_until
 
 pytestmark = pytest.mark.matrix
 ONE_POD_A_NODE = ("--set", "placement.onePodPerNode=required")

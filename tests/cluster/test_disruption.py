@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from breaking import lose
-from kube import Namespace, phases, wait_until
-from ranks import execute, rank, until_said
-from tools.cluster.settings import Node, nodes
+
+from hack.local_cluster.settings import Node, nodes
+from tests.helpers.cluster_faults import lose
+from tests.helpers.group_pods import execute, rank, until_said
+from tests.helpers.kube import Namespace, phases, wait_until
 
 
 def prefers(node: Node) -> dict:

@@ -14,16 +14,17 @@ import time
 from pathlib import Path
 
 import pytest
-from tools.cluster import processes
-from tools.cluster.settings import BRIDGE, CGROUP, KUBECONFIG, RUN, STATE, nodes
-from tools.paths import BIN, REPO
+
+from hack.local_cluster import processes
+from hack.local_cluster.settings import BRIDGE, CGROUP, KUBECONFIG, RUN, STATE, nodes
+from hack.paths import BIN, REPO
 
 PATIENCE_S = 900  # to remove the images of an earlier cluster, 8 GB, took 13 s as a rule and 7 min on a disk kept busy
 pytestmark = pytest.mark.timeout(3 * PATIENCE_S)
 
 
 def cluster(*arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "tools.cluster", *arguments]
+    command = [sys.executable, "-m", "hack.local_cluster", *arguments]
     return subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
@@ -95,7 +96,7 @@ def test_down_leaves_nothing_behind() -> None:
 def test_up_works_after_a_killed_up(after_s: float) -> None:
     """SIGKILL at some moment of `up`, with the cluster half made; the next `up` cleans up and gives a whole one."""
     assert cluster("down").returncode == 0
-    command = [sys.executable, "-m", "tools.cluster", "up"]
+    command = [sys.executable, "-m", "hack.local_cluster", "up"]
     killed = subprocess.Popen(command, cwd=REPO, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with pytest.raises(subprocess.TimeoutExpired):  # the moment is in the middle of it
         killed.wait(after_s)
@@ -120,7 +121,7 @@ def test_up_repairs_a_cluster_that_lost_a_process() -> None:
 
 
 def test_without_root_it_says_so_first() -> None:
-    command = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-m", "tools.cluster", "up"]
+    command = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-m", "hack.local_cluster", "up"]
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
     assert done.returncode == 1
     assert "needs root" in done.stderr.splitlines()[0]

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.differential.compare import Difference, differences
-from tools.venv import SKYPILOT
-
+from hack.deps.venv import SKYPILOT
 from jobgen.api import Options, Result, to_values
+from tests.differential.compare import Difference, differences
 
 ORACLE = Path(__file__).with_name("oracle.py")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hack.paths import REPO
 from tests.differential.table import ACCEPTED, OTHER, REFUSED, TABLE
-from tools.paths import REPO
 
 PAGE = REPO / "docs" / "jobgen-differences.md"
 

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from tests.differential import groups, page, table
 from tests.differential.cases import Case, compare
 

@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from hack.deps.venv import VENV
+from hack.paths import CACHE, REPO, built_once, run
 from tests.differential import groups, table
 from tests.differential.cases import files
-from tools.paths import CACHE, REPO, built_once, run
-from tools.venv import VENV
 
 SEEDS = REPO / "tests" / "generator" / "seeds"
 CODE = 6  # its place in a problem

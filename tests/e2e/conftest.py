@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from failures import pytest_runtest_makereport as pytest_runtest_makereport
-from kube import Cluster, Namespace, new_namespace
+
+from tests.helpers.failure_dump import pytest_runtest_makereport as pytest_runtest_makereport
+from tests.helpers.kube import Cluster, Namespace, new_namespace
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

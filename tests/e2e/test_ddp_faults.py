@@ -4,8 +4,8 @@ saved is no failure."""
 from __future__ import annotations
 
 import pytest
-from kube import Namespace, wait_until
-from launches import (
+
+from tests.helpers.ddp_pods import (
     GRACE_S,
     SILENCE_S,
     TRAIN,
@@ -21,6 +21,7 @@ from launches import (
     start,
     until_trains,
 )
+from tests.helpers.kube import Namespace, wait_until
 
 TOLD = "os.path.exists('/tmp/go')"
 # What rank 1 does, when it is told to -> the verdict.
@@ -90,7 +91,7 @@ def test_a_rank_is_frozen(namespace: Namespace) -> None:
           program=TRAIN.replace("FAULT", ""))  # fmt: skip
     until_trains(namespace)
     frozen = now()
-    inside(namespace, 1, "pkill -STOP -f /inside.py")
+    inside(namespace, 1, "pkill -STOP -f /rank_wrapper.py")
     found = ends(namespace, 0, 1, within_s=20, since=frozen)
     one_verdict(found, 70, "collective", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)")
 

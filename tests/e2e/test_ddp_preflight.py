@@ -6,14 +6,26 @@ import json
 import time
 
 import pytest
-from kube import REPO, Namespace, wait_until
-from launches import ends, etcd_image, install, job_ended, node, nodes_of, one_verdict, pod_name, said, start
+
+from tests.helpers.ddp_pods import (
+    ends,
+    etcd_image,
+    install,
+    job_ended,
+    node,
+    nodes_of,
+    one_verdict,
+    pod_name,
+    said,
+    start,
+)
+from tests.helpers.kube import REPO, Namespace, wait_until
 
 ODD = '[ "$NODE_RANK" != 1 ] || '
 LISTEN = (
     "import socket, time\ns = socket.create_server(('', 29501))\nkept = []\nwhile True:\n    c = s.accept()[0]\n    "
 )
-SKEW = (REPO / "tests/worker/launch_faults/sitecustomize.py").read_text()
+SKEW = (REPO / "tests/helpers/launch_faults/sitecustomize.py").read_text()
 BEFORE = {
     "the name does not resolve": ("export MASTER_ADDR=nobody.invalid", 64, "no-name", "nobody.invalid did not resolve"),
     "the name is that of a Service": ("export MASTER_ADDR=kubernetes.default.svc", 64, "wrong-name", "no such address"),

@@ -6,8 +6,9 @@ import os
 import re
 
 import pytest
-from kube import REPO, Namespace, wait_until
-from launches import TRAIN, etcd_image, install, job_ended, nodes_of, said, start
+
+from tests.helpers.ddp_pods import TRAIN, etcd_image, install, job_ended, nodes_of, said, start
+from tests.helpers.kube import REPO, Namespace, wait_until
 
 
 @pytest.mark.parametrize("backend", ["c10d", "static", pytest.param("etcd", marks=pytest.mark.matrix)])
@@ -98,7 +99,7 @@ def test_node_0_starts_late(namespace: Namespace) -> None:
 @pytest.mark.parametrize("node", [0, 1])
 def test_dns_still_has_the_pod_that_was_node_0_before(namespace: Namespace, node: int) -> None:
     """As for some seconds after a restart of the whole set."""
-    fault = (REPO / "tests/worker/launch_faults/sitecustomize.py").read_text()
+    fault = (REPO / "tests/helpers/launch_faults/sitecustomize.py").read_text()
     write = f"mkdir /tmp/fault; cat > /tmp/fault/sitecustomize.py <<'END'\n{fault}\nEND\n"
     stale = 'export PYTHONPATH=/tmp/fault FAULT_STALE="${POD_IP%.*}.250:10"'
     before = f'[ "$NODE_RANK" != {node} ] || {{\n{write}{stale}\n}}'

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kube import REPO, Namespace, phases, run, wait_until
-from ranks import jobset_ends
+from tests.helpers.group_pods import jobset_ends
+from tests.helpers.kube import REPO, Namespace, phases, run, wait_until
 
 EXAMPLES = REPO / "values-examples"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from jsonschema import Draft7Validator
-from kube import REPO, Namespace, run, wait_until
+
+from tests.helpers.kube import REPO, Namespace, run, wait_until
 
 SCHEMA = json.loads((REPO / "schemas" / "report.schema.json").read_text())
 NODES = "app.kubernetes.io/component=node"

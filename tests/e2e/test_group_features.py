@@ -10,8 +10,19 @@ import re
 import subprocess
 
 import pytest
-from kube import REPO, Namespace, by_host, phases, run, wait_until
-from ranks import LAYOUTS, exit_code, jobset_ends, launch, rank, said, started_at, uninstall, until_said
+
+from tests.helpers.group_pods import (
+    LAYOUTS,
+    exit_code,
+    jobset_ends,
+    launch,
+    rank,
+    said,
+    started_at,
+    uninstall,
+    until_said,
+)
+from tests.helpers.kube import REPO, Namespace, by_host, phases, run, wait_until
 
 
 def install(space: Namespace, tasks: dict, *settings: str, release: str = "grp", **top: object) -> str:

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from kube import SEEDS, Namespace, by_host, jobgen, phases, run, wait_until
-from ranks import (
+
+from tests.helpers.group_pods import (
     LAYOUTS,
     execute,
     exit_code,
@@ -21,6 +21,7 @@ from ranks import (
     uninstall,
     until_said,
 )
+from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, phases, run, wait_until
 
 
 @pytest.mark.row("1.1", "YAML Parsing")

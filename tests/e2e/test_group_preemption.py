@@ -7,8 +7,9 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from kube import Namespace, phases, wait_until
-from ranks import LAYOUTS, execute, launch, rank, until_said
+
+from tests.helpers.group_pods import LAYOUTS, execute, launch, rank, until_said
+from tests.helpers.kube import Namespace, phases, wait_until
 
 GROUP = """\
 ---

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from kube import Namespace, by_host, jobgen, new_namespace, phases, wait_until
-from ranks import launch, rank, said, until_said
+
+from tests.helpers.group_pods import launch, rank, said, until_said
+from tests.helpers.kube import Namespace, by_host, jobgen, new_namespace, phases, wait_until
 
 
 @pytest.fixture

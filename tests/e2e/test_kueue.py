@@ -6,9 +6,10 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from kube import Namespace, jobgen, phases, run, wait_until
-from ranks import execute, rank, said
-from ranks import launch as launch_seed
+
+from tests.helpers.group_pods import execute, rank, said
+from tests.helpers.group_pods import launch as launch_seed
+from tests.helpers.kube import Namespace, jobgen, phases, run, wait_until
 
 QUEUES = """\
 apiVersion: kueue.x-k8s.io/v1beta2

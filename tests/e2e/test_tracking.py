@@ -11,8 +11,9 @@ import sys
 
 import pytest
 import yaml
-from kube import REPO, Namespace, wait_until
-from launches import index, nodes_of, start
+
+from tests.helpers.ddp_pods import index, nodes_of, start
+from tests.helpers.kube import REPO, Namespace, wait_until
 
 sys.path.insert(0, str(REPO / "tests" / "tracking"))
 from pluto_stand_in import KEY, series, terminal

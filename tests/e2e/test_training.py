@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import pytest
-from kube import Namespace, wait_until
-from launches import containers, index, install, job_ended, nodes_of, said
-from ranks import uninstall
 from test_group_resources import shared_volume  # noqa: F401 (a fixture)
 
-TRAIN = ["-m", "gpuworker.train.smoke", "--output", "/out", "--samples", "32768", "--batch", "64", "--epochs", "6"]
+from tests.helpers.ddp_pods import containers, index, install, job_ended, nodes_of, said
+from tests.helpers.group_pods import uninstall
+from tests.helpers.kube import Namespace, wait_until
+
+TRAIN = [
+    "-m",
+    "gpuworker.train.train_smoke",
+    "--output",
+    "/out",
+    "--samples",
+    "32768",
+    "--batch",
+    "64",
+    "--epochs",
+    "6",
+]
 
 
 @pytest.mark.parametrize(("nodes", "each"), [(4, 1), (2, 2)])

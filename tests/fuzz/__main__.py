@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tools.paths import CACHE, REPO, ToolError, built_once, main
+from hack.paths import CACHE, REPO, ToolError, built_once, main
 
 CORPUS = REPO / "tests" / "fuzz" / "corpus"
 GROWN = CACHE / "fuzz" / "corpus"

@@ -6,9 +6,8 @@ import resource
 import sys
 from pathlib import Path
 
-from tests.fuzz.check import check, folder
-
 from jobgen.api import Options
+from tests.fuzz.check import check, folder
 
 MEMORY = 500 << 20
 

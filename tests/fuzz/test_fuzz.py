@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.differential import groups
-from tests.fuzz.check import check, folder
 
 from jobgen.api import Options
+from tests.differential import groups
+from tests.fuzz.check import check, folder
 
 REPO = Path(__file__).parent.parent.parent
 CORPUS = Path(__file__).with_name("corpus")

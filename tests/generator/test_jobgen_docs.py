@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.charts.rendering import HELMS
 
 from jobgen.api import to_values
 from jobgen.cli import cli
 from jobgen.report import as_json
+from tests.helpers.rendering import HELMS
 
 REPO = Path(__file__).parents[2]
 PAGE = (REPO / "docs/jobgen.md").read_text()

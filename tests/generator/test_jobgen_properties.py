@@ -9,13 +9,13 @@ import jsonschema
 import pytest
 import yaml
 from hypothesis import HealthCheck, assume, given, settings
-from tests.charts.rendering import HELMS, template
-from tests.generator.strategies import group, groups
-from tests.generator.test_jobgen_yaml import AMBIGUOUS, SCRIPTS
 
 from jobgen import document
 from jobgen.api import Options, to_values
 from jobgen.emit import emit
+from tests.generator.strategies import group, groups
+from tests.generator.test_jobgen_yaml import AMBIGUOUS, SCRIPTS
+from tests.helpers.rendering import HELMS, template
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,11 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.generator.strategies import HEADER, TASK, documents
-from tools import jobgroup
 
+from hack.gen import jobgroup_schema
 from jobgen import schema
 from jobgen.problems import NOTE
+from tests.generator.strategies import HEADER, TASK, documents
 
 REPO = Path(__file__).parents[2]
 
@@ -49,7 +49,7 @@ def test_jobgen_accepts_what_the_schema_accepts(name, root, mistakes, data):
 def test_schema_command_prints_the_schema(jobgen, name):
     printed = json.loads(jobgen("schema", name).stdout)
     jsonschema.Draft7Validator.check_schema(printed)
-    assert printed == jobgroup.schemas()[name]
+    assert printed == jobgroup_schema.schemas()[name]
 
 
 def fields(part: dict, path: str = "$"):
@@ -88,7 +88,7 @@ def test_examples_have_the_fate_that_the_table_says(path, field):
 def test_schema_for_editors_accepts_each_document(seed):
     import yaml
 
-    root = jobgroup.schemas()["document"]
+    root = jobgroup_schema.schemas()["document"]
     for document in yaml.safe_load_all(seed.read_text()):
         assert Validator(root).is_valid(document)
 

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kube import Cluster, wait_until
-from tools import build, target
-from tools.paths import BIN
+
+from hack import test_cluster
+from hack.deps import go_tools
+from hack.paths import BIN
+from tests.helpers.kube import Cluster, wait_until
 
 NODES = 64
 # Pods become ready and stay so until they are deleted: a stage that completes pods of Jobs is left out.
@@ -24,14 +26,14 @@ STAGES += ("pod/fast/pod-ready", "pod/fast/pod-delete")
 
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
-    os.environ |= target.prepare()
+    os.environ |= test_cluster.prepare()
     return Cluster(os.environ["WORKER_IMAGE"])
 
 
 @pytest.fixture(scope="session", autouse=True)
 def nodes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """NODES nodes with 8 H100 each, tainted so that nothing else comes to them."""
-    stages = build.build("kwok") / "stages"
+    stages = go_tools.build("kwok") / "stages"
     log = tmp_path_factory.mktemp("kwok") / "log"
     command = [str(BIN / "kwok"), "--kubeconfig", os.environ["KUBECONFIG"], "--manage-all-nodes=false"]
     command += ["--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--cidr=10.64.0.0/14"]

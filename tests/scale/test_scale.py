@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
-from kube import REPO, Cluster, Namespace, run, wait_until
+
+from tests.helpers.kube import REPO, Cluster, Namespace, run, wait_until
 
 ON_FAKE_NODES = {
     "nodeSelector": {"type": "kwok"},

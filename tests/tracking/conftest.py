@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.processes import until
 from tests.tracking import pluto_stand_in
-from tests.worker.processes import until
 
 REPO = Path(__file__).resolve().parents[2]
 KEPT_OUT = ("PLUTO_", "MLOP_", "MLFLOW_", "CI")

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.processes import until
 from tests.tracking.conftest import REPO, Ranks
-from tests.worker.processes import until
 
 STEPS = 60
 

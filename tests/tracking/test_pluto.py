@@ -6,9 +6,10 @@ import os
 import signal
 
 import pytest
+
+from tests.helpers.processes import until
 from tests.tracking.conftest import REPO, Ranks, pluto_at
 from tests.tracking.pluto_stand_in import KEY, Server, series, terminal
-from tests.worker.processes import until
 
 STEPS = 60
 

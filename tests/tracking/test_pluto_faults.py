@@ -6,9 +6,10 @@ import signal
 import socket
 
 import pytest
+
+from tests.helpers.processes import until
 from tests.tracking.conftest import Ranks, pluto_at
 from tests.tracking.pluto_stand_in import Server, series, terminal
-from tests.worker.processes import until
 
 
 @pytest.mark.parametrize("fault", ["absent", "hang", "401", "403", "500"])

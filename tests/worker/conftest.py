@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE_S, descendants, environment
+
+from tests.helpers.fleet_reports import known_measures as known_measures  # a fixture
+from tests.helpers.processes import PATIENCE_S, descendants, environment
 
 # Before torch is imported: its threads would fight with those of the tests beside this one.
 os.environ["OMP_NUM_THREADS"] = "1"

@@ -10,7 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from gpuworker.accept import checks, node
+from gpuworker.accept import accept_node, checks
 from gpuworker.accept.report import from_log_lines
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
@@ -41,7 +41,7 @@ def accept(monkeypatch, tmp_path, termination_log):
     def run(*arguments: object) -> tuple[int, dict]:
         monkeypatch.setattr(sys, "argv", ["accept-node", "--report-dir", str(tmp_path), *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
-            node.main()
+            accept_node.main()
         return end.value.code, published(tmp_path)
 
     yield run
@@ -76,7 +76,7 @@ def by_name(report: dict) -> dict[str, dict]:
 def test_a_rehearsal_passes_and_says_so_everywhere(start, tmp_path, termination_log):
     """In a process of its own, as in a pod: the only test that must not share torch with others."""
     program = start(
-        "-m", "gpuworker.accept.node", "--device", "cpu", "--report-dir", tmp_path, "--check", "compute",
+        "-m", "gpuworker.accept.accept_node", "--device", "cpu", "--report-dir", tmp_path, "--check", "compute",
         "--check", "environment", NODE_NAME="gpu-12",
     )  # fmt: skip
     assert program.wait() == 0, program.output
@@ -138,7 +138,7 @@ def test_a_sigterm_writes_what_is_there(accept, add_check):
 
 
 def test_a_long_level_shows_that_it_lives_and_shares_out_its_time(accept, add_check, monkeypatch, capsys):
-    monkeypatch.setattr("gpuworker.accept.child.PROGRESS_S", 0.2)
+    monkeypatch.setattr("gpuworker.accept.check_process.PROGRESS_S", 0.2)
     add_check("long", "import time; time.sleep(1)")
     code, report = accept("--device", "cpu", "--level", "burn-in", "--burn-in-seconds", 7, "--check", "long")
     assert code == 0
@@ -160,7 +160,7 @@ def test_a_file_that_is_no_check_is_refused(monkeypatch, add_check, capsys, tmp_
     path.write_text(path.read_text().replace("twice-fault", "full-disk"))
     monkeypatch.setattr(sys, "argv", ["accept-node", "--device", "cpu"])
     with pytest.raises(SystemExit) as end:
-        node.main()
+        accept_node.main()
     assert end.value.code == 2
     assert "the fault full-disk belongs to the runner and to twice: rename one" in capsys.readouterr().err
 
@@ -193,7 +193,7 @@ def test_a_start_after_a_killed_one_is_incomplete(accept, tmp_path, termination_
 def test_a_plan_without_sense_is_refused(monkeypatch, capsys, tmp_path, arguments, message):
     monkeypatch.setattr(sys, "argv", ["accept-node", "--report-dir", str(tmp_path), *arguments])
     with pytest.raises(SystemExit) as end:
-        node.main()
+        accept_node.main()
     assert end.value.code == 2
     assert re.search(message.replace("?", r"\?"), capsys.readouterr().err)
     assert not list(tmp_path.iterdir())
@@ -203,7 +203,7 @@ def test_the_list_names_every_check_and_fault(monkeypatch, capsys, add_check):
     add_check("new")
     monkeypatch.setattr(sys, "argv", ["accept-node", "--list"])
     with pytest.raises(SystemExit) as end:
-        node.main()
+        accept_node.main()
     assert end.value.code == 0
     said = capsys.readouterr().out
     assert re.search(r"^new +1 s +- +3 s  A new check runs$", said, re.M)

@@ -8,16 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from rehearsals import COMPARING_PLANS, GPUS, PLANS, verdict_on
 
-from gpuworker.accept import product, siblings, timing
+from gpuworker.accept import peer_comparison
 from gpuworker.accept.checks import compute
-from gpuworker.accept.judge import judge
+from gpuworker.accept.kernels import gemm, timing
+from gpuworker.accept.kernels.gemm import Product
 from gpuworker.accept.limits import Limits
-from gpuworker.accept.product import Product
+from gpuworker.accept.peer_comparison import GPUS as TOLERANCE
 from gpuworker.accept.registry import Evidence, Plan
 from gpuworker.accept.report import Measurement
-from gpuworker.accept.siblings import GPUS as TOLERANCE
+from gpuworker.accept.verdict import judge
+from tests.helpers.cpu_worlds import COMPARING_PLANS, GPUS, PLANS, verdict_on
 
 FAULTS = compute.SPEC.faults
 DEVICES = [torch.device("cpu")] + [torch.device("cuda", i) for i in range(GPUS)]
@@ -53,7 +54,7 @@ def test_every_injected_fault_is_told(plan, fault):
 
 
 def made(kind: str, device: torch.device, size: int = 128) -> Product:
-    product.precision(kind)
+    gemm.precision(kind)
     made = Product(kind, size, device)
     made.multiply()
     return made
@@ -119,14 +120,16 @@ def test_float32_that_ran_as_tf32_is_told_from_a_fault(monkeypatch):
 def test_an_environment_that_forces_tf32_does_not_win(monkeypatch):
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     monkeypatch.setenv("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1")
-    product.precision("fp32")
+    gemm.precision("fp32")
     assert not {"NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"} & set(os.environ)
     assert torch.get_float32_matmul_precision() == "highest"
 
 
 def compared(*rates: float) -> Evidence:
     evidence = Evidence()
-    siblings.compare(evidence, "gemm_bf16", "TFLOP/s", {f"cuda:{i}": rate for i, rate in enumerate(rates)}, TOLERANCE)
+    peer_comparison.compare(
+        evidence, "gemm_bf16", "TFLOP/s", {f"cuda:{i}": rate for i, rate in enumerate(rates)}, TOLERANCE
+    )
     return evidence
 
 

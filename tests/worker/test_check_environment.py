@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from pynvml_stand_in import Library
-from rehearsals import PLANS, verdict_on
 
-from gpuworker.accept import host
+from gpuworker.accept import host_info
 from gpuworker.accept.checks import environment
 from gpuworker.accept.registry import Plan
+from tests.helpers.cpu_worlds import PLANS, verdict_on
+from tests.helpers.pynvml_stand_in import Library
 
 FAULTS = environment.SPEC.faults
 
@@ -33,9 +33,9 @@ def node(monkeypatch):
         )
         # It asks the first GPU, once a process, and no one here has one.
         monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
-        monkeypatch.setattr(host, "clock", lambda: {"clock_synchronised": True, "clock_max_error_s": 0.001})
-        monkeypatch.setattr(host, "_size_of", lambda path: 64 << 30)
-        monkeypatch.setattr(host, "xids", lambda log: [])
+        monkeypatch.setattr(host_info, "clock", lambda: {"clock_synchronised": True, "clock_max_error_s": 0.001})
+        monkeypatch.setattr(host_info, "_size_of", lambda path: 64 << 30)
+        monkeypatch.setattr(host_info, "xids", lambda log: [])
 
     return make
 
@@ -75,7 +75,7 @@ def test_no_gpu_at_all_is_no_verdict_on_gpus(node):
 
 def test_seven_of_eight_fails_and_names_the_one_that_is_not_there(node, monkeypatch):
     node(*[{}] * 7)
-    monkeypatch.setattr(host, "nvidia_devices", lambda: [f"0000:{index}b:00.0" for index in range(8)])
+    monkeypatch.setattr(host_info, "nvidia_devices", lambda: [f"0000:{index}b:00.0" for index in range(8)])
     verdict, reason = found(8)
     assert verdict == "FAIL"
     assert "torch sees 7 GPUs, 8 expected; on the PCI bus but not shown to this pod: 0000:7b:00.0" in reason
@@ -83,7 +83,7 @@ def test_seven_of_eight_fails_and_names_the_one_that_is_not_there(node, monkeypa
 
 def test_gpus_of_other_pods_are_not_missing(node, monkeypatch):
     node({}, {})
-    monkeypatch.setattr(host, "nvidia_devices", lambda: [f"0000:{index}b:00.0" for index in range(8)])
+    monkeypatch.setattr(host_info, "nvidia_devices", lambda: [f"0000:{index}b:00.0" for index in range(8)])
     assert found(2) == ("PASS", "")
 
 
@@ -153,14 +153,14 @@ def test_a_version_that_cannot_be_read_is_no_pass():
 def test_errors_of_the_kernel_log(node, monkeypatch):
     node({})
     recent, old, program = (
-        host.xid(f"NVRM: Xid (PCI:0000:0b:00): {code}, text of {code}", age)
+        host_info.xid(f"NVRM: Xid (PCI:0000:0b:00): {code}, text of {code}", age)
         for code, age in ((79, 60), (48, 86400), (31, 1))
     )
-    monkeypatch.setattr(host, "xids", lambda log: [old, program])
+    monkeypatch.setattr(host_info, "xids", lambda log: [old, program])
     assert found(1) == ("WARN", "Xid 48 of 0000:0b:00, 1440 min ago: text of 48")
-    monkeypatch.setattr(host, "xids", lambda log: [recent])
+    monkeypatch.setattr(host_info, "xids", lambda log: [recent])
     assert found(1) == ("FAIL", "Xid 79 of 0000:0b:00, 1 min ago: text of 79")
-    monkeypatch.setattr(host, "xids", lambda log: None)
+    monkeypatch.setattr(host_info, "xids", lambda log: None)
     assert found(1) == ("PASS", "")
     assert environment.measure(Plan("cuda", 1)).facts["xids"] == "not readable here"
 
@@ -173,11 +173,11 @@ def test_the_kernel_log_is_parsed(tmp_path):
         " SUBSYSTEM=pci\n"
         "4,3,3000000,-;NVRM: Xid (PCI:0000:5b:00): 31, pid=7, MMU Fault\n"
     )
-    hardware, program = host.xids(log)
+    hardware, program = host_info.xids(log)
     assert (hardware.code, hardware.bus_id, hardware.hardware) == (79, "0000:3b:00", True)
     assert hardware.text == "pid='<unknown>', GPU has fallen off the bus." and hardware.age_s > 0
     assert (program.code, program.hardware) == (31, False)
-    assert host.xids(tmp_path / "nothing") is None
+    assert host_info.xids(tmp_path / "nothing") is None
 
 
 def test_the_pci_bus_shows_gpus_that_the_driver_does_not(tmp_path):
@@ -190,25 +190,25 @@ def test_the_pci_bus_shows_gpus_that_the_driver_does_not(tmp_path):
         folder.mkdir()
         for file, text in (("vendor", vendor), ("class", kind), ("numa_node", node)):
             (folder / file).write_text(text + "\n")
-    assert host.nvidia_devices(tmp_path) == ["0000:3b:00.0"]
-    assert host.nvidia_devices(tmp_path / "nothing") == []
-    assert host.numa_node("0000:3b:00.0", tmp_path) == 1
-    assert host.numa_node("0000:00:02.0", tmp_path) is None
+    assert host_info.nvidia_devices(tmp_path) == ["0000:3b:00.0"]
+    assert host_info.nvidia_devices(tmp_path / "nothing") == []
+    assert host_info.numa_node("0000:3b:00.0", tmp_path) == 1
+    assert host_info.numa_node("0000:00:02.0", tmp_path) is None
 
 
 def test_shared_memory_and_clock_are_told(node, monkeypatch):
     node({}, {})
-    monkeypatch.setattr(host, "_size_of", lambda path: 64 << 20)
+    monkeypatch.setattr(host_info, "_size_of", lambda path: 64 << 20)
     verdict, reason = found(2)
     assert verdict == "WARN" and "/dev/shm holds 64 MiB" in reason
-    monkeypatch.setattr(host, "_size_of", lambda path: 64 << 30)
-    monkeypatch.setattr(host, "clock", lambda: {"clock_synchronised": False, "clock_max_error_s": 16.0})
+    monkeypatch.setattr(host_info, "_size_of", lambda path: 64 << 30)
+    monkeypatch.setattr(host_info, "clock", lambda: {"clock_synchronised": False, "clock_max_error_s": 16.0})
     verdict, reason = found(2)
     assert verdict == "WARN" and "clock is not synchronised" in reason
 
 
 def test_the_clock_is_read_from_the_kernel():
-    clock = host.clock()
+    clock = host_info.clock()
     if clock["clock_synchronised"] is None:
         assert clock["clock_max_error_s"] is None
     else:

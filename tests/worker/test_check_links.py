@@ -3,15 +3,15 @@
 import re
 
 import pytest
-from rehearsals import COMPARING_PLANS, PLANS, verdict_on
 
-from gpuworker.accept import transfer
 from gpuworker.accept.checks import links
-from gpuworker.accept.judge import judge
+from gpuworker.accept.kernels import copies
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.registry import Evidence, Plan
 from gpuworker.accept.report import Measurement
-from gpuworker.accept.telemetry import Gpu
+from gpuworker.accept.verdict import judge
+from gpuworker.runtime.gpu_telemetry import Gpu
+from tests.helpers.cpu_worlds import COMPARING_PLANS, PLANS, verdict_on
 
 FAULTS = links.SPEC.faults
 
@@ -113,5 +113,5 @@ def test_a_host_link_is_judged_by_its_own_rate(gbps, verdict):
 
 
 def test_content_has_no_repeats_within_a_page():
-    words = transfer._content(4096)
+    words = copies._content(4096)
     assert words.unique().numel() == 4096

@@ -4,14 +4,14 @@ import re
 
 import pytest
 import torch
-from rehearsals import COMPARING_PLANS, GPUS, PLANS, verdict_on
 
-from gpuworker.accept import pattern
 from gpuworker.accept.checks import memory
-from gpuworker.accept.judge import judge
+from gpuworker.accept.kernels import memory_pattern
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.registry import Evidence, Plan
 from gpuworker.accept.report import Measurement
+from gpuworker.accept.verdict import judge
+from tests.helpers.cpu_worlds import COMPARING_PLANS, GPUS, PLANS, verdict_on
 
 FAULTS = memory.SPEC.faults
 DEVICES = [torch.device("cpu")] + [torch.device("cuda", i) for i in range(GPUS)]
@@ -21,7 +21,7 @@ MIB = 1 << 20
 @pytest.fixture
 def small(monkeypatch):
     """Seven chunks of a MiB, so that nothing takes long."""
-    monkeypatch.setattr(pattern, "CHUNK_BYTES", MIB)
+    monkeypatch.setattr(memory_pattern, "CHUNK_BYTES", MIB)
     monkeypatch.setattr(memory, "REHEARSAL_BYTES", 7 * MIB)
     monkeypatch.setattr(memory, "REHEARSAL_S", 0.2)
     monkeypatch.setitem(memory.ARRAY_BYTES, "cpu", 2 * MIB)
@@ -50,16 +50,16 @@ def test_every_injected_fault_is_told(small, plan, fault):
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 def test_all_of_it_is_tested_and_right(small, device):
-    assert pattern.test(device, 7 * MIB) == (7 * MIB, [])
+    assert memory_pattern.test(device, 7 * MIB) == (7 * MIB, [])
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
-@pytest.mark.parametrize("name", pattern.PATTERNS)
+@pytest.mark.parametrize("name", memory_pattern.PATTERNS)
 def test_a_wrong_bit_is_told_with_its_place_and_both_words(small, monkeypatch, device, name):
     """A cell that loses bit 40 after it was written, for every pattern that has it set there."""
     address = 3 * MIB + 8 * 1001
-    right = pattern.PATTERNS[name](address // 8, 1, device)
-    fill, calls = pattern.PATTERNS[name], []
+    right = memory_pattern.PATTERNS[name](address // 8, 1, device)
+    fill, calls = memory_pattern.PATTERNS[name], []
 
     def lossy(first, words, where):
         values = fill(first, words, where)
@@ -68,8 +68,8 @@ def test_a_wrong_bit_is_told_with_its_place_and_both_words(small, monkeypatch, d
             values[1001] ^= 1 << 40
         return values
 
-    monkeypatch.setitem(pattern.PATTERNS, name, lossy)
-    _, (words,) = pattern.test(device, 7 * MIB)
+    monkeypatch.setitem(memory_pattern.PATTERNS, name, lossy)
+    _, (words,) = memory_pattern.test(device, 7 * MIB)
     assert words.startswith(f"memory at byte 0x{address:x} of the tested reads 0x")
     assert words.endswith(f"pattern {name} (bit 40)")
     seen, written = (int(number, 16) for number in re.findall(r"0x([0-9a-f]{16})", words))
@@ -80,29 +80,29 @@ def test_a_wrong_bit_is_told_with_its_place_and_both_words(small, monkeypatch, d
 
 def test_two_addresses_that_reach_one_cell_are_found(small, monkeypatch):
     cell = torch.zeros(MIB // 8, dtype=torch.int64)
-    monkeypatch.setattr(pattern.torch, "empty", lambda *_, **__: cell)
-    _, wrong = pattern.test(torch.device("cpu"), 4 * MIB)
+    monkeypatch.setattr(memory_pattern.torch, "empty", lambda *_, **__: cell)
+    _, wrong = memory_pattern.test(torch.device("cpu"), 4 * MIB)
     assert wrong[0].startswith("memory at byte 0x0 of the tested reads 0x0000000000300000 where 0x0000000000000000 was")
     assert wrong[-1].endswith("more findings in its memory")
 
 
 def test_a_lot_of_wrong_memory_is_told_in_few_words(small, monkeypatch):
-    fill, calls = pattern.PATTERNS["random"], []
+    fill, calls = memory_pattern.PATTERNS["random"], []
 
     def forgetful(first, words, where):
         calls.append(first)
         return fill(first, words, where) * (len(calls) > 7)  # all zeros are written
 
-    monkeypatch.setitem(pattern.PATTERNS, "random", forgetful)
-    _, wrong = pattern.test(torch.device("cpu"), 7 * MIB)
-    assert len(wrong) == pattern.SHOWN + 1 and re.fullmatch(r"31 more findings in its memory", wrong[-1])
+    monkeypatch.setitem(memory_pattern.PATTERNS, "random", forgetful)
+    _, wrong = memory_pattern.test(torch.device("cpu"), 7 * MIB)
+    assert len(wrong) == memory_pattern.SHOWN + 1 and re.fullmatch(r"31 more findings in its memory", wrong[-1])
 
 
 def test_patterns_differ_everywhere_and_cover_both_values_of_every_bit():
-    words = {name: fill(1 << 20, 4096, torch.device("cpu")) for name, fill in pattern.PATTERNS.items()}
+    words = {name: fill(1 << 20, 4096, torch.device("cpu")) for name, fill in memory_pattern.PATTERNS.items()}
     assert torch.equal(words["address"], ~words["inverted address"])
     assert words["random"].unique().numel() > 4090
-    assert not torch.equal(words["random"], pattern.PATTERNS["random"](1 << 21, 4096, torch.device("cpu")))
+    assert not torch.equal(words["random"], memory_pattern.PATTERNS["random"](1 << 21, 4096, torch.device("cpu")))
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 import torch
-from rehearsals import COMPARING_PLANS, GPUS, PLANS, verdict_on
 
-from gpuworker.accept import fingerprint
 from gpuworker.accept.checks import repeatability
+from gpuworker.accept.kernels import fingerprint
 from gpuworker.accept.registry import Plan
+from tests.helpers.cpu_worlds import COMPARING_PLANS, GPUS, PLANS, verdict_on
 
 FAULTS = repeatability.SPEC.faults
 DEVICES = [torch.device("cpu")] + [torch.device("cuda", i) for i in range(GPUS)]

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from gpuworker.accept.checks import collectives as check
+from gpuworker.accept.distributed import collectives, local_world
+from gpuworker.accept.distributed.operations import NAMES, factor
 from gpuworker.accept.registry import Plan
-from gpuworker.accept.world import collectives, local
-from gpuworker.accept.world.operations import NAMES, factor
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
@@ -39,7 +39,7 @@ def test_three_ranks_are_right_in_every_collective(plan):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_flipped_bit_is_found_in_every_collective(plan, name):
     """The last element of one rank, in the measured tensor itself."""
-    results = local.run(replace(plan, inject="wrong-element"), only, name=name)
+    results = local_world.run(replace(plan, inject="wrong-element"), only, name=name)
     if results[0] == {"unsupported": True}:
         pytest.skip(f"Gloo of this torch has no {name}")
     assert [bool(result["faults"]) for result in results] == [False, False, True]
@@ -107,8 +107,8 @@ def test_across_nodes_the_network_cards_set_the_ceiling():
 
 def test_a_rank_that_is_killed_is_named(plan):
     start = time.monotonic()
-    with pytest.raises(local.BrokenWorldError, match=r"^rank 1 ended with SIGKILL$"):
-        local.run(plan, dies)
+    with pytest.raises(local_world.BrokenWorldError, match=r"^rank 1 ended with SIGKILL$"):
+        local_world.run(plan, dies)
     assert time.monotonic() - start < 50, "the others do not wait for their time-out"
 
 
@@ -120,8 +120,8 @@ def dies(world) -> dict:
 
 
 def test_a_rank_that_raises_is_quoted(plan):
-    with pytest.raises(local.BrokenWorldError, match=r"^rank 2: ValueError: no such dtype$"):
-        local.run(plan, raises)
+    with pytest.raises(local_world.BrokenWorldError, match=r"^rank 2: ValueError: no such dtype$"):
+        local_world.run(plan, raises)
 
 
 def raises(world) -> dict:

@@ -3,8 +3,8 @@
 import pytest
 
 from gpuworker.accept.checks import correctness as check
+from gpuworker.accept.distributed import correctness
 from gpuworker.accept.registry import Plan
-from gpuworker.accept.world import correctness
 
 RIGHT = {"own_error": 1e-16, "reduced_error": 1e-16, "trained": "a", "straight": "b", "loaded": "a", "resumed": "b"}
 

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from fleet_reports import failing, known_measures, node_report  # noqa: F401
 
-from gpuworker.accept.fleet import cli
+from gpuworker.fleet import cli
+from tests.helpers.fleet_reports import failing, node_report
 
 pytestmark = pytest.mark.usefixtures("known_measures")
 
@@ -142,6 +142,6 @@ def test_it_needs_no_torch(start, tmp_path: Path) -> None:
 NO_TORCH = """
 import sys
 sys.modules["torch"] = None  # an import of it raises
-from gpuworker.accept.fleet import cli
+from gpuworker.fleet import cli
 cli.main()
 """

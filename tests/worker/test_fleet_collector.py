@@ -16,12 +16,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from fleet_reports import failing, known_measures, node_report  # noqa: F401
-from processes import until
 
-from gpuworker.accept.fleet import collector, send
-from gpuworker.accept.fleet.collector import Handler, Poller
-from gpuworker.accept.fleet.store import Store
+from gpuworker.fleet import collector, submit
+from gpuworker.fleet.collector import Handler, Poller
+from gpuworker.fleet.report_store import Store
+from tests.helpers.fleet_reports import failing, node_report
+from tests.helpers.processes import until
 
 pytestmark = pytest.mark.usefixtures("known_measures")
 
@@ -217,7 +217,7 @@ def test_send_hands_in_the_report_and_ends_with_its_verdict(served, tmp_path: Pa
     path = tmp_path / "report.json.txt"
     for report, code in ((failing("n2"), 1), (node_report("n2", started="2026-01-05T11:00:00+00:00"), 0)):
         path.write_text(json.dumps(report))
-        assert send.main([str(path), "--to", f"{url}/reports", "--deadline", "5"]) == code
+        assert submit.main([str(path), "--to", f"{url}/reports", "--deadline", "5"]) == code
     assert (store.fleet().verdict, store.fleet().coverage.nodes_reported) == ("PASS", 2)
 
 
@@ -225,13 +225,13 @@ def test_a_report_that_was_not_taken_is_no_pass(served, tmp_path: Path, capsys) 
     url, store = served
     path = tmp_path / "report.json.txt"
     path.write_text(json.dumps(node_report("n2", run_id="9")))
-    assert send.main([str(path), "--to", f"{url}/reports", "--deadline", "0.3"]) == 3
+    assert submit.main([str(path), "--to", f"{url}/reports", "--deadline", "0.3"]) == 3
     assert "answers 409: this is run 1" in capsys.readouterr().out
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens there
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}/reports"
-        assert send.main([str(path), "--to", nobody, "--deadline", "0.3"]) == 3
-    assert send.main([str(tmp_path / "absent"), "--to", f"{url}/reports"]) == 3
+        assert submit.main([str(path), "--to", nobody, "--deadline", "0.3"]) == 3
+    assert submit.main([str(tmp_path / "absent"), "--to", f"{url}/reports"]) == 3
     assert store.fleet().coverage.nodes_reported == 1
 
 
@@ -258,7 +258,7 @@ def test_posts_are_refused_where_they_are_not_expected(served, tmp_path: Path) -
     _, store = served
     with ThreadingHTTPServer(("127.0.0.1", 0), type("C", (Handler,), {"store": store, "posts": False})) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        why = send.send(json.dumps(node_report("n2")).encode(), f"http://127.0.0.1:{server.server_port}/reports", 0.3)
+        why = submit.send(json.dumps(node_report("n2")).encode(), f"http://127.0.0.1:{server.server_port}/reports", 0.3)
         server.shutdown()
     assert "404" in why and store.fleet().coverage.nodes_reported == 1
 
@@ -266,13 +266,11 @@ def test_posts_are_refused_where_they_are_not_expected(served, tmp_path: Path) -
 def test_the_programs_find_each_other_and_end_in_peace(start, tmp_path: Path) -> None:
     """report-holder and accept-report serve as their containers run them."""
     (tmp_path / "report.json").write_text(json.dumps(node_report("n1")))
-    holder = start("-m", "gpuworker.accept.holder", "--report-dir", tmp_path, "--port", "0")
+    holder = start("-m", "gpuworker.fleet.node_server", "--report-dir", tmp_path, "--port", "0")
     port = until(lambda: re.search(r"on port (\d+)\n", holder.output), "the holder says its port")[1]
     options = {"--peers": "127.0.0.1", "--peer-port": port, "--port": 0, "--run-id": 1, "--expect-nodes": 1}
     words = [str(word) for pair in options.items() for word in pair]
-    fleet = start(
-        "-m", "gpuworker.accept.fleet.cli", "serve", *words, "--interval", "0.1", "--folder", tmp_path / "kept"
-    )
+    fleet = start("-m", "gpuworker.fleet.cli", "serve", *words, "--interval", "0.1", "--folder", tmp_path / "kept")
     served = until(lambda: re.search(r"port (\d+)", fleet.output), "the collector says its port")[1]
     until(lambda: 'fleet="PASS: 1 of 1 nodes reported, 2 of 2 GPUs"' in fleet.output, "the collector has the report")
     with urllib.request.urlopen(f"http://127.0.0.1:{served}/report.json", timeout=30) as answer:

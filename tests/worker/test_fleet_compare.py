@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from fleet_reports import H100, known_measures, measurement, merged, node_report  # noqa: F401
 
-from gpuworker.accept.fleet.compare import Thresholds, numbers
-from gpuworker.accept.fleet.result import Fleet
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, WARN
+from gpuworker.fleet.fleet_report import Fleet
+from gpuworker.fleet.outliers import Thresholds, numbers
+from tests.helpers.fleet_reports import H100, measurement, merged, node_report
 
 pytestmark = pytest.mark.usefixtures("known_measures")
 

@@ -9,18 +9,18 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from fleet_reports import REPO, check, failing, known_measures, measurement, merged, node_report  # noqa: F401
 from jsonschema import Draft7Validator
 
-from gpuworker.accept.fleet import plots
-from gpuworker.accept.fleet.cli import as_json
-from gpuworker.accept.fleet.junit import junit
-from gpuworker.accept.fleet.merge import Expected
-from gpuworker.accept.fleet.page import page
-from gpuworker.accept.fleet.prometheus import prometheus
-from gpuworker.accept.fleet.result import Distribution, Fleet, Point
-from gpuworker.accept.fleet.text import text
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
+from gpuworker.fleet.cli import as_json
+from gpuworker.fleet.fleet_report import Distribution, Fleet, Point
+from gpuworker.fleet.formats import plots
+from gpuworker.fleet.formats.html import page
+from gpuworker.fleet.formats.junit import junit
+from gpuworker.fleet.formats.prometheus import prometheus
+from gpuworker.fleet.formats.table import text
+from gpuworker.fleet.merge import Expected
+from tests.helpers.fleet_reports import REPO, check, failing, measurement, merged, node_report
 
 pytestmark = pytest.mark.usefixtures("known_measures")
 

@@ -9,9 +9,9 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from fleet_reports import failing, known_measures, node_report  # noqa: F401
 
-from gpuworker.accept.holder import Handler
+from gpuworker.fleet.node_server import Handler
+from tests.helpers.fleet_reports import failing, node_report
 
 pytestmark = pytest.mark.usefixtures("known_measures")
 

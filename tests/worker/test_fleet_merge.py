@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from fleet_reports import check, failing, known_measures, measurement, merged, node_report  # noqa: F401
 
-from gpuworker.accept.fleet.merge import Expected, merge
-from gpuworker.accept.fleet.result import Fleet, natural
-from gpuworker.accept.fleet.sources import Source
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
+from gpuworker.fleet.fleet_report import Fleet, natural
+from gpuworker.fleet.merge import Expected, merge
+from gpuworker.fleet.report_sources import Source
+from tests.helpers.fleet_reports import check, failing, measurement, merged, node_report
 
 pytestmark = pytest.mark.usefixtures("known_measures")
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from fleet_reports import REPO, changed, check, known_measures, measurement, node_report  # noqa: F401
 from jsonschema import Draft7Validator
 
-from gpuworker.accept.fleet.cli import FORMS
-from gpuworker.accept.fleet.merge import Expected, merge
-from gpuworker.accept.fleet.sources import from_text
-from gpuworker.accept.fleet.text import text
+from gpuworker.fleet.cli import FORMS
+from gpuworker.fleet.formats.table import text
+from gpuworker.fleet.merge import Expected, merge
+from gpuworker.fleet.report_sources import from_text
+from tests.helpers.fleet_reports import REPO, changed, check, measurement, node_report
 
 pytestmark = pytest.mark.usefixtures("known_measures")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fleet_reports import changed, failing, node_report
 
-from gpuworker.accept.fleet.sources import Source, from_text, read
 from gpuworker.accept.report import to_log_lines
+from gpuworker.fleet.report_sources import Source, from_text, read
+from tests.helpers.fleet_reports import changed, failing, node_report
 
 
 def nodes(sources: list[Source]) -> list[str]:

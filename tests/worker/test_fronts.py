@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.accept import fronts
-from gpuworker.accept.fronts import ddp_tests, run_all_tests
+from gpuworker.accept import legacy_cli
+from gpuworker.accept.legacy_cli import ddp_tests, run_all_tests
 from gpuworker.accept.report import write_json
 
 pytestmark = pytest.mark.slow
@@ -89,9 +89,9 @@ def test_a_node_without_gpus_is_no_success(monkeypatch, tmp_path, capsys, script
 
 def test_seven_of_eight_gpus_fail(monkeypatch):
     monkeypatch.setenv("GPUS_PER_NODE", "8")
-    assert fronts.gpus_expected({"cuda_device_count": 7}) == 8, "accept-node is told, and compares"
+    assert legacy_cli.gpus_expected({"cuda_device_count": 7}) == 8, "accept-node is told, and compares"
     monkeypatch.setenv("GPUS_PER_NODE", "")
-    assert fronts.gpus_expected({"cuda_device_count": 7}) == 7
+    assert legacy_cli.gpus_expected({"cuda_device_count": 7}) == 7
 
 
 def test_every_part_runs_whatever_became_of_the_others(monkeypatch, tmp_path, capsys):
@@ -117,7 +117,7 @@ def test_every_part_runs_whatever_became_of_the_others(monkeypatch, tmp_path, ca
     ],
 )
 def test_a_failure_says_what_failed(monkeypatch, tmp_path, checks, code, failures):
-    from gpuworker.accept.fronts import gpu_tests
+    from gpuworker.accept.legacy_cli import gpu_tests
 
     def accept_node(command):
         folder = Path(command[-1].removeprefix("--report-dir="))

@@ -6,10 +6,10 @@ import socket
 import time
 
 import pytest
-from groups import Group
-from processes import until
 
 from gpuworker.group.peers import PORT
+from tests.helpers.group_agents import Group
+from tests.helpers.processes import until
 
 pytestmark = pytest.mark.slow
 

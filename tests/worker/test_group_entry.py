@@ -6,7 +6,8 @@ import shutil
 import subprocess
 
 import pytest
-from groups import Group
+
+from tests.helpers.group_agents import Group
 
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 

@@ -6,8 +6,9 @@ import signal
 import time
 
 import pytest
-from groups import Group
-from processes import until
+
+from tests.helpers.group_agents import Group
+from tests.helpers.processes import until
 
 pytestmark = pytest.mark.slow
 

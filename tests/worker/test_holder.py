@@ -8,13 +8,14 @@ import urllib.error
 import urllib.request
 
 import pytest
-from processes import until
+
+from tests.helpers.processes import until
 
 
 @pytest.fixture
 def holder(start, tmp_path):
     """A holder of tmp_path; gives the program and what GETs a path from it."""
-    program = start("-m", "gpuworker.accept.holder", "--report-dir", tmp_path, "--port", "0")
+    program = start("-m", "gpuworker.fleet.node_server", "--report-dir", tmp_path, "--port", "0")
     line = until(lambda: re.search(r"on port (\d+)\n", program.output), "the holder says its port")
     program.port = int(line[1])
 

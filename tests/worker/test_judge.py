@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from gpuworker.accept.judge import judge
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
 from gpuworker.accept.report import Check, Measurement
+from gpuworker.accept.verdict import judge
 
 H100 = "NVIDIA H100 80GB HBM3"
 PLAN = Plan("cuda", 2)

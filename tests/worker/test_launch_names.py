@@ -7,10 +7,10 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from launchers import DEADLINE_S, NOBODY, Run
 
-from gpuworker.launch.lead import MAGIC, decode, encode
-from gpuworker.launch.member import Member
+from gpuworker.launch.coordinator import MAGIC, decode, encode
+from gpuworker.launch.participant import Member
+from tests.helpers.launchers import DEADLINE_S, NOBODY, Run
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.launch import network, torchrun, verdicts
-from gpuworker.launch.plan import parser, read_plan
-from gpuworker.launch.verdicts import CAUSES, Verdict, explain
+from gpuworker.launch import failure_causes, network, torchrun_args
+from gpuworker.launch.config import parser, read_plan
+from gpuworker.launch.failure_causes import CAUSES, Verdict, explain
 
 REPO = Path(__file__).parents[2]
 CONTRACT = {
@@ -84,7 +84,7 @@ def test_a_program_that_is_not_there():
 
 
 def test_a_wrong_plan_is_a_usage_error(start, termination_log):
-    node = start("-m", "gpuworker.launch.ddp", "--", "-m", "prog", **CONTRACT | {"NNODES": "lots"})
+    node = start("-m", "gpuworker.launch.launcher", "--", "-m", "prog", **CONTRACT | {"NNODES": "lots"})
     assert node.wait() == 2
     why = "NNODES=lots: need a whole number from 1 to 65536"
     assert f'[FATAL] node=0 exit_code=2 cause=usage phase=plan why="{why}" do="set what the line names"' in node.output
@@ -93,7 +93,9 @@ def test_a_wrong_plan_is_a_usage_error(start, termination_log):
 
 @pytest.mark.parametrize("rank", [0, 1, 3])
 def test_only_node_0_hosts_the_c10d_store(rank):
-    command = torchrun.arguments(plan("--backend=c10d", NODE_RANK=str(rank)), "llm-3-1", "10.0.0.9", "/x/inside.py")
+    command = torchrun_args.arguments(
+        plan("--backend=c10d", NODE_RANK=str(rank)), "llm-3-1", "10.0.0.9", "/x/rank_wrapper.py"
+    )
     assert command == [
         "--nnodes=4",
         "--nproc-per-node=8",
@@ -103,23 +105,23 @@ def test_only_node_0_hosts_the_c10d_store(rank):
         "--rdzv-id=llm-3-1",
         "--local-addr=10.0.0.9" if rank == 0 else f"--local-addr=~node-0000{rank}",
         "--max-restarts=0",
-        "/x/inside.py",
+        "/x/rank_wrapper.py",
         *("-m", "prog", "--flag"),
     ]
 
 
 def test_static_gives_each_node_its_rank():
-    command = torchrun.arguments(plan("--backend=static", NODE_RANK="2"), "id", "10.0.0.9", "i")
+    command = torchrun_args.arguments(plan("--backend=static", NODE_RANK="2"), "id", "10.0.0.9", "i")
     assert {"--rdzv-backend=static", "--node-rank=2", "--rdzv-conf=timeout=120"} < set(command)
 
 
 def test_etcd_is_the_endpoint():
-    command = torchrun.arguments(plan("--backend=etcd", "--etcd=etcd:2379"), "id", "10.0.0.9", "i")
+    command = torchrun_args.arguments(plan("--backend=etcd", "--etcd=etcd:2379"), "id", "10.0.0.9", "i")
     assert {"--rdzv-backend=etcd-v2", "--rdzv-endpoint=etcd:2379"} < set(command)
 
 
 def test_an_ipv6_master_gets_its_brackets():
-    command = torchrun.arguments(plan(), "id", "fd00::9", "i")
+    command = torchrun_args.arguments(plan(), "id", "fd00::9", "i")
     assert {"--rdzv-endpoint=[fd00::9]:29500", "--local-addr=fd00::9"} < set(command)
 
 
@@ -129,7 +131,8 @@ def test_labels_sort_as_nodes_do():
              for node in (0, 1, 2, 9, 10, 11, 100, 11999)]  # fmt: skip
     for master in ("10.0.0.9", "fd00::9", "zz.example"):
         labels = [
-            next(word for word in torchrun.arguments(made, "i", master, "i") if "local-addr" in word) for made in nodes
+            next(word for word in torchrun_args.arguments(made, "i", master, "i") if "local-addr" in word)
+            for made in nodes
         ]
         assert labels == sorted(labels)
 
@@ -137,7 +140,7 @@ def test_labels_sort_as_nodes_do():
 def test_the_users_settings_win_and_torchruns_own_variables_go(monkeypatch):
     monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     monkeypatch.setenv("PET_NNODES", "7")
-    environ = torchrun.environment(plan(), {"id": "x", "attempt": 4}, "eth7", "/f", "/out/flight-")
+    environ = torchrun_args.environment(plan(), {"id": "x", "attempt": 4}, "eth7", "/f", "/out/flight-")
     assert (environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"], environ["NCCL_SOCKET_IFNAME"]) == ("1", "=eth7")
     assert (environ["ATTEMPT"], environ["TORCH_FR_DUMP_TEMP_FILE"]) == ("4", "/out/flight-")
     assert "PET_NNODES" not in environ
@@ -198,4 +201,4 @@ def test_the_table_is_sound():
 
 
 def test_the_documentation_prints_the_table():
-    assert verdicts.markdown() in (REPO / "docs/ddp-run.md").read_text()
+    assert failure_causes.markdown() in (REPO / "docs/ddp-run.md").read_text()

@@ -12,8 +12,9 @@ import threading
 import time
 
 import pytest
-from launchers import DEADLINE_S, Run, check
-from processes import SOURCE, until
+
+from tests.helpers.launchers import DEADLINE_S, Run, check
+from tests.helpers.processes import SOURCE, until
 
 pytestmark = pytest.mark.slow
 

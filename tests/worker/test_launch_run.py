@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from launchers import STAND_IN, Run
-from processes import environment, until
+
+from tests.helpers.launchers import STAND_IN, Run
+from tests.helpers.processes import environment, until
 
 pytestmark = pytest.mark.slow
 
@@ -192,7 +193,7 @@ def test_the_launcher_is_one_file_for_any_image(run, tmp_path):
     """Without gpuworker installed; and the program's own gpuworker is not hidden by it."""
     archives = [tmp_path / name for name in ("one", "two")]
     for archive, zone in zip(archives, ("UTC", "Asia/Tokyo"), strict=True):
-        command = [sys.executable, "-m", "gpuworker.launch.pack", archive]
+        command = [sys.executable, "-m", "gpuworker.launch.build_zipapp", archive]
         subprocess.run(command, env=environment(TZ=zone), check=True)
         time.sleep(2)  # what a zip knows of time
     assert archives[0].read_bytes() == archives[1].read_bytes()

@@ -10,8 +10,9 @@ import threading
 import time
 
 import pytest
-from launchers import Run, check, free_ports
-from processes import alive, descendants, until
+
+from tests.helpers.launchers import Run, check, free_ports
+from tests.helpers.processes import alive, descendants, until
 
 pytestmark = pytest.mark.slow
 

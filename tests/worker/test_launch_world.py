@@ -10,9 +10,10 @@ import subprocess
 import time
 
 import pytest
-from launchers import DEADLINE_S, Run
-from processes import descendants, free_port, until
-from tools import debian
+
+from hack.deps import debian
+from tests.helpers.launchers import DEADLINE_S, Run
+from tests.helpers.processes import descendants, free_port, until
 
 pytestmark = pytest.mark.matrix  # minutes of processor time
 

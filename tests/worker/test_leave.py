@@ -4,12 +4,12 @@ import os
 import subprocess
 import sys
 
-from processes import SOURCE
+from tests.helpers.processes import SOURCE
 
 
 def test_the_interpreters_end_is_left_out():
     program = (
-        "import os, sys; from gpuworker.leave import leave\n"
+        "import os, sys; from gpuworker.runtime.process_exit import leave\n"
         "class Late:\n    abort = os.abort\n    def __del__(self): self.abort()\n"
         "sys.late = Late(); print('said'); leave(5)"
     )

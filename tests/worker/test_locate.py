@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from gpuworker.accept.world.findings import Outcome
-from gpuworker.accept.world.locate import Locator
-from gpuworker.accept.world.simulate import Fabric, locate
+from gpuworker.accept.bad_nodes.findings import Outcome
+from gpuworker.accept.bad_nodes.search_plan import Locator
+from gpuworker.accept.bad_nodes.simulate import Fabric, locate
 
 HEALTHY = 48.0
 

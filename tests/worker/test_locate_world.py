@@ -4,9 +4,10 @@ import os
 
 import pytest
 
+from gpuworker.accept.bad_nodes import group_test, search
+from gpuworker.accept.bad_nodes.findings import Outcome
+from gpuworker.accept.distributed import local_world
 from gpuworker.accept.registry import Plan
-from gpuworker.accept.world import exchange, local, locate_run
-from gpuworker.accept.world.findings import Outcome
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
@@ -20,16 +21,16 @@ def locate(tmp_path, monkeypatch):
 
     def locate(fault: str = "", timeout_s: float = 60):
         plan = Plan("cpu", 0, scratch=tmp_path, processes=8, inject=fault)
-        results = local.run(plan, search, timeout_s=timeout_s)
+        results = local_world.run(plan, slow_rank_2, timeout_s=timeout_s)
         assert [bool(result) for result in results] == [True] + [False] * 7, "rank 0 alone tells"
-        return locate_run.evidence(results[0])
+        return search.evidence(results[0])
 
     return locate
 
 
-def search(world, timeout_s: float) -> dict:
+def slow_rank_2(world, timeout_s: float) -> dict:
     world.inject_rank = 2
-    return locate_run.run(world, timeout_s)
+    return search.run(world, timeout_s)
 
 
 def test_a_healthy_world_accuses_nobody(locate):
@@ -66,9 +67,9 @@ def test_units_are_nodes_or_the_ranks_of_the_only_node():
     class World:
         size, nodes = 8, 2
 
-    assert locate_run.units_of(World) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert search.units_of(World) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     World.nodes = 1
-    assert locate_run.units_of(World) == [[rank] for rank in range(8)]
+    assert search.units_of(World) == [[rank] for rank in range(8)]
 
 
 def post(*seconds: float, fault: str = "") -> dict:
@@ -81,11 +82,11 @@ def test_the_outcome_is_the_slowest_step_and_hints_at_its_pair():
     posts = {rank: post(1.0, 1.0, 1.0, 1.0) for rank in range(5)}
     posts[1] = post(1.0, 4.0, 1.0, 1.0)
     posts[3] = post(1.0, 4.0, 1.0, 1.0)
-    assert exchange.outcome((0, 1, 2, 3, 4), units, posts, 8.0) == Outcome(2.0, suspects=((1, 3),))
+    assert group_test.outcome((0, 1, 2, 3, 4), units, posts, 8.0) == Outcome(2.0, suspects=((1, 3),))
 
 
-@pytest.mark.parametrize("bad", [None, post(fault=exchange.TIMED_OUT)], ids=["silent", "timed out"])
+@pytest.mark.parametrize("bad", [None, post(fault=group_test.TIMED_OUT)], ids=["silent", "timed out"])
 def test_one_rank_of_a_node_is_enough_to_fail_its_group(bad):
     units = [[0, 1], [2, 3]]
     posts = {0: post(1.0), 1: post(1.0), 2: post(1.0), 3: bad}
-    assert exchange.outcome((0, 1), units, posts, 1.0) == Outcome(0.0, exchange.TIMED_OUT)
+    assert group_test.outcome((0, 1), units, posts, 1.0) == Outcome(0.0, group_test.TIMED_OUT)

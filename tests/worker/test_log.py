@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuworker.log import log
+from gpuworker.runtime.log import log
 
 
 @pytest.mark.parametrize(

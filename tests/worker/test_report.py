@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuworker.accept.report import Check, Coverage, Measurement, Report, from_log_lines, to_log_lines, write_json
-from gpuworker.log import write_termination_message
+from gpuworker.runtime.log import write_termination_message
 
 
 def report(*verdicts: str) -> Report:

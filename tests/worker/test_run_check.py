@@ -7,10 +7,10 @@ import sys
 import time
 
 import pytest
-from processes import alive, until
 
-from gpuworker.accept.child import run_check
+from gpuworker.accept.check_process import run_check
 from gpuworker.accept.registry import Evidence, Plan, Registered, Spec
+from tests.helpers.processes import alive, until
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.accept import faults, node, registry
+from gpuworker.accept import accept_node, fault_injection, registry
 from gpuworker.accept.report import EXIT_CODES
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 
 CHECKS = registry.load()
-FAULTS = faults.known(CHECKS)
+FAULTS = fault_injection.known(CHECKS)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def accept(monkeypatch, tmp_path, capsys):
             sys, "argv", ["accept-node", "--device", "cpu", "--report-dir", str(folder), *map(str, arguments)]
         )
         with pytest.raises(SystemExit) as end:
-            node.main()
+            accept_node.main()
         return end.value.code, folder / "report.json", capsys.readouterr().out
 
     yield run

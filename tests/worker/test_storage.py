@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gpuworker.accept.checks import storage as check
+from gpuworker.accept.distributed import local_world, storage
 from gpuworker.accept.registry import Plan
-from gpuworker.accept.world import local, storage
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 
@@ -67,7 +67,7 @@ def read_only(world, **options) -> dict:
 def test_of_a_read_only_volume_the_files_are_read(plan, tmp_path, files):
     for number in range(files):
         (tmp_path / "out" / f"shard-{number}.bin").write_bytes(bytes(2 << 20))
-    found = storage.evidence(local.run(plan(), read_only, volumes={"data": str(tmp_path / "out")}, mib=2), 2)
+    found = storage.evidence(local_world.run(plan(), read_only, volumes={"data": str(tmp_path / "out")}, mib=2), 2)
     assert found.inapplicable == {"storage_write": "all volumes are read-only"}
     if files:
         assert {measurement.name for measurement in found.measurements} == {"storage_read", "storage_read_p99"}

@@ -3,8 +3,8 @@
 import pytest
 
 from gpuworker.accept.checks import stragglers as check
+from gpuworker.accept.distributed import stragglers
 from gpuworker.accept.registry import Plan
-from gpuworker.accept.world import stragglers
 
 
 def results(compute_s: list[float], wait_s: list[float], device: str = "cuda") -> list[dict]:

@@ -5,10 +5,10 @@ import sys
 import time
 
 import pytest
-from pynvml_stand_in import Library
 
-from gpuworker.accept import telemetry
-from gpuworker.accept.telemetry import Gpu, Reading, Sampler
+from gpuworker.runtime import gpu_telemetry
+from gpuworker.runtime.gpu_telemetry import Gpu, Reading, Sampler
+from tests.helpers.pynvml_stand_in import Library
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def smi(tmp_path, monkeypatch):
 
 def test_nvml_tells_all_of_a_gpu(driver):
     library = driver({}, {"remapped": (0, 2, 1, 0), "links": [1] * 17 + [0], "corrected": 7, "uncorrected_ever": 1})
-    source, (first, second) = telemetry.inventory()
+    source, (first, second) = gpu_telemetry.inventory()
     assert source == "NVML"
     assert (first.uuid, first.bus_id) == ("GPU-00000000-0000-0000-0000-000000000000", "0000:0b:00.0")
     assert (first.driver, first.sm_mhz, first.sm_mhz_max, first.power_w) == ("570.86.15", 345, 1980, 70.123)
@@ -59,7 +59,7 @@ def test_nvml_tells_all_of_a_gpu(driver):
 
 def test_what_a_board_does_not_support_is_unknown_not_zero(driver):
     driver({"uncorrected": None, "remapped": None, "ecc": None, "links": None, "power_mw": None, "width": None})
-    _, (gpu,) = telemetry.inventory()
+    _, (gpu,) = gpu_telemetry.inventory()
     unknown = gpu.ecc_uncorrected, gpu.remap_failed, gpu.ecc, gpu.power_w, gpu.pcie_width
     assert unknown == (None,) * 5
     assert (gpu.nvlinks_up, gpu.nvlinks_down) == (0, 0)
@@ -67,14 +67,14 @@ def test_what_a_board_does_not_support_is_unknown_not_zero(driver):
 
 def test_a_lost_gpu_keeps_its_place(driver):
     driver({}, {"lost": True})
-    _, gpus = telemetry.inventory()
+    _, gpus = gpu_telemetry.inventory()
     assert [gpu.lost for gpu in gpus] == ["", "GPU is lost"]
 
 
 def test_without_a_driver_there_is_no_gpu(driver, monkeypatch):
     driver({}, loaded=False)
     monkeypatch.setenv("PATH", "/nowhere")
-    assert telemetry.inventory() == ("", [])
+    assert gpu_telemetry.inventory() == ("", [])
 
 
 def test_nvidia_smi_answers_where_nvml_does_not(smi):
@@ -86,7 +86,7 @@ def test_nvidia_smi_answers_where_nvml_does_not(smi):
         " 1, 4, 16.00, 72.00, 72.00, 35, [N/A], Disabled\n"
         "END"
     )
-    source, (first, second) = telemetry.inventory()
+    source, (first, second) = gpu_telemetry.inventory()
     assert source == "nvidia-smi"
     assert (first.name, first.bus_id, first.driver) == ("NVIDIA L4", "0000:3b:00.0", "570.86.15")
     assert (first.ecc_corrected, first.ecc_uncorrected, first.pages_pending, first.reasons) == (0, 2, False, 4)
@@ -103,7 +103,7 @@ def test_nvidia_smi_answers_where_nvml_does_not(smi):
 @pytest.mark.parametrize("script", ["exit 9", "exec sleep 600"])
 def test_an_nvidia_smi_that_fails_or_hangs_gives_no_gpu(smi, script):
     smi(script)
-    assert telemetry._from_smi(timeout_s=0.3) == []
+    assert gpu_telemetry._from_smi(timeout_s=0.3) == []
 
 
 def test_gpus_get_the_names_of_torch_by_uuid_whatever_the_order():
@@ -112,14 +112,14 @@ def test_gpus_get_the_names_of_torch_by_uuid_whatever_the_order():
         Gpu("GPU 1 of the driver", uuid="GPU-bb"),
         Gpu("other", uuid="GPU-cc"),
     ]
-    named = telemetry.named(gpus, {"cuda:0": "bb", "cuda:1": "aa"})
+    named = gpu_telemetry.named(gpus, {"cuda:0": "bb", "cuda:1": "aa"})
     assert [gpu.device for gpu in named] == ["cuda:1", "cuda:0", "other"]
 
 
 def test_without_uuids_the_order_counts_only_if_nothing_is_missing():
     gpus = [Gpu("GPU 0 of the driver"), Gpu("GPU 1 of the driver")]
-    assert [gpu.device for gpu in telemetry.named(gpus, {"cuda:0": "", "cuda:1": ""})] == ["cuda:0", "cuda:1"]
-    assert telemetry.named(gpus, {"cuda:0": ""}) == gpus
+    assert [gpu.device for gpu in gpu_telemetry.named(gpus, {"cuda:0": "", "cuda:1": ""})] == ["cuda:0", "cuda:1"]
+    assert gpu_telemetry.named(gpus, {"cuda:0": ""}) == gpus
 
 
 def test_the_sampler_reads_all_gpus_under_load_and_sums_up(driver):
@@ -132,7 +132,7 @@ def test_the_sampler_reads_all_gpus_under_load_and_sums_up(driver):
         known = len(sampler.readings)
         while len(sampler.readings) < known + 4 and time.monotonic() < deadline:
             time.sleep(0.005)
-    summary = telemetry.summary(sampler.readings)
+    summary = gpu_telemetry.summary(sampler.readings)
     assert set(summary) == {"cuda:0", "cuda:1"}
     hot = summary["cuda:0"]
     assert (hot["temperature_c_max"], hot["power_w_max"], hot["pcie_gen_max"]) == (66, 690.0, 5)
@@ -145,11 +145,13 @@ def test_the_sampler_is_silent_without_a_driver(driver):
     driver({}, loaded=False)
     with Sampler({}) as sampler:
         pass
-    assert sampler.readings == [] and telemetry.summary([]) == {}
+    assert sampler.readings == [] and gpu_telemetry.summary([]) == {}
 
 
 def test_a_slowdown_is_told_by_its_reason():
-    assert telemetry.slowdowns(0x20 | 0x80 | 0x4) == ["software thermal slowdown", "power brake"]
-    assert telemetry.slowdowns(None) == []
-    summary = telemetry.summary([Reading("cuda:0", None, None, None, 0x8, None), Reading("cuda:0", 1, 2, 3.0, 0, 4)])
+    assert gpu_telemetry.slowdowns(0x20 | 0x80 | 0x4) == ["software thermal slowdown", "power brake"]
+    assert gpu_telemetry.slowdowns(None) == []
+    summary = gpu_telemetry.summary(
+        [Reading("cuda:0", None, None, None, 0x8, None), Reading("cuda:0", 1, 2, 3.0, 0, 4)]
+    )
     assert summary["cuda:0"]["hardware slowdown"] == 1 and summary["cuda:0"]["readings"] == 2

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpuworker.train import jsonl, tokens
-from gpuworker.train.plan import PADDING, Shape, epoch_order, learning_rate, mix, rows, steps_left
-from gpuworker.train.world import World
+from gpuworker.train import dataset, token_file
+from gpuworker.train.distributed import World
+from gpuworker.train.schedule import PADDING, Shape, epoch_order, learning_rate, mix, rows, steps_left
 
 EOS = 0
 
@@ -21,22 +21,22 @@ def render(messages: list[dict], prompt: bool) -> str:
     return written + ("<assistant>" if prompt else "")
 
 
-def codec(**changes) -> tokens.Codec:
+def codec(**changes) -> token_file.Codec:
     """A byte is a token."""
     settings = {"encode": lambda texts: [list(text.encode()) for text in texts], "bos": None, "eos": EOS}
-    return tokens.Codec(**{**settings, "render": render, "digest": "bytes", **changes})
+    return token_file.Codec(**{**settings, "render": render, "digest": "bytes", **changes})
 
 
-def samples(folder: Path, *documents: dict, length: int = 8, pack: bool = True, **changes) -> tokens.Samples:
+def samples(folder: Path, *documents: dict, length: int = 8, pack: bool = True, **changes) -> token_file.Samples:
     path = folder / "data.jsonl"
     path.write_text("".join(json.dumps(document) + "\n" for document in documents))
-    return tokens.Samples(tokens.prepare(path, codec(**changes), folder / "cache", World()), length, pack)
+    return token_file.Samples(token_file.prepare(path, codec(**changes), folder / "cache", World()), length, pack)
 
 
-def learned_text(found: tokens.Samples) -> bytes:
+def learned_text(found: token_file.Samples) -> bytes:
     """What the labels of all samples say, one after another."""
     _, labels = found.batch(torch.arange(len(found)))
-    return bytes(labels[labels != tokens.IGNORED].tolist())
+    return bytes(labels[labels != token_file.IGNORED].tolist())
 
 
 def test_packing_learns_every_token_once(tmp_path):
@@ -53,9 +53,9 @@ def test_without_packing_a_sample_is_a_document(tmp_path):
     found = samples(tmp_path, {"text": "abc"}, {"text": "a text that is cut off"}, pack=False)
     inputs, labels = found.batch(torch.tensor([0, 1, PADDING]))
     assert bytes(inputs[0].tolist()) == b"abc\0\0\0\0\0"
-    assert labels[0].tolist() == [98, 99, EOS, *[tokens.IGNORED] * 5]
+    assert labels[0].tolist() == [98, 99, EOS, *[token_file.IGNORED] * 5]
     assert bytes(labels[1].tolist()) == b" text th"
-    assert set(labels[2].tolist()) == {tokens.IGNORED}
+    assert set(labels[2].tolist()) == {token_file.IGNORED}
     assert found.learned.tolist() == [3, 8] and found.sizes.tolist() == [3, 8]
 
 
@@ -76,7 +76,7 @@ def test_begin_of_text_is_given_and_not_learned(tmp_path):
     found = samples(tmp_path, {"text": "ab"}, {"text": "cd"}, bos=1)
     inputs, labels = found.batch(torch.tensor([0]))
     assert inputs[0].tolist()[:7] == [1, 97, 98, EOS, 1, 99, 100]
-    assert labels[0].tolist() == [97, 98, EOS, tokens.IGNORED, 99, 100, EOS, tokens.IGNORED]
+    assert labels[0].tolist() == [97, 98, EOS, token_file.IGNORED, 99, 100, EOS, token_file.IGNORED]
 
 
 BAD = {
@@ -102,15 +102,15 @@ def test_a_bad_line_is_named_with_its_number(tmp_path, line, words):
     path = tmp_path / "data.jsonl"
     path.write_bytes(b'{"text": "good"}\n' * 40 + b"\n" + bad + b"\n" + b'{"text": "good"}\n' * 3)
     for parts in (1, 3):
-        with pytest.raises(jsonl.DataError) as error:
+        with pytest.raises(dataset.DataError) as error:
             for part in range(parts):
-                list(jsonl.documents(path, part, parts, render))
+                list(dataset.documents(path, part, parts, render))
         assert str(error.value).startswith(f"{path}:42: {words}"), error.value
 
 
 def test_messages_need_a_template():
-    with pytest.raises(jsonl.DataError, match="the tokenizer has none"):
-        jsonl.pieces({"messages": [{"role": "user", "content": "a"}]}, None)
+    with pytest.raises(dataset.DataError, match="the tokenizer has none"):
+        dataset.pieces({"messages": [{"role": "user", "content": "a"}]}, None)
 
 
 def test_template_that_rewrites_is_refused():
@@ -118,8 +118,8 @@ def test_template_that_rewrites_is_refused():
         return render(messages[-2:], prompt)
 
     talk = [{"role": role, "content": "x"} for role in ("user", "assistant", "user", "assistant")]
-    with pytest.raises(jsonl.DataError, match="writes earlier messages anew"):
-        jsonl.pieces({"messages": talk}, last_only)
+    with pytest.raises(dataset.DataError, match="writes earlier messages anew"):
+        dataset.pieces({"messages": talk}, last_only)
 
 
 def test_parts_make_up_the_whole(tmp_path):
@@ -127,10 +127,10 @@ def test_parts_make_up_the_whole(tmp_path):
     path = tmp_path / "data.jsonl"
     lines = [json.dumps({"text": "x" * (number * 7 % 41)}) for number in range(60)]
     path.write_text("\n\n".join(lines))
-    whole = list(jsonl.documents(path, 0, 1, None))
+    whole = list(dataset.documents(path, 0, 1, None))
     assert len(whole) == 60
     for parts in (2, 3, 7, 64, 5000):
-        shared = [one for part in range(parts) for one in jsonl.documents(path, part, parts, None)]
+        shared = [one for part in range(parts) for one in dataset.documents(path, part, parts, None)]
         assert shared == whole, parts
 
 
@@ -144,7 +144,7 @@ def test_tokens_are_made_once_and_anew_when_the_data_changes(tmp_path):
     first = samples(tmp_path, {"text": "abc"}, encode=encode)
     again = samples(tmp_path, {"text": "abcdef"}, encode=encode)
     path = tmp_path / "data.jsonl"
-    tokens.prepare(path, codec(encode=encode), tmp_path / "cache", World())
+    token_file.prepare(path, codec(encode=encode), tmp_path / "cache", World())
     assert calls == [1, 1]
     assert (learned_text(first), learned_text(again)) == (b"bc\0", b"bcdef\0")
 
@@ -153,13 +153,13 @@ def test_tokens_are_made_once_and_anew_when_the_data_changes(tmp_path):
 def test_empty_data_is_refused(tmp_path, content):
     path = tmp_path / "data.jsonl"
     path.write_text(content)
-    with pytest.raises(jsonl.DataError, match="holds no document"):
-        tokens.prepare(path, codec(), tmp_path / "cache", World())
+    with pytest.raises(dataset.DataError, match="holds no document"):
+        token_file.prepare(path, codec(), tmp_path / "cache", World())
 
 
 def test_missing_data_is_named(tmp_path):
-    with pytest.raises(jsonl.DataError, match=r"no-such\.jsonl: no such file"):
-        tokens.prepare(tmp_path / "no-such.jsonl", codec(), tmp_path / "cache", World())
+    with pytest.raises(dataset.DataError, match=r"no-such\.jsonl: no such file"):
+        token_file.prepare(tmp_path / "no-such.jsonl", codec(), tmp_path / "cache", World())
 
 
 @pytest.mark.parametrize("samples_, batch, accumulate", [(100, 4, 1), (101, 3, 2), (5, 8, 2), (64, 4, 4)])
@@ -195,8 +195,8 @@ def test_learning_rate_rises_and_falls():
 @pytest.mark.parametrize("block", [1, 3, 8, 1000])
 def test_learned_tokens_are_counted_in_blocks(monkeypatch, block):
     """Places at the ends of blocks, at the very end, and several alike."""
-    monkeypatch.setattr(tokens, "BLOCK", block)
+    monkeypatch.setattr(token_file, "BLOCK", block)
     stream = torch.tensor([5, -1, -2, 7, 0, -1, 3, 3], dtype=torch.int32)
     places = torch.tensor([0, 1, 1, 3, 4, 6, 8, 8])
     expected = [sum(1 for token in stream[:place] if token >= 0) for place in places]
-    assert tokens.learned_before(stream, places).tolist() == expected
+    assert token_file.learned_before(stream, places).tolist() == expected

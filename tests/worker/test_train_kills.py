@@ -11,9 +11,9 @@ import signal
 import time
 
 import pytest
-from train_worlds import LM, TINY, Ranks, losses, report, train, weights
 
 from gpuworker.train.checkpoint import Store
+from tests.helpers.train_worlds import LM, TINY, Ranks, losses, report, train, weights
 
 EACH = 4  # kills of one run
 KILLS = int(os.environ.get("KILLS", EACH))

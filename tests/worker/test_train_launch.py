@@ -6,8 +6,9 @@ import json
 import signal
 
 import pytest
-from launchers import Run
-from processes import SOURCE, until
+
+from tests.helpers.launchers import Run
+from tests.helpers.processes import SOURCE, until
 
 TRAIN = SOURCE.parent / "app" / "src" / "train.py"
 PATIENT = ("--deadline=60", "--join=120", "--grace=60")

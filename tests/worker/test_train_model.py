@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.train import framework, model
-from gpuworker.train.meter import duration
+from gpuworker.runtime.svg_plot import lines, ticks
+from gpuworker.train import model, train_framework
+from gpuworker.train.distributed import World
 from gpuworker.train.model import ModelError, Source, check_model
-from gpuworker.train.plot import lines, ticks
-from gpuworker.train.world import World
+from gpuworker.train.throughput import duration
 
 
 def safetensors(path: Path, size: int = 64) -> None:
@@ -39,7 +39,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def source(*flags: object) -> Source:
-    return Source(framework.parser().parse_args([str(flag) for flag in flags]))
+    return Source(train_framework.parser().parse_args([str(flag) for flag in flags]))
 
 
 def cut(folder: Path) -> None:
@@ -97,7 +97,7 @@ def test_refused_before_a_gpu_or_another_rank_is_asked(folder, capfd, monkeypatc
     for name, value in {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    assert framework.main(["--model-local-dir", str(folder), "--data", "x.jsonl"]) == 2
+    assert train_framework.main(["--model-local-dir", str(folder), "--data", "x.jsonl"]) == 2
     said = capfd.readouterr().out
     assert said.count("\n") == 1 and "[FATAL]" in said and "model-00002-of-00003.safetensors" in said
 

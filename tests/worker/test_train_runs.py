@@ -8,9 +8,9 @@ import signal
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from train_worlds import DATA, LM, SMOKE, TINY, Ranks, checkpoints, losses, report, train, weights
 
-from gpuworker.train import framework, loop
+from gpuworker.train import train_framework, trainer
+from tests.helpers.train_worlds import DATA, LM, SMOKE, TINY, Ranks, checkpoints, losses, report, train, weights
 
 BATCH = 8  # of all ranks together
 
@@ -128,16 +128,16 @@ def test_goes_on_in_another_world(tmp_path, whole):
 def test_stopped_within_an_evaluation(whole, tmp_path, monkeypatch):
     """What was trained is saved first; the next attempt begins with the evaluation."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    evaluate = loop.evaluate
+    evaluate = trainer.evaluate
 
     def stopped(module, task, world, stop, *rest):
         stop.ask()
         return evaluate(module, task, world, stop, *rest)
 
-    monkeypatch.setattr(loop, "evaluate", stopped)
+    monkeypatch.setattr(trainer, "evaluate", stopped)
     words = [str(word) for word in (*TINY, "--batch", BATCH, "--output", tmp_path, "--cache", tmp_path)]
     try:
-        assert framework.main(words) == 75
+        assert train_framework.main(words) == 75
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from gpuworker.accept.checks import training as check
+from gpuworker.accept.distributed import training
+from gpuworker.accept.kernels.tiny_classifier import EPOCH_STEPS, tiny_training
 from gpuworker.accept.registry import Plan
-from gpuworker.accept.training import EPOCH_STEPS, tiny_training
-from gpuworker.accept.world import training
 
 CPU = torch.device("cpu")
 

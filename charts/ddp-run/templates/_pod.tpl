@@ -44,7 +44,7 @@ spec:
     - name: launcher
       image: {{ $worker | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
-      command: [python3, -m, gpuworker.launch.pack, /launcher/ddp-launch]
+      command: [python3, -m, gpuworker.launch.build_zipapp, /launcher/ddp-launch]
       securityContext:
         {{- toYaml $values.containerSecurityContext | nindent 8 }}
       volumeMounts:

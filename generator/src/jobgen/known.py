@@ -1,4 +1,4 @@
-"""GPU types that the chart job-group knows; tools/generate.py takes them from its values.yaml."""
+"""GPU types that the chart job-group knows; hack/gen/generate.py takes them from its values.yaml."""
 
 ACCELERATORS = frozenset(
     {

@@ -3,7 +3,8 @@
 import random
 
 import lake
-from ranks import ME, ask
+
+from tests.helpers.group_pods import ME, ask
 
 while True:
     server = f"rollout-server-{random.randrange(2)}"

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 
-from ranks import Server
+from tests.helpers.group_pods import Server
 
 steps: collections.deque = collections.deque(maxlen=10_000)
 rewards: collections.deque = collections.deque(maxlen=50)

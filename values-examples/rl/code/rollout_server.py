@@ -5,7 +5,8 @@ import threading
 import time
 
 import lake
-from ranks import Server, ask
+
+from tests.helpers.group_pods import Server, ask
 
 table = [[0.0] * len(lake.MOVES) for _ in lake.LAKE]
 

@@ -1,3 +1,3 @@
-from gpuworker.accept.fronts.ddp_tests import main
+from gpuworker.accept.legacy_cli.ddp_tests import main
 
 main()

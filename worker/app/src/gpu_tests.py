@@ -1,3 +1,3 @@
-from gpuworker.accept.fronts.gpu_tests import main
+from gpuworker.accept.legacy_cli.gpu_tests import main
 
 main()

@@ -1,7 +1,7 @@
-"""Smoke test of a world; see gpuworker.train.smoke."""
+"""Smoke test of a world; see gpuworker.train.train_smoke."""
 
-from gpuworker.leave import leave
-from gpuworker.train.smoke import main
+from gpuworker.runtime.process_exit import leave
+from gpuworker.train.train_smoke import main
 
 if __name__ == "__main__":
     leave(main())

@@ -1,7 +1,7 @@
-"""Training of a causal language model; see gpuworker.train.framework."""
+"""Training of a causal language model; see gpuworker.train.train_framework."""
 
-from gpuworker.leave import leave
-from gpuworker.train.framework import main
+from gpuworker.runtime.process_exit import leave
+from gpuworker.train.train_framework import main
 
 if __name__ == "__main__":
     leave(main())

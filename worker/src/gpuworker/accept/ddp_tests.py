@@ -19,21 +19,21 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from gpuworker.accept import distributed_suite
+from gpuworker.accept.distributed.rank_context import World, from_torchrun
+from gpuworker.accept.kernels.tiny_classifier import tiny_training
 from gpuworker.accept.registry import LEVELS
 from gpuworker.accept.report import write_json
-from gpuworker.accept.training import tiny_training
-from gpuworker.accept.world import suite
-from gpuworker.accept.world.world import World, from_torchrun
-from gpuworker.leave import leave
-from gpuworker.log import log
+from gpuworker.runtime.log import log
+from gpuworker.runtime.process_exit import leave
 
 
 def main() -> None:
     args = parse_args()
-    suite.prepare(args)
+    distributed_suite.prepare(args)
     world = from_torchrun(args.device, args.timeout, args.inject, args.inject_rank)
-    ok = suite.run(world, args)
-    if not any(getattr(args, name) for name in suite.TESTS):
+    ok = distributed_suite.run(world, args)
+    if not any(getattr(args, name) for name in distributed_suite.TESTS):
         ok = all_reduce(world, args)
     if args.train_smoke:
         ok = train_smoke(world, args) and ok

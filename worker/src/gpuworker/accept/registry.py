@@ -20,7 +20,7 @@ LEVELS = ("quick", "full", "burn-in")
 TAGS = ("ENV", "COMPUTE", "MEMORY", "LINKS", "REPEAT", "TRAIN", "DDP", "STORAGE")
 
 
-# Faults of the runner itself, in faults.py: what the verdict's reason must match, and what is done.
+# Faults of the runner itself, in fault_injection.py: what the verdict's reason must match, and what is done.
 RUNNER_FAULTS = {
     "hung-check": (r"not done after \d", "the first check never ends"),
     "crashed-check": (r"the check ended with signal 9", "the process of the first check dies"),
@@ -56,7 +56,7 @@ class Plan:
 
 @dataclass
 class Evidence:
-    """What a check found, in its own words and numbers; judge.py makes the verdict of it."""
+    """What a check found, in its own words and numbers; verdict.py makes the verdict of it."""
 
     measurements: list[Measurement] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)  # not judged; must be JSON

@@ -24,7 +24,7 @@ LOG_PART_BYTES = 12_000  # container runtimes split lines at 16 KiB
 class Measurement:
     """One number of one device ("cuda:3", "rank 5", "cuda:0→cuda:1"; "" is the whole node).
 
-    A check fills in the first four. judge.py adds the rest: below `limit` (above it, where lower is better) the check
+    A check fills in the first four. verdict.py adds the rest: below `limit` (above it, where lower is better) the check
     fails, below `warn_limit` it warns; `margin` is how many times better than the limit the value is, 1 is just enough;
     `ceiling` is what the hardware can do at most.
     """

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from gpuworker.group import peers as net
 from gpuworker.group.barrier import RESOLVE_ALL, Missing, gather
-from gpuworker.group.channel import Channel
-from gpuworker.group.journal import Journal
-from gpuworker.group.member import Member
-from gpuworker.group.plan import Facts, Plan
-from gpuworker.log import log
+from gpuworker.group.entry_pipes import Channel
+from gpuworker.group.group_state import Facts, Plan
+from gpuworker.group.rank_server import Member
+from gpuworker.group.task_log import Journal
+from gpuworker.runtime.log import log
 
 MISSING = 66  # exit code of the task when ranks are missing
 

@@ -6,10 +6,10 @@ import asyncio
 import random
 import time
 
-from gpuworker.group.member import Member
+from gpuworker.group.group_state import Facts
 from gpuworker.group.peers import PORT
-from gpuworker.group.plan import Facts
-from gpuworker.log import log
+from gpuworker.group.rank_server import Member
+from gpuworker.runtime.log import log
 
 RESOLVE_ALL = 64  # in a larger group a rank resolves its own task and the first of each other; the leader resolves all
 POLL_S = 0.25

@@ -9,8 +9,8 @@ import pkgutil
 import time
 from pathlib import Path
 
-from gpuworker.launch.plan import Plan
-from gpuworker.launch.verdicts import Verdict
+from gpuworker.launch.config import Plan
+from gpuworker.launch.failure_causes import Verdict
 
 
 def bring_client(folder: Path) -> None:

@@ -12,9 +12,9 @@ import struct
 import threading
 import time
 
-from gpuworker.launch.plan import Plan
-from gpuworker.launch.verdicts import Verdict
-from gpuworker.log import log
+from gpuworker.launch.config import Plan
+from gpuworker.launch.failure_causes import Verdict
+from gpuworker.runtime.log import log
 
 SIOCGIFADDR = 0x8915
 STALE_S = 40  # CoreDNS as kubeadm installs it, and NodeLocal DNSCache, keep an answer for up to 30 s

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuworker.log import log
+from gpuworker.runtime.log import log
 
 MANIFEST = "manifest.json"
 FORMAT = 1

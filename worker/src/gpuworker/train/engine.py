@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from gpuworker.train import meter, optimizer
-from gpuworker.train.plan import PADDING, mix
+from gpuworker.train import optimizer, throughput
+from gpuworker.train.distributed import World
+from gpuworker.train.schedule import PADDING, mix
 from gpuworker.train.task import Task
-from gpuworker.train.world import World
 
 
 class Engine:
@@ -59,14 +59,14 @@ class Engine:
         times = []
         for synchronise in (True, True, False, False):
             loss = self.forward(batch, synchronise)
-            begun = meter.mark(self.world.device)
+            begun = throughput.mark(self.world.device)
             self.backward(loss, synchronise)
-            times.append((begun, meter.mark(self.world.device)))
+            times.append((begun, throughput.mark(self.world.device)))
         self.optimizer.zero_grad(set_to_none=True)
         if self.world.device.type == "cuda":
             torch.cuda.synchronize(self.world.device)
         same_shape = getattr(self.args, "pack", True)
-        return min(meter.seconds_between(*pair) for pair in times[2:]) if same_shape else 0.0
+        return min(throughput.seconds_between(*pair) for pair in times[2:]) if same_shape else 0.0
 
     def precision(self) -> contextlib.AbstractContextManager:
         """The weights stay in float32, the optimizer's state too: bfloat16 loses small steps."""

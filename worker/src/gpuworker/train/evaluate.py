@@ -6,10 +6,10 @@ import math
 
 import torch
 
-from gpuworker.train.plan import PADDING
-from gpuworker.train.stop import Stop, Stopped
+from gpuworker.train.distributed import World
+from gpuworker.train.preemption import Stop, Stopped
+from gpuworker.train.schedule import PADDING
 from gpuworker.train.task import Task
-from gpuworker.train.world import World
 
 
 def evaluate(module: torch.nn.Module, task: Task, world: World, stop: Stop, batch: int, context) -> dict[str, float]:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 
-from gpuworker.train.shapes import SHAPES
-from gpuworker.train.tokens import Codec
-from gpuworker.train.world import World
+from gpuworker.train.distributed import World
+from gpuworker.train.model_presets import SHAPES
+from gpuworker.train.token_file import Codec
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
 WEIGHTS = ["*.safetensors", "*.safetensors.index.json"]

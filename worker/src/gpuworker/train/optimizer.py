@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from gpuworker.train.world import World
+from gpuworker.train.distributed import World
 
 FILE = "optimizer.pt"
 STATE = ("step", "exp_avg", "exp_avg_sq")

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import torch
 
-from gpuworker.log import log
+from gpuworker.runtime.log import log
 from gpuworker.train import report, trackers
 from gpuworker.train.checkpoint import Store
-from gpuworker.train.jsonl import DataError
-from gpuworker.train.loop import ResumeError, Trainer
+from gpuworker.train.dataset import DataError
+from gpuworker.train.distributed import DeviceError, World, host
 from gpuworker.train.model import ModelError
-from gpuworker.train.stop import SAVED, Stop, Stopped
+from gpuworker.train.preemption import SAVED, Stop, Stopped
 from gpuworker.train.task import Task
+from gpuworker.train.trainer import ResumeError, Trainer
 from gpuworker.train.upload import Uploader
-from gpuworker.train.world import DeviceError, World, host
 
 USAGE, STOPPED = 2, 143
 WRONG = (DataError, DeviceError, ModelError, ResumeError, trackers.SettingsError)

@@ -7,10 +7,10 @@ import json
 import time
 from pathlib import Path
 
-from gpuworker.train import meter
-from gpuworker.train.loop import Trainer
-from gpuworker.train.plot import lines
-from gpuworker.train.world import host
+from gpuworker.runtime.svg_plot import lines
+from gpuworker.train import throughput
+from gpuworker.train.distributed import host
+from gpuworker.train.trainer import Trainer
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -44,7 +44,7 @@ def collect(trainer: Trainer, status: str) -> dict:
     """Everything about the run so far. Collective."""
     progress, world = trainer.progress, trainer.world
     rank = {"rank": world.rank, "node": world.node, "host": host(), "device": str(world.device)}
-    used = {"cpu_seconds": time.process_time(), "peak_memory_bytes": meter.peak_memory(world.device)}
+    used = {"cpu_seconds": time.process_time(), "peak_memory_bytes": throughput.peak_memory(world.device)}
     ranks = world.gather({**rank, **used})
     last = progress.evaluations[-1] if progress.evaluations else {}
     rate = progress.tokens / progress.seconds if progress.seconds else 0.0
@@ -81,7 +81,7 @@ def render(result: dict) -> str:
         "ranks": result["world_size"],
         "steps": result["summary"]["step"],
         "tokens": f"{result['tokens_total']:,}",
-        "training time": meter.duration(result["elapsed_sec"]),
+        "training time": throughput.duration(result["elapsed_sec"]),
         "tokens a second": f"{result['tokens_per_sec']:,.0f}",
         "attempts": result["attempts"],
         "peak memory of a rank": f"{max(rank['peak_memory_bytes'] for rank in result['ranks']) / 2**30:.2f} GiB",

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from gpuworker.train.world import World
+from gpuworker.train.distributed import World
 
 
 class Samples(Protocol):

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from gpuworker.log import log
+from gpuworker.runtime.log import log
 
 HELP = 'a JSON list, no shell: \'["s5cmd", "sync", "{path}/", "s3://bucket/{run}/{name}/"]\''
 

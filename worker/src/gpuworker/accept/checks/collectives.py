@@ -34,9 +34,9 @@ def sizes(plan: Plan) -> list[int]:
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept.world import collectives, local
+    from gpuworker.accept.distributed import collectives, local_world
 
     options = {"rounds": 5, "warm_up": 2} if plan.device == "cpu" else {}
     if plan.level == "burn-in":
         options["seconds"] = plan.seconds
-    return collectives.evidence(local.run(plan, collectives.run, sizes=sizes(plan), **options))
+    return collectives.evidence(local_world.run(plan, collectives.run, sizes=sizes(plan), **options))

@@ -50,7 +50,8 @@ REHEARSAL_S = 1.0
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept import telemetry, timing
+    from gpuworker.accept.kernels import timing
+    from gpuworker.runtime import gpu_telemetry
 
     evidence = Evidence()
     devices = timing.lanes(plan)
@@ -61,25 +62,26 @@ def measure(plan: Plan) -> Evidence:
         if kind not in kinds and devices
     }
     budget_s = (plan.seconds if plan.device == "cuda" else min(plan.seconds, REHEARSAL_S)) / max(len(kinds), 1) * 0.6
-    with telemetry.Sampler(timing.uuids(plan)) as sampler:
+    with gpu_telemetry.Sampler(timing.uuids(plan)) as sampler:
         for kind in kinds:
             _measure_kind(kind, [device for device in devices if _has(kind, device)], budget_s, plan, evidence)
     readings = sampler.readings
     if plan.injected("hot-gpu"):
-        readings = [*readings, telemetry.Reading(str(devices[-1]), 800, 95, 300.0, 0x40, None)]
-    evidence.facts["telemetry"] = telemetry.summary(readings)
+        readings = [*readings, gpu_telemetry.Reading(str(devices[-1]), 800, 95, 300.0, 0x40, None)]
+    evidence.facts["telemetry"] = gpu_telemetry.summary(readings)
     for device, facts in evidence.facts["telemetry"].items():
         evidence.doubtful += [
             f"{device}: {words} in {facts[words]} of {facts['readings']} readings"
-            for words in telemetry.SLOWDOWNS.values()
+            for words in gpu_telemetry.SLOWDOWNS.values()
             if words in facts
         ]
     return evidence
 
 
 def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidence: Evidence) -> None:
-    from gpuworker.accept import siblings, timing
-    from gpuworker.accept.product import Product, precision
+    from gpuworker.accept import peer_comparison
+    from gpuworker.accept.kernels import timing
+    from gpuworker.accept.kernels.gemm import Product, precision
 
     precision(kind)
     name, size = f"gemm_{kind}", _size(kind, plan)
@@ -129,9 +131,9 @@ def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidenc
         "together_tflops": {str(device): rate for device, rate in rates.items()},
         "alone_tflops": {str(device): work / statistics.median(found) for device, found in alone.items()},
     }
-    typical, tolerance = siblings.judged_by(plan.device)
+    typical, tolerance = peer_comparison.judged_by(plan.device)
     compared = {str(device): work / typical(found) for device, found in taken.items()}
-    siblings.compare(evidence, name, "TFLOP/s", compared, tolerance)
+    peer_comparison.compare(evidence, name, "TFLOP/s", compared, tolerance)
 
 
 def _has(kind: str, device) -> bool:

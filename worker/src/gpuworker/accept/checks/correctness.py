@@ -24,7 +24,7 @@ SPEC = Spec(
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept.world import correctness, local
+    from gpuworker.accept.distributed import correctness, local_world
 
     steps = {"quick": 5, "full": 50, "burn-in": 500}[plan.level]
-    return correctness.evidence(local.run(plan, correctness.run, folder=str(plan.scratch), steps=steps))
+    return correctness.evidence(local_world.run(plan, correctness.run, folder=str(plan.scratch), steps=steps))

@@ -44,15 +44,17 @@ XID_RECENT_S = 2 * 3600
 def measure(plan: Plan) -> Evidence:
     import torch
 
-    from gpuworker.accept import host, telemetry, timing
+    from gpuworker.accept import host_info
+    from gpuworker.accept.kernels import timing
+    from gpuworker.runtime import gpu_telemetry
 
     seen = torch.cuda.device_count() if plan.device == "cuda" else 0
     expected = plan.gpus
     if plan.injected("missing-gpu"):
         seen, expected = max(seen - 1, 0), max(expected, 1)
-    source, gpus = telemetry.inventory() if plan.device == "cuda" else ("", [telemetry.Gpu("cpu")])
+    source, gpus = gpu_telemetry.inventory() if plan.device == "cuda" else ("", [gpu_telemetry.Gpu("cpu")])
     if plan.device == "cuda":
-        gpus = telemetry.named(gpus, timing.uuids(plan))
+        gpus = gpu_telemetry.named(gpus, timing.uuids(plan))
     if gpus and plan.inject in BROKEN:
         gpus[-1] = dataclasses.replace(gpus[-1], **BROKEN[plan.inject])
     versions = _versions(gpus)
@@ -66,8 +68,8 @@ def measure(plan: Plan) -> Evidence:
         "gpu_models": [torch.cuda.get_device_name(i) for i in range(seen)],
         "gpu_source": source or "no NVML",
         "gpus": [dataclasses.asdict(gpu) for gpu in gpus],
-        "numa_nodes": {gpu.device: host.numa_node(gpu.bus_id) for gpu in gpus if gpu.bus_id},
-        **host.facts(),
+        "numa_nodes": {gpu.device: host_info.numa_node(gpu.bus_id) for gpu in gpus if gpu.bus_id},
+        **host_info.facts(),
     }
     _count(plan, seen, expected, gpus, evidence)
     _expect(plan, versions, evidence)
@@ -96,13 +98,13 @@ def _versions(gpus: list) -> dict[str, str | None]:
 
 def _count(plan: Plan, seen: int, expected: int, gpus: list, evidence: Evidence) -> None:
     """All GPUs of the node, and which one is not there as far as the node's PCI bus shows it."""
-    from gpuworker.accept import host
+    from gpuworker.accept import host_info
 
     if seen == expected:
         return
     words = f"torch sees {seen or 'no'} GPU{'s' * (seen > 1)}, {expected} expected"
     known = {gpu.bus_id for gpu in gpus if not gpu.lost}
-    gone = [address for address in host.nvidia_devices() if address not in known]
+    gone = [address for address in host_info.nvidia_devices() if address not in known]
     if any(known) and gone and seen < expected:
         words += f"; on the PCI bus but not shown to this pod: {', '.join(gone)}"
     if plan.device == "cuda" and seen == 0:
@@ -129,7 +131,7 @@ def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> 
 
 def _health(gpu) -> tuple[list[str], list[str]]:
     """What is wrong with a GPU by the driver's own account, and what is doubtful."""
-    from gpuworker.accept import telemetry
+    from gpuworker.runtime import gpu_telemetry
 
     if gpu.lost:
         return [f"the driver has lost it: {gpu.lost}"], []
@@ -144,8 +146,8 @@ def _health(gpu) -> tuple[list[str], list[str]]:
         wrong.append("bad pages of its memory wait to be retired: reset the GPU")
     if gpu.pcie_width and gpu.pcie_width_max and gpu.pcie_width < gpu.pcie_width_max:
         wrong.append(f"PCIe is ×{gpu.pcie_width} wide, GPU and slot can do ×{gpu.pcie_width_max}: reseat it")
-    doubtful += [f"{words} at rest" for words in telemetry.slowdowns(gpu.reasons)]
-    if (gpu.reasons or 0) & telemetry.APPLICATION_CLOCKS:
+    doubtful += [f"{words} at rest" for words in gpu_telemetry.slowdowns(gpu.reasons)]
+    if (gpu.reasons or 0) & gpu_telemetry.APPLICATION_CLOCKS:
         doubtful.append(f"its clocks are set by hand, {gpu.sm_mhz_max} MHz are possible")
     if gpu.power_limit_w and gpu.power_default_w and gpu.power_limit_w < 0.99 * gpu.power_default_w:
         doubtful.append(f"power is capped at {gpu.power_limit_w:g} W of {gpu.power_default_w:g} W")
@@ -179,11 +181,11 @@ def _differences(gpus: list) -> list[str]:
 
 def _host(plan: Plan, evidence: Evidence) -> None:
     """Host-side findings: errors in the kernel's log, shared memory, the clock."""
-    from gpuworker.accept import host
+    from gpuworker.accept import host_info
 
-    events = host.xids(Path("/dev/kmsg"))
+    events = host_info.xids(Path("/dev/kmsg"))
     if plan.injected("xid"):
-        events = [*(events or []), host.xid("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", 60.0)]
+        events = [*(events or []), host_info.xid("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", 60.0)]
     evidence.facts["xids"] = "not readable here" if events is None else [dataclasses.asdict(event) for event in events]
     for event in events or []:
         if event.hardware:

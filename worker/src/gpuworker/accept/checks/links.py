@@ -40,21 +40,22 @@ REPEATS = {"quick": 8, "full": 40, "burn-in": 100}
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept import telemetry, timing
+    from gpuworker.accept.kernels import timing
+    from gpuworker.runtime import gpu_telemetry
 
     evidence = Evidence()
     devices = timing.lanes(plan, rehearsal=3)
     if not devices:
         return evidence
     if plan.device == "cuda":
-        gpus = telemetry.named(telemetry.inventory()[1], timing.uuids(plan))
+        gpus = gpu_telemetry.named(gpu_telemetry.inventory()[1], timing.uuids(plan))
     else:
-        gpus = [telemetry.Gpu(str(device)) for device in devices]
+        gpus = [gpu_telemetry.Gpu(str(device)) for device in devices]
     if gpus and plan.injected("missing-nvlink"):
         gpus[-1] = dataclasses.replace(gpus[-1], nvlinks_up=17, nvlinks_down=1)
-    with telemetry.Sampler(timing.uuids(plan)) as sampler:
+    with gpu_telemetry.Sampler(timing.uuids(plan)) as sampler:
         _host(devices, plan, evidence)
-    summary = telemetry.summary(sampler.readings)
+    summary = gpu_telemetry.summary(sampler.readings)
     generations = {device: facts.get("pcie_gen_max") for device, facts in summary.items()}
     if gpus and plan.injected("narrow-link"):
         gpus[-1] = dataclasses.replace(gpus[-1], pcie_gen_max=5, pcie_width_max=16)
@@ -68,11 +69,12 @@ def measure(plan: Plan) -> Evidence:
 
 
 def _host(devices: list, plan: Plan, evidence: Evidence) -> None:
-    from gpuworker.accept import siblings, timing, transfer
+    from gpuworker.accept import peer_comparison
+    from gpuworker.accept.kernels import copies, timing
 
     size, repeats = BYTES[plan.device], REPEATS[plan.level]
-    hosts = timing.together(devices, lambda device: transfer.HostLink(device, size))
-    typical, tolerance = siblings.judged_by(plan.device)
+    hosts = timing.together(devices, lambda device: copies.HostLink(device, size))
+    typical, tolerance = peer_comparison.judged_by(plan.device)
     for name in ("link_h2d", "link_d2h", "link_both"):
         moved = size / 1e9 * (2 if name == "link_both" else 1)
         taken: dict = {device: [] for device in devices}
@@ -101,7 +103,7 @@ def _host(devices: list, plan: Plan, evidence: Evidence) -> None:
             "together_gbps": {str(d): timing.statistics_of(found, moved)["median"] for d, found in shared.items()},
         }
         rates = {str(device): moved / typical(found) for device, found in taken.items()}
-        siblings.compare(evidence, name, "GB/s", rates, tolerance)
+        peer_comparison.compare(evidence, name, "GB/s", rates, tolerance)
     for device in devices:
         if wrong := hosts[device].wrong_words():
             evidence.wrong.append(f"{device}: {wrong} words differ after the way to the GPU and back")
@@ -164,23 +166,24 @@ def _nvlink_faults(gpus: list) -> list[str]:
 
 def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
     """The matrix of all pairs, one direction at a time, then disjoint pairs together."""
-    from gpuworker.accept import siblings, timing, transfer
+    from gpuworker.accept import peer_comparison
+    from gpuworker.accept.kernels import copies, timing
 
     size, repeats = BYTES[plan.device], REPEATS[plan.level]
     pairs = [(a, b) for a in devices for b in devices if a != b]
-    buffers = {device: transfer.PeerBuffers(device, size) for device in devices}
+    buffers = {device: copies.PeerBuffers(device, size) for device in devices}
     slow, faulty = (timing.DRAG_S if plan.injected("slow-link") else 0.0), pairs[-1]
     taken: dict = {pair: [] for pair in pairs}
     for round_ in range(9):
         for pair in pairs:
-            found = transfer.seconds_between(
+            found = copies.seconds_between(
                 *(buffers[device] for device in pair), 1 + repeats // 8, slow * (pair == faulty)
             )
             taken[pair] += found if round_ else []  # the first round warms up
     for pair in pairs:
         target = buffers[pair[1]]
         target.received.zero_()
-        transfer.seconds_between(buffers[pair[0]], target, 1)
+        copies.seconds_between(buffers[pair[0]], target, 1)
         if plan.injected("corrupt-link") and pair == faulty:
             target.received[7] ^= 1
         if wrong := target.wrong_words():
@@ -191,20 +194,20 @@ def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
     evidence.facts["peer_matrix"] = {
         "devices": [str(device) for device in devices],
         "gbps": [[rates.get((a, b)) for b in devices] for a in devices],
-        "direct_access": [[transfer.direct(a, b) for b in devices] for a in devices],
+        "direct_access": [[copies.direct(a, b) for b in devices] for a in devices],
     }
     together = {}
     for round_pairs in rounds(len(devices)):
-        for (a, b), found in transfer.exchange(
+        for (a, b), found in copies.exchange(
             [(buffers[devices[a]], buffers[devices[b]]) for a, b in round_pairs]
         ).items():
             together[f"{a}↔{b}"] = 2 * moved / found
     evidence.facts["peer_pairs_together_gbps"] = together
-    typical, tolerance = siblings.judged_by(plan.device)
+    typical, tolerance = peer_comparison.judged_by(plan.device)
     if plan.device == "cuda" and not nvlink:  # ways over PCIe differ by nature: one switch, one socket, two sockets
-        tolerance = siblings.Tolerance(0.40, None)
+        tolerance = peer_comparison.Tolerance(0.40, None)
     compared = {_name(pair): moved / typical(found) for pair, found in taken.items()}
-    siblings.compare(evidence, "link_peer", "GB/s", compared, tolerance)
+    peer_comparison.compare(evidence, "link_peer", "GB/s", compared, tolerance)
 
 
 def rounds(count: int) -> list[list[tuple[int, int]]]:

@@ -35,7 +35,7 @@ REHEARSAL_S = 1.0
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept import pattern, timing
+    from gpuworker.accept.kernels import memory_pattern, timing
 
     evidence = Evidence()
     devices = timing.lanes(plan)
@@ -48,7 +48,7 @@ def measure(plan: Plan) -> Evidence:
     passes, tested = 0, {}
     while passes == 0 or time.monotonic() - start < 0.8 * budget_s:
         flip = devices[-1] if plan.injected("flipped-bit-memory") else None
-        found = timing.together(devices, lambda device: pattern.test(device, _bytes(device), device == flip))  # noqa: B023
+        found = timing.together(devices, lambda device: memory_pattern.test(device, _bytes(device), device == flip))  # noqa: B023
         tested = {device: size for device, (size, _) in found.items()}
         evidence.wrong += [f"{device}: {words}" for device, (_, errors) in found.items() for words in errors]
         passes += 1
@@ -67,7 +67,8 @@ def measure(plan: Plan) -> Evidence:
 def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: Evidence) -> None:
     import torch
 
-    from gpuworker.accept import siblings, timing
+    from gpuworker.accept import peer_comparison
+    from gpuworker.accept.kernels import timing
 
     size = ARRAY_BYTES[plan.device]
     arrays = timing.together(
@@ -108,22 +109,22 @@ def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: 
         "array_bytes": size,
         "gbps": {str(device): timing.statistics_of(found, moved) for device, found in taken.items()},
     }
-    typical, tolerance = siblings.judged_by(plan.device)
+    typical, tolerance = peer_comparison.judged_by(plan.device)
     rates = {str(device): moved / typical(found) for device, found in taken.items()}
-    siblings.compare(evidence, name, "GB/s", rates, tolerance)
+    peer_comparison.compare(evidence, name, "GB/s", rates, tolerance)
 
 
 def _bytes(device) -> int:
     """Memory to fill: what is free, less a chunk's working space."""
     import torch
 
-    from gpuworker.accept import pattern
+    from gpuworker.accept.kernels import memory_pattern
 
     if device.type == "cpu":
         return REHEARSAL_BYTES
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)
-    return max(int(0.97 * free) - 3 * pattern.CHUNK_BYTES, pattern.CHUNK_BYTES)
+    return max(int(0.97 * free) - 3 * memory_pattern.CHUNK_BYTES, memory_pattern.CHUNK_BYTES)
 
 
 def _total(device) -> int:

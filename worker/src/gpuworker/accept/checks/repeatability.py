@@ -32,7 +32,7 @@ REPEATS = {"quick": 20, "full": 100, "burn-in": 100}
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept import fingerprint, timing
+    from gpuworker.accept.kernels import fingerprint, timing
 
     evidence = Evidence()
     fingerprint.deterministic()

@@ -24,13 +24,13 @@ SPEC = Spec(
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept.world import local, storage
+    from gpuworker.accept.distributed import local_world, storage
 
     mib = {"quick": 8, "full": 64, "burn-in": 64}[plan.level]
     if plan.device == "cuda":
         mib *= 16
     volumes = {name: str(path) for name, path in plan.volumes.items()} or {"scratch": str(plan.scratch)}
-    found = storage.evidence(local.run(plan, storage.run, volumes=volumes, mib=mib), mib)
+    found = storage.evidence(local_world.run(plan, storage.run, volumes=volumes, mib=mib), mib)
     if not plan.volumes:
         found.facts["note"] = "no volume is mounted: this was the scratch folder"
     return found

@@ -22,7 +22,7 @@ SPEC = Spec(
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept.world import local, stragglers
+    from gpuworker.accept.distributed import local_world, stragglers
 
     rounds = {"quick": 8, "full": 20, "burn-in": 200}[plan.level]
-    return stragglers.evidence(local.run(plan, stragglers.run, rounds=rounds))
+    return stragglers.evidence(local_world.run(plan, stragglers.run, rounds=rounds))

@@ -23,7 +23,7 @@ SPEC = Spec(
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept.world import local, training
+    from gpuworker.accept.distributed import local_world, training
 
     steps = {"quick": 10, "full": 50, "burn-in": 500}[plan.level]
-    return training.evidence(local.run(plan, training.run, steps=steps))
+    return training.evidence(local_world.run(plan, training.run, steps=steps))

@@ -23,7 +23,7 @@ import threading
 import time
 from pathlib import Path
 
-from gpuworker.log import log
+from gpuworker.runtime.log import log
 from gpuworker.train.trackers import spool
 from gpuworker.train.trackers.backend import Backend, Refused
 from gpuworker.train.trackers.system import System

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuworker.log import log
+from gpuworker.runtime.log import log
 from gpuworker.train.trackers import spool
 from gpuworker.train.trackers.settings import (
     PACKAGES,

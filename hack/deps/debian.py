@@ -1,0 +1,54 @@
+"""Debian packages that the local cluster and the image build use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from hack.paths import CACHE, built_once, run, step
+
+# Program that proves the package is there -> package.
+INSTALLED = {
+    "buildah": "buildah",
+    "conntrack": "conntrack",
+    "ethtool": "ethtool",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "mmdebstrap": "mmdebstrap",
+    "nft": "nftables",
+    "openssl": "openssl",
+    "runc": "runc",
+    "/usr/lib/cni/bridge": "containernetworking-plugins",
+}
+# Unpacked into the cache, not installed: as packages they would start services on the host.
+UNPACKED = {"containerd": "usr/bin/containerd", "etcd-server": "usr/bin/etcd", "busybox-static": "bin/busybox"}
+
+
+def install() -> None:
+    missing = [package for program, package in INSTALLED.items() if not shutil.which(program)]
+    absent = [package for package in UNPACKED if not (_folder(package)).exists()]
+    if not missing and not absent:
+        return
+    with step(f"Debian packages: {' '.join(missing + absent)}"):
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        run("apt-get", "update", "-qq", env=quiet)
+        if missing:
+            run("apt-get", "install", "-qq", "-y", "--no-install-recommends", *missing, env=quiet)
+        for package in absent:
+            with built_once(_folder(package)) as scratch:
+                scratch.mkdir(parents=True)
+                run("apt-get", "download", "-qq", package, cwd=scratch)
+                run("dpkg-deb", "-x", next(scratch.glob("*.deb")), scratch)
+
+
+def program(package: str, name: str = "") -> Path:
+    """Path of an unpacked package's program; the package's own one by default."""
+    path = _folder(package) / UNPACKED[package]
+    if not path.exists():  # newer releases of Debian keep every program below usr
+        path = _folder(package) / "usr" / UNPACKED[package]
+    return path.with_name(name) if name else path
+
+
+def _folder(package: str) -> Path:
+    return CACHE / "debian" / package

@@ -1,0 +1,172 @@
+"""Container images without a registry: built with buildah, kept as archives in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+from hack.deps import debian
+from hack.paths import CACHE, REPO, built_once, remove, run, step, unmount_below
+
+WORKER_IMAGE = "localhost/gpu-worker"
+SHELL_IMAGE = "localhost/busybox:1"
+ETCD_IMAGE = "localhost/etcd:1"
+TRACK_IMAGE = "localhost/gpu-worker-track"
+STORE = ("--root", CACHE / "buildah" / "root", "--runroot", CACHE / "buildah" / "run", "--storage-driver", "overlay")
+
+# The CPU base image: Debian's PyTorch, and what people expect to find in a shell.
+BASE_SUITE = "trixie"
+BASE_PYTHON = "3.13"
+# Python packages that Debian lacks: those of the training.
+BASE_LIBRARIES = REPO / "requirements" / "train.txt"
+BASE_PACKAGES = ["python3-torch", "tini", "bash", "ca-certificates", "curl", "git"]
+BASE_PACKAGES += ["iproute2", "iputils-ping", "procps"]
+# Debian builds PyTorch without libuv, and PyTorch 2.6 asks for it wherever it is not told otherwise: no rendezvous
+# would ever start. This tells it in every place; images for GPUs have libuv and need none of it.
+NO_LIBUV = (
+    "cd $1/usr/lib/python3/dist-packages/torch/distributed && "
+    "sed -i 's/multi_tenant=True/multi_tenant=True, use_libuv=False/' elastic/rendezvous/*.py && "
+    "sed -i 's/is_master=False,/& use_libuv=use_libuv,/' rendezvous.py && "
+    "grep -q 'use_libuv=False' elastic/rendezvous/c10d_rendezvous_backend.py && "
+    "grep -q 'is_master=False, use_libuv=use_libuv' rendezvous.py"
+)
+BASE = (BASE_SUITE, *BASE_PACKAGES, NO_LIBUV, BASE_PYTHON, BASE_LIBRARIES)  # what the base is made of
+
+
+def buildah(*args: str | Path) -> str:
+    return run("buildah", *STORE, *args).strip()
+
+
+def from_binary(name: str, binary: Path) -> Path:
+    """An image that holds one static binary: archive with the tag localhost/<name>:1."""
+    archive = CACHE / "images" / f"{name}-{_digest(binary, Path(__file__))}.tar"
+    if not archive.exists():
+        with step(f"image of {name}"), built_once(archive) as scratch:
+            container = buildah("from", "scratch")
+            buildah("copy", container, binary, "/manager")  # the path that the charts of JobSet and Kueue start
+            buildah("config", "--entrypoint", '["/manager"]', "--user", "65532:65532", container)
+            buildah("commit", "--rm", container, f"docker-archive:{scratch}:localhost/{name}:1")
+    return archive
+
+
+def shell() -> Path:
+    """Archive of SHELL_IMAGE: busybox and nothing else, for tests that need an image without bash and Python."""
+    binary = debian.program("busybox-static")
+    archive = CACHE / "images" / f"busybox-{_digest(binary, Path(__file__))}.tar"
+    if not archive.exists():
+        with step("image of busybox"), built_once(archive) as scratch:
+            container = buildah("from", "scratch")
+            buildah("copy", container, binary, "/bin/busybox")
+            buildah("run", "--isolation", "chroot", container, "/bin/busybox", "--install", "-s", "/bin")
+            buildah("commit", "--rm", container, f"docker-archive:{scratch}:{SHELL_IMAGE}")
+    return archive
+
+
+def etcd() -> Path:
+    """Archive of ETCD_IMAGE: Debian's etcd, which has the v2 API that torchrun needs, and the one library it uses."""
+    binary = debian.program("etcd-server")
+    loader, library = Path("/lib64/ld-linux-x86-64.so.2"), Path("/lib/x86_64-linux-gnu/libc.so.6")
+    archive = CACHE / "images" / f"etcd-{_digest(binary, loader, library, Path(__file__))}.tar"
+    if not archive.exists():
+        with step("image of etcd"), built_once(archive) as scratch:
+            container = buildah("from", "scratch")
+            buildah("copy", container, binary, "/bin/etcd")
+            for file in (loader, library):
+                buildah("copy", container, file.resolve(), file)
+            buildah("config", "--env", "PATH=/bin", container)
+            buildah("commit", "--rm", container, f"docker-archive:{scratch}:{ETCD_IMAGE}")
+    return archive
+
+
+def base() -> str:
+    """The CPU base image, in the image store: Debian with its PyTorch, and transformers."""
+    tag = f"localhost/gpu-worker-base:{_digest(*BASE)}"
+    if tag not in buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
+        folder = CACHE / "images" / "base"  # also what a killed build left, its mounts included
+        unmount_below(folder)
+        remove(folder)
+        folder.mkdir(parents=True)
+        with step(f"CPU base image (Debian {BASE_SUITE} with its PyTorch)"):
+            include = f"--include={','.join(BASE_PACKAGES)}"
+            options = ("--variant=minbase", "--format=tar", f"--customize-hook={NO_LIBUV}")
+            inside = {**os.environ, "TMPDIR": str(folder)}
+            run("mmdebstrap", "--quiet", *options, include, BASE_SUITE, folder / "root.tar", env=inside)
+            container = buildah("from", "scratch")
+            buildah("add", container, folder / "root.tar", "/")
+            wheels(BASE_LIBRARIES, folder / "libraries")
+            buildah("copy", container, folder / "libraries", f"/usr/local/lib/python{BASE_PYTHON}/dist-packages")
+            buildah("config", "--env", "USE_LIBUV=0", container)
+            buildah("commit", "--rm", container, tag)
+            remove(folder)
+    return tag
+
+
+def wheels(requirements: Path, folder: Path) -> None:
+    """Unpack pinned packages into a folder: for the Python of the base, and not of this machine."""
+    machine = os.uname().machine
+    platforms = [f"--platform=manylinux{version}_{machine}" for version in ("2014", "_2_17", "_2_27", "_2_28")]
+    run(
+        sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, "--no-deps", "--require-hashes",
+        "--only-binary=:all:", f"--python-version={BASE_PYTHON}", *platforms, "--requirement", requirements,
+    )  # fmt: skip
+
+
+def worker_tag() -> str:
+    """Image reference of the worker as it stands: the tag changes with its sources."""
+    sources = sorted(p for p in (REPO / "worker").rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    return f"{WORKER_IMAGE}:{_digest(*BASE, *sources)}"
+
+
+def worker() -> Path:
+    """Archive of the worker image on the CPU base, built by its own Dockerfile."""
+    tag = worker_tag()
+    archive = CACHE / "images" / f"gpu-worker-{tag.rpartition(':')[2]}.tar"
+    if not archive.exists():
+        buildah("rm", "--all")  # what a killed build left
+        base_tag = base()
+        with step(f"image {tag}"), built_once(archive) as scratch:
+            buildah(
+                "bud", "--isolation", "chroot", "--network", "host", "--layers=false",
+                "--build-arg", f"BASE_IMAGE={base_tag}", "--tag", tag, REPO / "worker",
+            )  # fmt: skip
+            buildah("push", tag, f"docker-archive:{scratch}:{tag}")
+            buildah("rmi", tag)  # the archive is what is kept
+        for old in archive.parent.glob("gpu-worker-*.tar"):
+            if old != archive:
+                old.unlink()
+    return archive
+
+
+def track_tag() -> str:
+    return f"{TRACK_IMAGE}:{_digest(worker_tag(), REPO / 'requirements/track.txt')}"
+
+
+def track() -> Path:
+    """Archive of the worker image with the experiment trackers' clients and servers, for the tests with pods."""
+    tag = track_tag()
+    archive = CACHE / "images" / f"track-{tag.rpartition(':')[2]}.tar"
+    if not archive.exists():
+        with step(f"image {tag}"), built_once(archive) as scratch:
+            folder = CACHE / "images" / "track"  # also what a killed build left
+            remove(folder)
+            wheels(REPO / "requirements/track.txt", folder)
+            container = buildah("from", f"docker-archive:{worker()}")
+            buildah("copy", container, folder, "/opt/track")
+            # Before Debian's own packages, some of which are older than the clients want.
+            buildah("config", "--env", "PYTHONPATH=/opt/track", container)
+            buildah("commit", "--rm", container, f"docker-archive:{scratch}:{tag}")
+            remove(folder)
+        for old in archive.parent.glob("track-*.tar"):
+            if old != archive:
+                old.unlink()
+    return archive
+
+
+def _digest(*parts: str | Path) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(part.read_bytes() if isinstance(part, Path) else part.encode())
+        whole.update(b"\0")
+    return whole.hexdigest()[:12]

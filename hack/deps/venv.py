@@ -1,0 +1,52 @@
+"""Python packages, pinned with hashes: python3 -m hack.deps.venv dev [torch] [train] [fuzz] [skypilot] [track].
+
+`dev` is what the generator, lint and the tests need; `torch` and `train` only the worker's unit tests, `fuzz` only the
+fuzzer.
+`skypilot` is for the comparison with SkyPilot, `track` for the tests of experiment trackers; their hundred packages get
+environments of their own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import sys
+
+from hack.paths import CACHE, REPO, main, remove, run, step
+
+VENV = CACHE / "venv"
+SKYPILOT = CACHE / "venv-skypilot"
+TRACK = CACHE / "venv-track"
+
+
+def ensure(name: str) -> None:
+    """Install requirements/<name>.txt; a stamp, written last, says that it is in."""
+    locked = REPO / "requirements" / f"{name}.txt"
+    digest = hashlib.sha256(locked.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    venv = {"skypilot": SKYPILOT, "track": TRACK}.get(name, VENV)
+    # track.txt leaves out what MLflow's server lists and does not need, train.txt what torch.txt has.
+    no_deps = ["--no-deps"] if name in ("track", "train") else []
+    stamp = venv / f".{name}-{digest}"
+    if stamp.exists():
+        return
+    with step(f"Python packages: {name}"):
+        if not (venv / ".created").exists():
+            remove(venv)
+            run(sys.executable, "-m", "venv", venv)
+            (venv / ".created").touch()
+        run(venv / "bin" / "pip", "install", "--quiet", "--require-hashes", *no_deps, "--requirement", locked)
+    for old in venv.glob(f".{name}-*"):
+        old.unlink()
+    stamp.touch()
+
+
+def entry() -> None:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "venv.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for name in sys.argv[1:]:
+            ensure(name)
+
+
+if __name__ == "__main__":
+    main(entry)

@@ -1,0 +1,78 @@
+"""Make everything that is derived from a source in this repository: python3 -m hack.gen.generate [--check].
+
+schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the shared definitions that it uses
+schemas/report.yaml, fleet.yaml -> schemas/report.schema.json, fleet.schema.json
+worker/…/accept/limits.yaml -> limits.json beside it, and with accept/checks/ docs/accept-checks.md
+worker/…/fleet/     -> docs/fleet.svg, a plot of the page with made-up numbers
+schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
+jobgen's table of codes    -> docs/jobgen-errors.md, with what jobgen says about each example
+charts/job-group/values.yaml -> generator/src/jobgen/known.py
+charts/shared/_common.tpl  -> charts/NAME/templates/_common.tpl
+
+--check writes nothing and fails when something is out of date.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from hack.gen import accept_docs, fleet_picture, jobgroup_docs, jobgroup_schema
+from hack.paths import REPO, ToolError, main
+
+CHARTS = ("ddp-run", "gpu-accept", "job-group")
+
+
+def outputs() -> Iterator[tuple[Path, str]]:
+    """Every generated file with its text."""
+    shared = yaml.safe_load((REPO / "schemas/charts/common.yaml").read_text())
+    common = (REPO / "charts/shared/_common.tpl").read_text()
+    for chart in CHARTS:
+        schema = yaml.safe_load((REPO / f"schemas/charts/{chart}.yaml").read_text())
+        yield REPO / f"charts/{chart}/values.schema.json", to_json(with_definitions(schema, shared))
+        yield REPO / f"charts/{chart}/templates/_common.tpl", common
+    for name in ("report", "fleet"):
+        yield REPO / f"schemas/{name}.schema.json", to_json(yaml.safe_load((REPO / f"schemas/{name}.yaml").read_text()))
+    limits = REPO / "worker/src/gpuworker/accept/limits.yaml"
+    yield limits.with_suffix(".json"), to_json(yaml.safe_load(limits.read_text()))
+    for name, schema in jobgroup_schema.schemas().items():
+        yield REPO / f"generator/src/jobgen/schemas/{name}.json", to_json(schema)
+    yield REPO / "generator/src/jobgen/known.py", jobgroup_schema.accelerators()
+    yield REPO / "docs/accept-checks.md", accept_docs.page()
+    yield REPO / "docs/fleet.svg", fleet_picture.picture()
+    yield REPO / "docs/jobgen-fields.md", jobgroup_docs.fields()
+    yield REPO / "docs/jobgen-errors.md", jobgroup_docs.errors()
+
+
+def with_definitions(schema: dict, shared: dict) -> dict:
+    """Add the shared definitions that the schema uses, and those that they use."""
+    found = dict(schema.get("definitions", {}))
+    while missing := sorted(set(re.findall(r"#/definitions/(\w+)", json.dumps([schema, found]))) - set(found)):
+        found |= {name: shared[name] for name in missing}
+    return {**schema, "definitions": found}
+
+
+def to_json(data: dict) -> str:
+    return json.dumps(data, indent=2) + "\n"
+
+
+def entry() -> None:
+    stale = [(path, text) for path, text in outputs() if not path.exists() or path.read_text() != text]
+    names = ", ".join(str(path.relative_to(REPO)) for path, _ in stale)
+    if "--check" in sys.argv[1:]:
+        if stale:
+            raise ToolError(f"out of date: {names}; run `make generate` and commit the result")
+        return
+    for path, text in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    print(f"written: {names}" if stale else "nothing to do: all generated files are up to date")
+
+
+if __name__ == "__main__":
+    main(entry)

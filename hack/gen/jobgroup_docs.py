@@ -1,0 +1,104 @@
+"""The pages docs/jobgen-fields.md and docs/jobgen-errors.md, from the schemas and from jobgen's table of codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from hack.gen.jobgroup_schema import whole
+from hack.paths import REPO
+
+FATES = {
+    "honoured": "honoured",
+    "as": "honoured in another way",
+    "ignored": "ignored, with a note",
+    "refused": "refused",
+}
+FIELDS = """\
+<!-- Generated from schemas/jobgroup by `make generate`. -->
+# Fields of a job group
+
+What becomes of every field. A field that is ignored is named on standard error; one that is refused is an error with
+the reason and the way out, which `--lenient` turns into a warning where the rest still runs without it. An unknown
+field is an error. A field with nothing behind it counts as absent.
+"""
+ERRORS = """\
+<!-- Generated from generator/src/jobgen/codes.py by `make generate`. -->
+# What jobgen says
+
+Each line is `file:line:column: error|warning|note: where: path: message [code]`. With `--format json` it is an
+object with the fields `file`, `line`, `column`, `task`, `path`, `message`, `code` and `severity`. Codes do not change;
+messages may.
+"""
+
+
+def fields() -> str:
+    header, task = whole("header"), whole("task")
+    resources, config = task["properties"]["resources"], task["properties"]["config"]
+    kubernetes = config["properties"]["kubernetes"]
+    recovery = next(branch for branch in resources["properties"]["job_recovery"]["anyOf"] if branch.get("properties"))
+    parts = [
+        ("The header: the first document", "", header),
+        ("A task: every further document", "", task),
+        ("`resources` of a task", "resources.", resources),
+        ("`resources.job_recovery`", "resources.job_recovery.", recovery),
+        ("`config` of a task", "config.", config),
+        ("`config.kubernetes`", "config.kubernetes.", kubernetes),
+        ("`config.kubernetes.kueue`", "config.kubernetes.kueue.", kubernetes["properties"]["kueue"]),
+    ]
+    return FIELDS + "".join(table(*part) for part in parts)
+
+
+def table(title: str, prefix: str, schema: dict) -> str:
+    lines = [f"\n## {title}\n", "| field | for example | what it is | here |", "|---|---|---|---|"]
+    for name, field in schema["properties"].items():
+        examples = ", ".join(f"`{cell(shown(each))}`" for each in field.get("examples", [])) or " "
+        fate = f"**{FATES[field['x-fate']]}**"
+        note = f": {cell(field['x-note'])}" if "x-note" in field else ""
+        lines.append(f"| `{prefix}{name}` | {examples} | {cell(field['description'])} | {fate}{note} |")
+    return "\n".join(lines) + "\n"
+
+
+def shown(example: object) -> str:
+    return example if isinstance(example, str) else json.dumps(example)
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def errors() -> str:
+    sys.path.insert(0, str(REPO / "generator/src"))
+    from jobgen.codes import CODES
+
+    return ERRORS + "".join(section(name, code) for name, code in CODES.items())
+
+
+def section(name: str, code) -> str:
+    (line, *_) = example_lines(name, code)
+    source = code.source if code.source.isprintable() or "\0" not in code.source else code.source.replace("\0", "\\0")
+    beside = "".join(f"\nBeside it: `{path}`{kind(size)}.\n" for path, size in code.files.items())
+    return f"\n## {name}\n\n{code.meaning}\n\n```yaml\n{source}```\n{beside}\n```text\n{line}\n```\n"
+
+
+def kind(size: int | None) -> str:
+    return ", a named pipe" if size is None else f", {size:,} bytes"
+
+
+def example_lines(name: str, code) -> Iterator[str]:
+    """What jobgen says with this code about its example."""
+    from jobgen.api import Options, to_values
+
+    with tempfile.TemporaryDirectory() as folder:
+        for path, size in code.files.items():
+            target = Path(folder, path)
+            if size is None:
+                os.mkfifo(target)
+            else:
+                target.write_bytes(b"x" * size)
+        problems = to_values(code.source.encode(), Options(folder=folder)).problems
+    return (problem.text("group.yaml") for problem in problems if problem.code == name)

@@ -1,0 +1,116 @@
+"""What is derived from schemas/jobgroup and the chart's list of GPUs: jobgen's schemas, and the list in Python."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import yaml
+
+from hack.paths import REPO
+
+FATE = ("x-fate", "x-note", "x-tell")
+SOURCES = REPO / "schemas/jobgroup"
+ACCELERATORS = '''"""GPU types that the chart job-group knows; hack/gen/generate.py takes them from its values.yaml."""
+
+ACCELERATORS = frozenset(
+    {{
+{}
+    }}
+)
+'''
+
+
+def schemas() -> dict[str, dict]:
+    """The JSON Schemas by name: header, task, and document for editors of files with several documents."""
+    header, task = whole("header"), whole("task")
+    document = {
+        "$schema": header["$schema"],
+        "title": "Document of a job group",
+        "description": "Header or task of a job group; for editors, which know one schema for all documents of a file.",
+        "if": {"required": ["execution"]},
+        "then": {key: value for key, value in header.items() if key not in ("$schema", "definitions")},
+        "else": {key: value for key, value in task.items() if key not in ("$schema", "definitions")},
+        "definitions": {**header["definitions"], **task["definitions"]},
+    }
+    return {"header": header, "task": task, "document": document}
+
+
+def whole(name: str) -> dict:
+    """A schema with its included files, and with null wherever that is as good as nothing."""
+    schema = source(name)
+    definitions = schema.setdefault("definitions", {})
+    include(schema, definitions)
+    if name == "task":
+        add_alternatives(schema["properties"]["resources"], definitions)
+    return allow_null(schema)
+
+
+def add_alternatives(resources: dict, definitions: dict) -> None:
+    """An entry of any_of has the fields of resources; one of another cloud is looked at for mistakes only."""
+    outer = {
+        key: value for key, value in resources.items() if key not in ("description", "x-fate", "x-note", "properties")
+    }
+    fields = {key: value for key, value in resources["properties"].items() if key not in ("any_of", "ordered")}
+    for name, speaks in (("alternative", True), ("foreignAlternative", False)):
+        own = definitions[name]
+        quiet = {
+            key: value if speaks else {word: value[word] for word in value if word not in FATE}
+            for key, value in fields.items()
+        }
+        definitions[name] = copy.deepcopy({**outer, **own, "properties": {**quiet, **own["properties"]}})
+
+
+def source(name: str) -> dict:
+    # Through JSON, because aliases of YAML make two fields one object.
+    return json.loads(json.dumps(yaml.safe_load((SOURCES / f"{name}.yaml").read_text())))
+
+
+def include(schema: dict, definitions: dict) -> None:
+    """Put files that `allOf: [{$ref: NAME.yaml}]` names in their place; a local one is a plain $ref with more words."""
+    for field in list(schema.get("properties", {}).values()):
+        for part in field.pop("allOf", []):
+            if part["$ref"].startswith("#"):
+                target = definitions[part["$ref"].rpartition("/")[2]]
+            else:
+                target = source(part["$ref"].removesuffix(".yaml"))
+                definitions.update(target.pop("definitions", {}))
+                include(target, definitions)
+            for key, value in target.items():
+                field.setdefault(key, value)
+
+
+def allow_null(schema):
+    """Where x-null says that null is as good as absent, say so in JSON Schema."""
+    if isinstance(schema, list):
+        return [allow_null(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {key: value if key == "examples" else allow_null(value) for key, value in schema.items()}
+    if "x-null" in schema:
+        required = schema.get("required", [])
+        result["properties"] = {
+            key: value if key in required else nullable(value) for key, value in result["properties"].items()
+        }
+    return result
+
+
+def nullable(field: dict) -> dict:
+    if field.get("not") == {}:
+        return {**{key: value for key, value in field.items() if key != "not"}, "type": "null"}
+    if "anyOf" in field:
+        return {**field, "anyOf": [*field["anyOf"], {"type": "null"}]}
+    result = dict(field)
+    if "type" in field:
+        kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
+        result["type"] = [*kinds, "null"]
+    if "enum" in field:
+        result["enum"] = [*field["enum"], None]
+    return result
+
+
+def accelerators() -> str:
+    """The module with the names of the GPU types."""
+    values = yaml.safe_load((REPO / "charts/job-group/values.yaml").read_text())
+    names = sorted(values["accelerators"]["types"])
+    return ACCELERATORS.format("\n".join(f'        "{name}",' for name in names))

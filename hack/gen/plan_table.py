@@ -1,0 +1,50 @@
+"""Runs the rows of the JobGroup test plan and writes their results into README.md: python3 -m hack.gen.plan_table"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from hack import test_cluster
+from hack.paths import REPO, ToolError, main
+
+README = REPO / "README.md"
+MARKS = ("<!-- plan-results: written by `make plan-table` -->", "<!-- end of plan-results -->")
+
+
+def table(rows: list[dict]) -> str:
+    """One line a row of the plan; it has passed if each of its tests has."""
+    lines = ["| Test | Status | Notes |", "|---|---|---|"]
+    by_row: dict[str, list[dict]] = {}
+    for row in rows:
+        by_row.setdefault(row["row"], []).append(row)
+    for number, tests in sorted(by_row.items()):
+        passed = sum(test["passed"] for test in tests)
+        count = f" ({len(tests)} tests)" if len(tests) > 1 else ""
+        status = f"passed{count}" if passed == len(tests) else f"**failed** ({len(tests) - passed} of {len(tests)})"
+        notes = " ".join(dict.fromkeys(re.sub(r"\s+", " ", test["note"]).strip() for test in tests if test["note"]))
+        lines.append(f"| {number} {tests[0]['title']} | {status} | {notes} |")
+    return "\n".join(lines)
+
+
+def run() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "rows.json"
+        command = ["python", "-m", "pytest", "-q", "-n", "4", "-m", "row", "tests/e2e", f"--plan-results={results}"]
+        subprocess.run(command, cwd=REPO, env=test_cluster.prepare())
+        rows = json.loads(results.read_text())
+    if not rows:
+        raise ToolError("no row of the plan was run")
+    before, rest = README.read_text().split(MARKS[0])
+    after = rest.split(MARKS[1])[1]
+    README.write_text(f"{before}{MARKS[0]}\n{table(rows)}\n{MARKS[1]}{after}")
+    failed = sorted({row["row"] for row in rows if not row["passed"]})
+    if failed:
+        raise ToolError(f"rows that failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main(run)

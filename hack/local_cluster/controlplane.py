@@ -1,0 +1,93 @@
+"""etcd, API server, controller manager, scheduler and CoreDNS, as processes of the host."""
+
+from __future__ import annotations
+
+import time
+
+from hack.deps import debian
+from hack.local_cluster import pki, processes
+from hack.local_cluster.settings import API_SERVER, HOST_IP, KUBECONFIG, LOGS, PKI, POD_NETWORK, SERVICE_NETWORK, STATE
+from hack.paths import BIN, ToolError, run
+
+UNITS = ("etcd", "apiserver", "controller-manager", "scheduler", "coredns")
+
+COREDNS = f"""\
+.:53 {{
+  bind {HOST_IP}
+  errors
+  ready {HOST_IP}:8181
+  kubernetes cluster.local in-addr.arpa {{
+    kubeconfig {STATE}/dns.conf gpu-charts
+    pods insecure
+    ttl 1
+  }}
+}}
+"""
+
+
+def up() -> None:
+    client = "http://127.0.0.1:12379"  # not etcd's own port: the host may run an etcd
+    processes.start(
+        "etcd", debian.program("etcd-server"),
+        "--data-dir", STATE / "etcd",
+        "--listen-client-urls", client, "--advertise-client-urls", client,
+        "--listen-peer-urls", "http://127.0.0.1:12380",
+        "--unsafe-no-fsync",
+    )  # fmt: skip
+    processes.start(
+        "apiserver", BIN / "kube-apiserver",
+        f"--etcd-servers={client}",
+        f"--bind-address={HOST_IP}", f"--advertise-address={HOST_IP}",
+        f"--client-ca-file={PKI}/ca.crt",
+        f"--tls-cert-file={PKI}/apiserver.crt", f"--tls-private-key-file={PKI}/apiserver.key",
+        f"--kubelet-client-certificate={PKI}/kubelet-client.crt", f"--kubelet-client-key={PKI}/kubelet-client.key",
+        f"--kubelet-certificate-authority={PKI}/ca.crt",
+        "--kubelet-preferred-address-types=InternalIP",
+        # lets Kueue's own API server trust calls that come through this one
+        f"--requestheader-client-ca-file={PKI}/ca.crt", "--requestheader-allowed-names=front-proxy",
+        "--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={PKI}/front-proxy.crt", f"--proxy-client-key-file={PKI}/front-proxy.key",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={PKI}/service-account.pub",
+        f"--service-account-signing-key-file={PKI}/service-account.key",
+        "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+        f"--service-cluster-ip-range={SERVICE_NETWORK}",
+        "--allow-privileged",
+        "--enable-aggregator-routing",  # webhooks are called at their pod: the host runs no kube-proxy
+    )  # fmt: skip
+    pki.kubeconfig("admin", KUBECONFIG)
+    wait_for_api()
+    for unit in ("controller-manager", "scheduler", "dns", "proxy"):
+        pki.kubeconfig(unit, STATE / f"{unit}.conf")
+    processes.start(
+        "controller-manager", BIN / "kube-controller-manager",
+        f"--kubeconfig={STATE}/controller-manager.conf",
+        f"--root-ca-file={PKI}/ca.crt",
+        f"--service-account-private-key-file={PKI}/service-account.key",
+        f"--cluster-signing-cert-file={PKI}/ca.crt", f"--cluster-signing-key-file={PKI}/ca.key",
+        "--use-service-account-credentials",
+        "--allocate-node-cidrs=false", f"--cluster-cidr={POD_NETWORK}",
+        "--leader-elect=false",
+        "--kube-api-qps=300", "--kube-api-burst=500",
+        "--node-monitor-grace-period=20s",
+    )  # fmt: skip
+    processes.start("scheduler", BIN / "kube-scheduler", f"--kubeconfig={STATE}/scheduler.conf", "--leader-elect=false")
+    (STATE / "Corefile").write_text(COREDNS)
+    processes.start("coredns", BIN / "coredns", "-conf", STATE / "Corefile")
+
+
+def kubectl(*args: str, **options) -> str:
+    return run(BIN / "kubectl", "--kubeconfig", KUBECONFIG, *args, **options)
+
+
+def wait_for_api(deadline_s: float = 60) -> None:
+    end = time.monotonic() + deadline_s
+    while True:
+        try:
+            kubectl("get", "--raw", "/readyz")
+            return
+        except ToolError:
+            if not processes.alive("apiserver") or time.monotonic() > end:
+                raise ToolError(f"the API server at {API_SERVER} does not answer; see {LOGS}/apiserver.log") from None
+            time.sleep(0.2)

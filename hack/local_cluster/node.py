@@ -1,0 +1,152 @@
+"""One node: containerd, kubelet and kube-proxy inside the node's network, mount and host name namespaces."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from hack.deps import debian
+from hack.local_cluster import pki, processes
+from hack.local_cluster.settings import (
+    CGROUP,
+    HOST_IP,
+    PKI,
+    POD_NETWORK,
+    STATE,
+    Node,
+    advertised_cpus,
+    advertised_memory,
+)
+from hack.paths import BIN, run
+
+PAUSE_IMAGE = "localhost/pause:1"
+
+
+def up(node: Node, pause_archive: Path) -> None:
+    for folder in (node.folder / "cni", node.run):
+        folder.mkdir(parents=True, exist_ok=True)
+    pki.kubeconfig(node.name, node.folder / "kubelet.conf")
+    (node.folder / "containerd.toml").write_text(containerd_config(node))
+    (node.folder / "cni" / "10-bridge.conflist").write_text(json.dumps(network_config(node), indent=1))
+    (node.folder / "kubelet.json").write_text(json.dumps(kubelet_config(node), indent=1))
+    cpu_files(node.folder / "cpu", advertised_cpus())
+    (node.folder / "meminfo").write_text(memory_file(Path("/proc/meminfo").read_text(), advertised_memory()))
+    processes.start(
+        node.name,
+        "nsenter", f"--net=/run/netns/{node.namespace}",
+        "unshare", "--uts", "--mount", "--propagation", "private",
+        "/bin/sh", Path(__file__).with_name("node.sh"),
+        env={
+            "NODE": node.name,
+            "NODE_IP": node.ip,
+            "FOLDER": str(node.folder),
+            "SOCKET": str(node.socket),
+            "PAUSE_ARCHIVE": str(pause_archive),
+            "PROXY_CONFIG": str(STATE / "proxy.conf"),
+            "POD_NETWORK": str(POD_NETWORK),
+            "PATH": f"{BIN}:{debian.program('containerd').parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+        },
+    )  # fmt: skip
+
+
+def load(node: Node, archive: Path) -> None:
+    """Import a docker or OCI archive into the node; there is no registry."""
+    ctr = debian.program("containerd", "ctr")
+    run(ctr, "--address", node.socket, "--namespace", "k8s.io", "images", "import", archive)
+
+
+def images(node: Node) -> str:
+    ctr = debian.program("containerd", "ctr")
+    return run(ctr, "--address", node.socket, "--namespace", "k8s.io", "images", "list", "-q")
+
+
+def containerd_config(node: Node) -> str:
+    cri = 'plugins."io.containerd.grpc.v1.cri"'
+    return f"""\
+version = 2
+root = "{node.folder}/containerd"
+state = "{node.run}/state"
+[grpc]
+  address = "{node.socket}"
+[ttrpc]
+  address = "{node.run}/ttrpc.sock"
+[{cri}]
+  sandbox_image = "{PAUSE_IMAGE}"
+  netns_mounts_under_state_dir = true
+  restrict_oom_score_adj = true  # a root without CAP_SYS_RESOURCE may not lower it
+  enable_unprivileged_icmp = true  # as containerd 2 does by default
+  enable_unprivileged_ports = true
+[{cri}.cni]
+  bin_dir = "/usr/lib/cni"
+  conf_dir = "{node.folder}/cni"
+"""
+
+
+def network_config(node: Node) -> dict:
+    """CNI: a bridge per node. No masquerading: a pod is seen under its own address, and never outside."""
+    ipam = {
+        "type": "host-local",
+        "dataDir": f"{node.folder}/ipam",
+        "ranges": [[{"subnet": node.pods}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "hairpinMode": True}
+    port_map = {"type": "portmap", "capabilities": {"portMappings": True}}
+    return {"cniVersion": "0.4.0", "name": "gpu-charts", "plugins": [{**bridge, "ipam": ipam}, port_map]}
+
+
+def kubelet_config(node: Node) -> dict:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": node.ip,
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(PKI / "ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": str(PKI / f"{node.name}.crt"),
+        "tlsPrivateKeyFile": str(PKI / f"{node.name}.key"),
+        "clusterDNS": [HOST_IP],
+        "clusterDomain": "cluster.local",
+        "containerRuntimeEndpoint": f"unix://{node.socket}",
+        "resolvConf": "",
+        "healthzBindAddress": "127.0.0.1",
+        "maxPods": 250,
+        # cgroup v1 machines, and no cgroup but ours is touched
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{CGROUP}/pods",
+        "cgroupsPerQOS": False,
+        "enforceNodeAllocatable": [],
+        "failCgroupV1": False,
+        "oomScoreAdj": 0,
+        "failSwapOn": False,
+        # several kubelets share one disk: none may throw away images or pods because it is full
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {"memory.available": "100Mi"},
+        "localStorageCapacityIsolation": False,
+        "nodeStatusUpdateFrequency": "5s",
+        "volumePluginDir": str(node.folder / "volume-plugins"),
+    }
+
+
+def memory_file(real: str, gib: int) -> str:
+    """What /proc/meminfo shows the kubelet, for the same reason as below: `gib` GiB."""
+    return re.sub(r"MemTotal: .*", f"MemTotal:       {gib << 20} kB", real)
+
+
+def cpu_files(folder: Path, count: int) -> None:
+    """What /sys/devices/system/cpu shows the kubelet: `count` single-core processors.
+
+    Nodes share the machine's cores, and a pod that asks for 8 CPUs must still find a node.
+    """
+    for cpu in range(count):
+        topology = folder / f"cpu{cpu}" / "topology"
+        topology.mkdir(parents=True, exist_ok=True)
+        (topology / "core_id").write_text(f"{cpu}\n")
+        (topology / "physical_package_id").write_text("0\n")
+        (topology / "thread_siblings_list").write_text(f"{cpu}\n")
+    for name in ("online", "possible", "present"):
+        (folder / name).write_text(f"0-{count - 1}\n")

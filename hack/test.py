@@ -1,0 +1,179 @@
+"""Run the tests: python3 -m hack.test [PART…] [--quick].
+
+PART: lint, unit, charts, tracking, differential, fuzz, e2e, cluster, matrix.
+Without a name, all parts run but matrix. The cluster is built and started in one thread while the parts that need none
+run in another. The last line says how many tests passed, failed and were skipped; every command of lint counts as one.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+
+from hack import test_cluster
+from hack.deps import go_tools
+from hack.deps.venv import TRACK, VENV
+from hack.paths import BIN, REPO, ToolError, main
+from hack.preflight import uses_local_cluster
+
+CHARTS = ("ddp-run", "gpu-accept", "job-group")
+QUICK = "--quick" in sys.argv  # without the tests that take seconds each
+CHOSEN = "not matrix and not slow" if QUICK else "not matrix"
+HELM_UNITTEST = ("helm-unittest", "--strict", "--output-type", "JUnit", "--output-file", "REPORT")
+LINT = [
+    "ruff check .",
+    "ruff format --check .",
+    "yamllint --strict .",
+    "shellcheck hack/local_cluster/node.sh charts/job-group/files/entry.sh charts/job-group/files/askpass.sh .ci/run",
+    "python -m hack.gen.generate --check",
+    "ct lint --config .ct.yaml --all",
+]
+
+
+@dataclass
+class Counts:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+
+    def __str__(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def lint() -> Counts:
+    counts = Counts()
+    for command in LINT:
+        ok = call("lint", *command.split())
+        counts += Counts(passed=ok, failed=not ok)
+    return counts
+
+
+def unit() -> Counts:
+    return pytest("unit", "tests/generator", "tests/worker", "-n", "3", "-m", CHOSEN)
+
+
+def charts() -> Counts:
+    counts = Counts()
+    for chart in CHARTS:
+        counts += with_report("charts", *HELM_UNITTEST, f"charts/{chart}")
+    return counts + pytest("charts", "tests/charts", "-n", "3", "-m", CHOSEN)
+
+
+def tracking() -> Counts:
+    """The real clients of experiment trackers, in an environment of their own."""
+    if not call("tracking", sys.executable, "-m", "hack.deps.venv", "track"):
+        return Counts(failed=1)
+    python = str(TRACK / "bin/python")
+    arguments = ("-m", "pytest", "-q", "--junitxml=REPORT", "tests/tracking", "-n", "2", "--dist", "loadfile")
+    return with_report("tracking", python, *arguments)
+
+
+def differential() -> Counts:
+    return pytest("differential", "tests/differential")
+
+
+def fuzz() -> Counts:
+    return pytest("fuzz", "tests/fuzz")
+
+
+def e2e(environment: dict[str, str]) -> Counts:
+    return pytest("e2e", "tests/e2e", "-n", "5", "-m", "not matrix", environment=environment)
+
+
+def matrix(environment: dict[str, str]) -> Counts:
+    """Every way to break a torchrun world, with processes and with pods: half an hour of a small machine."""
+    processes = sorted(map(str, REPO.glob("tests/worker/test_launch_*.py")))
+    pods = sorted(map(str, REPO.glob("tests/e2e/test_ddp_*.py")))
+    counts = pytest("matrix", *processes, "-n", "3") + pytest("matrix", *pods, "-n", "4", environment=environment)
+    return counts + (pytest("matrix", "tests/cluster", "-m", "matrix") if uses_local_cluster() else Counts())
+
+
+def local_cluster() -> Counts:
+    """Breaks the local cluster, starts it again and takes it down: the last part of all."""
+    return pytest("cluster", "tests/cluster", "-m", "not matrix")
+
+
+def pytest(part: str, *arguments: str, environment: dict[str, str] | None = None) -> Counts:
+    return with_report(part, "python", "-m", "pytest", "-q", "--junitxml=REPORT", *arguments, environment=environment)
+
+
+def with_report(part: str, *command: str, environment: dict[str, str] | None = None) -> Counts:
+    """Run a command that writes a JUnit report to the argument REPORT, and count what the report says."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        ok = call(part, *(word.replace("REPORT", str(report)) for word in command), environment=environment)
+        counts = Counts()
+        for suite in ElementTree.parse(report).iter("testsuite") if report.exists() else ():
+            total, failures, errors, skipped = (
+                int(suite.get(name) or 0) for name in ("tests", "failures", "errors", "skipped")
+            )
+            counts += Counts(total - failures - errors - skipped, failures + errors, skipped)
+    # A part that ran no test, or failed beside its tests, has failed.
+    return counts if (ok and counts.passed) or counts.failed else counts + Counts(failed=1)
+
+
+def call(part: str, *command: str, environment: dict[str, str] | None = None) -> bool:
+    """Run a command; print what it said in one piece, because parts run side by side."""
+    start = time.monotonic()
+    path = f"{VENV}/bin:{BIN}:{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=REPO,
+        env=environment or {**os.environ, "PATH": path, "PYTHONPATH": str(REPO / "generator/src")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    result = "ok" if done.returncode == 0 else f"FAILED (exit code {done.returncode})"
+    said = done.stdout.rstrip()
+    print(f"[{part}] {' '.join(command)}: {result} in {time.monotonic() - start:.0f} s", flush=True)
+    if said and (done.returncode or "pytest" in command):
+        print("\n".join(f"    {line}" for line in said.splitlines()), flush=True)
+    return done.returncode == 0
+
+
+def fast(parts: list[str]) -> Counts:
+    """The parts that need no cluster."""
+    if set(parts) & {"lint", "charts"}:
+        for module in ("helm", "helm-unittest", "kubeconform", "chart-testing", "helm3"):
+            go_tools.build(module)
+    return sum((part() for name, part in FAST.items() if name in parts), Counts())
+
+
+FAST = {"lint": lint, "unit": unit, "charts": charts, "tracking": tracking, "differential": differential, "fuzz": fuzz}
+ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix}
+ALL = [*FAST, "e2e", "cluster"]  # matrix runs only when it is asked for
+
+
+def entry() -> None:
+    parts = [word for word in sys.argv[1:] if word != "--quick"] or ALL
+    if unknown := set(parts) - {*ALL, *ON_A_CLUSTER}:
+        raise ToolError(f"no such part: {', '.join(sorted(unknown))}; there are: {', '.join([*ALL, 'matrix'])}")
+    start = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        quick = pool.submit(fast, parts)
+        ready = pool.submit(test_cluster.prepare) if {"e2e", "matrix"} & set(parts) else None
+        counts = quick.result()
+        for name, part in ON_A_CLUSTER.items():
+            if name in parts:
+                counts += part(ready.result())
+    if "cluster" in parts and uses_local_cluster():
+        counts += local_cluster()
+    print(f"{' '.join(parts)}: {time.monotonic() - start:.0f} s")
+    print(counts, flush=True)
+    sys.exit(1 if counts.failed else 0)
+
+
+if __name__ == "__main__":
+    main(entry)

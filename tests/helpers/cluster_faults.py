@@ -1,0 +1,52 @@
+"""Ways to break the local cluster that only its owner has."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from hack.local_cluster import processes
+from hack.local_cluster.settings import CGROUP, Node
+from hack.paths import run
+
+
+def lose(node: Node) -> None:
+    """SIGKILL to the node's kubelet, containerd, and every container: as if its power had gone."""
+    unit = processes.tracking() / CGROUP / "system" / node.name
+    pids = {int(pid) for file in unit.rglob("cgroup.procs") for pid in file.read_text().split()}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(node.folder) in (process / "mounts").read_text().partition("\n")[0]:
+                pids.add(int(process.name))
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def frozen(unit: str) -> Iterator[None]:
+    """A process of the control plane answers nobody."""
+    pids = [int(pid) for pid in (processes.tracking() / CGROUP / "system" / unit / "cgroup.procs").read_text().split()]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def cut(addresses: dict[Node, str]) -> Iterator[None]:
+    """Packets between pods of different nodes vanish: from none of the nodes can the others' addresses be reached."""
+    routes = [(node, address) for node in addresses for other, address in addresses.items() if other != node]
+    for node, address in routes:
+        run("ip", "-n", node.namespace, "route", "add", "blackhole", address)
+    try:
+        yield
+    finally:
+        for node, address in routes:
+            run("ip", "-n", node.namespace, "route", "delete", "blackhole", address)

@@ -1,0 +1,21 @@
+"""What tests of single checks share: the devices that are there, and the verdict on what a check found."""
+
+from __future__ import annotations
+
+import torch
+
+from gpuworker.accept.limits import Limits
+from gpuworker.accept.registry import Evidence, Plan
+from gpuworker.accept.report import Check
+from gpuworker.accept.verdict import judge
+
+GPUS = torch.cuda.device_count()
+# The same tests run on GPUs where there are some. What compares devices needs two of them.
+PLANS = {"cpu": Plan("cpu", 0, seconds=1)} | ({"cuda": Plan("cuda", GPUS, seconds=4)} if GPUS else {})
+COMPARING_PLANS = {name: plan for name, plan in PLANS.items() if name == "cpu" or GPUS > 1}
+
+
+def verdict_on(check, evidence: Evidence, plan: Plan) -> Check:
+    """The verdict of a check's module on its evidence, without limits of any model."""
+    name = check.__name__.rpartition(".")[2]
+    return judge(name, check.SPEC, evidence, Limits(), plan)

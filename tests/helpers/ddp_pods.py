@@ -1,0 +1,186 @@
+"""A run of ddp-run on the cluster: with shell before the launcher, so that one node has a fault, and how it ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from tests.helpers.kube import REPO, Namespace, run, wait_until
+
+DEADLINE_S = 25
+SILENCE_S = 15
+GRACE_S = 20  # of the program: the launcher keeps 10 s of the pod's for itself
+# The nodes of a local cluster share the machine's cores, and torch would start a thread for each of them in every pod.
+ONE_THREAD = ["--set-string", "env.OMP_NUM_THREADS=1"]
+FAST = [*ONE_THREAD, "--set", f"rendezvous.timeoutSeconds={DEADLINE_S}"]
+FAST += ["--set", f"timeouts.silenceSeconds={SILENCE_S}", "--set", f"terminationGracePeriodSeconds={GRACE_S + 10}"]
+# Trains until SIGTERM, and saves then. In a later attempt it ends after a few steps.
+TRAIN = """
+import os, signal, sys, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+stopped = torch.zeros(1)
+signal.signal(signal.SIGTERM, lambda *_: stopped.fill_(1))
+attempt = int(os.environ["ATTEMPT"])
+for step in range(100000):
+    together = stopped.clone()
+    dist.all_reduce(together)
+    if together.item():
+        print("saved", flush=True)
+        sys.exit(75)
+    if step == 5:
+        print("trains", flush=True)
+        if attempt:
+            break
+    FAULT
+    time.sleep(0.05)  # the work of a step
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} on node {os.environ['NODE_RANK']} is done", flush=True)
+dist.destroy_process_group()
+"""
+
+
+class End(NamedTuple):
+    """How the launcher of a node ended: exit code, termination message, and when it ran."""
+
+    code: int
+    message: str
+    started: datetime
+    finished: datetime
+
+
+def install(space: Namespace, *settings: str, release: str = "run") -> None:
+    """helm install of the chart as it is."""
+    space.install(release, "ddp-run", *ONE_THREAD, *settings)
+
+
+def start(
+    space: Namespace,
+    *settings: str,
+    before: str = "",
+    program: str = "",
+    change: Callable[[dict, dict], None] = lambda pod, container: None,
+) -> None:
+    """helm template | kubectl apply, with shell before the launcher; `program` is what /tmp/train.py holds, `change`
+    alters the specs of the nodes' pods and of their container."""
+    values = [*space.cluster.helm_image(), *FAST, *settings]
+    values += ["--set", "program.args={/tmp/train.py}"] if program else []
+    rendered = run("helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name, *values)
+    objects = [item for item in yaml.safe_load_all(rendered) if item]
+    pod = next(pod for item in objects for pod in pod_specs(item) if pod["containers"][0]["name"] == "trainer")
+    container = pod["containers"][0]
+    write = f"cat > /tmp/train.py <<'END'\n{program}\nEND\n" if program else ""
+    script = f'{write}{before}\nexec {" ".join(container["command"])} "$@"'
+    # Kubernetes expands $(NAME) in a command and halves $$.
+    container["command"] = ["bash", "-c", script.replace("$", "$$"), "launch"]
+    change(pod, container)
+    space.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
+
+
+def pod_specs(node: object) -> list[dict]:
+    if isinstance(node, dict):
+        found = [node] if "containers" in node else []
+        return found + [spec for value in node.values() for spec in pod_specs(value)]
+    return [spec for value in node for spec in pod_specs(value)] if isinstance(node, list) else []
+
+
+def nodes_of(space: Namespace) -> list[dict]:
+    return space.objects("pods", "app.kubernetes.io/instance=run,app.kubernetes.io/component=node")
+
+
+def node(space: Namespace, number: int) -> dict:
+    """The pod of that index, as soon as there is one."""
+    return wait_until(lambda: next((pod for pod in nodes_of(space) if index(pod) == number), None), f"pod {number}", 60)
+
+
+def pod_name(space: Namespace, number: int) -> str:
+    return node(space, number)["metadata"]["name"]
+
+
+def index(pod: dict) -> int:
+    found = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index")
+    return int(found if found is not None else pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])
+
+
+def ends(
+    space: Namespace, *numbers: int, within_s: float = DEADLINE_S, since: datetime | None = None
+) -> dict[int, End]:
+    """Index -> the end of these nodes, when all of them have ended, each at most 5 s later than `within_s` after the
+    fault, which was there from its start or since then."""
+    seen: dict[int, End] = {}
+    patience_s = within_s + 60
+    for pod in space.watch("pods", patience_s):  # not by looking now and then: a failed Job deletes its other pods
+        of_the_run = pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "node"
+        if of_the_run and (ended := over(pod)):
+            seen[index(pod)] = ended
+        if seen.keys() >= {*numbers}:
+            break
+    else:
+        raise AssertionError(f"not within {patience_s} s: the end of nodes {numbers}; seen: {seen}; {said(space)}")
+    for number in numbers:
+        took_s = (seen[number].finished - (since or seen[number].started)).total_seconds()
+        assert took_s <= within_s + 5 + 1, (number, took_s, seen)  # Kubernetes notes whole seconds
+    return {number: seen[number] for number in numbers}
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def etcd_image() -> str:
+    image = os.environ.get("ETCD_IMAGE")
+    if not image:
+        pytest.fail("ETCD_IMAGE is not set: an image with etcd 3.4 or 3.5 that the nodes can pull", pytrace=False)
+    return image
+
+
+def job_ended(space: Namespace) -> str | None:
+    conditions = space.objects("jobs")[0].get("status", {}).get("conditions", [])
+    return next((c["type"] for c in conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None)
+
+
+def said(space: Namespace) -> dict[int, str]:
+    """What the nodes have printed that have started."""
+    started = [pod for pod in nodes_of(space) if any("waiting" not in status["state"] for status in containers(pod))]
+    return {index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in started}
+
+
+def over(pod: dict) -> End | None:
+    """Its end, once it has ended."""
+    ended = [status["state"].get("terminated") for status in containers(pod)]
+    if not ended or not ended[0]:
+        return None
+    times = (datetime.fromisoformat(ended[0][name]) for name in ("startedAt", "finishedAt"))
+    return End(ended[0]["exitCode"], ended[0].get("message", ""), *times)
+
+
+def containers(pod: dict) -> list[dict]:
+    return pod["status"].get("containerStatuses", [])
+
+
+def until_trains(space: Namespace) -> None:
+    """Until node 1 says so; a step is done by all ranks together."""
+    pod = pod_name(space, 1)
+    space.kubectl("wait", f"pod/{pod}", "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
+    lines = []
+    for line in space.lines(120, "logs", "--follow", pod, "--container=trainer"):
+        lines.append(line)
+        if "trains" in line:
+            return
+    raise AssertionError(f"{pod} ended, or 120 s passed, before the program ran; it said: {''.join(lines)}")
+
+
+def inside(space: Namespace, number: int, command: str) -> None:
+    space.kubectl("exec", pod_name(space, number), "-c", "trainer", "--", "bash", "-c", command)
+
+
+def one_verdict(found: dict[int, End], code: int, cause: str, *words: str) -> None:
+    for node, end in found.items():
+        assert end.code == code, (node, found)
+        assert end.message.startswith(f"exit code {code} ({cause}): "), (node, end.message)
+        for word in words:
+            assert word in end.message, (node, word, end.message)

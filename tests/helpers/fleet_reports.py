@@ -1,0 +1,103 @@
+"""Reports of made-up nodes, small enough to reason about by hand, in the shape that accept-node writes."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuworker.accept import registry
+from gpuworker.accept.registry import Measure, Registered, Spec
+from gpuworker.accept.report import FAIL, PASS, SCHEMA_VERSION
+from gpuworker.fleet.fleet_report import Fleet
+from gpuworker.fleet.merge import Expected, merge
+from gpuworker.fleet.report_sources import Source, checked
+
+REPO = Path(__file__).resolve().parents[2]
+H100 = "NVIDIA H100 80GB HBM3"
+GROUP = "H100, driver 570.86, torch 2.9"
+
+
+def check(name: str, verdict: str = PASS, reason: str = "", **parts: object) -> dict:
+    """A check; parts are measurements, facts, hashes."""
+    empty = {"measurements": [], "facts": {}, "hashes": {}, "samples": {}, "duration_s": 1.0}
+    return {"name": name, "verdict": verdict, "reason": reason, **empty, **parts}
+
+
+def measurement(value: float | None, device: str, name: str = "gemm", unit: str = "TFLOP/s") -> dict:
+    unjudged = {"limit": None, "warn_limit": None, "limit_source": "none", "margin": None, "ceiling": None}
+    return {"name": name, "value": value, "unit": unit, "device": device, **unjudged}
+
+
+def node_report(node: str, speeds: tuple[float, ...] = (100.0, 100.0), **changes: object) -> dict:
+    """A node with one GPU for each speed that passed everything; changes replace parts of the report."""
+    devices = [f"cuda:{index}" for index in range(len(speeds))]
+    checks = [
+        check("environment"),
+        check("compute", measurements=[measurement(*pair) for pair in zip(speeds, devices, strict=True)]),
+        check("repeatability", hashes={f"gemm {d}": "aa" for d in devices}, facts={"hash_group": GROUP}),
+    ]
+    report = {
+        "schema_version": SCHEMA_VERSION,
+        "node": node,
+        "pod": f"accept-{node}",
+        "run_id": "1",
+        "device": "cuda",
+        "level": "quick",
+        "started": "2026-01-05T10:00:00+00:00",
+        "duration_s": 50.0,
+        "injected": "",
+        "facts": {"gpu_models": [H100] * len(speeds), "driver": "570.86", "torch": "2.9"},
+        "rehearsal": False,
+        "coverage": {
+            "checks_expected": len(checks),
+            "checks_reported": len(checks),
+            "gpus_expected": len(speeds),
+            "gpus_seen": len(speeds),
+        },
+        "verdict": PASS,
+        "reason": "",
+        "checks": checks,
+    }
+    return {**report, **changes}
+
+
+def failing(node: str, reason: str = "cuda:1: 2 products are wrong") -> dict:
+    report = node_report(node, verdict=FAIL, reason=f"compute: {reason}")
+    report["checks"][1] |= {"verdict": FAIL, "reason": reason}
+    return report
+
+
+def merged(*reports: dict, expected: Expected | None = None, **options: object) -> Fleet:
+    """The reports as they come out of their JSON."""
+    sources = [Source(report["node"], checked(json.loads(json.dumps(report)))) for report in reports]
+    return merge(sources, expected or Expected(len(reports) or None), **options)
+
+
+def changed(report: dict, path: str, value: object) -> dict:
+    """A copy in which `a/0/b` is another value, or gone if the value is ...: what a damaged file holds."""
+    copied = copy.deepcopy(report)
+    *steps, last = (int(step) if step.isdecimal() else step for step in path.split("/"))
+    part = copied
+    for step in steps:
+        part = part[step]
+    if value is ...:
+        del part[last]
+    else:
+        part[last] = value
+    return copied
+
+
+@pytest.fixture
+def known_measures(monkeypatch) -> None:
+    """The checks of these reports, whatever the real ones are called."""
+    measures = {
+        "gemm": Measure("TFLOP/s", "products", limit="gemm"),
+        "late": Measure("s", "waiting", better="lower", limit="late"),
+        "link": Measure("GB/s", "links", limit="link"),
+        "heat": Measure("°C", "temperature", better="lower"),
+    }
+    compute = Registered("compute", "fast", Spec("COMPUTE", {"quick": 1}, measures), lambda plan: None)
+    monkeypatch.setattr(registry, "load", lambda: {"compute": compute})

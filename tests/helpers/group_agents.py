@@ -1,0 +1,115 @@
+"""Groups whose ranks are real processes on loopback: each one its agent and the chart's entry script."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.helpers.processes import PATIENCE_S, SOURCE, until
+
+REPO = Path(__file__).parents[2]
+ENTRY = REPO / "charts/job-group/files/entry.sh"
+DOMAIN = "rl.default.svc.cluster.local"
+
+
+class Rank:
+    """One pod: `name()` publishes it in DNS, `agent()` and `task()` start its containers."""
+
+    def __init__(self, group: Group, host: str, number: int, attempt: str):
+        self.group, self.host, self.attempt = group, host, attempt
+        self.address = f"{group.network}.{number}"
+        self.root = group.folder / f"{host}.{number}"
+        for name in ("scripts", "state", "home"):
+            (self.root / name).mkdir(parents=True)
+        self.processes: list[subprocess.Popen] = []
+
+    def name(self) -> Rank:
+        with self.group.names.open("a") as names:
+            names.write(f"{self.host}.{DOMAIN} {self.address}\n")
+        return self
+
+    def agent(self) -> Rank:
+        command = [sys.executable, Path(__file__).with_name("loopback_agent.py"), "--plan", self.group.plan]
+        command += ["--self", self.host, "--state", self.root / "state"]
+        if self.group.logs:
+            command += ["--logs", self.group.logs]
+        self.sidecar = self.start("agent", command, ADDRESS=self.address, NAMES=self.group.names)
+        return self
+
+    def task(self, run: str = "true", setup: str = "", files: str = "", shell: str = "sh", **settings: object) -> Rank:
+        for name, text in (("run", run), ("setup", setup), ("files", files)):
+            (self.root / "scripts" / name).write_text(text)
+        defaults = {"GROUP_HOST": self.host, "GROUP_AGENT": "yes", "GROUP_LOGS": "yes" if self.group.logs else ""}
+        defaults |= {"GROUP_OPTIONAL": "", "GROUP_PARK": "", "GROUP_DELAY_S": 0, "GROUP_GRACE_S": 20}
+        defaults |= {
+            "GROUP_IN_PLACE": "yes",
+            "GROUP_MAX_RESTARTS": 0,
+            "GROUP_RECOVER_CODES": "",
+            "HOME": self.root / "home",
+        }
+        defaults |= {"GROUP_ROOT": self.root, "SKYPILOT_NODE_RANK": 0, "SKYPILOT_NUM_GPUS_PER_NODE": 0}
+        self.main = self.start("task", [shell, ENTRY], **defaults | settings)
+        return self
+
+    def start(self, name: str, command: list, **variables: object) -> subprocess.Popen:
+        env = os.environ | {"PYTHONPATH": str(SOURCE), "RUN_ID": "rl-1", "ATTEMPT": self.attempt, "POD_NAME": "p-x"}
+        env |= {key: str(value) for key, value in variables.items()}
+        with (self.root / name).open("w") as out:
+            process = subprocess.Popen(
+                list(map(str, command)), stdout=out, stderr=out, env=env, cwd=self.root, start_new_session=True
+            )
+        self.processes.append(process)
+        return process
+
+    def said(self, name: str = "task") -> str:
+        return (self.root / name).read_text()
+
+    def until_said(self, text: str) -> None:
+        until(lambda: text in self.said(), f"{self.host} says {text!r}; it said {self.said()}")
+
+    def ends(self) -> int:
+        code = self.main.wait(PATIENCE_S)
+        self.lose()
+        return code
+
+    def lose(self) -> None:
+        """The pod is gone: its processes and its name."""
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # also what has lost its parent
+            process.wait()
+        lines = self.group.names.read_text().splitlines()
+        self.group.names.write_text("".join(f"{line}\n" for line in lines if line.split()[1] != self.address))
+
+
+class Group:
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.names, self.plan = folder / "names", folder / "group.json"
+        self.names.touch()
+        self.logs: Path | None = None
+        self.ranks: list[Rank] = []
+        # All agents listen on one port; each test has loopback addresses of its own.
+        self.network = f"127.{random.randrange(1, 255)}.{random.randrange(255)}"
+
+    def is_planned(
+        self, tasks: dict[str, dict], timeout: float = 60, layout: str = "jobset", stop: bool = True
+    ) -> None:
+        full = {name: {"numNodes": 1, "primary": True, "dependsOn": {}} | task for name, task in tasks.items()}
+        failure = "stop" if stop else "continue"
+        plan = {"domain": DOMAIN, "timeoutSeconds": timeout, "onFailure": failure, "layout": layout, "tasks": full}
+        self.plan.write_text(json.dumps(plan))
+
+    def rank(self, host: str, attempt: str = "0") -> Rank:
+        """A pod of which nothing has started yet; a second one of a host replaces the first."""
+        self.ranks.append(Rank(self, host, len(self.ranks) + 1, attempt))
+        return self.ranks[-1]
+
+    def runs(self, host: str, run: str = "true", **settings: object) -> Rank:
+        return self.rank(host).name().agent().task(run, **settings)

@@ -1,0 +1,81 @@
+"""Starting groups and looking at their ranks."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from pathlib import Path
+
+from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, run, wait_until
+
+LAYOUTS = ("jobset", "jobs")
+
+
+def launch(space: Namespace, file: str | Path, *settings: str, name: str | None = None, release: str = "grp") -> str:
+    """jobgen to-values FILE | helm install grp charts/job-group -f - ; returns the group's name."""
+    renamed = ["--set-name", name] if name else []
+    values = jobgen("to-values", str(SEEDS / file), *renamed)
+    space.install(release, "job-group", *settings, values=values)
+    return name or re.search(r"^name: (\S+)$", values, re.MULTILINE)[1]
+
+
+def jobset_ends(space: Namespace, release: str = "grp") -> str:
+    """Completed or Failed."""
+
+    def terminal_state() -> str:
+        found = space.objects("jobset", f"app.kubernetes.io/instance={release}")
+        return found[0].get("status", {}).get("terminalState", "") if found else ""
+
+    return wait_until(terminal_state, f"the JobSet of {release} ended")
+
+
+def rank(space: Namespace, host: str, release: str = "grp") -> dict | None:
+    """The pod of a rank that is not on its way out."""
+    return by_host([pod for pod in space.pods(release) if "deletionTimestamp" not in pod["metadata"]]).get(host)
+
+
+def said(space: Namespace, host: str, release: str = "grp") -> str:
+    """What a rank's task has printed so far."""
+    pod = rank(space, host, release)
+    started = pod and pod["status"].get("containerStatuses", [{}])[0].get("state", {}).keys() & {
+        "running",
+        "terminated",
+    }
+    return space.logs(pod["metadata"]["name"], "task") if started else ""
+
+
+def until_said(space: Namespace, host: str, text: str, deadline_s: float = 180) -> str:
+    def found() -> str:
+        words = said(space, host)
+        return words if text in words else ""
+
+    return wait_until(found, f"{host} says {text!r}", deadline_s)
+
+
+def said_at(space: Namespace, host: str, text: str, release: str = "grp") -> float:
+    """When a rank's task printed the first line with `text`, in seconds."""
+    pod = rank(space, host, release)["metadata"]["name"]
+    lines = space.kubectl("logs", pod, "-c", "task", "--timestamps").splitlines()
+    stamp = next(line.split()[0] for line in lines if text in line)
+    return datetime.datetime.fromisoformat(f"{stamp[:26]}+00:00").timestamp()
+
+
+def started_at(space: Namespace, host: str, release: str = "grp") -> float:
+    """When the barrier let the rank go."""
+    return said_at(space, host, "starts attempt=", release)
+
+
+def exit_code(pod: dict) -> int:
+    return pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
+
+
+def execute(space: Namespace, host: str, *command: str) -> str:
+    return space.kubectl("exec", rank(space, host)["metadata"]["name"], "-c", "task", "--", *command)
+
+
+def uninstall(space: Namespace, release: str = "grp") -> None:
+    """helm uninstall, and wait until nothing of it is left."""
+    run("helm", "uninstall", release, "--namespace", space.name)
+    kinds = ("pods", "jobs", "jobset", "services", "configmaps", "networkpolicies")
+    left = f"app.kubernetes.io/instance={release}"
+    wait_until(lambda: not any(space.objects(kind, left) for kind in kinds), f"all objects of {release} are gone", 90)

@@ -1,0 +1,111 @@
+"""Several ddp-launch as the pods of one run: each a process of its own, on loopback."""
+
+from __future__ import annotations
+
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.helpers.processes import SOURCE, free_port
+
+HERE = Path(__file__).parent
+STAND_IN, FAULTS = HERE / "torch_stand_in", HERE / "launch_faults"
+NOBODY = "x" * 64 + ".invalid"  # too long for a label of DNS: no question about it leaves this machine
+DEADLINE_S = 4
+MODULE = ("-m", "gpuworker.launch.launcher")
+
+
+def free_ports() -> int:
+    """The first of two free ports in a row: the rendezvous store's and the launchers'."""
+    while True:
+        port = free_port()
+        if port < 65534:
+            try:
+                with socket.create_server(("", port + 1)):
+                    return port
+            except OSError:
+                continue
+
+
+@dataclass
+class Pod:
+    node: int
+    started: object
+    message_file: Path
+
+    @property
+    def output(self) -> str:
+        return self.started.output
+
+    @property
+    def verdicts(self) -> list[str]:
+        return re.findall(r"^\[(?:FATAL|DONE)\].*", self.output, re.MULTILINE)
+
+    @property
+    def seconds(self) -> float:
+        """As the launcher counts them: this machine may take a while to start Python."""
+        return float(re.search(r" seconds=(\S+)$", self.verdicts[0])[1])
+
+    @property
+    def message(self) -> str:
+        return self.message_file.read_text()
+
+
+class Run:
+    """The pods of a run. `torch` False: the stand-in, for what happens before or beside torchrun."""
+
+    def __init__(self, start, folder: Path, torch: bool = False):
+        self.start, self.folder, self.torch = start, folder, torch
+        self.port = free_ports()
+        self.pods: list[Pod] = []
+
+    def pod(self, node: int, nodes: int, *flags: object, program: tuple = (), **variables: object) -> Pod:
+        """Start one; of a flag that is given twice the last one counts."""
+        paths = [FAULTS, SOURCE] if self.torch else [FAULTS, STAND_IN, SOURCE]
+        message = self.folder / f"message-{len(self.pods)}"
+        message.touch()
+        world = {"NNODES": nodes, "NODE_RANK": node, "NPROC_PER_NODE": 1, "RUN_ID": "test", "ATTEMPT": 0}
+        place = {
+            "MASTER_ADDR": "localhost",
+            "MASTER_PORT": self.port,
+            "POD_NAME": f"run-{node}",
+            "NODE_NAME": f"n{node}",
+        }
+        python = {"PYTHONPATH": ":".join(map(str, paths)), "PYTHONDONTWRITEBYTECODE": 1, "TERMINATION_LOG": message}
+        contract = world | place | python
+        if not self.torch:
+            contract["GLOO_SOCKET_IFNAME"] = ""
+        wanted = [f"--deadline={DEADLINE_S}", "--join=60", "--silence=20", "--grace=20", *map(str, flags)]
+        started = self.start(*MODULE, *wanted, "--", *(program or [self.script("pass")]), **contract | variables)
+        self.pods.append(Pod(node, started, message))
+        return self.pods[-1]
+
+    def script(self, text: str) -> Path:
+        path = self.folder / f"program-{abs(hash(text))}.py"
+        path.write_text(text)
+        return path
+
+    def wait(self) -> list[int]:
+        """Exit codes of all pods."""
+        return [pod.started.wait() for pod in self.pods]
+
+    def say(self) -> str:
+        return "\n".join(f"--- node {pod.node}\n{pod.output}" for pod in self.pods)
+
+    def all_end(self, code: int, cause: str, *words: str, within_s: float = DEADLINE_S + 5) -> None:
+        """Every pod ends in time with the same verdict, said once, and left where Kubernetes shows it."""
+        codes = self.wait()
+        assert set(codes) == {code}, self.say()
+        for pod in self.pods:
+            check(pod, code, cause, *words)
+            assert pod.seconds < within_s, self.say()
+
+
+def check(pod: Pod, code: int, cause: str, *words: str) -> None:
+    assert len(pod.verdicts) == 1, pod.output
+    assert f"exit_code={code} cause={cause} " in pod.verdicts[0], pod.output
+    assert pod.message.startswith(f"exit code {code} ({cause}): "), pod.message
+    for word in words:
+        assert word in pod.verdicts[0], (word, pod.output)
+        assert word in pod.message.replace("\n", " "), (word, pod.message)

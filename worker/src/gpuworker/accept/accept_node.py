@@ -1,0 +1,148 @@
+"""accept-node: run every check of this node once, write one report with one verdict.
+
+The report goes to REPORT_DIR/report.json, to the last lines of the log ([REPORT] …, for accept-report) and, short, to
+the termination message. Exit code 0: PASS or WARN, 1: FAIL, 2: usage, 3: INCOMPLETE. With --exit-zero the exit code
+only says that there is a report: in an init container anything else would run the checks again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from argparse import Namespace
+from pathlib import Path
+
+from gpuworker.accept import fault_injection, registry
+from gpuworker.accept.check_process import run_check
+from gpuworker.accept.cli import parse
+from gpuworker.accept.limits import Limits, problems
+from gpuworker.accept.node_facts import IDENTITY
+from gpuworker.accept.registry import Plan, Registered
+from gpuworker.accept.report import EXIT_CODES, INCOMPLETE, Check, Coverage, Report, describe, to_log_lines, write_json
+from gpuworker.accept.verdict import judge
+from gpuworker.runtime.log import log, write_termination_message
+
+BURN_IN = "burn-in"
+
+
+def main() -> None:
+    try:
+        args = parse(registry.load(), __doc__)
+    except ValueError as error:  # a file that is no check
+        print(f"accept-node: {error}", file=sys.stderr)
+        sys.exit(2)
+    path = Path(args.report_dir) / "report.json"
+    if earlier := verdict_of(path, args.run_id):
+        log("RESULT", note="this run has a report already", report=path)
+        sys.exit(0 if args.exit_zero else EXIT_CODES[earlier])
+    sys.exit(accept(args, path))
+
+
+def accept(args: Namespace, path: Path) -> int:
+    """Test, report, and give the exit code."""
+    at_level = [check for check in registry.load().values() if args.level in check.spec.seconds]
+    chosen = [check for check in at_level if not args.check or check.name in args.check]
+    coverage = Coverage(len(chosen), args.gpus, left_out=[check.name for check in at_level if check not in chosen])
+    report = Report(
+        node=os.environ.get("NODE_NAME") or os.uname().nodename,
+        pod=os.environ.get("POD_NAME") or os.uname().nodename,
+        run_id=args.run_id,
+        device=args.device,
+        level=args.level,
+        started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        coverage=coverage,
+        injected=args.inject,
+    )
+    plan = Plan(
+        args.device, args.gpus, args.level, inject=args.inject, processes=args.processes,
+        volumes=args.volumes, expect=args.expect, limits_override=args.limits,
+    )  # fmt: skip
+    stop_signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stop_signals.append(number))
+    start = time.monotonic()
+    if started_before(path.with_name("started"), args.run_id):
+        report.checks.append(Check("start", INCOMPLETE, "an earlier attempt of this run was killed (out of memory?)"))
+    else:
+        try:
+            run(report, plan, chosen, args, lambda: bool(stop_signals))
+        except Exception as error:  # no broken torch, no full /tmp may end this without a report
+            traceback.print_exc()
+            report.checks.append(Check("runner", INCOMPLETE, f"{type(error).__name__}: {error}"))
+    report.duration_s = time.monotonic() - start
+    code = 0 if args.exit_zero else EXIT_CODES[report.verdict]
+    try:
+        fault_injection.before_writing(path, plan)
+        write_json(path, report.to_dict())
+    except OSError as error:
+        report.checks.append(Check("report", INCOMPLETE, f"{path} cannot be written: {error}"))
+        code = EXIT_CODES[report.verdict]  # there is no report to look into
+    log("RESULT", verdict=report.verdict, report=path, summary=report.summary)
+    write_termination_message(report.last_words)
+    print("\n".join(to_log_lines(report.to_dict())), flush=True)
+    return code
+
+
+def run(report: Report, plan: Plan, chosen: list[Registered], args: Namespace, stopped) -> None:
+    """Add node facts and the checks to the report."""
+    import torch  # noqa: F401  once, here: the forked checks have it
+
+    identity, _ = run_check(IDENTITY, dataclasses.replace(plan, inject="", seconds=60), args.check_timeout, stopped)
+    report.facts = identity.facts
+    models = tuple(identity.facts.get("gpu_models", ()))
+    report.coverage.gpus_seen = len(models)
+    user = fault_injection.limits(args.limits, plan)
+    refused = problems(user, models)
+    limits = Limits(models, {key: value for key, value in user.items() if key not in refused})
+    if refused:
+        report.checks.append(Check("limits", INCOMPLETE, "; ".join(refused.values())))
+    if identity.missing or len(models) != plan.gpus:
+        reason = "; ".join(identity.missing) or f"{len(models)} of {plan.gpus} GPUs seen: the other checks did not run"
+        report.checks.append(Check("coverage", INCOMPLETE, reason))
+        chosen = [check for check in chosen if check.spec.tag == "ENV"]  # it says more; nothing else would be fair
+    total_s = sum(check.spec.seconds[plan.level] for check in chosen)
+    for index, registered in enumerate(chosen):
+        if stopped():
+            report.checks.append(Check(registered.name, INCOMPLETE, "not run: stopped by SIGTERM"))
+            continue
+        seconds = registered.spec.seconds[plan.level] * (args.burn_in_seconds / total_s if plan.level == BURN_IN else 1)
+        inject = "" if index and plan.inject in registry.RUNNER_FAULTS else plan.inject
+        its_plan = dataclasses.replace(plan, seconds=seconds, inject=inject)
+        evidence, duration_s = run_check(registered, its_plan, args.check_timeout, stopped)
+        check = judge(registered.name, registered.spec, evidence, limits, its_plan)
+        check.duration_s = duration_s
+        report.checks.append(check)
+        report.coverage.checks_reported += 1
+        shown = {"reason": check.reason} if check.reason else {}
+        shown |= {"measured": ", ".join(describe(check.measurements))} if check.measurements else {}
+        log(registered.spec.tag, check=check.name, verdict=check.verdict, **shown)
+
+
+def started_before(path: Path, run_id: str) -> bool:
+    """Whether this run began before and did not come to a report. Marks that it began."""
+    try:
+        if path.exists() and path.read_text() == run_id:
+            return True
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(run_id)
+    except OSError as error:
+        log("RESULT", note=f"{path} cannot be written ({error}); the tests run, the report will be in the log")
+    return False
+
+
+def verdict_of(path: Path, run_id: str) -> str | None:
+    """The verdict of this run, if it has a report. One that cannot be read is none."""
+    try:
+        earlier = json.loads(path.read_text())
+        return earlier["verdict"] if earlier["run_id"] == run_id and earlier["verdict"] in EXIT_CODES else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Bad-node search across the nodes of one run."""

@@ -1,0 +1,135 @@
+"""One group test of the search for bad nodes: all-reduce, then every pair of nodes exchanges data, all of it checked.
+
+Step k of s nodes: node i sends to node i+k and receives from node i-k (modulo s), each rank from the rank of the same
+index on its node, so s-1 steps make every pair meet, and a slow one cannot hide among others.
+"""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from gpuworker.accept.bad_nodes.findings import Group, Outcome
+from gpuworker.accept.distributed.rank_context import World
+
+TIMED_OUT, BROKEN, WRONG = "timed out", "connection broken", "wrong data"
+STANDS_OUT = 1.5  # times the usual step, for a hint
+MOST_HINTS = 8
+
+
+@dataclass
+class Exchange:
+    """Tests of changing groups. `units[u]` are the ranks of node u, in the order of their local index."""
+
+    world: World
+    units: list[list[int]]
+    numel: int
+    repeats: int
+    timeout_s: float
+    link: Group = ()  # two nodes between which the fault slow-link lies
+
+    def run(self, members: Group, number: int) -> dict:
+        """This rank's part of a test of the nodes `members`: seconds of each step, and what went wrong in words."""
+        try:
+            if self.world.injected("hung-node"):
+                self.world.store.wait(["locate/done"], datetime.timedelta(hours=1))
+            return self._test(members, number)
+        except RuntimeError as error:  # what torch raises for time-outs and lost connections alike
+            text = str(error).lower()
+            return {"steps": [], "fault": TIMED_OUT if "timed out" in text or "timeout" in text else BROKEN}
+
+    def _test(self, members: Group, number: int) -> dict:
+        world, device = self.world, self.world.device
+        ranks = [rank for unit in members for rank in self.units[unit]]
+        group = self._group(ranks, f"locate/group/{number}/{members[0]}")
+        here = next(index for index, unit in enumerate(members) if world.rank in self.units[unit])
+        own = self.units[members[here]]
+        column = own.index(world.rank)
+        ramp = (torch.arange(self.numel, device=device) % 61).float()
+        mine = world.keep(self._pattern(ramp, world.rank))
+        if world.injected("corrupt-node"):
+            mine.view(torch.int32)[self.numel // 2] ^= 1 << 20
+        wrong = False
+        total = world.keep(mine.clone())
+        group.allreduce([total]).wait()
+        right = sum(rank % 7 + 1 for rank in ranks) * ramp + sum(rank % 1009 for rank in ranks)
+        wrong |= not torch.equal(total, right)
+        received = world.keep(torch.empty_like(mine))
+        steps = []
+        for step in range(1, len(members)):
+            to, source = ((here + shift) % len(members) for shift in (step, -step))
+            sent, expected = [0] * len(ranks), [0] * len(ranks)
+            sender = self.units[members[source]][column]
+            sent[ranks.index(self.units[members[to]][column])] = self.numel
+            expected[ranks.index(sender)] = self.numel
+            slow = self._is_slow(members[here], members[to]) or self._is_slow(members[here], members[source])
+            times = []
+            for repeat in range(self.repeats + 1):  # the first one connects the two
+                received.fill_(-1)
+                world.synchronize()
+                group.barrier().wait()
+                world.synchronize()
+                start = time.perf_counter()
+                if slow:
+                    time.sleep(0.4)
+                group.alltoall_base(received, mine, expected, sent).wait()
+                world.synchronize()
+                if repeat:
+                    times.append(time.perf_counter() - start)
+                wrong |= not torch.equal(received, self._pattern(ramp, sender))
+            steps.append(statistics.median(times))
+        if device.type == "cuda":
+            group.shutdown()
+        return {"steps": steps, "fault": WRONG if wrong else ""}
+
+    def _group(self, ranks: list[int], name: str) -> dist.ProcessGroup:
+        """A process group of these ranks alone; dist.new_group wants as many groups on every rank."""
+        store, timeout = dist.PrefixStore(name, self.world.store), datetime.timedelta(seconds=self.timeout_s)
+        rank = ranks.index(self.world.rank)
+        if self.world.device.type == "cpu":
+            return dist.ProcessGroupGloo(store, rank, len(ranks), timeout)
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        return dist.ProcessGroupNCCL(store, rank, len(ranks), options)
+
+    @staticmethod
+    def _pattern(ramp: torch.Tensor, rank: int) -> torch.Tensor:
+        """As in operations.py: it depends on the rank and the position."""
+        return (rank % 7 + 1) * ramp + rank % 1009
+
+    def _is_slow(self, here: int, there: int) -> bool:
+        if self.world.inject == "slow-link":
+            return {here, there} == set(self.link)
+        return self.world.injected("slow-node")
+
+
+def outcome(members: Group, units: list[list[int]], posts: dict[int, dict | None], gigabytes: float) -> Outcome:
+    """Of what the ranks of a group posted (None: nothing in time); `gigabytes` is what a step moves to each rank.
+
+    A rank on the CPU may be kept waiting by other processes; the caller has cut that off in the times.
+    """
+    silent = [unit for unit in members if any(posts[rank] is None for rank in units[unit])]
+    if silent:
+        return Outcome(0.0, TIMED_OUT)
+    found = {posts[rank]["fault"] for unit in members for rank in units[unit]}
+    if fault := next((words for words in (TIMED_OUT, BROKEN, WRONG) if words in found), ""):
+        return Outcome(0.0, fault)
+    # A node is as slow as its slowest rank.
+    steps = [[max(times) for times in zip(*(posts[rank]["steps"] for rank in units[unit]), strict=True)]
+             for unit in members]  # fmt: skip
+    usual = statistics.median(seconds for times in steps for seconds in times)
+    stands_out = [[seconds > STANDS_OUT * usual for seconds in times] for times in steps]
+    suspects = {
+        tuple(sorted((unit, members[(index + step) % len(members)])))
+        for index, unit in enumerate(members)
+        for step in range(1, len(members))
+        if stands_out[index][step - 1] and stands_out[(index + step) % len(members)][step - 1]
+    }
+    slowest = max(seconds for times in steps for seconds in times)
+    hints = tuple(sorted(suspects)) if len(suspects) <= MOST_HINTS else ()
+    return Outcome(gigabytes / slowest, suspects=hints)

@@ -1,0 +1,303 @@
+"""Which node, which link? A plan of group tests that names the bad ones and accuses nobody else. No torch here.
+
+A group test lets every pair of nodes of a group exchange data and gives the slowest exchange (`Outcome`). So a group is
+bad if it holds a bad node, or both ends of a bad link. One round tests disjoint groups at the same time:
+
+1. Screening, two rounds: the nodes as a grid, its rows, then its columns. Who is in a group that passes is good.
+2. Confirmation, three rounds: each of the others with three known-good partners. Bad with all of them: a bad node.
+   Bad with some: the link to those is suspect.
+3. Bisection: a bad group of good nodes holds a bad link. Halve it; if both halves pass, the link runs between them, and
+   pairs of quarters find its ends. Two good nodes are accused as a link after three bad exchanges in a row.
+4. Verification: all that is left, together. What is still bad (a fault hid behind another one) goes to 3.
+
+A healthy world takes 3 rounds, bad nodes 6, each link up to 2·log2(n) more, or 4 if the outcomes hint at it; see
+simulate.py.
+Bad is relative: slower than the better groups by `tolerance`. So slow nodes in a clear majority look normal, unless
+`expected_gbps` gives an absolute yardstick. With two nodes nobody can tell which one is bad; that is said as such.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Generator
+
+from gpuworker.accept.bad_nodes.findings import Findings, Group, Outcome
+
+PARTNERS = 3  # known-good partners that must agree before a node is accused, and exchanges before a link is
+
+
+# A task yields groups to be tested, in whatever rounds they fit, and is sent their outcomes in the same order.
+Task = Generator[list[Group], list[Outcome], None]
+
+
+class Locator:
+    """`while groups := plan.next_round(): plan.record([test(group) for group in groups])`, then `plan.findings`."""
+
+    def __init__(self, nodes: int, tolerance: float = 0.2, expected_gbps: float | None = None) -> None:
+        if nodes < 2:
+            raise ValueError(f"{nodes} nodes: at least two must talk to each other")
+        self.nodes, self.tolerance, self.expected_gbps = nodes, tolerance, expected_gbps
+        self.findings = Findings()
+        self._good: set[int] = set()
+        self._passed: list[frozenset[int]] = []
+        self._screened: dict[Group, Outcome] = {}
+        self._checked_links: set[Group] = set()
+        self._only_slow: set[int | Group] = set()  # accused for their bandwidth alone, which is relative
+        self._best_gbps = 0.0
+        self._tasks: list[_Running] = []
+        self._phases = self._all_phases()
+        self._round: list[tuple[_Running, int]] = []
+
+    def next_round(self) -> list[Group]:
+        """Disjoint groups to be tested now; none when the plan is done."""
+        while not self._tasks:
+            if next(self._phases, "done") == "done":
+                return []
+        busy: set[int] = set()
+        self._round, groups = [], []
+        for task in self._tasks:
+            for index, group in task.open():
+                if busy.isdisjoint(group):
+                    busy.update(group)
+                    self._round.append((task, index))
+                    groups.append(group)
+        return groups
+
+    def record(self, outcomes: list[Outcome]) -> None:
+        """The outcomes of the groups of the last round, in their order."""
+        self.findings.rounds += 1
+        self.findings.tests += len(outcomes)
+        for (task, index), outcome in zip(self._round, outcomes, strict=True):
+            task.outcomes[index] = outcome
+            if not outcome.fault:
+                self._best_gbps = max(self._best_gbps, outcome.gbps)
+            if self.findings.reference_gbps is not None and not self.is_bad(outcome):
+                self._pass(task.groups[index])
+        for task in list(self._tasks):
+            if not task.open() and not task.resume():
+                self._tasks.remove(task)
+
+    def is_bad(self, outcome: Outcome) -> bool:
+        reference = max(self.findings.reference_gbps or 0, self.expected_gbps or 0)
+        return bool(outcome.fault) or not outcome.gbps >= (1 - self.tolerance) * reference
+
+    def _all_phases(self) -> Generator[None, None, None]:
+        yield from self._find()
+        self._doubt()
+
+    def _doubt(self) -> None:
+        """Who is only slow is not accused if the yardstick is doubtful."""
+        found, reference = self.findings, self.findings.reference_gbps or 0
+        faster = self._best_gbps > reference / (1 - self.tolerance)
+        if self.expected_gbps or not self._only_slow or not (faster or len(self._good) < self.nodes / 2):
+            return
+        why = f"slower than the reference of {reference:.3g} GB/s, which is doubtful: " + (
+            f"some reached {self._best_gbps:.3g} GB/s" if faster else "most nodes are bad"
+        )
+        for part in self._only_slow:
+            seen = found.bad_links.pop(part) if isinstance(part, tuple) else found.bad_nodes.pop(part)
+            found.undecided[part if isinstance(part, tuple) else (part,)] = f"{why} ({seen}); give the expected GB/s"
+
+    def _find(self) -> Generator[None, None, None]:
+        """Start tasks, then wait until all of them are done."""
+        found = self.findings
+        self._start(self._screen())
+        yield
+        found.reference_gbps = _upper([o.gbps for o in self._screened.values() if not o.fault])
+        for group, outcome in self._screened.items():
+            if not self.is_bad(outcome):
+                self._pass(group)
+        if not self._good:
+            what = "; ".join(sorted({str(outcome) for outcome in self._screened.values()}))
+            found.undecided[tuple(range(self.nodes))] = f"no group passed, so nobody can tell who is bad ({what})"
+            return
+        for node in sorted(set(range(self.nodes)) - self._good):
+            self._start(self._suspect(node))
+        yield
+        to_search = [(group, outcome) for group, outcome in self._screened.items() if not self._covered(group)]
+        while True:
+            before, searched = found.faults, False
+            for group, outcome in to_search:
+                if self._explained(group):
+                    continue
+                if hints := [pair for pair in outcome.suspects if pair not in self._checked_links]:
+                    for pair in hints:
+                        self._start(self._link(*pair))
+                else:
+                    searched = True
+                    self._start(self._search(group))
+            yield
+            bad: list[tuple[Group, Outcome]] = []
+            self._start(self._verify(bad))
+            yield
+            if bad and searched and found.faults == before:
+                sizes = ", ".join(f"{len(group)} nodes together: {outcome}" for group, outcome in bad)
+                found.unexplained.append(f"no single node or link explains this: {sizes}")
+            if not bad or found.unexplained:
+                return
+            to_search = bad
+
+    def _screen(self) -> Task:
+        """Rows and columns of a grid; with fewer than four nodes, all pairs."""
+        nodes = list(range(self.nodes))
+        if self.nodes < 4:
+            groups = [(a, b) for a in nodes for b in nodes if a < b]
+        else:
+            width = math.isqrt(self.nodes - 1) + 1
+            rows = [nodes[start : start + width] for start in range(0, self.nodes, width)]
+            groups = [*_no_singles(rows), *_no_singles([nodes[start::width] for start in range(width)])]
+        self._screened = dict(zip(groups, (yield groups), strict=True))
+
+    def _suspect(self, node: int) -> Task:
+        """A node that was in no group that passed: is it bad with every partner?"""
+        good, failed = sorted(self._good), []
+        # Spread over all good nodes, so that suspects seldom wait for each other's partner.
+        partners = [good[(node * PARTNERS + turn * 7919) % len(good)] for turn in range(PARTNERS)]
+        partners = list(dict.fromkeys(partners + good))[:PARTNERS]
+        for partner in partners:
+            (outcome,) = yield [_group(node, partner)]
+            if not self.is_bad(outcome):
+                for other, _ in failed:
+                    self._start(self._link(node, other))
+                return
+            failed.append((partner, outcome))
+        words = ", ".join(f"with node {partner}: {outcome}" for partner, outcome in failed)
+        if len(partners) == 1:
+            self.findings.undecided[_group(node, partners[0])] = f"the one good partner does not tell which: {words}"
+        else:
+            self.findings.bad_nodes[node] = words
+            if not any(outcome.fault for _, outcome in failed):
+                self._only_slow.add(node)
+
+    def _link(self, a: int, b: int) -> Task:
+        """Two nodes that are good with others: are they bad with each other, each time?"""
+        pair = _group(a, b)
+        if pair in self._checked_links:
+            return
+        self._checked_links.add(pair)
+        outcomes = []
+        for _ in range(PARTNERS):
+            outcomes += yield [pair]
+            if not self.is_bad(outcomes[-1]):
+                return  # the verification sees whether something is left
+        self.findings.bad_links[pair] = ", ".join(map(str, outcomes))
+        if not any(outcome.fault for outcome in outcomes):
+            self._only_slow.add(pair)
+
+    def _search(self, group: Group) -> Task:
+        """A bad group of good nodes."""
+        if len(group) == 2:
+            self._start(self._link(*group))
+            return
+        halves = [half for half in _halves(group) if len(half) > 1 and not self._covered(half)]
+        outcomes = (yield halves) if halves else []
+        bad = [half for half, outcome in zip(halves, outcomes, strict=True) if self.is_bad(outcome)]
+        for half in bad:
+            self._start(self._search(half))
+        if not bad:
+            self._start(self._cross(*_halves(group)))
+
+    def _cross(self, left: Group, right: Group) -> Task:
+        """Both sides are good in themselves and bad together. What was not tested follows from what passed."""
+        if len(left) == len(right) == 1:
+            self._start(self._link(*left, *right))
+            return
+        if len(left) == 1 or len(right) == 1:
+            one, many = sorted((left, right), key=len)
+            first, second = _halves(many)
+            steps, last = [[(one, first)]], (one, second)
+        else:
+            (a, b), (c, d) = _halves(left), _halves(right)
+            steps, last = [[(a, c), (b, d)], [(a, d)]], (b, c)
+        for step in steps:
+            outcomes = yield [_group(*some, *others) for some, others in step]
+            bad = [sides for sides, outcome in zip(step, outcomes, strict=True) if self.is_bad(outcome)]
+            for sides in bad:
+                self._start(self._cross(*sides))
+            if bad:
+                return
+        self._start(self._cross(*last))
+
+    def _verify(self, bad: list[tuple[Group, Outcome]]) -> Task:
+        """Everything that is left, together, but for links that are known to be bad."""
+        undecided = {node for group in self.findings.undecided for node in group}
+        rest = set(range(self.nodes)) - set(self.findings.bad_nodes) - undecided
+        links = [set(link) for link in self.findings.bad_links]
+        cover: set[int] = set()  # one end of every bad link
+        for link in self.findings.bad_links:
+            if cover.isdisjoint(link):
+                cover.add(link[0])
+        groups = [_group(*(rest - cover))]
+        for node in cover:  # with all the others, but for its partners and for the other ends in the cover
+            partners = set().union(*(link for link in links if node in link))
+            groups.append(_group(*(rest - cover - partners), node))
+        groups += [_group(a, b) for a in cover for b in cover if a < b and {a, b} not in links]
+        for group in groups:
+            if len(group) > 1 and not self._covered(group):
+                (outcome,) = yield [group]
+                if self.is_bad(outcome):  # one search at a time: large groups overlap
+                    bad.append((group, outcome))
+                    return
+
+    def _explained(self, group: Group) -> bool:
+        """A known fault lies within the group; what hides behind it is for the verification."""
+        culprits = [*((node,) for node in self.findings.bad_nodes), *self.findings.bad_links, *self.findings.undecided]
+        return any(set(culprit) <= set(group) for culprit in culprits) or any(
+            set(group) & set(parts) for parts in self.findings.undecided
+        )
+
+    def _covered(self, group: Group) -> bool:
+        """A group that passed holds all of this one."""
+        return any(passed.issuperset(group) for passed in self._passed)
+
+    def _pass(self, group: Group) -> None:
+        self._good.update(group)
+        self._passed.append(frozenset(group))
+
+    def _start(self, task: Task) -> None:
+        running = _Running(task)
+        if running.resume():
+            self._tasks.append(running)
+
+
+class _Running:
+    """A task and the groups that it waits for."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.groups, self.outcomes = task, [], None
+
+    def resume(self) -> bool:
+        """Run it to its next wish; False if it is done."""
+        answers = None if self.outcomes is None else [self.outcomes[index] for index in range(len(self.groups))]
+        try:
+            self.groups = self.task.send(answers)
+        except StopIteration:
+            return False
+        self.outcomes: dict[int, Outcome] = {}
+        return True
+
+    def open(self) -> list[tuple[int, Group]]:
+        return [(index, group) for index, group in enumerate(self.groups) if index not in self.outcomes]
+
+
+def _group(*nodes: int) -> Group:
+    return tuple(sorted(nodes))
+
+
+def _halves(group: Group) -> tuple[Group, Group]:
+    middle = (len(group) + 1) // 2
+    return group[:middle], group[middle:]
+
+
+def _no_singles(groups: list[list[int]]) -> list[Group]:
+    """One node alone proves nothing: it joins the group before it."""
+    if len(groups[-1]) == 1:
+        groups = [*groups[:-2], groups[-2] + groups[-1]]
+    return [_group(*group) for group in groups]
+
+
+def _upper(values: list[float]) -> float:
+    """The median of the better quarter: right while at least an eighth of the groups is healthy, and no outlier."""
+    best = sorted(values, reverse=True)[: math.ceil(len(values) / 4)]
+    return statistics.median_high(best) if best else 0.0

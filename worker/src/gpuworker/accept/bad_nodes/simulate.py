@@ -1,0 +1,113 @@
+"""The plan of locate.py on simulated faults: is every one named, is anybody accused falsely, in how many rounds?
+
+python3 -m gpuworker.accept.bad_nodes.simulate --nodes 512 --seeds 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+from dataclasses import dataclass
+
+from gpuworker.accept.bad_nodes.findings import Findings, Group, Outcome
+from gpuworker.accept.bad_nodes.search_plan import Locator
+
+HEALTHY_GBPS, NOISE = 48.0, 0.05
+SLOW, WRONG, HUNG = "slow", "wrong data", "timed out"
+
+
+@dataclass
+class Fabric:
+    """Nodes and links with faults; each fault has a severity: what is left of the bandwidth, or words."""
+
+    bad_nodes: dict[int, float | str]
+    bad_links: dict[Group, float | str]
+    noise: random.Random
+    hints: bool = False  # a test tells which pairs stood out, if it came to an end
+
+    @classmethod
+    def draw(cls, nodes: int, bad_nodes: int, bad_links: int, seed: int, hints: bool = False) -> Fabric:
+        """Faults at random places; bad links join nodes that are good."""
+        dice = random.Random(seed)
+        places = dice.sample(range(nodes), bad_nodes)
+        rest = sorted(set(range(nodes)) - set(places))
+        links: set[Group] = set()
+        while len(links) < bad_links:
+            links.add(tuple(sorted(dice.sample(rest, 2))))
+        nodes_and_links = ({place: _severity(dice) for place in places}, {link: _severity(dice) for link in links})
+        return cls(*nodes_and_links, dice, hints)
+
+    def test(self, group: Group) -> Outcome:
+        """The slowest exchange within the group, ±5 %."""
+        inside = set(group)
+        found = [severity for node, severity in self.bad_nodes.items() if node in inside]
+        found += [severity for link, severity in self.bad_links.items() if inside.issuperset(link)]
+        if HUNG in found:
+            return Outcome(0.0, HUNG)
+        suspects = tuple(link for link in self.bad_links if inside.issuperset(link)) if self.hints else ()
+        if WRONG in found:
+            return Outcome(HEALTHY_GBPS, WRONG, suspects)
+        slowest = HEALTHY_GBPS * min([1.0, *found]) * self.noise.uniform(1 - NOISE, 1 + NOISE)
+        return Outcome(slowest, suspects=suspects)
+
+    def is_named(self, findings: Findings) -> bool:
+        """Exactly the faults, as what they are."""
+        return (
+            set(findings.bad_nodes) == set(self.bad_nodes)
+            and set(findings.bad_links) == set(self.bad_links)
+            and not findings.undecided
+            and not findings.unexplained
+        )
+
+    def accused_falsely(self, findings: Findings) -> list[object]:
+        """Parts that are named and healthy."""
+        return [*(set(findings.bad_nodes) - set(self.bad_nodes)), *(set(findings.bad_links) - set(self.bad_links))]
+
+
+def locate(nodes: int, fabric: Fabric, **options: float) -> Findings:
+    plan = Locator(nodes, **options)
+    while groups := plan.next_round():
+        plan.record([fabric.test(group) for group in groups])
+    return plan.findings
+
+
+def _severity(dice: random.Random) -> float | str:
+    """What is left of the bandwidth: 5 % to 70 %, or data that is wrong, or nothing in time."""
+    return dice.choice([dice.uniform(0.05, 0.7), dice.uniform(0.05, 0.7), WRONG, HUNG])
+
+
+def table(nodes: int, seeds: int, hints: bool) -> list[dict[str, object]]:
+    """One row for each mix of faults: how often all were named exactly, and the rounds and tests it took."""
+    rows = []
+    for bad_nodes, bad_links in [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (0, 1), (0, 3), (1, 1), (5, 2)]:
+        runs = []
+        for seed in range(seeds):
+            fabric = Fabric.draw(nodes, bad_nodes, bad_links, seed, hints)
+            findings = locate(nodes, fabric)
+            runs.append((fabric.is_named(findings), findings.rounds, findings.tests))
+        named, rounds, tests = zip(*runs, strict=True)
+        rows.append({
+            "bad nodes": bad_nodes,
+            "bad links": bad_links,
+            "named exactly": f"{sum(named)} of {seeds}",
+            "rounds (median, most)": f"{statistics.median(rounds):g}, {max(rounds)}",
+            "tests (median, most)": f"{statistics.median(tests):g}, {max(tests)}",
+        })  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="simulate", description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=512)
+    parser.add_argument("--seeds", type=int, default=1000, help="random worlds for each mix of faults")
+    parser.add_argument("--hints", action="store_true", help="tests tell which pairs stood out")
+    args = parser.parse_args()
+    rows = table(args.nodes, args.seeds, args.hints)
+    print("| " + " | ".join(rows[0]) + " |\n|" + "---|" * len(rows[0]))
+    for row in rows:
+        print("| " + " | ".join(map(str, row.values())) + " |")
+
+
+if __name__ == "__main__":
+    main()

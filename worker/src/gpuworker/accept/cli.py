@@ -1,0 +1,85 @@
+"""The command line of accept-node."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from pathlib import Path
+
+from gpuworker.accept import fault_injection
+from gpuworker.accept.limits import TABLE, key_and_number
+from gpuworker.accept.registry import LEVELS, Registered
+
+
+def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace:
+    """`limits`, `expect` and `volumes` are dictionaries. Ends the program for --list and for a plan without sense."""
+    parser = argparse.ArgumentParser(
+        prog="accept-node", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--device", choices=["cpu", "cuda"], default="cuda", help="cpu is a rehearsal without GPUs")
+    add("--gpus", type=int, default=0, help="GPUs that this node must show")
+    add("--level", choices=LEVELS, default="quick", help="quick: a minute; full: ten; burn-in: --burn-in-seconds")
+    add("--burn-in-seconds", type=float, default=3600, help="what the burn-in level takes in all (3600)")
+    add("--check", action="append", metavar="NAME", help="only this check; repeat for more")
+    add("--list", action="store_true", help="list checks and faults, and end")
+    add("--inject", default="", metavar="FAULT", help="put a fault in; its check must find it (see --list)")
+    add("--limit", action="append", type=key_and_number, default=[], metavar="KEY=NUMBER",
+        help="a limit of your own, by key of limits.yaml or name of a measurement; repeat for more")  # fmt: skip
+    add("--expect", nargs="+", type=_pair, action="extend", default=[], metavar="WHAT=VERSION",
+        help="what must be found here, for example driver=570.86 torch=2.9")  # fmt: skip
+    add("--volume", action="append", type=_pair, default=[], metavar="NAME=PATH",
+        help="a volume that jobs will use, for the storage check: outputs=/out, datasets=/data")  # fmt: skip
+    add("--processes", type=int, default=2, help="processes of a world in a rehearsal on the CPU (2)")
+    add("--check-timeout", type=float,
+        help="seconds that one check may take; else three times what --list says and 30 (on the CPU 300)")  # fmt: skip
+    add("--report-dir", default="reports", help="folder of report.json (reports)")
+    add("--run-id", default="1", help="a run with a report is not run again")
+    add("--exit-zero", action="store_true", help="exit 0 once the report is written, whatever the verdict")
+    args = parser.parse_args()
+    if args.list:
+        print("\n".join(listing(checks)))
+        sys.exit(0)
+    if args.device == "cuda" and args.gpus < 1:
+        parser.error("--gpus is needed with --device cuda: say how many GPUs this node must show")
+    if args.device == "cpu" and args.gpus:
+        parser.error("--gpus makes no sense with --device cpu")
+    args.limits, args.expect = dict(args.limit), dict(args.expect)
+    args.volumes = {name: Path(path) for name, path in args.volume}
+    measures = {name for check in checks.values() for name in check.spec.measures}
+    at_level = {name for name, check in checks.items() if args.level in check.spec.seconds}
+    for option, given, there in (
+        ("--check", args.check or (), at_level),
+        ("--inject", [args.inject] if args.inject else (), {fault.id for fault in fault_injection.known(checks)}),
+        ("--limit", args.limits, measures | set(TABLE["rules"])),
+    ):
+        for word in given:
+            if word not in there:
+                close = difflib.get_close_matches(word, there, 1)
+                hint = f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(sorted(there))}"
+                parser.error(f"{option} {word}: no such thing at level {args.level}{hint}")
+    for name, path in args.volumes.items():
+        if not path.is_dir():
+            parser.error(f"--volume {name}={path}: no such folder; mount the volume there")
+    return args
+
+
+def listing(checks: dict[str, Registered]) -> list[str]:
+    lines = ["CHECK            QUICK     FULL  BURN-IN  PROVES"]
+    for check in checks.values():
+        times = "".join(f"{_seconds(check, level):>9}" for level in LEVELS)
+        lines.append(f"{check.name:<13}{times}  {check.proves}")
+    lines += ["", "FAULT                     FOUND BY"]
+    return lines + [f"{fault.id:<25} {fault.check or 'the runner'}" for fault in fault_injection.known(checks)]
+
+
+def _seconds(check: Registered, level: str) -> str:
+    return f"{check.spec.seconds[level]:g} s" if level in check.spec.seconds else "-"
+
+
+def _pair(word: str) -> tuple[str, str]:
+    key, equals, value = word.partition("=")
+    if not (key and equals and value):
+        raise argparse.ArgumentTypeError(f"{word}: write it as NAME=VALUE")
+    return key, value

@@ -1,0 +1,180 @@
+"""A sweep over collectives and sizes, every element of every round checked.
+
+  torchrun --standalone --nproc-per-node=2 -m gpuworker.accept.ddp_tests --device cpu --sweep
+
+Bus bandwidth in GB/s (1e9 bytes) = bytes / time × factor; time = the slowest rank of each round, median over rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+
+from gpuworker.accept.distributed.operations import NAMES, UNSUPPORTED, Operation, factor, operations
+from gpuworker.accept.distributed.rank_context import World
+from gpuworker.accept.limits import Limits
+from gpuworker.accept.registry import Evidence
+from gpuworker.accept.report import Measurement
+
+WARM_UP, ROUNDS = 5, 20
+NVLS_LEAST_GPUS, NVLS_GAIN = 5, 1.15  # NCCL uses NVLS from 5 GPUs of a node on; H200: 480 against 361 of all-gather
+
+
+def run(world: World, sizes: list[int], rounds: int = ROUNDS, warm_up: int = WARM_UP, seconds: float = 0) -> dict:
+    """Seconds of every timed round and wrong elements of every round, for each collective and size in bytes.
+
+    All sizes are gone through again until `seconds` have passed on rank 0.
+    """
+    start, curves, wrong = time.monotonic(), {}, []
+    unsupported: dict[str, str] = {}
+    going = True
+    while going:
+        for size in sizes:
+            for operation in operations(world, max(1, size // 4)):
+                if operation.name in unsupported:
+                    continue
+                try:
+                    times, faults = trial(world, operation, rounds, warm_up)
+                except (RuntimeError, NotImplementedError) as error:
+                    if world.device.type == "cuda" or not any(words in str(error) for words in UNSUPPORTED):
+                        raise
+                    unsupported[operation.name] = f"{dist.get_backend()} has no {operation.name}"
+                    continue
+                curves.setdefault(operation.name, {})[str(operation.bytes)] = times
+                wrong += faults
+        going = _again(world, time.monotonic() - start < seconds)
+    model = torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else ""
+    return {"place": world.place, "model": model, "curves": curves, "wrong": wrong[:20], "unsupported": unsupported}
+
+
+def trial(world: World, operation: Operation, rounds: int, warm_up: int) -> tuple[list[float], list[str]]:
+    """Seconds of each timed round on this rank, and what was wrong in any round."""
+    times, faults = [], []
+    for number in range(warm_up + rounds):
+        operation.fill(number)
+        world.synchronize()
+        dist.barrier()  # or the skew between ranks would count as time of the collective
+        clock = _Clock(world.device)
+        operation.call()
+        seconds = clock.seconds()
+        if number >= warm_up:
+            times.append(seconds)
+        if world.injected("wrong-element"):
+            operation.output.view(torch.int32)[-1] ^= 1 << 20
+        expected = operation.expected(number)
+        if bad := int((operation.output != expected).sum()):  # NaN differs too
+            first = int((operation.output != expected).nonzero()[0])
+            faults.append(
+                f"{operation.name} of {operation.bytes} bytes, round {number}: {bad} of {expected.numel()} elements "
+                f"are wrong; the first is element {first}: {operation.output[first].item():g}, right is "
+                f"{expected[first].item():g}"
+            )
+    return times, faults
+
+
+class _Clock:
+    """Seconds from now to the end of what is queued: by CUDA events on the stream, on the CPU by the clock."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.cuda = device.type == "cuda"
+        if self.cuda:
+            self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            self.begin.record()
+        else:
+            self.start = time.perf_counter()
+
+    def seconds(self) -> float:
+        if not self.cuda:
+            return time.perf_counter() - self.start
+        self.end.record()
+        self.end.synchronize()
+        return self.begin.elapsed_time(self.end) / 1e3
+
+
+def _again(world: World, wish: bool) -> bool:
+    """Rank 0 decides, so that all ranks go on or stop together; told past the collectives on trial."""
+    world.turns += 1
+    if world.rank == 0:
+        world.store.set(f"again/{world.turns}", "yes" if wish else "no")
+    return world.store.get(f"again/{world.turns}") == b"yes"
+
+
+def evidence(results: list[dict], nodes: int = 1, nic_gbps: float | None = None) -> Evidence:
+    """Judged at the largest size; `nic_gbps`: GB/s of the NIC of one GPU, if known."""
+    size, found = len(results), Evidence()
+    for result in results:
+        found.wrong += [f"{result['place']}: {fault}" for fault in result["wrong"][:3]]
+    curves: dict[str, dict[str, float]] = {}
+    for name in NAMES:
+        measure = f"{name}_busbw"
+        if reason := next((r["unsupported"][name] for r in results if name in r["unsupported"]), ""):
+            found.inapplicable[measure] = reason
+        elif size == 1:
+            found.inapplicable[measure] = "one process has nobody to talk to"
+        elif all(name in result["curves"] for result in results):
+            slowest = {
+                bytes_: [
+                    max(times) for times in zip(*(result["curves"][name][bytes_] for result in results), strict=True)
+                ]
+                for bytes_ in results[0]["curves"][name]
+            }
+            curves[measure] = {
+                bytes_: int(bytes_) / statistics.median(times) * factor(name, size) / 1e9
+                for bytes_, times in slowest.items()
+            }
+            largest = max(slowest, key=int)
+            found.measurements.append(Measurement(measure, curves[measure][largest], "GB/s"))
+            found.samples[f"{name}_{largest}_bytes_s"] = slowest[largest][:200]
+    found.facts = {"ranks": size, "nodes": nodes, "curves": {name: _curve(points) for name, points in curves.items()}}
+    _add_ceilings(found, results, nodes, nic_gbps)
+    return found
+
+
+def _curve(points: dict[str, float]) -> dict:
+    return {"unit": "GB/s", "points": [[int(bytes_), value] for bytes_, value in points.items()]}
+
+
+def _add_ceilings(found: Evidence, results: list[dict], nodes: int, nic_gbps: float | None) -> None:
+    """What the links allow. Within a node one-way NVLink; across nodes a ring also passes every NIC of a node once.
+
+    All-to-all across nodes: b·(n-1)/(n-g) for n ranks, g GPUs a node and b GB/s for the NIC of each: only the share
+    (n-g)/(n-1) of a rank's data leaves its node.
+    """
+    models = tuple(result["model"] for result in results)
+    nvlink = Limits(models).figures("nvlink_oneway") if models[0] else {}
+    rate, source = nvlink.get("specification"), f"one-way NVLink of {nvlink.get('model')}"
+    size, per_node = len(results), len(results) // nodes
+    if nodes > 1:
+        if nic_gbps is None:
+            return
+        ring = nic_gbps * per_node
+        source = f"{per_node} NICs of {nic_gbps:g} GB/s a node" if not rate or ring < rate else source
+        rate = min(ring, rate or ring)
+        spread = nic_gbps * (size - 1) / (size - per_node)
+        found.ceilings["all_to_all_busbw"] = (spread, f"{per_node} NICs of {nic_gbps:g} GB/s a node")
+    if rate:
+        for name in ("all_reduce", "all_gather", "reduce_scatter"):
+            found.ceilings[f"{name}_busbw"] = (rate, source)
+    if nodes == 1 and models[0]:
+        _tell_algorithm(found, rate, size)
+
+
+def _tell_algorithm(found: Evidence, nvlink_gbps: float | None, gpus: int) -> None:
+    """Ring or NVLS? A ring moves data over NVLink only, NVLS adds in the switch and so passes a ring's ceiling."""
+    busbw = {m.name: m.value for m in found.measurements}
+    reduce, gather = busbw.get("all_reduce_busbw", 0.0), busbw.get("all_gather_busbw", 0.0)
+    nvls = bool(nvlink_gbps and reduce > nvlink_gbps) or (gather > 0 and reduce > NVLS_GAIN * gather)
+    found.facts["all_reduce_algorithm"] = "NVLS" if nvls else "ring or tree"
+    if nvlink_gbps and not nvls and gpus >= NVLS_LEAST_GPUS and _hopper_or_newer():
+        found.doubtful.append(
+            f"all-reduce at {reduce:.4g} GB/s is no faster than all-gather ({gather:.4g} GB/s), so the switch does not "
+            "add (NVLS): is it switched off (NCCL_NVLS_ENABLE), or is the fabric manager not running?"
+        )
+
+
+def _hopper_or_newer() -> bool:
+    """NVLS needs the third generation of NVSwitch, which comes with compute capability 9.0 and above."""
+    return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 9

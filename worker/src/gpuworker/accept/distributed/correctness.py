@@ -1,0 +1,179 @@
+"""Does DDP train as one process would? Gradients, parameters, checkpoints.
+
+Everything is in float64, so that the order of additions makes differences of 1e-15 and any real fault is far above.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+from collections import Counter
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from gpuworker.accept.distributed.rank_context import World
+from gpuworker.accept.registry import Evidence
+from gpuworker.accept.report import Measurement
+
+SAMPLES, FEATURES, CLASSES = 16, 32, 8  # samples of each rank in a step
+TOLERANCE = 1e-10  # of the largest gradient
+
+
+def run(world: World, folder: str, steps: int = 5) -> dict:
+    """Compare with a single process, train, save, resume. `folder` is for the checkpoints, a file for each rank."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may add in another order each time
+    torch.use_deterministic_algorithms(True)
+    try:
+        return _run(world, folder, steps)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def _run(world: World, folder: str, steps: int) -> dict:
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(FEATURES, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, CLASSES))
+    plain = plain.double().to(world.device)
+    ddp = DistributedDataParallel(copy.deepcopy(plain), device_ids=_ids(world))
+    if world.injected("flipped-gradient"):
+        next(ddp.parameters()).register_hook(lambda gradient: _flip(gradient, 54))
+    mine = slice(world.rank * SAMPLES, (world.rank + 1) * SAMPLES)
+    inputs, labels = _batch(world, 0)
+    with ddp.no_sync():
+        own = _gradients(ddp, inputs[mine], labels[mine])
+    own_error = _error(own, _gradients(plain, inputs[mine], labels[mine]))
+    reduced_error = _error(_gradients(ddp, inputs[mine], labels[mine]), _gradients(plain, inputs, labels))
+    optimizer = _optimizer(ddp)
+    _train(world, ddp, optimizer, 0, steps)
+    path = Path(folder) / f"rank-{world.rank}.pt"
+    _save(path, ddp.module, optimizer)
+    trained = _hash(ddp)
+    # DDP sorts its buckets anew after the first step, and with them the order of additions. A resumed run starts with a
+    # new DDP, so the run that goes on gets a new one too.
+    ddp = DistributedDataParallel(ddp.module, device_ids=_ids(world))
+    _train(world, ddp, optimizer, steps, 2 * steps)
+    straight = _hash(ddp)
+    if world.injected("damaged-checkpoint"):
+        data = torch.load(path)
+        _flip(data["model"]["0.weight"], 40)
+        torch.save(data, path)
+    loaded, resumed = _resume(world, plain, path, steps)
+    path.unlink()
+    return {
+        "place": world.place,
+        "own_error": own_error,
+        "reduced_error": reduced_error,
+        "trained": trained,
+        "straight": straight,
+        "loaded": loaded,
+        "resumed": resumed,
+    }
+
+
+def evidence(results: list[dict]) -> Evidence:
+    found = Evidence(facts={"ranks": len(results), "parameters_sha256": results[0]["trained"]})
+    worst = max(max(result["own_error"], result["reduced_error"]) for result in results)
+    found.measurements = [Measurement("gradient_error", worst, "x")]
+    for result in results:
+        if not result["own_error"] <= TOLERANCE:  # NaN is wrong too
+            found.wrong.append(
+                f"{result['place']}: its own gradient, before any communication, differs from the reference by "
+                f"{result['own_error']:.2g} of the largest gradient"
+            )
+    bad = [result for result in results if not result["reduced_error"] <= TOLERANCE]
+    if bad:
+        found.wrong.append(
+            f"{', '.join(result['place'] for result in bad[:4])}{' and more' if len(bad) > 4 else ''}: the averaged "
+            f"gradient differs from that of one process by {bad[0]['reduced_error']:.2g} of the largest gradient"
+        )
+    counts = Counter(result["trained"] for result in results)
+    common, votes = counts.most_common(1)[0]
+    if len(counts) > 1 and votes * 2 > len(results):
+        odd = ", ".join(result["place"] for result in results if result["trained"] != common)
+        found.wrong.append(f"parameters differ after training: {odd} against all others")
+    elif len(counts) > 1:
+        all_of_them = ", ".join(f"{result['place']}: {result['trained'][:12]}" for result in results[:8])
+        found.wrong.append(f"parameters differ after training, with no majority: {all_of_them}")
+    faults = len(found.wrong)
+    for result in results:
+        if result["loaded"] != result["trained"]:
+            found.wrong.append(f"{result['place']}: the checkpoint that it read is not the one that it wrote")
+        elif result["resumed"] != result["straight"] and not faults:  # else it is a consequence
+            found.wrong.append(f"{result['place']}: training resumed from the checkpoint ends with other parameters")
+    return found
+
+
+def _batch(world: World, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The global batch of a step, the same on every rank."""
+    generator = torch.Generator().manual_seed(1000 + step)
+    inputs = torch.randn(world.size * SAMPLES, FEATURES, generator=generator, dtype=torch.float64)
+    labels = torch.randint(CLASSES, (world.size * SAMPLES,), generator=generator)
+    return inputs.to(world.device), labels.to(world.device)
+
+
+def _gradients(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> list[torch.Tensor]:
+    model.zero_grad()
+    nn.functional.cross_entropy(model(inputs), labels).backward()
+    return [parameter.grad.clone() for parameter in model.parameters()]
+
+
+def _error(found: list[torch.Tensor], right: list[torch.Tensor]) -> float:
+    """The largest difference as a share of the largest right gradient. JSON has no infinity: 1e300 stands for it."""
+    largest = max(float(gradient.abs().max()) for gradient in right)
+    difference = torch.stack([(a - b).abs().max() for a, b in zip(found, right, strict=True)]).max()
+    return min(float(torch.nan_to_num(difference, nan=1e300, posinf=1e300)) / largest, 1e300)
+
+
+def _ids(world: World) -> list[torch.device] | None:
+    return [world.device] if world.device.type == "cuda" else None
+
+
+def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def _train(world: World, model: nn.Module, optimizer: torch.optim.Optimizer, first: int, last: int) -> None:
+    mine = slice(world.rank * SAMPLES, (world.rank + 1) * SAMPLES)
+    for step in range(first, last):
+        inputs, labels = _batch(world, step)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs[mine]), labels[mine]).backward()
+        optimizer.step()
+        if world.injected("diverged-parameter") and step == last - 1:
+            with torch.no_grad():
+                _flip(next(model.parameters()), 0)
+
+
+def _save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    with path.open("wb") as file:
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _resume(world: World, fresh: nn.Module, path: Path, steps: int) -> tuple[str, str]:
+    """Hashes of the parameters of a fresh model: as read from the checkpoint, and after training on."""
+    data = torch.load(path, map_location=world.device)
+    fresh.load_state_dict(data["model"])
+    loaded = _hash(fresh)  # now: DDP takes the parameters of rank 0
+    ddp = DistributedDataParallel(fresh, device_ids=_ids(world))
+    optimizer = _optimizer(ddp)
+    optimizer.load_state_dict(data["optimizer"])
+    _train(world, ddp, optimizer, steps, 2 * steps)
+    return loaded, _hash(ddp)
+
+
+def _hash(model: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(bytes(parameter.detach().cpu().contiguous().view(torch.uint8).flatten().tolist()))
+    return digest.hexdigest()
+
+
+def _flip(tensor: torch.Tensor, bit: int) -> torch.Tensor:
+    """Flip a bit of the first element, in place."""
+    tensor.detach().view(torch.int64).view(-1)[0] ^= 1 << bit
+    return tensor

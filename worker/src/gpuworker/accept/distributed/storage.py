@@ -1,0 +1,179 @@
+"""Volumes as training uses them: all ranks write a checkpoint with fsync, then read shards that no cache holds.
+
+  torchrun --standalone --nproc-per-node=2 -m gpuworker.accept.ddp_tests --device cpu --storage /out
+
+MB/s (1e6 bytes) = bytes of all ranks / time of the slowest. Latencies are those of blocks of 1 MiB. Of a volume that
+cannot be written, files that are there already are read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import shutil
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpuworker.accept.distributed.rank_context import World
+from gpuworker.accept.registry import Evidence
+from gpuworker.accept.report import Measurement
+
+BLOCK = 1 << 20
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def run(world: World, volumes: dict[str, str], mib: int) -> dict:
+    """For each volume by name: seconds and bytes of this rank's writing and reading, and what went wrong."""
+    return {"place": world.place, "volumes": {name: _volume(world, name, path, mib) for name, path in volumes.items()}}
+
+
+def _volume(world: World, name: str, path: str, mib: int) -> dict:
+    seen: dict = {"path": path, "wrong": "", "read_only": False, "write_s": 0.0, "read_bytes": 0, "latencies_s": []}
+    folder = Path(path) / f".storage-test-{os.environ.get('RUN_ID', 'local')}"
+    mine, neighbour = folder / f"shard-{world.rank}", (world.rank + 1) % world.size
+    shard = folder / f"shard-{neighbour}"
+    try:
+        with _failures_into(seen, name):
+            folder.mkdir(exist_ok=True)
+        world.meet(f"storage/{name}/begin")  # all write at the same time
+        if folder.exists():
+            with _failures_into(seen, name):
+                seen["write_s"] = _write(Path("/dev/full") if world.injected("full-volume") else mine, world.rank, mib)
+            if world.injected("damaged-file"):
+                with mine.open("r+b") as file:
+                    file.seek(BLOCK // 2)
+                    file.write(b"damaged")
+        world.store.add(f"storage/{name}/writers", int(seen["write_s"] > 0))
+        world.meet(f"storage/{name}/written")
+        all_wrote = world.store.add(f"storage/{name}/writers", 0) == world.size
+        with _failures_into(seen, name):
+            if all_wrote and shard.exists():  # on a volume of this node alone, other nodes' shards are not there
+                _read(seen, shard, neighbour, mib, name)
+            elif seen["write_s"]:
+                _read(seen, mine, world.rank, mib, name)
+            elif seen["read_only"]:
+                _read_what_is_there(seen, world, Path(path), mib)
+        world.meet(f"storage/{name}/read")  # nobody removes what another still reads
+    finally:
+        with contextlib.suppress(OSError):  # a folder that is read-only, or not empty: the last one removes it
+            mine.unlink(missing_ok=True)
+            folder.rmdir()
+    return seen
+
+
+@contextlib.contextmanager
+def _failures_into(seen: dict, name: str) -> Iterator[None]:
+    """What the volume refuses is a finding; the other ranks wait for this one to go on."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in READ_ONLY:
+            seen["read_only"] = True
+        else:
+            seen["wrong"] = f"{name} ({seen['path']}): {_why(error, Path(seen['path']))}"
+
+
+def _blocks(rank: int, mib: int) -> Iterator[bytes]:
+    """The content of a shard: each block starts with its place, the rest cannot be compressed."""
+    body = random.Random(rank).randbytes(BLOCK - 16)
+    return (rank.to_bytes(8, "big") + index.to_bytes(8, "big") + body for index in range(mib))
+
+
+def _write(path: Path, rank: int, mib: int) -> float:
+    """Seconds until the storage has it."""
+    blocks = _blocks(rank, mib)
+    start = time.perf_counter()
+    with path.open("wb", buffering=0) as file:
+        for block in blocks:
+            view = memoryview(block)
+            while view:
+                view = view[os.write(file.fileno(), view) :]
+        os.fsync(file.fileno())
+    return time.perf_counter() - start
+
+
+def _read(seen: dict, path: Path, rank: int, mib: int, name: str) -> None:
+    """Read a shard that this test wrote, past the cache, and compare it."""
+    blocks = 0
+    for found, right in zip(_timed_blocks(seen, path, mib * BLOCK), _blocks(rank, mib), strict=False):
+        if found != right:
+            first = next((i for i, (a, b) in enumerate(zip(found, right, strict=False)) if a != b), len(found))
+            place = blocks * BLOCK + first
+            seen["wrong"] = f"{name} ({path}): what was read is not what was written, from byte {place} on"
+            return
+        blocks += 1
+    if blocks != mib:
+        seen["wrong"] = f"{name} ({path}): {blocks} of {mib} MiB came back"
+
+
+def _read_what_is_there(seen: dict, world: World, path: Path, mib: int) -> None:
+    """Files of the volume, each rank others, as far as they go."""
+    files = sorted(file for file in _some_files(path) if file.stat().st_size >= BLOCK)
+    for file in files[world.rank % max(1, len(files)) :: world.size]:
+        for _ in _timed_blocks(seen, file, mib * BLOCK - seen["read_bytes"]):
+            pass
+
+
+def _some_files(path: Path, most: int = 1000) -> list[Path]:
+    found: list[Path] = []
+    for folder, _, names in os.walk(path):
+        found += [file for file in (Path(folder, name) for name in names) if file.is_file()]
+        if len(found) >= most:
+            break
+    return found[:most]
+
+
+def _timed_blocks(seen: dict, path: Path, most: int) -> Iterator[bytes]:
+    """Blocks of a file, at most so many bytes; times and bytes are added to what was seen."""
+    with path.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # what the cache holds would not test the storage
+        for _ in range(most // BLOCK):
+            start = time.perf_counter()
+            data = b""
+            while len(data) < BLOCK and (more := os.read(file.fileno(), BLOCK - len(data))):
+                data += more
+            seen["latencies_s"].append(time.perf_counter() - start)
+            seen["read_bytes"] += len(data)
+            if not data:
+                return
+            yield data
+
+
+def _why(error: OSError, path: Path) -> str:
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return f"cannot be written: {error.strerror}"
+    free = shutil.disk_usage(path).free
+    return f"full while the checkpoint was written ({error.strerror}; {free / 1e6:.0f} MB free)"
+
+
+def evidence(results: list[dict], mib: int) -> Evidence:
+    found = Evidence(facts={"ranks": len(results), "mib_of_each_rank": mib})
+    for name in results[0]["volumes"]:
+        seen = [result["volumes"][name] for result in results]
+        faults = [f"{r['place']}: {s['wrong']}" for r, s in zip(results, seen, strict=True) if s["wrong"]]
+        found.wrong += faults[:4]
+        found.facts[name] = {"path": seen[0]["path"], "read_only": seen[0]["read_only"]}
+        if all(s["write_s"] for s in seen):
+            rate = len(seen) * mib * BLOCK / max(s["write_s"] for s in seen) / 1e6
+            found.measurements.append(Measurement("storage_write", rate, "MB/s", name))
+        latencies = sorted(latency for s in seen for latency in s["latencies_s"])
+        if latencies:
+            rate = sum(s["read_bytes"] for s in seen) / max(sum(s["latencies_s"]) for s in seen) / 1e6
+            p99 = statistics.quantiles(latencies, n=100)[-1] if len(latencies) > 1 else latencies[0]
+            found.measurements.append(Measurement("storage_read", rate, "MB/s", name))
+            found.measurements.append(Measurement("storage_read_p99", p99 * 1e3, "ms", name))
+            found.samples[f"{name}_read_s"] = latencies[:: max(1, len(latencies) // 200)][:200]
+        elif not faults:
+            found.missing.append(f"{name} ({seen[0]['path']}): cannot be written and holds no file of 1 MiB to read")
+    if all(s["read_only"] for r in results for s in r["volumes"].values()):
+        found.inapplicable["storage_write"] = "all volumes are read-only"
+    elif found.wrong:  # the fault says why a number is not there
+        measured = {measurement.name for measurement in found.measurements}
+        for name in ("storage_write", "storage_read", "storage_read_p99"):
+            if name not in measured:
+                found.inapplicable[name] = "the volume failed"
+    return found

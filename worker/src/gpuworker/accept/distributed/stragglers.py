@@ -1,0 +1,97 @@
+"""Which rank keeps the others waiting? A collective hides it, since all ranks leave it together; so look before it.
+
+Compute time: the same work on every rank, timed where it runs. Arrival: each rank's wait in the barrier behind it; who
+waits least came last. No clocks are compared between ranks. Ranks of a rehearsal share processors with whatever else
+runs there: their compute time is the processor time of the process, and of all rounds their best one counts.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+
+from gpuworker.accept import peer_comparison
+from gpuworker.accept.distributed.rank_context import World
+from gpuworker.accept.registry import Evidence
+from gpuworker.accept.report import Measurement
+
+ROUNDS = 20
+# How much slower than the median counts: healthy GPUs of one model differ by 5 % (stas00/ml-engineering), and 10 % is
+# the tolerance of huggingface/gpu-fryer. Ranks of a rehearsal get differing shares of caches and memory.
+FLOOR = {"cuda": 0.10, "cpu": 0.60}
+LATE_S = {"cuda": 0.005, "cpu": 0.15}  # lateness that a scheduler of the operating system may cause
+FEW = 5  # below it the median absolute deviation says nothing
+
+
+def run(world: World, rounds: int = ROUNDS) -> dict:
+    """Seconds of compute and of waiting in each round on this rank."""
+    size, repeats = (8192, 8) if world.device.type == "cuda" else (192, 8)
+    a, b = (torch.randn(size, size, device=world.device) for _ in range(2))
+    work = repeats * (4 if world.injected("slow-rank") else 1)
+    compute, wait = [], []
+    for number in range(rounds + 2):  # the first two warm up
+        world.synchronize()
+        dist.barrier()
+        start = _now(world)
+        for _ in range(work):
+            torch.mm(a, b)
+        world.synchronize()
+        seconds = _now(world) - start
+        if world.injected("late-rank"):
+            time.sleep(0.6)  # far beyond LATE_S, also where the others are held up
+        arrived = time.perf_counter()
+        dist.barrier()
+        world.synchronize()
+        if number >= 2:
+            compute.append(seconds)
+            wait.append(time.perf_counter() - arrived)
+    return {"place": world.place, "device": world.device.type, "compute_s": compute, "wait_s": wait}
+
+
+def _now(world: World) -> float:
+    return time.process_time() if world.device.type == "cpu" else time.perf_counter()
+
+
+def evidence(results: list[dict]) -> Evidence:
+    """Names the ranks that compute slower or arrive later than the others."""
+    kind = results[0]["device"]
+    typical, _ = peer_comparison.judged_by(kind)
+    compute = [typical(result["compute_s"]) for result in results]
+    rounds = zip(*(result["wait_s"] for result in results), strict=True)
+    late = [typical(by_rank) for by_rank in zip(*([max(w) - x for x in w] for w in rounds), strict=True)]
+    usual, on_time = _usual(compute), _usual(late)
+    found = Evidence(facts={"ranks": len(results)}, samples={"compute_s": compute[:200], "late_s": late[:200]})
+    found.measurements = [
+        Measurement("slowest_compute", max(compute) / usual, "x"),
+        Measurement("latest_arrival", max(late) * 1e3, "ms"),
+    ]
+    slow = outliers(compute, FLOOR[kind])
+    for rank in slow:
+        found.wrong.append(
+            f"{results[rank]['place']} is slow: {compute[rank] * 1e3:.3g} ms for work that takes {usual * 1e3:.3g} ms "
+            f"({compute[rank] / usual:.2f} x)"
+        )
+    for rank in set(range(len(late))) - set(slow):
+        if late[rank] - on_time > max(LATE_S[kind], FLOOR[kind] * usual):
+            found.wrong.append(
+                f"{results[rank]['place']} is late: the others wait {late[rank] * 1e3:.3g} ms for it in every round, "
+                f"though it computes as fast as they do"
+            )
+    return found
+
+
+def outliers(values: list[float], floor: float) -> list[int]:
+    """Who is above the median by `floor` and, among five or more, by 3 robust standard deviations (1.4826 · MAD)."""
+    usual = _usual(values)
+    spread = 0.0
+    if len(values) >= FEW:
+        spread = 3 * 1.4826 * statistics.median(abs(value - usual) for value in values)
+    return [index for index, value in enumerate(values) if value - usual > max(floor * usual, spread)]
+
+
+def _usual(values: list[float]) -> float:
+    """The median; of few values the lower one, since half of two may be bad."""
+    return statistics.median(values) if len(values) >= FEW else statistics.median_low(values)

@@ -1,0 +1,1 @@
+"""Timed GPU and CPU kernels that the checks measure with."""

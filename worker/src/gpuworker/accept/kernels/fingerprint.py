@@ -1,0 +1,143 @@
+"""A fixed sequence of operations per number format, and a hash of every bit of its results.
+
+The CUDA paths have not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from gpuworker.accept import host_info
+
+FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+Sequence = Callable[[], list[torch.Tensor]]
+
+
+def deterministic() -> None:
+    """Only algorithms that give the same bits every time. Before the first use of CUDA in this process."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # one of the two settings that cuBLAS calls reproducible
+    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms would import half of torch
+    torch.set_float32_matmul_precision("highest")
+
+
+def sequences(device: torch.device, size: int) -> dict[str, Sequence]:
+    """Format -> its sequence on size×size inputs. size is a multiple of 8.
+
+    The CPU has no float16 products worth waiting for.
+    """
+    a, b = _inputs(size)
+    found: dict[str, Sequence] = {"integer": _integer(a.to(device), b.to(device))}
+    for kind, dtype in FORMATS.items():
+        if device.type == "cuda" or kind != "fp16":
+            # -1 … 1 in steps of 1/64: the same in every format
+            found[kind] = _floating((a / 64).to(device, dtype), (b / 64).to(device, dtype))
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9):
+        found["fp8"] = _float8((a / 64).to(device), (b / 64).to(device))
+    return found
+
+
+def right_integers(size: int) -> str:
+    """The digest that the integer sequence must have, computed on the host in float64 and int64."""
+    a, b = _inputs(size)
+    product = (a.double() @ b.double()).long()
+    return digest([product, _scramble(product)])
+
+
+def digest(results: list[torch.Tensor]) -> str:
+    """SHA-256 over 64-bit sums of the results' words, computed where the results are.
+
+    Each row's words are summed with odd weights modulo 2^64, so that one changed bit always changes its row's sum:
+    the change is ±2^k times an odd number, which is no multiple of 2^64.
+    """
+    hashed = hashlib.sha256()
+    for result in results:
+        rows = result.reshape(-1, result.shape[-1]).contiguous()
+        words = rows.view(torch.uint8).view(torch.int64)
+        weights = torch.arange(1, 2 * words.shape[1], 2, device=words.device)
+        hashed.update(array.array("q", (words * weights).sum(1).tolist()).tobytes())
+    return hashed.hexdigest()
+
+
+def model(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else host_info.cpu_model()
+
+
+def group(device: torch.device, size: int) -> str:
+    """What must be equal for bits to be comparable."""
+    parts = [model(device), f"torch {torch.__version__}", f"size {size}"]
+    if device.type == "cuda":
+        from gpuworker.runtime import gpu_telemetry
+
+        driver = next((gpu.driver for gpu in gpu_telemetry.inventory()[1] if gpu.driver), "unknown")
+        parts[1:1] = [f"driver {driver}"]
+        return " | ".join([*parts, f"CUDA {torch.version.cuda}", f"cuBLASLt {_cublas_version()}"])
+    library = re.search(r"(oneAPI Math Kernel|OpenBLAS)[^\n]*", torch.__config__.show())
+    capability = torch.backends.cpu.get_cpu_capability()
+    return " | ".join(
+        [*parts, library[0] if library else "BLAS unknown", capability, f"{torch.get_num_threads()} threads"]
+    )
+
+
+def _inputs(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Integers -63 … 63 as float32: up to size 4226 no sum of their products can reach 2^24, so all are exact."""
+    generator = torch.Generator().manual_seed(20)
+    a, b = (torch.randint(-63, 64, (size, size), generator=generator) for _ in "ab")
+    return a.float(), b.float()
+
+
+def _integer(a: torch.Tensor, b: torch.Tensor) -> Sequence:
+    def run() -> list[torch.Tensor]:
+        product = (a @ b).long()
+        return [product, _scramble(product)]
+
+    return run
+
+
+def _scramble(values: torch.Tensor) -> torch.Tensor:
+    """Steps of a 64-bit linear congruential generator (Knuth's MMIX constants): wrap-around arithmetic and shifts."""
+    for _ in range(4):
+        values = values * 6364136223846793005 + 1442695040888963407
+        values = values ^ (values >> 29)
+    return values
+
+
+def _floating(a: torch.Tensor, b: torch.Tensor) -> Sequence:
+    def run() -> list[torch.Tensor]:
+        product = a @ b
+        scaled = product / a.shape[0] ** 0.5
+        curved = torch.nn.functional.gelu(scaled) + scaled.sin() * scaled.abs().sqrt()
+        spread = curved.softmax(dim=1)
+        return [product, curved, spread, curved.sum(0), (spread * scaled).sum(1)]
+
+    return run
+
+
+def _float8(a: torch.Tensor, b: torch.Tensor) -> Sequence:
+    left, right = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t()  # the kernel wants columns of the second
+    one = torch.ones((), device=a.device)
+
+    def run() -> list[torch.Tensor]:
+        product = torch._scaled_mm(left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+        return [product, product.float().sum(0)]
+
+    return run
+
+
+def _cublas_version() -> str:
+    """Of the library that this process uses."""
+    with contextlib.suppress(OSError, AttributeError):
+        maps = Path("/proc/self/maps").read_text()
+        if found := re.search(r"/\S*libcublasLt\.so\S*", maps):
+            version = ctypes.CDLL(found[0]).cublasLtGetVersion
+            version.restype = ctypes.c_size_t
+            return str(version())
+    return "unknown"

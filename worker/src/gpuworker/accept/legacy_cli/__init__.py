@@ -1,0 +1,59 @@
+"""Commands of the gpu-cluster-acceptance image, under their old names, flags, tags and report files.
+
+They test with the checks of this package; what was wrong with the originals is not kept (tests/worker/test_fronts.py
+lists it). Beside the old flags each takes --device cpu for a rehearsal. New is exit code 3: nothing was tested.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from gpuworker.accept.report import write_json
+from gpuworker.runtime.log import log
+
+NOT_TESTED = 3
+
+
+def parser(name: str, description: str, report_name: str) -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog=name, description=description)
+    made.add_argument("--quick", action="store_true", help="a minute instead of ten")
+    made.add_argument("--verbose", action="store_true", help="accepted; the log is complete without it")
+    made.add_argument("--report-dir", default="reports")
+    made.add_argument("--report-name", default=report_name)
+    made.add_argument("--device", choices=["cpu", "cuda"], default="cuda", help="cpu is a rehearsal without GPUs")
+    return made
+
+
+def environment() -> dict:
+    """The `env` of the old reports."""
+    import torch
+
+    smi = shutil.which("nvidia-smi")
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda_available": torch.cuda.is_available(),
+        "cuda_device_count": torch.cuda.device_count(),
+        "nvidia_smi": smi and subprocess.run([smi, "-L"], capture_output=True, text=True).stdout.strip(),
+    }
+
+
+def skip_without_gpu(env: dict, device: str, path: Path | None) -> None:
+    """End the program where there is no GPU to test: the originals called that a success."""
+    if device == "cpu" or env["cuda_device_count"]:
+        return
+    if path:
+        write_json(path, {"skipped": True, "reason": "no_gpu", "env": env})
+        log("RESULT", verdict="INCOMPLETE", reason="torch sees no GPU: nothing was tested", report=path)
+    sys.exit(NOT_TESTED)
+
+
+def gpus_expected(env: dict) -> int:
+    """What the manifest says in GPUS_PER_NODE, else what is there."""
+    return int(os.environ.get("GPUS_PER_NODE") or env["cuda_device_count"])

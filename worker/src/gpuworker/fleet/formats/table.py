@@ -1,0 +1,42 @@
+"""The result for a terminal: verdict, coverage, suspects, one line a node."""
+
+from __future__ import annotations
+
+from gpuworker.fleet.fleet_report import Fleet, coverage_text, where
+
+SHORT = {"PASS": "pass", "WARN": "WARN", "FAIL": "FAIL", "INCOMPLETE": "INC", "SKIP": "skip"}
+
+
+def text(fleet: Fleet) -> str:
+    lines = [f"{fleet.verdict}{' (CPU rehearsal)' if fleet.rehearsal else ''}: {coverage_text(fleet)}", ""]
+    if fleet.nodes:
+        rows = [["NODE", "VERDICT", "RUN", *fleet.checks]]
+        for node in fleet.nodes:
+            marks = [SHORT[node.checks[name]] if name in node.checks else "-" for name in fleet.checks]
+            rows.append([node.node, node.verdict, node.run_id, *marks])
+        lines += table(rows) + [""]
+    numbers = [["CHECK", "MEASURE", "MEDIAN", "MIN", "MAX", "UNIT", "VALUES", "LIMIT"]]
+    for d in fleet.distributions:
+        values = [point.value for point in d.points]
+        limit = f"{d.limit:.4g}" if d.limit is not None else "-"
+        spread = [f"{value:.4g}" for value in (d.median, min(values), max(values))]
+        numbers.append([d.check, d.name, *spread, d.unit, str(len(values)), limit])
+    if len(numbers) > 1:
+        lines += table(numbers) + [""]
+    if fleet.findings:
+        lines += ["Suspects and gaps:"]
+        lines += [f"  {f.verdict:<10} {where(f) or 'fleet'}: {f.reason} [{f.found_by}]" for f in fleet.findings]
+        lines += [""]
+    lines += [f"Note: {note}" for note in fleet.notes]
+    return "\n".join(map(plain, lines)).rstrip() + "\n"
+
+
+def table(rows: list[list[str]]) -> list[str]:
+    """Columns as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def plain(said: str) -> str:
+    """Without control characters: what a node says must not drive the reader's terminal."""
+    return "".join(char if char.isprintable() else "?" for char in said)

@@ -1,0 +1,24 @@
+"""torchrun's process, started before there is anything to run: it imports torch while the nodes look for each other.
+
+  torchrun_preload.py FOLDER      a line on its standard input: become torchrun, by FOLDER/order; its end: never mind
+
+It imports nothing of gpuworker, so that it works from an archive.
+"""
+
+import json
+import os
+import sys
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [path for path in sys.path if path != here]
+
+from torch.distributed import run  # noqa: E402
+
+if __name__ == "__main__" and sys.stdin.readline():
+    with open(os.path.join(sys.argv[1], "order")) as file:
+        order = json.load(file)
+    os.environ.clear()
+    os.environ.update(order["environ"])
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the ranks inherit it
+    sys.argv = ["torchrun", *order["arguments"]]
+    run.main()

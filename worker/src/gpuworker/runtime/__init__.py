@@ -1,0 +1,1 @@
+"""Shared ground floor: contract, logging, process supervision, GPU inventory."""

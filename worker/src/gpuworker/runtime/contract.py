@@ -1,0 +1,137 @@
+"""Contract between the charts, the worker's programs and the users' programs: one table for each kind of name.
+
+Environment variables, ports, exit codes, log tags, reserved paths and limits that more than one part needs are defined
+here and nowhere else. `make generate` writes from these tables what Helm templates, JSON schemas, shell scripts, jobgen
+and docs/environment.md need; `make verify` fails when one of those files differs. Standard library only.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class ExitCode(enum.IntEnum):
+    """Exit codes of `ddp-launch` and of a group's ranks. A code from 64 to 70 is a fault of the launch, never of the
+    user's program."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NAME_RESOLUTION = 64
+    PORT = 65
+    NODE_LOST = 66
+    NODES_DIFFER = 67
+    INTERFACE = 68
+    RENDEZVOUS = 69
+    COLLECTIVE_TIMEOUT = 70
+    SAVED = 75
+    STOPPED = 143
+
+
+EXIT_CODE_MEANINGS = {
+    ExitCode.DONE: "the program ended with 0 on every node",
+    ExitCode.FAILED: "the program failed",
+    ExitCode.USAGE: "a flag or a variable is wrong; a restart does not help",
+    ExitCode.NAME_RESOLUTION: "the name of node 0 does not resolve, or resolves to another address",
+    ExitCode.PORT: "node 0 does not answer on its port, or another program does",
+    ExitCode.NODE_LOST: "a node did not join in time, or was lost during the run",
+    ExitCode.NODES_DIFFER: "nodes differ, or a node lacks what was requested",
+    ExitCode.INTERFACE: "no network interface leads to node 0",
+    ExitCode.RENDEZVOUS: "the nodes joined, and torchrun formed no world",
+    ExitCode.COLLECTIVE_TIMEOUT: "a collective timed out",
+    ExitCode.SAVED: "stopped after the program saved; start it again",
+    ExitCode.STOPPED: "stopped before the program saved",
+}
+
+
+class Override(enum.Enum):
+    """What happens when a user sets a variable of the contract in `env`."""
+
+    REFUSED = "refused"  # only the pod or the chart's values can know it
+    FOLLOWED = "followed"  # the user's value wins, and every variable that must agree takes it, too
+    ALLOWED = "allowed"  # the user's value wins; nothing depends on it
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable of the user's program.
+
+    `agrees_with`: the variable whose value this one always has. `instead`: per chart, the value to set instead.
+    `groups`: set by the chart job-group only.
+    """
+
+    name: str
+    meaning: str
+    override: Override = Override.REFUSED
+    agrees_with: str = ""
+    groups: bool = False
+
+
+VARIABLES = (
+    Variable("NNODES", "number of nodes"),
+    Variable("NODE_RANK", "index of this pod, 0 to NNODES - 1"),
+    Variable("NPROC_PER_NODE", "processes per node", Override.FOLLOWED),
+    Variable("MASTER_ADDR", "DNS name of node 0", Override.FOLLOWED),
+    Variable("MASTER_PORT", "port of the rendezvous on node 0", Override.FOLLOWED),
+    Variable("PET_NNODES", "NNODES, as torchrun reads it", agrees_with="NNODES"),
+    Variable("PET_NODE_RANK", "NODE_RANK, as torchrun reads it", agrees_with="NODE_RANK"),
+    Variable("PET_NPROC_PER_NODE", "NPROC_PER_NODE, as torchrun reads it", agrees_with="NPROC_PER_NODE"),
+    Variable("PET_MASTER_ADDR", "MASTER_ADDR, as torchrun reads it", agrees_with="MASTER_ADDR"),
+    Variable("PET_MASTER_PORT", "MASTER_PORT, as torchrun reads it", agrees_with="MASTER_PORT"),
+    Variable("RUN_ID", "one id per run"),
+    Variable("ATTEMPT", "number of the start: 0, then one more per restart"),
+    Variable("POD_NAME", "name of the pod"),
+    Variable("POD_IP", "address of the pod"),
+    Variable("NODE_NAME", "name of the Kubernetes node"),
+    Variable("NUM_NODES", "NNODES, as konduktor names it", agrees_with="NNODES"),
+    Variable("NUM_GPUS_PER_NODE", "GPUs per node"),
+    Variable("RANK", "NODE_RANK until torchrun sets it for each process", agrees_with="NODE_RANK"),
+    Variable("USER", "a user name for the numeric user id of the container", Override.ALLOWED),
+    Variable("LOGNAME", "the same as USER", Override.ALLOWED),
+    Variable("HOME", "a writable folder", Override.ALLOWED),
+    Variable("SKYPILOT_JOBGROUP_NAME", "name of the group", groups=True),
+    Variable("SKYPILOT_NUM_NODES", "nodes of the task", groups=True),
+    Variable("SKYPILOT_NODE_RANK", "index of the pod in its task", groups=True),
+    Variable("SKYPILOT_NODE_IPS", "addresses of the task's pods, one per line", groups=True),
+    Variable("SKYPILOT_NUM_GPUS_PER_NODE", "GPUs per node", groups=True),
+    Variable("SKYPILOT_TASK_ID", "id of the task in this run", groups=True),
+)
+# Set by torchrun for each process. A value set by hand would break the rendezvous.
+TORCHRUN_VARIABLES = ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+# Every variable that is internal to this project starts so. No user needs such a name.
+INTERNAL_PREFIX = "GPU_CHARTS_"
+
+RENDEZVOUS_PORT = 29500  # torchrun's store; also the default of MASTER_PORT
+LAUNCHER_PORT_OFFSET = 1  # the launchers use the port after the rendezvous
+GROUP_AGENT_PORT = 29499
+REPORT_PORT = 8080  # a node's report, and the collector's page
+
+NAME_LIMIT = 63  # a DNS label, so also a pod's host name (RFC 1123)
+FILES_LIMIT_BYTES = 1_000_000  # files embedded in one ConfigMap, which holds 1 MiB (1,048,576 bytes) with its keys
+TERMINATION_MESSAGE_BYTES = 4096  # what Kubernetes keeps of a container's last message
+# Paths that the pods of a group mount, or that the container runtime does. Nothing of the user's may be mounted there.
+RESERVED_MOUNTS = ("/tmp", "/group", "/dev/shm", "/dev", "/proc", "/sys")
+
+
+class Tag(str, enum.Enum):
+    """First word of a log line that people and tools search for: `[TAG] node=… key=value …`."""
+
+    ENV = "ENV"
+    DDP = "DDP"
+    DEBUG = "DEBUG"
+    STEP = "STEP"
+    DONE = "DONE"
+    FATAL = "FATAL"
+    IDLE = "IDLE"
+    GROUP = "GROUP"
+    TRAIN = "TRAIN"
+    RESULT = "RESULT"
+    REPORT = "REPORT"
+    FLEET = "FLEET"
+
+
+def reserved_names(*, groups: bool) -> list[str]:
+    """Names that a user's `env` must not contain, in the order of the table; `groups`: for the chart job-group."""
+    refused = [each.name for each in VARIABLES if each.override is Override.REFUSED and (groups or not each.groups)]
+    return [*refused, *TORCHRUN_VARIABLES]
