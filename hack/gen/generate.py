@@ -7,7 +7,7 @@ worker/…/fleet/     -> docs/fleet.svg, a plot of the page with made-up numbers
 schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
 jobgen's table of codes    -> docs/jobgen-errors.md, with what jobgen says about each example
 charts/job-group/values.yaml -> generator/src/jobgen/known.py
-charts/shared/_common.tpl  -> charts/NAME/templates/_common.tpl
+charts/shared/_common.tpl  -> charts/NAME/templates/_common.tpl, with NAME as the templates' prefix
 
 --check writes nothing and fails when something is out of date.
 """
@@ -35,7 +35,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     for chart in CHARTS:
         schema = yaml.safe_load((REPO / f"schemas/charts/{chart}.yaml").read_text())
         yield REPO / f"charts/{chart}/values.schema.json", to_json(with_definitions(schema, shared))
-        yield REPO / f"charts/{chart}/templates/_common.tpl", common
+        yield REPO / f"charts/{chart}/templates/_common.tpl", common.replace('"CHART.', f'"{chart}.')
     for name in ("report", "fleet"):
         yield REPO / f"schemas/{name}.schema.json", to_json(yaml.safe_load((REPO / f"schemas/{name}.yaml").read_text()))
     limits = REPO / "worker/src/gpuworker/accept/limits.yaml"

@@ -4,7 +4,7 @@
 {{- $nodes := $values.nodes | int64 }}
 {{- $gpus := $values.gpusPerNode | int64 }}
 {{- $procs := $values.procsPerNode | default (max 1 $gpus) | int64 }}
-{{- $service := printf "%s.%s.svc.%s" (include "common.fullname" .root) .root.Release.Namespace $values.clusterDomain }}
+{{- $service := printf "%s.%s.svc.%s" (include "ddp-run.fullname" .root) .root.Release.Namespace $values.clusterDomain }}
 {{- $master := printf "%s-0.%s" (include "ddp-run.hosts" .) $service }}
 {{- $port := $values.rendezvous.port | int64 }}
 {{- $index := "metadata.annotations['batch.kubernetes.io/job-completion-index']" }}
@@ -33,7 +33,7 @@
   "NNODES" $nodes "NPROC_PER_NODE" $procs "MASTER_ADDR" $master "MASTER_PORT" $port
   "PET_NNODES" $nodes "PET_NPROC_PER_NODE" $procs "PET_MASTER_ADDR" $master "PET_MASTER_PORT" $port
   "NUM_NODES" $nodes "NUM_GPUS_PER_NODE" $gpus "RUN_ID" .id
-  "IMAGE" ($values.program.image | default (include "common.image" .root)) "HOME" "/tmp" }}
+  "IMAGE" ($values.program.image | default (include "ddp-run.image" .root)) "HOME" "/tmp" }}
 {{- if eq $values.launcher "torchrun" }}
 {{- $contract = merge (include "ddp-run.torchrun" (dict "values" $values "id" .id "master" $master "etcd" (include "ddp-run.etcd" .root)) | fromYaml) $contract }}
 {{- /* Not escaped: Kubernetes puts in the number of the attempt. */}}

@@ -1,7 +1,7 @@
 {{/* Name of this version of the run: a changed run is a new object, because the pods of a Job cannot be changed. */}}
 {{- define "ddp-run.id" -}}
 {{- $spec := include (printf "ddp-run.%s" .Values.workload) (dict "root" . "id" "") -}}
-{{ include "common.fullname" . }}-{{ list .Values.workload .Values.runId $spec | join "\n" | sha256sum | trunc 8 }}
+{{ include "ddp-run.fullname" . }}-{{ list .Values.workload .Values.runId $spec | join "\n" | sha256sum | trunc 8 }}
 {{- end }}
 
 {{/* Pod i answers at <this>-i.<Service>; call with root and id. */}}
@@ -11,14 +11,14 @@
 
 {{/* Labels of the pods that run the program. */}}
 {{- define "ddp-run.nodeLabels" -}}
-{{ include "common.selectorLabels" . }}
+{{ include "ddp-run.selectorLabels" . }}
 app.kubernetes.io/component: node
 {{- end }}
 
 {{/* HOST:PORT of etcd. */}}
 {{- define "ddp-run.etcd" -}}
 {{- if .Values.rendezvous.etcd.deploy -}}
-{{ include "common.fullname" . }}-etcd.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}:2379
+{{ include "ddp-run.fullname" . }}-etcd.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}:2379
 {{- else -}}
 {{ .Values.rendezvous.etcd.endpoint }}
 {{- end -}}
@@ -61,7 +61,7 @@ template:
 
 {{- define "ddp-run.statefulset" -}}
 replicas: {{ .root.Values.nodes | int64 }}
-serviceName: {{ include "common.fullname" .root }}
+serviceName: {{ include "ddp-run.fullname" .root }}
 podManagementPolicy: Parallel
 selector:
   matchLabels:

@@ -3,7 +3,7 @@
 {{- $values := .root.Values -}}
 {{- $parks := eq $values.workload "statefulset" -}}
 {{- $launches := eq $values.launcher "ddp-launch" -}}
-{{- $worker := include "common.image" .root -}}
+{{- $worker := include "ddp-run.image" .root -}}
 metadata:
   labels:
     {{- include "ddp-run.nodeLabels" .root | nindent 4 }}
@@ -13,7 +13,7 @@ metadata:
   {{- end }}
 spec:
   restartPolicy: {{ $parks | ternary "Always" "Never" }}
-  subdomain: {{ include "common.fullname" .root }}
+  subdomain: {{ include "ddp-run.fullname" .root }}
   automountServiceAccountToken: false
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds | int64 }}

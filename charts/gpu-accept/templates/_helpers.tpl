@@ -1,17 +1,17 @@
 {{/* Labels of the pods that test a node. */}}
 {{- define "gpu-accept.nodeLabels" -}}
-{{ include "common.selectorLabels" . }}
+{{ include "gpu-accept.selectorLabels" . }}
 app.kubernetes.io/component: node
 {{- end }}
 
 {{- define "gpu-accept.fleetLabels" -}}
-{{ include "common.selectorLabels" . }}
+{{ include "gpu-accept.selectorLabels" . }}
 app.kubernetes.io/component: fleet
 {{- end }}
 
 {{/* Name of the Job of this run: the pods of a Job cannot be changed, so a changed run is a new object. */}}
 {{- define "gpu-accept.job" -}}
-{{ include "common.fullname" . }}-{{ include "gpu-accept.jobSpec" . | sha256sum | trunc 8 }}
+{{ include "gpu-accept.fullname" . }}-{{ include "gpu-accept.jobSpec" . | sha256sum | trunc 8 }}
 {{- end }}
 
 {{- define "gpu-accept.jobSpec" -}}

@@ -41,7 +41,7 @@ spec:
     # A DaemonSet starts its containers again for ever. An init container that succeeds runs once, so this one
     # succeeds whatever it finds, and the report says what that was.
     - name: accept
-      image: {{ include "common.image" . | quote }}
+      image: {{ include "gpu-accept.image" . | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       command: [tini, --, accept-node]
       args:
@@ -83,7 +83,7 @@ spec:
     # Shows the report and ends with the verdict, which frees the GPUs.
     {{- end }}
     - name: report
-      image: {{ include "common.image" . | quote }}
+      image: {{ include "gpu-accept.image" . | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       {{- if not $once }}
       command: [tini, --, report-holder]
@@ -97,7 +97,7 @@ spec:
         httpGet: {path: /healthz, port: http}
       {{- else if $values.fleet.enabled }}
       command: [tini, --, accept-report, send]
-      args: [/reports/report.json, --to=http://{{ include "common.fullname" . }}-fleet/reports]
+      args: [/reports/report.json, --to=http://{{ include "gpu-accept.fullname" . }}-fleet/reports]
       {{- else }}
       command: [tini, --, accept-report]
       args: [/reports/report.json, --expect-nodes=1]

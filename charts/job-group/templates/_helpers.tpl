@@ -38,8 +38,8 @@ group is a new object, so neither `helm upgrade` nor Argo CD ever meets an immut
 Labels that tell this group's pods from all others, also from those of its earlier version that are still ending;
 call with root and id.
 */}}
-{{- define "job-group.selectorLabels" -}}
-{{ include "common.selectorLabels" .root }}
+{{- define "job-group.podLabels" -}}
+{{ include "job-group.selectorLabels" .root }}
 job-group/name: {{ .root.Values.name | quote }}
 job-group/id: {{ .id | quote }}
 {{- end }}

@@ -110,7 +110,7 @@ affinity:
       - topologyKey: {{ . | quote }}
         labelSelector:
           matchLabels:
-            {{- include "job-group.selectorLabels" $ | nindent 12 }}
+            {{- include "job-group.podLabels" $ | nindent 12 }}
   {{- end }}
   {{- with $task.accelerator }}
   {{- $labels := dict }}

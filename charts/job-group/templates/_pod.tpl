@@ -6,11 +6,11 @@ the task runs in any image with a POSIX shell.
 {{- $values := .root.Values }}
 {{- $task := index $values.tasks .item.task }}
 {{- $gpus := dig "accelerator" "count" 0 $task | int }}
-{{- $worker := include "common.image" .root -}}
+{{- $worker := include "job-group.image" .root -}}
 {{- $agent := or $values.interConnection $values.logs.claimName -}}
 metadata:
   labels:
-    {{- include "job-group.selectorLabels" . | nindent 4 }}
+    {{- include "job-group.podLabels" . | nindent 4 }}
     job-group/task: {{ .item.task | quote }}
     job-group/rank: {{ .item.rank | quote }}
     {{- with include "job-group.queueLabels" . }}
