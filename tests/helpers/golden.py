@@ -1,6 +1,6 @@
 """Golden files: the wording that users read, one file per package, compared as a whole.
 
-  UPDATE_GOLDEN=1 pytest …      write what the code prints now; review the difference before you commit it
+UPDATE_GOLDEN=1 pytest …      write what the code prints now; review the difference before you commit it
 """
 
 from __future__ import annotations
