@@ -5,8 +5,8 @@ schemas/report.yaml, fleet.yaml -> schemas/report.schema.json, fleet.schema.json
 worker/…/accept/limits.yaml -> limits.json beside it, and with accept/checks/ docs/accept-checks.md
 worker/…/fleet/     -> docs/fleet.svg, a plot of the page with made-up numbers
 schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
-jobgen's table of codes    -> docs/jobgen-errors.md, with what jobgen says about each example
-charts/job-group/values.yaml -> generator/src/jobgen/known.py
+jobgen's table of codes    -> docs/jobgen-errors.md, with jobgen's output for each example
+charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
 charts/shared/_common.tpl  -> charts/NAME/templates/_common.tpl, with NAME as the templates' prefix
 
 --check writes nothing and fails when something is out of date.
@@ -42,7 +42,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield limits.with_suffix(".json"), to_json(yaml.safe_load(limits.read_text()))
     for name, schema in jobgroup_schema.schemas().items():
         yield REPO / f"generator/src/jobgen/schemas/{name}.json", to_json(schema)
-    yield REPO / "generator/src/jobgen/known.py", jobgroup_schema.accelerators()
+    yield REPO / "generator/src/jobgen/accelerators.py", jobgroup_schema.accelerators()
     yield REPO / "docs/accept-checks.md", accept_docs.page()
     yield REPO / "docs/fleet.svg", fleet_picture.picture()
     yield REPO / "docs/jobgen-fields.md", jobgroup_docs.fields()

@@ -12,9 +12,9 @@ from pathlib import Path
 from hack.gen.jobgroup_schema import whole
 from hack.paths import REPO
 
-FATES = {
+SUPPORT = {
     "honoured": "honoured",
-    "as": "honoured in another way",
+    "honoured-differently": "honoured in another way",
     "ignored": "ignored, with a note",
     "refused": "refused",
 }
@@ -27,7 +27,7 @@ the reason and the way out, which `--lenient` turns into a warning where the res
 field is an error. A field with nothing behind it counts as absent.
 """
 ERRORS = """\
-<!-- Generated from generator/src/jobgen/codes.py by `make generate`. -->
+<!-- Generated from generator/src/jobgen/diagnostic_codes.py by `make generate`. -->
 # What jobgen says
 
 Each line is `file:line:column: error|warning|note: where: path: message [code]`. With `--format json` it is an
@@ -57,9 +57,9 @@ def table(title: str, prefix: str, schema: dict) -> str:
     lines = [f"\n## {title}\n", "| field | for example | what it is | here |", "|---|---|---|---|"]
     for name, field in schema["properties"].items():
         examples = ", ".join(f"`{cell(shown(each))}`" for each in field.get("examples", [])) or " "
-        fate = f"**{FATES[field['x-fate']]}**"
+        support = f"**{SUPPORT[field['x-support']]}**"
         note = f": {cell(field['x-note'])}" if "x-note" in field else ""
-        lines.append(f"| `{prefix}{name}` | {examples} | {cell(field['description'])} | {fate}{note} |")
+        lines.append(f"| `{prefix}{name}` | {examples} | {cell(field['description'])} | {support}{note} |")
     return "\n".join(lines) + "\n"
 
 
@@ -73,7 +73,7 @@ def cell(text: str) -> str:
 
 def errors() -> str:
     sys.path.insert(0, str(REPO / "generator/src"))
-    from jobgen.codes import CODES
+    from jobgen.diagnostic_codes import CODES
 
     return ERRORS + "".join(section(name, code) for name, code in CODES.items())
 
@@ -100,5 +100,5 @@ def example_lines(name: str, code) -> Iterator[str]:
                 os.mkfifo(target)
             else:
                 target.write_bytes(b"x" * size)
-        problems = to_values(code.source.encode(), Options(folder=folder)).problems
-    return (problem.text("group.yaml") for problem in problems if problem.code == name)
+        diagnostics = to_values(code.source.encode(), Options(folder=folder)).diagnostics
+    return (diagnostic.text("group.yaml") for diagnostic in diagnostics if diagnostic.code == name)

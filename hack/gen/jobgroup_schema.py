@@ -9,7 +9,7 @@ import yaml
 
 from hack.paths import REPO
 
-FATE = ("x-fate", "x-note", "x-tell")
+NOTES = ("x-support", "x-note", "x-note-always")
 SOURCES = REPO / "schemas/jobgroup"
 ACCELERATORS = '''"""GPU types that the chart job-group knows; hack/gen/generate.py takes them from its values.yaml."""
 
@@ -49,13 +49,15 @@ def whole(name: str) -> dict:
 def add_alternatives(resources: dict, definitions: dict) -> None:
     """An entry of any_of has the fields of resources; one of another cloud is looked at for mistakes only."""
     outer = {
-        key: value for key, value in resources.items() if key not in ("description", "x-fate", "x-note", "properties")
+        key: value
+        for key, value in resources.items()
+        if key not in ("description", "x-support", "x-note", "properties")
     }
     fields = {key: value for key, value in resources["properties"].items() if key not in ("any_of", "ordered")}
-    for name, speaks in (("alternative", True), ("foreignAlternative", False)):
+    for name, speaks in (("alternative", True), ("otherCloudAlternative", False)):
         own = definitions[name]
         quiet = {
-            key: value if speaks else {word: value[word] for word in value if word not in FATE}
+            key: value if speaks else {word: value[word] for word in value if word not in NOTES}
             for key, value in fields.items()
         }
         definitions[name] = copy.deepcopy({**outer, **own, "properties": {**quiet, **own["properties"]}})

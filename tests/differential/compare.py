@@ -44,7 +44,7 @@ def differences(text: str, result, answer: dict) -> list[Difference]:
     if result.text is None and answer["accepted"]:
         documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader))
         # Each error alone refuses the file, so each one needs a reason.
-        return [_refusal(problem, documents) for problem in result.problems if problem.severity == "error"]
+        return [_refusal(diagnostic, documents) for diagnostic in result.diagnostics if diagnostic.severity == "error"]
     if result.text is None:
         return []
     if not answer["accepted"]:
@@ -52,15 +52,15 @@ def differences(text: str, result, answer: dict) -> list[Difference]:
     return list(_fields(yaml.safe_load(result.text), answer))
 
 
-def _refusal(problem, documents: list) -> Difference:
-    """With the value that the problem is about, as another parser finds it."""
-    named = [each for each in documents[1:] if isinstance(each, dict) and each.get("name") == problem.task]
-    value, key = named[0] if problem.task is not None and named else documents[0], None
-    for word, quoted, index in re.findall(r"\.([\w-]+)|\[(\"(?:[^\"\\]|\\.)*\")\]|\[(\d+)\]", problem.path):
+def _refusal(diagnostic, documents: list) -> Difference:
+    """With the value that the diagnostic is about, as another parser finds it."""
+    named = [each for each in documents[1:] if isinstance(each, dict) and each.get("name") == diagnostic.task]
+    value, key = named[0] if diagnostic.task is not None and named else documents[0], None
+    for word, quoted, index in re.findall(r"\.([\w-]+)|\[(\"(?:[^\"\\]|\\.)*\")\]|\[(\d+)\]", diagnostic.path):
         key = word or (json.loads(quoted) if quoted else int(index))
         missing = not isinstance(value, dict | list) or (isinstance(value, list) and key >= len(value))
         value = None if missing else value.get(key) if isinstance(value, dict) else value[key]
-    return Difference(problem.task, problem.path, problem.code, ours=problem.message, value=value, key=key)
+    return Difference(diagnostic.task, diagnostic.path, diagnostic.code, ours=diagnostic.message, value=value, key=key)
 
 
 def _fields(values: dict, answer: dict) -> Iterator[Difference]:

@@ -17,7 +17,7 @@ from tests.differential import groups, table
 from tests.differential.cases import files
 
 SEEDS = REPO / "tests" / "generator" / "seeds"
-CODE = 6  # its place in a problem
+CODE = 6  # its place in a diagnostic
 PROGRAM = """
 import json, sys
 if sys.argv[1] == "pure":
@@ -26,7 +26,7 @@ import yaml
 assert yaml.__with_libyaml__ == (sys.argv[1] != "pure")
 from jobgen.api import Options, to_values
 results = [to_values(text.encode("utf-8", "surrogatepass"), Options()) for text in json.load(sys.stdin)]
-json.dump([sys.version_info[:2], [(result.text, result.problems) for result in results]], sys.stdout)
+json.dump([sys.version_info[:2], [(result.text, result.diagnostics) for result in results]], sys.stdout)
 """
 
 
@@ -101,7 +101,7 @@ def test_without_libyaml(folder, expected):
     """The same but for the words about what is no YAML, which are the parser's."""
     _, found = results(folder, sys.executable, "pure")
     for text, ours, theirs in zip(texts(), expected, found, strict=True):
-        if [problem[CODE] for problem in ours[1]] == ["not-yaml"]:
-            assert [problem[CODE] for problem in theirs[1]] == ["not-yaml"], text
+        if [diagnostic[CODE] for diagnostic in ours[1]] == ["not-yaml"]:
+            assert [diagnostic[CODE] for diagnostic in theirs[1]] == ["not-yaml"], text
         else:
             assert theirs == ours, text

@@ -34,16 +34,16 @@ def check(source: bytes, options: Options) -> None:
     assert spent < SECONDS, f"took {spent:.1f} s"
 
     again = to_values(source, options)
-    assert (again.text, again.problems) == (result.text, result.problems), "a second run differs"
+    assert (again.text, again.diagnostics) == (result.text, result.diagnostics), "a second run differs"
 
-    errors = [problem for problem in result.problems if problem.severity == "error"]
+    errors = [diagnostic for diagnostic in result.diagnostics if diagnostic.severity == "error"]
     assert bool(errors) == (result.text is None), "refused without an error, or accepted with one"
     lines = source.count(b"\n") + source.count(b"\r") + 1
-    for problem in result.problems:
-        assert 1 <= problem.line <= lines + 1, f"line {problem.line} of {lines}"
-        assert problem.column >= 1, "no column"
-        assert "\n" not in problem.message, "a message of two lines"
-        problem.message.encode()
+    for diagnostic in result.diagnostics:
+        assert 1 <= diagnostic.line <= lines + 1, f"line {diagnostic.line} of {lines}"
+        assert diagnostic.column >= 1, "no column"
+        assert "\n" not in diagnostic.message, "a message of two lines"
+        diagnostic.message.encode()
     if result.text is not None:
         result.text.encode()
         for flaw in VALUES.iter_errors(yaml.load(result.text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))):

@@ -65,7 +65,7 @@ HOSTILE = {
     "deep indentation": b"".join(b" " * n + b"a:\n" for n in range(3_000)),
     "many documents": b"---\nname: a\n" * 200_000,
     "many keys": numbered(b"key<n>: 1\n", 300_000),
-    "many problems": GROUP + numbered(b"key<n>: 1\n", 100_000),
+    "many diagnostics": GROUP + numbered(b"key<n>: 1\n", 100_000),
     "one key again and again": b"a: 1\n" * 500_000,
     "many tasks of one name": b"name: a\nexecution: parallel\n" + b"---\nname: a\n" * 20_000,
     "many envs": GROUP + b"envs:\n" + numbered(b"  A<n>: x\n", 100_000),

@@ -111,7 +111,7 @@ def fitting(pattern: str) -> tuple[str, ...]:
 
 
 def usable(part: dict) -> bool:
-    return part.get("not") != {} and not (part.get("x-fate") == "refused" and "x-refuses" not in part)
+    return part.get("not") != {} and not (part.get("x-support") == "refused" and "x-refuse-values" not in part)
 
 
 def documents(root: dict, mistakes: int) -> st.SearchStrategy[object]:

@@ -12,7 +12,7 @@ import yaml
 
 from jobgen.api import to_values
 from jobgen.cli import cli
-from jobgen.report import as_json
+from jobgen.reporter import format_json
 from tests.helpers.rendering import HELMS
 
 REPO = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ def test_completion(shell, kind):
 def test_example_group():
     (example,) = BLOCKS["yaml"]
     result = to_values(example.encode())
-    assert result.problems == [] and list(yaml.safe_load(result.text)["tasks"]) == ["trainer", "buffer"]
+    assert result.diagnostics == [] and list(yaml.safe_load(result.text)["tasks"]) == ["trainer", "buffer"]
 
 
 def test_every_option_is_described():
@@ -78,6 +78,6 @@ def test_every_option_is_described():
 
 
 def test_fields_of_json_are_described():
-    (problem,) = json.loads(as_json([("group.yaml", to_values(b"x"))]))
+    (diagnostic,) = json.loads(format_json([("group.yaml", to_values(b"x"))]))
     described = (REPO / "docs/jobgen-errors.md").read_text().partition("\n## ")[0]
-    assert all(f"`{field}`" in described for field in problem)
+    assert all(f"`{field}`" in described for field in diagnostic)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import jobgen as package
-from jobgen import document
+from jobgen import yaml_loader
 from jobgen.api import Options, to_values
-from jobgen.codes import CODES
+from jobgen.diagnostic_codes import CODES
 
 HEADER = "name: rl\nexecution: parallel\n---\n"
 BROKEN = """\
@@ -112,17 +112,19 @@ def test_every_code_has_an_example(name, tmp_path):
         else:
             (tmp_path / path).write_bytes(b"x" * size)
     result = to_values(code.source.encode(), Options(folder=str(tmp_path)))
-    found = [problem for problem in result.problems if problem.code == name]
+    found = [diagnostic for diagnostic in result.diagnostics if diagnostic.code == name]
     assert found
-    assert (result.text is None) == any(problem.severity == "error" for problem in result.problems)
+    assert (result.text is None) == any(diagnostic.severity == "error" for diagnostic in result.diagnostics)
 
 
 def test_every_code_that_jobgen_uses_is_described():
     sources = "\n".join(
-        path.read_text() for path in Path(package.__file__).parent.glob("*.py") if path.name != "codes.py"
+        path.read_text() for path in Path(package.__file__).parent.glob("*.py") if path.name != "diagnostic_codes.py"
     )
     sources = sources.replace('schema.get("x-code", ', "")  # from the schemas; not-a-group is one of the rest
-    calls = re.findall(r'(?:report|invalid|Unusable|flaw|note)\(\s*[\w.(){{}}* ]*,? ?"([a-z]+(?:-[a-z]+)+)"', sources)
+    calls = re.findall(
+        r'(?:report|invalid|UnusableFileError|error|note)\(\s*[\w.(){{}}* ]*,? ?"([a-z]+(?:-[a-z]+)+)"', sources
+    )
     assert {"unknown-field", "not-yaml", "file-outside", "yaml-key"} <= set(calls) <= set(CODES)
 
 
@@ -155,7 +157,7 @@ def test_duplicate_keys(errors):
 @pytest.mark.parametrize("pure", [False, True])
 def test_what_is_not_yaml(jobgen, monkeypatch, text, expected, pure):
     if pure:
-        monkeypatch.setattr(document, "_PARSER", None)
+        monkeypatch.setattr(yaml_loader, "_PARSER", None)
     result = jobgen("validate", "-", stdin=text)
     assert (result.exit_code, result.stderr) == (1, f"<stdin>:{expected}\n")
 
@@ -164,7 +166,7 @@ def test_what_is_not_yaml(jobgen, monkeypatch, text, expected, pure):
 @pytest.mark.parametrize("pure", [False, True])
 def test_one_line_for_a_syntax_error(jobgen, monkeypatch, text, pure):
     if pure:
-        monkeypatch.setattr(document, "_PARSER", None)
+        monkeypatch.setattr(yaml_loader, "_PARSER", None)
     result = jobgen("validate", "-", stdin=text)
     (line,) = result.stderr.splitlines()
     assert result.exit_code == 1 and line.endswith("[not-yaml]")

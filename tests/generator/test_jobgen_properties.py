@@ -10,9 +10,9 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, assume, given, settings
 
-from jobgen import document
+from jobgen import yaml_loader
 from jobgen.api import Options, to_values
-from jobgen.emit import emit
+from jobgen.yaml_writer import dump
 from tests.generator.strategies import group, groups
 from tests.generator.test_jobgen_yaml import AMBIGUOUS, SCRIPTS
 from tests.helpers.rendering import HELMS, template
@@ -50,15 +50,15 @@ def test_values_render(helm):
 @given(groups())
 def test_both_parsers_of_yaml_give_the_same(text):
     expected = to_values(text.encode())
-    parser, document._PARSER = document._PARSER, None
+    parser, yaml_loader._PARSER = yaml_loader._PARSER, None
     try:
         assert to_values(text.encode()) == expected
     finally:
-        document._PARSER = parser
+        yaml_loader._PARSER = parser
 
 
 def test_fast_parser_is_used():
-    assert document._PARSER is not None
+    assert yaml_loader._PARSER is not None
 
 
 @pytest.mark.parametrize("helm", HELMS)
@@ -72,6 +72,6 @@ def test_helm_reads_the_same_text(helm, tmp_path):
     }
     texts |= {"numbers": [1, 2.5, 1e-5, True, None, {}, []], **{word: "key" for word in AMBIGUOUS if word}}
     command = [helm, "template", "echo", str(tmp_path), "-f", "-"]
-    done = subprocess.run(command, input=emit({"texts": texts}, b"").encode(), capture_output=True, timeout=60)
+    done = subprocess.run(command, input=dump({"texts": texts}, b"").encode(), capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
     assert yaml.safe_load(done.stdout)["values"] == texts

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from jobgen.emit import emit
+from jobgen.yaml_writer import dump
 
 # Words that a parser of YAML 1.1 or 1.2, Python's or Helm's, may take for something else than text.
 AMBIGUOUS = [
@@ -42,23 +42,23 @@ SCRIPTS = [
 ]
 
 
-def emitted(task: dict) -> str:
-    return emit({"schemaVersion": 1, "name": "g", "tasks": {"t": task}}, b"")
+def dumped(task: dict) -> str:
+    return dump({"schemaVersion": 1, "name": "g", "tasks": {"t": task}}, b"")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_scripts_survive(script):
     task = {"env": {"TEXT": script}, "setup": script, "run": script}
-    assert yaml.safe_load(emitted(task))["tasks"]["t"] == task
+    assert yaml.safe_load(dumped(task))["tasks"]["t"] == task
 
 
 @pytest.mark.parametrize("word", AMBIGUOUS)
 def test_ambiguous_words_are_quoted(word):
-    assert f'A: "{word}"' in emitted({"env": {"A": word}})
+    assert f'A: "{word}"' in dumped({"env": {"A": word}})
 
 
 def test_ambiguous_keys_are_quoted():
-    text = emitted({"env": {"Y": "a", "ON": "b", "PLAIN": "c"}})
+    text = dumped({"env": {"Y": "a", "ON": "b", "PLAIN": "c"}})
     assert all(line in text for line in ('"Y": a', '"ON": b', " PLAIN: c"))
 
 
@@ -66,9 +66,9 @@ def test_ambiguous_keys_are_quoted():
     "script", ["echo hi\n", "if a; then\n\tb\nfi\n", "blanks  \nnext\n", "x" * 500 + "\n", "größe 🎉\n"]
 )
 def test_scripts_stay_readable(script):
-    assert "    run: |\n" + "".join(f"      {line}\n" for line in script.splitlines()) in emitted({"run": script})
+    assert "    run: |\n" + "".join(f"      {line}\n" for line in script.splitlines()) in dumped({"run": script})
 
 
 def test_order_is_kept():
-    text = emitted({"env": {"Z": "1", "A": "2"}})
+    text = dumped({"env": {"Z": "1", "A": "2"}})
     assert text.index("Z:") < text.index("A:")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from jobgen.group import Part
-from jobgen.problems import REFUSAL, Path
-from jobgen.sizes import quantity
+from jobgen.diagnostics import REFUSAL, Path
+from jobgen.group import GroupDocument
+from jobgen.quantities import quantity
 
 _KINDS = ("any_of", "ordered")
 _GPUS = ("accelerators", "gpus")
 
 
-def one_of(task: Part, resources: dict) -> tuple[dict, Path]:
-    """The resources to use, and the path that problems with them are reported at."""
+def select(task: GroupDocument, resources: dict) -> tuple[dict, Path]:
+    """The resources to use, and the path that diagnostics with them are reported at."""
     path: Path = ("resources",)
     outer = {key: value for key, value in resources.items() if key not in _KINDS}
     if "any_of" in resources and "ordered" in resources:
@@ -28,7 +28,7 @@ def one_of(task: Part, resources: dict) -> tuple[dict, Path]:
     ):
         message = f"several accelerators beside {kind}; put them into its entries"
         task.report("conflicting-fields", (*path, "accelerators"), message, key=True)
-    _check_places(task, (*path, kind))
+    _check_infra(task, (*path, kind))
     entries = [(index, entry) for index, entry in enumerate(resources[kind]) if entry is not None]
     if not entries:
         task.report(
@@ -36,10 +36,10 @@ def one_of(task: Part, resources: dict) -> tuple[dict, Path]:
         )
         return outer, path
     merged = [(index, {**outer, **entry, **_labels(outer, entry)}) for index, entry in entries]
-    return _agreed(task, merged, (*path, kind))
+    return _merge_gpu_types(task, merged, (*path, kind))
 
 
-def _check_places(task: Part, path: Path) -> None:
+def _check_infra(task: GroupDocument, path: Path) -> None:
     """The two notations of a place exclude each other, also in alternatives that are left out."""
     raw = task.document.value["resources"]
     for index, entry in enumerate(raw[path[-1]]):
@@ -54,12 +54,14 @@ def _labels(outer: dict, entry: dict) -> dict:
     return {"labels": both} if both else {}
 
 
-def _agreed(task: Part, merged: list[tuple[int, dict]], path: Path) -> tuple[dict, Path]:
+def _merge_gpu_types(task: GroupDocument, merged: list[tuple[int, dict]], path: Path) -> tuple[dict, Path]:
     """The first alternative, with the GPU types of all of them if they differ in nothing else."""
     first_index, first = merged[0]
     here = (*path, first_index)
     for index, other in merged[1:]:
-        differs = sorted(key for key in {*first, *other} - {*_GPUS} if _meaning(first, key) != _meaning(other, key))
+        differs = sorted(
+            key for key in {*first, *other} - {*_GPUS} if _normalized(first, key) != _normalized(other, key)
+        )
         if any(key in first for key in _GPUS) != any(key in other for key in _GPUS):
             differs.append("accelerators")
         if differs:
@@ -71,32 +73,32 @@ def _agreed(task: Part, merged: list[tuple[int, dict]], path: Path) -> tuple[dic
                 (*path, index),
                 f"{message} resources, with several GPU types at most",
                 REFUSAL,
-                kept="the first one is used",
+                fallback="the first one is used",
             )
             return first, here
     if any(key in first for key in _GPUS):
-        types = [item for _, each in merged for item in _listed(each)]
+        types = [item for _, each in merged for item in _gpu_list(each)]
         first = {key: value for key, value in first.items() if key not in _GPUS} | {"accelerators": types}
     return first, here
 
 
-def _meaning(resources: dict, key: str) -> object:
+def _normalized(resources: dict, key: str) -> object:
     """What two notations of the same have in common."""
     value = resources.get(key)
     if key in ("infra", "cloud"):
-        return context_of(resources)
+        return kube_context(resources)
     if key in ("cpus", "memory") and value is not None:
         return quantity(value, "gb")
     return {"strategy": value} if key == "job_recovery" and isinstance(value, str) else value
 
 
-def context_of(resources: dict) -> str | None:
+def kube_context(resources: dict) -> str | None:
     """CONTEXT of infra k8s/CONTEXT."""
     context = resources.get("infra", "").strip().strip("/").partition("/")[2].strip()
     return context if context not in ("", "*") else None
 
 
-def _listed(resources: dict) -> list[str]:
+def _gpu_list(resources: dict) -> list[str]:
     given = resources.get("accelerators", resources.get("gpus"))
     if isinstance(given, dict):
         return [name if count is None else f"{name}:{count}" for name, count in given.items()]

@@ -1,4 +1,7 @@
-"""jobgen as a function: the bytes of a group file in, values and problems out. Reads embedded files, nothing else."""
+"""jobgen as a function: takes the bytes of a group file, returns values and diagnostics.
+
+It reads the files that the group embeds, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ from dataclasses import dataclass, field
 
 from jobgen import group
 from jobgen.convert import convert
-from jobgen.document import load
-from jobgen.emit import emit
+from jobgen.diagnostics import Diagnostic, InvalidInputError
 from jobgen.files import FileSets
-from jobgen.problems import Invalid, Problem
+from jobgen.yaml_loader import load
+from jobgen.yaml_writer import dump
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Options:
 @dataclass(frozen=True)
 class Result:
     text: str | None  # the values; None if there is an error
-    problems: list[Problem]  # sorted by position
+    diagnostics: list[Diagnostic]  # sorted by position
     secret_lines: frozenset[int] = frozenset()  # lines of the source that may hold values of envs or secrets
     parsed: bool = True  # whether secret_lines is known
 
@@ -36,12 +39,12 @@ def to_values(source: bytes, options: Options = Options()) -> Result:
     try:
         documents = load(source)
         found = group.read(documents, options.name, options.env, options.lenient)
-    except Invalid as invalid:
-        return Result(None, sorted(invalid.problems), parsed=False)
+    except InvalidInputError as invalid:
+        return Result(None, sorted(invalid.diagnostics), parsed=False)
     files = FileSets(options.folder, options.allow_outside)
     values = convert(found, files, options.secret_name, frozenset(options.env))
-    text = emit(values, source) if found.is_right else None
-    return Result(text, found.problems, _secret_lines(found))
+    text = dump(values, source) if found.is_valid else None
+    return Result(text, found.diagnostics, _secret_lines(found))
 
 
 def _secret_lines(found: group.Group) -> frozenset[int]:

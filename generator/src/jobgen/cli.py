@@ -13,7 +13,7 @@ import click
 from jobgen import __version__, names
 from jobgen.api import Options, Result
 from jobgen.api import to_values as convert
-from jobgen.document import MAX_BYTES
+from jobgen.yaml_loader import MAX_BYTES
 
 
 class _Commands(click.Group):
@@ -28,16 +28,18 @@ class _Commands(click.Group):
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise
             if isinstance(error, OSError):
-                _say(f"error: {error.filename or 'output'}: {error.strerror}")
+                _print_error(f"error: {error.filename or 'output'}: {error.strerror}")
                 ctx.exit(2)
             import traceback
 
             if ctx.params["debug"]:
-                _say(traceback.format_exc())
+                _print_error(traceback.format_exc())
             # The error's own text might hold parts of the input.
             at = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(at.filename).name}:{at.lineno}"
-            _say(f"internal error: {type(error).__name__} at {place}; please report it, with `jobgen --debug …`")
+            _print_error(
+                f"internal error: {type(error).__name__} at {place}; please report it, with `jobgen --debug …`"
+            )
             ctx.exit(3)
 
 
@@ -54,9 +56,9 @@ def cli(debug: bool) -> None:
 
 
 def _group_name(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    problem = value is not None and names.label_problem(value)
-    if problem:
-        raise click.BadParameter(problem)
+    error = names.label_error(value) if value is not None else None
+    if error:
+        raise click.BadParameter(error)
     return value
 
 
@@ -90,7 +92,9 @@ _SHARED = [
         "--lenient", is_flag=True, help="Leave out what is refused, with a warning, where the rest still runs."
     ),
     click.option("--allow-outside", is_flag=True, help="Embed files from outside of the group file's folder, too."),
-    click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to list problems."),
+    click.option(
+        "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to list diagnostics."
+    ),
     click.option(
         "--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Colour and source lines."
     ),
@@ -108,16 +112,16 @@ def _shared(command):
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.pass_context
 def validate(ctx: click.Context, files: tuple[str, ...], form: str, color: str, **options) -> None:
-    """Check job groups and list every problem. `-` is standard input."""
+    """Check job groups and list every diagnostic. `-` is standard input."""
     sources = [(file, _read(file)) for file in files]
     found = [(file, source, _convert(file, source, **options)) for file, source in sources]
     if form == "json":
-        from jobgen.report import as_json
+        from jobgen.reporter import format_json
 
-        _write(as_json([(_shown(file), result) for file, _, result in found]))
+        _write(format_json([(_display_name(file), result) for file, _, result in found]))
     else:
         for file, source, result in found:
-            _list(file, source, result, color)
+            _print_diagnostics(file, source, result, color)
     ctx.exit(1 if any(result.text is None for _, _, result in found) else 0)
 
 
@@ -146,11 +150,11 @@ def to_values(
     source = _read(file)
     result = _convert(file, source, **options)
     if form == "json":
-        from jobgen.report import as_json
+        from jobgen.reporter import format_json
 
-        click.echo(as_json([(_shown(file), result)]), err=True, nl=False)
-    elif result.problems:
-        _list(file, source, result, color)
+        click.echo(format_json([(_display_name(file), result)]), err=True, nl=False)
+    elif result.diagnostics:
+        _print_diagnostics(file, source, result, color)
     if result.text is None:
         ctx.exit(1)
     elif expected is not None or compared is not None:
@@ -172,7 +176,7 @@ def _compare(ctx: click.Context, file: str, text: str, existing: str, to_stdout:
     if to_stdout:
         _write(difference + "\n")
     else:
-        _say(f"error: {existing} is not what jobgen writes for {_shown(file)}\n{difference}")
+        _print_error(f"error: {existing} is not what jobgen writes for {_display_name(file)}\n{difference}")
     ctx.exit(1)
 
 
@@ -198,14 +202,16 @@ def _convert(
     return convert(source, Options(set_name, env, secret_name, lenient, folder, allow_outside))
 
 
-def _list(file: str, source: bytes, result: Result, color: str) -> None:
-    from jobgen import report
+def _print_diagnostics(file: str, source: bytes, result: Result, color: str) -> None:
+    from jobgen import reporter
 
     terminal = color == "always" or (color == "auto" and sys.stderr.isatty())
     if not terminal:
-        lines = report.plain(_shown(file), result)
+        lines = reporter.format_plain(_display_name(file), result)
     else:
-        lines = report.rich(_shown(file), result, source, color == "always" or not os.environ.get("NO_COLOR"))
+        lines = reporter.format_with_source(
+            _display_name(file), result, source, color == "always" or not os.environ.get("NO_COLOR")
+        )
     for line in lines:
         click.echo(line, err=True, color=True)
 
@@ -220,11 +226,11 @@ def _read(file: str) -> bytes:
     return sys.stdin.buffer.read(MAX_BYTES + 1)
 
 
-def _shown(file: str) -> str:
+def _display_name(file: str) -> str:
     return "<stdin>" if file == "-" else file
 
 
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     click.echo(message, err=True)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import posixpath
 import re
 
-from jobgen import envs, pods, resources, volumes
+from jobgen import envs, pod_template, resources, volumes
+from jobgen.diagnostics import quoted
 from jobgen.files import WORKDIR, FileSets
-from jobgen.group import Group, Part
+from jobgen.group import Group, GroupDocument
 from jobgen.names import is_label
-from jobgen.problems import quoted
 from jobgen.schema import did_you_mean
 
 SCHEMA_VERSION = 1
@@ -29,9 +29,9 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
         if "name" in task.fields:
             tasks[task.fields["name"]] = values
     files.check_size()
-    pods.check_context(group)
-    queue = pods.queue(group)
-    barrier = pods.barrier_seconds(group)
+    pod_template.check_context(group)
+    queue = pod_template.queue_name(group)
+    barrier = pod_template.barrier_seconds(group)
     name = header.get("name")
     values = {
         "name": name,
@@ -47,7 +47,7 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
     return {key: value for key, value in values.items() if value not in (None, [], {})}
 
 
-def _task(task: Part, files: FileSets, delays: dict[str, int], given_env: frozenset[str]) -> dict:
+def _task(task: GroupDocument, files: FileSets, delays: dict[str, int], given_env: frozenset[str]) -> dict:
     pod: dict = {}
     given = resources.convert(task, pod)
     mounted, mounts, workdir = volumes.convert(task), files.mounts(task), files.workdir(task)
@@ -64,14 +64,14 @@ def _task(task: Part, files: FileSets, delays: dict[str, int], given_env: frozen
         "workdir": workdir,
         "terminationDelaySeconds": delays.get(task.fields.get("name")),
         "recovery": given.get("recovery"),
-        "podTemplate": pods.template(task, pod),
+        "podTemplate": pod_template.convert(task, pod),
         "setup": task.fields.get("setup"),
         "run": task.fields.get("run"),
     }
     return {key: value for key, value in values.items() if value}
 
 
-def _check_mounts(task: Part, workdir: bool) -> None:
+def _check_mounts(task: GroupDocument, workdir: bool) -> None:
     """No two things on one path, and none on the chart's."""
     taken = {WORKDIR: "the workdir"} if workdir else {}
     for field in ("volumes", "file_mounts"):

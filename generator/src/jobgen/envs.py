@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from jobgen.group import Part
+from jobgen.group import GroupDocument
 
 
-def env(task: Part, given: frozenset[str]) -> dict[str, str]:
+def env(task: GroupDocument, given: frozenset[str]) -> dict[str, str]:
     """The task's variables as text; those in `given` come from the command line."""
     values = {}
     for name, value in task.fields.get("envs", {}).items():
@@ -14,7 +14,7 @@ def env(task: Part, given: frozenset[str]) -> dict[str, str]:
             message = f"has no value; write one, or give it with --env {name}=VALUE"
             task.report("missing-value", path, message)
         elif name not in given:
-            text = task.document.written(path)
+            text = task.document.source_text(path)
             if text is not None and text != str(value):
                 message = f"YAML reads {_kind(value)} here, so the variable becomes other text than what stands here;"
                 task.note(path, f"{message} put it in quotes to keep that", "yaml-surprise")
@@ -28,7 +28,7 @@ def _kind(value: object) -> str:
     return "a date" if isinstance(value, str) else "a number"
 
 
-def secrets(task: Part) -> list[str]:
+def secrets(task: GroupDocument) -> list[str]:
     """Names of the task's secret variables, in the order of the file."""
     given = task.fields.get("secrets", {})
     names: dict[str, None] = {}

@@ -9,9 +9,9 @@ import stat
 from collections.abc import Iterator
 
 from jobgen import names
-from jobgen.group import Part
-from jobgen.ignore import ALWAYS, FILES, Rules
-from jobgen.problems import Path, quoted
+from jobgen.diagnostics import Path, quoted
+from jobgen.gitignore import ALWAYS, FILES, Rules
+from jobgen.group import GroupDocument
 
 MAX_BYTES = 1_000_000  # a ConfigMap holds 1 MiB
 # Helm keeps the values and what it rendered from them in one Secret of at most 1 MiB: the files are in it twice,
@@ -24,7 +24,7 @@ WORKDIR = "~/sky_workdir"
 ADVICE = "build them into the image, put them on a volume, or clone them with `workdir: {url: ..., ref: ...}`"
 
 
-class Unusable(Exception):
+class UnusableFileError(Exception):
     """Why a file cannot be embedded: code, message."""
 
 
@@ -38,33 +38,33 @@ class FileSets:
         self.names: dict[tuple[str, bool], str] = {}  # (real path, is a folder) -> name
         self.sizes: list[tuple[int, str]] = []  # of the files that are embedded
         self.total = 0
-        self.first: tuple[Part, Path] | None = None
+        self.first: tuple[GroupDocument, Path] | None = None
 
-    def mounts(self, task: Part) -> list[dict]:
+    def mounts(self, task: GroupDocument) -> list[dict]:
         """The value fileMounts of a task."""
         found = []
         for target, given in task.fields.get("file_mounts", {}).items():
             source = given if isinstance(given, str) else given["source"]
-            if set_ := self._embedded(task, ("file_mounts", target), source):
+            if set_ := self._embed(task, ("file_mounts", target), source):
                 found.append({"mountPath": target, **set_})
         return found
 
-    def workdir(self, task: Part) -> dict | None:
+    def workdir(self, task: GroupDocument) -> dict | None:
         """The value workdir of a task."""
         given = task.fields.get("workdir")
         if isinstance(given, dict):
             return {"git": {key: given[key] for key in ("url", "ref") if key in given}}
-        set_ = self._embedded(task, ("workdir",), given, must_be_folder=True) if given is not None else None
+        set_ = self._embed(task, ("workdir",), given, must_be_folder=True) if given is not None else None
         return set_
 
-    def _embedded(self, task: Part, path: Path, source: str, must_be_folder: bool = False) -> dict | None:
-        if task.is_unfilled(path):
+    def _embed(self, task: GroupDocument, path: Path, source: str, must_be_folder: bool = False) -> dict | None:
+        if task.has_unresolved_variable(path):
             return None
         try:
-            real = self._locate(source)
+            real = self._resolve(source)
             is_folder = stat.S_ISDIR(os.stat(real).st_mode)
             if must_be_folder and not is_folder:
-                raise Unusable("bad-value", f"{quoted(source)} is a file; workdir is a folder")
+                raise UnusableFileError("bad-value", f"{quoted(source)} is a file; workdir is a folder")
             name = self.names.get((real, is_folder))
             if name is None:
                 name = self._add(source, real, is_folder)
@@ -72,7 +72,7 @@ class FileSets:
                 size = sum(size for size, _ in self.sizes[-len(files) :])
                 count = "1 file" if len(files) == 1 else f"{len(files)} files"
                 task.note(path, f"embedded {count}, {size:,} bytes", "embedded")
-        except Unusable as error:
+        except UnusableFileError as error:
             task.report(*error.args[:1], path, error.args[1])
             return None
         except OSError as error:
@@ -82,20 +82,20 @@ class FileSets:
         self.first = self.first or (task, path)
         return {"files": name} if is_folder else {"files": name, "subPath": next(iter(self.sets[name]))}
 
-    def _locate(self, source: str) -> str:
+    def _resolve(self, source: str) -> str:
         """The real path of a source."""
         base = os.path.realpath(self.folder)
         target = os.path.normpath(os.path.join(base, os.path.expanduser(source)))
         if "\0" in target:
-            raise Unusable("bad-value", "not a path")
+            raise UnusableFileError("bad-value", "not a path")
         if not self.allow_outside:
             if not _inside(target, base):
-                raise Unusable(
+                raise UnusableFileError(
                     "file-outside",
                     f"{quoted(source)} is outside of the group file's folder; allow it with --allow-outside",
                 )
             if not _inside(os.path.realpath(target), base):
-                raise Unusable(
+                raise UnusableFileError(
                     "file-outside",
                     f"{quoted(source)} is a link out of the group file's folder; allow it with --allow-outside",
                 )
@@ -109,7 +109,7 @@ class FileSets:
             name, number = f"{wanted}-{number}", number + 1
         found = dict(self._walk(real)) if is_folder else {last: real}
         if not found:
-            raise Unusable("file-missing", f"{quoted(source)} holds no files")
+            raise UnusableFileError("file-missing", f"{quoted(source)} holds no files")
         contents = {}
         for relative in sorted(found, key=os.fsencode):
             contents[relative] = self._content(found[relative], f"{name}/{relative}")
@@ -131,25 +131,25 @@ class FileSets:
             for entry in entries:
                 seen += 1
                 if seen > MAX_ENTRIES:
-                    raise Unusable("files-too-large", f"more than {MAX_ENTRIES:,} files; {ADVICE}")
+                    raise UnusableFileError("files-too-large", f"more than {MAX_ENTRIES:,} files; {ADVICE}")
                 relative = prefix + entry.name
                 if entry.name == ALWAYS or _ignored(rules, relative, entry.is_dir()):
                     continue
                 if not relative.isprintable() or len(os.fsencode(relative)) > MAX_PATH:
-                    raise Unusable(
+                    raise UnusableFileError(
                         "bad-value",
                         f"{quoted(relative)}: a file's name must be printable, its path at most {MAX_PATH} bytes",
                     )
                 real = os.path.realpath(entry.path)
                 if not self.allow_outside and not _inside(real, base):
-                    raise Unusable(
+                    raise UnusableFileError(
                         "file-outside",
                         f"{quoted(relative)} is a link out of the group file's folder; allow it with --allow-outside",
                     )
                 if not entry.is_dir():
                     yield relative, real
                 elif real in above:
-                    raise Unusable(
+                    raise UnusableFileError(
                         "file-unreadable", f"{quoted(relative)} is a symbolic link to a folder that it lies in"
                     )
                 else:
@@ -158,7 +158,7 @@ class FileSets:
     def _content(self, real: str, shown: str) -> dict:
         mode = os.stat(real).st_mode
         if not stat.S_ISREG(mode):
-            raise Unusable("file-unreadable", f"{quoted(shown)} is neither a file nor a folder")
+            raise UnusableFileError("file-unreadable", f"{quoted(shown)} is neither a file nor a folder")
         size = os.stat(real).st_size
         self.sizes.append((size, shown))
         self.total += size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from jobgen.problems import quoted
+from jobgen.diagnostics import quoted
 
 LABEL_LIMIT = 63
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -16,7 +16,7 @@ def is_label(name: str) -> bool:
     return len(name) <= LABEL_LIMIT and bool(_LABEL.fullmatch(name))
 
 
-def label_problem(name: str) -> str | None:
+def label_error(name: str) -> str | None:
     """Why `name` cannot be a DNS-1035 label, and what to write instead; None if it can."""
     if is_label(name):
         return None

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
-from jobgen.alternatives import context_of, one_of
-from jobgen.group import Part
-from jobgen.known import ACCELERATORS
-from jobgen.problems import NOTE, REFUSAL, Path
-from jobgen.sizes import quantity, times
+from jobgen.accelerators import ACCELERATORS
+from jobgen.alternatives import kube_context, select
+from jobgen.diagnostics import NOTE, REFUSAL, Path
+from jobgen.group import GroupDocument
+from jobgen.quantities import multiply, quantity
 
 
-def convert(task: Part, pod: dict) -> dict:
+def convert(task: GroupDocument, pod: dict) -> dict:
     """Values of the task: image, resources, accelerator, recovery. What belongs to the pod itself is put in `pod`."""
-    given, path = one_of(task, task.fields.get("resources") or {})
-    _check_place(task, given, path)
+    given, path = select(task, task.fields.get("resources") or {})
+    _check_infra(task, given, path)
     values = {}
     image = given.get("image_id")
     if isinstance(image, dict):
@@ -37,16 +37,16 @@ def convert(task: Part, pod: dict) -> dict:
     return values
 
 
-def _check_place(task: Part, given: dict, path: Path) -> None:
+def _check_infra(task: GroupDocument, given: dict, path: Path) -> None:
     """Where to run: the cluster is helm's to choose."""
     if path == ("resources",) and "infra" in given and "cloud" in given:
         task.report("conflicting-fields", (*path, "cloud"), "infra and cloud exclude each other; keep infra", key=True)
-    if context := context_of(given):
+    if context := kube_context(given):
         note = f"install with `helm --kube-context {context}`; values do not name a cluster"
         task.note((*path, "infra"), note)
 
 
-def _requests(task: Part, given: dict, path: Path) -> dict[str, str]:
+def _requests(task: GroupDocument, given: dict, path: Path) -> dict[str, str]:
     requests = {}
     if "cpus" in given:
         requests["cpu"] = quantity(given["cpus"])
@@ -64,14 +64,14 @@ def _requests(task: Part, given: dict, path: Path) -> dict[str, str]:
     return requests
 
 
-def _limits(task: Part, requests: dict[str, str]) -> dict[str, str]:
+def _limits(task: GroupDocument, requests: dict[str, str]) -> dict[str, str]:
     factor = (task.fields.get("config") or {}).get("kubernetes", {}).get("set_pod_resource_limits", False)
     if factor is False:
         return {}
-    return {name: times(amount, 1 if factor is True else factor) for name, amount in requests.items()}
+    return {name: multiply(amount, 1 if factor is True else factor) for name, amount in requests.items()}
 
 
-def _accelerators(task: Part, given: dict, path: Path) -> dict | None:
+def _accelerators(task: GroupDocument, given: dict, path: Path) -> dict | None:
     field = "gpus" if "gpus" in given else "accelerators"
     if "gpus" in given and "accelerators" in given:
         task.report("conflicting-fields", (*path, "gpus"), "gpus is another name of accelerators; keep one", key=True)
@@ -89,7 +89,7 @@ def _accelerators(task: Part, given: dict, path: Path) -> dict | None:
             path,
             f"{message}. Write one, such as {kept}:{math.ceil(counts[kept])}",
             REFUSAL,
-            kept=f"{kept} is used",
+            fallback=f"{kept} is used",
         )
         counts = {kept: counts[kept]}
     count = next(iter(counts.values()))
@@ -119,7 +119,7 @@ def accelerator_counts(given: str | dict | list) -> dict[str, Decimal]:
     return counts
 
 
-def _recovery(task: Part, given: str | dict, path: Path) -> dict:
+def _recovery(task: GroupDocument, given: str | dict, path: Path) -> dict:
     if isinstance(given, str):
         task.report(
             "ignored-field",

@@ -1,4 +1,4 @@
-"""Holds a value against one of the schemas: problems in our words, and the value without what is wrong or ignored.
+"""Holds a value against one of the schemas: diagnostics in our words, and the value without what is wrong or ignored.
 
 Reads the part of JSON Schema that schemas/jobgroup uses (its README lists it); a test shows that a JSON Schema
 validator accepts the same. jobgen does not use such a validator itself: importing one takes longer than all the rest.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path as File
 
-from jobgen.problems import ERROR, NOTE, REFUSAL, Path, quoted
+from jobgen.diagnostics import ERROR, NOTE, REFUSAL, Path, quoted
 
 KINDS = {
     "string": "text",
@@ -35,18 +35,18 @@ def text(name: str) -> str:
 
 
 @cache
-def load(name: str) -> Walker:
-    return Walker(json.loads(text(name)))
+def load(name: str) -> SchemaValidator:
+    return SchemaValidator(json.loads(text(name)))
 
 
-class Walker:
+class SchemaValidator:
     def __init__(self, root: dict):
         self.root = root
         self.patterns: dict[str, re.Pattern[str]] = {}
 
-    def walk(self, value: object, report: Report) -> object:
+    def validate(self, value: object, report: Report) -> object:
         """The value without what is wrong, refused, ignored or null."""
-        return self._walk(self.root, value, (), report)
+        return self._validate(self.root, value, (), report)
 
     def property(self, *path: str) -> dict:
         """The schema of a field."""
@@ -60,26 +60,28 @@ class Walker:
             schema = self.root["definitions"][schema["$ref"].removeprefix("#/definitions/")]
         return schema
 
-    def _walk(self, schema: dict, value: object, path: Path, report: Report) -> object:
+    def _validate(self, schema: dict, value: object, path: Path, report: Report) -> object:
         if "$ref" in schema:
             schema = self._resolve(schema)
-        if "x-fate" in schema and schema["x-fate"] == "refused" and "x-refuses" not in schema:
+        if "x-support" in schema and schema["x-support"] == "refused" and "x-refuse-values" not in schema:
             report("refused-field", path, f"not supported: {schema['x-note']}", _severity(schema), True)
             return DROP
         if "anyOf" in schema:
             branch = self._branch(schema, value)
             if branch is None:
                 return self._wrong_type(schema, value, path, report)
-            clean = self._walk(branch, value, path, report)
+            clean = self._validate(branch, value, path, report)
         elif "if" in schema:
-            clean = self._walk(schema["then" if self._matches(schema["if"], value) else "else"], value, path, report)
+            clean = self._validate(
+                schema["then" if self._matches(schema["if"], value) else "else"], value, path, report
+            )
         else:
             clean = self._plain(schema, value, path, report)
         if clean is not DROP and "x-note" in schema:
-            if schema.get("x-fate") == "ignored":
+            if schema.get("x-support") == "ignored":
                 report("ignored-field", path, f"ignored: {schema['x-note']}", NOTE, True)
                 return DROP
-            if "x-tell" in schema:
+            if "x-note-always" in schema:
                 report("honoured-differently", path, schema["x-note"], NOTE, True)
         return clean
 
@@ -103,14 +105,14 @@ class Walker:
         wrong = self._wrong(schema, value)
         if not wrong:
             return clean
-        if "x-refuses" in schema:
+        if "x-refuse-values" in schema:
             reason = schema.get("x-note-refused") or schema["x-note"]
             report("refused-field", path, f"not supported: {reason}", _severity(schema), False)
-        elif "x-wrong" in schema:
-            report(schema.get("x-code", "bad-value"), path, schema["x-wrong"].format(quoted(value)), ERROR, False)
+        elif "x-message" in schema:
+            report(schema.get("x-code", "bad-value"), path, schema["x-message"].format(quoted(value)), ERROR, False)
         else:
             got = "" if "x-secret" in schema or isinstance(value, (dict, list)) else f", got {quoted(value)}"
-            report("bad-value", path, f"must be {schema.get('x-must') or wrong}{got}", ERROR, False)
+            report("bad-value", path, f"must be {schema.get('x-expected') or wrong}{got}", ERROR, False)
         return DROP
 
     def _wrong(self, schema: dict, value: object) -> str | None:
@@ -139,15 +141,15 @@ class Walker:
             here = (*path, key)
             if item is None and absent_null and key in properties:
                 continue
-            if names is not None and self._walk(names, key, here, _at_key(report)) is DROP:
+            if names is not None and self._validate(names, key, here, _at_key(report)) is DROP:
                 continue
             if key in properties:
-                item = self._walk(properties[key], item, here, report)
+                item = self._validate(properties[key], item, here, report)
             elif rest is False:
                 report("unknown-field", here, "unknown field" + did_you_mean(key, properties, len(value)), ERROR, True)
                 continue
             elif rest is not True:
-                item = self._walk(rest, item, here, report)
+                item = self._validate(rest, item, here, report)
             if item is not DROP:
                 clean[key] = item
         for key in schema.get("required", ()):
@@ -160,10 +162,10 @@ class Walker:
         items = schema.get("items")
         if items is None:
             return value
-        walked = [self._walk(items, item, (*path, index), report) for index, item in enumerate(value)]
-        if "x-keep" in schema:  # so that an item's index stays what it is in the file
-            return [None if item is DROP else item for item in walked]
-        return [item for item in walked if item is not DROP]
+        validated = [self._validate(items, item, (*path, index), report) for index, item in enumerate(value)]
+        if "x-preserve-index" in schema:  # so that an item's index stays what it is in the file
+            return [None if item is DROP else item for item in validated]
+        return [item for item in validated if item is not DROP]
 
     def _wrong_type(self, schema: dict, value: object, path: Path, report: Report) -> object:
         kinds = [kind for kind in self._kinds(schema) if kind != "null"]
@@ -176,7 +178,7 @@ class Walker:
     def _kinds(self, schema: dict) -> list[str]:
         schema = self._resolve(schema)
         if "anyOf" in schema:
-            usable = [branch for branch in schema["anyOf"] if branch.get("x-fate") != "refused"]
+            usable = [branch for branch in schema["anyOf"] if branch.get("x-support") != "refused"]
             return [kind for branch in usable for kind in self._kinds(branch)]
         return [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
 
@@ -200,7 +202,7 @@ class Walker:
 
 def _severity(schema: dict) -> str:
     """Of a refusal: an error, unless the rest runs without it and the user is lenient."""
-    return ERROR if "x-vital" in schema else REFUSAL
+    return ERROR if "x-required-support" in schema else REFUSAL
 
 
 def _is(kind: str | list[str] | None, value: object) -> bool:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from jobgen.group import Part
-from jobgen.problems import REFUSAL
-from jobgen.sizes import quantity
+from jobgen.diagnostics import REFUSAL
+from jobgen.group import GroupDocument
+from jobgen.quantities import quantity
 
 
-def convert(task: Part) -> list[dict]:
+def convert(task: GroupDocument) -> list[dict]:
     several = task.fields.get("num_nodes", 1) > 1
     volumes = task.fields.get("volumes", {}).items()
-    return [_volume(task, path, given, several) for path, given in volumes if not task.is_unfilled(("volumes", path))]
+    return [
+        _volume(task, path, given, several)
+        for path, given in volumes
+        if not task.has_unresolved_variable(("volumes", path))
+    ]
 
 
-def _volume(task: Part, mount_path: str, given: str | dict, several: bool) -> dict:
+def _volume(task: GroupDocument, mount_path: str, given: str | dict, several: bool) -> dict:
     path = ("volumes", mount_path)
     if isinstance(given, dict) and "size" in given:
         if several:
@@ -21,7 +25,7 @@ def _volume(task: Part, mount_path: str, given: str | dict, several: bool) -> di
                 "not supported: a volume with a size belongs to one pod, and this task has several. Name an existing"
             )
             message += " ReadWriteMany claim, or give each pod its own with --lenient"
-            task.report("volume-of-one-node", path, message, REFUSAL, kept="each pod gets its own")
+            task.report("volume-of-one-node", path, message, REFUSAL, fallback="each pod gets its own")
         return _ephemeral(mount_path, given)
     name = given if isinstance(given, str) else given["name"]
     note = f'the PersistentVolumeClaim "{name}" must exist in the namespace of the release'

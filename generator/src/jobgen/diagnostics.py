@@ -6,18 +6,18 @@ import re
 from typing import NamedTuple
 
 Path = tuple[str | int, ...]
-Place = tuple[int, int]  # line and column, from 1
+Position = tuple[int, int]  # line and column, from 1
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 REFUSAL = "refusal"  # an error; a warning for those who are lenient
 
 
-class Problem(NamedTuple):
-    """One finding; problems sort by position. `where` and `path` are empty for an error of the YAML itself."""
+class Diagnostic(NamedTuple):
+    """One finding; diagnostics sort by position. `scope` and `path` are empty for an error of the YAML itself."""
 
     line: int
     column: int
-    where: str  # "header" or 'task "NAME"'
+    scope: str  # "header" or 'task "NAME"'
     task: str | None
     path: str
     message: str
@@ -25,26 +25,26 @@ class Problem(NamedTuple):
     severity: str = ERROR
 
     def text(self, file: str) -> str:
-        prefix = f"{self.where}: {self.path}: " if self.where else ""
+        prefix = f"{self.scope}: {self.path}: " if self.scope else ""
         return f"{file}:{self.line}:{self.column}: {self.severity}: {prefix}{self.message} [{self.code}]"
 
     def data(self, file: str) -> dict:
         fields = self._asdict()
-        del fields["where"]
+        del fields["scope"]
         return {"file": file, **fields}
 
 
-class Invalid(Exception):
-    """The input cannot be read any further; holds every problem found."""
+class InvalidInputError(Exception):
+    """The input cannot be read any further; holds every diagnostic found."""
 
-    def __init__(self, *problems: Problem):
-        super().__init__(f"{len(problems)} problems")
-        self.problems = list(problems)
+    def __init__(self, *diagnostics: Diagnostic):
+        super().__init__(f"{len(diagnostics)} diagnostics")
+        self.diagnostics = list(diagnostics)
 
 
-def invalid(place: Place, code: str, message: str) -> Invalid:
+def invalid(position: Position, code: str, message: str) -> InvalidInputError:
     """For an input that is no YAML, or no group at all."""
-    return Invalid(Problem(*place, "", None, "", message, code))
+    return InvalidInputError(Diagnostic(*position, "", None, "", message, code))
 
 
 def json_path(path: Path) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from jobgen import __version__, scalars
+from jobgen import __version__, yaml_scalars
 
 # Helm's parser takes 1e3 and y for a number and a boolean, PyYAML does not; what is no plain word gets quotes.
 _WORD = re.compile(r"(?![yYnN]\Z)[A-Za-z_/](?:[A-Za-z0-9_./@:-]*[A-Za-z0-9_./@-])?")
@@ -22,7 +22,7 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 SCRIPTS = ("setup", "run")
 
 
-def emit(values: dict, source: bytes) -> str:
+def dump(values: dict, source: bytes) -> str:
     """The values file. Same source, same options: same text."""
     lines = [
         f"# Values of the chart job-group, written by jobgen {__version__}. Change the source, not this file.",
@@ -77,7 +77,7 @@ def _text(start: str, text: str, indent: str, lines: list[str]) -> None:
 
 def _scalar(value: object) -> str:
     if isinstance(value, str):
-        if _WORD.fullmatch(value) and scalars.tag(value) is None:
+        if _WORD.fullmatch(value) and yaml_scalars.tag(value) is None:
             return value
         return '"' + _ESCAPED.sub(_escape, value) + '"'
     if isinstance(value, bool):

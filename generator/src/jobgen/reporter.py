@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from jobgen.api import Result
-from jobgen.problems import ERROR, NOTE, WARNING, Problem
+from jobgen.diagnostics import ERROR, NOTE, WARNING, Diagnostic
 
 _COLOURS = {ERROR: "\x1b[31m", WARNING: "\x1b[33m", NOTE: "\x1b[36m"}
 _BOLD, _DIM, _END = "\x1b[1m", "\x1b[2m", "\x1b[0m"
@@ -13,38 +13,38 @@ _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML takes for the en
 _WIDTH = 160
 
 
-def plain(file: str, result: Result) -> list[str]:
-    """One line for each problem."""
-    return [problem.text(file) for problem in result.problems]
+def format_plain(file: str, result: Result) -> list[str]:
+    """One line for each diagnostic."""
+    return [diagnostic.text(file) for diagnostic in result.diagnostics]
 
 
-def rich(file: str, result: Result, source: bytes, colour: bool) -> list[str]:
+def format_with_source(file: str, result: Result, source: bytes, colour: bool) -> list[str]:
     """The same with the lines of the source around it, for a terminal."""
     lines = _BREAK.split(source.decode("utf-8", "replace")) if source else []
     found = []
-    for problem in result.problems:
-        text = problem.text(file)
+    for diagnostic in result.diagnostics:
+        text = diagnostic.text(file)
         if colour:
-            head = f"{file}:{problem.line}:{problem.column}: "
-            kind, rest = problem.severity, text.removeprefix(f"{head}{problem.severity}")
+            head = f"{file}:{diagnostic.line}:{diagnostic.column}: "
+            kind, rest = diagnostic.severity, text.removeprefix(f"{head}{diagnostic.severity}")
             text = f"{_BOLD}{head}{_END}{_COLOURS[kind]}{kind}{_END}{rest}"
-        found.append("\n".join([text, *_excerpt(problem, lines, result, colour)]))
+        found.append("\n".join([text, *_excerpt(diagnostic, lines, result, colour)]))
     return found
 
 
-def _excerpt(problem: Problem, lines: list[str], result: Result, colour: bool) -> list[str]:
+def _excerpt(diagnostic: Diagnostic, lines: list[str], result: Result, colour: bool) -> list[str]:
     """Three lines and a caret. Lines that may hold a secret are not shown."""
     secret = result.secret_lines
     if not result.parsed and re.search("env|secret", "\n".join(lines), re.IGNORECASE):
         return []
-    width = len(str(problem.line + 1))
+    width = len(str(diagnostic.line + 1))
     shown = []
-    for number in range(max(1, problem.line - 1), min(len(lines), problem.line + 1) + 1):
+    for number in range(max(1, diagnostic.line - 1), min(len(lines), diagnostic.line + 1) + 1):
         text = "(hidden: it may hold a secret)" if number in secret else _printable(lines[number - 1])
         shown.append(f"  {number:>{width}} | {text}")
-        if number == problem.line and number not in secret and problem.column <= _WIDTH:
-            caret = f"  {' ' * width} | {' ' * (problem.column - 1)}"
-            shown.append(f"{caret}{_COLOURS[problem.severity]}^{_END}" if colour else f"{caret}^")
+        if number == diagnostic.line and number not in secret and diagnostic.column <= _WIDTH:
+            caret = f"  {' ' * width} | {' ' * (diagnostic.column - 1)}"
+            shown.append(f"{caret}{_COLOURS[diagnostic.severity]}^{_END}" if colour else f"{caret}^")
     return shown
 
 
@@ -54,9 +54,9 @@ def _printable(line: str) -> str:
     return re.sub("[\0-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]", " ", cut)
 
 
-def as_json(found: list[tuple[str, Result]]) -> str:
+def format_json(found: list[tuple[str, Result]]) -> str:
     """One list for all files."""
     import json
 
-    data = [problem.data(file) for file, result in found for problem in result.problems]
+    data = [diagnostic.data(file) for file, result in found for diagnostic in result.diagnostics]
     return json.dumps(data, indent=2) + "\n"

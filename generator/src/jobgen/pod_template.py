@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from jobgen.alternatives import context_of
-from jobgen.group import Group, Part
-from jobgen.problems import Path
+from jobgen.alternatives import kube_context
+from jobgen.diagnostics import Path
+from jobgen.group import Group, GroupDocument
 
 
-def kubernetes(task: Part) -> dict:
+def kubernetes(task: GroupDocument) -> dict:
     return task.fields.get("config", {}).get("kubernetes", {})
 
 
-def template(task: Part, pod: dict) -> dict:
+def convert(task: GroupDocument, pod: dict) -> dict:
     """The value podTemplate: what `pod` has already, custom_metadata, then pod_config over both."""
     given = kubernetes(task)
     config = given.get("pod_config", {})
@@ -40,7 +40,7 @@ def _not_json(value: object, path: Path) -> Iterator[Path]:
         yield path
 
 
-def queue(group: Group) -> str | None:
+def queue_name(group: Group) -> str | None:
     """The one queue that the tasks name."""
     return _one(
         group,
@@ -54,7 +54,7 @@ def check_context(group: Group) -> None:
     _one(
         group,
         ("resources", "infra"),
-        lambda task: context_of(task.fields.get("resources", {})),
+        lambda task: kube_context(task.fields.get("resources", {})),
         "context; a group runs on one cluster",
     )
 

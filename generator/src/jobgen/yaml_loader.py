@@ -1,4 +1,4 @@
-"""YAML documents as plain values, with the place of each key and value. Bounded in time and memory."""
+"""YAML documents as plain values, with the position of each key and value. Bounded in time and memory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from yaml.events import (
     SequenceEndEvent,
 )
 
-from jobgen import scalars
-from jobgen.problems import Invalid, Path, Place, invalid
+from jobgen import yaml_scalars
+from jobgen.diagnostics import InvalidInputError, Path, Position, invalid
 
 MAX_BYTES = 16_000_000
 MAX_DEPTH = 60
@@ -43,31 +43,33 @@ class _PurePythonParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Pa
 class Document:
     """One document: its value, where its parts stand, and what is wrong with it as YAML."""
 
-    __slots__ = ("flaws", "in_braces", "mark", "value")
+    __slots__ = ("is_flow_style", "mark", "value", "yaml_errors")
 
-    def __init__(self, value: object, mark: Mark, flaws: list[tuple[Place, Path, str, str]], in_braces: bool = False):
+    def __init__(
+        self, value: object, mark: Mark, yaml_errors: list[tuple[Position, Path, str, str]], is_flow_style: bool = False
+    ):
         self.value = value
-        self.in_braces = in_braces  # written as {…} or […], like JSON
+        self.is_flow_style = is_flow_style  # written as {…} or […], like JSON
         self.mark = mark
-        self.flaws = flaws  # place, path, code, message
+        self.yaml_errors = yaml_errors  # position, path, code, message
 
-    def place(self, path: Path, key: bool = False) -> Place:
+    def position(self, path: Path, key: bool = False) -> Position:
         """Where the value at `path` (or its key) stands, or the nearest thing around it that is in the file."""
-        mark, place = self.mark, self.mark[:2]
+        mark, position = self.mark, self.mark[:2]
         for part in path:
             inner = mark[2] if len(mark) > 2 else None
             if isinstance(inner, dict) and part in inner:
                 *start, mark = inner[part]
-                place = start if key else mark[:2]
+                position = start if key else mark[:2]
             elif isinstance(inner, list) and isinstance(part, int) and part < len(inner):
                 mark = inner[part]
-                place = mark[:2]
+                position = mark[:2]
             else:
-                place = mark[:2]
+                position = mark[:2]
                 break
-        return place[0] + 1, place[1] + 1
+        return position[0] + 1, position[1] + 1
 
-    def written(self, path: Path) -> str | None:
+    def source_text(self, path: Path) -> str | None:
         """The text of a scalar that YAML does not read as text; None for others."""
         mark = self.mark
         for part in path:
@@ -84,7 +86,7 @@ class Document:
 
 
 def load(source: bytes) -> list[Document]:
-    """Every document of `source`. Raises Invalid if it is not YAML; smaller flaws are kept in the documents."""
+    """Every document of `source`, each with its own errors. Raises InvalidInputError if it is not YAML."""
     text = decode(source)
     try:
         return list(_Composer(text).documents())
@@ -93,7 +95,7 @@ def load(source: bytes) -> list[Document]:
 
 
 def decode(source: bytes) -> str:
-    """Text that a YAML parser can read. Raises Invalid."""
+    """Text that a YAML parser can read. Raises InvalidInputError."""
     if len(source) > MAX_BYTES:
         raise invalid((1, 1), "too-large", f"larger than {MAX_BYTES // 1_000_000} MB; this is no job group")
     try:
@@ -101,33 +103,33 @@ def decode(source: bytes) -> str:
     except UnicodeDecodeError as error:
         if b"\0" in source[:4096] and not source.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise invalid((1, 1), "not-text", "a binary file; jobgen reads YAML") from None
-        place = source.count(b"\n", 0, error.start) + 1, 1
-        raise invalid(place, "not-text", "not UTF-8; save the file as UTF-8 text") from None
+        position = source.count(b"\n", 0, error.start) + 1, 1
+        raise invalid(position, "not-text", "not UTF-8; save the file as UTF-8 text") from None
     if found := _UNPRINTABLE.search(text) or re.search("\ufeff", text):
         before = text[: found.start()]
-        place = before.count("\n") + 1, len(before) - before.rfind("\n")
+        position = before.count("\n") + 1, len(before) - before.rfind("\n")
         if found[0] == "\0":
-            raise invalid(place, "not-text", "a NUL character; this is a binary file, or it is not UTF-8")
-        raise invalid(place, "not-text", "a control character, which YAML does not allow")
+            raise invalid(position, "not-text", "a NUL character; this is a binary file, or it is not UTF-8")
+        raise invalid(position, "not-text", "a control character, which YAML does not allow")
     if found := re.search(r"^(<<<<<<<|>>>>>>>)( |$)", text, re.MULTILINE):
-        place = text.count("\n", 0, found.start()) + 1, 1
-        raise invalid(place, "merge-conflict", "merge conflict marker: resolve the conflict first")
+        position = text.count("\n", 0, found.start()) + 1, 1
+        raise invalid(position, "merge-conflict", "merge conflict marker: resolve the conflict first")
     return text
 
 
 _UNPRINTABLE = yaml.reader.Reader.NON_PRINTABLE  # compiled already; to compile it takes longer than to read a group
 
 
-def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> Invalid:
+def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> InvalidInputError:
     mark = error.problem_mark or error.context_mark
-    place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    position = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     problem = error.problem or error.context or ""
     # Not every parser says that it is a tab that it stopped at.
     if "tab" in problem or (mark and text[mark.index : mark.index + 1] == "\t"):
-        return invalid(place, "not-yaml", "a tab; YAML is indented with spaces")
+        return invalid(position, "not-yaml", "a tab; YAML is indented with spaces")
     # Aliases and tags are named in quotes; a name may be an unquoted secret.
     message = re.sub(r" '[^']{2,}'", "", problem)
-    return invalid(place, "not-yaml", message or "this is not YAML")
+    return invalid(position, "not-yaml", message or "this is not YAML")
 
 
 class _Composer:
@@ -146,16 +148,16 @@ class _Composer:
             if count > MAX_DOCUMENTS:
                 raise invalid((event.start_mark.line + 1, 1), "too-large", f"more than {MAX_DOCUMENTS:,} documents")
             self.anchors: dict[str, tuple | None] = {}
-            self.flaws: list[tuple[Place, Path, str, str]] = []
+            self.yaml_errors: list[tuple[Position, Path, str, str]] = []
             self.path: list[str | int] = []
             root = self.event()
             value, mark, _ = self.node(root, 0)
-            yield Document(value, mark, self.flaws, bool(getattr(root, "flow_style", False)))
+            yield Document(value, mark, self.yaml_errors, bool(getattr(root, "flow_style", False)))
             event = self.event()
             assert type(event) is DocumentEndEvent, event
 
-    def flaw(self, mark: Mark, code: str, message: str, *path: str) -> None:
-        self.flaws.append(((mark[0] + 1, mark[1] + 1), (*self.path, *path), code, message))
+    def error(self, mark: Mark, code: str, message: str, *path: str) -> None:
+        self.yaml_errors.append(((mark[0] + 1, mark[1] + 1), (*self.path, *path), code, message))
 
     def node(self, event: yaml.Event, depth: int) -> tuple[object, Mark, int]:
         """Value, mark and weight of the node that starts with `event`."""
@@ -175,7 +177,7 @@ class _Composer:
             if event.anchor:
                 self.anchors[event.anchor] = None  # still open
             if event.tag not in _COLLECTION_TAGS:
-                self.flaw(mark, "bad-tag", "an unknown YAML tag; remove it")
+                self.error(mark, "bad-tag", "an unknown YAML tag; remove it")
             result = self.mapping(mark, depth) if kind is MappingStartEvent else self.sequence(mark, depth)
         self.weight += NODE_WEIGHT if kind is not AliasEvent else result[2]
         if self.weight > MAX_WEIGHT:
@@ -216,21 +218,23 @@ class _Composer:
         while type(event := self.event()) is not MappingEndEvent:
             plain = type(event) is ScalarEvent and event.implicit[0] and event.tag is None
             merge = plain and event.value == "<<"
-            key, place, size = self.node(event, depth + 1)
+            key, position, size = self.node(event, depth + 1)
             path.append(key if isinstance(key, str) else str(getattr(event, "value", "?")))
             value, inner, more = self.node(self.event(), depth + 1)
             path.pop()
             weight += size + more
             if merge:
                 merged += self.merges(value, inner)
-            elif not isinstance(key, str) or (len(place) > 2 and place[2] is None):
-                self.flaw(place, "yaml-key", "YAML does not read this key as text; put it in quotes", *self.name(event))
+            elif not isinstance(key, str) or (len(position) > 2 and position[2] is None):
+                self.error(
+                    position, "yaml-key", "YAML does not read this key as text; put it in quotes", *self.name(event)
+                )
             elif key in values:
                 first = marks[key][0] + 1
-                self.flaw(place, "duplicate-key", f"duplicate key (first at line {first})", key)
+                self.error(position, "duplicate-key", f"duplicate key (first at line {first})", key)
             else:
                 values[key] = value
-                marks[key] = (*place[:2], inner)
+                marks[key] = (*position[:2], inner)
         for source, inner in merged:  # the mapping's own keys win, then the first source of a key
             for key, value in source.items():
                 if key not in values:
@@ -245,7 +249,7 @@ class _Composer:
             if isinstance(source, dict):
                 found.append((source, inner))
             else:
-                self.flaw(inner, "not-yaml", "`<<` merges mappings only")
+                self.error(inner, "not-yaml", "`<<` merges mappings only")
         return found
 
     @staticmethod
@@ -258,21 +262,21 @@ class _Composer:
         self.weight += len(text)
         tag = event.tag
         if tag is None:
-            tag = scalars.tag(text) if event.implicit[0] else None
+            tag = yaml_scalars.tag(text) if event.implicit[0] else None
             if tag is None:
-                if "\0" in text or scalars.SURROGATE.search(text):
-                    self.flaw(
+                if "\0" in text or yaml_scalars.SURROGATE.search(text):
+                    self.error(
                         mark, "not-text", "a character that no container can take (NUL, or half a surrogate pair)"
                     )
                 return text, mark, weight
         try:
-            value = scalars.construct(tag, text)
+            value = yaml_scalars.construct(tag, text)
         except ValueError as error:
-            self.flaw(mark, "bad-tag", str(error))
+            self.error(mark, "bad-tag", str(error))
             return None, mark, weight
         return (
             (value, mark, weight)
-            if isinstance(value, str) and value == text and tag != scalars.DATE
+            if isinstance(value, str) and value == text and tag != yaml_scalars.DATE
             else (
                 value,
                 (*mark, None, text),

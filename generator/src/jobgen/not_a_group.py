@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobgen.document import Document
+from jobgen.yaml_loader import Document
 
 START = "the first document of a group has `name` and `execution: parallel`, and each further one is a task"
 TASK_FIELDS = {"run", "setup", "resources", "num_nodes", "envs", "workdir", "file_mounts"}
@@ -42,7 +42,7 @@ def _kind(first: dict, values: list, execution: object, documents: list[Document
         return "this is a SkyPilot volume; make a PersistentVolumeClaim of that name, and name it in a task's volumes"
     if "service" in first and TASK_FIELDS & first.keys():
         return "this is a SkyPilot service; run it with `sky serve up`, or write a Deployment"
-    if len(values) == 1 and documents[0].in_braces:
+    if len(values) == 1 and documents[0].is_flow_style:
         return f"this is JSON, which holds one document only; {START}"
     tasks = [value for value in values[1:] if value is not None]
     if tasks and execution == "serial":

@@ -18,7 +18,7 @@ def quantity(amount: float | str, unit: str = "") -> str:
     return _short(Decimal(match[1]) * factor) + spelling
 
 
-def times(amount: str, factor: float) -> str:
+def multiply(amount: str, factor: float) -> str:
     """A quantity multiplied."""
     match = re.fullmatch(r"([0-9.]+)(.*)", amount)
     assert match

@@ -1,4 +1,4 @@
-"""The code of each kind of problem: what it means, and a file that causes it. docs/jobgen-errors.md shows this."""
+"""The code of each kind of diagnostic: what it means, and a file that causes it. docs/jobgen-errors.md shows this."""
 
 from __future__ import annotations
 
