@@ -3,8 +3,7 @@
 import random
 
 import lake
-
-from tests.helpers.group_pods import ME, ask
+from ranks import ME, ask
 
 while True:
     server = f"rollout-server-{random.randrange(2)}"

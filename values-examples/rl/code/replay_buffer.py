@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 
-from tests.helpers.group_pods import Server
+from ranks import Server
 
 steps: collections.deque = collections.deque(maxlen=10_000)
 rewards: collections.deque = collections.deque(maxlen=50)

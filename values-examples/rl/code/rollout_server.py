@@ -5,8 +5,7 @@ import threading
 import time
 
 import lake
-
-from tests.helpers.group_pods import Server, ask
+from ranks import Server, ask
 
 table = [[0.0] * len(lake.MOVES) for _ in lake.LAKE]
 

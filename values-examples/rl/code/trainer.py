@@ -5,8 +5,7 @@ import threading
 import time
 
 import lake
-
-from tests.helpers.group_pods import ME, Server, ask
+from ranks import ME, Server, ask
 
 RANK, RANKS = int(os.environ["SKYPILOT_NODE_RANK"]), int(os.environ["SKYPILOT_NUM_NODES"])
 RATE, DISCOUNT, BATCH = 0.5, 0.9, 64
