@@ -1,4 +1,4 @@
-"""What must hold for any bytes that jobgen is given."""
+"""Invariants of jobgen that hold for any input bytes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import yaml
 from jobgen.api import Options, to_values
 
 REPO = Path(__file__).resolve().parent.parent.parent
-SECONDS = 10  # of computing: 1 s on an idle machine; time that grows as the square would be minutes
+SECONDS = 10  # CPU time limit: 1 s on an idle machine; quadratic time would take minutes
 VALUES = jsonschema.Draft7Validator(json.loads((REPO / "charts/job-group/values.schema.json").read_text()))
 
 
 def folder() -> Path:
-    """A scratch folder with the files that groups of the corpus mention."""
+    """A scratch folder with the files that generated groups and the corpus mention."""
     made = Path(tempfile.mkdtemp(prefix="fuzz-"))
     (made / "code" / "lib").mkdir(parents=True)
     (made / "code" / "train.py").write_text("print(1)\n")

@@ -1,4 +1,4 @@
-"""Runs jobgen on every file of a folder with 500 MB of address space: python -m tests.fuzz.replay FOLDER…"""
+"""Run jobgen on every file of a folder within 500 MB of address space: python -m tests.fuzz.replay FOLDER…"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main() -> None:
     for file in files:
         try:
             check(file.read_bytes(), options)
-        except Exception as error:  # every file shall be tried
+        except Exception as error:  # report it and try the other files
             failed += 1
             print(f"{file}: {type(error).__name__}: {error}")
     print(f"{len(files)} files, {failed} failed")
