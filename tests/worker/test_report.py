@@ -5,11 +5,12 @@ import json
 import math
 import random
 import threading
+import typing
 from pathlib import Path
 
 import pytest
 
-from gpuworker.accept.report import Check, Coverage, Measurement, Report, from_log_lines, to_log_lines, write_json
+from gpuworker.accept.report import Check, Coverage, Report, from_log_lines, to_log_lines, write_json
 from gpuworker.runtime.log import write_termination_message
 
 
@@ -40,15 +41,40 @@ def test_the_reason_is_that_of_the_verdict():
     assert report().summary == "INCOMPLETE: no check ran"
 
 
-def test_the_schema_and_the_report_have_the_same_fields():
+def test_the_schema_has_the_fields_and_types_of_the_dataclasses():
     schema = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
-    check = schema["properties"]["checks"]["items"]
-    measurement = check["properties"]["measurements"]["items"]
-    coverage = schema["properties"]["coverage"]
-    for described, made in ((measurement, Measurement), (check, Check), (coverage, Coverage), (schema, Report)):
-        names = {field.name for field in dataclasses.fields(made)}
-        names |= {"verdict", "reason", "rehearsal"} if made is Report else set()
-        assert set(described["properties"]) == set(described["required"]) == names, made
+    computed = {"verdict": str, "reason": str, "rehearsal": bool}  # by to_dict
+    assert set(schema["properties"]) == set(report("PASS").to_dict())
+    assert_described(schema, Report, schema["definitions"], computed)
+
+
+def assert_described(described: dict, kind: object, definitions: dict, computed: dict | None = None) -> None:
+    """`described` allows the JSON of a Python type and no other: same types, same fields, all of them required."""
+    described = definitions[described["$ref"].rpartition("/")[2]] if "$ref" in described else described
+    if "oneOf" in described:  # a dataclass or None
+        null, described = described["oneOf"]
+        assert null == {"type": "null"}
+        assert type(None) in typing.get_args(kind)
+        return assert_described(described, typing.get_args(kind)[0], definitions)
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        fields = typing.get_type_hints(kind) | (computed or {})
+        assert described["additionalProperties"] is False, kind
+        assert set(described["properties"]) == set(described["required"]) == set(fields), kind
+        for name, its_kind in fields.items():
+            assert_described(described["properties"][name], its_kind, definitions)
+    elif origin is list:
+        assert described["type"] == "array"
+        assert_described(described["items"], parts[0], definitions)
+    elif origin is dict:
+        assert described["type"] == "object"
+        if parts[1] is not object:
+            assert_described(described["additionalProperties"], parts[1], definitions)
+    elif kind is float:  # a value that is not finite is null in the file
+        assert described["type"] in ("number", ["number", "null"])
+    else:
+        names = {str: "string", int: "integer", bool: "boolean", float | None: ["number", "null"]}
+        assert described["type"] == names[kind], kind
 
 
 @pytest.mark.parametrize("size", [0, 40_000])

@@ -1,4 +1,8 @@
-"""The report of one node: checks, measurements and one verdict, as a file, as log lines, and as last words."""
+"""Report of the checks of one node, or of the checks across nodes: the one declaration of the format.
+
+A report is written as a JSON file (schemas/report.schema.json), as `[REPORT]` lines of the log, and, short, as the
+termination message of the container.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,19 @@ PASS, WARN, FAIL, INCOMPLETE, SKIP = "PASS", "WARN", "FAIL", "INCOMPLETE", "SKIP
 # The verdict of a node is the worst of its checks. FAIL outranks INCOMPLETE: one proven fault is enough.
 WORST_FIRST = (FAIL, INCOMPLETE, WARN, PASS)
 EXIT_CODES = {PASS: 0, WARN: 0, FAIL: 1, INCOMPLETE: 3}
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+NODE, WORLD = "node", "world"  # scope of a report
 LOG_PART_BYTES = 12_000  # container runtimes split lines at 16 KiB
 
 
 @dataclass
 class Measurement:
-    """One number of one device ("cuda:3", "rank 5", "cuda:0→cuda:1"; "" is the whole node).
+    """One number of one device ("cuda:3", "rank 5", "cuda:0→cuda:1"; "" is the whole node, or the whole world).
 
-    A check fills in the first four. verdict.py adds the rest: below `limit` (above it, where lower is better) the check
-    fails, below `warn_limit` it warns; `margin` is how many times better than the limit the value is, 1 is just enough;
-    `ceiling` is what the hardware can do at most.
+    A check sets the first four fields, verdict.py the others. The check fails on the wrong side of `limit` and warns on
+    the wrong side of `warn_limit`. `margin` is value / limit (limit / value if lower is better): 1 meets the limit.
+    `ceiling` is the most that the hardware can do. `better` is "higher", "lower", or "" without a direction.
+    `judged`: the number has a limit key, so an outlier among many devices is a finding.
     """
 
     name: str
@@ -38,11 +44,13 @@ class Measurement:
     limit_source: str = ""
     margin: float | None = None
     ceiling: float | None = None
+    better: str = ""
+    judged: bool = False
 
 
 @dataclass
 class Check:
-    """What one check found. `reason` says why the verdict is not PASS."""
+    """Result of one check. `reason` explains a verdict other than PASS."""
 
     name: str
     verdict: str
@@ -56,7 +64,7 @@ class Check:
 
 @dataclass
 class Coverage:
-    """What was asked for and what came: a PASS of half a node would be no PASS."""
+    """Requested and reported checks and GPUs. A PASS needs all of them."""
 
     checks_expected: int
     gpus_expected: int = 0
@@ -66,7 +74,26 @@ class Coverage:
 
 
 @dataclass
+class WorldNode:
+    """One node of a world and its ranks in ascending order."""
+
+    node: str
+    ranks: list[int]
+
+
+@dataclass
+class World:
+    """The ranks that ran the checks of a report of scope "world", by node."""
+
+    size: int
+    nodes: list[WorldNode]
+
+
+@dataclass
 class Report:
+    """Checks and their verdict. Scope "node": one node tested itself. Scope "world": the ranks of `world` tested each
+    other, and `node` and `pod` are those of rank 0."""
+
     node: str
     pod: str
     run_id: str
@@ -77,7 +104,9 @@ class Report:
     checks: list[Check] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
     duration_s: float = 0.0
-    injected: str = ""  # a fault was put in on purpose: no verdict on the node
+    injected: str = ""  # fault that was injected on purpose: the report does not judge the hardware
+    scope: str = NODE
+    world: World | None = None  # None in a report of scope "node"
     schema_version: int = SCHEMA_VERSION
 
     @property

@@ -59,7 +59,8 @@ def _missing(spec: Spec, evidence: Evidence, plan: Plan) -> list[str]:
 
 
 def _compare(measurement: Measurement, measure: Measure, limits: Limits, derived: tuple[float, str] | None) -> None:
-    """Write limit, source, margin and ceiling into the measurement."""
+    """Write direction, limit, source, margin and ceiling into the measurement."""
+    measurement.better, measurement.judged = measure.better, measure.limit is not None
     threshold = limits.threshold(measurement.name, measure, measurement.device, derived)
     measurement.limit, measurement.warn_limit = threshold.fail, threshold.warn
     measurement.limit_source, measurement.ceiling = threshold.source, threshold.ceiling
