@@ -7,6 +7,7 @@ worker/…/fleet/     -> docs/fleet.svg, a plot of the page with made-up numbers
 schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
 jobgen's table of codes    -> docs/jobgen-errors.md, with jobgen's output for each example
 charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
+worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl
 charts/shared/_common.tpl  -> charts/NAME/templates/_common.tpl, with NAME as the templates' prefix
 
 --check writes nothing and fails when something is out of date.
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import yaml
 
-from hack.gen import accept_docs, fleet_picture, jobgroup_docs, jobgroup_schema
+from hack.gen import accept_docs, contract_files, fleet_picture, jobgroup_docs, jobgroup_schema
 from hack.paths import REPO, ToolError, main
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
@@ -35,6 +36,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     for chart in CHARTS:
         schema = yaml.safe_load((REPO / f"schemas/charts/{chart}.yaml").read_text())
         yield REPO / f"charts/{chart}/values.schema.json", to_json(with_definitions(schema, shared))
+        yield REPO / f"charts/{chart}/templates/_contract.tpl", contract_files.helm(chart)
         yield REPO / f"charts/{chart}/templates/_common.tpl", common.replace('"CHART.', f'"{chart}.')
     for name in ("report", "fleet"):
         yield REPO / f"schemas/{name}.schema.json", to_json(yaml.safe_load((REPO / f"schemas/{name}.yaml").read_text()))

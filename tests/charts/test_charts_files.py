@@ -116,7 +116,7 @@ def test_programs_find_their_files(tmp_path: Path) -> None:
     home = tmp_path / "home"
     done = subprocess.run(
         ["sh", tmp_path / "scripts/entry.sh"],
-        env={"PATH": "/usr/bin:/bin", **env, "GROUP_ROOT": str(tmp_path), "HOME": str(home)},
+        env={"PATH": "/usr/bin:/bin", **env, "GPU_CHARTS_ROOT": str(tmp_path), "HOME": str(home)},
         capture_output=True,
         text=True,
         timeout=60,

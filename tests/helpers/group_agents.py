@@ -45,15 +45,24 @@ class Rank:
     def task(self, run: str = "true", setup: str = "", files: str = "", shell: str = "sh", **settings: object) -> Rank:
         for name, text in (("run", run), ("setup", setup), ("files", files)):
             (self.root / "scripts" / name).write_text(text)
-        defaults = {"GROUP_HOST": self.host, "GROUP_AGENT": "yes", "GROUP_LOGS": "yes" if self.group.logs else ""}
-        defaults |= {"GROUP_OPTIONAL": "", "GROUP_PARK": "", "GROUP_DELAY_S": 0, "GROUP_GRACE_S": 20}
+        defaults = {
+            "GPU_CHARTS_HOST": self.host,
+            "GPU_CHARTS_AGENT": "yes",
+            "GPU_CHARTS_LOGS": "yes" if self.group.logs else "",
+        }
         defaults |= {
-            "GROUP_IN_PLACE": "yes",
-            "GROUP_MAX_RESTARTS": 0,
-            "GROUP_RECOVER_CODES": "",
+            "GPU_CHARTS_OPTIONAL": "",
+            "GPU_CHARTS_PARK": "",
+            "GPU_CHARTS_DELAY_S": 0,
+            "GPU_CHARTS_GRACE_S": 20,
+        }
+        defaults |= {
+            "GPU_CHARTS_IN_PLACE": "yes",
+            "GPU_CHARTS_MAX_RESTARTS": 0,
+            "GPU_CHARTS_RECOVER_CODES": "",
             "HOME": self.root / "home",
         }
-        defaults |= {"GROUP_ROOT": self.root, "SKYPILOT_NODE_RANK": 0, "SKYPILOT_NUM_GPUS_PER_NODE": 0}
+        defaults |= {"GPU_CHARTS_ROOT": self.root, "SKYPILOT_NODE_RANK": 0, "SKYPILOT_NUM_GPUS_PER_NODE": 0}
         self.main = self.start("task", [shell, ENTRY], **defaults | settings)
         return self
 

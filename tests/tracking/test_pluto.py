@@ -79,7 +79,7 @@ def test_a_preempted_run_goes_on_in_the_next_attempt(ranks: Ranks, pluto: Server
 def test_a_failed_run_ends_when_no_attempt_follows(
     ranks: Ranks, pluto: Server, end: str, restarts: str, attempt: str, status: list[str]
 ) -> None:
-    variables = pluto_at(pluto.server_port, MAX_RESTARTS=restarts, ATTEMPT=attempt)
+    variables = pluto_at(pluto.server_port, GPU_CHARTS_MAX_RESTARTS=restarts, ATTEMPT=attempt)
     ranks.end(ranks.start("--steps", 3, "--end", end, **variables))
     assert terminal(pluto.runs[1]) == status
     assert series(pluto.runs[1], "loss") == [0, 1, 2]

@@ -24,7 +24,7 @@ def run(request, tmp_path):
             (rank.root / "files" / key).write_bytes(data)
         if git:
             (rank.root / "scripts/git").write_text(git)
-        rank.task(script, shell=request.param, GROUP_AGENT="", **settings)
+        rank.task(script, shell=request.param, GPU_CHARTS_AGENT="", **settings)
         return rank.ends(), rank.said(), rank.root
 
     yield once
@@ -63,7 +63,7 @@ def test_143_is_kept_for_pods_that_are_stopped_from_outside(run):
 
 def test_listed_codes_start_it_again_and_do_not_count(run):
     script = 'n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) >n; echo "try $n"; [ "$n" -ge 2 ] || exit 29'
-    code, said, _ = run(script, GROUP_RECOVER_CODES="7 29")
+    code, said, _ = run(script, GPU_CHARTS_RECOVER_CODES="7 29")
     assert code == 0
     assert "try 0" in said and "try 2" in said
     assert said.count("exit_code=29 starts_again") == 2
@@ -71,7 +71,7 @@ def test_listed_codes_start_it_again_and_do_not_count(run):
 
 
 def test_other_codes_start_it_again_so_many_times(run):
-    code, said, _ = run("echo try; exit 5", setup="echo once", GROUP_MAX_RESTARTS=2, GROUP_RECOVER_CODES="29")
+    code, said, _ = run("echo try; exit 5", setup="echo once", GPU_CHARTS_MAX_RESTARTS=2, GPU_CHARTS_RECOVER_CODES="29")
     assert code == 5
     assert said.count("\ntry\n") == 3
     assert said.count("\nonce\n") == 1
@@ -79,7 +79,7 @@ def test_other_codes_start_it_again_so_many_times(run):
 
 
 def test_codes_are_compared_as_wholes(run):
-    assert run("exit 2", GROUP_RECOVER_CODES="29 12")[0] == 2
+    assert run("exit 2", GPU_CHARTS_RECOVER_CODES="29 12")[0] == 2
 
 
 HOSTILE = "a b\t$(touch pwned) `touch pwned` \"'\\ {{ .Values }} ü 🚀 %s -n"

@@ -58,7 +58,7 @@ CATCHES = "trap 'echo caught; exit 0' TERM; echo ran; while :; do sleep 0.1; don
 
 def test_an_auxiliary_task_ends_after_its_delay_when_the_primaries_have_succeeded(group):
     group.is_planned(AUXILIARY, layout="jobs")
-    buffer = group.runs("buffer-0", CATCHES, GROUP_DELAY_S=3)
+    buffer = group.runs("buffer-0", CATCHES, GPU_CHARTS_DELAY_S=3)
     trainers = [group.runs(host, "sleep 1") for host in ("trainer-0", "trainer-1")]
     assert [trainer.ends() for trainer in trainers] == [0, 0]
     start = time.monotonic()
@@ -70,7 +70,7 @@ def test_an_auxiliary_task_ends_after_its_delay_when_the_primaries_have_succeede
 
 def test_it_ends_without_delay_when_a_primary_has_failed(group):
     group.is_planned(AUXILIARY, layout="jobs")
-    buffer = group.runs("buffer-0", CATCHES, GROUP_DELAY_S=60)
+    buffer = group.runs("buffer-0", CATCHES, GPU_CHARTS_DELAY_S=60)
     trainers = [group.runs("trainer-0", "exit 5"), group.runs("trainer-1", CATCHES)]
     assert trainers[0].ends() == 5
     assert (trainers[1].ends(), buffer.ends()) == (1, 1)
@@ -82,7 +82,7 @@ def test_it_ends_without_delay_when_a_primary_has_failed(group):
 def test_a_failed_auxiliary_task_does_not_end_the_group(group):
     group.is_planned(AUXILIARY)
     trainers = [group.runs(host, "sleep 4; echo ran") for host in ("trainer-0", "trainer-1")]
-    buffer = group.runs("buffer-0", "exit 9", GROUP_OPTIONAL="yes")
+    buffer = group.runs("buffer-0", "exit 9", GPU_CHARTS_OPTIONAL="yes")
     assert buffer.ends() == 0
     assert "step=run exit_code=9" in buffer.said()
     assert "the group goes on without this auxiliary task" in buffer.said()
@@ -91,7 +91,7 @@ def test_a_failed_auxiliary_task_does_not_end_the_group(group):
 
 def test_a_failed_task_lets_the_others_come_to_their_end_and_then_fails(group):
     group.is_planned({"a": {}, "b": {}}, stop=False)
-    failed, good = group.runs("a-0", "exit 4", GROUP_PARK="yes"), group.runs("b-0", "sleep 4; echo ran")
+    failed, good = group.runs("a-0", "exit 4", GPU_CHARTS_PARK="yes"), group.runs("b-0", "sleep 4; echo ran")
     failed.until_said("waits for the others")
     assert failed.main.poll() is None
     assert good.ends() == 0
@@ -101,7 +101,7 @@ def test_a_failed_task_lets_the_others_come_to_their_end_and_then_fails(group):
 def test_it_fails_also_when_the_others_had_ended_before(group):
     group.is_planned({"a": {}, "b": {}}, stop=False)
     good = group.runs("b-0", "echo ran")
-    failed = group.runs("a-0", "until [ -e go ]; do sleep 0.1; done; exit 4", GROUP_PARK="yes")
+    failed = group.runs("a-0", "until [ -e go ]; do sleep 0.1; done; exit 4", GPU_CHARTS_PARK="yes")
     assert good.ends() == 0
     (failed.root / "go").touch()
     assert failed.ends() == 4
@@ -111,7 +111,12 @@ def test_it_fails_also_when_the_others_had_ended_before(group):
 def test_an_auxiliary_task_of_several_nodes_may_restart_the_group(group, code, attempt, ends):
     group.is_planned({"a": {"primary": False}, "b": {}})
     group.rank("b-0", attempt).name().agent().task("sleep 600")
-    settings = {"GROUP_OPTIONAL": "yes", "GROUP_IN_PLACE": "", "GROUP_RECOVER_CODES": "29", "GROUP_MAX_RESTARTS": 2}
+    settings = {
+        "GPU_CHARTS_OPTIONAL": "yes",
+        "GPU_CHARTS_IN_PLACE": "",
+        "GPU_CHARTS_RECOVER_CODES": "29",
+        "GPU_CHARTS_MAX_RESTARTS": 2,
+    }
     rank = group.rank("a-0", attempt).name().agent().task(f"exit {code}", **settings)
     assert rank.ends() == ends
 
@@ -120,7 +125,7 @@ def test_the_lines_of_every_rank_and_attempt_are_kept_with_their_time(group, tmp
     group.logs = tmp_path / "logs"
     group.is_planned({"a": {}, "b": {}})
     again = "[ -e seen ] && { echo second; exit 0; }; touch seen; printf 'first\\nno newline'; sleep 1; exit 29"
-    ranks = [group.runs("a-0", again, GROUP_RECOVER_CODES="29"), group.runs("b-0", "echo from b; exit 3")]
+    ranks = [group.runs("a-0", again, GPU_CHARTS_RECOVER_CODES="29"), group.runs("b-0", "echo from b; exit 3")]
     assert [rank.ends() for rank in ranks] == [0, 3]
     lines = sorted(line for file in group.logs.glob("rl-1/*.log") for line in file.read_text().splitlines())
     assert len(list(group.logs.glob("rl-1/*.log"))) == 2
@@ -146,7 +151,7 @@ def test_sigterm_reaches_the_program_and_the_pod_does_not_count_as_failed(group,
 
 def test_a_program_that_ignores_sigterm_is_killed_when_its_time_is_over(group):
     group.is_planned({"a": {}})
-    rank = group.runs("a-0", "trap '' TERM; echo ran; while :; do sleep 0.1; done", GROUP_GRACE_S=2)
+    rank = group.runs("a-0", "trap '' TERM; echo ran; while :; do sleep 0.1; done", GPU_CHARTS_GRACE_S=2)
     rank.until_said("\nran")
     rank.main.send_signal(signal.SIGTERM)
     assert rank.ends() == 143

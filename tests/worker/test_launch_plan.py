@@ -35,7 +35,9 @@ def problems(*flags: str, program: tuple[str, ...] = ("-m", "prog"), **changes: 
 
 
 def test_a_good_plan():
-    made = plan("--deadline=90", "--min-shm=16Gi", "--min-disk=2G", NUM_GPUS_PER_NODE="8", ATTEMPTS_IGNORED="2")
+    made = plan(
+        "--deadline=90", "--min-shm=16Gi", "--min-disk=2G", NUM_GPUS_PER_NODE="8", GPU_CHARTS_ATTEMPTS_IGNORED="2"
+    )
     assert (made.nodes, made.node, made.processes, made.world, made.port, made.roll_port) == (4, 0, 8, 32, 29500, 29501)
     assert (made.master, made.run_id, made.gpus) == ("run-0.run.ml.svc.cluster.local", "llm", 8)
     assert made.attempt == 5, "attempts that a preemption ended were attempts too"

@@ -171,7 +171,7 @@ ODD = "node 1 (pod run-1 on n1)"
 DIFFERENT = {
     "another number of nodes": ({"NNODES": 4}, (), f"nodes: {ODD} has 4; the others have 3"),
     "another number of processes": ({"NPROC_PER_NODE": 2}, (), f"processes: {ODD} has 2; the others have 1"),
-    "another image": ({"IMAGE": "reg/train:2"}, (), f"image: {ODD} has reg/train:2; the others have none"),
+    "another image": ({"GPU_CHARTS_IMAGE": "reg/train:2"}, (), f"image: {ODD} has reg/train:2; the others have none"),
     "another backend": ({}, ("--backend=c10d",), f"backend: {ODD} has c10d; the others have static"),
     "a clock that is off": ({"FAULT_CLOCK_S": 60}, (), f"{ODD}: clock +60 s off"),
     "too little shared memory": ({}, ("--min-shm=900Ti",), "at least 900Ti expected"),
@@ -263,7 +263,7 @@ def test_a_stale_rendezvous_id_cannot_be(run):
 def test_node_0_comes_back_before_all_are_there(run):
     """Its container starts again: those that have met it once go on waiting for it."""
     run.pod(1, 2, "--deadline=30")
-    first = run.pod(0, 3, "--deadline=30", NNODES=2, NODE_RANK=0, RUN_ID="test", IMAGE="")
+    first = run.pod(0, 3, "--deadline=30", NNODES=2, NODE_RANK=0, RUN_ID="test", GPU_CHARTS_IMAGE="")
     until(lambda: "phase=interface" in first.output, "it listens")
     first.started.process.kill()
     first.started.wait()

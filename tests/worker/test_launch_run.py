@@ -146,7 +146,9 @@ def test_a_program_may_start_processes_of_its_own(run):
 def test_attempt_and_run_id_reach_the_program(run):
     program = run.script("import os; print('sees', os.environ['ATTEMPT'], os.environ['RUN_ID'])")
     for node in range(2):
-        run.pod(node, 2, "--deadline=30", program=[program], ATTEMPT=3 - node, ATTEMPTS_IGNORED="" if node else 1)
+        run.pod(
+            node, 2, "--deadline=30", program=[program], ATTEMPT=3 - node, GPU_CHARTS_ATTEMPTS_IGNORED="" if node else 1
+        )
     assert run.wait() == [0, 0]
     for pod in run.pods:
         assert "sees 4 test" in pod.output, "node 0 counts for all"

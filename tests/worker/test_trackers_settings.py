@@ -21,7 +21,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         "MLFLOW_TRACKING_URI",
         "MLFLOW_ALLOW_FILE_STORE",
         "PLUTO_RUN_ID",
-        "TRACKERS_REQUIRED",
+        "GPU_CHARTS_TRACKERS_REQUIRED",
         *settings.PLUTO_KEYS,
     ):
         monkeypatch.delenv(name, raising=False)
@@ -124,7 +124,7 @@ def test_parameters_are_flat() -> None:
     [("", "", "", 0), ("2", "0", "", 2), ("2", "2", "", 0), ("2", "3", "2", 1), ("0", "5", "", 0)],
 )
 def test_failures_that_are_left(most: str, attempt: str, ignored: str, left: int) -> None:
-    given = {"MAX_RESTARTS": most, "ATTEMPT": attempt, "ATTEMPTS_IGNORED": ignored}
+    given = {"GPU_CHARTS_MAX_RESTARTS": most, "ATTEMPT": attempt, "GPU_CHARTS_ATTEMPTS_IGNORED": ignored}
     assert settings.failures_left(given) == left
 
 

@@ -36,6 +36,7 @@ app.kubernetes.io/component: node
 
 {{/* A failed attempt restarts the whole set: every launcher ends with the one that failed. Call with root and id. */}}
 {{- define "ddp-run.indexed-job" -}}
+{{- $codes := (include "ddp-run.contract" .root | fromYaml).exitCodes -}}
 completionMode: Indexed
 completions: {{ .root.Values.nodes | int64 }}
 parallelism: {{ .root.Values.nodes | int64 }}
@@ -51,10 +52,10 @@ podFailurePolicy:
         - {type: DisruptionTarget, status: "True"}
     # Stopped, with all others of its set, because one of them was.
     - action: Ignore
-      onExitCodes: {containerName: trainer, operator: In, values: [75, 143]}
+      onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.SAVED $codes.STOPPED | toJson }}}
     # A wrong plan does not become right.
     - action: FailJob
-      onExitCodes: {containerName: trainer, operator: In, values: [2]}
+      onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.USAGE | toJson }}}
 template:
   {{- include "ddp-run.pod" . | nindent 2 }}
 {{- end }}
@@ -71,6 +72,7 @@ template:
 {{- end }}
 
 {{- define "ddp-run.jobset" -}}
+{{- $codes := (include "ddp-run.contract" .root | fromYaml).exitCodes -}}
 # Every default is written out: a controller that fills in fields makes GitOps tools see a difference.
 network:
   enableDNSHostnames: false # the Service of this chart does it
@@ -107,7 +109,7 @@ replicatedJobs:
               onPodConditions:
                 - {type: DisruptionTarget, status: "True"}
             - action: FailJob
-              onExitCodes: {containerName: trainer, operator: In, values: [75, 143]}
+              onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.SAVED $codes.STOPPED | toJson }}}
         template:
           {{- include "ddp-run.pod" . | nindent 10 }}
 {{- end }}

@@ -4,6 +4,7 @@
 {{- $parks := eq $values.workload "statefulset" -}}
 {{- $launches := eq $values.launcher "ddp-launch" -}}
 {{- $worker := include "ddp-run.image" .root -}}
+{{- $contract := include "ddp-run.contract" .root | fromYaml -}}
 metadata:
   labels:
     {{- include "ddp-run.nodeLabels" .root | nindent 4 }}
@@ -102,8 +103,8 @@ spec:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       ports:
-        - {name: rendezvous, containerPort: {{ $values.rendezvous.port | int64 }}}
-        - {name: launcher, containerPort: {{ add $values.rendezvous.port 1 }}}
+        - {name: rendezvous, containerPort: {{ include "ddp-run.port" .root }}}
+        - {name: launcher, containerPort: {{ add (include "ddp-run.port" .root) $contract.ports.launcherOffset }}}
       terminationMessagePolicy: FallbackToLogsOnError
       {{- if $parks }}
       # Not ready: every attempt has failed, and the pod waits to be deleted.

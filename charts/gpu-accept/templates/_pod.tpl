@@ -2,6 +2,7 @@
 {{- define "gpu-accept.pod" -}}
 {{- $values := .Values -}}
 {{- $once := eq $values.workload "job" -}}
+{{- $port := (include "gpu-accept.contract" . | fromYaml).ports.report -}}
 metadata:
   labels:
     {{- include "gpu-accept.nodeLabels" . | nindent 4 }}
@@ -47,12 +48,7 @@ spec:
       args:
         {{- include "gpu-accept.args" . | nindent 8 }}
       env:
-        - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-        - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
-        {{- range $name, $value := $values.env }}
-        {{- /* Kubernetes would expand $(NAME) and halve $$; users mean what they wrote. */}}
-        - {name: {{ $name }}, value: {{ $value | replace "$" "$$" | quote }}}
-        {{- end }}
+        {{- include "gpu-accept.environment" (dict "root" . "set" (include "gpu-accept.variables" . | fromYaml) "env" $values.env) | trim | nindent 8 }}
       {{- $resources := deepCopy $values.resources }}
       {{- with include "gpu-accept.gpus" . | int }}
       {{- $_ := set $resources "limits" (merge (dict $values.gpuResourceName .) ($resources.limits | default dict)) }}
@@ -87,9 +83,9 @@ spec:
       imagePullPolicy: {{ $values.image.pullPolicy }}
       {{- if not $once }}
       command: [tini, --, report-holder]
-      args: [--report-dir=/reports, --port=8080]
+      args: [--report-dir=/reports, --port={{ $port }}]
       ports:
-        - {name: http, containerPort: 8080}
+        - {name: http, containerPort: {{ $port }}}
       readinessProbe:
         httpGet: {path: /readyz, port: http}
         periodSeconds: 2
@@ -125,4 +121,11 @@ spec:
     - name: datasets
       persistentVolumeClaim: {claimName: {{ . | quote }}}
     {{- end }}
+{{- end }}
+
+{{/* Variables that the chart sets, as a YAML map. */}}
+{{- define "gpu-accept.variables" -}}
+POD_NAME: {valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+HOME: /tmp
 {{- end }}

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Process 1 of a task's container, in any image with a POSIX shell: waits for the group, then runs setup and run.
 # /group/scripts holds what users wrote; /group/state the named pipes to the agent beside this container: news (from
-# here), go, end and told (to here). Settings are in GROUP_… variables.
+# here), go, end and told (to here). Settings are in GPU_CHARTS_… variables.
 set -u
-group=${GROUP_ROOT:-/group}
+group=${GPU_CHARTS_ROOT:-/group}
 scripts=$group/scripts
 state=$group/state
 stopped='' # a SIGTERM came
@@ -14,7 +14,7 @@ unprepared=1
 shell='sh'
 if command -v bash >/dev/null; then shell='bash'; fi
 
-say() { echo "[GROUP] node=$GROUP_HOST $*"; }
+say() { echo "[GROUP] node=$GPU_CHARTS_HOST $*"; }
 
 # Wait for process $1 (then $child) although signals come meanwhile; its exit code is in $code.
 wait_for() {
@@ -44,9 +44,9 @@ on_signal() {
   stopped=1
   (
     trap '' TERM INT
-    if [ "$(ending)" = "done" ] || [ -z "$GROUP_AGENT" ]; then sleep "$GROUP_DELAY_S"; fi
+    if [ "$(ending)" = "done" ] || [ -z "$GPU_CHARTS_AGENT" ]; then sleep "$GPU_CHARTS_DELAY_S"; fi
     signal_all TERM
-    sleep "$GROUP_GRACE_S"
+    sleep "$GPU_CHARTS_GRACE_S"
     signal_all KILL
   ) &
 }
@@ -66,7 +66,7 @@ ask_agent() {
 
 # Beside the task: a copy of its output for the volume that keeps logs, and an ear for the end of the group.
 start_helpers() {
-  if [ -n "$GROUP_LOGS" ]; then
+  if [ -n "$GPU_CHARTS_LOGS" ]; then
     (
       trap '' TERM INT
       exec tee "$state/log" <"$state/out" >&3
@@ -74,7 +74,7 @@ start_helpers() {
     tee=$!
     exec >"$state/out" 2>&1
   fi
-  if [ -n "$GROUP_AGENT" ]; then
+  if [ -n "$GPU_CHARTS_AGENT" ]; then
     (
       trap '' TERM INT
       IFS= read -r why <"$state/end" && echo "$why" >"$state/ending" && kill -s TERM $$
@@ -84,7 +84,7 @@ start_helpers() {
 
 # Let the copy of the output come to its end.
 stop_copy() {
-  [ -n "$GROUP_LOGS" ] || return 0
+  [ -n "$GPU_CHARTS_LOGS" ] || return 0
   signal_all TERM # what the task left behind would keep the pipe open
   exec >&3 2>&1
   (sleep 2 && kill -s KILL "$tee") 2>/dev/null &
@@ -102,8 +102,8 @@ leave_last() {
 finish() {
   trap '' TERM INT
   stop_copy
-  if [ -n "$GROUP_AGENT" ] && [ -n "${2:-}" ]; then ask_agent "$2" told 10; fi
-  if [ -n "$GROUP_PARK" ] && [ "$1" -ne 0 ]; then
+  if [ -n "$GPU_CHARTS_AGENT" ] && [ -n "${2:-}" ]; then ask_agent "$2" told 10; fi
+  if [ -n "$GPU_CHARTS_PARK" ] && [ "$1" -ne 0 ]; then
     say "failed; waits for the others to end"
     trap 'leave_last "$1"' TERM INT # from the ear, or from outside
     [ -z "$(ending)" ] || leave_last "$1" # the ear was faster
@@ -113,7 +113,7 @@ finish() {
 }
 
 fatal() { # exit code, facts
-  echo "[FATAL] node=$GROUP_HOST exit_code=$*" >&2
+  echo "[FATAL] node=$GPU_CHARTS_HOST exit_code=$*" >&2
   finish "$1" "result $1"
 }
 
@@ -154,22 +154,22 @@ attempt() {
     step setup
     if [ "$code" -ne 0 ] || [ -n "$stopped" ]; then return 0; fi
     unprepared=''
-    if [ -n "$GROUP_AGENT" ]; then echo started >"$state/news"; fi
+    if [ -n "$GPU_CHARTS_AGENT" ]; then echo started >"$state/news"; fi
   fi
   step run
 }
 
 # Start again in this container after a failure, if the task may: after listed codes always, else so many times.
 recover() {
-  [ -n "$GROUP_IN_PLACE" ] || return 1
-  case " $GROUP_RECOVER_CODES " in
+  [ -n "$GPU_CHARTS_IN_PLACE" ] || return 1
+  case " $GPU_CHARTS_RECOVER_CODES " in
     *" $code "*) ;;
     *)
-      [ "$errors" -lt "$GROUP_MAX_RESTARTS" ] || return 1
+      [ "$errors" -lt "$GPU_CHARTS_MAX_RESTARTS" ] || return 1
       errors=$((errors + 1))
       ;;
   esac
-  say "step=$step exit_code=$code starts_again_in_s=$pause errors=$errors of=$GROUP_MAX_RESTARTS"
+  say "step=$step exit_code=$code starts_again_in_s=$pause errors=$errors of=$GPU_CHARTS_MAX_RESTARTS"
   stop_copy
   signal_all KILL # what the attempt left behind; also the helpers
   start_helpers
@@ -182,8 +182,8 @@ recover() {
 exec 3>&1
 trap on_signal TERM INT
 SKYPILOT_NODE_IPS=''
-if [ -n "$GROUP_LOGS" ]; then for pipe in log out; do [ -p "$state/$pipe" ] || mkfifo -m 666 "$state/$pipe" 2>/dev/null; done; fi
-if [ -n "$GROUP_AGENT" ]; then
+if [ -n "$GPU_CHARTS_LOGS" ]; then for pipe in log out; do [ -p "$state/$pipe" ] || mkfifo -m 666 "$state/$pipe" 2>/dev/null; done; fi
+if [ -n "$GPU_CHARTS_AGENT" ]; then
   for pipe in news go end told; do [ -p "$state/$pipe" ] || mkfifo -m 666 "$state/$pipe" 2>/dev/null; done
   say "waits for the group"
   ask_agent here go
@@ -192,7 +192,7 @@ if [ -n "$GROUP_AGENT" ]; then
     done) exit 0 ;; # the group ended before this task began
     fail*)
       word=${word#fail }
-      echo "[FATAL] node=$GROUP_HOST exit_code=$word" >&2
+      echo "[FATAL] node=$GPU_CHARTS_HOST exit_code=$word" >&2
       exit "${word%% *}"
       ;;
     *) exit 143 ;; # stopped
@@ -229,15 +229,15 @@ fi
 [ "$code" -ne 0 ] || finish 0 "result 0"
 signal=''
 if [ "$code" -gt 128 ]; then signal=" signal=$((code - 128))"; fi
-echo "[FATAL] node=$GROUP_HOST step=$step exit_code=$code$signal errors=$errors of=$GROUP_MAX_RESTARTS" >&2
+echo "[FATAL] node=$GPU_CHARTS_HOST step=$step exit_code=$code$signal errors=$errors of=$GPU_CHARTS_MAX_RESTARTS" >&2
 result="result $code"
 [ "$code" -ne 143 ] || code=1 # 143 tells the Job that the pod was stopped from outside
 # An auxiliary task of several nodes may still restart the group, as often as it says.
-if [ -z "$GROUP_IN_PLACE" ]; then
-  case " $GROUP_RECOVER_CODES " in *" $code "*) GROUP_OPTIONAL='' ;; esac
-  if [ "$ATTEMPT" -lt "$GROUP_MAX_RESTARTS" ]; then GROUP_OPTIONAL=''; fi
+if [ -z "$GPU_CHARTS_IN_PLACE" ]; then
+  case " $GPU_CHARTS_RECOVER_CODES " in *" $code "*) GPU_CHARTS_OPTIONAL='' ;; esac
+  if [ "$ATTEMPT" -lt "$GPU_CHARTS_MAX_RESTARTS" ]; then GPU_CHARTS_OPTIONAL=''; fi
 fi
-if [ -n "$GROUP_OPTIONAL" ]; then
+if [ -n "$GPU_CHARTS_OPTIONAL" ]; then
   say "the group goes on without this auxiliary task"
   finish 0 "$result"
 fi

@@ -40,13 +40,46 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 {{- end }}
 
-{{/* Refuse variables in `env` that only the pod itself can know; call with env, path and names. */}}
+{{/*
+Environment of a user's program: what the chart sets, with the user's variables over it. Call with root, set and env,
+maps of NAME to text, or to a map such as {valueFrom: …}. Variables that have the value of another one follow it.
+*/}}
+{{- define "job-group.environment" -}}
+{{- $contract := include "job-group.contract" .root | fromYaml -}}
+{{- $all := dict "USER" $contract.user -}}
+{{- range $variables := list .set .env -}}
+{{- range $name, $value := $variables }}{{ $_ := set $all $name $value }}{{ end -}}
+{{- end -}}
+{{- range $name, $source := $contract.agreesWith -}}
+{{- if and (hasKey $all $source) (not (hasKey $.env $name)) }}{{ $_ := set $all $name (get $all $source) }}{{ end -}}
+{{- end -}}
+{{- range $name, $value := $all }}
+{{- if kindIs "map" $value }}
+- {{ merge (dict "name" $name) $value | toJson }}
+{{- else }}
+{{- /* Kubernetes expands $(NAME) and halves $$ in a value, and users mean what they wrote. */}}
+- {name: {{ quote $name }}, value: {{ $value | toString | replace "$" "$$" | quote }}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/*
+Refuse names that a user's environment must not set, and print the value to set instead. Call with root, path, the
+variables env, and where they belong to a task of a group, the path task.
+*/}}
 {{- define "job-group.refuseReserved" -}}
-{{- $path := .path -}}
-{{- $names := .names -}}
-{{- range $name, $_ := .env -}}
-{{- if has $name $names -}}
-{{- fail (printf "\n\n%s.%s: the chart sets %s itself, from the pod; remove it. It sets: %s.\n" $path $name $name (join ", " $names)) -}}
+{{- $contract := include "job-group.contract" .root | fromYaml -}}
+{{- $task := .task | default "" -}}
+{{- range $name, $value := .env -}}
+{{- if hasPrefix $contract.internalPrefix $name -}}
+{{- fail (printf "\n\n%s.%s: names that begin with %s are internal to the chart. Choose another name.\n" $.path $name $contract.internalPrefix) -}}
+{{- end -}}
+{{- if hasKey $contract.reserved $name -}}
+{{- $instead := "" -}}
+{{- range $depth, $key := index $contract.reserved $name | replace "TASK" $task | replace "ENV" (printf "%s.env" $task) | splitList "." | compact -}}
+{{- $instead = printf "%s\n%s%s:" $instead (repeat (mul 2 $depth | int) " ") $key -}}
+{{- end -}}
+{{- fail (printf "\n\n%s.%s: the name %s is reserved, because the pod or another value decides it. Remove it%s\n" $.path $name $name (ternary (printf ", and set:\n%s %v" $instead $value) "." (ne $instead ""))) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}

@@ -1,57 +1,55 @@
-{{/* The environment contract; the user's own variables and secrets win, also those that are empty. */}}
+{{/* Environment of the task. Its variables and Secrets, and those of its podTemplate, win over the chart's. */}}
 {{- define "job-group.env" -}}
 {{- $values := .root.Values }}
 {{- $task := index $values.tasks .item.task }}
 {{- $nodes := $task.numNodes | default 1 | int }}
 {{- $gpus := dig "accelerator" "count" 0 $task | int }}
-{{- $procs := max 1 $gpus }}
-{{- $master := printf "%s-0.%s" .item.task (include "job-group.domain" .root) }}
 {{- $primary := or (not $values.primaryTasks) (has .item.task $values.primaryTasks) }}
 {{- /* A task of one node starts again in its own container; one of several nodes with the whole group, by the JobSet. */}}
 {{- $recovery := $task.recovery | default dict }}
 {{- $park := and $primary (eq $values.onFailure "continue") (eq $values.layout "jobset") (or (eq $nodes 1) (not $task.recovery)) -}}
-{{- include "job-group.runEnv" . }}
-{{- $contract := dict
+{{- $set := merge (include "job-group.runEnv" . | fromYaml) (dict
   "HOME" "/group/home"
-  "NNODES" $nodes "NODE_RANK" .item.rank "NPROC_PER_NODE" $procs "MASTER_ADDR" $master "MASTER_PORT" 29500
-  "PET_NNODES" $nodes "PET_NODE_RANK" .item.rank "PET_NPROC_PER_NODE" $procs
-  "PET_MASTER_ADDR" $master "PET_MASTER_PORT" 29500
-  "NUM_NODES" $nodes "NUM_GPUS_PER_NODE" $gpus "RANK" .item.rank
+  "NNODES" $nodes "NODE_RANK" .item.rank "NPROC_PER_NODE" (max 1 $gpus) "NUM_GPUS_PER_NODE" $gpus
+  "MASTER_ADDR" (printf "%s-0.%s" .item.task (include "job-group.domain" .root))
+  "MASTER_PORT" (include "job-group.contract" .root | fromYaml).ports.rendezvous
   "SKYPILOT_JOBGROUP_NAME" $values.name
-  "SKYPILOT_NUM_NODES" $nodes "SKYPILOT_NODE_RANK" .item.rank "SKYPILOT_NUM_GPUS_PER_NODE" $gpus
-  "SKYPILOT_TASK_ID" (printf "%s_%s" .id .item.task) }}
-{{- $settings := dict
-  "GROUP_HOST" .item.host
-  "GROUP_AGENT" (ternary "yes" "" $values.interConnection)
-  "GROUP_LOGS" (ternary "yes" "" (ne $values.logs.claimName ""))
-  "GROUP_OPTIONAL" (ternary "" "yes" (or $primary (eq $values.layout "jobs")))
-  "GROUP_PARK" (ternary "yes" "" $park)
-  "GROUP_DELAY_S" ($task.terminationDelaySeconds | default 0 | int64)
-  "GROUP_GRACE_S" (max 1 (sub ($values.terminationGracePeriodSeconds | int64) 3))
-  "GROUP_IN_PLACE" (ternary "yes" "" (eq $nodes 1))
-  "GROUP_MAX_RESTARTS" ($recovery.maxRestartsOnErrors | default 0 | int64)
-  "GROUP_RECOVER_CODES" (join " " ($recovery.recoverOnExitCodes | default list)) }}
-{{- range $name, $value := $task.env }}{{ $_ := set $contract $name $value }}{{ end }}
-{{- range $name, $value := $settings }}{{ $_ := set $contract $name $value }}{{ end }}
-{{- range $task.secrets }}{{ $_ := unset $contract . }}{{ end }}
-{{- range $name, $value := $contract }}
-{{- /* Kubernetes would expand $(NAME) and halve $$ in a value; users mean what they wrote. */}}
-- {name: {{ quote $name }}, value: {{ $value | toString | replace "$" "$$" | quote }}}
-{{- end }}
-{{- range $task.secrets }}
-- {name: {{ quote . }}, valueFrom: {secretKeyRef: {name: {{ quote $values.secretName }}, key: {{ quote . }}}}}
-{{- end }}
+  "SKYPILOT_TASK_ID" (printf "%s_%s" .id .item.task)
+  "GPU_CHARTS_HOST" .item.host
+  "GPU_CHARTS_AGENT" (ternary "yes" "" $values.interConnection)
+  "GPU_CHARTS_LOGS" (ternary "yes" "" (ne $values.logs.claimName ""))
+  "GPU_CHARTS_OPTIONAL" (ternary "" "yes" (or $primary (eq $values.layout "jobs")))
+  "GPU_CHARTS_PARK" (ternary "yes" "" $park)
+  "GPU_CHARTS_DELAY_S" ($task.terminationDelaySeconds | default 0 | int64)
+  "GPU_CHARTS_GRACE_S" (max 1 (sub ($values.terminationGracePeriodSeconds | int64) 3))
+  "GPU_CHARTS_IN_PLACE" (ternary "yes" "" (eq $nodes 1))
+  "GPU_CHARTS_MAX_RESTARTS" ($recovery.maxRestartsOnErrors | default 0 | int64)
+  "GPU_CHARTS_RECOVER_CODES" (join " " ($recovery.recoverOnExitCodes | default list))) }}
+{{- include "job-group.environment" (dict "root" .root "set" $set "env" (include "job-group.userEnv" (dict "root" .root "task" $task) | fromJson)) }}
 {{- end }}
 
-{{/* What the task and its agent both know of the pod and the run. */}}
+{{/* Variables of a task that its user set, as a JSON map of NAME to text, or to the rest of an EnvVar; call with root and task. */}}
+{{- define "job-group.userEnv" -}}
+{{- $env := dict }}
+{{- range $name, $value := .task.env }}{{ $_ := set $env $name $value }}{{ end }}
+{{- range .task.secrets }}
+{{- $_ := set $env . (dict "valueFrom" (dict "secretKeyRef" (dict "name" $.root.Values.secretName "key" .))) }}
+{{- end }}
+{{- range (first (dig "podTemplate" "spec" "containers" (list dict) .task)).env }}
+{{- $_ := set $env .name (omit . "name") }}
+{{- end }}
+{{- toJson $env }}
+{{- end }}
+
+{{/* Variables of the pod and the run, for the task and its agent; a YAML map. */}}
 {{- define "job-group.runEnv" -}}
-- {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-- {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
-- {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
-- {name: RUN_ID, value: {{ .id | quote }}}
+POD_NAME: {valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+POD_IP: {valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+RUN_ID: {{ .id | quote }}
 {{- if eq .root.Values.layout "jobset" }}
-- {name: ATTEMPT, valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}}
+ATTEMPT: {valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}}
 {{- else }}
-- {name: ATTEMPT, value: "0"}
+ATTEMPT: "0"
 {{- end }}
 {{- end }}

@@ -4,6 +4,7 @@ Job would force its own host names, and J-i.G would not exist.
 */}}
 {{- define "job-group.job" -}}
 {{- $task := index .root.Values.tasks .item.task -}}
+{{- $codes := (include "job-group.contract" .root | fromYaml).exitCodes -}}
 completionMode: NonIndexed
 completions: 1
 parallelism: 1
@@ -20,7 +21,7 @@ podFailurePolicy:
         - {type: DisruptionTarget, status: "True"}
         - {type: TerminationTarget, status: "True"} # set by Kueue when it takes the quota back
     - action: Ignore
-      onExitCodes: {containerName: task, operator: In, values: [143]}
+      onExitCodes: {containerName: task, operator: In, values: {{ list $codes.STOPPED | toJson }}}
     {{- with include "job-group.listedCodes" (dict "root" .root "task" $task) | fromJsonArray }}
     - action: FailJob
       onExitCodes: {containerName: task, operator: In, values: {{ toJson . }}}
@@ -35,9 +36,10 @@ then (PodFailurePolicy), by which the JobSet knows. A task of one node starts ag
 */}}
 {{- define "job-group.listedCodes" -}}
 {{- $codes := list -}}
+{{- $own := (include "job-group.contract" .root | fromYaml).exitCodes -}}
 {{- if and (eq .root.Values.layout "jobset") (gt (.task.numNodes | default 1 | int) 1) -}}
 {{- range dig "recovery" "recoverOnExitCodes" list .task -}}
-{{- if not (has (int .) (list 0 143)) -}}{{- $codes = append $codes (int .) -}}{{- end -}}
+{{- if not (has (int .) (list (int $own.DONE) (int $own.STOPPED))) -}}{{- $codes = append $codes (int .) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- /* Kubernetes wants them sorted, each once; three digits sort as text. */ -}}

@@ -65,7 +65,7 @@ spec:
         - --alone
         {{- end }}
       env:
-        {{- include "job-group.runEnv" . | trim | nindent 8 }}
+        {{- include "job-group.environment" (dict "root" .root "set" (include "job-group.runEnv" . | fromYaml) "env" dict) | trim | nindent 8 }}
       {{- with $values.agent.resources }}
       resources:
         {{- toYaml . | nindent 8 }}

@@ -107,7 +107,7 @@ def read_plan(args: argparse.Namespace, environ: dict[str, str]) -> Plan:
     if problems:
         raise Verdict("usage", "; ".join(problems), "plan")
     # Kubernetes counts a Job's failures and its ignored failures (preemption) apart; each was an attempt.
-    attempts = [environ.get(name, "") for name in ("ATTEMPT", "ATTEMPTS_IGNORED")]
+    attempts = [environ.get(name, "") for name in ("ATTEMPT", "GPU_CHARTS_ATTEMPTS_IGNORED")]
     return Plan(
         nodes=numbers["NNODES"],
         node=numbers["NODE_RANK"],

@@ -36,7 +36,7 @@ def gather(plan: Plan, interface: str, address: str) -> dict:
         "processes": plan.processes,
         "backend": plan.backend,
         "program": hashlib.sha256("\0".join(plan.program).encode()).hexdigest()[:12],
-        "image": os.environ.get("IMAGE", ""),
+        "image": os.environ.get("GPU_CHARTS_IMAGE", ""),
         "launcher": digest(),
         "python": platform.python_version(),
         "torch": torch.get("__version__", ""),

@@ -8,7 +8,10 @@ and docs/environment.md need; `make verify` fails when one of those files differ
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+VERSION = "0.1.0"  # of the charts, the worker and jobgen
 
 
 class ExitCode(enum.IntEnum):
@@ -57,19 +60,24 @@ class Override(enum.Enum):
 class Variable:
     """One environment variable of the user's program.
 
-    `agrees_with`: the variable whose value this one always has. `instead`: per chart, the value to set instead.
-    `groups`: set by the chart job-group only.
+    `agrees_with`: the variable whose value this one has. `instead`: per chart, the path of the value to set instead,
+    where ENV is the path of `env` and TASK that of the group's task. `groups`: set by the chart job-group only.
     """
 
     name: str
     meaning: str
     override: Override = Override.REFUSED
     agrees_with: str = ""
+    instead: Mapping[str, str] = field(default_factory=dict)
     groups: bool = False
 
 
+_NODES = {"gpu-accept": "nodes", "ddp-run": "nodes", "job-group": "TASK.numNodes"}
+_GPUS = {"gpu-accept": "gpusPerNode", "ddp-run": "gpusPerNode", "job-group": "TASK.accelerator.count"}
+_RUN_ID = {"gpu-accept": "runId", "ddp-run": "runId", "job-group": "runId"}
+
 VARIABLES = (
-    Variable("NNODES", "number of nodes"),
+    Variable("NNODES", "number of nodes", instead=_NODES),
     Variable("NODE_RANK", "index of this pod, 0 to NNODES - 1"),
     Variable("NPROC_PER_NODE", "processes per node", Override.FOLLOWED),
     Variable("MASTER_ADDR", "DNS name of node 0", Override.FOLLOWED),
@@ -79,28 +87,30 @@ VARIABLES = (
     Variable("PET_NPROC_PER_NODE", "NPROC_PER_NODE, as torchrun reads it", agrees_with="NPROC_PER_NODE"),
     Variable("PET_MASTER_ADDR", "MASTER_ADDR, as torchrun reads it", agrees_with="MASTER_ADDR"),
     Variable("PET_MASTER_PORT", "MASTER_PORT, as torchrun reads it", agrees_with="MASTER_PORT"),
-    Variable("RUN_ID", "one id per run"),
+    Variable("PET_RDZV_ID", "RUN_ID and ATTEMPT; only where a chart starts torchrun itself"),
+    Variable("RUN_ID", "one id per run", instead=_RUN_ID),
     Variable("ATTEMPT", "number of the start: 0, then one more per restart"),
     Variable("POD_NAME", "name of the pod"),
     Variable("POD_IP", "address of the pod"),
     Variable("NODE_NAME", "name of the Kubernetes node"),
     Variable("NUM_NODES", "NNODES, as konduktor names it", agrees_with="NNODES"),
-    Variable("NUM_GPUS_PER_NODE", "GPUs per node"),
+    Variable("NUM_GPUS_PER_NODE", "GPUs per node", instead=_GPUS),
     Variable("RANK", "NODE_RANK until torchrun sets it for each process", agrees_with="NODE_RANK"),
     Variable("USER", "a user name for the numeric user id of the container", Override.ALLOWED),
-    Variable("LOGNAME", "the same as USER", Override.ALLOWED),
+    Variable("LOGNAME", "the same as USER", Override.ALLOWED, agrees_with="USER"),
     Variable("HOME", "a writable folder", Override.ALLOWED),
-    Variable("SKYPILOT_JOBGROUP_NAME", "name of the group", groups=True),
-    Variable("SKYPILOT_NUM_NODES", "nodes of the task", groups=True),
-    Variable("SKYPILOT_NODE_RANK", "index of the pod in its task", groups=True),
+    Variable("SKYPILOT_JOBGROUP_NAME", "name of the group", instead={"job-group": "name"}, groups=True),
+    Variable("SKYPILOT_NUM_NODES", "nodes of the task", agrees_with="NNODES", groups=True),
+    Variable("SKYPILOT_NODE_RANK", "index of the pod in its task", agrees_with="NODE_RANK", groups=True),
     Variable("SKYPILOT_NODE_IPS", "addresses of the task's pods, one per line", groups=True),
-    Variable("SKYPILOT_NUM_GPUS_PER_NODE", "GPUs per node", groups=True),
+    Variable("SKYPILOT_NUM_GPUS_PER_NODE", "GPUs per node", agrees_with="NUM_GPUS_PER_NODE", groups=True),
     Variable("SKYPILOT_TASK_ID", "id of the task in this run", groups=True),
 )
 # Set by torchrun for each process. A value set by hand would break the rendezvous.
 TORCHRUN_VARIABLES = ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 # Every variable that is internal to this project starts so. No user needs such a name.
 INTERNAL_PREFIX = "GPU_CHARTS_"
+USER_NAME = "worker"  # default of USER
 
 RENDEZVOUS_PORT = 29500  # torchrun's store; also the default of MASTER_PORT
 LAUNCHER_PORT_OFFSET = 1  # the launchers use the port after the rendezvous
@@ -109,6 +119,11 @@ REPORT_PORT = 8080  # a node's report, and the collector's page
 
 NAME_LIMIT = 63  # a DNS label, so also a pod's host name (RFC 1123)
 FILES_LIMIT_BYTES = 1_000_000  # files embedded in one ConfigMap, which holds 1 MiB (1,048,576 bytes) with its keys
+# The longest name that a chart derives from a group, a task and a rank: its Job, as JobSet names it. The layout `jobs`
+# has the same limit although its names are two characters shorter, so that a layout can be changed.
+LONGEST_NAME = "%s-00000000-%s-%d-0"
+DELAY_LIMIT_SECONDS = 365 * 86400  # of an auxiliary task's end
+VALUES_SCHEMA_VERSION = 1  # of the values that jobgen writes for the chart job-group
 TERMINATION_MESSAGE_BYTES = 4096  # what Kubernetes keeps of a container's last message
 # Paths that the pods of a group mount, or that the container runtime does. Nothing of the user's may be mounted there.
 RESERVED_MOUNTS = ("/tmp", "/group", "/dev/shm", "/dev", "/proc", "/sys")

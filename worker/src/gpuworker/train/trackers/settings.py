@@ -98,10 +98,13 @@ def installed(name: str) -> bool:
 
 
 def failures_left(environment: Mapping[str, str]) -> int:
-    """How many failures from now on are followed by a new attempt; MAX_RESTARTS is how many in all.
+    """How many failures from now on are followed by a new attempt; GPU_CHARTS_MAX_RESTARTS is how many in all.
 
-    ATTEMPT counts preempted attempts too, where ATTEMPTS_IGNORED says how many those were.
+    ATTEMPT counts preempted attempts too, where GPU_CHARTS_ATTEMPTS_IGNORED says how many those were.
     """
-    numbers = {name: environment.get(name, "") for name in ("MAX_RESTARTS", "ATTEMPT", "ATTEMPTS_IGNORED")}
+    numbers = {
+        name: environment.get(name, "")
+        for name in ("GPU_CHARTS_MAX_RESTARTS", "ATTEMPT", "GPU_CHARTS_ATTEMPTS_IGNORED")
+    }
     most, attempt, ignored = (int(text) if text.isdecimal() else 0 for text in numbers.values())
     return max(0, most - max(0, attempt - ignored))

@@ -71,8 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--tracker-required",
         action="store_true",
-        default=os.environ.get("TRACKERS_REQUIRED") == "true",
-        help="a tracker that fails ends the training (also TRACKERS_REQUIRED=true)",
+        default=os.environ.get("GPU_CHARTS_TRACKERS_REQUIRED") == "true",
+        help="a tracker that fails ends the training (also GPU_CHARTS_TRACKERS_REQUIRED=true)",
     )
     group.add_argument(
         "--tracker-timeout",

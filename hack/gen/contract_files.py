@@ -1,0 +1,49 @@
+"""Files generated from the contract table, worker/src/gpuworker/runtime/contract.py, for programs that are not Python."""
+
+from __future__ import annotations
+
+import sys
+
+import yaml
+
+from hack.paths import REPO
+
+sys.path.insert(0, str(REPO / "worker/src"))
+from gpuworker.runtime import contract  # noqa: E402
+
+SOURCE = "Generated from worker/src/gpuworker/runtime/contract.py by `make generate`."
+
+
+def helm(chart: str) -> str:
+    """The template CHART.contract: plain YAML, to be read with fromYaml."""
+    groups = chart == "job-group"
+    variables = [each for each in contract.VARIABLES if groups or not each.groups]
+    table = {
+        "exitCodes": {code.name: code.value for code in contract.ExitCode},
+        "ports": {
+            "rendezvous": contract.RENDEZVOUS_PORT,
+            "launcherOffset": contract.LAUNCHER_PORT_OFFSET,
+            "groupAgent": contract.GROUP_AGENT_PORT,
+            "report": contract.REPORT_PORT,
+        },
+        "limits": {"name": contract.NAME_LIMIT, "filesBytes": contract.FILES_LIMIT_BYTES},
+        "longestName": contract.LONGEST_NAME,
+        "reservedMounts": list(contract.RESERVED_MOUNTS),
+        "internalPrefix": contract.INTERNAL_PREFIX,
+        "user": contract.USER_NAME,
+        "agreesWith": {each.name: each.agrees_with for each in variables if each.agrees_with},
+        "reserved": {name: instead(name, chart) for name in contract.reserved_names(groups=groups)},
+    }
+    text = yaml.safe_dump(table, sort_keys=False, width=116, default_flow_style=None)
+    return f'{{{{/* {SOURCE} */}}}}\n{{{{- define "{chart}.contract" -}}}}\n{text}{{{{- end }}}}\n'
+
+
+def instead(name: str, chart: str) -> str:
+    """Path of the value to set in place of a reserved variable; empty if no value may change it."""
+    variables = {each.name: each for each in contract.VARIABLES}
+    variable = variables.get(name)
+    if variable is None or not variable.agrees_with:
+        return variable.instead.get(chart, "") if variable else ""
+    if variables[variable.agrees_with].override is contract.Override.FOLLOWED:
+        return f"ENV.{variable.agrees_with}"
+    return instead(variable.agrees_with, chart)
