@@ -1,4 +1,4 @@
-"""Files generated from the contract table, worker/src/gpuworker/runtime/contract.py, for programs that are not Python."""
+"""Files generated from the contract table, worker/src/gpuworker/runtime/contract.py, for other languages and jobgen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 from hack.paths import REPO
 
 sys.path.insert(0, str(REPO / "worker/src"))
-from gpuworker.runtime import contract  # noqa: E402
+from gpuworker.runtime import contract
 
 SOURCE = "Generated from worker/src/gpuworker/runtime/contract.py by `make generate`."
 

@@ -3,6 +3,8 @@
 # /group/scripts holds what users wrote; /group/state the named pipes to the agent beside this container: news (from
 # here), go, end and told (to here). Settings are in GPU_CHARTS_… variables.
 set -u
+: "${GPU_CHARTS_AGENT=}" "${GPU_CHARTS_LOGS=}" "${GPU_CHARTS_OPTIONAL=}" "${GPU_CHARTS_PARK=}"
+: "${GPU_CHARTS_IN_PLACE=}" "${GPU_CHARTS_RECOVER_CODES=}"
 group=${GPU_CHARTS_ROOT:-/group}
 scripts=$group/scripts
 state=$group/state

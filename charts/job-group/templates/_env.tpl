@@ -14,7 +14,8 @@
   "MASTER_ADDR" (printf "%s-0.%s" .item.task (include "job-group.domain" .root))
   "MASTER_PORT" (include "job-group.contract" .root | fromYaml).ports.rendezvous
   "SKYPILOT_JOBGROUP_NAME" $values.name
-  "SKYPILOT_TASK_ID" (printf "%s_%s" .id .item.task)
+  "SKYPILOT_TASK_ID" (printf "%s_%s" .id .item.task)) }}
+{{- $settings := dict
   "GPU_CHARTS_HOST" .item.host
   "GPU_CHARTS_AGENT" (ternary "yes" "" $values.interConnection)
   "GPU_CHARTS_LOGS" (ternary "yes" "" (ne $values.logs.claimName ""))
@@ -24,7 +25,10 @@
   "GPU_CHARTS_GRACE_S" (max 1 (sub ($values.terminationGracePeriodSeconds | int64) 3))
   "GPU_CHARTS_IN_PLACE" (ternary "yes" "" (eq $nodes 1))
   "GPU_CHARTS_MAX_RESTARTS" ($recovery.maxRestartsOnErrors | default 0 | int64)
-  "GPU_CHARTS_RECOVER_CODES" (join " " ($recovery.recoverOnExitCodes | default list))) }}
+  "GPU_CHARTS_RECOVER_CODES" (join " " ($recovery.recoverOnExitCodes | default list)) }}
+{{- range $name, $value := $settings }}
+{{- if ne (toString $value) "" }}{{ $_ := set $set $name $value }}{{ end }}
+{{- end }}
 {{- include "job-group.environment" (dict "root" .root "set" $set "env" (include "job-group.userEnv" (dict "root" .root "task" $task) | fromJson)) }}
 {{- end }}
 
