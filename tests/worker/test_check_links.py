@@ -10,7 +10,7 @@ from gpuworker.accept.limits import Limits
 from gpuworker.accept.registry import Evidence, Plan
 from gpuworker.accept.report import Measurement
 from gpuworker.accept.verdict import judge
-from gpuworker.runtime.gpu_telemetry import Gpu
+from gpuworker.runtime.gpu_inventory import Gpu
 from tests.helpers.cpu_worlds import COMPARING_PLANS, PLANS, verdict_on
 
 FAULTS = links.SPEC.faults

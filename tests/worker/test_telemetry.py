@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from gpuworker.runtime import gpu_telemetry
-from gpuworker.runtime.gpu_telemetry import Gpu, Reading, Sampler
+from gpuworker.runtime import gpu_inventory, gpu_telemetry
+from gpuworker.runtime.gpu_inventory import Gpu
+from gpuworker.runtime.gpu_telemetry import Reading, Sampler
 from tests.helpers.pynvml_stand_in import Library
 
 
@@ -39,7 +40,7 @@ def smi(tmp_path, monkeypatch):
 
 def test_nvml_tells_all_of_a_gpu(driver):
     library = driver({}, {"remapped": (0, 2, 1, 0), "links": [1] * 17 + [0], "corrected": 7, "uncorrected_ever": 1})
-    source, (first, second) = gpu_telemetry.inventory()
+    source, (first, second) = gpu_inventory.inventory()
     assert source == "NVML"
     assert (first.uuid, first.bus_id) == ("GPU-00000000-0000-0000-0000-000000000000", "0000:0b:00.0")
     assert (first.driver, first.sm_mhz, first.sm_mhz_max, first.power_w) == ("570.86.15", 345, 1980, 70.123)
@@ -59,7 +60,7 @@ def test_nvml_tells_all_of_a_gpu(driver):
 
 def test_what_a_board_does_not_support_is_unknown_not_zero(driver):
     driver({"uncorrected": None, "remapped": None, "ecc": None, "links": None, "power_mw": None, "width": None})
-    _, (gpu,) = gpu_telemetry.inventory()
+    _, (gpu,) = gpu_inventory.inventory()
     unknown = gpu.ecc_uncorrected, gpu.remap_failed, gpu.ecc, gpu.power_w, gpu.pcie_width
     assert unknown == (None,) * 5
     assert (gpu.nvlinks_up, gpu.nvlinks_down) == (0, 0)
@@ -67,14 +68,14 @@ def test_what_a_board_does_not_support_is_unknown_not_zero(driver):
 
 def test_a_lost_gpu_keeps_its_place(driver):
     driver({}, {"lost": True})
-    _, gpus = gpu_telemetry.inventory()
+    _, gpus = gpu_inventory.inventory()
     assert [gpu.lost for gpu in gpus] == ["", "GPU is lost"]
 
 
 def test_without_a_driver_there_is_no_gpu(driver, monkeypatch):
     driver({}, loaded=False)
     monkeypatch.setenv("PATH", "/nowhere")
-    assert gpu_telemetry.inventory() == ("", [])
+    assert gpu_inventory.inventory() == ("", [])
 
 
 def test_nvidia_smi_answers_where_nvml_does_not(smi):
@@ -86,10 +87,10 @@ def test_nvidia_smi_answers_where_nvml_does_not(smi):
         " 1, 4, 16.00, 72.00, 72.00, 35, [N/A], Disabled\n"
         "END"
     )
-    source, (first, second) = gpu_telemetry.inventory()
+    source, (first, second) = gpu_inventory.inventory()
     assert source == "nvidia-smi"
     assert (first.name, first.bus_id, first.driver) == ("NVIDIA L4", "0000:3b:00.0", "570.86.15")
-    assert (first.ecc_corrected, first.ecc_uncorrected, first.pages_pending, first.reasons) == (0, 2, False, 4)
+    assert (first.ecc_corrected, first.ecc_uncorrected, first.pages_pending, first.clock_reasons) == (0, 2, False, 4)
     assert (first.pcie_width, first.pcie_width_max, first.power_w, first.mig, first.persistence) == (
         8,
         16,
@@ -103,7 +104,16 @@ def test_nvidia_smi_answers_where_nvml_does_not(smi):
 @pytest.mark.parametrize("script", ["exit 9", "exec sleep 600"])
 def test_an_nvidia_smi_that_fails_or_hangs_gives_no_gpu(smi, script):
     smi(script)
-    assert gpu_telemetry._from_smi(timeout_s=0.3) == []
+    assert gpu_inventory.from_nvidia_smi(timeout_s=0.3) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "names"),
+    [("printf 'NVIDIA L4\\nNVIDIA L4\\n'", ["NVIDIA L4"] * 2), ("exit 9", []), ("exec sleep 600", [])],
+)
+def test_gpu_names_need_nvidia_smi_alone(smi, script, names):
+    smi(script)
+    assert gpu_inventory.gpu_names(timeout_s=0.3 if "sleep" in script else 30) == names
 
 
 def test_gpus_get_the_names_of_torch_by_uuid_whatever_the_order():
@@ -112,14 +122,17 @@ def test_gpus_get_the_names_of_torch_by_uuid_whatever_the_order():
         Gpu("GPU 1 of the driver", uuid="GPU-bb"),
         Gpu("other", uuid="GPU-cc"),
     ]
-    named = gpu_telemetry.named(gpus, {"cuda:0": "bb", "cuda:1": "aa"})
+    named = gpu_inventory.with_torch_names(gpus, {"cuda:0": "bb", "cuda:1": "aa"})
     assert [gpu.device for gpu in named] == ["cuda:1", "cuda:0", "other"]
 
 
 def test_without_uuids_the_order_counts_only_if_nothing_is_missing():
     gpus = [Gpu("GPU 0 of the driver"), Gpu("GPU 1 of the driver")]
-    assert [gpu.device for gpu in gpu_telemetry.named(gpus, {"cuda:0": "", "cuda:1": ""})] == ["cuda:0", "cuda:1"]
-    assert gpu_telemetry.named(gpus, {"cuda:0": ""}) == gpus
+    assert [gpu.device for gpu in gpu_inventory.with_torch_names(gpus, {"cuda:0": "", "cuda:1": ""})] == [
+        "cuda:0",
+        "cuda:1",
+    ]
+    assert gpu_inventory.with_torch_names(gpus, {"cuda:0": ""}) == gpus
 
 
 def test_the_sampler_reads_all_gpus_under_load_and_sums_up(driver):

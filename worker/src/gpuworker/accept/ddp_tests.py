@@ -24,8 +24,8 @@ from gpuworker.accept.distributed.rank_context import World, from_torchrun
 from gpuworker.accept.kernels.tiny_classifier import tiny_training
 from gpuworker.accept.registry import LEVELS
 from gpuworker.accept.report import write_json
+from gpuworker.runtime import process_group
 from gpuworker.runtime.log import log
-from gpuworker.runtime.process_exit import leave
 
 
 def main() -> None:
@@ -40,13 +40,13 @@ def main() -> None:
     if world.rank == 0:
         world.store.set("written", "yes")
     world.store.wait(["written"])  # torchrun ends rank 0 as soon as another one has exited with 3
-    dist.destroy_process_group()
-    leave(0 if ok else 3)
+    process_group.destroy()
+    process_group.exit_now(0 if ok else 3)
 
 
 def reduce(world: World, tensor: torch.Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM) -> torch.Tensor:
     """All-reduce in place."""
-    dist.all_reduce(world.keep(tensor), op=op)
+    dist.all_reduce(process_group.keep_alive(tensor), op=op)
     return tensor
 
 

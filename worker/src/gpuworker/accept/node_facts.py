@@ -1,13 +1,13 @@
-"""What this node is: names, versions, and the GPUs that torch sees. Not judged, but every verdict rests on it."""
+"""Facts of this node: names, versions, and the GPUs that torch sees. No verdict, but limits depend on them."""
 
 from __future__ import annotations
 
 import os
 import platform
-import re
-from pathlib import Path
 
+from gpuworker.accept import host_info
 from gpuworker.accept.registry import Evidence, Plan, Registered, Spec
+from gpuworker.runtime import gpu_inventory
 
 
 def measure(plan: Plan) -> Evidence:
@@ -17,13 +17,13 @@ def measure(plan: Plan) -> Evidence:
         "hostname": os.uname().nodename,
         "kernel": platform.release(),
         "machine": platform.machine(),
-        "cpu": _match("/proc/cpuinfo", r"model name\s*: (.*)"),
+        "cpu": host_info.cpu_model(),
         "cpus": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "driver": _match("/proc/driver/nvidia/version", r"Kernel Module.*?\s(\d+\.[\d.]+)"),
+        "driver": gpu_inventory.driver_version(),
         "gpu_models": [],
     }
     if plan.device == "cuda":
@@ -32,13 +32,5 @@ def measure(plan: Plan) -> Evidence:
     return Evidence(facts=facts)
 
 
-def _match(path: str, pattern: str) -> str | None:
-    try:
-        found = re.search(pattern, Path(path).read_text())
-    except OSError:
-        return None
-    return found[1] if found else None
-
-
-# Run as a check is, in a child: the runner itself must not touch a GPU before it forks.
+# Runs in a subprocess as a check does: the runner itself must not touch a GPU before it forks.
 IDENTITY = Registered("identity", __doc__.splitlines()[0], Spec("ENV", {}), measure)

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from gpuworker.accept.bad_nodes.findings import Group, Outcome
 from gpuworker.accept.distributed.rank_context import World
+from gpuworker.runtime.process_group import keep_alive
 
 TIMED_OUT, BROKEN, WRONG = "timed out", "connection broken", "wrong data"
 STANDS_OUT = 1.5  # times the usual step, for a hint
@@ -51,15 +52,15 @@ class Exchange:
         own = self.units[members[here]]
         column = own.index(world.rank)
         ramp = (torch.arange(self.numel, device=device) % 61).float()
-        mine = world.keep(self._pattern(ramp, world.rank))
+        mine = keep_alive(self._pattern(ramp, world.rank))
         if world.injected("corrupt-node"):
             mine.view(torch.int32)[self.numel // 2] ^= 1 << 20
         wrong = False
-        total = world.keep(mine.clone())
+        total = keep_alive(mine.clone())
         group.allreduce([total]).wait()
         right = sum(rank % 7 + 1 for rank in ranks) * ramp + sum(rank % 1009 for rank in ranks)
         wrong |= not torch.equal(total, right)
-        received = world.keep(torch.empty_like(mine))
+        received = keep_alive(torch.empty_like(mine))
         steps = []
         for step in range(1, len(members)):
             to, source = ((here + shift) % len(members) for shift in (step, -step))

@@ -34,7 +34,7 @@ BROKEN = {
     "row-remap": {"remap_failed": True},
     "narrow-pcie": {"pcie_width": 8, "pcie_width_max": 16},
     "capped-power": {"power_limit_w": 350.0, "power_default_w": 700.0},
-    "idle-slowdown": {"reasons": 0x40},
+    "idle-slowdown": {"clock_reasons": 0x40},
     "lost-gpu": {"lost": "GPU is lost"},
 }
 MIN_SHM_BYTES = 1 << 30  # a container's default of 64 MiB ends NCCL and data loaders of 8 GPUs with a bus error
@@ -46,15 +46,15 @@ def measure(plan: Plan) -> Evidence:
 
     from gpuworker.accept import host_info
     from gpuworker.accept.kernels import timing
-    from gpuworker.runtime import gpu_telemetry
+    from gpuworker.runtime import gpu_inventory
 
     seen = torch.cuda.device_count() if plan.device == "cuda" else 0
     expected = plan.gpus
     if plan.injected("missing-gpu"):
         seen, expected = max(seen - 1, 0), max(expected, 1)
-    source, gpus = gpu_telemetry.inventory() if plan.device == "cuda" else ("", [gpu_telemetry.Gpu("cpu")])
+    source, gpus = gpu_inventory.inventory() if plan.device == "cuda" else ("", [gpu_inventory.Gpu("cpu")])
     if plan.device == "cuda":
-        gpus = gpu_telemetry.named(gpus, timing.uuids(plan))
+        gpus = gpu_inventory.with_torch_names(gpus, timing.uuids(plan))
     if gpus and plan.inject in BROKEN:
         gpus[-1] = dataclasses.replace(gpus[-1], **BROKEN[plan.inject])
     versions = _versions(gpus)
@@ -146,8 +146,8 @@ def _health(gpu) -> tuple[list[str], list[str]]:
         wrong.append("bad pages of its memory wait to be retired: reset the GPU")
     if gpu.pcie_width and gpu.pcie_width_max and gpu.pcie_width < gpu.pcie_width_max:
         wrong.append(f"PCIe is ×{gpu.pcie_width} wide, GPU and slot can do ×{gpu.pcie_width_max}: reseat it")
-    doubtful += [f"{words} at rest" for words in gpu_telemetry.slowdowns(gpu.reasons)]
-    if (gpu.reasons or 0) & gpu_telemetry.APPLICATION_CLOCKS:
+    doubtful += [f"{words} at rest" for words in gpu_telemetry.slowdowns(gpu.clock_reasons)]
+    if (gpu.clock_reasons or 0) & gpu_telemetry.APPLICATION_CLOCKS:
         doubtful.append(f"its clocks are set by hand, {gpu.sm_mhz_max} MHz are possible")
     if gpu.power_limit_w and gpu.power_default_w and gpu.power_limit_w < 0.99 * gpu.power_default_w:
         doubtful.append(f"power is capped at {gpu.power_limit_w:g} W of {gpu.power_default_w:g} W")

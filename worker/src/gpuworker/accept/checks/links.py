@@ -41,16 +41,16 @@ REPEATS = {"quick": 8, "full": 40, "burn-in": 100}
 
 def measure(plan: Plan) -> Evidence:
     from gpuworker.accept.kernels import timing
-    from gpuworker.runtime import gpu_telemetry
+    from gpuworker.runtime import gpu_inventory, gpu_telemetry
 
     evidence = Evidence()
     devices = timing.lanes(plan, rehearsal=3)
     if not devices:
         return evidence
     if plan.device == "cuda":
-        gpus = gpu_telemetry.named(gpu_telemetry.inventory()[1], timing.uuids(plan))
+        gpus = gpu_inventory.with_torch_names(gpu_inventory.inventory()[1], timing.uuids(plan))
     else:
-        gpus = [gpu_telemetry.Gpu(str(device)) for device in devices]
+        gpus = [gpu_inventory.Gpu(str(device)) for device in devices]
     if gpus and plan.injected("missing-nvlink"):
         gpus[-1] = dataclasses.replace(gpus[-1], nvlinks_up=17, nvlinks_down=1)
     with gpu_telemetry.Sampler(timing.uuids(plan)) as sampler:

@@ -19,6 +19,7 @@ from torch.multiprocessing.spawn import ProcessException, ProcessExitedException
 
 from gpuworker.accept.distributed.rank_context import World, join
 from gpuworker.accept.registry import Plan
+from gpuworker.runtime import process_group
 
 TIMEOUT_S = 60.0  # of one collective; healthy ones take seconds at most
 
@@ -46,7 +47,7 @@ def _rank(rank: int, folder: Path, size: int, plan: Plan, program: Callable[...,
     world: World = join(store, rank, size, rank, plan.device, TIMEOUT_S, inject=plan.inject)
     result = program(world, **options)
     (folder / f"{rank}.json").write_text(json.dumps(result))
-    dist.destroy_process_group()
+    process_group.destroy()
 
 
 def _cause(error: ProcessException) -> str:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from gpuworker.accept.distributed.rank_context import World
+from gpuworker.runtime.process_group import keep_alive
 
 UNSUPPORTED = ("not support", "not implemented")  # what Gloo says of collectives that it lacks
 
@@ -46,7 +47,7 @@ def operations(world: World, numel: int) -> list[Operation]:
     ranks = torch.arange(size, device=device)
     a, b = (ranks % 7 + 1).float(), (ranks % 1009).float()
     whole, other = torch.empty(numel, device=device), torch.empty(numel, device=device)
-    world.keep(whole, other)
+    keep_alive(whole, other)
     mine = slice(rank * part, (rank + 1) * part)
     before, after = (rank - 1) % size, (rank + 1) % size
     root = 0

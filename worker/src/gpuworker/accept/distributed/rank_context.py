@@ -6,10 +6,12 @@ import datetime
 import json
 import os
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+
+from gpuworker.runtime import process_group
 
 
 @dataclass
@@ -26,9 +28,6 @@ class World:
     inject: str = ""  # a fault that one rank puts in on purpose
     inject_rank: int = -1
     turns: int = 0  # of loops that rank 0 decides on
-    # Gloo may still hold tensors of finished collectives. If its thread drops the last reference while
-    # destroy_process_group waits for that thread, both wait for the interpreter lock for ever (seen with torch 2.6).
-    kept: list[torch.Tensor] = field(default_factory=list)
 
     @property
     def place(self) -> str:
@@ -38,12 +37,6 @@ class World:
     def injected(self, fault: str) -> bool:
         """Whether this rank is to have the fault: one rank has it, the last one unless told otherwise."""
         return self.inject == fault and self.rank == self.inject_rank % self.size
-
-    def keep(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Let tensors live as long as the process group; gives the first."""
-        if self.device.type == "cpu":
-            self.kept += tensors
-        return tensors[0]
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -76,15 +69,10 @@ def join(
     store: dist.Store, rank: int, size: int, local_rank: int, device: str, timeout_s: float, **fields: object
 ) -> World:
     """Pick the device and make the process group: NCCL for GPUs, else Gloo."""
-    place = torch.device("cpu") if device == "cpu" else torch.device("cuda", local_rank)
-    if place.type == "cuda":
-        torch.cuda.set_device(place)
-    timeout = datetime.timedelta(seconds=timeout_s)
-    store.set_timeout(timeout)
+    place = process_group.select_device(device, local_rank)
+    store.set_timeout(datetime.timedelta(seconds=timeout_s))
     # A prefix keeps the keys of the process group and of our results apart.
     group_store = dist.PrefixStore("group", store)
-    dist.init_process_group(
-        "gloo" if place.type == "cpu" else "nccl", store=group_store, rank=rank, world_size=size, timeout=timeout
-    )
+    process_group.init(place, timeout_s=timeout_s, store=group_store, rank=rank, world_size=size)
     node = os.environ.get("NODE_NAME") or socket.gethostname()
     return World(rank, size, local_rank, place, dist.PrefixStore("results", store), node, **fields)

@@ -21,6 +21,7 @@ from gpuworker.accept.kernels.tiny_classifier import tiny_training
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
+from gpuworker.runtime.process_group import keep_alive
 
 DOMINATES = 4  # so many times the gradients' all-reduce must one step compute, or scaling shows the network alone
 
@@ -92,7 +93,7 @@ def run(world: World, steps: int) -> dict:
     world.meet("training/alone")
     together, all_reduce_s = alone, 0.0
     if world.size > 1:
-        gradients = world.keep(torch.zeros(numel, device=world.device))
+        gradients = keep_alive(torch.zeros(numel, device=world.device))
         dist.all_reduce(gradients)
         world.synchronize()
         start = time.perf_counter()

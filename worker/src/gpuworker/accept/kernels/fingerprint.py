@@ -75,9 +75,9 @@ def group(device: torch.device, size: int) -> str:
     """What must be equal for bits to be comparable."""
     parts = [model(device), f"torch {torch.__version__}", f"size {size}"]
     if device.type == "cuda":
-        from gpuworker.runtime import gpu_telemetry
+        from gpuworker.runtime import gpu_inventory
 
-        driver = next((gpu.driver for gpu in gpu_telemetry.inventory()[1] if gpu.driver), "unknown")
+        driver = gpu_inventory.driver_version() or "unknown"
         parts[1:1] = [f"driver {driver}"]
         return " | ".join([*parts, f"CUDA {torch.version.cuda}", f"cuBLASLt {_cublas_version()}"])
     library = re.search(r"(oneAPI Math Kernel|OpenBLAS)[^\n]*", torch.__config__.show())

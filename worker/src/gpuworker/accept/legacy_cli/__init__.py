@@ -9,12 +9,11 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 from gpuworker.accept.report import write_json
+from gpuworker.runtime import gpu_inventory
 from gpuworker.runtime.log import log
 
 NOT_TESTED = 3
@@ -34,13 +33,14 @@ def environment() -> dict:
     """The `env` of the old reports."""
     import torch
 
-    smi = shutil.which("nvidia-smi")
+    gpus = enumerate(gpu_inventory.inventory()[1])
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda_available": torch.cuda.is_available(),
         "cuda_device_count": torch.cuda.device_count(),
-        "nvidia_smi": smi and subprocess.run([smi, "-L"], capture_output=True, text=True).stdout.strip(),
+        "nvidia_smi": "\n".join(f"GPU {index}: {gpu.name} (UUID: {gpu.uuid})" for index, gpu in enumerate(gpus))
+        or None,
     }
 
 

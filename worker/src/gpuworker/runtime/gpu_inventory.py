@@ -1,0 +1,250 @@
+"""Inventory of a node's GPUs: from NVML, else from nvidia-smi. Standard library only; nvidia-ml-py is optional.
+
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import importlib
+import io
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# Field of Gpu -> field of `nvidia-smi --query-gpu`.
+SMI_FIELDS = {
+    "uuid": "uuid",
+    "name": "name",
+    "bus_id": "pci.bus_id",
+    "driver": "driver_version",
+    "ecc_corrected": "ecc.errors.corrected.volatile.total",
+    "ecc_uncorrected": "ecc.errors.uncorrected.volatile.total",
+    "pages_pending": "retired_pages.pending",
+    "clock_reasons": "clocks_throttle_reasons.active",
+    "sm_mhz": "clocks.sm",
+    "sm_mhz_max": "clocks.max.sm",
+    "pcie_width": "pcie.link.width.current",
+    "pcie_width_max": "pcie.link.width.max",
+    "pcie_gen": "pcie.link.gen.current",
+    "pcie_gen_max": "pcie.link.gen.max",
+    "power_w": "power.draw",
+    "power_limit_w": "enforced.power.limit",
+    "power_default_w": "power.default_limit",
+    "temperature_c": "temperature.gpu",
+    "mig": "mig.mode.current",
+    "persistence": "persistence_mode",
+}
+
+
+@dataclass
+class Gpu:
+    """One GPU. None: the driver does not report the value. `device` is torch's name of the GPU, else the driver's."""
+
+    device: str
+    uuid: str = ""
+    name: str = ""
+    bus_id: str = ""  # as in /sys/bus/pci/devices: 0000:3b:00.0
+    driver: str | None = None
+    lost: str = ""  # the driver's error if it cannot reach this GPU
+    ecc: bool | None = None
+    ecc_corrected: int | None = None  # since the driver was loaded
+    ecc_uncorrected: int | None = None
+    ecc_uncorrected_ever: int | None = None
+    rows_remapped: int | None = None  # after uncorrectable errors
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    pages_pending: bool | None = None
+    clock_reasons: int | None = None  # bits: why clocks are below their maximum
+    sm_mhz: int | None = None
+    sm_mhz_max: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None  # of GPU and slot
+    pcie_gen: int | None = None
+    pcie_gen_max: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    power_default_w: float | None = None
+    temperature_c: int | None = None
+    mig: bool | None = None
+    persistence: bool | None = None
+    nvlinks_up: int | None = None
+    nvlinks_down: int | None = None
+
+
+def gpu_names(timeout_s: float = 30) -> list[str]:
+    """One model name per GPU that this pod sees: from nvidia-smi, else "GPU" for each device file.
+
+    For the launcher: standard library only, and far quicker than `inventory`. Empty if nvidia-smi fails or hangs.
+    """
+    if tool := shutil.which("nvidia-smi"):
+        command = [tool, "--query-gpu=name", "--format=csv,noheader"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            return []
+        return done.stdout.splitlines() if done.returncode == 0 else []
+    return ["GPU" for _ in Path("/dev").glob("nvidia[0-9]*")]
+
+
+def driver_version(proc: Path = Path("/proc/driver/nvidia/version")) -> str | None:
+    """Version of the NVIDIA driver: from /proc, else from the first GPU of the inventory."""
+    with contextlib.suppress(OSError):
+        if found := re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", proc.read_text()):
+            return found[1]
+    return next((gpu.driver for gpu in inventory()[1] if gpu.driver), None)
+
+
+def inventory() -> tuple[str, list[Gpu]]:
+    """Source ("NVML" | "nvidia-smi" | "") and the GPUs that it lists."""
+    with nvml() as library:
+        if library is not None:
+            return "NVML", from_nvml(library)
+    gpus = from_nvidia_smi()
+    return ("nvidia-smi" if gpus else ""), gpus
+
+
+def open_nvml() -> object | None:
+    """The initialized pynvml module, or None without the module or its driver. Close it with nvmlShutdown()."""
+    with contextlib.suppress(ImportError):
+        library = importlib.import_module("pynvml")  # by name: the worker must start without it
+        with contextlib.suppress(library.NVMLError):
+            library.nvmlInit()
+            return library
+    return None
+
+
+@contextlib.contextmanager
+def nvml() -> Iterator[object | None]:
+    """As `open_nvml`, closed at the end of the block."""
+    library = open_nvml()
+    try:
+        yield library
+    finally:
+        if library is not None:
+            library.nvmlShutdown()
+
+
+def with_torch_names(gpus: list[Gpu], uuids: dict[str, str]) -> list[Gpu]:
+    """The same GPUs under torch's names. `uuids`: "cuda:3" -> UUID, or "" if torch does not report one.
+
+    Without UUIDs (torch before 2.4) the order decides if both sides have the same number of GPUs: by default CUDA
+    orders equal GPUs by bus address, as NVML does.
+    """
+    if not all(uuids.values()):
+        if len(uuids) != len(gpus):
+            return gpus
+        return [dataclasses.replace(gpu, device=name) for gpu, name in zip(gpus, uuids, strict=True)]
+    names = {_bare_uuid(uuid): name for name, uuid in uuids.items()}
+    return [dataclasses.replace(gpu, device=names.get(_bare_uuid(gpu.uuid), gpu.device)) for gpu in gpus]
+
+
+def from_nvml(library) -> list[Gpu]:
+    return [_gpu(library, index) for index in range(library.nvmlDeviceGetCount())]
+
+
+def _gpu(library, index: int) -> Gpu:
+    def query(function: str, *arguments: object) -> object | None:
+        """NVML's value, or None: boards and drivers differ in what they support."""
+        try:
+            return getattr(library, function)(*arguments)
+        except (library.NVMLError, AttributeError):
+            return None
+
+    try:
+        handle = library.nvmlDeviceGetHandleByIndex(index)
+        uuid = library.nvmlDeviceGetUUID(handle)
+    except library.NVMLError as error:  # GPU is lost, needs a reset …
+        return Gpu(f"GPU {index} of the driver", lost=str(error))
+    uncorrected, volatile = library.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, library.NVML_VOLATILE_ECC
+    pci = query("nvmlDeviceGetPciInfo", handle)
+    remapped = query("nvmlDeviceGetRemappedRows", handle) or (None, None, None, None)
+    ecc, mig = query("nvmlDeviceGetEccMode", handle), query("nvmlDeviceGetMigMode", handle)
+    links = [query("nvmlDeviceGetNvLinkState", handle, link) for link in range(library.NVML_NVLINK_MAX_LINKS)]
+    return Gpu(
+        device=f"GPU {index} of the driver",
+        uuid=_text(uuid),
+        name=_text(query("nvmlDeviceGetName", handle) or ""),
+        bus_id=_bus_id(_text(pci.busId)) if pci else "",
+        driver=_text(query("nvmlSystemGetDriverVersion") or "") or None,
+        ecc=_flag(ecc[0] if ecc else None),
+        ecc_corrected=query("nvmlDeviceGetTotalEccErrors", handle, library.NVML_MEMORY_ERROR_TYPE_CORRECTED, volatile),
+        ecc_uncorrected=query("nvmlDeviceGetTotalEccErrors", handle, uncorrected, volatile),
+        ecc_uncorrected_ever=query("nvmlDeviceGetTotalEccErrors", handle, uncorrected, library.NVML_AGGREGATE_ECC),
+        rows_remapped=remapped[1],
+        remap_pending=_flag(remapped[2]),
+        remap_failed=_flag(remapped[3]),
+        pages_pending=_flag(query("nvmlDeviceGetRetiredPagesPendingStatus", handle)),
+        clock_reasons=query("nvmlDeviceGetCurrentClocksThrottleReasons", handle),
+        sm_mhz=query("nvmlDeviceGetClockInfo", handle, library.NVML_CLOCK_SM),
+        sm_mhz_max=query("nvmlDeviceGetMaxClockInfo", handle, library.NVML_CLOCK_SM),
+        pcie_width=query("nvmlDeviceGetCurrPcieLinkWidth", handle),
+        pcie_width_max=query("nvmlDeviceGetMaxPcieLinkWidth", handle),
+        pcie_gen=query("nvmlDeviceGetCurrPcieLinkGeneration", handle),
+        pcie_gen_max=query("nvmlDeviceGetMaxPcieLinkGeneration", handle),
+        power_w=watts(query("nvmlDeviceGetPowerUsage", handle)),
+        power_limit_w=watts(query("nvmlDeviceGetEnforcedPowerLimit", handle)),
+        power_default_w=watts(query("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
+        temperature_c=query("nvmlDeviceGetTemperature", handle, library.NVML_TEMPERATURE_GPU),
+        mig=_flag(mig[0] if mig else None),
+        persistence=_flag(query("nvmlDeviceGetPersistenceMode", handle)),
+        nvlinks_up=sum(link == 1 for link in links),
+        nvlinks_down=sum(link == 0 for link in links),  # a link that the board does not have is None
+    )
+
+
+def from_nvidia_smi(timeout_s: float = 60) -> list[Gpu]:
+    """GPUs that nvidia-smi lists, with None for [N/A]. Empty if it fails, hangs, or lacks one of the fields."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    command = [program, f"--query-gpu={','.join(SMI_FIELDS.values())}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=timeout_s)
+    except subprocess.TimeoutExpired:  # nvidia-smi hangs with a GPU that hangs
+        return []
+    if done.returncode:
+        return []
+    rows = csv.reader(io.StringIO(done.stdout), skipinitialspace=True)
+    return [_from_row(index, dict(zip(SMI_FIELDS, row, strict=True))) for index, row in enumerate(rows) if row]
+
+
+def _from_row(index: int, row: dict[str, str]) -> Gpu:
+    gpu = Gpu(f"GPU {index} of the driver", row["uuid"], row["name"], _bus_id(row["bus_id"]), row["driver"])
+    for field in list(SMI_FIELDS)[4:]:
+        setattr(gpu, field, _value(row[field].strip()))
+    return gpu
+
+
+def _value(text: str) -> int | float | bool | None:
+    if text in ("Enabled", "Yes", "Disabled", "No"):
+        return text in ("Enabled", "Yes")
+    if re.fullmatch(r"0x[0-9a-fA-F]+|\d+", text):
+        return int(text, 0)
+    return float(text) if re.fullmatch(r"\d+\.\d+", text) else None
+
+
+def _bare_uuid(uuid: str) -> str:
+    return uuid.lower().removeprefix("gpu-")
+
+
+def _bus_id(text: str) -> str:
+    """NVML writes the domain with eight digits, the kernel with four."""
+    return re.sub(r"^0000(?=[0-9a-f]{4}:)", "", text.lower())
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _flag(value: int | None) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def watts(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts / 1000
