@@ -47,3 +47,25 @@ def instead(name: str, chart: str) -> str:
     if variables[variable.agrees_with].override is contract.Override.FOLLOWED:
         return f"ENV.{variable.agrees_with}"
     return instead(variable.agrees_with, chart)
+
+
+def reserved_pattern() -> str:
+    """Regular expression of the names that a group's variables and secrets must not have."""
+    return f"({contract.INTERNAL_PREFIX}|({'|'.join(contract.reserved_names(groups=True))})$)"
+
+
+def jobgen() -> str:
+    """The module jobgen/contract.py."""
+    return f'''"""Facts that jobgen shares with the chart job-group.
+
+{SOURCE}
+"""
+
+VERSION = "{contract.VERSION}"
+VALUES_SCHEMA_VERSION = {contract.VALUES_SCHEMA_VERSION}
+NAME_LIMIT = {contract.NAME_LIMIT}
+LONGEST_NAME = "{contract.LONGEST_NAME}"  # group, task, rank
+FILES_LIMIT_BYTES = {contract.FILES_LIMIT_BYTES:_}
+DELAY_LIMIT_SECONDS = {contract.DELAY_LIMIT_SECONDS:_}
+RESERVED_MOUNTS = ({", ".join(f'"{path}"' for path in contract.RESERVED_MOUNTS)})
+'''

@@ -7,7 +7,7 @@ worker/…/fleet/     -> docs/fleet.svg, a plot of the page with made-up numbers
 schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
 jobgen's table of codes    -> docs/jobgen-errors.md, with jobgen's output for each example
 charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
-worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl
+worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py
 charts/shared/_common.tpl  -> charts/NAME/templates/_common.tpl, with NAME as the templates' prefix
 
 --check writes nothing and fails when something is out of date.
@@ -45,6 +45,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     for name, schema in jobgroup_schema.schemas().items():
         yield REPO / f"generator/src/jobgen/schemas/{name}.json", to_json(schema)
     yield REPO / "generator/src/jobgen/accelerators.py", jobgroup_schema.accelerators()
+    yield REPO / "generator/src/jobgen/contract.py", contract_files.jobgen()
     yield REPO / "docs/accept-checks.md", accept_docs.page()
     yield REPO / "docs/fleet.svg", fleet_picture.picture()
     yield REPO / "docs/jobgen-fields.md", jobgroup_docs.fields()
@@ -64,15 +65,17 @@ def to_json(data: dict) -> str:
 
 
 def entry() -> None:
-    stale = [(path, text) for path, text in outputs() if not path.exists() or path.read_text() != text]
-    names = ", ".join(str(path.relative_to(REPO)) for path, _ in stale)
-    if "--check" in sys.argv[1:]:
-        if stale:
-            raise ToolError(f"out of date: {names}; run `make generate` and commit the result")
-        return
-    for path, text in stale:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    check, stale = "--check" in sys.argv[1:], []
+    for path, text in outputs():
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(str(path.relative_to(REPO)))
+        if not check:  # written before the next one is made, which may read it
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    names = ", ".join(stale)
+    if check and stale:
+        raise ToolError(f"out of date: {names}; run `make generate` and commit the result")
     print(f"written: {names}" if stale else "nothing to do: all generated files are up to date")
 
 

@@ -7,6 +7,7 @@ import json
 
 import yaml
 
+from hack.gen import contract_files
 from hack.paths import REPO
 
 NOTES = ("x-support", "x-note", "x-note-always")
@@ -65,7 +66,8 @@ def add_alternatives(resources: dict, definitions: dict) -> None:
 
 def source(name: str) -> dict:
     # Through JSON, because aliases of YAML make two fields one object.
-    return json.loads(json.dumps(yaml.safe_load((SOURCES / f"{name}.yaml").read_text())))
+    text = (SOURCES / f"{name}.yaml").read_text().replace("RESERVED", contract_files.reserved_pattern())
+    return json.loads(json.dumps(yaml.safe_load(text)))
 
 
 def include(schema: dict, definitions: dict) -> None:

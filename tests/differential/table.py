@@ -230,6 +230,13 @@ TABLE = [
         path=r"labels\b|(accelerators|gpus)\.(_\w*|\w*_)$|image_id$|priority_class$|^\$\.(file_mounts|workdir|secrets|managed_secrets)\b",
     ),
     Entry(
+        "Variables and secrets with a name that the chart sets itself, such as RUN_ID or SKYPILOT_NUM_NODES",
+        "A value of the user's would differ from what the pod is.",
+        "name: a\nenvs: {RUN_ID: x}\n",
+        codes="refused-field",
+        path=r"^\$\.(envs|secrets|managed_secrets)\b",
+    ),
+    Entry(
         "Amounts that are no plain numbers, such as inf, 1e3 or 1_000, disks in KB or MB, and amounts out of reach",
         "SkyPilot reads them as Python does. More than 1,024 nodes, or delays of 30 years, are typing errors.",
         "name: a\nresources: {memory: inf}\n",

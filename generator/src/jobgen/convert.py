@@ -6,17 +6,14 @@ import posixpath
 import re
 
 from jobgen import envs, pod_template, resources, volumes
+from jobgen.contract import DELAY_LIMIT_SECONDS, RESERVED_MOUNTS, VALUES_SCHEMA_VERSION
 from jobgen.diagnostics import quoted
 from jobgen.files import WORKDIR, FileSets
 from jobgen.group import Group, GroupDocument
 from jobgen.names import is_label
 from jobgen.schema import did_you_mean
 
-SCHEMA_VERSION = 1
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-# Where the chart and the container runtime mount their own.
-_TAKEN = ("/tmp", "/group", "/dev/shm", "/dev", "/proc", "/sys")
-_MAX_DELAY = 365 * 86400  # the chart's limit
 
 
 def convert(group: Group, files: FileSets, secret_name: str | None, given_env: frozenset[str]) -> dict:
@@ -42,7 +39,7 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
         "secretName": _secret_name(group, secret_name or f"{name}-secrets", tasks),
         "files": files.sets,
         "tasks": tasks,
-        "schemaVersion": SCHEMA_VERSION,  # last, and required by the chart: output that was cut off is refused
+        "schemaVersion": VALUES_SCHEMA_VERSION,  # last, and required by the chart: output that was cut off is refused
     }
     return {key: value for key, value in values.items() if value not in (None, [], {})}
 
@@ -79,7 +76,7 @@ def _check_mounts(task: GroupDocument, workdir: bool) -> None:
             path = posixpath.normpath(target)
             if path in taken:
                 task.report("same-path", (field, target), f"{taken[path]} is mounted there already", key=True)
-            elif path in _TAKEN or path.startswith("/group/"):
+            elif path in RESERVED_MOUNTS or path.startswith("/group/"):
                 task.report("same-path", (field, target), "this path is the pod's own; choose another one", key=True)
             taken.setdefault(path, f"another one of the {field}")
 
@@ -119,9 +116,9 @@ def _delays(group: Group) -> dict[str, int]:
     names = {**known, "default": None}
     _unknown_tasks(group, "termination_delay", names, [(name, name) for name in given if name not in names])
     delays = {name: _duration(given.get(name, given.get("default", 0))) for name in known}
-    if any(delay > _MAX_DELAY for delay in delays.values()):
+    if any(delay > DELAY_LIMIT_SECONDS for delay in delays.values()):
         group.header.note(("termination_delay",), "a delay of more than a year is cut to a year")
-    return {name: min(delay, _MAX_DELAY) for name, delay in delays.items()}
+    return {name: min(delay, DELAY_LIMIT_SECONDS) for name, delay in delays.items()}
 
 
 def _duration(given: str | int) -> int:

@@ -9,11 +9,11 @@ import stat
 from collections.abc import Iterator
 
 from jobgen import names
+from jobgen.contract import FILES_LIMIT_BYTES
 from jobgen.diagnostics import Path, quoted
 from jobgen.gitignore import ALWAYS, FILES, Rules
 from jobgen.group import GroupDocument
 
-MAX_BYTES = 1_000_000  # a ConfigMap holds 1 MiB
 # Helm keeps the values and what it rendered from them in one Secret of at most 1 MiB: the files are in it twice,
 # compressed, and the whole as base64 (x 4/3). With 100 kB for the chart itself: (1 MiB - 100 kB) / 2 / (4/3).
 MAX_COMPRESSED = 350_000
@@ -162,10 +162,10 @@ class FileSets:
         size = os.stat(real).st_size
         self.sizes.append((size, shown))
         self.total += size
-        if self.total > MAX_BYTES:
+        if self.total > FILES_LIMIT_BYTES:
             return {"text": ""}  # it is too much anyway; check_size() says so
         with open(real, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(FILES_LIMIT_BYTES + 1)
         content: dict = _as_text(data)
         if mode & stat.S_IXUSR:
             content["executable"] = True
@@ -176,8 +176,8 @@ class FileSets:
         if self.first is None:
             return
         task, path = self.first
-        if self.total > MAX_BYTES:
-            message = f"{self.total:,} bytes of files in all; a ConfigMap holds {MAX_BYTES:,}"
+        if self.total > FILES_LIMIT_BYTES:
+            message = f"{self.total:,} bytes of files in all; a ConfigMap holds {FILES_LIMIT_BYTES:,}"
         elif (compressed := self._compressed()) > MAX_COMPRESSED:
             message = (
                 f"{compressed:,} bytes of files in all, compressed; Helm's record of a release holds {MAX_COMPRESSED:,}"

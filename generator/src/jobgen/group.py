@@ -204,9 +204,9 @@ def _check_names(header: GroupDocument, tasks: list[GroupDocument]) -> None:
         first_line.setdefault(name, task.document.position(("name",))[0])
         if usable and usable_group:
             longest = names.job_name(header.fields["name"], name, task.fields.get("num_nodes", 1))
-            if len(longest) > names.LABEL_LIMIT:
+            if len(longest) > names.NAME_LIMIT:
                 message = f'too long: a Job would be called "{longest}", {len(longest)} characters; Kubernetes allows'
-                message += f" {names.LABEL_LIMIT}. Shorten the task's name, or the group's"
+                message += f" {names.NAME_LIMIT}. Shorten the task's name, or the group's"
                 task.report("name-too-long", ("name",), message)
 
 

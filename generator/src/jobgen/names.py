@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import re
 
+from jobgen.contract import LONGEST_NAME, NAME_LIMIT
 from jobgen.diagnostics import quoted
 
-LABEL_LIMIT = 63
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 ENV = r"[a-zA-Z_][a-zA-Z0-9_]*"
 
 
 def is_label(name: str) -> bool:
     """Whether `name` is a DNS-1035 label."""
-    return len(name) <= LABEL_LIMIT and bool(_LABEL.fullmatch(name))
+    return len(name) <= NAME_LIMIT and bool(_LABEL.fullmatch(name))
 
 
 def label_error(name: str) -> str | None:
     """Why `name` cannot be a DNS-1035 label, and what to write instead; None if it can."""
     if is_label(name):
         return None
-    rule = f'must be at most {LABEL_LIMIT} of a-z, 0-9 and "-", start with a letter and not end with "-"'
+    rule = f'must be at most {NAME_LIMIT} of a-z, 0-9 and "-", start with a letter and not end with "-"'
     better = label(name, "job")
     hint = f'; write "{better}"' if is_label(better) else ""
     return f"{quoted(name)} is no Kubernetes name: {rule}{hint}"
@@ -34,4 +34,4 @@ def label(text: str, prefix: str) -> str:
 
 def job_name(group: str, task: str, nodes: int) -> str:
     """The longest name that the chart derives from a task's: that of its last node's Job, as JobSet names it."""
-    return f"{group}-00000000-{task}-{nodes - 1}-0"
+    return LONGEST_NAME % (group, task, nodes - 1)

@@ -184,6 +184,7 @@ class SchemaValidator:
 
     def _matches(self, schema: dict, value: object) -> bool:
         """Whether a value fits the schema of an `if`."""
+        schema = self._resolve(schema)
         if "anyOf" in schema:
             return any(self._matches(branch, value) for branch in schema["anyOf"])
         if "not" in schema and self._matches(schema["not"], value):
