@@ -62,7 +62,8 @@ GEMM = ("gemm_fp32", "gemm_tf32", "gemm_bf16", "gemm_fp16", "gemm_fp8", "memory_
 def page() -> str:
     sys.path.insert(0, str(REPO / "worker/src"))
     from gpuworker.accept import fault_injection, registry
-    from gpuworker.accept.limits import TABLE
+    from gpuworker.accept.limits import RULES
+    from gpuworker.runtime import gpu_specs
 
     checks = registry.load()
     parts = [HEAD, "\n| check | proves | quick | full | burn-in |\n|---|---|---|---|---|\n"]
@@ -81,17 +82,17 @@ def page() -> str:
             parts.append(f"\nFinds, among others: {', '.join(f'`{fault}`' for fault in check.spec.faults)}.\n")
     parts += ["\n", LIMITS]
     texts = {}
-    for key, rule in TABLE["rules"].items():
+    for key, rule in RULES.items():
         texts.setdefault(str(rule), []).append(key)
     for keys in texts.values():
-        rule = TABLE["rules"][keys[0]]
+        rule = RULES[keys[0]]
         kinds = [kind for kind in KINDS if kind in rule]
         shares = (" / ".join(f"{rule[kind].get(side, '-')}" for kind in kinds) for side in ("fail", "warn"))
         parts.append(
             _row(", ".join(f"`{key}`" for key in keys), rule["unit"], " / ".join(kinds), *shares, rule["source"])
         )
     parts += [MODELS, "\n", _row("model", *(f"`{key}`" for key in GEMM)), "|---" * (len(GEMM) + 1) + "|\n"]
-    parts += [_row(entry["model"], *(_figure(key, entry) for key in GEMM)) for entry in TABLE["models"]]
+    parts += [_row(entry["model"], *(_figure(key, entry) for key in GEMM)) for entry in gpu_specs.MODELS]
     parts.append(FAULTS)
     for fault in fault_injection.known(checks):
         parts.append(_row(f"`{fault.id}`", fault.check or "the runner", f"`{fault.reason}`"))

@@ -2,7 +2,8 @@
 
 schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the shared definitions that it uses
 schemas/report.yaml, fleet.yaml -> schemas/report.schema.json, fleet.schema.json
-worker/…/accept/limits.yaml -> limits.json beside it, and with accept/checks/ docs/accept-checks.md
+worker/…/accept/limits.yaml, runtime/gpu_specs.yaml -> the same as JSON, for images without a YAML parser
+worker/…/accept/ (checks, limits) -> docs/accept-checks.md
 worker/…/fleet/     -> docs/fleet.svg, a plot of the page with made-up numbers
 schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
 jobgen's table of codes    -> docs/jobgen-errors.md, with jobgen's output for each example
@@ -40,8 +41,9 @@ def outputs() -> Iterator[tuple[Path, str]]:
         yield REPO / f"charts/{chart}/templates/_common.tpl", common.replace('"CHART.', f'"{chart}.')
     for name in ("report", "fleet"):
         yield REPO / f"schemas/{name}.schema.json", to_json(yaml.safe_load((REPO / f"schemas/{name}.yaml").read_text()))
-    limits = REPO / "worker/src/gpuworker/accept/limits.yaml"
-    yield limits.with_suffix(".json"), to_json(yaml.safe_load(limits.read_text()))
+    for name in ("accept/limits.yaml", "runtime/gpu_specs.yaml"):
+        table = REPO / "worker/src/gpuworker" / name
+        yield table.with_suffix(".json"), to_json(yaml.safe_load(table.read_text()))
     for name, schema in jobgroup_schema.schemas().items():
         yield REPO / f"generator/src/jobgen/schemas/{name}.json", to_json(schema)
     yield REPO / "generator/src/jobgen/accelerators.py", jobgroup_schema.accelerators()

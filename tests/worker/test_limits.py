@@ -3,8 +3,9 @@
 import pytest
 
 from gpuworker.accept import limits, registry
-from gpuworker.accept.limits import TABLE, Limits, problems, table_problems
+from gpuworker.accept.limits import RULES, Limits, problems, table_problems
 from gpuworker.accept.registry import Measure
+from gpuworker.runtime import gpu_specs
 
 H100, H200, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA A100-SXM4-80GB"
 BF16 = Measure("TFLOP/s", "speed", limit="gemm_bf16")
@@ -13,9 +14,9 @@ PEER = Measure("GB/s", "link", limit="peer_link")
 
 def test_the_table_itself_can_be_met_and_missed():
     assert table_problems() == []
-    for entry in TABLE["models"]:
+    for entry in gpu_specs.MODELS:
         assert all(figures["source"] for key, figures in entry.items() if key not in ("model", "match"))
-    assert all(rule["source"] and rule["unit"] for rule in TABLE["rules"].values())
+    assert all(rule["source"] and rule["unit"] for rule in RULES.values())
 
 
 def test_every_limit_of_a_check_is_in_the_table():
@@ -23,7 +24,7 @@ def test_every_limit_of_a_check_is_in_the_table():
         measure for check in registry.load().values() for measure in check.spec.measures.values() if measure.limit
     ]
     assert {"gemm_bf16", "memory_copy", "host_link", "busbw_node"} <= {measure.limit for measure in limited}
-    assert [measure for measure in limited if TABLE["rules"].get(measure.limit, {}).get("unit") != measure.unit] == []
+    assert [measure for measure in limited if RULES.get(measure.limit, {}).get("unit") != measure.unit] == []
 
 
 @pytest.mark.parametrize("wrong", [{"better": "gemm_bf16"}, {"each": "gpu"}])
@@ -34,9 +35,9 @@ def test_a_measure_that_cannot_be_judged_is_refused(wrong):
 
 def test_a_slip_in_the_table_is_found(monkeypatch):
     """The table may hold a slip of units, as DCGM's for the H200 does."""
-    (entry,) = [entry for entry in TABLE["models"] if entry["model"] == "H200"]
+    (entry,) = [entry for entry in gpu_specs.MODELS if entry["model"] == "H200"]
     monkeypatch.setitem(entry, "memory_triad", {"specification": 4800, "sustained": 3.11, "source": "GB for TB"})
-    monkeypatch.setitem(TABLE["rules"]["peer_link"], "derived", {"fail": 74, "warn": 0.8})
+    monkeypatch.setitem(RULES["peer_link"], "derived", {"fail": 74, "warn": 0.8})
     found = table_problems()
     assert len(found) == 3 and all("limits.memory_triad" in text for text in found[:2])
     assert found[2].startswith("rules.peer_link.derived")

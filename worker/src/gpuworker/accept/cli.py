@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from gpuworker.accept import fault_injection
-from gpuworker.accept.limits import TABLE, key_and_number
+from gpuworker.accept.limits import RULES, key_and_number
 from gpuworker.accept.registry import LEVELS, Registered
 
 
@@ -52,7 +52,7 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
     for option, given, there in (
         ("--check", args.check or (), at_level),
         ("--inject", [args.inject] if args.inject else (), {fault.id for fault in fault_injection.known(checks)}),
-        ("--limit", args.limits, measures | set(TABLE["rules"])),
+        ("--limit", args.limits, measures | set(RULES)),
     ):
         for word in given:
             if word not in there:

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuworker.accept.registry import Measure
+from gpuworker.runtime import gpu_specs
 
-TABLE = json.loads(Path(__file__).with_name("limits.json").read_text())  # made of limits.yaml, which explains it
+RULES = json.loads(Path(__file__).with_name("limits.json").read_text())  # generated from limits.yaml, which explains it
 KINDS = ("sustained", "best", "specification")  # the first that a model has is judged by
 LEAST_SHARE = 0.2  # of the ceiling; a lower limit passes everything
 
@@ -41,15 +42,15 @@ class Limits:
     user: dict[str, float] = field(default_factory=dict)
 
     def figures(self, key: str, device: str = "") -> dict:
-        """{"specification": …, "best": …, "sustained": …, "source": …, "model": …} as far as known, else {}."""
-        return _figures(key, self._model(device))
+        """Figures of the device's model, as in gpu_specs.figures."""
+        return gpu_specs.figures(key, self._model(device))
 
     def threshold(
         self, name: str, measure: Measure, device: str = "", derived: tuple[float, str] | None = None
     ) -> Threshold:
         """What a value is judged by. `derived` is (ceiling, origin) if the check derived one from what is installed."""
         key = measure.limit or name
-        rule, figures = TABLE["rules"].get(key, {}), self.figures(key, device)
+        rule, figures = RULES.get(key, {}), self.figures(key, device)
         derived = derived or _ceiling_figure(rule, self._model(device))
         ceiling = derived[0] if derived else figures.get("specification")
         for wanted in (name, key):
@@ -83,13 +84,13 @@ def problems(user: dict[str, float], models: tuple[str, ...] = ()) -> dict[str, 
     """
     found = {}
     for key, value in user.items():
-        known = _ceilings(key, [model for model in dict.fromkeys(models) if _entry(model)])
-        ceilings = known or _ceilings(key, [entry["model"] for entry in TABLE["models"]])
+        known = _ceilings(key, [model for model in dict.fromkeys(models) if gpu_specs.entry(model)])
+        ceilings = known or _ceilings(key, [entry["model"] for entry in gpu_specs.MODELS])
         if not (math.isfinite(value) and value > 0):
             found[key] = f"is {value:g}: a limit is a positive number"
         elif ceilings:
             least, most = (choose(ceilings, key=ceilings.get) for choose in (min, max))
-            can, unit = (least if known else most), TABLE["rules"][key]["unit"]
+            can, unit = (least if known else most), RULES[key]["unit"]
             if value > ceilings[can]:
                 found[key] = f"is {value:g} {unit}, but {can} can do {ceilings[can]:g} at most: no node can pass"
             elif known and value < LEAST_SHARE * ceilings[most]:
@@ -101,7 +102,7 @@ def problems(user: dict[str, float], models: tuple[str, ...] = ()) -> dict[str, 
 def table_problems() -> list[str]:
     """The same for every limit that the table gives, model by model."""
     found = []
-    for key, rule in TABLE["rules"].items():
+    for key, rule in RULES.items():
         for kind, figure, entry in _judged_by(key, rule):
             for share in rule[kind].values():
                 refused = problems({key: share * figure}, (entry["model"],))
@@ -114,21 +115,16 @@ def table_problems() -> list[str]:
 def _judged_by(key: str, rule: dict) -> list[tuple[str, float, dict]]:
     """(kind, figure, entry) for every model that has a figure for the key."""
     found = []
-    for entry in TABLE["models"]:
+    for entry in gpu_specs.MODELS:
         figures = entry.get(key, {})
         kind = next((kind for kind in KINDS if kind in figures and kind in rule), None)
         found += [(kind, figures[kind], entry)] if kind else []
     return found
 
 
-def _figures(key: str, model: str) -> dict:
-    entry = _entry(model)
-    return {**entry[key], "model": entry["model"]} if entry and key in entry else {}
-
-
 def _ceiling_figure(rule: dict, model: str) -> tuple[float, str] | None:
     """The ceiling that a rule takes from another figure of the model, for example a link's from its NVLink rate."""
-    figures = _figures(rule.get("ceiling", {}).get("figure", ""), model)
+    figures = gpu_specs.figures(rule.get("ceiling", {}).get("figure", ""), model)
     if not figures:
         return None
     return figures["specification"], f"{rule['ceiling']['figure']} of {figures['model']}: {figures['source']}"
@@ -136,12 +132,12 @@ def _ceiling_figure(rule: dict, model: str) -> tuple[float, str] | None:
 
 def _ceilings(key: str, models: list[str]) -> dict[str, float]:
     """The most that a limit of `key` may be, by model, where it is known."""
-    rule, found = TABLE["rules"].get(key, {}), {}
+    rule, found = RULES.get(key, {}), {}
     for model in models:
-        if figures := _figures(key, model):
+        if figures := gpu_specs.figures(key, model):
             found[figures["model"]] = figures["specification"]
         elif derived := _ceiling_figure(rule, model):
-            found[_entry(model)["model"]] = derived[0] * rule["ceiling"].get("times", 1)
+            found[gpu_specs.entry(model)["model"]] = derived[0] * rule["ceiling"].get("times", 1)
     return found
 
 
@@ -150,18 +146,13 @@ def _share(shares: dict, figure: float, ceiling: float | None, origin: str) -> T
     return Threshold(fail, warn, ceiling, f"{shares.get('fail', shares['warn']):g} × {figure:g}, {origin}")
 
 
-def _entry(model: str) -> dict | None:
-    """The table's entry for a name that torch gives, or for the table's own name."""
-    return next((e for e in TABLE["models"] if model and (model == e["model"] or re.search(e["match"], model))), None)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python3 -m gpuworker.accept.limits", description=__doc__.splitlines()[0])
     parser.add_argument("--model", action="append", default=[], help="the GPU's name as torch gives it")
     parser.add_argument("limit", nargs="*", type=key_and_number, metavar="KEY=NUMBER")
     args = parser.parse_args()
-    if unknown := [model for model in args.model if not _entry(model)]:
-        parser.error(f"no figures for {unknown[0]}; there are: {', '.join(e['model'] for e in TABLE['models'])}")
+    if unknown := [model for model in args.model if not gpu_specs.entry(model)]:
+        parser.error(f"no figures for {unknown[0]}; there are: {', '.join(e['model'] for e in gpu_specs.MODELS)}")
     found = problems(dict(args.limit), tuple(args.model)).values() if args.limit else table_problems()
     print("\n".join(found) or "all limits can be met and missed")
     sys.exit(1 if found else 0)

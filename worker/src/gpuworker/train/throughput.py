@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-from gpuworker.accept.limits import Limits
+from gpuworker.runtime import gpu_specs
 
 
 def peak_flops(device: torch.device) -> float:
-    """Dense bfloat16 FLOP/s that the maker states; 0 for devices that limits.yaml does not know, and for CPUs."""
+    """Dense bfloat16 FLOP/s that the maker states; 0 for devices that gpu_specs.yaml does not list, and for CPUs."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    return Limits((name,)).figures("gemm_bf16").get("specification", 0.0) * 1e12
+    return gpu_specs.figures("gemm_bf16", name).get("specification", 0.0) * 1e12
 
 
 def mark(device: torch.device):
