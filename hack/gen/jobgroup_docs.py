@@ -1,4 +1,4 @@
-"""The pages docs/jobgen-fields.md and docs/jobgen-errors.md, from the schemas and from jobgen's table of codes."""
+"""Generator of docs/jobgen-fields.md and docs/jobgen-errors.md, from the schemas and from jobgen's diagnostic codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hack.paths import REPO
 
 SUPPORT = {
     "honoured": "honoured",
-    "honoured-differently": "honoured in another way",
+    "honoured-differently": "honoured differently",
     "ignored": "ignored, with a note",
     "refused": "refused",
 }
@@ -22,17 +22,17 @@ FIELDS = """\
 <!-- Generated from schemas/jobgroup by `make generate`. -->
 # Fields of a job group
 
-What becomes of every field. A field that is ignored is named on standard error; one that is refused is an error with
-the reason and the way out, which `--lenient` turns into a warning where the rest still runs without it. An unknown
-field is an error. A field with nothing behind it counts as absent.
+Support for each field of SkyPilot's job groups. An ignored field causes a note on standard error. A refused field is an
+error with the reason and what to write instead; `--lenient` turns it into a warning if the task runs without the
+field. An unknown field is an error. A field without a value counts as absent.
 """
 ERRORS = """\
 <!-- Generated from generator/src/jobgen/diagnostic_codes.py by `make generate`. -->
-# What jobgen says
+# Diagnostics of jobgen
 
 Each line is `file:line:column: error|warning|note: where: path: message [code]`. With `--format json` it is an
-object with the fields `file`, `line`, `column`, `task`, `path`, `message`, `code` and `severity`. Codes do not change;
-messages may.
+object with the fields `file`, `line`, `column`, `task`, `path`, `message`, `code` and `severity`. Codes do not
+change; messages may. The last line of the text output counts the errors, warnings and notes.
 """
 
 
@@ -54,7 +54,7 @@ def fields() -> str:
 
 
 def table(title: str, prefix: str, schema: dict) -> str:
-    lines = [f"\n## {title}\n", "| field | for example | what it is | here |", "|---|---|---|---|"]
+    lines = [f"\n## {title}\n", "| field | example | meaning | support |", "|---|---|---|---|"]
     for name, field in schema["properties"].items():
         examples = ", ".join(f"`{cell(shown(each))}`" for each in field.get("examples", [])) or " "
         support = f"**{SUPPORT[field['x-support']]}**"
@@ -81,7 +81,7 @@ def errors() -> str:
 def section(name: str, code) -> str:
     (line, *_) = example_lines(name, code)
     source = code.source if code.source.isprintable() or "\0" not in code.source else code.source.replace("\0", "\\0")
-    beside = "".join(f"\nBeside it: `{path}`{kind(size)}.\n" for path, size in code.files.items())
+    beside = "".join(f"\nWith the file `{path}`{kind(size)}.\n" for path, size in code.files.items())
     return f"\n## {name}\n\n{code.meaning}\n\n```yaml\n{source}```\n{beside}\n```text\n{line}\n```\n"
 
 
@@ -90,7 +90,7 @@ def kind(size: int | None) -> str:
 
 
 def example_lines(name: str, code) -> Iterator[str]:
-    """What jobgen says with this code about its example."""
+    """Yield the diagnostics with this code about its example."""
     from jobgen.api import Options, to_values
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""What is derived from schemas/jobgroup and the chart's list of GPUs: jobgen's schemas, and the list in Python."""
+"""Generator of jobgen's JSON Schemas from schemas/jobgroup, and of its list of GPU types from the chart's values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hack.paths import REPO
 
 NOTES = ("x-support", "x-note", "x-note-always")
 SOURCES = REPO / "schemas/jobgroup"
-ACCELERATORS = '''"""GPU types that the chart job-group knows; hack/gen/generate.py takes them from its values.yaml."""
+ACCELERATORS = '''"""GPU types with node labels in the chart job-group, generated from its values.yaml."""
 
 ACCELERATORS = frozenset(
     {{
@@ -23,12 +23,12 @@ ACCELERATORS = frozenset(
 
 
 def schemas() -> dict[str, dict]:
-    """The JSON Schemas by name: header, task, and document for editors of files with several documents."""
+    """Return the JSON Schemas by name: header, task, and document (for editors, which use one schema per file)."""
     header, task = whole("header"), whole("task")
     document = {
         "$schema": header["$schema"],
         "title": "Document of a job group",
-        "description": "Header or task of a job group; for editors, which know one schema for all documents of a file.",
+        "description": "Header or task of a job group; for editors, which use one schema for all documents of a file.",
         "if": {"required": ["execution"]},
         "then": {key: value for key, value in header.items() if key not in ("$schema", "definitions")},
         "else": {key: value for key, value in task.items() if key not in ("$schema", "definitions")},
@@ -38,7 +38,7 @@ def schemas() -> dict[str, dict]:
 
 
 def whole(name: str) -> dict:
-    """A schema with its included files, and with null wherever that is as good as nothing."""
+    """Return a schema with its included files, and with null allowed where it counts as absent."""
     schema = source(name)
     definitions = schema.setdefault("definitions", {})
     include(schema, definitions)
@@ -48,17 +48,17 @@ def whole(name: str) -> dict:
 
 
 def add_alternatives(resources: dict, definitions: dict) -> None:
-    """An entry of any_of has the fields of resources; one of another cloud is looked at for mistakes only."""
+    """Define the entries of any_of: they have the fields of resources, without notes for other clouds."""
     outer = {
         key: value
         for key, value in resources.items()
         if key not in ("description", "x-support", "x-note", "properties")
     }
     fields = {key: value for key, value in resources["properties"].items() if key not in ("any_of", "ordered")}
-    for name, speaks in (("alternative", True), ("otherCloudAlternative", False)):
+    for name, with_notes in (("alternative", True), ("otherCloudAlternative", False)):
         own = definitions[name]
         quiet = {
-            key: value if speaks else {word: value[word] for word in value if word not in NOTES}
+            key: value if with_notes else {word: value[word] for word in value if word not in NOTES}
             for key, value in fields.items()
         }
         definitions[name] = copy.deepcopy({**outer, **own, "properties": {**quiet, **own["properties"]}})
@@ -71,7 +71,7 @@ def source(name: str) -> dict:
 
 
 def include(schema: dict, definitions: dict) -> None:
-    """Put files that `allOf: [{$ref: NAME.yaml}]` names in their place; a local one is a plain $ref with more words."""
+    """Replace `allOf: [{$ref: NAME.yaml}]` by the file's content, and a local reference by its definition."""
     for field in list(schema.get("properties", {}).values()):
         for part in field.pop("allOf", []):
             if part["$ref"].startswith("#"):
@@ -85,7 +85,7 @@ def include(schema: dict, definitions: dict) -> None:
 
 
 def allow_null(schema):
-    """Where x-null says that null is as good as absent, say so in JSON Schema."""
+    """Allow null for the optional fields of objects with x-null."""
     if isinstance(schema, list):
         return [allow_null(item) for item in schema]
     if not isinstance(schema, dict):
@@ -114,7 +114,7 @@ def nullable(field: dict) -> dict:
 
 
 def accelerators() -> str:
-    """The module with the names of the GPU types."""
+    """Return the module with the names of the GPU types."""
     values = yaml.safe_load((REPO / "charts/job-group/values.yaml").read_text())
     names = sorted(values["accelerators"]["types"])
     return ACCELERATORS.format("\n".join(f'        "{name}",' for name in names))

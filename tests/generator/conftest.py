@@ -1,4 +1,4 @@
-"""A job group to start from, and jobgen as a user runs it."""
+"""Fixtures that run jobgen on job groups as a user does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from jobgen.cli import cli
 
-# The same examples in every run, and no folder of its own in the repository.
+# The same examples in every run, without a database in the repository.
 settings.register_profile("tests", database=None, derandomize=True, deadline=None)
 settings.load_profile("tests")
 
@@ -26,7 +26,7 @@ def seeds() -> Path:
 
 @pytest.fixture
 def jobgen():
-    """Runs jobgen with arguments and text on standard input."""
+    """Run jobgen with arguments and text on standard input."""
 
     def run(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
         return CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin, prog_name="jobgen")
@@ -36,7 +36,7 @@ def jobgen():
 
 @pytest.fixture
 def values(jobgen):
-    """The values of a group, and what was said about it, without `<stdin>:`."""
+    """Return the values of a group, and its diagnostics without `<stdin>:`."""
 
     def convert(group: str, *options: str) -> tuple[dict, list[str]]:
         result = jobgen("to-values", *options, "-", stdin=textwrap.dedent(group))
@@ -48,7 +48,7 @@ def values(jobgen):
 
 @pytest.fixture
 def task_values(values):
-    """The values of one task, given as YAML below the header."""
+    """Return the values of one task, given as YAML below the header."""
 
     def convert(task: str, *options: str) -> dict:
         (found,) = values(HEADER + textwrap.dedent(task), *options)[0]["tasks"].values()
@@ -59,7 +59,7 @@ def task_values(values):
 
 @pytest.fixture
 def task_notes(values):
-    """What is said about one task that is accepted, from the severity on."""
+    """Return the diagnostics of one accepted task, from the severity on."""
 
     def notes(task: str, *options: str) -> list[str]:
         found = values(HEADER + textwrap.dedent(task), *options)[1]
@@ -70,7 +70,7 @@ def task_notes(values):
 
 @pytest.fixture
 def errors(jobgen):
-    """The lines of errors about a text, without `<stdin>:`; nothing may reach standard output."""
+    """Return the errors of a text, without `<stdin>:`; nothing may reach standard output."""
 
     def lines(text: str, *options: str) -> list[str]:
         result = jobgen("to-values", *options, "-", stdin=textwrap.dedent(text))
@@ -82,7 +82,7 @@ def errors(jobgen):
 
 @pytest.fixture
 def task_error(errors):
-    """The only error about one task, from its path on."""
+    """Return the only error of one task, from its path on."""
 
     def message(task: str, *options: str) -> str:
         (line,) = errors(HEADER + textwrap.dedent(task), *options)
@@ -92,4 +92,7 @@ def task_error(errors):
 
 
 def _lines(result: Result) -> list[str]:
-    return [line.removeprefix("<stdin>:") for line in result.stderr.splitlines()]
+    """Return the diagnostics on standard error, without the line that counts them."""
+    lines = [line.removeprefix("<stdin>:") for line in result.stderr.splitlines()]
+    assert not lines or lines.pop().endswith(" in 1 file")
+    return lines

@@ -1,4 +1,4 @@
-"""The command: streams, files, exit codes."""
+"""The command jobgen: streams, files, exit codes."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ GROUP = "name: rl\nexecution: parallel\n---\nname: t\nenvs: {TOKEN: s3cret}\nrun
 
 
 def run_process(*arguments: str, **options) -> subprocess.CompletedProcess:
-    """jobgen as a process of its own, from the same sources."""
+    """Run jobgen as a process, from the same sources."""
     environment = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1])}
     command = [sys.executable, "-m", "jobgen", *arguments]
     return subprocess.run(command, capture_output=True, env=environment, timeout=60, **options)
@@ -29,7 +29,7 @@ def test_pipe():
 def test_failed_pipe_gives_helm_nothing():
     done = run_process("to-values", "-", input=b"name: rl\n")
     assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr.startswith(b"<stdin>:1:1: error: header: $: not a job group")
+    assert done.stderr.startswith(b"<stdin>:1:1: error: header: $: ") and b"[not-a-group]" in done.stderr
 
 
 def test_output_is_utf8_in_any_locale(monkeypatch):
@@ -83,7 +83,7 @@ def test_check(jobgen, tmp_path):
     assert (other.exit_code, other.stdout) == (1, "")
     lines = other.stderr.splitlines()
     assert "-      echo hi" in lines and "+      echo ho" in lines
-    assert "-      TOKEN: ***" in lines and "s3cret" not in other.stderr  # it changed, but what it is stays hidden
+    assert "-      TOKEN: ***" in lines and "s3cret" not in other.stderr  # the change is visible, the value is not
     assert out.read_text() == before
 
 
@@ -98,9 +98,9 @@ def test_diff(jobgen, tmp_path):
 
 
 def test_problems_do_not_reach_the_values(jobgen):
-    """Notes and warnings go to standard error, and the values are written all the same."""
+    """Notes and warnings go to standard error, and the values are still written."""
     result = jobgen("to-values", "--lenient", "-", stdin=GROUP + "resources: {region: x, priority: 1}\n")
-    assert (result.exit_code, len(result.stderr.splitlines())) == (0, 2)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (0, 3)
     assert yaml.safe_load(result.stdout)["tasks"]["t"] == {
         "numNodes": 1,
         "env": {"TOKEN": "s3cret"},
@@ -110,7 +110,7 @@ def test_problems_do_not_reach_the_values(jobgen):
 
 def test_endless_input(jobgen):
     result = jobgen("validate", "/dev/zero")
-    assert result.exit_code == 1 and result.stderr.endswith("[too-large]\n")
+    assert result.exit_code == 1 and "[too-large]" in result.stderr
 
 
 def test_schemas_are_in_the_package():

@@ -1,12 +1,14 @@
-"""What becomes of the header and of a task's fields other than resources, and what is refused."""
+"""Conversion and errors of the header, and of a task's fields other than resources."""
 
 import pytest
+
+from tests.generator.diagnostic_lines import brief
 
 HEADER = "name: rl\nexecution: parallel\n"
 
 
 def test_whole_header(values):
-    found, said = values(
+    found, lines = values(
         HEADER
         + """\
 primary_tasks: [trainer, trainer]
@@ -20,7 +22,7 @@ name: buffer
 name: reward
 """
     )
-    assert said == []
+    assert lines == []
     assert {key: value for key, value in found.items() if key != "tasks"} == {
         "name": "rl",
         "primaryTasks": ["trainer"],
@@ -44,64 +46,40 @@ def test_one_delay_for_all(values, delay, seconds):
 
 
 def test_what_means_nothing_is_not_written(values):
-    found, said = values(f"{HEADER}primary_tasks: []\ninter_connection: true\ntermination_delay:\n---\nname: t\n")
-    assert (found, said) == ({"name": "rl", "tasks": {"t": {"numNodes": 1}}, "schemaVersion": 1}, [])
+    found, lines = values(f"{HEADER}primary_tasks: []\ninter_connection: true\ntermination_delay:\n---\nname: t\n")
+    assert (found, lines) == ({"name": "rl", "tasks": {"t": {"numNodes": 1}}, "schemaVersion": 1}, [])
 
 
 def test_delay_without_primary_tasks_is_noted(values):
     _, (note,) = values(f"{HEADER}termination_delay: 5\n---\nname: t\n")
-    assert note.startswith("3:20: note: header: $.termination_delay: has no effect") and note.endswith("[no-effect]")
+    assert note.startswith("3:20: note: header: ") and brief(note) == "3:20 $.termination_delay no-effect"
 
 
 @pytest.mark.parametrize(
-    ("field", "expected"),
+    ("field", "expected", "words"),
     [
-        (
-            "primary_tasks: [u]",
-            "3:17: error: header: $.primary_tasks[0]: no task has this name; available: t [unknown-task]",
-        ),
-        ("primary_tasks: t", "3:16: error: header: $.primary_tasks: must be a list, got text [wrong-type]"),
-        (
-            "primary_tasks: [1]",
-            "3:17: error: header: $.primary_tasks[0]: must be text, got a whole number; put it in quotes [wrong-type]",
-        ),
-        (
-            "termination_delay: {u: 1}",
-            "3:21: error: header: $.termination_delay.u: no task has this name; available: t, default [unknown-task]",
-        ),
-        (
-            "termination_delay: 1.5",
-            "3:20: error: header: $.termination_delay: must be text or a whole number or a mapping, got a"
-            " number [wrong-type]",
-        ),
-        (
-            "termination_delay: soon",
-            "3:20: error: header: $.termination_delay: must be a whole number with s, m, h, d or w behind"
-            ' it, such as 30s or 2m, got "soon" [bad-value]',
-        ),
-        (
-            "inter_connection: 'yes'",
-            "3:19: error: header: $.inter_connection: must be true/false, got text [wrong-type]",
-        ),
-        (
-            "placement: NEAR",
-            '3:12: error: header: $.placement: Invalid placement mode "NEAR"; supported: SAME_INFRA [bad-value]',
-        ),
-        ("intermesh: {}", "3:1: error: header: $.intermesh: unknown field [unknown-field]"),
-        (
-            "primary_task: [t]",
-            '3:1: error: header: $.primary_task: unknown field; did you mean "primary_tasks"? [unknown-field]',
-        ),
+        ("primary_tasks: [u]", "3:17 $.primary_tasks[0] unknown-task", "available: t "),
+        ("primary_tasks: t", "3:16 $.primary_tasks wrong-type", "must be a list, got text"),
+        ("primary_tasks: [1]", "3:17 $.primary_tasks[0] wrong-type", "put it in quotes"),
+        ("termination_delay: {u: 1}", "3:21 $.termination_delay.u unknown-task", "available: t, default "),
+        ("termination_delay: 1.5", "3:20 $.termination_delay wrong-type", "got a number"),
+        ("termination_delay: soon", "3:20 $.termination_delay bad-value", 'got "soon"'),
+        ("inter_connection: 'yes'", "3:19 $.inter_connection wrong-type", "must be true/false, got text"),
+        ("placement: NEAR", "3:12 $.placement bad-value", 'Invalid placement mode "NEAR"'),
+        ("intermesh: {}", "3:1 $.intermesh unknown-field", ""),
+        ("primary_task: [t]", "3:1 $.primary_task unknown-field", '"primary_tasks"?'),
     ],
 )
-def test_header_is_refused(errors, field, expected):
-    assert errors(f"{HEADER}{field}\n---\nname: t\n") == [expected]
+def test_header_is_refused(errors, field, expected, words):
+    (line,) = errors(f"{HEADER}{field}\n---\nname: t\n")
+    assert brief(line) == expected and words in line
 
 
 def test_unknown_header_field_is_a_warning_for_the_lenient(values, errors):
-    found, said = values(f"{HEADER}intermesh: {{}}\n---\nname: t\n", "--lenient")
+    found, lines = values(f"{HEADER}intermesh: {{}}\n---\nname: t\n", "--lenient")
     assert found["name"] == "rl"
-    assert said == ["3:1: warning: header: $.intermesh: unknown field (left out) [unknown-field]"]
+    (line,) = lines
+    assert line.startswith("3:1: warning: header: ") and brief(line) == "3:1 $.intermesh unknown-field"
     assert errors(f"{HEADER}---\nname: t\nrnu: x\n", "--lenient")  # but not in a task
 
 
@@ -115,7 +93,7 @@ def test_setup_and_run_keep_their_last_newline(task_values):
 
 
 def test_config(values):
-    found, said = values(
+    found, lines = values(
         HEADER
         + """\
 ---
@@ -137,7 +115,7 @@ name: u
 config: {kubernetes: {provision_timeout: 60, kueue: {local_queue_name: team-a}}}
 """
     )
-    assert (found["kueue"], found["barrier"], said) == ({"queueName": "team-a"}, {"timeoutSeconds": 900}, [])
+    assert (found["kueue"], found["barrier"], lines) == ({"queueName": "team-a"}, {"timeoutSeconds": 900}, [])
     assert found["tasks"]["t"]["podTemplate"] == {
         "metadata": {"labels": {"a": "1", "b": "2", "c": "3"}, "annotations": {"x": "2"}},
         "spec": {
@@ -151,47 +129,46 @@ config: {kubernetes: {provision_timeout: 60, kueue: {local_queue_name: team-a}}}
 def test_two_queues(errors):
     task = "---\nname: {}\nconfig: {{kubernetes: {{kueue: {{local_queue_name: {}}}}}}}\n"
     (line,) = errors(HEADER + task.format("a", "x") + task.format("b", "y"))
-    assert line == (
-        '8:49: error: task "b": $.config.kubernetes.kueue.local_queue_name: task "a" names another queue;'
-        " a group is admitted as a whole [conflicting-fields]"
-    )
+    assert brief(line) == "8:49 $.config.kubernetes.kueue.local_queue_name conflicting-fields"
+    assert line.startswith('8:49: error: task "b": ') and 'task "a"' in line and "queue" in line
 
 
 @pytest.mark.parametrize(
-    ("field", "message"),
+    ("field", "expected", "words"),
     [
-        ("num_nodes: 0", "$.num_nodes: must be at least 1, got 0 [bad-value]"),
-        ("num_nodes: 1.5", "$.num_nodes: must be a whole number, got a number [wrong-type]"),
-        ("num_nodes: '2'", "$.num_nodes: must be a whole number, got text [wrong-type]"),
-        ("num_nodes: true", "$.num_nodes: must be a whole number, got true/false [wrong-type]"),
-        ("run: [echo]", "$.run: must be text, got a list [wrong-type]"),
-        ("run: 1", "$.run: must be text, got a whole number; put it in quotes [wrong-type]"),
-        ("resources: H100", "$.resources: must be a mapping, got text [wrong-type]"),
-        ("setpu: x", '$.setpu: unknown field; did you mean "setup"? [unknown-field]'),
-        ("setpu:", '$.setpu: unknown field; did you mean "setup"? [unknown-field]'),
-        ("qqqqqq: x", "$.qqqqqq: unknown field [unknown-field]"),
-        ("service: {replicas: 1}", None),
-        ("pool: {workers: 1}", None),
-        ("event_callback: x", None),
-        ("volume_mounts: []", None),
-        ("config: {hooks: []}", None),
-        ("config: {docker: {run_options: x}}", None),
-        ("config: {kubernetes: {dws: {}}}", None),
-        ("config: {kubernetes: {quota: {}}}", None),
-        ("config: {kubernetes: {remote_identity: x}}", None),
-        ("config: {kubernetes: {enable_docker: true}}", None),
-        ("config: {kubernetes: {pod_config: {spec: {hostname: x}}}}", None),
-        ("config: {kubernetes: {pod_config: {spec: {restartPolicy: Always}}}}", None),
-        ("config: {kubernetes: {pod_config: {spec: {initContainers: []}}}}", None),
-        ("config: {kubernetes: {pod_config: {spec: {containers: [{command: [x]}]}}}}", None),
-        ("config: {kubernetes: {pod_config: {spec: {containers: [{}, {}]}}}}", None),
-        ("config: {kubernetes: {pod_config: {spec: {a: .inf}}}}", None),
-        ("config: {kubernetes: {provison_timeout: 1}}", None),
+        ("num_nodes: 0", "$.num_nodes bad-value", "at least 1, got 0"),
+        ("num_nodes: 1.5", "$.num_nodes wrong-type", "a whole number, got a number"),
+        ("num_nodes: '2'", "$.num_nodes wrong-type", "got text"),
+        ("num_nodes: true", "$.num_nodes wrong-type", "got true/false"),
+        ("run: [echo]", "$.run wrong-type", "must be text, got a list"),
+        ("run: 1", "$.run wrong-type", "put it in quotes"),
+        ("resources: H100", "$.resources wrong-type", "must be a mapping, got text"),
+        ("setpu: x", "$.setpu unknown-field", '"setup"?'),
+        ("setpu:", "$.setpu unknown-field", '"setup"?'),
+        ("qqqqqq: x", "$.qqqqqq unknown-field", ""),
+        ("service: {replicas: 1}", None, ""),
+        ("pool: {workers: 1}", None, ""),
+        ("event_callback: x", None, ""),
+        ("volume_mounts: []", None, ""),
+        ("config: {hooks: []}", None, ""),
+        ("config: {docker: {run_options: x}}", None, ""),
+        ("config: {kubernetes: {dws: {}}}", None, ""),
+        ("config: {kubernetes: {quota: {}}}", None, ""),
+        ("config: {kubernetes: {remote_identity: x}}", None, ""),
+        ("config: {kubernetes: {enable_docker: true}}", None, ""),
+        ("config: {kubernetes: {pod_config: {spec: {hostname: x}}}}", None, ""),
+        ("config: {kubernetes: {pod_config: {spec: {restartPolicy: Always}}}}", None, ""),
+        ("config: {kubernetes: {pod_config: {spec: {initContainers: []}}}}", None, ""),
+        ("config: {kubernetes: {pod_config: {spec: {containers: [{command: [x]}]}}}}", None, ""),
+        ("config: {kubernetes: {pod_config: {spec: {containers: [{}, {}]}}}}", None, ""),
+        ("config: {kubernetes: {pod_config: {spec: {a: .inf}}}}", None, ""),
+        ("config: {kubernetes: {provison_timeout: 1}}", None, ""),
     ],
 )
-def test_field_is_refused(task_error, field, message):
+def test_field_is_refused(task_error, field, expected, words):
     error = task_error(f"name: t\n{field}\n")
-    assert message is None or error == message
+    assert expected is None or brief(error) == expected
+    assert words in error
 
 
 @pytest.mark.parametrize(
@@ -219,9 +196,8 @@ def test_lenient_leaves_out_what_is_refused(task_values, task_notes):
 )
 def test_name_that_kubernetes_refuses(errors, name, hint):
     header, task = errors(f"name: {name}\nexecution: parallel\n---\nname: {name}x_\n")
-    assert header.startswith(f'1:7: error: header: $.name: "{name}" is no Kubernetes name: must be at most 63 of')
-    assert header.endswith(f'; write "{hint}" [bad-name]')
-    assert task.startswith(f'4:7: error: task "{name}x_": $.name: "{name}x_" is no Kubernetes name')
+    assert brief(header) == "1:7 $.name bad-name" and f'"{name}"' in header and "63" in header and f'"{hint}"' in header
+    assert brief(task) == "4:7 $.name bad-name" and task.startswith(f'4:7: error: task "{name}x_": ')
 
 
 def test_names_that_are_too_long_together(jobgen, errors):
@@ -229,4 +205,4 @@ def test_names_that_are_too_long_together(jobgen, errors):
     text = f"name: {group}\nexecution: parallel\n---\nname: {task}\nnum_nodes: 10\n"
     assert jobgen("validate", "-", stdin=text).exit_code == 0
     (line,) = errors(text.replace("10", "11"))
-    assert line.startswith('4:7: error: task "ttt') and "64 characters; Kubernetes allows 63" in line
+    assert brief(line) == "4:7 $.name name-too-long" and "64" in line and "63" in line

@@ -1,4 +1,4 @@
-"""file_mounts, workdir and volumes: what is embedded, and what is not."""
+"""file_mounts, workdir and volumes: embedded files, ignored files, and errors."""
 
 import base64
 import os
@@ -6,12 +6,14 @@ import os
 import pytest
 import yaml
 
+from tests.generator.diagnostic_lines import brief
+
 HEADER = "name: rl\nexecution: parallel\n---\n"
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A group file's folder with code beside it, and something outside of it."""
+    """Return a group file's folder with code, next to a folder outside it."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/x").write_text("x")
     group = tmp_path / "group"
@@ -31,21 +33,21 @@ def folder(tmp_path):
 
 @pytest.fixture
 def convert(jobgen, folder):
-    """Values and lines of a group whose tasks have these fields."""
+    """Return a function that converts a group of tasks with these fields to values and diagnostics."""
 
     def run(*tasks: str, options: tuple[str, ...] = ()) -> tuple[dict | None, list[str]]:
         text = HEADER + "---\n".join(f"name: t{index}\n{fields}\n" for index, fields in enumerate(tasks))
         (folder / "group.yaml").write_text(text)
         result = jobgen("to-values", *options, folder / "group.yaml")
         assert result.exit_code in (0, 1), result.stderr
-        lines = [line.partition("group.yaml:")[2] for line in result.stderr.splitlines()]
+        lines = [line.partition("group.yaml:")[2] for line in result.stderr.splitlines()[:-1]]
         return yaml.safe_load(result.stdout) if result.exit_code == 0 else None, lines
 
     return run
 
 
 def test_folder_and_file(convert):
-    values, said = convert("file_mounts: {/code: ./code, /etc/app.toml: app.toml}")
+    values, lines = convert("file_mounts: {/code: ./code, /etc/app.toml: app.toml}")
     assert values["files"] == {
         "code": {
             "data.bin": {"base64": base64.b64encode(b"\xff\0").decode()},
@@ -60,20 +62,21 @@ def test_folder_and_file(convert):
         {"mountPath": "/code", "files": "code"},
         {"mountPath": "/etc/app.toml", "files": "app-toml", "subPath": "app.toml"},
     ]
-    assert said == [
-        '5:22: note: task "t0": $.file_mounts["/code"]: embedded 4 files, 12 bytes [embedded]',
-        '5:45: note: task "t0": $.file_mounts["/etc/app.toml"]: embedded 1 file, 5 bytes [embedded]',
+    assert list(map(brief, lines)) == [
+        '5:22 $.file_mounts["/code"] embedded',
+        '5:45 $.file_mounts["/etc/app.toml"] embedded',
     ]
+    assert "4 files, 12 bytes" in lines[0] and "1 file, 5 bytes" in lines[1]
 
 
 def test_a_folder_is_embedded_once(convert):
-    values, said = convert(
+    values, lines = convert(
         "workdir: code", "file_mounts: {/a: code/, /b: {source: ./code, mode: COPY}}", "workdir: code/lib"
     )
     assert list(values["files"]) == ["code", "lib"]
     assert [task.get("workdir") for task in values["tasks"].values()] == [{"files": "code"}, None, {"files": "lib"}]
     assert {mount["files"] for mount in values["tasks"]["t1"]["fileMounts"]} == {"code"}
-    assert len(said) == 2
+    assert len(lines) == 2
 
 
 def test_two_folders_of_one_name(convert, folder):
@@ -99,9 +102,9 @@ def test_whole_folder_of_the_group_file(convert):
 
 
 def test_git(convert):
-    values, said = convert("workdir: {url: 'https://example.com/x.git', ref: v1}")
+    values, lines = convert("workdir: {url: 'https://example.com/x.git', ref: v1}")
     assert values["tasks"]["t0"]["workdir"] == {"git": {"url": "https://example.com/x.git", "ref": "v1"}}
-    assert "files" not in values and said == []
+    assert "files" not in values and lines == []
 
 
 def test_variables_in_paths(convert):
@@ -170,13 +173,15 @@ def test_what_is_no_file(convert, folder):
     (folder / "empty").mkdir()
     values, lines = convert("file_mounts: {/a: pipe, /b: code, /c: empty, /d: gone}\nworkdir: app.toml")
     assert values is None
-    assert [line.partition("$.")[2] for line in lines] == [
-        'file_mounts["/a"]: "pipe/pipe" is neither a file nor a folder [file-unreadable]',
-        'file_mounts["/b"]: "up" is a symbolic link to a folder that it lies in [file-unreadable]',
-        'file_mounts["/c"]: "empty" holds no files [file-missing]',
-        'file_mounts["/d"]: "gone": No such file or directory [file-missing]',
-        'workdir: "app.toml" is a file; workdir is a folder [bad-value]',
+    assert [brief(line).partition("$.")[2] for line in lines] == [
+        'file_mounts["/a"] file-unreadable',
+        'file_mounts["/b"] file-unreadable',
+        'file_mounts["/c"] file-missing',
+        'file_mounts["/d"] file-missing',
+        "workdir bad-value",
     ]
+    names = ['"pipe/pipe"', '"up" is a symbolic link', '"empty"', '"gone"', '"app.toml" is a file']
+    assert all(name in line for name, line in zip(names, lines, strict=True))
 
 
 def test_too_large(convert, folder):
@@ -185,11 +190,9 @@ def test_too_large(convert, folder):
     values, lines = convert("workdir: code")
     assert values is None
     (line,) = [line for line in lines if "error" in line]
-    assert line.startswith(
-        '5:1: error: task "t0": $.workdir: 1,200,078 bytes of files in all; a ConfigMap holds 1,000,000.'
-    )
-    assert "Largest: code/11 100,011, code/10 100,010," in line and "code/02" in line and "code/01" not in line
-    assert "image" in line and "volume" in line and "clone" in line and line.endswith("[files-too-large]")
+    assert brief(line) == "5:1 $.workdir files-too-large" and "1,200,078" in line and "1,000,000" in line
+    assert "code/11 100,011, code/10 100,010," in line and "code/02" in line and "code/01" not in line
+    assert "image" in line and "volume" in line and "clone" in line
 
 
 def test_too_large_for_helm_though_not_for_kubernetes(convert, folder):
@@ -228,7 +231,7 @@ def test_volumes(task_values, task_notes):
 
 def test_volume_of_several_nodes(task_values, task_notes, task_error):
     (note,) = task_notes("name: t\nnum_nodes: 2\nvolumes: {/data: shared}\n")
-    assert "as ReadWriteMany, because several nodes mount it" in note
+    assert "ReadWriteMany" in note and "several nodes" in note
     task = "name: t\nnum_nodes: 2\nvolumes: {/data: {size: 1Gi}}\n"
     assert task_error(task).endswith("[volume-of-one-node]")
     assert task_values(task, "--lenient")["volumes"] == [{"mountPath": "/data", "size": "1Gi"}]
@@ -281,4 +284,4 @@ def test_mount_is_refused(errors, fields, code):
 
 def test_workdir_is_taken(errors, folder):
     lines = errors(f"{HEADER}name: t\nworkdir: {{url: 'https://x/y'}}\nfile_mounts: {{~/sky_workdir: ./b}}\n")
-    assert any(line.endswith("the workdir is mounted there already [same-path]") for line in lines)
+    assert any("workdir is already mounted" in line and line.endswith("[same-path]") for line in lines)

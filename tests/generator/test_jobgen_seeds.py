@@ -1,7 +1,9 @@
-"""The job groups that the project started from, byte for byte as their authors wrote them."""
+"""The job groups that the project started from, unchanged from their authors."""
 
 import pytest
 import yaml
+
+from tests.generator.diagnostic_lines import brief
 
 
 def values(result):
@@ -31,7 +33,7 @@ def test_group_becomes_values(jobgen, seeds, file, name, nodes):
 
 
 def test_minimal_group_as_text(jobgen, seeds):
-    """The whole file, so that a change of its looks is a decision."""
+    """The whole file, so that a change of its form is a decision."""
     result = jobgen("to-values", seeds / "test_jobgroup_valid.yaml")
     assert result.stdout == (
         "# Values of the chart job-group, written by jobgen 0.1.0. Change the source, not this file.\n"
@@ -69,33 +71,25 @@ def test_duplicate_job_names(jobgen, seeds):
     file = seeds / "k8s_duplicate_names.yaml"
     result = jobgen("validate", file)
     assert result.exit_code == 1
-    (line,) = [line for line in result.stderr.splitlines() if "error" in line]
-    assert (
-        line
-        == f'{file}:12:7: error: task "my-job": $.name: Duplicate job name "my-job" (first at line 6) [duplicate-task]'
-    )
+    (line,) = [line for line in result.stderr.splitlines() if ": error: " in line]
+    assert line.startswith(f'{file}:12:7: error: task "my-job": $.name: Duplicate job name "my-job"')
+    assert "line 6" in line and line.endswith("[duplicate-task]")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "expected"),
+    ("old", "new", "expected", "words"),
     [
-        ("name: job-a\n", "", '6:1: error: task 1: $: must have a "name" field [missing-field]'),
-        (
-            "name: job-b",
-            "name: job-a",
-            '11:7: error: task "job-a": $.name: Duplicate job name "job-a" (first at line 6) [duplicate-task]',
-        ),
-        (
-            "SAME_INFRA",
-            "INVALID",
-            '3:12: error: header: $.placement: Invalid placement mode "INVALID"; supported: SAME_INFRA [bad-value]',
-        ),
+        ("name: job-a\n", "", "6:1 $ missing-field", 'must have a "name" field'),
+        ("name: job-b", "name: job-a", "11:7 $.name duplicate-task", 'Duplicate job name "job-a"'),
+        ("SAME_INFRA", "INVALID", "3:12 $.placement bad-value", 'Invalid placement mode "INVALID"'),
     ],
 )
-def test_edge_case_is_refused(errors, seeds, old, new, expected):
+def test_edge_case_is_refused(errors, seeds, old, new, expected, words):
+    """The words are those of SkyPilot, which scripts may look for."""
     text = (seeds / "test_jobgroup_valid.yaml").read_text()
     assert old in text
-    assert errors(text.replace(old, new, 1)) == [expected]
+    (line,) = errors(text.replace(old, new, 1))
+    assert brief(line) == expected and words in line
 
 
 def test_group_of_one_task(jobgen, seeds):

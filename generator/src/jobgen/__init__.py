@@ -1,3 +1,3 @@
-"""Turns a job group (SkyPilot YAML) into values of the Helm chart job-group. Pure functions; knows no cluster."""
+"""Convert a SkyPilot job group to values of the Helm chart job-group, without access to a cluster."""
 
 __version__ = "0.1.0"

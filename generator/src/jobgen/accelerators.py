@@ -1,4 +1,4 @@
-"""GPU types that the chart job-group knows; hack/gen/generate.py takes them from its values.yaml."""
+"""GPU types with node labels in the chart job-group, generated from its values.yaml."""
 
 ACCELERATORS = frozenset(
     {

@@ -1,4 +1,4 @@
-"""any_of and ordered: from alternatives to the one set of resources that a task has here."""
+"""Alternative resources (any_of, ordered), merged into the one set that a task has on Kubernetes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GPUS = ("accelerators", "gpus")
 
 
 def select(task: GroupDocument, resources: dict) -> tuple[dict, Path]:
-    """The resources to use, and the path that diagnostics with them are reported at."""
+    """Return the merged resources, and the path at which diagnostics about them are reported."""
     path: Path = ("resources",)
     outer = {key: value for key, value in resources.items() if key not in _KINDS}
     if "any_of" in resources and "ordered" in resources:
@@ -26,7 +26,7 @@ def select(task: GroupDocument, resources: dict) -> tuple[dict, Path]:
         and len(outer["accelerators"]) > 1
         and (kind == "ordered" or isinstance(outer["accelerators"], list))
     ):
-        message = f"several accelerators beside {kind}; put them into its entries"
+        message = f"several accelerators together with {kind}; move them into its entries"
         task.report("conflicting-fields", (*path, "accelerators"), message, key=True)
     _check_infra(task, (*path, kind))
     entries = [(index, entry) for index, entry in enumerate(resources[kind]) if entry is not None]
@@ -40,7 +40,7 @@ def select(task: GroupDocument, resources: dict) -> tuple[dict, Path]:
 
 
 def _check_infra(task: GroupDocument, path: Path) -> None:
-    """The two notations of a place exclude each other, also in alternatives that are left out."""
+    """Report infra together with cloud, region or zone, also in alternatives that are left out."""
     raw = task.document.value["resources"]
     for index, entry in enumerate(raw[path[-1]]):
         both = {**raw, **entry} if isinstance(entry, dict) else raw
@@ -55,7 +55,7 @@ def _labels(outer: dict, entry: dict) -> dict:
 
 
 def _merge_gpu_types(task: GroupDocument, merged: list[tuple[int, dict]], path: Path) -> tuple[dict, Path]:
-    """The first alternative, with the GPU types of all of them if they differ in nothing else."""
+    """Return the first alternative with the GPU types of all, if the alternatives differ in nothing else."""
     first_index, first = merged[0]
     here = (*path, first_index)
     for index, other in merged[1:]:
@@ -83,7 +83,7 @@ def _merge_gpu_types(task: GroupDocument, merged: list[tuple[int, dict]], path: 
 
 
 def _normalized(resources: dict, key: str) -> object:
-    """What two notations of the same have in common."""
+    """Return a value that is equal for different notations of the same setting."""
     value = resources.get(key)
     if key in ("infra", "cloud"):
         return kube_context(resources)
@@ -93,7 +93,7 @@ def _normalized(resources: dict, key: str) -> object:
 
 
 def kube_context(resources: dict) -> str | None:
-    """CONTEXT of infra k8s/CONTEXT."""
+    """Return CONTEXT of infra k8s/CONTEXT."""
     context = resources.get("infra", "").strip().strip("/").partition("/")[2].strip()
     return context if context not in ("", "*") else None
 

@@ -18,24 +18,24 @@ from jobgen.yaml_writer import dump
 
 @dataclass(frozen=True)
 class Options:
-    name: str | None = None  # of the group, instead of the one in the file
-    env: Mapping[str, str] = field(default_factory=dict)  # in every task
-    secret_name: str | None = None  # NAME-secrets if absent
-    lenient: bool = False  # refusals become warnings where the rest still runs
-    folder: str | None = None  # that local paths start from; the current one if absent
-    allow_outside: bool = False  # files outside of that folder
+    name: str | None = None  # replaces the group's name
+    env: Mapping[str, str] = field(default_factory=dict)  # variables for every task
+    secret_name: str | None = None  # default: NAME-secrets
+    lenient: bool = False  # refused fields become warnings if the task runs without them
+    folder: str | None = None  # base of local paths; default: the current folder
+    allow_outside: bool = False  # embed files from outside that folder
 
 
 @dataclass(frozen=True)
 class Result:
-    text: str | None  # the values; None if there is an error
+    text: str | None  # the values as YAML; None if there is an error
     diagnostics: list[Diagnostic]  # sorted by position
-    secret_lines: frozenset[int] = frozenset()  # lines of the source that may hold values of envs or secrets
+    secret_lines: frozenset[int] = frozenset()  # source lines that may contain values of envs or secrets
     parsed: bool = True  # whether secret_lines is known
 
 
 def to_values(source: bytes, options: Options = Options()) -> Result:
-    """Same source, same options, same files: same result."""
+    """Convert a group file. The result depends on the source, the options and the embedded files only."""
     try:
         documents = load(source)
         found = group.read(documents, options.name, options.env, options.lenient)

@@ -1,4 +1,7 @@
-"""The command jobgen. Exit codes: 0 done; 1 wrong input, or --check or --diff differs; 2 usage or files; 3 a bug."""
+"""The command jobgen.
+
+Exit codes: 0 done; 1 invalid input, or a difference with --check or --diff; 2 usage, or an unusable file; 3 a bug.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from jobgen.yaml_loader import MAX_BYTES
 
 
 class _Commands(click.Group):
-    """Turns what escapes from a command into a message and an exit code."""
+    """Command group that turns an unexpected exception into a message and an exit code."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -34,7 +37,7 @@ class _Commands(click.Group):
 
             if ctx.params["debug"]:
                 _print_error(traceback.format_exc())
-            # The error's own text might hold parts of the input.
+            # The exception's text may contain parts of the input.
             at = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(at.filename).name}:{at.lineno}"
             _print_error(
@@ -47,7 +50,7 @@ class _Commands(click.Group):
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
 @click.version_option(__version__)
 def cli(debug: bool) -> None:
-    """Turns a job group (SkyPilot YAML) into values of the Helm chart job-group.
+    """Convert a job group (SkyPilot YAML) to values of the Helm chart job-group.
 
     \b
     jobgen validate group.yaml
@@ -72,31 +75,34 @@ def _env(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...])
     pairs = [item.partition("=") for item in value]
     for name, equals, content in pairs:
         if not equals or not re.fullmatch(names.ENV, name) or re.search("[\0\ud800-\udfff]", content):
-            # What was given is not repeated: it may be a secret.
-            raise click.BadParameter("must be NAME=VALUE in UTF-8; a name has letters, digits and _")
+            # The message does not repeat the argument: it may be a secret.
+            raise click.BadParameter("must be NAME=VALUE in UTF-8; NAME consists of letters, digits and _")
     return {name: content for name, _, content in pairs}
 
 
 _SHARED = [
-    click.option("--set-name", metavar="NAME", callback=_group_name, help="Call the group NAME."),
+    click.option("--set-name", metavar="NAME", callback=_group_name, help="Use NAME as the name of the group."),
     click.option(
-        "--env", metavar="K=V", multiple=True, callback=_env, help="Set a variable in every task; repeatable."
+        "--env", metavar="K=V", multiple=True, callback=_env, help="Set a variable in every task (repeatable)."
     ),
     click.option(
         "--secret-name",
         metavar="NAME",
         callback=_secret_name,
-        help="The Secret with the secrets; GROUP-secrets if absent.",
+        help="Name of the Secret that holds the secrets (default: GROUP-secrets).",
     ),
     click.option(
-        "--lenient", is_flag=True, help="Leave out what is refused, with a warning, where the rest still runs."
+        "--lenient", is_flag=True, help="Leave out refused fields with a warning if the task runs without them."
     ),
-    click.option("--allow-outside", is_flag=True, help="Embed files from outside of the group file's folder, too."),
+    click.option("--allow-outside", is_flag=True, help="Also embed files from outside the group file's folder."),
     click.option(
-        "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to list diagnostics."
+        "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Format of the diagnostics."
     ),
     click.option(
-        "--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Colour and source lines."
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        help="Colours and source lines in the diagnostics.",
     ),
 ]
 
@@ -112,7 +118,7 @@ def _shared(command):
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.pass_context
 def validate(ctx: click.Context, files: tuple[str, ...], form: str, color: str, **options) -> None:
-    """Check job groups and list every diagnostic. `-` is standard input."""
+    """Check job groups and list all errors, warnings and notes. `-` is standard input."""
     sources = [(file, _read(file)) for file in files]
     found = [(file, source, _convert(file, source, **options)) for file, source in sources]
     if form == "json":
@@ -120,16 +126,18 @@ def validate(ctx: click.Context, files: tuple[str, ...], form: str, color: str, 
 
         _write(format_json([(_display_name(file), result) for file, _, result in found]))
     else:
-        for file, source, result in found:
-            _print_diagnostics(file, source, result, color)
+        _print_diagnostics(found, color)
     ctx.exit(1 if any(result.text is None for _, _, result in found) else 0)
 
 
 @cli.command("to-values")
-@click.option("-o", "--output", metavar="OUT", help="Write to this file, whole or not at all.")
-@click.option("--check", "expected", metavar="FILE", help="Write nothing; exit 1 if FILE is not what would be written.")
+@click.option("-o", "--output", metavar="OUT", help="Write the values to OUT atomically.")
+@click.option("--check", "expected", metavar="FILE", help="Write nothing; exit 1 if FILE differs from the values.")
 @click.option(
-    "--diff", "compared", metavar="FILE", help="Print how FILE differs from what would be written; exit 1 if so."
+    "--diff",
+    "compared",
+    metavar="FILE",
+    help="Print the difference between FILE and the values; exit 1 if there is one.",
 )
 @_shared
 @click.argument("file", metavar="FILE")
@@ -154,7 +162,7 @@ def to_values(
 
         click.echo(format_json([(_display_name(file), result)]), err=True, nl=False)
     elif result.diagnostics:
-        _print_diagnostics(file, source, result, color)
+        _print_diagnostics([(file, source, result)], color)
     if result.text is None:
         ctx.exit(1)
     elif expected is not None or compared is not None:
@@ -176,14 +184,14 @@ def _compare(ctx: click.Context, file: str, text: str, existing: str, to_stdout:
     if to_stdout:
         _write(difference + "\n")
     else:
-        _print_error(f"error: {existing} is not what jobgen writes for {_display_name(file)}\n{difference}")
+        _print_error(f"error: {existing} is out of date for {_display_name(file)}\n{difference}")
     ctx.exit(1)
 
 
 @cli.command()
 @click.argument("name", type=click.Choice(["header", "task", "document"]))
 def schema(name: str) -> None:
-    """Print the JSON Schema of the header, of a task, or of either (for editors)."""
+    """Print the JSON Schema of the header, of a task, or of both (for editors)."""
     from jobgen.schema import text
 
     _write(text(name))
@@ -202,22 +210,23 @@ def _convert(
     return convert(source, Options(set_name, env, secret_name, lenient, folder, allow_outside))
 
 
-def _print_diagnostics(file: str, source: bytes, result: Result, color: str) -> None:
+def _print_diagnostics(found: list[tuple[str, bytes, Result]], color: str) -> None:
+    """Print the diagnostics of each (file, source, result) to standard error, and their count."""
     from jobgen import reporter
 
     terminal = color == "always" or (color == "auto" and sys.stderr.isatty())
-    if not terminal:
-        lines = reporter.format_plain(_display_name(file), result)
-    else:
-        lines = reporter.format_with_source(
-            _display_name(file), result, source, color == "always" or not os.environ.get("NO_COLOR")
-        )
-    for line in lines:
-        click.echo(line, err=True, color=True)
+    coloured = color == "always" or not os.environ.get("NO_COLOR")
+    for file, source, result in found:
+        name = _display_name(file)
+        lines = reporter.format_with_source(name, result, source, coloured) if terminal else None
+        for line in lines or reporter.format_plain(name, result):
+            click.echo(line, err=True, color=True)
+    if count := reporter.format_count([result for _, _, result in found]):
+        _print_error(count)
 
 
 def _read(file: str) -> bytes:
-    """At most one byte more than jobgen takes."""
+    """Read at most one byte more than jobgen accepts."""
     if file != "-":
         with open(file, "rb") as stream:
             return stream.read(MAX_BYTES + 1)
@@ -235,14 +244,14 @@ def _print_error(message: str) -> None:
 
 
 def _write(text: str) -> None:
-    """To standard output as UTF-8 with \\n, whatever the locale is."""
+    """Write to standard output as UTF-8 with \\n, in every locale."""
     click.echo(text.encode(), nl=False)
 
 
 def _replace(target: Path, text: str) -> None:
-    """Write a file such that a reader sees the old one or the new one, and never a part."""
+    """Replace a file atomically: a reader gets the old text or the new text."""
     target = target.resolve()
-    if target.exists() and not target.is_file():  # /dev/null must stay what it is
+    if target.exists() and not target.is_file():  # such as /dev/null
         target.write_bytes(text.encode())
         return
     scratch = target.with_name(f".{target.name}.{os.getpid()}")

@@ -1,4 +1,7 @@
-"""A group as values of the chart job-group. What cannot be converted is reported to its part of the group."""
+"""Conversion of a group to values of the chart job-group.
+
+The values are dictionaries: their type is the chart's values.schema.json, against which tests validate them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def convert(group: Group, files: FileSets, secret_name: str | None, given_env: frozenset[str]) -> dict:
-    """Values for the chart; they are right if nothing was reported as an error."""
+    """Return values for the chart; they are valid if no document reports an error."""
     header = group.header.fields
     delays = _delays(group)
     tasks = {}
@@ -39,7 +42,7 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
         "secretName": _secret_name(group, secret_name or f"{name}-secrets", tasks),
         "files": files.sets,
         "tasks": tasks,
-        "schemaVersion": VALUES_SCHEMA_VERSION,  # last, and required by the chart: output that was cut off is refused
+        "schemaVersion": VALUES_SCHEMA_VERSION,  # last, and required by the chart: truncated output is refused
     }
     return {key: value for key, value in values.items() if value not in (None, [], {})}
 
@@ -69,16 +72,16 @@ def _task(task: GroupDocument, files: FileSets, delays: dict[str, int], given_en
 
 
 def _check_mounts(task: GroupDocument, workdir: bool) -> None:
-    """No two things on one path, and none on the chart's."""
-    taken = {WORKDIR: "the workdir"} if workdir else {}
+    """Report mount paths that are used twice, or that the pod uses itself."""
+    taken = {WORKDIR: "workdir"} if workdir else {}
     for field in ("volumes", "file_mounts"):
         for target in task.fields.get(field, {}):
             path = posixpath.normpath(target)
             if path in taken:
-                task.report("same-path", (field, target), f"{taken[path]} is mounted there already", key=True)
+                task.report("same-path", (field, target), f"{taken[path]} is already mounted at this path", key=True)
             elif path in RESERVED_MOUNTS or path.startswith("/group/"):
-                task.report("same-path", (field, target), "this path is the pod's own; choose another one", key=True)
-            taken.setdefault(path, f"another one of the {field}")
+                task.report("same-path", (field, target), "the pod uses this path itself; choose another one", key=True)
+            taken.setdefault(path, f"another entry of {field}")
 
 
 def _primary_tasks(group: Group) -> list[str]:
@@ -89,7 +92,7 @@ def _primary_tasks(group: Group) -> list[str]:
 
 
 def _unknown_tasks(group: Group, field: str, known: dict[str, None], unknown: list[tuple[str | int, str]]) -> None:
-    """Reports names (with the last part of their path) that no task has."""
+    """Report names that no task has; each one comes with the last part of its path."""
     shown = [name if is_label(name) else quoted(name) for name in list(known)[:20]]
     available = ", ".join(shown) + (", ..." if len(known) > len(shown) else "")
     for last, name in unknown:
@@ -103,13 +106,15 @@ def _names(group: Group) -> dict[str, None]:
 
 
 def _delays(group: Group) -> dict[str, int]:
-    """Seconds of each task that has a delay."""
+    """Return the termination delay of each task, in seconds."""
     given = group.header.fields.get("termination_delay")
     if given is None:
         return {}
     known = _names(group)
     if not group.header.fields.get("primary_tasks"):
-        message = "has no effect: without primary_tasks, all tasks are primary, and the group is done when all are"
+        message = (
+            "has no effect: without primary_tasks all tasks are primary, and the group ends when all of them are done"
+        )
         group.header.note(("termination_delay",), message, "no-effect")
     if not isinstance(given, dict):
         given = {"default": given}
@@ -128,7 +133,7 @@ def _duration(given: str | int) -> int:
 
 
 def _secret_name(group: Group, name: str, tasks: dict[str, dict]) -> str | None:
-    """The Secret's name if a task needs it, and a note with the command that makes it."""
+    """Return the Secret's name if a task needs it, and add a note with the command that creates it."""
     users = [task for task in group.tasks if tasks.get(task.fields.get("name"), {}).get("secrets")]
     if not users:
         return None
@@ -136,6 +141,6 @@ def _secret_name(group: Group, name: str, tasks: dict[str, dict]) -> str | None:
     literals = " ".join(f'--from-literal={key}="${key}"' for key in keys)
     path = ("secrets",) if "secrets" in users[0].fields else ("managed_secrets",)
     users[0].note(
-        path, f"make the Secret before you install: kubectl create secret generic {name} {literals}", "secret-needed"
+        path, f"create the Secret before you install: kubectl create secret generic {name} {literals}", "secret-needed"
     )
     return name

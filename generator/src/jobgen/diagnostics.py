@@ -1,4 +1,4 @@
-"""What is wrong with an input, or worth knowing about it: where, and what to write instead."""
+"""Diagnostics about an input: position, code, severity and message."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ Path = tuple[str | int, ...]
 Position = tuple[int, int]  # line and column, from 1
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
-REFUSAL = "refusal"  # an error; a warning for those who are lenient
+REFUSAL = "refusal"  # an error; a warning with --lenient
 
 
 class Diagnostic(NamedTuple):
-    """One finding; diagnostics sort by position. `scope` and `path` are empty for an error of the YAML itself."""
+    """One error, warning or note; sorts by position. `scope` and `path` are empty for an error of the YAML itself."""
 
     line: int
     column: int
@@ -35,7 +35,7 @@ class Diagnostic(NamedTuple):
 
 
 class InvalidInputError(Exception):
-    """The input cannot be read any further; holds every diagnostic found."""
+    """The input cannot be read further; `diagnostics` has the reasons."""
 
     def __init__(self, *diagnostics: Diagnostic):
         super().__init__(f"{len(diagnostics)} diagnostics")
@@ -43,19 +43,19 @@ class InvalidInputError(Exception):
 
 
 def invalid(position: Position, code: str, message: str) -> InvalidInputError:
-    """For an input that is no YAML, or no group at all."""
+    """Return the exception for an input that is not YAML."""
     return InvalidInputError(Diagnostic(*position, "", None, "", message, code))
 
 
 def json_path(path: Path) -> str:
-    """("envs", "A", 0) -> $.envs.A[0]; a key that is no plain word is quoted."""
+    """("envs", "A", 0) -> $.envs.A[0]; a key that is not a plain word is quoted."""
     return "$" + "".join(
         f".{part}" if isinstance(part, str) and _PLAIN.fullmatch(part) else f"[{quoted(part)}]" for part in path
     )
 
 
 def quoted(value: object) -> str:
-    """A value of the input in a message: on one line, cut short, and safe to print."""
+    """Return a value of the input for a message: on one line, at most 80 characters, and safe to print."""
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
     if not isinstance(value, str):
@@ -66,5 +66,5 @@ def quoted(value: object) -> str:
 
 
 _PLAIN = re.compile(r"[A-Za-z_][\w-]{0,79}", re.ASCII)
-# Control characters, also those that turn the direction of text, and what is no character at all.
+# Control characters, including those that change the direction of text, and code points that are not characters.
 _UNSAFE = re.compile("[\0-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]")

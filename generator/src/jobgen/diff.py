@@ -1,4 +1,4 @@
-"""A short difference between two values files that hides the values of environment variables."""
+"""Unified diff of two values files that hides the values of environment variables."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ MAX_LINES = 40
 
 
 def diff(old: str, new: str, old_name: str) -> str:
-    """Unified diff, at most MAX_LINES lines of it. A changed secret shows as a change, not as a value."""
+    """Return at most MAX_LINES lines of a unified diff. A changed variable shows as a change without its value."""
     a, b = old.splitlines(), new.splitlines()
     hidden_a, hidden_b = _hide(a), _hide(b)
-    lines = [f"--- {old_name}", "+++ what jobgen would write"]
+    lines = [f"--- {old_name}", "+++ output of jobgen"]
     for hunk in difflib.SequenceMatcher(None, a, b, autojunk=False).get_grouped_opcodes(2):
         lines.append(f"@@ -{hunk[0][1] + 1} +{hunk[0][3] + 1} @@")
         for kind, a1, a2, b1, b2 in hunk:
@@ -26,7 +26,7 @@ def diff(old: str, new: str, old_name: str) -> str:
 
 
 def _hide(lines: list[str]) -> list[str]:
-    """The lines, with *** for whatever follows a variable's name below `env:`."""
+    """Return the lines with *** in place of the value of each variable below `env:`."""
     hidden, env_indent = [], None
     for line in lines:
         indent = len(line) - len(line.lstrip(" "))

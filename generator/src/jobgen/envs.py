@@ -1,4 +1,4 @@
-"""Variables: envs become text, secrets become names. No value of either is ever in a message."""
+"""Environment variables: envs become text, secrets become names. Messages never contain a value."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from jobgen.group import GroupDocument
 
 
 def env(task: GroupDocument, given: frozenset[str]) -> dict[str, str]:
-    """The task's variables as text; those in `given` come from the command line."""
+    """Return the task's variables as text; those in `given` come from the command line."""
     values = {}
     for name, value in task.fields.get("envs", {}).items():
         path = ("envs", name)
         if value is None:
-            message = f"has no value; write one, or give it with --env {name}=VALUE"
+            message = f"has no value; write one, or pass --env {name}=VALUE"
             task.report("missing-value", path, message)
         elif name not in given:
             text = task.document.source_text(path)
             if text is not None and text != str(value):
-                message = f"YAML reads {_kind(value)} here, so the variable becomes other text than what stands here;"
-                task.note(path, f"{message} put it in quotes to keep that", "yaml-surprise")
+                message = f"YAML reads {_kind(value)} here, so the variable becomes different text;"
+                task.note(path, f"{message} put it in quotes to keep it as written", "yaml-surprise")
         values[name] = str(value)
     return values
 
@@ -29,24 +29,27 @@ def _kind(value: object) -> str:
 
 
 def secrets(task: GroupDocument) -> list[str]:
-    """Names of the task's secret variables, in the order of the file."""
+    """Return the names of the task's secret variables, in the order of the file."""
     given = task.fields.get("secrets", {})
     names: dict[str, None] = {}
     for index, key in enumerate(given):
         name = _name(key)
         path = ("secrets", key if isinstance(given, dict) else index)
         if name in task.fields.get("envs", {}):
-            message = f"{name} is one of the envs as well; keep it in one of them"
+            message = f"{name} is also in envs; keep one of the two"
             task.report("conflicting-fields", path, message, key=True)
         if isinstance(given, dict) and given[key] is not None:
             if key.startswith("secrets:"):
                 task.report(
-                    "bad-value", path, "a name with secrets: before it has no value; remove one of them", key=True
+                    "bad-value",
+                    path,
+                    "a name with the prefix secrets: takes no value; remove the prefix or the value",
+                    key=True,
                 )
             else:
                 task.note(
                     path,
-                    "the value in the file is not used; it comes from the Secret. Remove it from the file",
+                    "not used, because the value comes from the Secret; remove it from the file",
                     "secret-value",
                 )
         names[name] = None

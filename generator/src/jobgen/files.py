@@ -1,4 +1,4 @@
-"""file_mounts and workdir: local files become sets of files in the values, each folder once."""
+"""Local file_mounts and workdir, embedded in the values as sets of files, each folder once."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jobgen.diagnostics import Path, quoted
 from jobgen.gitignore import ALWAYS, FILES, Rules
 from jobgen.group import GroupDocument
 
-# Helm keeps the values and what it rendered from them in one Secret of at most 1 MiB: the files are in it twice,
-# compressed, and the whole as base64 (x 4/3). With 100 kB for the chart itself: (1 MiB - 100 kB) / 2 / (4/3).
+# Helm stores the values and the rendered objects in one Secret of at most 1 MiB. It contains the files twice,
+# compressed, and is base64 (x 4/3). With 100 kB for the chart itself: (1 MiB - 100 kB) / 2 / (4/3).
 MAX_COMPRESSED = 350_000
 MAX_ENTRIES = 10_000
 MAX_PATH = 400
@@ -24,12 +24,12 @@ WORKDIR = "~/sky_workdir"
 ADVICE = "build them into the image, put them on a volume, or clone them with `workdir: {url: ..., ref: ...}`"
 
 
-class UnusableFileError(Exception):
-    """Why a file cannot be embedded: code, message."""
+class EmbedError(Exception):
+    """A file that cannot be embedded; the arguments are the diagnostic's code and message."""
 
 
 class FileSets:
-    """The sets of one group."""
+    """The sets of files of one group."""
 
     def __init__(self, folder: str | None, allow_outside: bool):
         self.folder = folder or "."
@@ -41,7 +41,7 @@ class FileSets:
         self.first: tuple[GroupDocument, Path] | None = None
 
     def mounts(self, task: GroupDocument) -> list[dict]:
-        """The value fileMounts of a task."""
+        """Return the value fileMounts of a task."""
         found = []
         for target, given in task.fields.get("file_mounts", {}).items():
             source = given if isinstance(given, str) else given["source"]
@@ -50,7 +50,7 @@ class FileSets:
         return found
 
     def workdir(self, task: GroupDocument) -> dict | None:
-        """The value workdir of a task."""
+        """Return the value workdir of a task."""
         given = task.fields.get("workdir")
         if isinstance(given, dict):
             return {"git": {key: given[key] for key in ("url", "ref") if key in given}}
@@ -64,7 +64,7 @@ class FileSets:
             real = self._resolve(source)
             is_folder = stat.S_ISDIR(os.stat(real).st_mode)
             if must_be_folder and not is_folder:
-                raise UnusableFileError("bad-value", f"{quoted(source)} is a file; workdir is a folder")
+                raise EmbedError("bad-value", f"{quoted(source)} is a file; workdir must be a folder")
             name = self.names.get((real, is_folder))
             if name is None:
                 name = self._add(source, real, is_folder)
@@ -72,7 +72,7 @@ class FileSets:
                 size = sum(size for size, _ in self.sizes[-len(files) :])
                 count = "1 file" if len(files) == 1 else f"{len(files)} files"
                 task.note(path, f"embedded {count}, {size:,} bytes", "embedded")
-        except UnusableFileError as error:
+        except EmbedError as error:
             task.report(*error.args[:1], path, error.args[1])
             return None
         except OSError as error:
@@ -83,21 +83,21 @@ class FileSets:
         return {"files": name} if is_folder else {"files": name, "subPath": next(iter(self.sets[name]))}
 
     def _resolve(self, source: str) -> str:
-        """The real path of a source."""
+        """Return the real path of a source."""
         base = os.path.realpath(self.folder)
         target = os.path.normpath(os.path.join(base, os.path.expanduser(source)))
         if "\0" in target:
-            raise UnusableFileError("bad-value", "not a path")
+            raise EmbedError("bad-value", "not a path")
         if not self.allow_outside:
             if not _inside(target, base):
-                raise UnusableFileError(
+                raise EmbedError(
                     "file-outside",
-                    f"{quoted(source)} is outside of the group file's folder; allow it with --allow-outside",
+                    f"{quoted(source)} is outside the group file's folder; allow it with --allow-outside",
                 )
             if not _inside(os.path.realpath(target), base):
-                raise UnusableFileError(
+                raise EmbedError(
                     "file-outside",
-                    f"{quoted(source)} is a link out of the group file's folder; allow it with --allow-outside",
+                    f"{quoted(source)} links out of the group file's folder; allow it with --allow-outside",
                 )
         return os.path.realpath(target)
 
@@ -109,7 +109,7 @@ class FileSets:
             name, number = f"{wanted}-{number}", number + 1
         found = dict(self._walk(real)) if is_folder else {last: real}
         if not found:
-            raise UnusableFileError("file-missing", f"{quoted(source)} holds no files")
+            raise EmbedError("file-missing", f"{quoted(source)} contains no files")
         contents = {}
         for relative in sorted(found, key=os.fsencode):
             contents[relative] = self._content(found[relative], f"{name}/{relative}")
@@ -118,7 +118,7 @@ class FileSets:
         return name
 
     def _walk(self, top: str) -> Iterator[tuple[str, str]]:
-        """Relative path and real path of every file below `top`."""
+        """Yield the relative path and the real path of every file below `top`."""
         base = top if self.allow_outside else os.path.realpath(self.folder)
         pending: list[tuple[str, str, list, frozenset[str]]] = [(top, "", [], frozenset([top]))]
         seen = 0
@@ -131,26 +131,26 @@ class FileSets:
             for entry in entries:
                 seen += 1
                 if seen > MAX_ENTRIES:
-                    raise UnusableFileError("files-too-large", f"more than {MAX_ENTRIES:,} files; {ADVICE}")
+                    raise EmbedError("files-too-large", f"more than {MAX_ENTRIES:,} files; {ADVICE}")
                 relative = prefix + entry.name
                 if entry.name == ALWAYS or _ignored(rules, relative, entry.is_dir()):
                     continue
                 if not relative.isprintable() or len(os.fsencode(relative)) > MAX_PATH:
-                    raise UnusableFileError(
+                    raise EmbedError(
                         "bad-value",
                         f"{quoted(relative)}: a file's name must be printable, its path at most {MAX_PATH} bytes",
                     )
                 real = os.path.realpath(entry.path)
                 if not self.allow_outside and not _inside(real, base):
-                    raise UnusableFileError(
+                    raise EmbedError(
                         "file-outside",
-                        f"{quoted(relative)} is a link out of the group file's folder; allow it with --allow-outside",
+                        f"{quoted(relative)} links out of the group file's folder; allow it with --allow-outside",
                     )
                 if not entry.is_dir():
                     yield relative, real
                 elif real in above:
-                    raise UnusableFileError(
-                        "file-unreadable", f"{quoted(relative)} is a symbolic link to a folder that it lies in"
+                    raise EmbedError(
+                        "file-unreadable", f"{quoted(relative)} is a symbolic link to a folder that contains it"
                     )
                 else:
                     pending.append((real, f"{relative}/", rules, above | {real}))
@@ -158,12 +158,12 @@ class FileSets:
     def _content(self, real: str, shown: str) -> dict:
         mode = os.stat(real).st_mode
         if not stat.S_ISREG(mode):
-            raise UnusableFileError("file-unreadable", f"{quoted(shown)} is neither a file nor a folder")
+            raise EmbedError("file-unreadable", f"{quoted(shown)} is neither a file nor a folder")
         size = os.stat(real).st_size
         self.sizes.append((size, shown))
         self.total += size
         if self.total > FILES_LIMIT_BYTES:
-            return {"text": ""}  # it is too much anyway; check_size() says so
+            return {"text": ""}  # check_size() reports it
         with open(real, "rb") as file:
             data = file.read(FILES_LIMIT_BYTES + 1)
         content: dict = _as_text(data)
@@ -172,15 +172,15 @@ class FileSets:
         return content
 
     def check_size(self) -> None:
-        """Reports if the sets do not fit where Kubernetes and Helm have to put them."""
+        """Report files that do not fit into a ConfigMap, or into Helm's record of the release."""
         if self.first is None:
             return
         task, path = self.first
         if self.total > FILES_LIMIT_BYTES:
-            message = f"{self.total:,} bytes of files in all; a ConfigMap holds {FILES_LIMIT_BYTES:,}"
+            message = f"{self.total:,} bytes of files; a ConfigMap holds at most {FILES_LIMIT_BYTES:,}"
         elif (compressed := self._compressed()) > MAX_COMPRESSED:
             message = (
-                f"{compressed:,} bytes of files in all, compressed; Helm's record of a release holds {MAX_COMPRESSED:,}"
+                f"{compressed:,} bytes of compressed files; Helm's record of a release holds at most {MAX_COMPRESSED:,}"
             )
         else:
             return
@@ -200,7 +200,7 @@ class FileSets:
 
 
 def _as_text(data: bytes) -> dict:
-    """As text if that is what it is, for the sake of those who read the values."""
+    """Return the content as text if possible, so that people can read the values; as base64 otherwise."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,4 +1,7 @@
-"""Files that are not embedded: what .skyignore says, else .gitignore, in the embedded folder or one below it."""
+"""Patterns of .skyignore and .gitignore files: which files of a folder are not embedded.
+
+Own code in place of pathspec, whose import takes 26 ms longer (46 ms against 20 ms, medians of 20): a third of a run.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ ALWAYS = ".git"
 
 
 class Rules:
-    """The lines of one ignore file; paths are relative to its folder."""
+    """The patterns of one ignore file; paths are relative to its folder."""
 
     def __init__(self, text: str):
         self.rules = [rule for line in text.splitlines() if (rule := _rule(line))]
 
     def ignores(self, path: str, folder: bool) -> bool | None:
-        """Whether the last rule that fits ignores `path`; None if none fits."""
+        """Return whether the last matching rule ignores `path`; None without a matching rule."""
         verdict = None
         for pattern, only_folders, ignored in self.rules:
             if (folder or not only_folders) and pattern.fullmatch(path):
@@ -35,12 +38,12 @@ def _rule(line: str) -> tuple[re.Pattern[str], bool, bool] | None:
     pattern = _translate(line.removeprefix("/"))
     try:
         return re.compile(pattern if anchored else f"(?:.*/)?{pattern}", re.DOTALL), only_folders, ignored
-    except re.error:  # an unfinished [: git takes no notice of such a line either
+    except re.error:  # an unclosed [: git ignores such a line, too
         return None
 
 
 def _translate(glob: str) -> str:
-    """A pattern of .gitignore as a regular expression."""
+    """Translate a pattern of .gitignore to a regular expression."""
     result = ""
     for token in re.findall(r"\*\*/|/\*\*$|\*+|\?|\[!?[^\]]*\]|\\.|.", glob):
         if token == "**/":

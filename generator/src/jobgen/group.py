@@ -1,4 +1,4 @@
-"""The documents of a file as a job group: one header and its tasks, with the command line's overrides applied."""
+"""Job group read from YAML documents: one header and its tasks, with the command line's overrides applied."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from jobgen.diagnostics import (
 )
 from jobgen.yaml_loader import Document
 
-# Fields in which SkyPilot puts the values of envs where $NAME or ${NAME} stands.
+# Fields in which SkyPilot replaces $NAME and ${NAME} by the values of envs.
 SUBSTITUTED = ("file_mounts", "workdir", "volumes")
-_LONGEST = 10_000  # characters that variables may bring into one text
+_LONGEST = 10_000  # characters that variables may add to one text
 _VARIABLE = re.compile(r"\$\{?\b([a-zA-Z_][a-zA-Z0-9_]*)\b\}?", re.ASCII)
 
 
 class GroupDocument:
-    """The header, or one task (which counts from 1, as SkyPilot counts them), and what was found about it."""
+    """The header (number 0) or a task (from 1, as in SkyPilot), with its valid fields and diagnostics."""
 
     def __init__(self, document: Document, number: int, lenient: bool):
         self.document = document
         self.number = number
         self.lenient = lenient
         self.diagnostics: list[Diagnostic] = []
-        self.fields: dict = {}  # what is right, honoured and not null
+        self.fields: dict = {}  # valid, supported and not null
         self.original_keys: dict[Path, str] = {}  # a path after substitution -> the key in the file
-        self.unresolved: set[Path] = set()  # paths where a $NAME could not be replaced
+        self.unresolved: set[Path] = set()  # paths that contain a $NAME without a value
         raw = document.value
         name = raw.get("name") if isinstance(raw, dict) else None
         self.name = name if isinstance(name, str) else None
@@ -50,7 +50,7 @@ class GroupDocument:
     def report(
         self, code: str, path: Path, message: str, severity: str = ERROR, key: bool = False, fallback: str = "left out"
     ) -> None:
-        """`fallback` says what becomes of a refusal for those who are lenient."""
+        """Add a diagnostic; `fallback` describes what --lenient does in place of the refused field."""
         if severity == REFUSAL or (code == "unknown-field" and not self.number):
             severity = WARNING if self.lenient else ERROR
             message += f" ({fallback})" if self.lenient else ""
@@ -65,7 +65,7 @@ class GroupDocument:
         self.report(code, path, message, NOTE)
 
     def has_unresolved_variable(self, path: Path) -> bool:
-        """Whether a $NAME was left in the value or the key at `path`, and reported."""
+        """Whether the value or key at `path` contains a $NAME without a value, which is reported already."""
         return self._path_in_file(path)[:2] in self.unresolved
 
     def _path_in_file(self, path: Path) -> Path:
@@ -74,7 +74,7 @@ class GroupDocument:
         return path
 
     def read(self, name: str, value: object) -> None:
-        """Take the fields of `value` that the schema `name` accepts."""
+        """Set the fields of `value` that the schema `name` accepts, and report the others."""
         for position, path, code, message in self.document.yaml_errors:
             self.diagnostics.append(self._diagnostic(position, path, message, code))
         fields = schema.load(name).validate(value, self.report)
@@ -88,18 +88,17 @@ class Group:
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
-        """Everything found, sorted by position."""
+        """Diagnostics of all documents, sorted by position."""
         return sorted(set().union(self.header.diagnostics, *(task.diagnostics for task in self.tasks)))
 
     @property
     def is_valid(self) -> bool:
-        return not any(
-            diagnostic.severity == ERROR for part in (self.header, *self.tasks) for diagnostic in part.diagnostics
-        )
+        documents = (self.header, *self.tasks)
+        return all(each.severity != ERROR for document in documents for each in document.diagnostics)
 
 
 def read(documents: list[Document], name: str | None, env: Mapping[str, str], lenient: bool) -> Group:
-    """The group in `documents`, with the command line's `name` and `env` applied. Raises InvalidInputError."""
+    """Return the group in `documents`, with the command line's `name` and `env` applied. Raises InvalidInputError."""
     if reason := not_a_group.explain(documents):
         position = documents[0].position(()) if documents else (1, 1)
         raise InvalidInputError(Diagnostic(*position, "header", None, "$", f"not a job group: {reason}", "not-a-group"))
@@ -107,7 +106,7 @@ def read(documents: list[Document], name: str | None, env: Mapping[str, str], le
     header.read("header", header.document.value if name is None else {**header.document.value, "name": name})
     if name is not None:
         header.name = name
-    # Empty documents are skipped, but counted, as SkyPilot does.
+    # As in SkyPilot, empty documents are skipped but counted.
     tasks = [
         GroupDocument(each, number, lenient) for number, each in enumerate(documents[1:], 1) if each.value is not None
     ]
@@ -118,7 +117,7 @@ def read(documents: list[Document], name: str | None, env: Mapping[str, str], le
 
 
 def _with_overrides(task: GroupDocument, env: Mapping[str, str]) -> object:
-    """The task as SkyPilot sees it, after overrides and substitution."""
+    """Return the task after overrides and substitution, as SkyPilot reads it."""
     value = task.document.value
     if not isinstance(value, dict):
         return value
@@ -147,7 +146,8 @@ def _substitute(value: object, known: Mapping[str, str], secret: set[str], task:
             if name != key and len(path) == 1:
                 task.original_keys[(*path, name)] = key
             if name in filled:
-                task.report("duplicate-key", (*path, key), "the same key as another one, after substitution", key=True)
+                message = "the same key as another one after variables are replaced"
+                task.report("duplicate-key", (*path, key), message, key=True)
             filled[name] = _substitute(each, known, secret, task, (*path, key))
         return filled
     return value
@@ -162,25 +162,24 @@ def _substitute_text(text: str, known: Mapping[str, str], secret: set[str], task
         if name in known:
             room -= len(known[name])
             return known[name] if room >= 0 else ""
-        if path[:2] in task.unresolved:  # one is enough to say
+        if path[:2] in task.unresolved:  # one diagnostic per field is enough
             return match[0]
         task.unresolved.add(path[:2])
         name = name if len(name) <= 80 else f"{name[:77]}..."
         if match[1] in secret:
-            task.report("secret-in-values", path, f"${name} is a secret, and would be readable in the values")
+            task.report("secret-in-values", path, f"${name} is a secret and would be readable in the values")
         else:
-            task.report(
-                "unknown-variable", path, f"${name} is not one of the task's envs; add it, or use --env {name}=…"
-            )
+            message = f"${name} is not one of the task's envs; add it, or use --env {name}=…"
+            task.report("unknown-variable", path, message)
         return match[0]
 
     filled = _VARIABLE.sub(value, text)
     if room < 0:
         task.unresolved.add(path[:2])
-        task.report("bad-value", path, f"longer than {_LONGEST:,} characters with its variables")
+        task.report("bad-value", path, f"longer than {_LONGEST:,} characters after variables are replaced")
     if "$" in filled and path[:2] not in task.unresolved:
         task.unresolved.add(path[:2])
-        task.report("unknown-variable", path, "a $ is left that names no variable; paths and names have none")
+        task.report("unknown-variable", path, "a $ that does not name a variable; paths and names cannot contain it")
     return filled
 
 
@@ -190,7 +189,7 @@ def _secret_names(secrets: object) -> set[str]:
 
 
 def _check_names(header: GroupDocument, tasks: list[GroupDocument]) -> None:
-    """Names that Kubernetes would refuse, alone or put together, and names given twice."""
+    """Report names that Kubernetes refuses, alone or combined, and duplicate names."""
     usable_group = _check_name(header)
     first_line: dict[str, int] = {}
     for task in tasks:
@@ -205,8 +204,8 @@ def _check_names(header: GroupDocument, tasks: list[GroupDocument]) -> None:
         if usable and usable_group:
             longest = names.job_name(header.fields["name"], name, task.fields.get("num_nodes", 1))
             if len(longest) > names.NAME_LIMIT:
-                message = f'too long: a Job would be called "{longest}", {len(longest)} characters; Kubernetes allows'
-                message += f" {names.NAME_LIMIT}. Shorten the task's name, or the group's"
+                message = f'too long: the Job "{longest}" would have a name of {len(longest)} characters;'
+                message += f" Kubernetes allows {names.NAME_LIMIT}. Shorten the name of the task or of the group"
                 task.report("name-too-long", ("name",), message)
 
 

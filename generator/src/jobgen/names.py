@@ -1,4 +1,4 @@
-"""Names that Kubernetes takes."""
+"""Rules for names in Kubernetes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def is_label(name: str) -> bool:
 
 
 def label_error(name: str) -> str | None:
-    """Why `name` cannot be a DNS-1035 label, and what to write instead; None if it can."""
+    """Return why `name` is not a DNS-1035 label, with a valid one if possible; None if it is one."""
     if is_label(name):
         return None
     rule = f'must be at most {NAME_LIMIT} of a-z, 0-9 and "-", start with a letter and not end with "-"'
     better = label(name, "job")
     hint = f'; write "{better}"' if is_label(better) else ""
-    return f"{quoted(name)} is no Kubernetes name: {rule}{hint}"
+    return f"{quoted(name)} is not a Kubernetes name: {rule}{hint}"
 
 
 def label(text: str, prefix: str) -> str:
-    """The DNS-1035 label nearest to `text`; one that does not start with a letter gets a prefix."""
+    """Return the DNS-1035 label closest to `text`; one that does not start with a letter gets the prefix."""
     better = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     return better if better[:1].isalpha() else f"{prefix}-{better}" if better else ""
 

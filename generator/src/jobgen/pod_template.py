@@ -1,4 +1,4 @@
-"""config.kubernetes: what goes into the pod as it is, and what belongs to the group."""
+"""The field config.kubernetes: the pod template of a task, and the queue and barrier of the group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def kubernetes(task: GroupDocument) -> dict:
 
 
 def convert(task: GroupDocument, pod: dict) -> dict:
-    """The value podTemplate: what `pod` has already, custom_metadata, then pod_config over both."""
+    """Return the value podTemplate: `pod`, then custom_metadata, then pod_config on top."""
     given = kubernetes(task)
     config = given.get("pod_config", {})
     for metadata in (given.get("custom_metadata", {}), config.get("metadata", {})):
@@ -24,7 +24,7 @@ def convert(task: GroupDocument, pod: dict) -> dict:
                 pod.setdefault("metadata", {}).setdefault(key, {}).update(values)
     if spec := config.get("spec"):
         for path in _not_json(spec, ("config", "kubernetes", "pod_config", "spec")):
-            task.report("bad-value", path, "is not a number that Kubernetes takes")
+            task.report("bad-value", path, "is not a number that Kubernetes accepts")
         pod["spec"] = {**pod.get("spec", {}), **spec}
     return {key: pod[key] for key in ("metadata", "spec") if pod.get(key)}
 
@@ -41,7 +41,7 @@ def _not_json(value: object, path: Path) -> Iterator[Path]:
 
 
 def queue_name(group: Group) -> str | None:
-    """The one queue that the tasks name."""
+    """Return the one queue that the tasks name."""
     return _one(
         group,
         ("config", "kubernetes", "kueue", "local_queue_name"),
@@ -64,21 +64,22 @@ def _one(group: Group, path: Path, value_of, what: str) -> str | None:
     for task in group.tasks:
         value = value_of(task)
         if value is not None and first is not None and value != first[1]:
-            task.report("conflicting-fields", path, f'task "{first[0]}" names another {what}')
+            task.report("conflicting-fields", path, f'task "{first[0]}" names a different {what}')
         elif value is not None:
             first = first or (task.name, value)
     return first[1] if first else None
 
 
 def barrier_seconds(group: Group) -> int | None:
-    """The longest provision_timeout."""
+    """Return the longest provision_timeout of the tasks."""
     longest = None
     for task in group.tasks:
         seconds = kubernetes(task).get("provision_timeout")
         if seconds == -1:
             path = ("config", "kubernetes", "provision_timeout")
             task.note(
-                path, "the barrier has a limit always; set the chart's value barrier.timeoutSeconds as high as you need"
+                path,
+                "the barrier always has a time limit; set the chart's value barrier.timeoutSeconds as high as you need",
             )
         elif seconds is not None:
             longest = max(longest or 1, seconds)

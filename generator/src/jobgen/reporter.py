@@ -1,4 +1,4 @@
-"""Problems as people, editors and CI read them."""
+"""Formats of diagnostics: text for people and editors, source lines for terminals, JSON for CI."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from jobgen.diagnostics import ERROR, NOTE, WARNING, Diagnostic
 
 _COLOURS = {ERROR: "\x1b[31m", WARNING: "\x1b[33m", NOTE: "\x1b[36m"}
 _BOLD, _DIM, _END = "\x1b[1m", "\x1b[2m", "\x1b[0m"
-_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML takes for the end of a line
+_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # line ends in YAML
 _WIDTH = 160
 
 
 def format_plain(file: str, result: Result) -> list[str]:
-    """One line for each diagnostic."""
+    """Return one line per diagnostic."""
     return [diagnostic.text(file) for diagnostic in result.diagnostics]
 
 
 def format_with_source(file: str, result: Result, source: bytes, colour: bool) -> list[str]:
-    """The same with the lines of the source around it, for a terminal."""
+    """Return each diagnostic with the source lines around it, for a terminal."""
     lines = _BREAK.split(source.decode("utf-8", "replace")) if source else []
     found = []
     for diagnostic in result.diagnostics:
@@ -33,14 +33,14 @@ def format_with_source(file: str, result: Result, source: bytes, colour: bool) -
 
 
 def _excerpt(diagnostic: Diagnostic, lines: list[str], result: Result, colour: bool) -> list[str]:
-    """Three lines and a caret. Lines that may hold a secret are not shown."""
+    """Return three source lines and a caret. Lines that may contain a secret are hidden."""
     secret = result.secret_lines
     if not result.parsed and re.search("env|secret", "\n".join(lines), re.IGNORECASE):
         return []
     width = len(str(diagnostic.line + 1))
     shown = []
     for number in range(max(1, diagnostic.line - 1), min(len(lines), diagnostic.line + 1) + 1):
-        text = "(hidden: it may hold a secret)" if number in secret else _printable(lines[number - 1])
+        text = "(hidden: it may contain a secret)" if number in secret else _printable(lines[number - 1])
         shown.append(f"  {number:>{width}} | {text}")
         if number == diagnostic.line and number not in secret and diagnostic.column <= _WIDTH:
             caret = f"  {' ' * width} | {' ' * (diagnostic.column - 1)}"
@@ -49,13 +49,24 @@ def _excerpt(diagnostic: Diagnostic, lines: list[str], result: Result, colour: b
 
 
 def _printable(line: str) -> str:
-    """A line without what would move the cursor or turn the direction of text."""
+    """Return a line without characters that move the cursor or change the direction of text."""
     cut = line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…"
     return re.sub("[\0-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]", " ", cut)
 
 
+def format_count(results: list[Result]) -> str:
+    """Return the number of errors, warnings and notes, such as "2 errors, 1 note in 1 file"; "" without any."""
+    severities = [diagnostic.severity for result in results for diagnostic in result.diagnostics]
+    counts = [_count(severities.count(each), each) for each in (ERROR, WARNING, NOTE) if each in severities]
+    return f"{', '.join(counts)} in {_count(sum(bool(each.diagnostics) for each in results), 'file')}" if counts else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def format_json(found: list[tuple[str, Result]]) -> str:
-    """One list for all files."""
+    """Return one JSON list for all files."""
     import json
 
     data = [diagnostic.data(file) for file, result in found for diagnostic in result.diagnostics]

@@ -13,7 +13,7 @@ from jobgen.quantities import multiply, quantity
 
 
 def convert(task: GroupDocument, pod: dict) -> dict:
-    """Values of the task: image, resources, accelerator, recovery. What belongs to the pod itself is put in `pod`."""
+    """Return image, resources, accelerator and recovery of the task. Labels and priority are added to `pod`."""
     given, path = select(task, task.fields.get("resources") or {})
     _check_infra(task, given, path)
     values = {}
@@ -38,7 +38,7 @@ def convert(task: GroupDocument, pod: dict) -> dict:
 
 
 def _check_infra(task: GroupDocument, given: dict, path: Path) -> None:
-    """Where to run: the cluster is helm's to choose."""
+    """Report infra together with cloud, and a context: helm chooses the cluster."""
     if path == ("resources",) and "infra" in given and "cloud" in given:
         task.report("conflicting-fields", (*path, "cloud"), "infra and cloud exclude each other; keep infra", key=True)
     if context := kube_context(given):
@@ -54,7 +54,7 @@ def _requests(task: GroupDocument, given: dict, path: Path) -> dict[str, str]:
         requests["memory"] = quantity(given["memory"], "gb")
     disks = [field for field in ("disk_size", "ephemeral_storage") if field in given]
     for field in disks[1:]:
-        task.report("ignored-field", (*path, field), "ignored: disk_size says the same, and is used", NOTE, True)
+        task.report("ignored-field", (*path, field), "ignored: disk_size has the same meaning and is used", NOTE, True)
     if disks and str(given[disks[0]]) == "256":
         task.report(
             "ignored-field", (*path, disks[0]), "ignored: 256 is SkyPilot's default, which requests nothing", NOTE, True
@@ -79,7 +79,7 @@ def _accelerators(task: GroupDocument, given: dict, path: Path) -> dict | None:
         return None
     path = (*path, field)
     counts = accelerator_counts(given[field])
-    if not counts:  # all were wrong
+    if not counts:  # all of them are invalid
         return None
     if len(set(counts.values())) > 1:
         kept = next(iter(counts))
@@ -95,7 +95,7 @@ def _accelerators(task: GroupDocument, given: dict, path: Path) -> dict | None:
     count = next(iter(counts.values()))
     whole = math.ceil(count)
     if whole != count:
-        task.note(path, f"rounded up to {whole}: Kubernetes gives whole GPUs to a pod")
+        task.note(path, f"rounded up to {whole}: Kubernetes assigns whole GPUs to a pod")
     for name in counts:
         if name not in ACCELERATORS:
             message = (

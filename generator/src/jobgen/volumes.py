@@ -1,4 +1,4 @@
-"""The field volumes as values: claims that exist, and volumes that are made for each pod."""
+"""The field volumes as values: existing claims, and volumes that are created for each pod."""
 
 from __future__ import annotations
 

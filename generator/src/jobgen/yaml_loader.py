@@ -1,4 +1,4 @@
-"""YAML documents as plain values, with the position of each key and value. Bounded in time and memory."""
+"""Loader of YAML documents: plain values with the position of each key and value, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MAX_BYTES = 16_000_000
 MAX_DEPTH = 60
 MAX_NODES = 320_000  # keys and values in the file; a task has about 30
 MAX_DOCUMENTS = 20_000
-MAX_WEIGHT = 32_000_000  # characters, and NODE_WEIGHT for each node, with every alias written out
+MAX_WEIGHT = 32_000_000  # characters, and NODE_WEIGHT per node, with every alias expanded
 NODE_WEIGHT = 16
 
 # (line, column), then for a mapping {key: (line, column, mark)} or for a list [mark], then the line where it ends;
-# for text that YAML takes for something else: None and the text. Lines and columns count from 0.
+# for a scalar that YAML does not read as text: None and its source text. Lines and columns count from 0.
 Mark = tuple
 
 _PARSER = yaml.cyaml.CParser if yaml.__with_libyaml__ else None
@@ -41,7 +41,7 @@ class _PurePythonParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Pa
 
 
 class Document:
-    """One document: its value, where its parts stand, and what is wrong with it as YAML."""
+    """One document: its value, the positions of its parts, and its errors as YAML."""
 
     __slots__ = ("is_flow_style", "mark", "value", "yaml_errors")
 
@@ -54,7 +54,7 @@ class Document:
         self.yaml_errors = yaml_errors  # position, path, code, message
 
     def position(self, path: Path, key: bool = False) -> Position:
-        """Where the value at `path` (or its key) stands, or the nearest thing around it that is in the file."""
+        """Return the position of the value at `path` (or of its key), or of its closest parent in the file."""
         mark, position = self.mark, self.mark[:2]
         for part in path:
             inner = mark[2] if len(mark) > 2 else None
@@ -70,14 +70,14 @@ class Document:
         return position[0] + 1, position[1] + 1
 
     def source_text(self, path: Path) -> str | None:
-        """The text of a scalar that YAML does not read as text; None for others."""
+        """Return the source text of a scalar that YAML does not read as text; None for other values."""
         mark = self.mark
         for part in path:
             mark = mark[2][part][2] if isinstance(part, str) else mark[2][part]
         return mark[3] if len(mark) > 2 and mark[2] is None else None
 
     def lines(self, path: Path) -> range:
-        """The lines, from 1, that a key and its value stand in."""
+        """Return the lines, from 1, of a key and its value."""
         mark = self.mark
         for part in path:
             start, _, mark = mark[2][part]
@@ -95,9 +95,9 @@ def load(source: bytes) -> list[Document]:
 
 
 def decode(source: bytes) -> str:
-    """Text that a YAML parser can read. Raises InvalidInputError."""
+    """Decode text that a YAML parser can read. Raises InvalidInputError."""
     if len(source) > MAX_BYTES:
-        raise invalid((1, 1), "too-large", f"larger than {MAX_BYTES // 1_000_000} MB; this is no job group")
+        raise invalid((1, 1), "too-large", f"larger than {MAX_BYTES // 1_000_000} MB; a job group is smaller")
     try:
         text = source.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -117,23 +117,23 @@ def decode(source: bytes) -> str:
     return text
 
 
-_UNPRINTABLE = yaml.reader.Reader.NON_PRINTABLE  # compiled already; to compile it takes longer than to read a group
+_UNPRINTABLE = yaml.reader.Reader.NON_PRINTABLE  # compiled by PyYAML; compiling it takes longer than reading a group
 
 
 def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> InvalidInputError:
     mark = error.problem_mark or error.context_mark
     position = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     problem = error.problem or error.context or ""
-    # Not every parser says that it is a tab that it stopped at.
+    # Some parsers do not mention the tab at which they stop.
     if "tab" in problem or (mark and text[mark.index : mark.index + 1] == "\t"):
         return invalid(position, "not-yaml", "a tab; YAML is indented with spaces")
-    # Aliases and tags are named in quotes; a name may be an unquoted secret.
+    # The parser quotes names of aliases and tags; such a name may be a secret.
     message = re.sub(r" '[^']{2,}'", "", problem)
-    return invalid(position, "not-yaml", message or "this is not YAML")
+    return invalid(position, "not-yaml", message or "not valid YAML")
 
 
 class _Composer:
-    """Builds values from the parser's events. An alias is the value of its anchor, the same object, not a copy."""
+    """Builder of values from the parser's events. An alias becomes the same object as its anchor, not a copy."""
 
     def __init__(self, text: str):
         self.event = (_PARSER or _PurePythonParser)(text).get_event
@@ -160,7 +160,7 @@ class _Composer:
         self.yaml_errors.append(((mark[0] + 1, mark[1] + 1), (*self.path, *path), code, message))
 
     def node(self, event: yaml.Event, depth: int) -> tuple[object, Mark, int]:
-        """Value, mark and weight of the node that starts with `event`."""
+        """Return value, mark and weight of the node that starts with `event`."""
         start = event.start_mark
         mark = start.line, start.column
         self.nodes += 1
@@ -181,7 +181,7 @@ class _Composer:
             result = self.mapping(mark, depth) if kind is MappingStartEvent else self.sequence(mark, depth)
         self.weight += NODE_WEIGHT if kind is not AliasEvent else result[2]
         if self.weight > MAX_WEIGHT:
-            raise invalid((mark[0] + 1, mark[1] + 1), "too-large", "aliases (*name) make this too large")
+            raise invalid((mark[0] + 1, mark[1] + 1), "too-large", "too large after aliases (*name) are expanded")
         if kind is not AliasEvent and event.anchor:
             self.anchors[event.anchor] = result
         return result
@@ -193,7 +193,7 @@ class _Composer:
                 (mark[0] + 1, mark[1] + 1), "not-yaml", "an alias (*name) without an anchor (&name) before it"
             )
         if found is None:
-            raise invalid((mark[0] + 1, mark[1] + 1), "too-deep", "an alias (*name) inside of what it stands for")
+            raise invalid((mark[0] + 1, mark[1] + 1), "too-deep", "an alias (*name) inside its own anchor (&name)")
         value, inner, weight = found
         return value, mark + inner[2:], weight
 
@@ -266,7 +266,7 @@ class _Composer:
             if tag is None:
                 if "\0" in text or yaml_scalars.SURROGATE.search(text):
                     self.error(
-                        mark, "not-text", "a character that no container can take (NUL, or half a surrogate pair)"
+                        mark, "not-text", "a character that no container accepts (NUL, or half of a surrogate pair)"
                     )
                 return text, mark, weight
         try:

@@ -1,4 +1,4 @@
-"""What YAML 1.1 makes of a plain word, as PyYAML's SafeLoader reads it."""
+"""Types and values of plain YAML 1.1 scalars, as PyYAML's SafeLoader reads them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _TAG = "tag:yaml.org,2002:"
 DATE = f"{_TAG}timestamp"
 _RESOLVERS = yaml.SafeLoader.yaml_implicit_resolvers
 SURROGATE = re.compile("[\ud800-\udfff]")
-_LONGEST = 400  # digits of a number; to read more takes long, and none that anybody means has them
+_LONGEST = 400  # digits of a number; longer ones take long to convert and are never meant
 _TRUE, _FALSE = ("yes", "true", "on"), ("no", "false", "off")
 
 
 def tag(text: str) -> str | None:
-    """The tag of a plain word that is not simply text."""
+    """Return the tag of a plain scalar; None for text."""
     for found, pattern in _RESOLVERS.get(text[:1], ()):
         if pattern.match(text):
             return found
@@ -25,7 +25,7 @@ def tag(text: str) -> str | None:
 
 @lru_cache(maxsize=10_000)
 def construct(tag: str, text: str) -> object:
-    """The value of a scalar with a tag. Raises ValueError with what to do."""
+    """Return the value of a scalar with a tag. Raises ValueError with advice."""
     kind = tag.removeprefix(_TAG)
     try:
         if len(text) > _LONGEST and kind in ("int", "float"):
@@ -76,6 +76,6 @@ def _sexagesimal(digits: str, number: type) -> float:
 
 
 def _date(text: str) -> str:
-    """As Python's str() writes the date or time that SafeLoader makes of it."""
+    """Return the date or time as Python's str() writes the value of SafeLoader."""
     node = yaml.ScalarNode(DATE, text)
     return str(yaml.constructor.SafeConstructor().construct_yaml_timestamp(node))
