@@ -1,4 +1,4 @@
-"""How fast jobgen is, as ratios of commands run in turn: python -m tests.bench [ROUNDS]."""
+"""Benchmark of jobgen, as ratios of commands that run in turn: python -m tests.bench [ROUNDS]."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ run: |
 
 
 class Run(NamedTuple):
-    seconds: float  # of wall time
-    cpu: float  # seconds of all cores: what an idle machine would take, also where others are at work
-    megabytes: float  # at most
+    seconds: float  # wall time
+    cpu: float  # seconds on all cores, nearly independent of other load
+    megabytes: float  # peak
 
 
 def run(command: list, home: Path) -> Run:
-    """One run of a command that must succeed."""
+    """Run a command once; it must succeed."""
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
@@ -44,21 +44,21 @@ def run(command: list, home: Path) -> Run:
     start = time.perf_counter()
     process = subprocess.Popen(command, cwd=home, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     with process:
-        said = process.stderr.read().decode(errors="replace")
+        output = process.stderr.read().decode(errors="replace")
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise ToolError(f"{' '.join(map(str, command))} exited {process.returncode}:\n{said}")
+        raise ToolError(f"{' '.join(map(str, command))} exited {process.returncode}:\n{output}")
     return Run(time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def medians(commands: dict, rounds: int, home: Path) -> dict:
-    """Of each command's runs. They take turns, so that a busy moment hits all of them."""
+    """Return the medians of each command. The commands take turns, so that other load affects all of them."""
     runs: dict = {name: [] for name in commands}
     for round_ in range(rounds + 1):
         for name, command in commands.items():
             one = run(command, home)
-            if round_:  # the first one warms the caches
+            if round_:  # the first round warms the caches
                 runs[name].append(one)
     return {name: Run(*map(statistics.median, zip(*each, strict=True))) for name, each in runs.items()}
 

@@ -1,4 +1,4 @@
-"""Groups with what jobgen and SkyPilot say about each of them."""
+"""Groups with the results of jobgen and of SkyPilot."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Case:
 
 
 def files(folder: Path) -> None:
-    """What the groups mount."""
+    """Create the files that the groups mount."""
     (folder / "code").mkdir()
     (folder / "code" / "train.py").write_text("print(1)\n")
     (folder / "app.conf").write_text("a = 1\n")
 
 
-def ask_skypilot(texts: list[str], folder: Path) -> list[dict]:
-    """SkyPilot's answers; its home is a scratch folder, and nothing is sent to anybody."""
+def run_skypilot(texts: list[str], folder: Path) -> list[dict]:
+    """Return SkyPilot's answers, from a scratch home folder and without usage reports."""
     home = folder.parent / "home"
     home.mkdir(exist_ok=True)
     done = subprocess.run(
@@ -48,10 +48,10 @@ def ask_skypilot(texts: list[str], folder: Path) -> list[dict]:
 
 
 def compare(texts: Mapping[str, str], folder: Path) -> list[Case]:
-    """Every named text as a case; `folder` becomes the one that the group files lie in."""
+    """Return every named text as a case; `folder` becomes the folder of the group files."""
     folder.mkdir()
     files(folder)
-    answers = ask_skypilot(list(texts.values()), folder)
+    answers = run_skypilot(list(texts.values()), folder)
     options = Options(folder=str(folder))
     cases = []
     for (name, text), answer in zip(texts.items(), answers, strict=True):

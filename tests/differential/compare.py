@@ -1,4 +1,4 @@
-"""Where jobgen and SkyPilot differ about one group."""
+"""Differences between jobgen and SkyPilot for one group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KUBERNETES = (None, "kubernetes")
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that differs: an error of jobgen's (code), SkyPilot's refusal (theirs), or a field (field)."""
+    """One difference: an error of jobgen (code), an error of SkyPilot (theirs), or a value (field)."""
 
     task: str | None
     path: str = ""
@@ -40,7 +40,7 @@ class Difference:
 
 
 def differences(text: str, result, answer: dict) -> list[Difference]:
-    """Between jobgen's result and SkyPilot's answer about a text."""
+    """Return the differences between jobgen's result and SkyPilot's answer for a text."""
     if result.text is None and answer["accepted"]:
         documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader))
         # Each error alone refuses the file, so each one needs a reason.
@@ -53,7 +53,7 @@ def differences(text: str, result, answer: dict) -> list[Difference]:
 
 
 def _refusal(diagnostic, documents: list) -> Difference:
-    """With the value that the diagnostic is about, as another parser finds it."""
+    """Return the difference with the value that the diagnostic is about, read by another parser."""
     named = [each for each in documents[1:] if isinstance(each, dict) and each.get("name") == diagnostic.task]
     value, key = named[0] if diagnostic.task is not None and named else documents[0], None
     for word, quoted, index in re.findall(r"\.([\w-]+)|\[(\"(?:[^\"\\]|\\.)*\")\]|\[(\d+)\]", diagnostic.path):
@@ -117,13 +117,13 @@ def _task(ours: dict, theirs: dict, delays: dict[str, str]) -> dict[str, tuple]:
 
 
 def _labels(ours: dict, theirs: list[dict]) -> tuple[list, list]:
-    """Ours also hold those of config.kubernetes."""
+    """Compare SkyPilot's labels only: jobgen's include those of config.kubernetes."""
     wanted = {key for each in theirs for key in each}
     return [{key: value for key, value in ours.items() if key in wanted}], theirs
 
 
 def _all(alternatives: list[dict], field: str, convert=lambda each: each) -> list:
-    """What the alternatives say about a field: one value, if they agree."""
+    """Return the distinct values of a field: one, if the alternatives agree."""
     return _distinct(convert(each[field]) for each in alternatives)
 
 

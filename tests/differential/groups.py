@@ -1,4 +1,4 @@
-"""Makes group files out of a seed: valid ones, odd ones, and ones that were damaged afterwards."""
+"""Generator of group files from a seed: valid, unusual and damaged ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GRAMMAR = yaml.load(Path(__file__).with_name("grammar.yaml").read_text("utf-8"),
 
 
 def make(seed: str) -> str:
-    """The group of this seed; the same on every machine."""
+    """Return the group of this seed, which is the same on every machine."""
     return Maker(random.Random(seed)).text()
 
 
@@ -60,7 +60,7 @@ class Maker:
         return copy.deepcopy(self.random.choice(pool))
 
     def fields(self, choices: dict[str, Choice], chance: float) -> dict:
-        """Some of these fields; those without a usual value only in odd groups."""
+        """Return some of these fields; those without a usual value appear in odd groups only."""
         return {
             name: self.pick(choice)
             for name, choice in choices.items()

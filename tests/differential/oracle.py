@@ -1,6 +1,6 @@
-"""What SkyPilot makes of group files: read a JSON list of texts on stdin, write a JSON list of answers to stdout.
+"""SkyPilot's reading of group files: a JSON list of texts on stdin, a JSON list of answers on stdout.
 
-Runs in SkyPilot's own virtual environment, in a scratch folder that holds the files which the groups mention.
+It runs in SkyPilot's virtual environment, in a scratch folder with the files that the groups mention.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def no_network(*_arguments, **_options):
 
 
 def load(dag_utils, text: str) -> dict:
-    """The group's fields, or why there are none: stage is "detect", "load" or "submit"."""
+    """Return the group's fields, or the error with its stage: "detect", "load" or "submit"."""
     FILE.write_text(text, encoding="utf-8", newline="", errors="surrogatepass")
     stage = "detect"
     try:
@@ -46,7 +46,7 @@ def load(dag_utils, text: str) -> dict:
 
 
 def check_at_submission(task) -> None:
-    """The checks of `sky jobs launch` that need neither a server nor a cluster."""
+    """Run the checks of `sky jobs launch` that need neither a server nor a cluster."""
     task.validate_name()
     task.validate_run()
     task.validate_job()
@@ -65,7 +65,7 @@ def describe(task) -> dict:
 
 
 def alternative(resources) -> dict:
-    """One of the resources that would do."""
+    """Return one of the alternative resources."""
     infra = resources.infra
     return {
         "cloud": infra.cloud and infra.cloud.lower(),

@@ -1,4 +1,4 @@
-"""Where jobgen differs from SkyPilot on purpose."""
+"""Intended differences between jobgen and SkyPilot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def always(_difference: Difference) -> bool:
 
 @dataclass(frozen=True)
 class Entry:
-    """One kind of difference: by jobgen's codes and the path of the field, SkyPilot's refusal, or the field."""
+    """One kind of difference, identified by jobgen's codes and path, by SkyPilot's error, or by the field."""
 
     what: str
     why: str
@@ -49,13 +49,13 @@ class Entry:
 
 
 def same_size_in_binary_units(difference: Difference) -> bool:
-    """16Gi is 17.18e9 bytes here, 16e9 there; 1TB is 1e12 here, 1024e9 there; never more than 13 % apart."""
+    """16Gi is 17.18e9 bytes in jobgen and 16e9 in SkyPilot; 1TB is 1e12 and 1024e9; at most 13 % apart."""
     (ours,), (theirs,) = difference.ours, difference.theirs
     return None not in (ours, theirs) and abs(ours - theirs) <= theirs * 13 / 100
 
 
 def not_kubernetes(difference: Difference) -> bool:
-    """Whether the field really asks for something else than Kubernetes."""
+    """Whether the field requests something other than Kubernetes."""
     value = difference.value
     if difference.key in ("infra", "cloud"):
         return not re.fullmatch(r"(k8s|kubernetes)(/.*)?|\*?", str(value), re.IGNORECASE)
@@ -72,7 +72,7 @@ def no_dns_label(difference: Difference) -> bool:
 
 
 def no_plain_amount(difference: Difference) -> bool:
-    """No number as people write it; or one that is zero (which SkyPilot takes if an alternative hides it) or huge."""
+    """Not a usual number, or zero (which SkyPilot accepts if an alternative hides it), or huge."""
     amount = re.fullmatch(r"(\d{1,9})(\.\d+)?([kmgtp][bi])?[smhdw]?\+?", str(difference.value), re.IGNORECASE)
     small = amount and (amount[3] or "").lower() in ("kb", "ki", "mb", "mi")
     return not amount or small or float(amount[1] + (amount[2] or "")) == 0 or int(amount[1]) > 1024
@@ -80,23 +80,23 @@ def no_plain_amount(difference: Difference) -> bool:
 
 TABLE = [
     Entry(
-        "Names of groups and tasks that are no DNS-1035 labels",
-        "J-i.G is a DNS name here, and Jobs and Services carry the names. The error offers a name that will do.",
+        "Names of groups and tasks that are not DNS-1035 labels",
+        "J-i.G is a DNS name, and Jobs and Services have the names. The error suggests a valid name.",
         "name: My_Task\n",
         codes="bad-name wrong-type yaml-key",
         path=r"^\$\.name$",
         check=no_dns_label,
     ),
     Entry(
-        "Names that are too long together",
-        "A Job's name holds the group's, the task's and more, and has at most 63 characters.",
+        "Names that are too long in combination",
+        "A Job's name contains those of the group and of the task, and has at most 63 characters.",
         f"name: {'x' * 40}\nexecution: parallel\n---\nname: replay-buffer\n",
         codes="name-too-long",
         check=lambda difference: len(difference.value) > 10,
     ),
     Entry(
         "Unknown fields of the header",
-        "SkyPilot logs a warning and goes on; a misspelt primary_tasks would change when the group ends.",
+        "SkyPilot logs a warning and continues. A misspelt primary_tasks would change when the group ends.",
         "name: rl\nexecution: parallel\nprimary_task: [a]\n---\nname: a\n",
         codes="unknown-field",
         path=r"^\$(\.\w+|\[.*\])$",
@@ -104,21 +104,21 @@ TABLE = [
     ),
     Entry(
         "`placement` with another value than SAME_INFRA",
-        "SkyPilot ignores the field, which it once had; here SAME_INFRA means something.",
+        "SkyPilot has removed the field and ignores it. jobgen supports SAME_INFRA.",
         "name: rl\nexecution: parallel\nplacement: INVALID\n---\nname: a\n",
         codes="bad-value wrong-type",
         path=r"^\$\.placement$",
     ),
     Entry(
-        "Unknown fields below config, volumes and job_recovery, and values of the wrong kind there",
-        "SkyPilot's command line leaves them to its server, which knows its plug-ins. Here nobody would look later.",
+        "Unknown fields below config, volumes and job_recovery, and values of the wrong type there",
+        "SkyPilot's command line leaves them to its server, which has plug-ins. jobgen has no later check.",
         "name: a\nvolumes: {/scratch: {size: 10Gi, x: 1}}\n",
         codes="unknown-field wrong-type bad-value missing-field",
         path=r"^\$\.(config|volumes|resources\.(.*\.)?job_recovery)\b",
     ),
     Entry(
         "Other infrastructure than Kubernetes: in infra, cloud, region, zone, instance_type, use_spot, image_id; TPUs",
-        "There is one Kubernetes cluster. The error says for each field what to write instead.",
+        "The group runs on one Kubernetes cluster. The error names the alternative for each field.",
         "name: a\nresources: {infra: aws}\n",
         codes="refused-field",
         path=r"^\$\.resources\.(.*\.)?(infra|cloud|region|zone|instance_type|use_spot|image_id|volumes|accelerators|gpus)$",
@@ -133,23 +133,23 @@ TABLE = [
         check=lambda difference: isinstance(difference.value, dict | list) or "[" in difference.path,
     ),
     Entry(
-        "What a SkyPilot server does: services, pools, event_callback, volume_mounts, managed secrets as files",
-        "There is no such server.",
+        "Features of a SkyPilot server: services, pools, event_callback, volume_mounts, managed secrets as files",
+        "The group runs without a SkyPilot server.",
         "name: a\nservice: {readiness_probe: /}\n",
         codes="refused-field",
         path=r"^\$\.(service|pool|event_callback|volume_mounts|managed_secrets\[\d+\])$",
     ),
     Entry(
         "Buckets in file_mounts",
-        "Nothing here copies them; the error names the CSI driver's way.",
+        "Nothing copies the buckets. The error describes how to mount one with a CSI driver.",
         "name: a\nfile_mounts: {/data: 's3://bucket/x'}\n",
         codes="refused-field",
         path=r"^\$\.file_mounts\b",
         check=lambda difference: "://" in str(difference.value) or not isinstance(difference.value, str),
     ),
     Entry(
-        "Settings of config, and folders of the node as volumes, that have another place here",
-        "The error names that place.",
+        "Settings of config, and folders of the node as volumes, that belong elsewhere",
+        "The error names the place.",
         "name: a\nconfig: {docker: {run_options: [--rm]}}\n",
         codes="refused-field",
         path=r"^\$\.(config\.(docker|hooks|kubernetes\.(dws|quota|remote_identity|enable_docker|pod_config\.spec\..*))"
@@ -158,86 +158,86 @@ TABLE = [
     ),
     Entry(
         "Recovery on exit code 0",
-        "0 means success, on which Kubernetes restarts nothing.",
+        "0 means success, after which Kubernetes does not restart.",
         "name: a\nresources: {job_recovery: {recover_on_exit_codes: [0]}}\n",
         codes="refused-field",
         path=r"recover_on_exit_codes",
         check=lambda difference: difference.value in (0, [0]) or 0 in difference.value,
     ),
     Entry(
-        "Files outside of the group file's folder",
-        "They become part of the values, so --allow-outside must say that this is meant.",
+        "Files outside the group file's folder",
+        "They would be embedded in the values, so --allow-outside must confirm the intention.",
         "name: a\nworkdir: ..\n",
         codes="file-outside",
     ),
     Entry(
-        "A variable that is among envs and secrets",
-        "SkyPilot takes the secret in silence.",
+        "A variable in both envs and secrets",
+        "SkyPilot silently uses the secret.",
         "name: a\nenvs: {A: x}\nsecrets: {A: null}\n",
         codes="conflicting-fields",
         path=r"^\$\.(secrets|managed_secrets)\b",
     ),
     Entry(
         "Contexts of several clusters in one group",
-        "A Helm release lives on one cluster.",
+        "A Helm release belongs to one cluster.",
         "name: a\nresources: {infra: k8s/one}\n---\nname: b\nresources: {infra: k8s/two}\n",
         codes="conflicting-fields",
         path=r"infra$",
     ),
     Entry(
         "A volume with a size on a task of several nodes",
-        "It would be a disk for each node, which none of them shares; --lenient gives one to each.",
+        "It would be one disk per node, without sharing. --lenient accepts that.",
         "name: a\nnum_nodes: 2\nvolumes: {/scratch: {size: 10Gi}}\n",
         codes="volume-of-one-node",
     ),
     Entry(
-        "Keys written twice",
-        "SkyPilot takes the last one in silence.",
+        "Duplicate keys",
+        "SkyPilot silently uses the last one.",
         "name: a\nnum_nodes: 1\nnum_nodes: 2\n",
         codes="duplicate-key",
     ),
     Entry(
-        "Keys that YAML reads as something else than text, such as `no` or 1",
-        "SkyPilot would call the variable `False`.",
+        "Keys that YAML does not read as text, such as `no` or 1",
+        "In SkyPilot the variable gets the name `False`.",
         "name: a\nenvs: {no: x}\n",
         codes="yaml-key",
     ),
     Entry(
         "Lists and maps as values of envs",
-        "SkyPilot writes Python's notation of them into the variable.",
+        "In SkyPilot the variable gets Python's notation of them.",
         "name: a\nenvs: {A: [1]}\n",
         codes="wrong-type",
         path=r"^\$\.envs\b",
         check=lambda difference: isinstance(difference.value, dict | list),
     ),
     Entry(
-        "Characters that no container can take: NUL and halves of surrogate pairs",
-        "The Job would fail when the container starts.",
+        "Characters that no container accepts: NUL and halves of surrogate pairs",
+        "The Job would fail at the start of the container.",
         'name: a\nrun: "a\\0b"\n',
         codes="not-text",
     ),
     Entry(
         "Variables in paths that are not among the task's envs",
-        "SkyPilot leaves `${A}` there as it is.",
+        "SkyPilot leaves `${A}` unchanged.",
         "name: a\nvolumes: {/data: '${A}'}\n",
         codes="unknown-variable",
     ),
     Entry(
-        "What Kubernetes would not take: labels, types of GPUs, images, PriorityClasses, paths to mount at, variables",
-        "SkyPilot's server or the cluster says so after submission; here it is an error with a place in the file.",
+        "Values that Kubernetes does not accept: labels, GPU types, images, PriorityClasses, mount paths, variables",
+        "SkyPilot's server or the cluster reports them after submission. jobgen reports an error with its position.",
         "name: a\nresources: {labels: {a b: c}}\n",
         codes="bad-value wrong-type",
         path=r"labels\b|(accelerators|gpus)\.(_\w*|\w*_)$|image_id$|priority_class$|^\$\.(file_mounts|workdir|secrets|managed_secrets)\b",
     ),
     Entry(
         "Variables and secrets with a name that the chart sets itself, such as RUN_ID or SKYPILOT_NUM_NODES",
-        "A value of the user's would differ from what the pod is.",
+        "A user's value would contradict the pod that the chart creates.",
         "name: a\nenvs: {RUN_ID: x}\n",
         codes="refused-field",
         path=r"^\$\.(envs|secrets|managed_secrets)\b",
     ),
     Entry(
-        "Amounts that are no plain numbers, such as inf, 1e3 or 1_000, disks in KB or MB, and amounts out of reach",
+        "Amounts that are not plain numbers, such as inf, 1e3 or 1_000, disks in KB or MB, and huge amounts",
         "SkyPilot reads them as Python does. More than 1,024 nodes, or delays of 30 years, are typing errors.",
         "name: a\nresources: {memory: inf}\n",
         codes="bad-value",
@@ -246,7 +246,7 @@ TABLE = [
     ),
     Entry(
         "Whole numbers that are written as 1.0",
-        "SkyPilot takes them in some fields, but not in num_nodes.",
+        "SkyPilot accepts them in some fields, but not in num_nodes.",
         "name: a\nresources: {priority: 1.0}\n",
         codes="wrong-type",
         check=lambda difference: isinstance(difference.value, float) and difference.value.is_integer(),
@@ -258,20 +258,20 @@ TABLE = [
         codes="not-a-group",
     ),
     Entry(
-        "Marks of a merge conflict at the start of a line, also where they could be text",
-        "A conflict is never meant.",
+        "Markers of a merge conflict at the start of a line, even inside text",
+        "A conflict is never intended.",
         'name: a\nrun: "x\n<<<<<<< HEAD\ny"\n',
         codes="merge-conflict",
     ),
     Entry(
-        "A field with nothing behind it counts as absent, everywhere; so does an empty map of accelerators",
-        "SkyPilot allows that in most places and fails in others.",
+        "A field without a value counts as absent everywhere, and so does an empty map of accelerators",
+        "SkyPilot accepts that in most places and fails in others.",
         "name: a\nenvs:\n",
         theirs=r"NoneType|None is not (of type|valid under)|Invalid task args: dict_keys\(\['(in|out)puts'|^IndexError",
     ),
     Entry(
         "Names with three dashes in a row",
-        "DNS allows them.",
+        "DNS permits them.",
         "name: a---b\n",
         theirs="No triple dashes",
         check=lambda difference: "---" in difference.theirs,
@@ -284,39 +284,39 @@ TABLE = [
     ),
     Entry(
         "Ports that do not exist",
-        "Ports are ignored here: inside the cluster all are open.",
+        "Ports are ignored, because all ports are reachable inside the cluster.",
         "name: a\nresources: {ports: 9-8}\n",
         theirs="Invalid port",
     ),
     Entry(
         "`<<` as a value is text",
-        "YAML merges at a key of this name only; SkyPilot's parser has no use for it elsewhere.",
+        "YAML merges only at a key of this name; SkyPilot's parser fails elsewhere.",
         "name: a\nenvs: {A: <<}\n",
         theirs=r"constructor for the tag 'tag:yaml\.org,2002:merge'",
     ),
     Entry(
-        "Text of envs in paths may hold quotes and line ends",
-        "SkyPilot puts them into JSON as they are, which breaks it.",
+        "Values of envs in paths may contain quotes and line ends",
+        "SkyPilot inserts them into JSON without escaping, which breaks it.",
         "name: a\nenvs: {A: '\"'}\nfile_mounts: {'/code/${A}': ./code}\n",
         theirs="JSONDecodeError",
     ),
     Entry(
         "Memory with a unit keeps its unit: 64Gi is 64Gi, 1TB is 1T",
-        "SkyPilot counts units in powers of 1024 and then asks Kubernetes for that many G: 64Gi is 64G, 1TB is 1024G.",
+        "SkyPilot converts units by powers of 1024 and then requests that many G: 64Gi is 64G, 1TB is 1024G.",
         "name: a\nresources: {memory: 64Gi}\n",
         field="memory",
         check=same_size_in_binary_units,
     ),
     Entry(
-        "A delay of more than a year is a year",
-        "Kubernetes keeps such times in 32 bits; a group does not live that long.",
+        "A delay of more than a year becomes a year",
+        "Kubernetes stores such times in 32 bits.",
         "name: rl\nexecution: parallel\ntermination_delay: 60w\n---\nname: a\n",
         field="delay",
         check=lambda difference: difference.ours == YEAR < difference.theirs,
     ),
     Entry(
         "`ephemeral_storage` is a request for the node's disk",
-        "SkyPilot threw the field away when it gave that meaning to disk_size.",
+        "SkyPilot dropped the field when it gave that meaning to disk_size.",
         "name: a\nresources: {ephemeral_storage: 50}\n",
         field="disk_size",
         check=lambda difference: difference.theirs == [None],

@@ -1,4 +1,4 @@
-"""jobgen against the real SkyPilot: DIFFERENTIAL_GROUPS generated groups (1,000 if unset), and those of the seeds."""
+"""jobgen against SkyPilot: DIFFERENTIAL_GROUPS generated groups (default 1,000), the seeds and the table's examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.differential.cases import Case, compare
 
 SEEDS = Path(__file__).parent.parent / "generator" / "seeds"
 GENERATED = int(os.environ.get("DIFFERENTIAL_GROUPS", "1000"))
-SEED = os.environ.get("DIFFERENTIAL_SEED", "run")  # another one makes other groups
+SEED = os.environ.get("DIFFERENTIAL_SEED", "run")  # another seed generates other groups
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_each_entry_is_shown_by_its_example(cases, number):
 
 
 def test_the_generated_groups_are_worth_comparing(cases):
-    """Many are accepted by both, so that fields are compared, and many are refused by both."""
+    """Both accept more than a third, so that fields are compared, and both refuse more than a fifth."""
     verdicts = Counter((case.result.text is not None, case.answer["accepted"]) for case in cases.values())
     print(f"{len(cases)} groups; (jobgen accepts, SkyPilot accepts): {dict(verdicts)}")
     assert verdicts[True, True] > len(cases) / 3

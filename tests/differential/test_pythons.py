@@ -1,4 +1,4 @@
-"""The same bytes on every Python that jobgen supports, and without libyaml; a Python that is not here is skipped."""
+"""Equal output on every supported Python, and without libyaml. Versions that are not installed are skipped."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.differential import groups, table
 from tests.differential.cases import files
 
 SEEDS = REPO / "tests" / "generator" / "seeds"
-CODE = 6  # its place in a diagnostic
+CODE = 6  # index of the code in a diagnostic
 PROGRAM = """
 import json, sys
 if sys.argv[1] == "pure":
-    sys.modules["yaml._yaml"] = None  # as where PyYAML was installed without libyaml
+    sys.modules["yaml._yaml"] = None  # as if PyYAML was installed without libyaml
 import yaml
 assert yaml.__with_libyaml__ == (sys.argv[1] != "pure")
 from jobgen.api import Options, to_values
@@ -36,7 +36,7 @@ def texts() -> list[str]:
 
 
 def interpreter(version: str) -> str | None:
-    """From the PATH, or from pyenv, whose commands fail for versions that are not switched on."""
+    """Find a Python on the PATH or in pyenv, whose commands fail for versions that are not active."""
     installed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
     for command in (shutil.which(f"python{version}"), *installed):
         if command and not subprocess.run([command, "-c", ""], capture_output=True).returncode:
@@ -45,7 +45,7 @@ def interpreter(version: str) -> str | None:
 
 
 def packages(version: str) -> Path:
-    """PyYAML for this Python, as requirements/dev.txt pins it."""
+    """Install PyYAML for this Python, at the version of requirements/dev.txt."""
     target = CACHE / f"pyyaml-{version}"
     pinned = (REPO / "requirements" / "dev.txt").read_text().partition("\npyyaml==")[2].partition("    # via")[0]
     if not (target / pinned.split()[0]).exists():
@@ -91,14 +91,14 @@ def expected(folder) -> list:
 def test_every_python(version, folder, expected):
     command = interpreter(version)
     if not command:
-        pytest.skip(f"there is no Python {version} here")
+        pytest.skip(f"Python {version} is not installed")
     (major, minor), found = results(folder, command, "libyaml", packages(version))
     assert f"{major}.{minor}" == version
     assert found == expected
 
 
 def test_without_libyaml(folder, expected):
-    """The same but for the words about what is no YAML, which are the parser's."""
+    """Equal except for the wording of syntax errors, which is the parser's."""
     _, found = results(folder, sys.executable, "pure")
     for text, ours, theirs in zip(texts(), expected, found, strict=True):
         if [diagnostic[CODE] for diagnostic in ours[1]] == ["not-yaml"]:
