@@ -1,0 +1,56 @@
+"""Typed messages as lines of JSON: one dataclass instance per line, named by its class.
+
+No pickle: a stranger on the port can only produce a line that is refused. Unknown fields are dropped and missing ones
+take their default, so that two versions of a program can at least compare their versions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Iterable
+
+LINE_LIMIT = 1 << 20  # bytes; the limit for asyncio.StreamReader
+
+
+def encode(message: object) -> bytes:
+    """One line: the fields of a dataclass instance, and its class name as `type`."""
+    return json.dumps({"type": type(message).__name__, **dataclasses.asdict(message)}).encode() + b"\n"
+
+
+class Codec:
+    """Decoder for the message classes of one protocol."""
+
+    def __init__(self, classes: Iterable[type]):
+        self.classes = {each.__name__: each for each in classes}
+
+    def decode(self, line: bytes) -> object | None:
+        """The message on a line, or None for everything else: garbage, an unknown type, a value of another type."""
+        try:
+            data = json.loads(line)
+            return _build(self.classes[data.pop("type")], data)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+
+
+def _build(kind: type, data: dict) -> object:
+    """An instance of a dataclass, also of nested ones. Raises TypeError or ValueError for values that do not fit."""
+    hints = typing.get_type_hints(kind)
+    return kind(**{name: _value(hints[name], value) for name, value in data.items() if name in hints})
+
+
+def _value(hint: typing.Any, value: object) -> object:
+    options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    for option in options:
+        origin = typing.get_origin(option) or option
+        if dataclasses.is_dataclass(origin) and isinstance(value, dict):
+            return _build(origin, value)
+        if origin is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, origin) and not (isinstance(value, bool) and origin is not bool):
+            return value
+        if isinstance(value, str) and isinstance(origin, type) and issubclass(origin, str):
+            return origin(value)  # an Enum of texts
+    raise TypeError(f"{value!r} is not {hint}")
