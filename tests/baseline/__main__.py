@@ -61,7 +61,7 @@ DURING = {
 def manifests(way: str, space: Namespace, before: str, fault: str) -> list[dict]:
     """The objects, with the program in place and shell before the launcher."""
     if way == "ddp-run":
-        settings = ["rendezvous.timeoutSeconds=90", "timeouts.startSeconds=60", "timeouts.workSeconds=60"]
+        settings = ["timeouts.joinSeconds=90", "timeouts.startupCollectiveSeconds=60", "timeouts.collectiveSeconds=60"]
         settings += ["program.args={/tmp/train.py}"]
         command = ["helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name]
         command += [*space.cluster.helm_image(), *(word for s in settings for word in ("--set", s))]

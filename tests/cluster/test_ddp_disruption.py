@@ -52,8 +52,8 @@ def test_packets_are_dropped_at_the_start(namespace: Namespace) -> None:
         for number in range(2):
             inside(namespace, number, "touch /tmp/go")
         found = ends(namespace, 0, 1, since=now())
-    one_verdict({0: found[0]}, 66, "missing", "node 1 did not come")
-    one_verdict({1: found[1]}, 65, "dropped", "does not answer")
+    one_verdict({0: found[0]}, 66, "node-missing", "node 1 did not join")
+    one_verdict({1: found[1]}, 65, "packets-dropped", "does not answer")
 
 
 def test_the_network_is_cut(namespace: Namespace) -> None:
@@ -61,12 +61,12 @@ def test_the_network_is_cut(namespace: Namespace) -> None:
     until_trains(namespace)
     with cut(addresses(namespace)):
         found = ends(namespace, 0, 1, within_s=SILENCE_S, since=now())
-    one_verdict({0: found[0]}, 66, "lost", "node 1")
-    one_verdict({1: found[1]}, 66, "lost", "node 0")
+    one_verdict({0: found[0]}, 66, "node-lost", "node 1")
+    one_verdict({1: found[1]}, 66, "node-lost", "node 0")
 
 
 def test_the_network_is_cut_and_comes_back(namespace: Namespace) -> None:
-    start(namespace, *ONE_POD_A_NODE, "--set", "timeouts.silenceSeconds=60", program=TRAIN_ON)
+    start(namespace, *ONE_POD_A_NODE, "--set", "timeouts.heartbeatSeconds=60", program=TRAIN_ON)
     until_trains(namespace)
     with cut(addresses(namespace)):
         time.sleep(20)  # the length of the cut
@@ -75,9 +75,7 @@ def test_the_network_is_cut_and_comes_back(namespace: Namespace) -> None:
 
 def test_dns_is_down_at_the_start(namespace: Namespace) -> None:
     with frozen("coredns"):
-        start(
-            namespace, "--set", "rendezvous.timeoutSeconds=120", program=TRAIN.replace("FAULT", "if step == 6: break")
-        )
+        start(namespace, "--set", "timeouts.joinSeconds=120", program=TRAIN.replace("FAULT", "if step == 6: break"))
         wait_until(lambda: both_run(namespace), "both pods run", 60)
         time.sleep(BREAK_S)
         assert "phase=resolve" not in said(namespace)[1]  # node 0's own name is in its /etc/hosts
@@ -101,4 +99,4 @@ def test_a_lost_node(namespace: Namespace) -> None:
     lost = now()
     lose(nodes()[1])
     found = ends(namespace, 1 - on_n2, within_s=SILENCE_S, since=lost)
-    one_verdict(found, 66, "lost", f"node {on_n2}")
+    one_verdict(found, 66, "node-lost", f"node {on_n2}")

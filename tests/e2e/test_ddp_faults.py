@@ -26,9 +26,9 @@ from tests.helpers.kube import Namespace, wait_until
 TOLD = "os.path.exists('/tmp/go')"
 # What rank 1 does, when it is told to -> the verdict.
 DURING = {
-    "sys.exit(9)": (1, "failed", "rank 1 of node 1", "exit code 9"),
-    "raise ValueError('NaN')": (1, "failed", "rank 1 of node 1", "ValueError: NaN"),
-    "break": (1, "early-end", "rank 1 of node 1"),
+    "sys.exit(9)": (1, "program-failed", "rank 1 of node 1", "exit code 9"),
+    "raise ValueError('NaN')": (1, "program-failed", "rank 1 of node 1", "ValueError: NaN"),
+    "break": (1, "early-exit", "rank 1 of node 1"),
     "os.kill(os.getpid(), 9)": (1, "killed", "rank 1 of node 1", "SIGKILL"),
     "open('/out/full', 'wb').write(bytes(200 << 20))": (1, "disk-full", "rank 1 of node 1"),
     "kept = [bytearray(b'x') * (1 << 20) for _ in range(4096)]": (1, "out-of-memory", "rank 1 of node 1", "SIGKILL"),
@@ -82,18 +82,18 @@ PROGRAMS = {
 def test_a_program_fails(namespace: Namespace, program: str) -> None:
     text, words = PROGRAMS[program]
     start(namespace, program=text)
-    one_verdict(end_of_fault(namespace), 1, "failed", "rank 1 of node 1", words)
+    one_verdict(end_of_fault(namespace), 1, "program-failed", "rank 1 of node 1", words)
 
 
 @pytest.mark.matrix
 def test_a_rank_is_frozen(namespace: Namespace) -> None:
-    start(namespace, "--set", "timeouts.startSeconds=20", "--set", "timeouts.workSeconds=20",
+    start(namespace, "--set", "timeouts.startupCollectiveSeconds=20", "--set", "timeouts.collectiveSeconds=20",
           program=TRAIN.replace("FAULT", ""))  # fmt: skip
     until_trains(namespace)
     frozen = now()
     inside(namespace, 1, "pkill -STOP -f /rank_wrapper.py")
     found = ends(namespace, 0, 1, within_s=20, since=frozen)
-    one_verdict(found, 70, "collective", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)")
+    one_verdict(found, 70, "collective-timeout", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)")
 
 
 @pytest.mark.matrix
@@ -111,7 +111,7 @@ def test_a_pod_is_killed(namespace: Namespace) -> None:
 @pytest.mark.parametrize("nodes", [(0,), (1,), (0, 1)], ids=["pod 0", "pod 1", "all"])
 def test_a_deleted_pod_comes_back_and_the_run_starts_again(namespace: Namespace, nodes: tuple[int, ...]) -> None:
     """The program saved, so it does not count as a failure: maxRestarts is 0."""
-    start(namespace, "--set", "rendezvous.timeoutSeconds=120", program=TRAIN.replace("FAULT", ""))
+    start(namespace, "--set", "timeouts.joinSeconds=120", program=TRAIN.replace("FAULT", ""))
     until_trains(namespace)
     names = [pod["metadata"]["name"] for pod in nodes_of(namespace) if index(pod) in nodes]
     namespace.kubectl("delete", "pod", *names, "--wait=false")

@@ -27,23 +27,27 @@ LISTEN = (
 )
 SKEW = (REPO / "tests/helpers/launch_faults/sitecustomize.py").read_text()
 BEFORE = {
-    "the name does not resolve": ("export MASTER_ADDR=nobody.invalid", 64, "no-name", "nobody.invalid did not resolve"),
-    "the name is that of a Service": ("export MASTER_ADDR=kubernetes.default.svc", 64, "wrong-name", "no such address"),
-    "another number of nodes": (ODD + "export NNODES=3", 67, "differ", "nodes: node 1"),
-    "another number of processes": (ODD + "export NPROC_PER_NODE=2", 67, "differ", "processes: node 1"),
-    "another image": (ODD + "export IMAGE=other", 67, "differ", "image: node 1"),
-    "fewer GPUs": (ODD + "export NUM_GPUS_PER_NODE=1", 67, "unfit", "node 1"),
+    "the name does not resolve": (
+        "export MASTER_ADDR=nobody.invalid", 64, "name-not-resolved", "nobody.invalid did not resolve",
+    ),
+    "the name is that of a Service": (
+        "export MASTER_ADDR=kubernetes.default.svc", 64, "wrong-address", "no such address",
+    ),
+    "another number of nodes": (ODD + "export NNODES=3", 67, "nodes-differ", "nnodes: node 1"),
+    "another number of processes": (ODD + "export NPROC_PER_NODE=2", 67, "nodes-differ", "nproc_per_node: node 1"),
+    "another image": (ODD + "export GPU_CHARTS_IMAGE=other", 67, "nodes-differ", "image: node 1"),
+    "fewer GPUs": (ODD + "export NUM_GPUS_PER_NODE=1", 67, "node-unfit", "node 1"),
     "another torch": (
         ODD + "{ mkdir -p /tmp/x/torch; touch /tmp/x/torch/__init__.py; "
         "echo \"__version__ = '1.0'\" > /tmp/x/torch/version.py; export PYTHONPATH=/tmp/x; }",
-        67, "differ", "torch: node 1",
+        67, "nodes-differ", "torch: node 1",
     ),
     "a clock that is off": (
         f"mkdir /tmp/x; cat > /tmp/x/sitecustomize.py <<'END'\n{SKEW}\nEND\n"
         + ODD + "export PYTHONPATH=/tmp/x FAULT_CLOCK_S=60",
-        67, "unfit", "node 1", "clock +60 s off",
+        67, "node-unfit", "node 1", "clock +60 s off",
     ),
-    "a wrong interface": (ODD + "export GLOO_SOCKET_IFNAME=eth99", 68, "interface", "node 1", "eth99"),
+    "a wrong interface": (ODD + "export GLOO_SOCKET_IFNAME=eth99", 68, "interface-not-found", "node 1", "eth99"),
 }  # fmt: skip
 
 
@@ -52,20 +56,20 @@ BEFORE = {
 def test_a_fault_before_the_start(namespace: Namespace, fault: str) -> None:
     before, code, cause, *words = BEFORE[fault]
     start(namespace, before=before)
-    if cause == "wrong-name":  # only node 0 can know; to the others that address is silent
+    if cause == "wrong-address":  # only node 0 can know; to the others that address is silent
         one_verdict({0: ends(namespace, 0, 1)[0]}, code, cause, *words)
     else:
-        words = [word for word in words if word != "node 1" or cause != "interface"]
+        words = [word for word in words if word != "node 1" or cause != "interface-not-found"]
         one_verdict(ends(namespace, 0, 1), code, cause, *words)
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 60) == "Failed"
 
 
 # What is on node 0's port in place of the launcher -> the row of the table.
 STRANGERS = {
-    "nothing": ("sleep 600", "refused"),
-    "an HTTP server": ("exec python3 -m http.server 29501", "stranger"),
-    "a silent one": (f"exec python3 -c \"{LISTEN}kept.append(c)\"", "silent"),
-    "a proxy without its master": (f"exec python3 -c \"{LISTEN}c.close()\"", "closes"),
+    "nothing": ("sleep 600", "connection-refused"),
+    "an HTTP server": ("exec python3 -m http.server 29501", "foreign-service"),
+    "a silent one": (f"exec python3 -c \"{LISTEN}kept.append(c)\"", "no-response"),
+    "a proxy without its master": (f"exec python3 -c \"{LISTEN}c.close()\"", "connection-closed"),
 }  # fmt: skip
 
 
@@ -81,13 +85,13 @@ def test_a_stranger_on_node_0(namespace: Namespace, stranger: str) -> None:
 def test_node_0_is_pending(namespace: Namespace) -> None:
     start(namespace, change=wait_for_admission)
     admit(namespace, 1)
-    one_verdict(ends(namespace, 1), 64, "no-name", "did not resolve")
+    one_verdict(ends(namespace, 1), 64, "name-not-resolved", "did not resolve")
 
 
 @pytest.mark.matrix
 def test_node_0_is_pending_for_a_while(namespace: Namespace) -> None:
     """Its name resolves late, and then nothing listens there yet."""
-    start(namespace, "--set", "rendezvous.timeoutSeconds=120", change=wait_for_admission)
+    start(namespace, "--set", "timeouts.joinSeconds=120", change=wait_for_admission)
     admit(namespace, 1)
     wait_until(lambda: "attempt=0 " in said(namespace).get(1, ""), "node 1 asks for node 0", 60)
     time.sleep(10)  # so long the name does not resolve
@@ -111,7 +115,7 @@ def test_node_0s_image_cannot_be_pulled(namespace: Namespace) -> None:
 
     start(namespace, change=no_image)
     namespace.kubectl("set", "image", f"pod/{pod_name(namespace, 1)}", f"trainer={namespace.cluster.image}")
-    one_verdict(ends(namespace, 1), 65, "refused", "node 0 at run-ddp-run-", "image not pulled")
+    one_verdict(ends(namespace, 1), 65, "connection-refused", "node 0 at run-ddp-run-", "image not pulled")
 
 
 @pytest.mark.matrix
@@ -136,13 +140,13 @@ def test_two_pods_of_one_index(namespace: Namespace) -> None:
     }
     copy = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
     namespace.kubectl("apply", "-f", "-", input=json.dumps(copy))
-    one_verdict(ends(namespace, 0, 1), 67, "twice", "left-over")
+    one_verdict(ends(namespace, 0, 1), 67, "duplicate-node", "left-over")
 
 
 @pytest.mark.matrix
 def test_no_etcd(namespace: Namespace) -> None:
     start(namespace, "--set", "rendezvous.backend=etcd", "--set", "rendezvous.etcd.endpoint=nobody.invalid:2379")
-    one_verdict(ends(namespace, 0, 1), 69, "etcd-absent", "nobody.invalid:2379")
+    one_verdict(ends(namespace, 0, 1), 69, "etcd-unreachable", "nobody.invalid:2379")
 
 
 @pytest.mark.matrix
@@ -158,7 +162,7 @@ def test_etcd_without_its_v2_api(namespace: Namespace) -> None:
     namespace.kubectl("apply", "-f", "-", input=json.dumps(pod))
     address = wait_until(lambda: namespace.objects("pods")[0]["status"].get("podIP"), "etcd's address", 60)
     start(namespace, "--set", "rendezvous.backend=etcd", "--set", f"rendezvous.etcd.endpoint={address}:2379")
-    one_verdict(ends(namespace, 0, 1), 69, "etcd-no-v2", "answers 404 to /v2/keys")
+    one_verdict(ends(namespace, 0, 1), 69, "etcd-without-v2", "answers 404 to /v2/keys")
 
 
 @pytest.mark.matrix
@@ -172,18 +176,18 @@ def test_a_node_that_cannot_be_scheduled(namespace: Namespace) -> None:
         lambda: all("nodeName" in node(namespace, number)["spec"] for number in range(room)), "they have room", 30
     )
     admit(namespace, room)
-    one_verdict(ends(namespace, *range(room)), 66, "missing", f"node {room} did not come")
+    one_verdict(ends(namespace, *range(room)), 66, "node-missing", f"node {room} did not join")
 
 
 @pytest.mark.matrix
 def test_too_little_shared_memory(namespace: Namespace) -> None:
     start(namespace, "--set", "sharedMemory.sizeLimit=64Mi")
-    one_verdict(ends(namespace, 0, 1), 67, "unfit", "/dev/shm has 64Mi, at least 1Gi expected")
+    one_verdict(ends(namespace, 0, 1), 67, "node-unfit", "/dev/shm has 64Mi, at least 1Gi expected")
 
 
 @pytest.mark.matrix
 def test_sigterm_while_waiting(namespace: Namespace) -> None:
-    start(namespace, "--set", "rendezvous.timeoutSeconds=300", before='[ "$NODE_RANK" != 0 ] || sleep 600')
+    start(namespace, "--set", "timeouts.joinSeconds=300", before='[ "$NODE_RANK" != 0 ] || sleep 600')
     wait_until(lambda: "phase=interface" in said(namespace).get(1, ""), "node 1 waits", 120)
     begun = time.monotonic()
     victim = pod_name(namespace, 1)
@@ -196,7 +200,7 @@ def test_two_runs_on_the_nodes_own_network(namespace: Namespace) -> None:
     """The second waits for the ports of the first; it never meets it."""
     level = "pod-security.kubernetes.io/enforce=privileged"
     namespace.kubectl("label", "namespace", namespace.name, level, "--overwrite")
-    settings = ["--set", "network.hostNetwork=true", "--set", "rendezvous.timeoutSeconds=200"]
+    settings = ["--set", "network.hostNetwork=true", "--set", "timeouts.joinSeconds=200"]
     start(namespace, *settings, before="until [ -e /tmp/go ]; do sleep 0.2; done")
     names = [pod_name(namespace, number) for number in range(2)]
     wait_until(lambda: [p for p in nodes_of(namespace) if p["status"]["phase"] == "Running"][1:], "the first runs", 60)

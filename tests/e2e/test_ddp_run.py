@@ -47,7 +47,7 @@ def test_a_healthy_start_raises_no_alarm(namespace: Namespace, number: int) -> N
 def test_ranks_are_indexes_with_twelve_pods(namespace: Namespace) -> None:
     program = TRAIN.replace("FAULT", "if step == 6: break")
     start(namespace, "--set", "nodes=12", "--set", "placement.onePodPerNode=any", "--set",
-          "rendezvous.timeoutSeconds=180", program=program)  # fmt: skip
+          "timeouts.joinSeconds=180", program=program)  # fmt: skip
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 400) == "Complete"
     for node, text in said(namespace).items():
         assert f"rank {node} of 12 on node {node} is done" in text
@@ -56,7 +56,7 @@ def test_ranks_are_indexes_with_twelve_pods(namespace: Namespace) -> None:
 @pytest.mark.matrix
 def test_a_statefulset_parks(namespace: Namespace) -> None:
     install(namespace, "--set", "workload=statefulset")
-    wait_until(lambda: [t for t in said(namespace).values() if "[PARKED]" in t][1:], "both pods are parked", 240)
+    wait_until(lambda: [t for t in said(namespace).values() if "[IDLE]" in t][1:], "both pods are parked", 240)
     for pod in nodes_of(namespace):
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
         assert pod["status"]["containerStatuses"][0]["ready"]
@@ -91,7 +91,7 @@ def test_a_bare_torchrun(namespace: Namespace) -> None:
 
 @pytest.mark.matrix
 def test_node_0_starts_late(namespace: Namespace) -> None:
-    start(namespace, "--set", "rendezvous.timeoutSeconds=120", before='[ "$NODE_RANK" != 0 ] || sleep 60')
+    start(namespace, "--set", "timeouts.joinSeconds=120", before='[ "$NODE_RANK" != 0 ] || sleep 60')
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
 
 
@@ -103,6 +103,6 @@ def test_dns_still_has_the_pod_that_was_node_0_before(namespace: Namespace, node
     write = f"mkdir /tmp/fault; cat > /tmp/fault/sitecustomize.py <<'END'\n{fault}\nEND\n"
     stale = 'export PYTHONPATH=/tmp/fault FAULT_STALE="${POD_IP%.*}.250:10"'
     before = f'[ "$NODE_RANK" != {node} ] || {{\n{write}{stale}\n}}'
-    start(namespace, "--set", "rendezvous.timeoutSeconds=60", before=before)
+    start(namespace, "--set", "timeouts.joinSeconds=60", before=before)
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
     assert ("which node 0 does not have" in said(namespace)[0]) == (node == 0)

@@ -17,8 +17,8 @@ SILENCE_S = 15
 GRACE_S = 20  # of the program: the launcher keeps 10 s of the pod's for itself
 # The nodes of a local cluster share the machine's cores, and torch would start a thread for each of them in every pod.
 ONE_THREAD = ["--set-string", "env.OMP_NUM_THREADS=1"]
-FAST = [*ONE_THREAD, "--set", f"rendezvous.timeoutSeconds={DEADLINE_S}"]
-FAST += ["--set", f"timeouts.silenceSeconds={SILENCE_S}", "--set", f"terminationGracePeriodSeconds={GRACE_S + 10}"]
+FAST = [*ONE_THREAD, "--set", f"timeouts.joinSeconds={DEADLINE_S}"]
+FAST += ["--set", f"timeouts.heartbeatSeconds={SILENCE_S}", "--set", f"terminationGracePeriodSeconds={GRACE_S + 10}"]
 # Trains until SIGTERM, and saves then. In a later attempt it ends after a few steps.
 TRAIN = """
 import os, signal, sys, time

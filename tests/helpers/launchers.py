@@ -76,7 +76,13 @@ class Run:
         contract = world | place | python
         if not self.torch:
             contract["GLOO_SOCKET_IFNAME"] = ""
-        wanted = [f"--deadline={DEADLINE_S}", "--join=60", "--silence=20", "--grace=20", *map(str, flags)]
+        wanted = [
+            f"--join-timeout={DEADLINE_S}",
+            "--rendezvous-timeout=60",
+            "--heartbeat-timeout=20",
+            "--grace-period=20",
+            *map(str, flags),
+        ]
         started = self.start(*MODULE, *wanted, "--", *(program or [self.script("pass")]), **contract | variables)
         self.pods.append(Pod(node, started, message))
         return self.pods[-1]

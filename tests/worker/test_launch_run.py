@@ -25,13 +25,15 @@ def run(start, tmp_path):
 def test_a_program_that_exits_before_init(run):
     program = run.script("import os, sys; print('bad flag'); sys.exit(9 * (os.environ['RANK'] == '3'))")
     for node in range(3):
-        run.pod(node, 3, "--deadline=30", program=[program], NPROC_PER_NODE=2)
-    run.all_end(1, "failed", "rank 3 of node 1 (pod run-1 on n1): exit code 9; last line: bad flag", within_s=60)
+        run.pod(node, 3, "--join-timeout=30", program=[program], NPROC_PER_NODE=2)
+    run.all_end(
+        1, "program-failed", "rank 3 of node 1 (pod run-1 on n1): exit code 9; last line: bad flag", within_s=60
+    )
 
 
 def test_a_program_that_says_why_it_exits(run):
     run.pod(0, 1, program=[run.script("import sys; sys.exit('no data under /data')")])
-    run.all_end(1, "failed", "rank 0 of node 0 (pod run-0 on n0): no data under /data", within_s=60)
+    run.all_end(1, "program-failed", "rank 0 of node 0 (pod run-0 on n0): no data under /data", within_s=60)
 
 
 def test_a_program_that_is_done_is_not_undone_by_the_interpreters_end(run):
@@ -59,7 +61,7 @@ print("not flushed")
 
 def test_nodes_on_one_volume_tidy_up_beside_each_other(run):
     for node in range(2):
-        run.pod(node, 2, "--deadline=30", f"--out={run.folder}", FAULT_RMDIR=1)
+        run.pod(node, 2, "--join-timeout=30", f"--output-dir={run.folder}", FAULT_RMDIR=1)
     assert run.wait() == [0, 0], run.say()
     assert "Traceback" not in run.say()
     assert not list((run.folder / ".ddp-launch").iterdir())
@@ -72,8 +74,10 @@ def test_a_program_that_raises_is_shown_once(run):
         "if local:\n    raise RuntimeError('Connection closed by peer')\n"
         "def backward():\n    raise ValueError('loss is NaN')\nbackward()\n"
     )
-    pod = run.pod(0, 1, "--deadline=30", f"--out={run.folder}", program=[program], NPROC_PER_NODE=3)
-    run.all_end(1, "failed", "rank 0 of node 0", f"ValueError: loss is NaN ({program.name}:7 in backward)", within_s=60)
+    pod = run.pod(0, 1, "--join-timeout=30", f"--output-dir={run.folder}", program=[program], NPROC_PER_NODE=3)
+    run.all_end(
+        1, "program-failed", "rank 0 of node 0", f"ValueError: loss is NaN ({program.name}:7 in backward)", within_s=60
+    )
     assert pod.output.count("Traceback (most recent call last)") == 1, pod.output
     assert "runpy" not in pod.output
     for found in run.folder.glob(".ddp-launch/*/folded-rank-*.txt"):
@@ -82,8 +86,8 @@ def test_a_program_that_raises_is_shown_once(run):
 
 def test_debug_folds_nothing(run):
     program = run.script("raise RuntimeError('Connection closed by peer')")
-    pod = run.pod(0, 1, "--deadline=30", program=[program], DEBUG_DISTRIBUTED=1)
-    run.all_end(1, "peer-gone", within_s=60)
+    pod = run.pod(0, 1, "--join-timeout=30", program=[program], DEBUG_DISTRIBUTED=1)
+    run.all_end(1, "peer-lost", within_s=60)
     assert "folded=" not in pod.output
     assert "RuntimeError: Connection closed by peer" in pod.output
     assert 'torchrun="--nnodes=1 ' in pod.output
@@ -93,7 +97,7 @@ def test_debug_folds_nothing(run):
     ("error", "cause"),
     [
         ("OSError(28, 'No space left on device')", "disk-full"),
-        ("RuntimeError('CUDA out of memory. Tried')", "gpu-memory"),
+        ("RuntimeError('CUDA out of memory. Tried')", "gpu-out-of-memory"),
     ],
 )
 def test_a_known_cause_is_named(run, error, cause):
@@ -105,7 +109,7 @@ def test_a_rank_is_killed(run):
     program = "import os, signal, time\nprint('step 5', flush=True)\ntime.sleep(1)\n"
     program += "os.kill(os.getpid(), signal.SIGKILL) if os.environ['RANK'] == '1' else time.sleep(600)"
     for node in range(2):
-        run.pod(node, 2, "--deadline=30", program=[run.script(program)])
+        run.pod(node, 2, "--join-timeout=30", program=[run.script(program)])
     run.all_end(1, "killed", "rank 1 of node 1 (pod run-1 on n1): ended by SIGKILL; last line: step 5", within_s=60)
 
 
@@ -119,8 +123,8 @@ def test_no_node_is_done_before_all_are(run):
     """A pod that ended well is never started again, so it must not end before it is known that all do."""
     program = "import os, time, sys\ntime.sleep(3 * int(os.environ['RANK']))\nsys.exit(5 * int(os.environ['RANK']))"
     for node in range(2):
-        run.pod(node, 2, "--deadline=30", program=[run.script(program)])
-    run.all_end(1, "failed", "rank 1 of node 1 (pod run-1 on n1): exit code 5", within_s=60)
+        run.pod(node, 2, "--join-timeout=30", program=[run.script(program)])
+    run.all_end(1, "program-failed", "rank 1 of node 1 (pod run-1 on n1): exit code 5", within_s=60)
 
 
 def test_what_the_program_leaves_behind_may_finish(run):
@@ -138,7 +142,7 @@ def test_a_program_may_start_processes_of_its_own(run):
         "if __name__ == '__main__':\n    with multiprocessing.get_context('spawn').Pool(2) as pool:\n"
         "        print('sum', sum(pool.map(Job(), [1, 2, 3])))\n"
     )
-    pod = run.pod(0, 1, "--deadline=30", program=[program])
+    pod = run.pod(0, 1, "--join-timeout=30", program=[program])
     assert run.wait() == [0], run.say()
     assert "sum 14" in pod.output
 
@@ -147,7 +151,12 @@ def test_attempt_and_run_id_reach_the_program(run):
     program = run.script("import os; print('sees', os.environ['ATTEMPT'], os.environ['RUN_ID'])")
     for node in range(2):
         run.pod(
-            node, 2, "--deadline=30", program=[program], ATTEMPT=3 - node, GPU_CHARTS_ATTEMPTS_IGNORED="" if node else 1
+            node,
+            2,
+            "--join-timeout=30",
+            program=[program],
+            ATTEMPT=3 - node,
+            GPU_CHARTS_ATTEMPTS_IGNORED="" if node else 1,
         )
     assert run.wait() == [0, 0]
     for pod in run.pods:
@@ -161,12 +170,12 @@ class TestParked:
     def pod(self, run: Run, code: int, attempts: int) -> object:
         folder = run.folder / "park"
         folder.mkdir(exist_ok=True)
-        flags = ["--deadline=30", f"--park={folder}", f"--attempts={attempts}"]
+        flags = ["--join-timeout=30", f"--idle-after-exit={folder}", f"--max-attempts={attempts}"]
         return run.pod(0, 1, *flags, program=[run.script(f"import sys; sys.exit({code})")])
 
     def test_a_run_that_is_done_sleeps_until_it_is_deleted(self, run):
         pod = self.pod(run, 0, 0)
-        until(lambda: "[PARKED] node=0 exit_code=0" in pod.output, "it parks")
+        until(lambda: "[IDLE] node=0 exit_code=0" in pod.output, "it parks")
         assert (run.folder / "park" / "ready").exists()
         process = pod.started.process
         before = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
@@ -204,8 +213,8 @@ def test_the_launcher_is_one_file_for_any_image(run, tmp_path):
     (own / "__init__.py").write_text("MINE = 'the program has its own'\n")
     program = run.script("import gpuworker; print(gpuworker.MINE)")
     pod = run.start(
-        archives[0], "--deadline=30", "--", program, NNODES=1, NODE_RANK=0, NPROC_PER_NODE=2, MASTER_ADDR="localhost",
-        MASTER_PORT=run.port, GLOO_SOCKET_IFNAME="", PYTHONPATH=f"{STAND_IN}:{own.parent}",
+        archives[0], "--join-timeout=30", "--", program, NNODES=1, NODE_RANK=0, NPROC_PER_NODE=2,
+        MASTER_ADDR="localhost", MASTER_PORT=run.port, GLOO_SOCKET_IFNAME="", PYTHONPATH=f"{STAND_IN}:{own.parent}",
     )  # fmt: skip
     assert pod.wait() == 0, pod.output
     assert pod.output.count("the program has its own") == 2

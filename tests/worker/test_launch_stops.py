@@ -35,7 +35,7 @@ def run(start, tmp_path):
 def running(run: Run, program: str, nodes: int = 2, *flags: object, **variables: object) -> None:
     """Start all pods and wait until their programs run."""
     for node in range(nodes):
-        run.pod(node, nodes, "--deadline=30", *flags, program=[run.script(program)], **variables)
+        run.pod(node, nodes, "--join-timeout=30", *flags, program=[run.script(program)], **variables)
     for pod in run.pods:
         until(lambda pod=pod: "trains" in pod.output, "the program runs")
 
@@ -66,7 +66,9 @@ def test_sigterm_to_a_program_that_does_not_save(run):
 
 def test_sigterm_to_a_program_that_does_not_listen(run):
     """It has its grace time, and not more."""
-    running(run, TRAINS.format(stop="pass").replace("time.sleep(600)", "\nwhile True: time.sleep(1)"), 2, "--grace=3")
+    running(
+        run, TRAINS.format(stop="pass").replace("time.sleep(600)", "\nwhile True: time.sleep(1)"), 2, "--grace-period=3"
+    )
     children = [pid for pod in run.pods for pid in descendants(pod.started.process.pid)]
     assert len(children) >= 4, "torchrun and the program, twice"
     begun = time.monotonic()
@@ -90,7 +92,7 @@ def test_a_pod_is_gone_at_once(run, node):
     for pid in [victim.started.process.pid, *descendants(victim.started.process.pid)]:
         os.kill(pid, signal.SIGKILL)
     words = "node 0 " if node == 0 else "node 1 (pod run-1 on n1) "
-    run.all_end(66, "lost", words + "closed the line without a word", within_s=60)
+    run.all_end(66, "node-lost", words + "closed the connection without a report", within_s=60)
 
 
 class Wire:
@@ -137,13 +139,13 @@ def wire(run):
 
 @pytest.mark.parametrize("back", [True, False], ids=["comes back", "stays away"])
 def test_the_network_is_cut(run, wire, back):
-    """A cut that is shorter than --silence is survived; one that is longer ends the run on both sides."""
+    """A cut that is shorter than --heartbeat-timeout is survived; one that is longer ends the run on both sides."""
     silence, end = 8, run.folder / "end"
     program = run.script(
         "import os, time\nprint('trains', flush=True)\n" + f"while not os.path.exists({str(end)!r}): time.sleep(0.1)"
     )
     for node, port in enumerate((run.port, wire.near - 1)):
-        run.pod(node, 2, "--deadline=30", f"--silence={silence}", program=[program], MASTER_PORT=port)
+        run.pod(node, 2, "--join-timeout=30", f"--heartbeat-timeout={silence}", program=[program], MASTER_PORT=port)
     for pod in run.pods:
         until(lambda pod=pod: "trains" in pod.output, "the program runs")
     wire.whole.clear()
@@ -155,12 +157,12 @@ def test_the_network_is_cut(run, wire, back):
         assert run.wait() == [0, 0], run.say()
     else:
         assert run.wait() == [66, 66], run.say()
-        check(run.pods[0], 66, "lost", f"node 1 (pod run-1 on n1) was not heard of for {silence} s")
-        check(run.pods[1], 66, "lost", f"node 0 was not heard of for {silence} s")
+        check(run.pods[0], 66, "node-lost", f"node 1 (pod run-1 on n1) sent no heartbeat for {silence} s")
+        check(run.pods[1], 66, "node-lost", f"node 0 sent no heartbeat for {silence} s")
 
 
 def test_a_frozen_pod_is_named(run):
-    running(run, TRAINS.format(stop="sys.exit(75)"), 2, "--silence=4")
+    running(run, TRAINS.format(stop="sys.exit(75)"), 2, "--heartbeat-timeout=4")
     frozen = run.pods.pop(1)
     frozen.started.process.send_signal(signal.SIGSTOP)
-    run.all_end(66, "lost", "node 1 (pod run-1 on n1) was not heard of for 4 s", within_s=60)
+    run.all_end(66, "node-lost", "node 1 (pod run-1 on n1) sent no heartbeat for 4 s", within_s=60)

@@ -50,7 +50,7 @@ if rank == 0 or not os.environ.get("FAULT"):
 print(f"rank {rank} of {dist.get_world_size()} on node {os.environ['NODE_RANK']} is done", flush=True)
 dist.destroy_process_group()
 """
-PATIENT = ("--deadline=60", "--join=120")
+PATIENT = ("--join-timeout=60", "--rendezvous-timeout=120")
 
 
 @pytest.fixture
@@ -131,15 +131,15 @@ def test_etcd(run, etcd):
 def test_etcd_without_its_v2_api(start, tmp_path, etcd):
     run, server = Run(start, tmp_path), etcd(v2=False)
     for node in range(2):
-        run.pod(node, 2, "--deadline=20", *server.flags())
-    run.all_end(69, "etcd-no-v2", "answers 404 to /v2/keys")
+        run.pod(node, 2, "--join-timeout=20", *server.flags())
+    run.all_end(69, "etcd-without-v2", "answers 404 to /v2/keys")
 
 
 def test_no_etcd(start, tmp_path):
     run, port = Run(start, tmp_path), free_port()
     for node in range(2):
         run.pod(node, 2, "--backend=etcd", f"--etcd=127.0.0.1:{port}")
-    run.all_end(69, "etcd-absent", f"etcd at 127.0.0.1:{port}, for {DEADLINE_S} s")
+    run.all_end(69, "etcd-unreachable", f"etcd at 127.0.0.1:{port}, for {DEADLINE_S} s")
 
 
 def break_it(run: Run, fault: str, *flags: str, **variables: object) -> None:
@@ -151,7 +151,11 @@ def break_it(run: Run, fault: str, *flags: str, **variables: object) -> None:
 def test_a_rank_raises_in_backward(run):
     break_it(run, "raise in backward")
     run.all_end(
-        1, "failed", "rank 1 of node 1 (pod run-1 on n1): ValueError: gradient is NaN", "in backward", within_s=120
+        1,
+        "program-failed",
+        "rank 1 of node 1 (pod run-1 on n1): ValueError: gradient is NaN",
+        "in backward",
+        within_s=120,
     )
     assert "Traceback" in run.pods[1].output
 
@@ -159,12 +163,12 @@ def test_a_rank_raises_in_backward(run):
 def test_a_rank_ends_early(run):
     break_it(run, "end early")
     run.all_end(
-        1, "early-end", "rank 1 of node 1 (pod run-1 on n1) ended with 0 while others still worked", within_s=120
+        1, "early-exit", "rank 1 of node 1 (pod run-1 on n1) ended with 0 while others still worked", within_s=120
     )
 
 
 def test_a_rank_is_killed_in_step_5(run):
-    break_it(run, "wait", "--work-timeout=60")
+    break_it(run, "wait", "--collective-timeout=60")
     until(lambda: "waits" in run.pods[1].output, "step 5")
     rank = descendants(run.pods[1].started.process.pid)[-1]
 
@@ -176,14 +180,18 @@ def test_a_rank_is_killed_in_step_5(run):
 def test_a_rank_does_not_come_to_the_collective(run, frozen):
     """After the first step it is the time-out for work that counts; who does not wait is the culprit."""
     timeout = 6
-    break_it(run, "wait", f"--work-timeout={timeout}", f"--out={run.folder}")
+    break_it(run, "wait", f"--collective-timeout={timeout}", f"--output-dir={run.folder}")
     until(lambda: "waits" in run.pods[1].output, "step 5")
     if frozen:
         os.kill(descendants(run.pods[1].started.process.pid)[-1], signal.SIGSTOP)
     begun = time.monotonic()
     where = "is stopped by a signal (SIGSTOP)" if frozen else "is at "
     run.all_end(
-        70, "collective", f"rank 1 of node 1 (pod run-1 on n1) {where}", "1 wait in a collective (rank 0)", within_s=120
+        70,
+        "collective-timeout",
+        f"rank 1 of node 1 (pod run-1 on n1) {where}",
+        "1 wait in a collective (rank 0)",
+        within_s=120,
     )
     assert time.monotonic() - begun < timeout + 5 + 5
     assert list(run.folder.glob(".ddp-launch/*/flight-0")), "the flight record of the rank that waited"
@@ -193,5 +201,5 @@ def test_a_rank_never_comes_to_the_start(run):
     """Before the first step the time-out for the start counts."""
     program = run.script("import os, time\nif os.environ['RANK'] == '1':\n    time.sleep(600)\n" + TRAIN)
     for node in range(2):
-        run.pod(node, 2, *PATIENT, "--start-timeout=8", program=[program])
-    run.all_end(70, "collective", "rank 1 of node 1 (pod run-1 on n1) is at ", within_s=120)
+        run.pod(node, 2, *PATIENT, "--startup-collective-timeout=8", program=[program])
+    run.all_end(70, "collective-timeout", "rank 1 of node 1 (pod run-1 on n1) is at ", within_s=120)

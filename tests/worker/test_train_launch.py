@@ -11,7 +11,7 @@ from tests.helpers.launchers import Run
 from tests.helpers.processes import SOURCE, until
 
 TRAIN = SOURCE.parent / "app" / "src" / "train.py"
-PATIENT = ("--deadline=60", "--join=120", "--grace=60")
+PATIENT = ("--join-timeout=60", "--rendezvous-timeout=120", "--grace-period=60")
 
 
 @pytest.mark.slow

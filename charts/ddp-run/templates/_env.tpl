@@ -59,7 +59,7 @@ NCCL_IB_DISABLE: {{ ternary "0" "1" (eq $values.network.nccl "ib") | quote }}
 {{/* Variables of a bare torchrun; call with root and id. */}}
 {{- define "ddp-run.torchrun" -}}
 {{- $values := .root.Values }}
-{{- $seconds := $values.rendezvous.timeoutSeconds | int64 }}
+{{- $seconds := $values.timeouts.joinSeconds | int64 }}
 {{- $endpoint := printf "%s:%s" (include "ddp-run.master" .) (include "ddp-run.port" .root) -}}
 PET_RDZV_ID: {value: "{{ .id }}-$(ATTEMPT)"} # Kubernetes puts in the number of the attempt
 PET_MAX_RESTARTS: "0"

@@ -65,12 +65,12 @@ spec:
       {{- end }}
       args:
         {{- if $launches }}
-        - --deadline={{ $values.rendezvous.timeoutSeconds | int64 }}
-        - --join={{ $values.rendezvous.joinSeconds | int64 }}
-        - --silence={{ $values.timeouts.silenceSeconds | int64 }}
-        - --start-timeout={{ $values.timeouts.startSeconds | int64 }}
-        - --work-timeout={{ $values.timeouts.workSeconds | int64 }}
-        - --grace={{ max 1 (sub $values.terminationGracePeriodSeconds 10) }}
+        - --join-timeout={{ $values.timeouts.joinSeconds | int64 }}
+        - --rendezvous-timeout={{ $values.timeouts.rendezvousSeconds | int64 }}
+        - --heartbeat-timeout={{ $values.timeouts.heartbeatSeconds | int64 }}
+        - --startup-collective-timeout={{ $values.timeouts.startupCollectiveSeconds | int64 }}
+        - --collective-timeout={{ $values.timeouts.collectiveSeconds | int64 }}
+        - --grace-period={{ max 1 (sub $values.terminationGracePeriodSeconds 10) }}
         - --backend={{ $values.rendezvous.backend }}
         {{- if eq $values.rendezvous.backend "etcd" }}
         - --etcd={{ include "ddp-run.etcd" .root }}
@@ -78,13 +78,13 @@ spec:
         {{- with $values.network.interface }}
         - --interface={{ . }}
         {{- end }}
-        - --out=/out
+        - --output-dir=/out
         - --min-shm={{ $values.preflight.minSharedMemory }}
         - --min-disk={{ $values.preflight.minDisk }}
         - --max-clock-skew={{ $values.preflight.maxClockSkewSeconds | int64 }}
         {{- if $parks }}
-        - --park=/run/ddp
-        - --attempts={{ $values.maxRestarts | int64 }}
+        - --idle-after-exit=/run/ddp
+        - --max-attempts={{ $values.maxRestarts | int64 }}
         {{- end }}
         - --
         {{- end }}

@@ -1,1 +1,1 @@
-"""Start a torchrun world that forms or says why not."""
+"""Launcher of torchrun on every node of a run: preflight, supervision, one verdict with one cause."""

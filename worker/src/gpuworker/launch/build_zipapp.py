@@ -1,7 +1,7 @@
-"""Write the launcher as one file that any Python 3.10 or newer runs: python3 -m gpuworker.launch.build_zipapp FILE.
+"""Zipapp of the launcher, one file for any Python 3.10 or newer: python3 -m gpuworker.launch.build_zipapp FILE.
 
-An init container puts it into the pod of a training image that knows nothing of this project. Same sources, same
-bytes, whenever and wherever it is made: the launchers of a run compare them.
+An init container writes it into the pod of a training image without this project. The same sources give the same bytes
+everywhere, because the launchers of a run compare their digests.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import sys
 import zipfile
 from pathlib import Path
 
+RUNTIME = ("__init__", "contract", "gpu_inventory", "json_lines", "log", "processes")  # standard library only
 MAIN = "from gpuworker.launch.launcher import main\nmain()\n"
 
 
-def pack(target: Path) -> None:
+def build(target: Path) -> None:
     package = Path(__file__).parents[1]
-    sources = [package / "__init__.py", package / "log.py", *sorted((package / "launch").glob("*.py"))]
+    modules = [package / "runtime" / f"{name}.py" for name in RUNTIME]
+    sources = [package / "__init__.py", *modules, *sorted((package / "launch").glob("*.py"))]
     with target.open("wb") as file:
         file.write(b"#!/usr/bin/env python3\n")
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -28,4 +30,4 @@ def pack(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    pack(Path(sys.argv[1]))
+    build(Path(sys.argv[1]))

@@ -1,4 +1,7 @@
-"""The plan of a run: flags and the environment contract, checked as a whole before anything starts."""
+"""Configuration of a launch: flags and the environment contract, checked as a whole before anything starts.
+
+The chart ddp-run sets every time-out from its values (`timeouts`); the defaults below are those of the bare command.
+"""
 
 from __future__ import annotations
 
@@ -9,124 +12,136 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuworker.launch.failure_causes import Verdict
+from gpuworker.runtime.contract import INTERNAL_PREFIX, LAUNCHER_PORT_OFFSET
 
-# Variable -> what a node must know, and the range of it.
+# Variable that every node needs -> its range.
 NUMBERS = {"NNODES": (1, 65536), "NODE_RANK": (0, 65535), "NPROC_PER_NODE": (1, 1024), "MASTER_PORT": (1024, 65534)}
-# Flag -> default and meaning, of everything that is waited for.
-DEADLINES = {
-    "deadline": (600, "all nodes are there and alike; counts from the start of this launcher"),
-    "join": (120, "torchrun's own rendezvous, once all nodes are there"),
-    "silence": (60, "until a node that is not heard of counts as lost"),
-    "start-timeout": (600, "a collective before the first training step, if the program sets none itself"),
-    "work-timeout": (1800, "a collective after it"),
-    "grace": (90, "from SIGTERM until the program is killed"),
+# Flag -> default in seconds and meaning, for everything that is waited for.
+TIMEOUTS = {
+    "join-timeout": (600, "until all nodes have joined and match; counts from the start of this launcher"),
+    "rendezvous-timeout": (120, "torchrun's own rendezvous, once all nodes have joined"),
+    "heartbeat-timeout": (60, "until a node that sends no heartbeat counts as lost"),
+    "startup-collective-timeout": (600, "a collective before the first training step, unless the program sets one"),
+    "collective-timeout": (1800, "a collective after the first training step, unless the program sets one"),
+    "grace-period": (90, "from SIGTERM until the program is killed"),
 }
-LEAST = {"min-shm": 0, "min-disk": 0}
+SIZE_FLAGS = ("min-shm", "min-disk")
 SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+STATE_FOLDER = ".ddp-launch"  # below --output-dir: flight records and folded output
 
 
 @dataclass(frozen=True)
-class Plan:
-    nodes: int
-    node: int
-    processes: int
-    master: str
-    port: int  # the rendezvous store; the launchers talk on the next one
+class LaunchConfig:
+    """What a node runs and how long it waits. `timeouts`: flag -> seconds."""
+
+    nnodes: int
+    node_rank: int
+    nproc_per_node: int
+    master_addr: str
+    master_port: int
     run_id: str
     attempt: int
     backend: str
     etcd: str
     interface: str
-    out: str
-    gpus: int
+    output_dir: str
+    gpus_per_node: int
     debug: bool
     max_clock_skew: float
     min_shm: int
     min_disk: int
     program: tuple[str, ...]
-    seconds: dict[str, int] = field(default_factory=dict)
+    timeouts: dict[str, int] = field(default_factory=dict)
 
     @property
-    def world(self) -> int:
-        return self.nodes * self.processes
+    def world_size(self) -> int:
+        return self.nnodes * self.nproc_per_node
 
     @property
-    def roll_port(self) -> int:
-        return self.port + 1
+    def launcher_port(self) -> int:
+        return self.master_port + LAUNCHER_PORT_OFFSET
+
+    @property
+    def python_program(self) -> bool:
+        """Whether the rank wrapper runs the program; it can only run Python."""
+        return self.program[0] != "--no-python"
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="ddp-launch", description="Run a program under torchrun on every node.")
-    for name, (default, meaning) in DEADLINES.items():
+    for name, (default, meaning) in TIMEOUTS.items():
         made.add_argument(f"--{name}", type=int, default=default, metavar="SECONDS", help=f"{meaning} ({default})")
     made.add_argument("--backend", choices=["c10d", "static", "etcd"], default="static", help="torchrun's rendezvous")
     made.add_argument("--etcd", default="", metavar="HOST:PORT", help="for --backend=etcd")
     made.add_argument("--interface", default="", help="network interface; empty: the one of the route to node 0")
-    made.add_argument("--out", default="", metavar="FOLDER", help="where flight records and folded output are kept")
+    made.add_argument("--output-dir", default="", metavar="FOLDER", help="folder for flight records and folded output")
     made.add_argument("--min-shm", default="0", metavar="SIZE", help="least size of /dev/shm, such as 16Gi")
-    made.add_argument("--min-disk", default="0", metavar="SIZE", help="least free space under --out")
+    made.add_argument("--min-disk", default="0", metavar="SIZE", help="least free space below --output-dir")
     made.add_argument("--max-clock-skew", type=float, default=10, metavar="SECONDS", help="between nodes (10)")
-    made.add_argument("--attempts", type=int, default=0, help="restarts in this pod before giving up, with --park")
-    made.add_argument("--park", metavar="FOLDER", help="stay after the end (StatefulSet); the folder keeps the count")
+    made.add_argument("--max-attempts", type=int, default=0, help="restarts in this pod, with --idle-after-exit")
+    made.add_argument(
+        "--idle-after-exit", metavar="FOLDER", help="keep the pod after the end (StatefulSet); FOLDER keeps the count"
+    )
     made.add_argument("program", nargs="+", help="what torchrun runs: SCRIPT ARGS… or -m MODULE ARGS…, after --")
     return made
 
 
-def read_plan(args: argparse.Namespace, environ: dict[str, str]) -> Plan:
-    """The plan, or everything that is wrong with it at once."""
+def read_config(args: argparse.Namespace, environ: dict[str, str]) -> LaunchConfig:
+    """The configuration. Raises the verdict `usage` with every problem in it."""
     numbers, problems = {}, []
     for name, (low, high) in NUMBERS.items():
         text = environ.get(name, "")
         if text.isdecimal() and low <= int(text) <= high:
             numbers[name] = int(text)
         else:
-            problems.append(f"{name}={text or '(not set)'}: need a whole number from {low} to {high}")
+            problems.append(f"{name}={text or '(not set)'}: must be a whole number from {low} to {high}")
     if not environ.get("MASTER_ADDR"):
-        problems.append("MASTER_ADDR=(not set): need the DNS name of node 0")
+        problems.append("MASTER_ADDR=(not set): must be the DNS name of node 0")
     if {"NNODES", "NODE_RANK"} <= numbers.keys() and numbers["NODE_RANK"] >= numbers["NNODES"]:
         problems.append(
             f"NODE_RANK={numbers['NODE_RANK']}: must be below NNODES={numbers['NNODES']}, one node too many?"
         )
-    seconds = {name: getattr(args, name.replace("-", "_")) for name in DEADLINES}
-    problems += [f"--{name}={value}: need at least 1 second" for name, value in seconds.items() if value < 1]
+    timeouts = {name: getattr(args, name.replace("-", "_")) for name in TIMEOUTS}
+    problems += [f"--{name}={value}: must be at least 1 second" for name, value in timeouts.items() if value < 1]
     if args.backend == "etcd" and not re.fullmatch(r"\S+:\d+", args.etcd):
         problems.append(f"--etcd={args.etcd or '(not set)'}: --backend=etcd needs HOST:PORT")
-    least = {}
-    for name in LEAST:
+    sizes = {}
+    for name in SIZE_FLAGS:
         text = getattr(args, name.replace("-", "_"))
         size = re.fullmatch(r"(\d+)([kMGT]|[KMGT]i)?", text)
         if size:
-            least[name] = int(size[1]) * SIZES[size[2] or ""]
+            sizes[name] = int(size[1]) * SIZES[size[2] or ""]
         else:
-            problems.append(f"--{name}={text}: need a size such as 16Gi")
-    if args.out and not Path(args.out).is_dir():
-        problems.append(f"--out={args.out}: no such folder")
+            problems.append(f"--{name}={text}: must be a size such as 16Gi")
+    if args.output_dir and not Path(args.output_dir).is_dir():
+        problems.append(f"--output-dir={args.output_dir}: no such folder")
     script = args.program[0]
     if not script.startswith("-") and not Path(script).exists():
         problems.append(f"program {script}: no such file on this node")
     if problems:
-        raise Verdict("usage", "; ".join(problems), "plan")
+        raise Verdict("usage", "; ".join(problems), "config")
     # Kubernetes counts a Job's failures and its ignored failures (preemption) apart; each was an attempt.
-    attempts = [environ.get(name, "") for name in ("ATTEMPT", "GPU_CHARTS_ATTEMPTS_IGNORED")]
-    return Plan(
-        nodes=numbers["NNODES"],
-        node=numbers["NODE_RANK"],
-        processes=numbers["NPROC_PER_NODE"],
-        master=environ["MASTER_ADDR"],
-        port=numbers["MASTER_PORT"],
+    attempts = [environ.get(name, "") for name in ("ATTEMPT", f"{INTERNAL_PREFIX}ATTEMPTS_IGNORED")]
+    gpus = environ.get("NUM_GPUS_PER_NODE", "")
+    return LaunchConfig(
+        nnodes=numbers["NNODES"],
+        node_rank=numbers["NODE_RANK"],
+        nproc_per_node=numbers["NPROC_PER_NODE"],
+        master_addr=environ["MASTER_ADDR"],
+        master_port=numbers["MASTER_PORT"],
         run_id=environ.get("RUN_ID", "run"),
         attempt=sum(int(text) for text in attempts if text.isdecimal()),
         backend=args.backend,
         etcd=args.etcd,
         interface=args.interface,
-        out=args.out,
-        gpus=int(gpus) if (gpus := environ.get("NUM_GPUS_PER_NODE", "")).isdecimal() else 0,
+        output_dir=args.output_dir,
+        gpus_per_node=int(gpus) if gpus.isdecimal() else 0,
         debug=environ.get("DEBUG_DISTRIBUTED", "") not in ("", "0", "false"),
         max_clock_skew=args.max_clock_skew,
-        min_shm=least["min-shm"],
-        min_disk=least["min-disk"],
+        min_shm=sizes["min-shm"],
+        min_disk=sizes["min-disk"],
         program=tuple(args.program),
-        seconds=seconds,
+        timeouts=timeouts,
     )
 
 

@@ -1,218 +1,234 @@
-"""Node 0's side of the line between launchers: it calls the roll, keeps watch during the run, says how it ends.
+"""Coordinator on node 0: collects node info, monitors heartbeats and broadcasts the verdict of the run.
 
-Every node, node 0 too, is a client (member.py). Messages are lines of JSON: no pickle, and a stranger cannot look like
-a launcher. First come the cards; then `go` with the id of this attempt; then heartbeats both ways until `end`.
+Every node, node 0 included, is a participant (participant.py); protocol.py has the messages.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import resource
 import secrets
 import time
 
-from gpuworker.launch import node_info as cards
-from gpuworker.launch import root_cause
-from gpuworker.launch.config import Plan
+from gpuworker.launch import node_info, root_cause
+from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Verdict
-from gpuworker.launch.network import free_port
-from gpuworker.launch.root_cause import Peer
+from gpuworker.launch.network import check_port_free
+from gpuworker.launch.protocol import (
+    CODEC,
+    HEARTBEAT_S,
+    VERSION,
+    End,
+    Go,
+    Heartbeat,
+    Hello,
+    NodeState,
+    RankFailure,
+    Rejected,
+    StackRequest,
+    Stacks,
+    StateChange,
+    Stop,
+    StopRequested,
+    Welcome,
+)
+from gpuworker.launch.root_cause import NodeStatus
+from gpuworker.runtime.contract import Tag
+from gpuworker.runtime.json_lines import LINE_LIMIT, encode
 from gpuworker.runtime.log import log
 
-MAGIC, BEAT_S, LINE = "ddp-launch/1", 1.0, 1 << 20
-# How long the verdict is kept for pods that start a little later than the one whose fault ended it all, and how long
-# after the deadline.
+HELLO_TIMEOUT_S = 10
+# How long the verdict is served to pods that start a little later than the one whose fault ended the run, and how long
+# after the join deadline.
 LINGER_S, LATE_S = 4, 1
 
 
-def encode(message: dict) -> bytes:
-    return json.dumps(message).encode() + b"\n"
-
-
-def decode(line: bytes) -> dict:
-    """A message, or {} if it is none."""
-    with contextlib.suppress(ValueError):
-        message = json.loads(line)
-        return message if isinstance(message, dict) else {}
-    return {}
-
-
-class Lead:
-    def __init__(self, plan: Plan, end: float):
-        self.plan, self.deadline = plan, end
-        self.peers: dict[int, Peer] = {}
-        self.twice: tuple[Peer, Peer, float] | None = None
-        self.gone: dict[int, str] = {}  # lost while the run was on -> how
-        self.started = 0.0  # when `go` was said
-        self.odd_at = self.failed_at = self.stopped_at = 0.0
-        self.stopper, self.asked = "", False
-        self.ended: dict | None = None
-        self.told: set[int] = set()
+class Coordinator:
+    def __init__(self, config: LaunchConfig, join_deadline: float):
+        self.config, self.join_deadline = config, join_deadline
+        self.nodes: dict[int, NodeStatus] = {}
+        self.duplicate: tuple[NodeStatus, NodeStatus, float] | None = None  # two pods of one index, since when
+        self.lost: dict[int, str] = {}  # node index -> how it was lost during the run
+        self.started_at = 0.0  # when Go was sent
+        self.mismatch_since = self.failed_at = self.stopped_at = 0.0
+        self.stop_reason, self.stacks_requested = "", False
+        self.verdict: End | None = None
+        self.notified: set[int] = set()  # nodes that were sent the verdict
         self.server: asyncio.Server | None = None
-        self.watcher: asyncio.Task | None = None
+        self.monitoring: asyncio.Task | None = None
 
     async def serve(self) -> None:
-        now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if 0 <= now < self.plan.nodes + 100 <= most:  # a line to each of thousands of nodes
-            resource.setrlimit(resource.RLIMIT_NOFILE, (self.plan.nodes + 100, most))
+        config = self.config
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if 0 <= soft < config.nnodes + 100 <= hard:  # one connection to each of thousands of nodes
+            resource.setrlimit(resource.RLIMIT_NOFILE, (config.nnodes + 100, hard))
         try:
-            self.server = await asyncio.start_server(self.answer, None, self.plan.roll_port, limit=LINE, backlog=1024)
+            self.server = await asyncio.start_server(
+                self.handle_connection, None, config.launcher_port, limit=LINE_LIMIT, backlog=1024
+            )
         except OSError as error:
-            why = f"port {self.plan.roll_port} is taken on node 0 ({error.strerror})"
-            raise Verdict("port-taken", why, "preflight") from None
-        if self.plan.backend != "etcd":
-            free_port(self.plan.port)
-        self.watcher = asyncio.create_task(self.watch())
+            reason = f"port {config.launcher_port} is in use on node 0 ({error.strerror})"
+            raise Verdict("port-in-use", reason, "preflight") from None
+        if config.backend != "etcd":
+            check_port_free(config.master_port)
+        self.monitoring = asyncio.create_task(self.monitor())
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = index = None
+    async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        node = index = None
         try:
-            hello = decode(await asyncio.wait_for(reader.readline(), 10))
-            if hello.get("hello") != MAGIC:
+            hello = CODEC.decode(await asyncio.wait_for(reader.readline(), HELLO_TIMEOUT_S))
+            if not isinstance(hello, Hello) or hello.version != VERSION:
                 return
-            if hello["run"] != self.plan.run_id:
-                writer.write(encode({"refused": self.plan.run_id}))
+            if hello.run_id != self.config.run_id:
+                writer.write(encode(Rejected(self.config.run_id)))
                 return
-            peer, index = Peer(hello["card"], writer, time.monotonic()), int(hello["card"]["node"])
-            peer.card["skew"] = peer.card["clock"] - time.time()
-            if self.ended:
-                writer.write(encode({"end": self.ended}))
-                self.told.add(index)
+            node, index = NodeStatus(hello.info, writer, time.monotonic()), hello.info.node
+            node.info.clock_skew = node.info.clock - time.time()
+            if self.verdict:
+                writer.write(encode(self.verdict))
+                self.notified.add(index)
                 return
-            if self.started:  # a pod that came back alone; the others must come back too
-                writer.write(encode({"refused": f"{self.plan.run_id}, which runs without it since its restart"}))
+            if self.started_at:  # a pod that restarted alone; the others must restart, too
+                writer.write(encode(Rejected(f"{self.config.run_id}, which runs without it since its restart")))
                 return
-            if index in self.peers and self.peers[index].card["pod"] != peer.card["pod"]:
-                self.twice = (self.peers[index], peer, time.monotonic())
-            self.peers[index] = peer
-            if problem := peer.card.get("problem"):
-                self.finish(problem)
-            writer.write(encode({"end": self.ended} if self.ended else {"welcome": self.missing()}))
+            if index in self.nodes and self.nodes[index].info.pod != node.info.pod:
+                self.duplicate = (self.nodes[index], node, time.monotonic())
+            self.nodes[index] = node
+            if node.info.problem:
+                self.finish(node.info.problem)
+            writer.write(encode(self.verdict or Welcome(self.missing())))
             while line := await reader.readline():
-                peer.seen = time.monotonic()
-                self.hear(index, peer, decode(line))
-        except (asyncio.TimeoutError, asyncio.CancelledError, OSError, ValueError, KeyError, TypeError):
+                node.last_heartbeat = time.monotonic()
+                self.on_message(node, CODEC.decode(line))
+        except (asyncio.TimeoutError, asyncio.CancelledError, OSError, ValueError):
             pass  # a stranger, a line that was cut, or the end of the run
         finally:
             writer.close()
-            if peer and self.peers.get(index) is peer and not self.ended:
-                if not self.started:
-                    del self.peers[index]  # it may come again until the deadline
-                elif peer.state in ("here", "formed") and not peer.report:
-                    self.gone.setdefault(index, "closed the line without a word")
+            if node and self.nodes.get(index) is node and not self.verdict:
+                if not self.started_at:
+                    del self.nodes[index]  # it may join again until the deadline
+                elif node.state.running and not node.failure:
+                    self.lost.setdefault(index, "closed the connection without a report")
 
-    def hear(self, index: int, peer: Peer, message: dict) -> None:
-        if "failed" in message:
-            peer.report = peer.report or {**message["failed"], "at": time.monotonic()}
+    def on_message(self, node: NodeStatus, message: object) -> None:
+        if isinstance(message, RankFailure):
+            if not node.failure:
+                node.failure, node.failed_at = message, time.monotonic()
             self.failed_at = self.failed_at or time.monotonic()
-            if not self.asked:
-                self.asked = True
-                self.tell({"where": True})
-        elif "where" in message:
-            peer.where |= message["where"]
-        elif "stopping" in message and not self.stopped_at:
-            self.stopped_at, self.stopper = time.monotonic(), f"{cards.who(peer.card)} got {message['stopping']}"
-            self.tell({"stop": self.stopper})
-        elif "state" in message:
-            peer.state = message["state"]
+            if not self.stacks_requested:
+                self.stacks_requested = True
+                self.broadcast(StackRequest())
+        elif isinstance(message, Stacks):
+            node.stacks |= message.ranks
+        elif isinstance(message, StopRequested) and not self.stopped_at:
+            self.stopped_at = time.monotonic()
+            self.stop_reason = f"{node_info.format_node(node.info)} got {message.signal}"
+            self.broadcast(Stop(self.stop_reason))
+        elif isinstance(message, StateChange):
+            node.state = message.state
 
-    async def watch(self) -> None:
-        beaten, looked = 0.0, time.monotonic()
-        while not self.ended:
+    async def monitor(self) -> None:
+        sent, checked = 0.0, time.monotonic()
+        while not self.verdict:
             await asyncio.sleep(0.1)
             now = time.monotonic()
-            if now - looked > 5 * BEAT_S:  # this process itself was frozen, so nobody could be heard
-                for peer in self.peers.values():
-                    peer.seen = now
-            looked = now
-            if now - beaten > BEAT_S:
-                beaten = now
-                self.tell({"beat": self.missing() if not self.started else []})
+            if now - checked > 5 * HEARTBEAT_S:  # this process itself was frozen, so no heartbeat could be read
+                for node in self.nodes.values():
+                    node.last_heartbeat = now
+            checked = now
+            if now - sent > HEARTBEAT_S:
+                sent = now
+                self.broadcast(Heartbeat([] if self.started_at else self.missing()))
             try:
-                self.run_phase(now) if self.started else self.roll_call(now)
+                self.check_run(now) if self.started_at else self.check_join(now)
             except Verdict as verdict:
-                self.finish(verdict.data())
-            except Exception as error:  # a card that is not as it should be; without this watch all would wait
-                self.finish(Verdict("launcher", f"node 0: {type(error).__name__}: {error}").data())
+                self.finish(verdict.message())
+            except Exception as error:  # node info that makes no sense; without this task all nodes would wait
+                self.finish(Verdict("launcher-failed", f"node 0: {type(error).__name__}: {error}").message())
 
     def missing(self) -> list[int]:
-        return [index for index in range(self.plan.nodes) if index not in self.peers]
+        return [index for index in range(self.config.nnodes) if index not in self.nodes]
 
-    def roll_call(self, now: float) -> None:
-        if self.twice and now - self.twice[2] > 3 * BEAT_S:
-            old, new, since = self.twice
-            if old.seen > since and new.seen > since:
-                both = " and ".join(cards.who(peer.card) for peer in (old, new))
-                raise Verdict("twice", f"{both} claim the same index", "preflight")
-            self.twice = None
-        there = [self.peers[index].card for index in sorted(self.peers)]
-        # Nodes that disagree about the plan may never be complete; a moment later most of those that come have come.
-        if any((c["nodes"], c["processes"]) != (self.plan.nodes, self.plan.processes) for c in there):
-            self.odd_at = self.odd_at or now
-            if now > self.odd_at + 2 * BEAT_S:
-                cards.compare(self.plan, there)
-        if not self.missing() and not self.twice:
-            cards.compare(self.plan, there)
-            self.started = now
-            for card in there if self.plan.debug else []:
-                log("DEBUG", **card)
-            attempt = f"{self.plan.run_id}-{self.plan.attempt}-{secrets.token_hex(4)}"
-            self.tell({"go": {"id": attempt, "attempt": self.plan.attempt}})
-        elif now > self.deadline:
+    def check_join(self, now: float) -> None:
+        """Send Go once every node has joined and all match. Raises Verdict."""
+        config = self.config
+        if self.duplicate and now - self.duplicate[2] > 3 * HEARTBEAT_S:
+            old, new, since = self.duplicate
+            if old.last_heartbeat > since and new.last_heartbeat > since:
+                both = " and ".join(node_info.format_node(node.info) for node in (old, new))
+                raise Verdict("duplicate-node", f"{both} claim the same index", "preflight")
+            self.duplicate = None
+        joined = [self.nodes[index].info for index in sorted(self.nodes)]
+        # Nodes that disagree about the size may never be complete; a moment later most of those that start have joined.
+        if any((n.nnodes, n.nproc_per_node) != (config.nnodes, config.nproc_per_node) for n in joined):
+            self.mismatch_since = self.mismatch_since or now
+            if now > self.mismatch_since + 2 * HEARTBEAT_S:
+                node_info.compare(config, joined)
+        if not self.missing() and not self.duplicate:
+            node_info.compare(config, joined)
+            self.started_at = now
+            for info in joined if config.debug else []:
+                log(Tag.DEBUG, **vars(info))
+            rendezvous_id = f"{config.run_id}-{config.attempt}-{secrets.token_hex(4)}"
+            self.broadcast(Go(rendezvous_id, config.attempt))
+        elif now > self.join_deadline:
             missing = self.missing()
             names = ", ".join(f"node {index}" for index in missing[:20]) + (", …" if len(missing) > 20 else "")
-            why = (
-                f"{names} did not come within {self.plan.seconds['deadline']} s; {len(there)} of {self.plan.nodes} came"
-            )
-            raise Verdict("missing", why, "preflight")
+            timeout_s = config.timeouts["join-timeout"]
+            reason = f"{names} did not join within {timeout_s} s; {len(joined)} of {config.nnodes} joined"
+            raise Verdict("node-missing", reason, "preflight")
 
-    def run_phase(self, now: float) -> None:
-        silence = self.plan.seconds["silence"]
-        for index, peer in self.peers.items():
-            if peer.state in ("here", "formed") and now - peer.seen > silence:
-                self.gone.setdefault(index, f"was not heard of for {silence} s")
-        states = {"stopped" if peer.report else peer.state for peer in self.peers.values()}
-        if states == {"done"}:
-            self.finish({"key": "done", "why": "", "phase": "run"})
+    def check_run(self, now: float) -> None:
+        """Decide whether the run has ended. Raises Verdict."""
+        timeouts = self.config.timeouts
+        for index, node in self.nodes.items():
+            if node.state.running and now - node.last_heartbeat > timeouts["heartbeat-timeout"]:
+                self.lost.setdefault(index, f"sent no heartbeat for {timeouts['heartbeat-timeout']} s")
+        states = {NodeState.STOPPED if node.failure else node.state for node in self.nodes.values()}
+        if states == {NodeState.DONE}:
+            self.finish(End("done", phase="run"))
         elif self.stopped_at:
-            # The programs' own grace is over before this; a node that says nothing has not saved.
-            if states <= {"done", "saved", "stopped"} or now > self.stopped_at + self.plan.seconds["grace"] + 2:
-                raise root_cause.stopped(self.stopper, self.peers)
-        elif self.failed_at or self.gone:
+            # The programs' grace period is over before this; a node that has sent nothing by then has not saved.
+            over = now > self.stopped_at + timeouts["grace-period"] + 2
+            if over or not any(state.running for state in states):
+                raise root_cause.stopped(self.stop_reason, self.nodes)
+        elif self.failed_at or self.lost:
             self.failed_at = self.failed_at or now
-            if verdict := root_cause.failed(self.peers, self.gone, now - self.failed_at):
+            if verdict := root_cause.failed(self.nodes, self.lost, now - self.failed_at):
                 raise verdict
-        elif now > self.started + self.plan.seconds["join"] and (late := self.unformed()):
-            names = ", ".join(cards.who(peer.card) for peer in late[:8])
-            raise Verdict("not-formed", f"{names} formed no world within {self.plan.seconds['join']} s", "rendezvous")
+        elif now > self.started_at + timeouts["rendezvous-timeout"]:
+            late = [node for node in self.nodes.values() if node.state is NodeState.JOINED]
+            if late:
+                names = ", ".join(node_info.format_node(node.info) for node in late[:8])
+                reason = f"{names} formed no world within {timeouts['rendezvous-timeout']} s"
+                raise Verdict("world-not-formed", reason, "rendezvous")
 
-    def unformed(self) -> list[Peer]:
-        return [peer for peer in self.peers.values() if peer.state == "here"]
+    def broadcast(self, message: object) -> None:
+        displaced = [self.duplicate[0]] if self.duplicate else []
+        for node in [*self.nodes.values(), *displaced]:
+            with contextlib.suppress(OSError, RuntimeError):  # its connection is closed
+                node.writer.write(encode(message))
 
-    def tell(self, message: dict) -> None:
-        displaced = [self.twice[0]] if self.twice else []
-        for peer in [*self.peers.values(), *displaced]:
-            with contextlib.suppress(OSError, RuntimeError):  # its line is closed
-                peer.writer.write(encode(message))
-
-    def finish(self, verdict: dict) -> None:
-        """The first verdict is everyone's."""
-        if not self.ended:
-            self.ended = verdict
-            self.told = set(self.peers)
-            self.tell({"end": verdict})
+    def finish(self, verdict: End) -> None:
+        """The first verdict is the verdict of every node."""
+        if not self.verdict:
+            self.verdict = verdict
+            self.notified = set(self.nodes)
+            self.broadcast(verdict)
 
     async def close(self) -> None:
-        """Let every node read its verdict before this process is gone; those that are just starting, too."""
-        end = min(time.monotonic() + LINGER_S, self.deadline + LATE_S)
-        while self.ended and not self.started and len(self.told) < self.plan.nodes and time.monotonic() < end:
+        """Let every node read the verdict before this process ends, also nodes that are only starting."""
+        end = min(time.monotonic() + LINGER_S, self.join_deadline + LATE_S)
+        while self.verdict and not self.started_at and len(self.notified) < self.config.nnodes:
+            if time.monotonic() > end:
+                break
             await asyncio.sleep(0.1)
-        for part, end in ((self.server, "close"), (self.watcher, "cancel")):
-            if part:
-                getattr(part, end)()
-        for peer in list(self.peers.values()):
+        if self.server:
+            self.server.close()
+        if self.monitoring:
+            self.monitoring.cancel()
+        for node in list(self.nodes.values()):
             with contextlib.suppress(OSError, asyncio.TimeoutError):
-                await asyncio.wait_for(peer.writer.drain(), 1)
-                peer.writer.write_eof()
+                await asyncio.wait_for(node.writer.drain(), 1)
+                node.writer.write_eof()

@@ -1,4 +1,4 @@
-"""Finding node 0, this node's own address and interface, and what a port that is not ours does."""
+"""Network preflight: name resolution of node 0, choice of the interface, and classification of a foreign port."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import struct
 import threading
 import time
 
-from gpuworker.launch.config import Plan
+from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Verdict
+from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 
 SIOCGIFADDR = 0x8915
@@ -21,55 +22,62 @@ STALE_S = 40  # CoreDNS as kubeadm installs it, and NodeLocal DNSCache, keep an 
 
 
 async def look_up(name: str) -> str:
-    """One address of a name. In a daemon thread: a look-up that hangs must not hold up the end of the process."""
+    """One address of a name. The look-up has a daemon thread, so that one that hangs does not delay the exit."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
 
-    def give(method: str, value: object) -> None:
+    def set_answer(method: str, value: object) -> None:
         if not answer.done():
             getattr(answer, method)(value)
 
-    def ask() -> None:
+    def query() -> None:
         try:
             found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0]
-            loop.call_soon_threadsafe(give, "set_result", found)
-        except (OSError, UnicodeError) as error:  # UnicodeError: no name at all, such as a..b
-            loop.call_soon_threadsafe(give, "set_exception", OSError(str(error)))
+            loop.call_soon_threadsafe(set_answer, "set_result", found)
+        except (OSError, UnicodeError) as error:  # UnicodeError: not a name, such as a..b
+            loop.call_soon_threadsafe(set_answer, "set_exception", OSError(str(error)))
 
-    threading.Thread(target=ask, daemon=True).start()
+    threading.Thread(target=query, daemon=True).start()
     return await answer
 
 
-async def resolve(plan: Plan, end: float) -> str:
-    """Node 0's address. A pod's DNS record may come well after the pod, so ask until the deadline.
+async def resolve(config: LaunchConfig, end: float) -> str:
+    """Address of node 0. A pod's DNS record may appear well after the pod, so the look-up repeats until `end`.
 
-    On node 0 it must be one of its own, or the others knock at another door. That may take a while too: caches give
-    the address of the pod that was node 0 before.
+    On node 0 it must be an address of this pod, or the other nodes connect to another pod. That may take a while, too:
+    DNS caches return the address of the pod that was node 0 before. Raises name-not-resolved or wrong-address.
     """
-    tried, error, wrong, until = 0, "no answer", "", end
+    tries, error, wrong, until = 0, "no answer", "", end
     while (now := time.monotonic()) < until:
-        tried += 1
+        tries += 1
         try:
-            address = await asyncio.wait_for(look_up(plan.master), until - now)
-            if plan.node or is_own(address):
+            address = await asyncio.wait_for(look_up(config.master_addr), until - now)
+            if config.node_rank or is_own_address(address):
                 return address
             if not wrong:
                 until = min(end, now + STALE_S)
-                log("DDP", phase="resolve", waits=f"{plan.master} is {address}, which node 0 does not have")
+                log(
+                    Tag.DDP,
+                    phase="resolve",
+                    waiting_for=f"{config.master_addr} is {address}, which node 0 does not have",
+                )
             wrong = address
         except asyncio.TimeoutError:
             error = "no answer from DNS"
         except OSError as problem:
             error = str(problem)
-        await asyncio.sleep(min(0.1 * tried, 0.5, max(0, until - time.monotonic())))
+        await asyncio.sleep(min(0.1 * tries, 0.5, max(0, until - time.monotonic())))
     if wrong:
         own = os.environ.get("POD_IP") or socket.gethostname()
-        raise Verdict("wrong-name", f"{plan.master} is {wrong}, and node 0 ({own}) has no such address", "resolve")
-    why = f"{plan.master} did not resolve within {plan.seconds['deadline']} s ({tried} times asked, last: {error})"
-    raise Verdict("no-name", why, "resolve")
+        raise Verdict(
+            "wrong-address", f"{config.master_addr} is {wrong}, and node 0 ({own}) has no such address", "resolve"
+        )
+    timeout_s = config.timeouts["join-timeout"]
+    reason = f"{config.master_addr} did not resolve within {timeout_s} s ({tries} look-ups, last: {error})"
+    raise Verdict("name-not-resolved", reason, "resolve")
 
 
-def is_own(address: str) -> bool:
+def is_own_address(address: str) -> bool:
     """Whether this node has the address."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         try:
@@ -79,16 +87,16 @@ def is_own(address: str) -> bool:
     return True
 
 
-def free_port(port: int) -> None:
-    """On node 0: the rendezvous store needs this port in a moment."""
+def check_port_free(port: int) -> None:
+    """Raise the verdict port-in-use unless node 0 can listen on the port: the rendezvous store will."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise Verdict("port-taken", f"port {port} is taken on node 0", "preflight") from None
-            raise Verdict("port-taken", f"port {port} of node 0: {error}", "preflight") from None
+                raise Verdict("port-in-use", f"port {port} is in use on node 0", "preflight") from None
+            raise Verdict("port-in-use", f"port {port} of node 0: {error}", "preflight") from None
 
 
 def interfaces() -> dict[str, list[str]]:
@@ -107,12 +115,12 @@ def interfaces() -> dict[str, list[str]]:
                 digits, *_, name = line.split()
                 found.setdefault(name, []).append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)))
     except OSError:
-        pass  # no IPv6 here
+        pass  # no IPv6
     return found
 
 
 def resolv_conf() -> str:
-    """Where this pod asks for names."""
+    """Name servers and search domains of this pod."""
     try:
         with open("/etc/resolv.conf") as file:
             return "; ".join(line.strip() for line in file if line.strip() and not line.startswith("#"))
@@ -120,60 +128,66 @@ def resolv_conf() -> str:
         return str(error)
 
 
-def choose_interface(plan: Plan, master: str) -> tuple[str, str]:
-    """Interface and own address of the route to node 0. What the plan or the environment names must exist."""
+def choose_interface(config: LaunchConfig, master: str) -> tuple[str, str]:
+    """Interface and own address of the route to node 0. Interfaces named by the user must exist."""
     found = interfaces()
     family = socket.AF_INET6 if ":" in master else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((master, plan.port))  # sends nothing; the kernel picks the route
+            probe.connect((master, config.master_port))  # sends nothing; the kernel picks the route
         except OSError as error:
-            raise Verdict("interface", f"no route to node 0 at {master}: {error}", "interface") from None
+            raise Verdict("interface-not-found", f"no route to node 0 at {master}: {error}", "interface") from None
         address = probe.getsockname()[0]
-    there = ", ".join(f"{name} {' '.join(own)}".strip() for name, own in found.items())
-    wanted = {"--interface": plan.interface, "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "")}
+    available = ", ".join(f"{name} {' '.join(own)}".strip() for name, own in found.items())
+    wanted = {"--interface": config.interface, "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "")}
     for source, names in wanted.items():
         for name in filter(None, names.split(",")):
             if name not in found:
                 raise Verdict(
-                    "interface", f"{source}={name}: there is no such interface; there are: {there}", "interface"
+                    "interface-not-found",
+                    f"{source}={name}: no such interface; this node has: {available}",
+                    "interface",
                 )
     nccl = os.environ.get("NCCL_SOCKET_IFNAME", "")
     if nccl and not any(nccl_takes(nccl, name) for name in found):
-        raise Verdict("interface", f"NCCL_SOCKET_IFNAME={nccl} fits none of: {there}", "interface")
-    if plan.interface:
-        first = plan.interface.split(",")[0]
+        raise Verdict("interface-not-found", f"NCCL_SOCKET_IFNAME={nccl} matches none of: {available}", "interface")
+    if config.interface:
+        first = config.interface.split(",")[0]
         same = [own for own in found[first] if (":" in own) == (":" in master)]
-        return plan.interface, same[0] if same else address
+        return config.interface, same[0] if same else address
     if address.startswith("127.") or address == "::1":
         return "lo", address
     name = next((name for name, own in found.items() if address in own), "")
     if not name:
-        raise Verdict("interface", f"no interface has {address}, the route to node 0; there are: {there}", "interface")
+        raise Verdict(
+            "interface-not-found",
+            f"no interface has {address}, the route to node 0; this node has: {available}",
+            "interface",
+        )
     return name, address
 
 
 def nccl_takes(setting: str, name: str) -> bool:
-    """NCCL's own rule: names are prefixes, `=` asks for the whole name, `^` excludes."""
+    """NCCL's own rule: names are prefixes, `=` matches the whole name, `^` excludes."""
     exclude, exact = setting.startswith("^"), setting.lstrip("^").startswith("=")
     names = setting.lstrip("^=").split(",")
     fits = name in names if exact else any(name.startswith(part) for part in names)
     return fits != exclude
 
 
-def why_not(error: BaseException | None, answer: bytes | None) -> tuple[str, str]:
-    """What a port that is no launcher's did -> row of the table and words."""
+def classify_port_failure(error: BaseException | None, answer: bytes | None) -> tuple[str, str]:
+    """Failure cause and words for a port that did not reply as a launcher: from the error, or from the bytes read."""
     if isinstance(error, (asyncio.TimeoutError, TimeoutError)) or getattr(error, "errno", 0) in (
         errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH,
     ):  # fmt: skip
-        return "dropped", "does not answer"
+        return "packets-dropped", "does not answer"
     if isinstance(error, (ConnectionResetError, BrokenPipeError)):
-        return "closes", "accepts and closes"
+        return "connection-closed", "accepts and closes"
     if isinstance(error, OSError):
-        return "refused", f"refuses ({os.strerror(error.errno) if error.errno else error})"
+        return "connection-refused", f"refuses ({os.strerror(error.errno) if error.errno else error})"
     if answer is None:
-        return "silent", "accepts and stays silent"
+        return "no-response", "accepts and sends nothing"
     if answer == b"":
-        return "closes", "accepts and closes"
+        return "connection-closed", "accepts and closes"
     text = re.sub(r"[^ -~]", ".", answer[:40].decode("latin-1"))
-    return "stranger", f"answers {text!r}, which no launcher says"
+    return "foreign-service", f"answers {text!r}, which is not a launcher's reply"

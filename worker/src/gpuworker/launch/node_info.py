@@ -1,4 +1,4 @@
-"""What a node says about itself before the run, and what of that must be alike on all nodes. Imports no torch."""
+"""Preflight node info: collection, the check of one node, and the comparison of all nodes. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,55 +10,53 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
 
-from gpuworker.launch.config import Plan, pod_name
+from gpuworker.launch.config import LaunchConfig, pod_name
 from gpuworker.launch.failure_causes import Verdict
+from gpuworker.launch.protocol import NodeInfo
+from gpuworker.runtime.contract import INTERNAL_PREFIX
+from gpuworker.runtime.gpu_inventory import gpu_names
 
-# Must be the same on every node; what the plan says comes first, because the rest follows from it.
-ALIKE = ("nodes", "processes", "backend", "program", "image", "launcher", "python", "torch", "cuda", "nccl", "gpus",
-         "gpu_model")  # fmt: skip
+# Fields that must be the same on every node. The configuration is first, because the rest follows from it.
+MUST_MATCH = ("nnodes", "nproc_per_node", "backend", "program", "image", "launcher", "python", "torch", "cuda", "nccl",
+              "gpus", "gpu_model")  # fmt: skip
 
 
-def gather(plan: Plan, interface: str, address: str) -> dict:
+def collect(config: LaunchConfig, interface: str, address: str) -> NodeInfo:
+    """The node info of this node."""
     torch = torch_build()
-    gpus = gpu_models()
-    disk = plan.out or "/tmp"
-    return {
-        **own(),
-        "node": plan.node,
-        "ip": os.environ.get("POD_IP") or address,
-        "interface": interface,
-        "nodes": plan.nodes,
-        "processes": plan.processes,
-        "backend": plan.backend,
-        "program": hashlib.sha256("\0".join(plan.program).encode()).hexdigest()[:12],
-        "image": os.environ.get("GPU_CHARTS_IMAGE", ""),
-        "launcher": digest(),
-        "python": platform.python_version(),
-        "torch": torch.get("__version__", ""),
-        "cuda": torch.get("cuda", ""),
-        "nccl": nccl_version() if gpus else "",
-        "gpus": len(gpus),
-        "gpu_model": ", ".join(sorted(set(gpus))),
-        "gpus_planned": plan.gpus,
-        "shm": shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0,
-        "disk": shutil.disk_usage(disk).free,
-        "disk_path": disk,
-        "clock": time.time(),
-    }
+    gpus = gpu_names()
+    disk = config.output_dir or "/tmp"
+    info = describe_self()
+    info.node = config.node_rank
+    info.ip = os.environ.get("POD_IP") or address
+    info.interface = interface
+    info.nnodes, info.nproc_per_node, info.backend = config.nnodes, config.nproc_per_node, config.backend
+    info.program = hashlib.sha256("\0".join(config.program).encode()).hexdigest()[:12]
+    info.image = os.environ.get(f"{INTERNAL_PREFIX}IMAGE", "")
+    info.launcher = launcher_digest()
+    info.python = platform.python_version()
+    info.torch, info.cuda = torch.get("__version__", ""), torch.get("cuda", "")
+    info.nccl = nccl_version() if gpus else ""
+    info.gpus, info.gpu_model = len(gpus), ", ".join(sorted(set(gpus)))
+    info.shm_bytes = shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0
+    info.disk_bytes, info.disk_path = shutil.disk_usage(disk).free, disk
+    info.clock = time.time()
+    return info
 
 
-def own() -> dict:
-    """Enough of a card to be named."""
-    return {"node": os.environ.get("NODE_RANK", "?"), "pod": pod_name(), "host": os.environ.get("NODE_NAME", "")}
+def describe_self() -> NodeInfo:
+    """Node info with the names only, before there is a configuration."""
+    index = os.environ.get("NODE_RANK", "")
+    node = int(index) if index.isdecimal() else -1
+    return NodeInfo(node=node, pod=pod_name(), host=os.environ.get("NODE_NAME", ""))
 
 
-def digest() -> str:
-    """Of the launcher itself: its sources, or the archive that it runs from."""
+def launcher_digest() -> str:
+    """Digest of the launcher: of its sources, or of the zipapp that it runs from."""
     here = Path(__file__).parent
     archive = next((path for path in here.parents if path.is_file()), None)
     whole = hashlib.sha256()
@@ -68,7 +66,7 @@ def digest() -> str:
 
 
 def torch_build() -> dict[str, str]:
-    """What torch says of its build, read from its version file: an import takes seconds."""
+    """Variables of torch's version file. An import of torch would take seconds."""
     spec = importlib.util.find_spec("torch")
     file = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
     text = file.read_text() if file and file.exists() else ""
@@ -79,7 +77,7 @@ def nccl_version() -> str:
     for found in importlib.metadata.distributions():
         if (found.metadata["Name"] or "").startswith("nvidia-nccl"):
             return found.version
-    try:  # NVIDIA's images bring it as a library of the system
+    try:  # NVIDIA's images have it as a system library
         number = ctypes.c_int()
         ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(number))
         return str(number.value)
@@ -87,62 +85,53 @@ def nccl_version() -> str:
         return ""
 
 
-def gpu_models() -> list[str]:
-    """One name for each GPU that this pod sees."""
-    if tool := shutil.which("nvidia-smi"):
-        command = [tool, "--query-gpu=name", "--format=csv,noheader"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-        except subprocess.TimeoutExpired:
-            return []
-        return done.stdout.split("\n")[:-1] if done.returncode == 0 else []
-    return ["GPU" for path in Path("/dev").glob("nvidia[0-9]*")]
-
-
-def check_own(plan: Plan, card: dict) -> None:
-    """What one node can find wrong with itself."""
+def check_self(config: LaunchConfig, info: NodeInfo) -> None:
+    """Compare one node with what the run requests. Raises the verdict node-unfit."""
     problems = []
-    if card["gpus"] < plan.gpus:
-        problems.append(f"{card['gpus']} GPUs, {plan.gpus} expected")
-    if not card["torch"]:
+    if info.gpus < config.gpus_per_node:
+        problems.append(f"{info.gpus} GPUs, {config.gpus_per_node} expected")
+    if not info.torch:
         problems.append("no torch for this Python")
-    if card["shm"] < plan.min_shm:
-        problems.append(f"/dev/shm has {size(card['shm'])}, at least {size(plan.min_shm)} expected")
-    if card["disk"] < plan.min_disk:
-        problems.append(f"{card['disk_path']} has {size(card['disk'])} free, at least {size(plan.min_disk)} expected")
+    if info.shm_bytes < config.min_shm:
+        problems.append(f"/dev/shm has {size(info.shm_bytes)}, at least {size(config.min_shm)} expected")
+    if info.disk_bytes < config.min_disk:
+        problems.append(f"{info.disk_path} has {size(info.disk_bytes)} free, at least {size(config.min_disk)} expected")
     if problems:
-        raise Verdict("unfit", f"{who(card)}: {'; '.join(problems)}", "preflight")
+        raise Verdict("node-unfit", f"{format_node(info)}: {'; '.join(problems)}", "preflight")
 
 
-def compare(plan: Plan, cards: list[dict]) -> None:
-    """On node 0, with the cards of all nodes, each with its clock's distance from node 0's as `skew`."""
-    for name in ALIKE:
-        counts = Counter(str(card.get(name)) for card in cards)
+def compare(config: LaunchConfig, nodes: list[NodeInfo]) -> None:
+    """Compare the nodes with each other, on node 0. Raises the verdicts nodes-differ and node-unfit."""
+    for name in MUST_MATCH:
+        values = [str(getattr(info, name)) for info in nodes]
+        counts = Counter(values)
         if len(counts) > 1:
-            # The odd ones out are those that are not like most; of two alike parts, not like node 0.
-            most = max(counts, key=lambda value: (counts[value], value == str(cards[0].get(name))))
-            odd = [card for card in cards if str(card.get(name)) != most]
-            named = ", ".join(f"{who(card)} has {card.get(name) or 'none'}" for card in odd[:8])
-            more = f" and {len(odd) - 8} more" if len(odd) > 8 else ""
-            raise Verdict("differ", f"{name}: {named}{more}; the others have {most or 'none'}", "preflight")
-    late = [card for card in cards if abs(card["skew"]) > plan.max_clock_skew]
-    if late:
-        # If most clocks seem off, it is node 0's own.
-        if len(late) > len(cards) / 2:
-            skew = sorted(card["skew"] for card in late)[len(late) // 2]
-            raise Verdict("unfit", f"{who(cards[0])}: clock {-skew:+.0f} s off the other nodes'", "preflight")
-        named = ", ".join(f"{who(card)}: clock {card['skew']:+.0f} s off" for card in late[:8])
-        raise Verdict("unfit", f"{named}; at most {plan.max_clock_skew:g} s allowed", "preflight")
+            # The majority is right; of two equally large parts, the part of node 0.
+            majority = max(counts, key=lambda value: (counts[value], value == values[0]))
+            outliers = [info for info, value in zip(nodes, values, strict=True) if value != majority]
+            named = ", ".join(f"{format_node(info)} has {getattr(info, name) or 'none'}" for info in outliers[:8])
+            more = f" and {len(outliers) - 8} more" if len(outliers) > 8 else ""
+            reason = f"{name}: {named}{more}; the other nodes have {majority or 'none'}"
+            raise Verdict("nodes-differ", reason, "preflight")
+    skewed = [info for info in nodes if abs(info.clock_skew) > config.max_clock_skew]
+    if skewed:
+        # If most clocks seem wrong, the clock of node 0 is.
+        if len(skewed) > len(nodes) / 2:
+            skew = sorted(info.clock_skew for info in skewed)[len(skewed) // 2]
+            reason = f"{format_node(nodes[0])}: clock {-skew:+.0f} s off the other nodes'"
+            raise Verdict("node-unfit", reason, "preflight")
+        named = ", ".join(f"{format_node(info)}: clock {info.clock_skew:+.0f} s off" for info in skewed[:8])
+        raise Verdict("node-unfit", f"{named}; at most {config.max_clock_skew:g} s allowed", "preflight")
 
 
-def who(card: dict) -> str:
-    """How every message names a node."""
-    places = [f"pod {card['pod']}" if card.get("pod") else "", f"on {card['host']}" if card.get("host") else ""]
-    inside = " ".join(filter(None, places))
-    return f"node {card['node']}" + (f" ({inside})" if inside else "")
+def format_node(info: NodeInfo) -> str:
+    """Name of a node in every message: `node 1 (pod run-1 on n1)`."""
+    parts = [f"pod {info.pod}" if info.pod else "", f"on {info.host}" if info.host else ""]
+    where = " ".join(filter(None, parts))
+    return f"node {info.node if info.node >= 0 else '?'}" + (f" ({where})" if where else "")
 
 
-def size(number: int) -> str:
+def size(number: float) -> str:
     for unit in ("", "Ki", "Mi", "Gi"):
         if number < 1024:
             return f"{number:.4g}{unit}"

@@ -1,4 +1,4 @@
-"""A node's side of the line to node 0."""
+"""Participant: a node's connection to the coordinator on node 0."""
 
 from __future__ import annotations
 
@@ -7,116 +7,135 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from gpuworker.launch.config import Plan
-from gpuworker.launch.coordinator import BEAT_S, LINE, MAGIC, decode, encode
+from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Verdict
-from gpuworker.launch.network import look_up, why_not
+from gpuworker.launch.network import classify_port_failure, look_up
+from gpuworker.launch.protocol import (
+    CODEC,
+    HEARTBEAT_S,
+    VERSION,
+    End,
+    Go,
+    Heartbeat,
+    Hello,
+    NodeInfo,
+    Rejected,
+    Welcome,
+)
+from gpuworker.runtime.json_lines import LINE_LIMIT, encode
 
 
-class Member:
-    """`go` and `end` are what node 0 says once; `on` handles its other words."""
+class Participant:
+    """`go` and `end` hold the messages of that name; `handlers` get the other messages by their class."""
 
-    def __init__(self, plan: Plan, card: dict, address: str, on: dict[str, Callable[[object], None]]):
-        self.plan, self.card, self.address, self.on = plan, card, address, on
-        self.go: asyncio.Future[dict] = asyncio.get_running_loop().create_future()
-        self.end: asyncio.Future[dict] = asyncio.get_running_loop().create_future()
+    def __init__(
+        self, config: LaunchConfig, info: NodeInfo, address: str, handlers: dict[type, Callable[[object], None]]
+    ):
+        self.config, self.info, self.address, self.handlers = config, info, address, handlers
+        self.go: asyncio.Future[Go] = asyncio.get_running_loop().create_future()
+        self.end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self.writer: asyncio.StreamWriter | None = None
         self.missing: list[int] = []
-        self.heard = 0.0
+        self.last_heartbeat = 0.0
+        self.failure = ("connection-refused", "was not reached")  # of the last attempt to connect
 
-    async def join(self, deadline: float) -> dict:
-        """Meet node 0, post the card, wait for all others."""
-        self.why = ("refused", "was not reached")
-        self.living = asyncio.create_task(self.live(deadline))
-        waits = {self.go, self.end, self.living}
+    async def join(self, deadline: float) -> Go:
+        """Connect to the coordinator, send the node info and wait until all nodes have joined. Raises Verdict."""
+        self.connection = asyncio.create_task(self.stay_connected(deadline))
+        waits = {self.go, self.end, self.connection}
         await asyncio.wait(waits, timeout=deadline - time.monotonic() + 1, return_when=asyncio.FIRST_COMPLETED)
         if self.end.done():
-            raise told(self.end.result())
+            raise Verdict.of(self.end.result())
         if self.go.done():
             return self.go.result()
-        if self.heard:  # node 0 has our card, and others are missing
+        timeout_s = self.config.timeouts["join-timeout"]
+        if self.last_heartbeat:  # the coordinator has our node info, and others are missing
             names = ", ".join(f"node {index}" for index in self.missing[:20]) or "node 0"
-            why = f"{names} did not come within {self.plan.seconds['deadline']} s"
-            raise Verdict("missing", why, "preflight")
-        key, words = self.why
-        where = f"node 0 at {self.plan.master} ({self.address}) port {self.plan.roll_port}"
-        raise Verdict(key, f"{where} {words}, for {self.plan.seconds['deadline']} s", "preflight")
+            raise Verdict("node-missing", f"{names} did not join within {timeout_s} s", "preflight")
+        cause, detail = self.failure
+        where = f"node 0 at {self.config.master_addr} ({self.address}) port {self.config.launcher_port}"
+        raise Verdict(cause, f"{where} {detail}, for {timeout_s} s", "preflight")
 
-    async def live(self, deadline: float) -> None:
-        """Keep a line to node 0: before `go` it may be made again and again, after it its end is the run's."""
+    async def stay_connected(self, deadline: float) -> None:
+        """Keep a connection to node 0. Before Go it is made again when it ends; after Go its end ends the run."""
         while True:
-            await self.one_line(max(1.0, min(5.0, deadline - time.monotonic())))
+            await self.connect(max(1.0, min(5.0, deadline - time.monotonic())))
             if self.go.done():
-                await asyncio.sleep(1)  # node 0's last word may be in the other tasks' hands
-                if not self.end.done():
-                    self.end.set_result({"key": "lost", "why": "node 0 closed the line without a word", "phase": "run"})
+                await asyncio.sleep(1)  # the last message may be in the hands of another task
+                self.set_end(End("node-lost", "node 0 closed the connection without a report", "run"))
                 return
-            self.heard = 0.0
+            self.last_heartbeat = 0.0
             if time.monotonic() > deadline:
                 return
             await asyncio.sleep(0.3)
-            # Node 0 may be another pod by now, or its name was that of the pod before when this node asked.
+            # Node 0 may be another pod by now, or its name still had the address of the pod before it.
             with contextlib.suppress(OSError, asyncio.TimeoutError):
-                self.address = await asyncio.wait_for(look_up(self.plan.master), 1)
+                self.address = await asyncio.wait_for(look_up(self.config.master_addr), 1)
 
-    async def one_line(self, patience_s: float) -> None:
+    async def connect(self, timeout_s: float) -> None:
+        """One connection, until it ends."""
         writer = None
         try:
             try:
-                connecting = asyncio.open_connection(self.address, self.plan.roll_port, limit=LINE)
-                reader, writer = await asyncio.wait_for(connecting, patience_s)
+                connecting = asyncio.open_connection(self.address, self.config.launcher_port, limit=LINE_LIMIT)
+                reader, writer = await asyncio.wait_for(connecting, timeout_s)
             except (OSError, asyncio.TimeoutError) as error:
-                self.why = why_not(error, None)
+                self.failure = classify_port_failure(error, None)
                 return
-            self.card["clock"] = time.time()
-            writer.write(encode({"hello": MAGIC, "run": self.plan.run_id, "card": self.card}))
+            self.info.clock = time.time()
+            writer.write(encode(Hello(VERSION, self.config.run_id, self.info)))
             try:
-                first = await asyncio.wait_for(reader.readline(), patience_s)
+                line = await asyncio.wait_for(reader.readline(), timeout_s)
             except asyncio.TimeoutError:
-                self.why = why_not(None, None)
+                self.failure = classify_port_failure(None, None)
                 return
             except (OSError, ValueError) as error:
-                self.why = why_not(error, b"?")
+                self.failure = classify_port_failure(error, b"?")
                 return
-            if "refused" in (answer := decode(first)):
-                self.why = ("other-run", f"belongs to the run {answer['refused']!r}, this is {self.plan.run_id!r}")
+            reply = CODEC.decode(line)
+            if isinstance(reply, Rejected):
+                self.failure = ("other-run", f"belongs to the run {reply.run!r}, this is {self.config.run_id!r}")
                 return
-            if not answer.keys() & {"welcome", "end"}:
-                self.why = why_not(None, first)
+            if not isinstance(reply, Welcome | End):
+                self.failure = classify_port_failure(None, line)
                 return
             self.writer = writer
-            self.hear(answer)
-            beating = asyncio.create_task(self.beat())
+            self.on_message(reply)
+            heartbeats = asyncio.create_task(self.send_heartbeats())
             with contextlib.suppress(OSError, ValueError):
                 while line := await reader.readline():
-                    self.hear(decode(line))
-            beating.cancel()
+                    self.on_message(CODEC.decode(line))
+            heartbeats.cancel()
         finally:
             self.writer = None
             if writer:
                 writer.close()
 
-    def hear(self, message: dict) -> None:
-        self.heard = time.monotonic()
-        for word, value in message.items():
-            if word in ("welcome", "beat"):
-                self.missing = value
-            elif word in ("go", "end"):
-                future = self.go if word == "go" else self.end
-                if not future.done():
-                    future.set_result(value)
-            elif word in self.on:
-                self.on[word](value)
+    def on_message(self, message: object) -> None:
+        self.last_heartbeat = time.monotonic()
+        if isinstance(message, Welcome | Heartbeat):
+            self.missing = message.missing
+        elif isinstance(message, Go):
+            if not self.go.done():
+                self.go.set_result(message)
+        elif isinstance(message, End):
+            self.set_end(message)
+        elif handler := self.handlers.get(type(message)):
+            handler(message)
 
-    async def beat(self) -> None:
-        silence = self.plan.seconds["silence"]
+    def set_end(self, end: End) -> None:
+        if not self.end.done():
+            self.end.set_result(end)
+
+    async def send_heartbeats(self) -> None:
+        timeout_s = self.config.timeouts["heartbeat-timeout"]
         while True:
-            self.say({"beat": True})
-            await asyncio.sleep(BEAT_S)
-            if self.go.done() and time.monotonic() - self.heard > silence and not self.end.done():
-                self.end.set_result({"key": "lost", "why": f"node 0 was not heard of for {silence} s", "phase": "run"})
+            self.send(Heartbeat())
+            await asyncio.sleep(HEARTBEAT_S)
+            if self.go.done() and time.monotonic() - self.last_heartbeat > timeout_s:
+                self.set_end(End("node-lost", f"node 0 sent no heartbeat for {timeout_s} s", "run"))
 
-    def say(self, message: dict) -> None:
+    def send(self, message: object) -> None:
         if self.writer:
             with contextlib.suppress(OSError, RuntimeError):
                 self.writer.write(encode(message))
@@ -125,8 +144,3 @@ class Member:
         if self.writer:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await asyncio.wait_for(self.writer.drain(), 1)
-
-
-def told(end: dict) -> Verdict:
-    """The verdict that node 0 has sent."""
-    return Verdict(end["key"], end["why"], end["phase"])

@@ -1,11 +1,10 @@
-"""Runs the program within each rank, and tells the launcher what torchrun will not.
+"""Wrapper around the user program in each rank; reports start, first step, errors and exit to the launcher.
 
   torchrun … rank_wrapper.py SCRIPT ARGS…      or -m MODULE ARGS…
 
-It imports nothing of gpuworker, so that it works from an archive and the program may have a gpuworker of its own, and
-it imports torch only when the program does. It gives the rank's output a pipe of its own, tells how the program ended,
-when the world was formed and when the first step was done, bounds collectives where the program does not, and lets
-the launcher ask where the rank is (SIGUSR2 writes the stack of its main thread to a file).
+It imports nothing of gpuworker, so that it works from a zipapp and the program may bring another gpuworker, and it
+imports torch only when the program does. The rank's output goes to a separate pipe. Collectives get a time-out where
+the program sets none. SIGUSR2 writes the stack of the main thread to a file.
 """
 
 import atexit
@@ -26,36 +25,40 @@ import threading
 import time
 import traceback
 
-FOLDER = os.environ.get("DDP_LAUNCH_FOLDER", "")
+# Literal, because the contract cannot be imported here; a test compares the prefix.
+PREFIX = "GPU_CHARTS_"
+FOLDER = os.environ.get(f"{PREFIX}LAUNCH_FOLDER", "")
 LOCAL = os.environ["LOCAL_RANK"]
-START_S, WORK_S = (float(os.environ.get(f"DDP_LAUNCH_{name}", "0")) for name in ("START_TIMEOUT", "WORK_TIMEOUT"))
+STARTUP_TIMEOUT_S = float(os.environ.get(f"{PREFIX}STARTUP_COLLECTIVE_TIMEOUT", "0"))
+TIMEOUT_S = float(os.environ.get(f"{PREFIX}COLLECTIVE_TIMEOUT", "0"))
 TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
-line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 stepped = threading.Event()
 PID = os.getpid()
-ended = []  # the exit code, once it is known
+exit_codes = []  # one, once it is known
 
 
-def leave():
-    """The process's end, after the program's own exit handlers. Not the interpreter's: a thread of gloo that still lets
-    go of a tensor then aborts a rank that was done ("terminate called without an active exception", torch 2.14, 2.15).
+def exit_now():
+    """End the process after the program's own exit handlers, without the interpreter's finalization: a thread of Gloo
+    that still releases a tensor then aborts a finished rank ("terminate called without an active exception", torch
+    2.14 and 2.15).
     """
-    if ended and os.getpid() == PID:
+    if exit_codes and os.getpid() == PID:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        os._exit(ended[0] & 0xFF)
+        os._exit(exit_codes[0] & 0xFF)
 
 
-def tell(event, **facts):
-    if os.getpid() != PID:  # a process that the program made
+def send(event, **facts):
+    if os.getpid() != PID:  # a process that the program started
         return
-    with contextlib.suppress(OSError):  # the launcher is gone; the program must not care
-        line.sendto(json.dumps({"event": event, "local": int(LOCAL), **facts}).encode(), f"{FOLDER}/events")
+    with contextlib.suppress(OSError):  # the launcher has ended; the program must not fail for that
+        channel.sendto(json.dumps({"event": event, "local": int(LOCAL), **facts}).encode(), f"{FOLDER}/events")
 
 
-class Watch(importlib.abc.MetaPathFinder):
-    """Calls a function with a module once it has been imported."""
+class ImportHook(importlib.abc.MetaPathFinder):
+    """Call a function with a module once it is imported."""
 
     def __init__(self, wanted):
         self.wanted = wanted
@@ -75,40 +78,40 @@ class Watch(importlib.abc.MetaPathFinder):
         return spec
 
 
-def on_c10d(c10d):
+def patch_c10d(c10d):
     original = c10d.init_process_group
 
     @functools.wraps(original)
     def init_process_group(*args, **kwargs):
-        theirs = kwargs.get("timeout") is not None or len(args) > 2
-        if not theirs:
-            kwargs["timeout"] = datetime.timedelta(seconds=START_S)
-        begun = time.monotonic()
+        has_timeout = kwargs.get("timeout") is not None or len(args) > 2
+        if not has_timeout:
+            kwargs["timeout"] = datetime.timedelta(seconds=STARTUP_TIMEOUT_S)
+        started = time.monotonic()
         original(*args, **kwargs)
-        tell("formed", world=c10d.get_world_size(), seconds=time.monotonic() - begun)
-        if not theirs:
-            threading.Thread(target=lengthen, daemon=True).start()
+        send("formed", world=c10d.get_world_size(), seconds=time.monotonic() - started)
+        if not has_timeout:
+            threading.Thread(target=extend_timeout, daemon=True).start()
 
-    def lengthen():
-        stepped.wait(START_S)
+    def extend_timeout():
+        stepped.wait(STARTUP_TIMEOUT_S)
         change = getattr(c10d, "set_timeout", None) or c10d._set_pg_timeout
         if c10d.is_initialized():
-            change(datetime.timedelta(seconds=WORK_S))
+            change(datetime.timedelta(seconds=TIMEOUT_S))
 
     c10d.init_process_group = init_process_group
 
 
-def on_optimizer(module):
+def patch_optimizer(module):
     def first(*_):
         if not stepped.is_set():
             stepped.set()
-            tell("step")
+            send("step")
 
     module.register_optimizer_step_post_hook(first)
 
 
-def keep_flight_record():
-    """Gloo does not write one by itself; NCCL does."""
+def write_flight_record():
+    """Write the flight record of Gloo, which writes none by itself; NCCL does."""
     path = os.environ.get("TORCH_FR_DUMP_TEMP_FILE")
     torch = sys.modules.get("torch")
     try:
@@ -131,41 +134,41 @@ def run(program):
 
 
 def main():
-    atexit.register(leave)  # the first that is registered is the last that runs
+    atexit.register(exit_now)  # registered first, so it runs last
     pipe = os.open(f"{FOLDER}/output-{LOCAL}", os.O_WRONLY)
     for target in (1, 2):
         os.dup2(pipe, target)
     stack = open(f"{FOLDER}/stack-{LOCAL}", "a")  # noqa: SIM115 (it stays open)
     faulthandler.register(signal.SIGUSR2, stack, all_threads=False)
-    tell("start", pid=os.getpid(), rank=int(os.environ["RANK"]), world=int(os.environ["WORLD_SIZE"]))
+    send("start", pid=os.getpid(), rank=int(os.environ["RANK"]), world=int(os.environ["WORLD_SIZE"]))
     sys.meta_path.insert(
-        0, Watch({"torch.distributed.distributed_c10d": on_c10d, "torch.optim.optimizer": on_optimizer})
+        0, ImportHook({"torch.distributed.distributed_c10d": patch_c10d, "torch.optim.optimizer": patch_optimizer})
     )
     try:
         run(sys.argv[1:])
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-        tell("end", code=code, why="" if end.code is None or isinstance(end.code, int) else str(end.code)[:500])
-        ended.append(code)
+        send("end", code=code, text="" if end.code is None or isinstance(end.code, int) else str(end.code)[:500])
+        exit_codes.append(code)
         raise
     except BaseException as error:
         own = error.__traceback__
         while own and ("runpy" in own.tb_frame.f_code.co_filename or own.tb_frame.f_code.co_filename == __file__):
             own = own.tb_next
-        tell("error", why=f"{type(error).__name__}: {error}"[:2000], place=place(own))
+        send("error", reason=f"{type(error).__name__}: {error}"[:2000], location=location(own))
         traceback.print_exception(type(error), error, own)
         sys.stderr.flush()
         if TIMED_OUT.search(str(error)):
-            keep_flight_record()
-            time.sleep(2)  # torchrun ends the other ranks with this one; let the launcher ask first where they are
-        ended.append(1)
+            write_flight_record()
+            time.sleep(2)  # torchrun ends the other ranks with this one; the launcher first collects their stacks
+        exit_codes.append(1)
         sys.exit(1)
-    tell("end", code=0, why="")
-    ended.append(0)
+    send("end", code=0, text="")
+    exit_codes.append(0)
 
 
-def place(own):
-    """The innermost line of the program itself, not of a library."""
+def location(own):
+    """Innermost line of the program, not of a library."""
     frames = [frame for frame in traceback.extract_tb(own) if "site-packages" not in frame.filename]
     return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
 

@@ -1,4 +1,4 @@
-"""A StatefulSet starts its containers again for ever: so there the launcher counts attempts and stays at the end."""
+"""Attempts and idling in a StatefulSet, whose kubelet restarts containers without end."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import signal
 import sys
 from pathlib import Path
 
-from gpuworker.launch.failure_causes import DONE, SAVED, STOPPED
+from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
 
-ENDS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def begin(folder: Path) -> str:
-    """How many attempts this pod has seen before this one. The file `ready` is what the readiness probe looks for."""
+    """The number of earlier attempts in this pod. The readiness probe looks for the file `ready`."""
     (folder / "ready").touch()
     count = folder / "attempt"
     return count.read_text() if count.exists() else "0"
 
 
-def park(folder: Path, attempts: int, code: int) -> None:
-    """Count the attempt and return, for the kubelet to start the next; or wait, asleep, until the pod is deleted."""
-    if code in (SAVED, STOPPED):
+def finish(folder: Path, max_attempts: int, code: int) -> None:
+    """Count the attempt and return, so that the kubelet starts the next one; or idle until the pod is deleted."""
+    if code in (ExitCode.SAVED, ExitCode.STOPPED):
         return  # not the program's fault, so not counted
-    done = int(begin(folder))
-    if code != DONE and done < attempts:
-        (folder / "attempt").write_text(str(done + 1))
+    attempts = int(begin(folder))
+    if code != ExitCode.DONE and attempts < max_attempts:
+        (folder / "attempt").write_text(str(attempts + 1))
         return
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
-    if code != DONE:
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    if code != ExitCode.DONE:
         (folder / "ready").unlink()
-    words = "the run is done" if code == DONE else f"all {attempts + 1} attempts have failed"
-    log("PARKED", exit_code=code, why=f"{words}; this pod sleeps until it is deleted")
+    result = "the run is done" if code == ExitCode.DONE else f"all {max_attempts + 1} attempts have failed"
+    log(Tag.IDLE, exit_code=code, reason=f"{result}; this pod idles until it is deleted")
     sys.stdout.flush()
-    signal.sigwait(ENDS)
+    signal.sigwait(STOP_SIGNALS)
     os._exit(0)

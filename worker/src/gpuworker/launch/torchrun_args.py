@@ -1,12 +1,13 @@
-"""The arguments and environment that torchrun gets."""
+"""Arguments and environment of torchrun."""
 
 from __future__ import annotations
 
 import os
 import re
 
-from gpuworker.launch.config import Plan
+from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.node_info import torch_build
+from gpuworker.runtime.contract import INTERNAL_PREFIX
 
 FLIGHT = {"TORCH_FR_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
 DEBUG = {"LOGLEVEL": "INFO", "TORCH_CPP_LOG_LEVEL": "INFO", "TORCH_DISTRIBUTED_DEBUG": "INFO", "NCCL_DEBUG": "INFO"}
@@ -16,63 +17,64 @@ def bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def arguments(plan: Plan, attempt_id: str, master: str, inside: str) -> list[str]:
-    """`master` is node 0's address, not its name: from here on the run needs no DNS."""
-    join = plan.seconds["join"]
-    endpoint = f"{bracketed(master)}:{plan.port}"
-    # Only torchrun's rank 0 must be reachable by this name. Of the others it is a label, and ranks follow the order of
-    # labels: so rank = node index also under c10d and etcd, also from ten nodes up.
-    label = master if plan.node == 0 else f"~node-{plan.node:05d}"
+def arguments(config: LaunchConfig, rendezvous_id: str, master: str, wrapper: str) -> list[str]:
+    """torchrun's command line. `master` is node 0's address, not its name: the run needs no DNS from here on."""
+    join = config.timeouts["rendezvous-timeout"]
+    endpoint = f"{bracketed(master)}:{config.master_port}"
+    # Only torchrun's rank 0 must be reachable by this name. For the others it is a label, and ranks follow the order of
+    # labels: so rank = node index also under c10d and etcd, also with ten nodes or more.
+    label = master if config.node_rank == 0 else f"~node-{config.node_rank:05d}"
+    is_host = str(config.node_rank == 0).lower()
     backends = {
-        # Told, not guessed: torchrun's guess who hosts the store goes wrong with Services and with slow DNS.
+        # Explicit, because torchrun's own guess at the host of the store fails with Services and with slow DNS.
         "c10d": ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}",
-                 f"--rdzv-conf=is_host={str(plan.node == 0).lower()},join_timeout={join},read_timeout={join}"],
-        "static": ["--rdzv-backend=static", f"--rdzv-endpoint={endpoint}", f"--node-rank={plan.node}",
-                   f"--rdzv-conf=timeout={join}", f"--master-addr={master}", f"--master-port={plan.port}"],
-        "etcd": ["--rdzv-backend=etcd-v2", f"--rdzv-endpoint={plan.etcd}",
+                 f"--rdzv-conf=is_host={is_host},join_timeout={join},read_timeout={join}"],
+        "static": ["--rdzv-backend=static", f"--rdzv-endpoint={endpoint}", f"--node-rank={config.node_rank}",
+                   f"--rdzv-conf=timeout={join}", f"--master-addr={master}", f"--master-port={config.master_port}"],
+        "etcd": ["--rdzv-backend=etcd-v2", f"--rdzv-endpoint={config.etcd}",
                  f"--rdzv-conf=join_timeout={join},read_timeout={join}"],
     }  # fmt: skip
-    program = list(plan.program) if plan.program[0] == "--no-python" else [inside, *plan.program]
+    program = [wrapper, *config.program] if config.python_program else list(config.program)
     return [
-        f"--nnodes={plan.nodes}", f"--nproc-per-node={plan.processes}", *backends[plan.backend],
-        f"--rdzv-id={attempt_id}", f"--local-addr={label}",
-        "--max-restarts=0",  # one lost rank ends the world; the whole set starts again from outside
+        f"--nnodes={config.nnodes}", f"--nproc-per-node={config.nproc_per_node}", *backends[config.backend],
+        f"--rdzv-id={rendezvous_id}", f"--local-addr={label}",
+        "--max-restarts=0",  # one lost rank ends the world; the workload restarts the whole set
         *program,
     ]  # fmt: skip
 
 
-def early(plan: Plan, modules: str) -> dict[str, str]:
-    """The environment while it imports torch; `modules` is for torchrun only."""
-    more = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **(DEBUG if plan.debug else {})}
+def preload_environment(config: LaunchConfig, modules: str) -> dict[str, str]:
+    """Environment while torchrun imports torch. `modules`: a folder of modules for torchrun only."""
+    more = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **(DEBUG if config.debug else {})}
     return {**more, **os.environ, "PYTHONPATH": ":".join(filter(None, [modules, os.environ.get("PYTHONPATH")]))}
 
 
-def environment(plan: Plan, go: dict, interface: str, folder: str, flight: str) -> dict[str, str]:
-    """That of this process without what would contradict the arguments; the user's own settings win."""
+def environment(config: LaunchConfig, attempt: int, interface: str, folder: str, flight: str) -> dict[str, str]:
+    """This process's environment without what would contradict the arguments. The user's own settings win."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PET_")}
     defaults = {
         "GLOO_SOCKET_IFNAME": interface,
         "NCCL_SOCKET_IFNAME": f"={interface}",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",  # torchrun's own default, 1, can lose the flight record
         "TORCH_FR_DUMP_TEMP_FILE": flight,
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(plan.seconds["grace"]),
-        "OMP_NUM_THREADS": str(max(1, cpus() // plan.processes)),
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(config.timeouts["grace-period"]),
+        "OMP_NUM_THREADS": str(max(1, cpus() // config.nproc_per_node)),
         "PYTHONUNBUFFERED": "1",
         **FLIGHT,
-        **old_names(flight),
-        **(DEBUG if plan.debug else {}),
+        **flight_variables_before_2_13(flight),
+        **(DEBUG if config.debug else {}),
     }
     fixed = {
-        "ATTEMPT": str(go["attempt"]),
-        "DDP_LAUNCH_FOLDER": folder,
-        "DDP_LAUNCH_START_TIMEOUT": str(plan.seconds["start-timeout"]),
-        "DDP_LAUNCH_WORK_TIMEOUT": str(plan.seconds["work-timeout"]),
+        "ATTEMPT": str(attempt),
+        f"{INTERNAL_PREFIX}LAUNCH_FOLDER": folder,
+        f"{INTERNAL_PREFIX}STARTUP_COLLECTIVE_TIMEOUT": str(config.timeouts["startup-collective-timeout"]),
+        f"{INTERNAL_PREFIX}COLLECTIVE_TIMEOUT": str(config.timeouts["collective-timeout"]),
     }
     return {**defaults, **kept, **fixed}
 
 
-def old_names(flight: str) -> dict[str, str]:
-    """The flight recorder's variables before torch 2.13, which warns of them."""
+def flight_variables_before_2_13(flight: str) -> dict[str, str]:
+    """Variables of the flight recorder before torch 2.13, which warns of them."""
     version = re.match(r"(\d+)\.(\d+)", torch_build().get("__version__", ""))
     if version and (int(version[1]), int(version[2])) < (2, 13):
         return {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": flight, "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}
@@ -80,7 +82,7 @@ def old_names(flight: str) -> dict[str, str]:
 
 
 def cpus() -> int:
-    """Those that this container may use: its quota, which Python does not know, or its affinity."""
+    """CPUs that this container may use: its quota, which Python does not read, or its affinity."""
     own = len(os.sched_getaffinity(0))
     try:
         with open("/sys/fs/cgroup/cpu.max") as file:

@@ -1,8 +1,8 @@
-"""torchrun's process, started before there is anything to run: it imports torch while the nodes look for each other.
+"""Early start of torchrun: imports torch while the nodes join, then becomes torchrun.
 
-  torchrun_preload.py FOLDER      a line on its standard input: become torchrun, by FOLDER/order; its end: never mind
+  torchrun_preload.py FOLDER      a line on standard input: run torchrun as FOLDER/order says; end of file: exit
 
-It imports nothing of gpuworker, so that it works from an archive.
+It imports nothing of gpuworker, so that it works from a zipapp.
 """
 
 import json

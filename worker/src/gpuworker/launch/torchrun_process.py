@@ -1,4 +1,4 @@
-"""torchrun as a child: its output, its ranks, how they end, and where they are."""
+"""Supervision of the torchrun process: its start, its ranks' events, how it ends."""
 
 from __future__ import annotations
 
@@ -19,115 +19,106 @@ from collections import deque
 from pathlib import Path
 
 from gpuworker.launch import etcd, torchrun_args
-from gpuworker.launch.config import Plan
-from gpuworker.launch.failure_causes import explain
-from gpuworker.launch.rank_state import Rank
+from gpuworker.launch.config import STATE_FOLDER, LaunchConfig
+from gpuworker.launch.failure_causes import classify
+from gpuworker.launch.protocol import Go, NodeState, RankFailure
+from gpuworker.launch.rank_output import fold_line, print_line, read_lines
+from gpuworker.launch.rank_state import RankState
+from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.processes import children, descendants, kill, state
 
-# What torchrun says about the first of its ranks that failed.
-FIRST = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
-GIVE_UP_S = 3.0  # how long torchrun may take to say that a rank has died
-QUIT_S = 2.0  # how long processes may take to end on SIGTERM; one that is frozen never will
+# What torchrun prints about the first of its ranks that failed.
+FIRST_FAILURE = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+REPORT_TIMEOUT_S = 3.0  # how long torchrun may take to report that a rank has died
+TERMINATE_TIMEOUT_S = 2.0  # how long processes may take to end on SIGTERM; a frozen one never ends
 
 
-class Child:
-    """Made early, started once the nodes have met."""
+class TorchrunProcess:
+    """torchrun on this node. Its process starts early, to import torch; `start` gives it something to run."""
 
-    def __init__(self, plan: Plan):
-        self.plan = plan
+    def __init__(self, config: LaunchConfig):
+        self.config = config
         self.folder = Path(tempfile.mkdtemp(prefix="ddp-launch-"))
-        self.ranks = {local: Rank(plan.node * plan.processes + local) for local in range(plan.processes)}
-        self.agent: deque[str] = deque(maxlen=60)
-        self.agent_rest = b""
+        first_rank = config.node_rank * config.nproc_per_node
+        self.ranks = {local: RankState(first_rank + local) for local in range(config.nproc_per_node)}
+        self.lines: deque[str] = deque(maxlen=60)  # torchrun's own
+        self.partial_line = b""
         self.formed = self.stepped = False
-        self.seen_world = 0
-        self.first: Rank | None = None  # to fail
+        self.world_size = 0  # as the ranks see it
+        self.first_failed: RankState | None = None
         self.pipes: dict[int, int] = {}
-        self.kept: Path | None = None  # folder for what outlives the run
+        self.output_folder: Path | None = None  # for what outlives the run
         self.oom_kills = oom_kills()
         for name in ("torchrun_preload.py", "rank_wrapper.py"):
             (self.folder / name).write_bytes(pkgutil.get_data("gpuworker.launch", name))
         modules = self.folder / "modules"
-        if plan.backend == "etcd":
-            etcd.bring_client(modules)
+        if config.backend == "etcd":
+            etcd.install_client(modules)
         self.process = subprocess.Popen(
             [sys.executable, self.folder / "torchrun_preload.py", self.folder],
-            env=torchrun_args.early(plan, str(modules)),
+            env=torchrun_args.preload_environment(config, str(modules)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
 
-    def start(self, go: dict, master: str, interface: str) -> list[str]:
-        """Let torchrun begin; its arguments."""
-        self.started = time.monotonic()
-        self.kept = Path(self.plan.out) / ".ddp-launch" / go["id"] if self.plan.out else self.folder
+    def start(self, go: Go, master: str, interface: str) -> list[str]:
+        """Let torchrun begin. Returns its arguments. `master`: node 0's address."""
+        config = self.config
+        self.started_at = time.monotonic()
+        self.output_folder = self.folder
+        if config.output_dir:
+            self.output_folder = Path(config.output_dir) / STATE_FOLDER / go.rendezvous_id
         with contextlib.suppress(OSError):  # a full disk is the program's to report
-            self.kept.mkdir(parents=True, exist_ok=True)
+            self.output_folder.mkdir(parents=True, exist_ok=True)
         loop = asyncio.get_running_loop()
         self.events = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self.events.bind(str(self.folder / "events"))
         loop.add_reader(self.events, self.read_events)
         for local in self.ranks:
             os.mkfifo(self.folder / f"output-{local}")
-            # Open both ways: it never ends, however many processes come and go.
+            # Opened for both directions, the pipe has no end of file, however many processes write to it.
             pipe = os.open(self.folder / f"output-{local}", os.O_RDWR | os.O_NONBLOCK)
             self.pipes[local] = pipe
             loop.add_reader(pipe, self.read_rank, local, pipe)
         os.set_blocking(self.process.stdout.fileno(), False)
-        loop.add_reader(self.process.stdout, self.read_agent)
-        arguments = torchrun_args.arguments(self.plan, go["id"], master, str(self.folder / "rank_wrapper.py"))
-        environ = torchrun_args.environment(self.plan, go, interface, str(self.folder), str(self.kept / "flight-"))
+        loop.add_reader(self.process.stdout, self.read_torchrun)
+        arguments = torchrun_args.arguments(config, go.rendezvous_id, master, str(self.folder / "rank_wrapper.py"))
+        flight = str(self.output_folder / "flight-")
+        environ = torchrun_args.environment(config, go.attempt, interface, str(self.folder), flight)
         (self.folder / "order").write_text(json.dumps({"arguments": arguments, "environ": environ}))
-        with contextlib.suppress(BrokenPipeError):  # it has ended, and its output says why
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and its output shows why
             self.process.stdin.write(b"\n")
             self.process.stdin.close()
         return arguments
 
-    # -- what it says
+    # -- output and events
 
-    def read_agent(self) -> None:
-        """torchrun's own lines; those of the program too, where it is no Python program."""
-        self.agent_rest = self.lines(self.process.stdout.fileno(), self.agent_rest, self.agent_line)
+    def read_torchrun(self) -> None:
+        """torchrun's own lines; also the program's, if it is not a Python program."""
+        self.partial_line = read_lines(self.process.stdout.fileno(), self.partial_line, self.on_torchrun_line)
 
-    def agent_line(self, text: str) -> None:
-        self.agent.append(text)
-        if self.plan.debug or self.plan.program[0] == "--no-python":
+    def on_torchrun_line(self, text: str) -> None:
+        self.lines.append(text)
+        if self.config.debug or not self.config.python_program:
             sys.stdout.write(text + "\n")
-        if found := FIRST.search(text):
+        if found := FIRST_FAILURE.search(text):
             rank = self.ranks[int(found[2])]
-            rank.exit_code = int(found[1])
-            self.fail(rank)
+            rank.torchrun_exit_code = int(found[1])
+            self.on_failure(rank)
 
     def read_rank(self, local: int, pipe: int) -> None:
-        self.read_events()  # a rank says first that it fails, then prints why
+        self.read_events()  # a rank first reports that it fails, then prints why
         rank = self.ranks[local]
-        rank.rest = self.lines(pipe, rank.rest, lambda text: self.rank_line(local, text))
+        rank.partial_line = read_lines(pipe, rank.partial_line, lambda text: self.on_rank_line(rank, text))
 
-    def rank_line(self, local: int, text: str) -> None:
-        rank = self.ranks[local]
+    def on_rank_line(self, rank: RankState, text: str) -> None:
         rank.tail.append(text)
-        if rank.error and (rank is not self.first or rank.echoes) and not self.plan.debug:
-            rank.folded += 1
-            with contextlib.suppress(OSError), open(self.kept / f"folded-rank-{rank.number}.txt", "a") as file:
-                file.write(text + "\n")
+        if rank.error and (rank is not self.first_failed or rank.secondary) and not self.config.debug:
+            fold_line(rank, self.output_folder, text)
         else:
-            sys.stdout.write(text + "\n")
-            sys.stdout.flush()
-
-    @staticmethod
-    def lines(pipe: int, rest: bytes, take) -> bytes:
-        """Give the whole lines to `take` and keep what is left."""
-        with contextlib.suppress(BlockingIOError):
-            while data := os.read(pipe, 65536):
-                *whole, rest = (rest + data).split(b"\n")
-                for line in whole:
-                    take(line.decode(errors="replace"))
-                if len(rest) > 65536:
-                    take(rest.decode(errors="replace"))
-                    rest = b""
-        return rest
+            print_line(text)
 
     def read_events(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -135,125 +126,127 @@ class Child:
                 event = json.loads(data)
                 rank = self.ranks[event["local"]]
                 if event["event"] == "start":
-                    self.begin(event["local"], event["pid"], event["rank"], event["world"])
+                    self.on_rank_start(event["local"], event["pid"], event["rank"], event["world"])
                 elif event["event"] == "error":
                     rank.error = event
-                    self.fail(rank)
+                    self.on_failure(rank)
                 elif event["event"] == "end":
-                    rank.end, rank.why = event["code"], event["why"]
-                    if rank.end:
-                        self.fail(rank)
+                    rank.exit_code, rank.exit_text = event["code"], event["text"]
+                    if rank.exit_code:
+                        self.on_failure(rank)
                 elif event["event"] == "step" and not self.stepped:
                     self.stepped = True
-                    log("STEP", rank=rank.number, first_step="done", seconds=time.monotonic() - self.started)
+                    log(Tag.STEP, rank=rank.rank, first_step="done", seconds=time.monotonic() - self.started_at)
                 elif event["event"] == "formed" and event["local"] == 0:
-                    log("DDP", phase="process group", world=event["world"], seconds=event["seconds"])
+                    log(Tag.DDP, phase="process group", world=event["world"], seconds=event["seconds"])
 
-    # -- how it ends
+    def on_rank_start(self, local: int, pid: int, number: int, world_size: int) -> None:
+        """A rank exists, so torchrun's rendezvous is complete."""
+        self.ranks[local].pid, self.ranks[local].rank, self.world_size = pid, number, world_size
+        if not self.formed and all(rank.pid for rank in self.ranks.values()):
+            self.formed = True
+            ranks = ",".join(str(rank.rank) for rank in self.ranks.values())
+            log(
+                Tag.DDP, phase="world formed", world=world_size, ranks=ranks, seconds=time.monotonic() - self.started_at
+            )
 
-    def fail(self, rank: Rank) -> None:
-        """The first rank that fails, unless it is only an echo of another's failure."""
-        if self.first is None or (self.first.echoes and not rank.echoes):
-            self.first = rank
+    # -- the end
 
-    def failure(self) -> dict | None:
-        """What is wrong on this node, once the lines that the rank printed before have come."""
-        if self.formed and self.seen_world != self.plan.world:
-            what = f"torchrun formed a world of {self.seen_world}, not of {self.plan.world}"
-            return {"key": "not-formed", "rank": None, "what": what}
-        if self.first is None:
+    def on_failure(self, rank: RankState) -> None:
+        """Remember the first rank that failed; a rank with a root cause replaces a secondary one."""
+        if self.first_failed is None or (self.first_failed.secondary and not rank.secondary):
+            self.first_failed = rank
+
+    def failure(self) -> RankFailure | None:
+        """The failure of this node, once the lines that the rank printed before it have been read."""
+        if self.formed and self.world_size != self.config.world_size:
+            detail = f"torchrun formed a world of {self.world_size}, not of {self.config.world_size}"
+            return RankFailure("world-not-formed", None, detail)
+        if self.first_failed is None:
             return None
         for local, pipe in self.pipes.items():
             self.read_rank(local, pipe)
-        return self.first.failure(oom=oom_kills() > self.oom_kills)
+        return self.first_failed.failure(oom=oom_kills() > self.oom_kills)
 
-    def agent_failure(self, code: int) -> dict:
-        """torchrun ended before any rank failed: what it said is all there is."""
-        text = "\n".join(self.agent)
-        cause = explain(text)
-        words = [line for line in self.agent if re.search(r"Error|error:|Exception", line)]
-        phase = "run" if self.formed else "rendezvous"
-        what = f"torchrun ended with {code}: {words[-1].strip()[:400] if words else 'it says nothing'}"
-        unknown = "failed" if self.formed else "not-formed"
-        return {"key": cause.key if cause else unknown, "rank": None, "what": what, "phase": phase}
+    def torchrun_failure(self, code: int) -> RankFailure:
+        """The failure of torchrun itself, before any rank failed: its output is the only evidence."""
+        cause = classify("\n".join(self.lines))
+        errors = [line for line in self.lines if re.search(r"Error|error:|Exception", line)]
+        detail = f"torchrun ended with {code}: {errors[-1].strip()[:400] if errors else 'it printed no error'}"
+        unknown = "program-failed" if self.formed else "world-not-formed"
+        return RankFailure(cause.key if cause else unknown, None, detail, "run" if self.formed else "rendezvous")
 
-    async def watch(self) -> int:
-        """Until torchrun has ended; its exit code."""
+    async def wait(self) -> int:
+        """Wait until torchrun has ended. Returns its exit code."""
         while (code := self.process.poll()) is None:
-            if not self.formed and self.plan.program[0] == "--no-python":
-                self.look_for_ranks()
+            if not self.formed and not self.config.python_program:
+                self.find_ranks()
             now = time.monotonic()
             for rank in self.ranks.values():
                 if rank.pid and not rank.gone_at and state(rank.pid) in ("", "Z"):
                     rank.gone_at = now
-            dead = [r for r in self.ranks.values() if r.gone_at and r.end != 0 and now - r.gone_at > GIVE_UP_S]
-            if dead:  # torchrun waits half a minute for the other ranks before it says so
-                kill([r.pid for r in self.ranks.values() if not r.gone_at and r.pid], signal.SIGKILL)
+            gone = [rank for rank in self.ranks.values() if rank.gone_at and rank.exit_code != 0]
+            if any(now - rank.gone_at > REPORT_TIMEOUT_S for rank in gone):
+                # torchrun waits half a minute for the other ranks before it reports.
+                kill([rank.pid for rank in self.ranks.values() if not rank.gone_at and rank.pid], signal.SIGKILL)
             await asyncio.sleep(0.1)
         await asyncio.sleep(0.05)
-        self.read_agent()
+        self.read_torchrun()
         self.read_events()
         return code
 
-    def look_for_ranks(self) -> None:
-        """Of a program that is no Python program: torchrun's children, which it makes when its rendezvous is done."""
+    def find_ranks(self) -> None:
+        """Ranks of a program that is not Python: torchrun's children, which it starts after its rendezvous."""
         for pid, environ in children(self.process.pid):
             local = environ.get("LOCAL_RANK", "")
             if local.isdecimal() and int(local) in self.ranks:
-                self.begin(int(local), pid, int(environ["RANK"]), int(environ["WORLD_SIZE"]))
+                self.on_rank_start(int(local), pid, int(environ["RANK"]), int(environ["WORLD_SIZE"]))
 
-    def begin(self, local: int, pid: int, number: int, world: int) -> None:
-        """A rank exists, so torchrun's rendezvous is done."""
-        self.ranks[local].pid, self.ranks[local].number, self.seen_world = pid, number, world
-        if not self.formed and all(rank.pid for rank in self.ranks.values()):
-            self.formed = True
-            ranks = ",".join(str(rank.number) for rank in self.ranks.values())
-            log("DDP", phase="world formed", world=world, ranks=ranks, seconds=time.monotonic() - self.started)
-
-    async def where(self) -> dict[str, str]:
-        """Rank -> where it is, asked now."""
+    async def collect_stacks(self) -> dict[str, str]:
+        """Rank -> where in the program it is now."""
         for local, rank in self.ranks.items():
             with contextlib.suppress(OSError):
                 (self.folder / f"stack-{local}").write_text("")
-            # What rank_wrapper.py does not run has no handler, and would be ended by it.
-            if rank.pid and rank.end is None and not rank.error and self.plan.program[0] != "--no-python":
+            # A program that rank_wrapper.py does not run has no handler, and the signal would end it.
+            if rank.pid and rank.exit_code is None and not rank.error and self.config.python_program:
                 kill([rank.pid], signal.SIGUSR2)
         await asyncio.sleep(0.3)
-        return {str(rank.number): rank.place(self.folder / f"stack-{local}") for local, rank in self.ranks.items()}
+        return {str(rank.rank): rank.location(self.folder / f"stack-{local}") for local, rank in self.ranks.items()}
 
-    def stop_ranks(self) -> None:
-        """SIGTERM for the program, on all ranks at once; torchrun itself goes on and waits for them."""
+    def terminate_ranks(self) -> None:
+        """Send SIGTERM to the program on all ranks. torchrun itself runs on and waits for them."""
         pids = [rank.pid for rank in self.ranks.values() if rank.pid]
         kill(pids or [self.process.pid], signal.SIGTERM)
 
-    def kill_ranks(self) -> None:
-        """Their grace is over."""
+    def kill_all(self) -> None:
+        """Send SIGKILL: the grace period is over."""
         kill([self.process.pid, *descendants(self.process.pid)] if self.process.poll() is None else [], signal.SIGKILL)
 
-    def outcome(self, code: int) -> str:
-        """After a stop: done, saved or stopped."""
-        ends = {rank.end for rank in self.ranks.values()}
+    def state_after(self, code: int) -> NodeState:
+        """The node's state after a stop, or after torchrun ended with 0."""
         if code == 0:
-            return "done"
-        return "saved" if ends <= {0, 75} and None not in ends else "stopped"
+            return NodeState.DONE
+        codes = {rank.exit_code for rank in self.ranks.values()}
+        return NodeState.SAVED if codes <= {ExitCode.DONE, ExitCode.SAVED} else NodeState.STOPPED
 
     async def close(self) -> None:
-        """No process of the run stays behind."""
-        everyone = [self.process.pid, *descendants(self.process.pid)] if self.process.poll() is None else []
-        kill(everyone, signal.SIGTERM)
-        end = time.monotonic() + QUIT_S
-        while any(state(pid) not in ("", "Z", "T") for pid in everyone) and time.monotonic() < end:
+        """End every process of the run."""
+        pids = [self.process.pid, *descendants(self.process.pid)] if self.process.poll() is None else []
+        kill(pids, signal.SIGTERM)
+        end = time.monotonic() + TERMINATE_TIMEOUT_S
+        while any(state(pid) not in ("", "Z", "T") for pid in pids) and time.monotonic() < end:
             self.process.poll()
             await asyncio.sleep(0.05)
-        kill([pid for pid in everyone if state(pid) not in ("", "Z")], signal.SIGKILL)
-        if self.kept:
-            self.read_agent()
-        folded = [f"rank {rank.number}: {rank.folded} lines" for rank in self.ranks.values() if rank.folded]
+        kill([pid for pid in pids if state(pid) not in ("", "Z")], signal.SIGKILL)
+        if self.output_folder:
+            self.read_torchrun()
+        folded = [f"rank {rank.rank}: {rank.folded_lines} lines" for rank in self.ranks.values() if rank.folded_lines]
         if folded:
-            log("DDP", folded=", ".join(folded), kept=self.kept if self.plan.out else "DEBUG_DISTRIBUTED=1 shows them")
-        if self.kept and self.kept != self.folder:
-            with contextlib.suppress(OSError):  # it holds something, or another node on the same volume was first
-                self.kept.rmdir()
+            kept = self.output_folder if self.config.output_dir else "DEBUG_DISTRIBUTED=1 shows them"
+            log(Tag.DDP, folded=", ".join(folded), kept=kept)
+        if self.output_folder and self.output_folder != self.folder:
+            with contextlib.suppress(OSError):  # it is not empty, or another node on the same volume removed it
+                self.output_folder.rmdir()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -132,6 +132,8 @@ RESERVED_MOUNTS = ("/tmp", "/group", "/dev/shm", "/dev", "/proc", "/sys")
 class Tag(str, enum.Enum):
     """First word of a log line that people and tools search for: `[TAG] node=… key=value …`."""
 
+    __str__ = str.__str__  # the word itself, on every version of Python
+
     ENV = "ENV"
     DDP = "DDP"
     DEBUG = "DEBUG"

@@ -1,4 +1,4 @@
-"""Looking at processes through /proc, and being their parent when nobody else is."""
+"""Processes as /proc shows them: states, children, signals, and adoption of orphans."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """What a rank leaves behind (an uploader of metrics) becomes a child of this process, as if it were process 1."""
+    """Become the parent of processes whose parent ended (an uploader of metrics), as process 1 would."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def reap(but: int) -> None:
-    """Collect children that have ended, up to the one that its owner waits for."""
+def reap(except_pid: int) -> None:
+    """Reap children that have ended, except the one that its owner waits for."""
     look = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    with contextlib.suppress(ChildProcessError):  # there are none
-        while (ended := os.waitid(os.P_ALL, 0, look)) and ended.si_pid != but:
+    with contextlib.suppress(ChildProcessError):  # no children
+        while (ended := os.waitid(os.P_ALL, 0, look)) and ended.si_pid != except_pid:
             os.waitpid(ended.si_pid, 0)
 
 
 def state(pid: int) -> str:
-    """One letter, as `ps` shows it; empty: there is no such process."""
+    """One letter, as `ps` shows it; empty if there is no such process."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return ""

@@ -1,0 +1,62 @@
+"""Messages between programs: what a peer sends is read, and what a stranger sends is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from gpuworker.launch.protocol import CODEC, End, Go, Hello, NodeInfo, NodeState, RankFailure, StateChange
+from gpuworker.runtime.json_lines import encode
+
+MESSAGES = [
+    Hello("v", "run", NodeInfo(node=3, pod="run-3", clock=1.5, problem=End("usage", "why", "config"))),
+    Go("id", 2),
+    StateChange(NodeState.SAVED),
+    RankFailure("program-failed", None, "exit code 1"),
+    RankFailure("program-failed", 7, "exit code 1"),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_is_read_as_it_was_sent(message):
+    line = encode(message)
+    assert line.endswith(b"\n") and line.count(b"\n") == 1
+    assert CODEC.decode(line) == message
+
+
+GARBAGE = [
+    b"",
+    b"\x00\xff\n",
+    b"{}\n",
+    b"[]\n",
+    b'"Go"\n',
+    b"[" * 100_000,
+    b"{" * 100_000,
+    b'{"type": "Popen", "args": ["sh"]}\n',
+    b'{"type": ["Go"]}\n',
+    b'{"type": "Go"}\n',  # without its id
+    b'{"type": "Go", "rendezvous_id": 5}\n',
+    b'{"type": "Go", "rendezvous_id": "x", "attempt": true}\n',
+    b'{"type": "StateChange", "state": "dancing"}\n',
+    b'{"type": "Hello", "version": "v", "run_id": "r", "info": {"node": "three"}}\n',
+]
+
+
+@pytest.mark.parametrize("line", GARBAGE, ids=range(len(GARBAGE)))
+def test_everything_else_is_no_message(line):
+    assert CODEC.decode(line) is None
+
+
+def test_fields_of_another_version_are_dropped_and_missing_ones_have_defaults():
+    data = json.loads(encode(Hello("v", "run", NodeInfo(node=1))))
+    data["info"] = {"node": 1, "launcher": "other", "colour": "blue"}
+    assert CODEC.decode(json.dumps(data).encode()) == Hello("v", "run", NodeInfo(node=1, launcher="other"))
+
+
+def test_every_message_class_is_in_the_codec():
+    import gpuworker.launch.protocol as protocol
+
+    classes = {name for name, kind in vars(protocol).items() if dataclasses.is_dataclass(kind)}
+    assert classes - {"NodeInfo"} == set(CODEC.classes)
