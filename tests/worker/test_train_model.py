@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.runtime.svg_plot import lines, ticks
+from gpuworker.runtime.svg_plot import line_plot, ticks
 from gpuworker.train import model, train_framework
 from gpuworker.train.distributed import World
 from gpuworker.train.model import ModelError, Source, check_model
@@ -153,8 +153,8 @@ def test_ticks_are_round_and_hold_the_values(low, high):
 
 
 def test_a_plot_shows_what_there_is():
-    assert "no points" in lines({"training": []}, "step", "loss")
-    drawn = lines({"a<b": [(1, float("nan")), (2, 3.0), (3, 2.0)]}, "step", "loss")
+    assert "no points" in line_plot({"training": []}, "step", "loss")
+    drawn = line_plot({"a<b": [(1, float("nan")), (2, 3.0), (3, 2.0)]}, "step", "loss")
     assert "nan" not in drawn and "a&lt;b" in drawn
     assert drawn.count("<circle") == 2
 

@@ -7,7 +7,7 @@ import json
 import time
 from pathlib import Path
 
-from gpuworker.runtime.svg_plot import lines
+from gpuworker.runtime import svg_plot
 from gpuworker.train import throughput
 from gpuworker.train.distributed import host
 from gpuworker.train.trainer import Trainer
@@ -16,7 +16,8 @@ PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 52em; margin: 2em auto; padding: 0 1em; color: #222 }}
 table {{ border-collapse: collapse }} td, th {{ padding: .2em 1em .2em 0; text-align: left; font-weight: normal }}
-td {{ font-variant-numeric: tabular-nums }} svg {{ width: 100%; height: auto }} h2 {{ font-size: 1.1em }}</style>
+td {{ font-variant-numeric: tabular-nums }} h2 {{ font-size: 1.1em }}
+{plot_style}</style>
 <h1>{title}</h1>
 <table>{summary}</table>
 <h2>Loss</h2>
@@ -94,8 +95,9 @@ def render(result: dict) -> str:
     }
     return PAGE.format(
         title=html.escape(f"Training {result['run']}"),
+        plot_style=svg_plot.STYLE,
         summary=table(summary),
-        plot=lines(curves, "step", "loss"),
+        plot=svg_plot.line_plot(curves, "step", "loss"),
         parameters=table(result["parameters"]),
     )
 
