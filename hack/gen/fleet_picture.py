@@ -25,7 +25,8 @@ def picture() -> str:
             "level": "quick",
             "facts": {"gpu_models": [model] * GPUS},
             "checks": [{"name": "compute", "measurements": [
-                {"name": "gemm_bf16", "unit": "TFLOP/s", "device": f"cuda:{gpu}",
+                {"name": "gemm_bf16", "unit": "TFLOP/s", "device": f"cuda:{gpu}", "better": "higher", "judged": True,
+                 "limit": None, "warn_limit": None, "limit_source": "",
                  "value": BEHIND.get((node, gpu), 1.0) * chance.gauss(705, 5)}
                 for gpu in range(GPUS)
             ]}],
@@ -33,8 +34,8 @@ def picture() -> str:
         for node in range(NODES)
     ]  # fmt: skip
     (distribution,) = outliers.distributions(reports)
-    outliers.outliers(distribution, outliers.DEFAULT)
-    width, height = map(int, re.search(r'viewBox="0 0 (\d+) (\d+)"', svg := plots.strip(distribution)).groups())
+    outliers.find_outliers(distribution, outliers.DEFAULT)
+    width, height = map(int, re.search(r'viewBox="0 0 (\d+) (\d+)"', svg := plots.strip_plot(distribution)).groups())
     size = f' width="{width}" height="{height}" xmlns="http://www.w3.org/2000/svg"'
     style = f"<style>{html.STYLE}svg{{background:var(--bg);width:{width}px;height:{height}px}}</style>"
     return re.sub(r' style="[^"]*">', f"{size}>{style}", svg, count=1) + "\n"

@@ -1,4 +1,4 @@
-"""Reports of made-up nodes, small enough to reason about by hand, in the shape that accept-node writes."""
+"""Reports of made-up nodes, small enough to check by hand, in the form that accept-node writes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import copy
 import json
 from pathlib import Path
 
-import pytest
-
-from gpuworker.accept import registry
-from gpuworker.accept.registry import Measure, Registered, Spec
-from gpuworker.accept.report import FAIL, PASS, SCHEMA_VERSION
+from gpuworker.accept.report import FAIL, NODE, PASS, SCHEMA_VERSION
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.merge import Expected, merge
-from gpuworker.fleet.report_sources import Source, checked
+from gpuworker.fleet.report_form import validated
+from gpuworker.fleet.report_sources import Source
 
 REPO = Path(__file__).resolve().parents[2]
 H100 = "NVIDIA H100 80GB HBM3"
@@ -26,9 +23,17 @@ def check(name: str, verdict: str = PASS, reason: str = "", **parts: object) -> 
     return {"name": name, "verdict": verdict, "reason": reason, **empty, **parts}
 
 
-def measurement(value: float | None, device: str, name: str = "gemm", unit: str = "TFLOP/s") -> dict:
-    unjudged = {"limit": None, "warn_limit": None, "limit_source": "none", "margin": None, "ceiling": None}
-    return {"name": name, "value": value, "unit": unit, "device": device, **unjudged}
+def measurement(
+    value: float | None,
+    device: str,
+    name: str = "gemm",
+    unit: str = "TFLOP/s",
+    better: str = "higher",
+    judged: bool = True,
+) -> dict:
+    """A measurement without a limit, whose outliers are findings."""
+    limits = {"limit": None, "warn_limit": None, "limit_source": "none", "margin": None, "ceiling": None}
+    return {"name": name, "value": value, "unit": unit, "device": device, **limits, "better": better, "judged": judged}
 
 
 def node_report(node: str, speeds: tuple[float, ...] = (100.0, 100.0), **changes: object) -> dict:
@@ -41,6 +46,8 @@ def node_report(node: str, speeds: tuple[float, ...] = (100.0, 100.0), **changes
     ]
     report = {
         "schema_version": SCHEMA_VERSION,
+        "scope": NODE,
+        "world": None,
         "node": node,
         "pod": f"accept-{node}",
         "run_id": "1",
@@ -56,6 +63,7 @@ def node_report(node: str, speeds: tuple[float, ...] = (100.0, 100.0), **changes
             "checks_reported": len(checks),
             "gpus_expected": len(speeds),
             "gpus_seen": len(speeds),
+            "left_out": [],
         },
         "verdict": PASS,
         "reason": "",
@@ -72,7 +80,7 @@ def failing(node: str, reason: str = "cuda:1: 2 products are wrong") -> dict:
 
 def merged(*reports: dict, expected: Expected | None = None, **options: object) -> Fleet:
     """The reports as they come out of their JSON."""
-    sources = [Source(report["node"], checked(json.loads(json.dumps(report)))) for report in reports]
+    sources = [Source(report["node"], validated(json.loads(json.dumps(report)))) for report in reports]
     return merge(sources, expected or Expected(len(reports) or None), **options)
 
 
@@ -88,16 +96,3 @@ def changed(report: dict, path: str, value: object) -> dict:
     else:
         part[last] = value
     return copied
-
-
-@pytest.fixture
-def known_measures(monkeypatch) -> None:
-    """The checks of these reports, whatever the real ones are called."""
-    measures = {
-        "gemm": Measure("TFLOP/s", "products", limit="gemm"),
-        "late": Measure("s", "waiting", better="lower", limit="late"),
-        "link": Measure("GB/s", "links", limit="link"),
-        "heat": Measure("°C", "temperature", better="lower"),
-    }
-    compute = Registered("compute", "fast", Spec("COMPUTE", {"quick": 1}, measures), lambda plan: None)
-    monkeypatch.setattr(registry, "load", lambda: {"compute": compute})

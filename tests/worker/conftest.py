@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.fleet_reports import known_measures as known_measures  # a fixture
 from tests.helpers.processes import PATIENCE_S, descendants, environment
 
 # Before torch is imported: its threads would fight with those of the tests beside this one.

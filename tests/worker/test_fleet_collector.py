@@ -1,4 +1,4 @@
-"""accept-report serve and send, over real sockets on loopback."""
+"""accept-report serve and submit, over real sockets on loopback."""
 
 from __future__ import annotations
 
@@ -17,27 +17,24 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.fleet import collector, submit
-from gpuworker.fleet.collector import Handler, Poller
-from gpuworker.fleet.report_store import Store
+from gpuworker.fleet import cli, collector, submit
+from gpuworker.fleet.collector import CollectorHandler, Poller
+from gpuworker.fleet.report_store import ReportStore
 from tests.helpers.fleet_reports import failing, node_report
 from tests.helpers.processes import until
-
-pytestmark = pytest.mark.usefixtures("known_measures")
-
 
 SERVICE = "reports.example"
 
 
 class Pod(BaseHTTPRequestHandler):
-    """A node's pod: says what `answers` holds for the address that it was asked at, and 503 without."""
+    """A node's pod: answers with `answers[address]`, and with 503 if that is not set."""
 
     answers: dict[str, bytes]
-    asked: list[str]
+    requests: list[str]
 
     def do_GET(self) -> None:
         address = self.server.server_address[0]
-        self.asked.append(address)
+        self.requests.append(address)
         body = self.answers.get(address)
         self.send_response(200 if body is not None else 503)
         self.send_header("Content-Length", str(len(body or b"")))
@@ -49,11 +46,11 @@ class Pod(BaseHTTPRequestHandler):
 
 
 class Pods:
-    """Pods at 127.0.0.1, 127.0.0.2, … on one port, behind a name that only `getaddrinfo` of the collector knows."""
+    """Pods at 127.0.0.1, 127.0.0.2, … on one port, behind a name that a replaced `getaddrinfo` resolves."""
 
     def __init__(self, stack: contextlib.ExitStack, monkeypatch) -> None:
         self.stack, self.names, self.port = stack, [], 0
-        self.handler = type("Handler", (Pod,), {"answers": {}, "asked": []})
+        self.handler = type("Handler", (Pod,), {"answers": {}, "requests": []})
         self.failure: int | None = None
         self.real = socket.getaddrinfo
         monkeypatch.setattr(socket, "getaddrinfo", self.resolve)
@@ -90,110 +87,110 @@ def pods(monkeypatch) -> Iterator[Pods]:
         yield Pods(stack, monkeypatch)
 
 
-def poller_of(pods: Pods, store: Store) -> Poller:
+def poller_of(pods: Pods, store: ReportStore) -> Poller:
     return Poller(store, SERVICE, pods.port)
 
 
 def test_the_fleet_is_complete_when_all_pods_have_reported(pods: Pods, tmp_path: Path) -> None:
     first, second = pods.start(), pods.start(node_report("n2"))
-    store = Store(tmp_path, "1", expect_nodes=2)
+    store = ReportStore(tmp_path, "1", expect_nodes=2)
     poller = poller_of(pods, store)
-    poller.round()
+    poller.poll()
     assert (store.fleet().verdict, len(store.fleet().nodes)) == ("INCOMPLETE", 1)
-    assert f"pod {first} is there and has no report yet" in store.fleet().reason
+    assert f"pod {first} runs and has no report yet" in store.fleet().reason
     pods.answer(first, node_report("n1"))
-    poller.round()
+    poller.poll()
     assert (store.fleet().verdict, store.fleet().coverage.nodes_reported) == ("PASS", 2)
-    assert pods.handler.asked.count(second) == 1  # one that has reported is left alone for a while
+    assert pods.handler.requests.count(second) == 1  # fetched again after REFRESH_S only
 
 
 def test_a_failed_node_fails_the_fleet(pods: Pods, tmp_path: Path) -> None:
     pods.start(node_report("n1")), pods.start(failing("n2"))
-    store = Store(tmp_path, "1", expect_nodes=2)
-    poller_of(pods, store).round()
+    store = ReportStore(tmp_path, "1", expect_nodes=2)
+    poller_of(pods, store).poll()
     assert store.fleet().verdict == "FAIL"
 
 
 @pytest.mark.parametrize("answer", [b"{", b"", b'{"checks": []}', b"x" * 100])
-def test_an_answer_that_is_no_report_is_named(answer: bytes, pods: Pods, tmp_path: Path) -> None:
+def test_a_pod_whose_answer_is_not_a_report_is_named(answer: bytes, pods: Pods, tmp_path: Path) -> None:
     address = pods.start(answer)
-    store = Store(tmp_path, "1")
-    poller_of(pods, store).round()
+    store = ReportStore(tmp_path, "1")
+    poller_of(pods, store).poll()
     assert store.fleet().verdict == "INCOMPLETE" and f"pod {address}" in store.fleet().reason
 
 
-def test_an_answer_without_end_is_cut(pods: Pods, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(collector, "LARGEST", 1000)
+def test_an_answer_that_is_too_long_is_refused(pods: Pods, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(collector, "MOST_REPORT_BYTES", 1000)
     pods.start(b" " * 5000)
-    store = Store(tmp_path, "1")
-    poller_of(pods, store).round()
-    assert "a report of more than 1000 bytes" in store.fleet().reason
+    store = ReportStore(tmp_path, "1")
+    poller_of(pods, store).poll()
+    assert "more than 1000 bytes" in store.fleet().reason
 
 
-def test_the_report_of_a_pod_that_is_gone_stays_and_says_so(pods: Pods, tmp_path: Path) -> None:
+def test_the_report_of_a_lost_pod_is_kept_with_a_note(pods: Pods, tmp_path: Path) -> None:
     pods.start(node_report("n1")), pods.start(node_report("n2"))
-    store = Store(tmp_path, "1", expect_nodes=2)
+    store = ReportStore(tmp_path, "1", expect_nodes=2)
     poller = poller_of(pods, store)
-    poller.round()
+    poller.poll()
     names, pods.names = pods.names, []
-    poller.round()
+    poller.poll()
     fleet = store.fleet()
     assert fleet.verdict == "PASS" and all(node.last_seen for node in fleet.nodes)
-    assert sum("its pod is gone" in note for note in fleet.notes) == 2
+    assert sum("last seen" in note for note in fleet.notes) == 2
     pods.names = names
-    poller.round()
+    poller.poll()
     assert not any(node.last_seen for node in store.fleet().nodes)
 
 
-def test_a_dns_that_does_not_answer_makes_no_pod_gone(pods: Pods, tmp_path: Path) -> None:
+def test_a_failing_dns_server_does_not_make_pods_lost(pods: Pods, tmp_path: Path) -> None:
     pods.start(node_report("n1"))
-    store = Store(tmp_path, "1")
+    store = ReportStore(tmp_path, "1")
     poller = poller_of(pods, store)
-    poller.round()
+    poller.poll()
     pods.failure = socket.EAI_AGAIN
-    poller.round()
+    poller.poll()
     assert not any(node.last_seen for node in store.fleet().nodes)
 
 
-def test_a_pod_of_an_earlier_run_counts_as_not_done(pods: Pods, tmp_path: Path) -> None:
+def test_a_pod_with_a_report_of_an_earlier_run_is_pending(pods: Pods, tmp_path: Path) -> None:
     pods.start(node_report("n1", run_id="1"))
-    store = Store(tmp_path, "2")
-    poller_of(pods, store).round()
+    store = ReportStore(tmp_path, "2")
+    poller_of(pods, store).poll()
     assert (store.fleet().verdict, store.fleet().nodes) == ("INCOMPLETE", [])
 
 
-def test_a_collector_that_starts_again_knows_what_it_knew(pods: Pods, tmp_path: Path) -> None:
+def test_a_restarted_collector_keeps_its_reports(pods: Pods, tmp_path: Path) -> None:
     pods.start(node_report("n1"))
-    poller_of(pods, Store(tmp_path, "1")).round()
-    assert [node.node for node in Store(tmp_path, "1").fleet().nodes] == ["n1"]
-    assert Store(tmp_path, "2").fleet().nodes == []
+    poller_of(pods, ReportStore(tmp_path, "1")).poll()
+    assert [node.node for node in ReportStore(tmp_path, "1").fleet().nodes] == ["n1"]
+    assert ReportStore(tmp_path, "2").fleet().nodes == []
 
 
-def test_the_result_is_made_anew_only_when_something_changed(pods: Pods, tmp_path: Path) -> None:
+def test_the_result_is_rebuilt_only_after_a_change(pods: Pods, tmp_path: Path) -> None:
     pods.start(node_report("n1"))
-    store = Store(tmp_path, "1")
+    store = ReportStore(tmp_path, "1")
     poller = poller_of(pods, store)
-    poller.round()
+    poller.poll()
     before = store.fleet()
-    poller.round()
+    poller.poll()
     assert store.fleet() is before
     store.add(node_report("n2"), "")
     assert store.fleet() is not before
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[str, Store]]:
-    """A collector with one node, without pods to ask."""
-    store = Store(tmp_path, "1", expect_nodes=2)
+def served(tmp_path: Path) -> Iterator[tuple[str, ReportStore]]:
+    """A collector with one node and without pods to poll."""
+    store = ReportStore(tmp_path, "1", expect_nodes=2)
     store.add(node_report("n1"), "")
-    handler = type("Collector", (Handler,), {"store": store, "posts": True})
+    handler = type("Collector", (CollectorHandler,), {"store": store, "accept_posts": True})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}", store
         server.shutdown()
 
 
-def test_every_form_is_served_and_nothing_may_run(served) -> None:
+def test_every_format_is_served_with_a_policy_against_scripts(served) -> None:
     url, _ = served
     starts = {
         "/": "<!DOCTYPE html>",
@@ -212,26 +209,32 @@ def test_every_form_is_served_and_nothing_may_run(served) -> None:
         assert answer.code == 404 and "/junit.xml" in answer.read().decode()
 
 
-def test_send_hands_in_the_report_and_ends_with_its_verdict(served, tmp_path: Path) -> None:
+def submitted(path: Path, url: str, timeout_s: float = 5) -> int:
+    """The exit code of accept-report submit."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["submit", str(path), "--to", f"{url}/reports", "--timeout", str(timeout_s)])
+    return ended.value.code
+
+
+def test_submit_sends_the_report_and_exits_with_its_verdict(served, tmp_path: Path) -> None:
     url, store = served
     path = tmp_path / "report.json.txt"
     for report, code in ((failing("n2"), 1), (node_report("n2", started="2026-01-05T11:00:00+00:00"), 0)):
         path.write_text(json.dumps(report))
-        assert submit.main([str(path), "--to", f"{url}/reports", "--deadline", "5"]) == code
+        assert submitted(path, url) == code
     assert (store.fleet().verdict, store.fleet().coverage.nodes_reported) == ("PASS", 2)
 
 
-def test_a_report_that_was_not_taken_is_no_pass(served, tmp_path: Path, capsys) -> None:
+def test_a_report_that_was_not_accepted_is_not_a_pass(served, tmp_path: Path, capsys) -> None:
     url, store = served
     path = tmp_path / "report.json.txt"
     path.write_text(json.dumps(node_report("n2", run_id="9")))
-    assert submit.main([str(path), "--to", f"{url}/reports", "--deadline", "0.3"]) == 3
-    assert "answers 409: this is run 1" in capsys.readouterr().out
+    assert submitted(path, url, 0.3) == 3
+    assert "answers 409" in capsys.readouterr().out
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # nobody listens there
-        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}/reports"
-        assert submit.main([str(path), "--to", nobody, "--deadline", "0.3"]) == 3
-    assert submit.main([str(tmp_path / "absent"), "--to", f"{url}/reports"]) == 3
+        taken.bind(("127.0.0.1", 0))  # does not listen
+        assert submitted(path, f"http://127.0.0.1:{taken.getsockname()[1]}", 0.3) == 3
+    assert submitted(tmp_path / "absent", url) == 3
     assert store.fleet().coverage.nodes_reported == 1
 
 
@@ -245,7 +248,7 @@ def test_a_report_that_was_not_taken_is_no_pass(served, tmp_path: Path, capsys) 
         (b"x", {"Content-Length": "-1"}, 413),
     ],
 )
-def test_what_is_posted_and_no_report_is_refused(served, body: bytes, headers: dict, code: int) -> None:
+def test_a_post_that_is_not_a_report_is_refused(served, body: bytes, headers: dict, code: int) -> None:
     url, store = served
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
     with contextlib.closing(connection):
@@ -254,25 +257,26 @@ def test_what_is_posted_and_no_report_is_refused(served, body: bytes, headers: d
     assert store.fleet().coverage.nodes_reported == 1
 
 
-def test_posts_are_refused_where_they_are_not_expected(served, tmp_path: Path) -> None:
+def test_posts_are_refused_by_default(served, tmp_path: Path) -> None:
     _, store = served
-    with ThreadingHTTPServer(("127.0.0.1", 0), type("C", (Handler,), {"store": store, "posts": False})) as server:
+    handler = type("Collector", (CollectorHandler,), {"store": store, "accept_posts": False})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         why = submit.send(json.dumps(node_report("n2")).encode(), f"http://127.0.0.1:{server.server_port}/reports", 0.3)
         server.shutdown()
     assert "404" in why and store.fleet().coverage.nodes_reported == 1
 
 
-def test_the_programs_find_each_other_and_end_in_peace(start, tmp_path: Path) -> None:
-    """report-holder and accept-report serve as their containers run them."""
+def test_collector_fetches_from_node_server_and_sigterm_ends_it_with_0(start, tmp_path: Path) -> None:
+    """report-server and accept-report serve as their containers run them."""
     (tmp_path / "report.json").write_text(json.dumps(node_report("n1")))
-    holder = start("-m", "gpuworker.fleet.node_server", "--report-dir", tmp_path, "--port", "0")
-    port = until(lambda: re.search(r"on port (\d+)\n", holder.output), "the holder says its port")[1]
-    options = {"--peers": "127.0.0.1", "--peer-port": port, "--port": 0, "--run-id": 1, "--expect-nodes": 1}
+    node = start("-m", "gpuworker.fleet.node_server", "--report-dir", tmp_path, "--port", "0")
+    port = until(lambda: re.search(r" port=(\d+)\n", node.output), "the node server logs its port")[1]
+    options = {"--service": "127.0.0.1", "--service-port": port, "--port": 0, "--run-id": 1, "--expect-nodes": 1}
     words = [str(word) for pair in options.items() for word in pair]
-    fleet = start("-m", "gpuworker.fleet.cli", "serve", *words, "--interval", "0.1", "--folder", tmp_path / "kept")
-    served = until(lambda: re.search(r"port (\d+)", fleet.output), "the collector says its port")[1]
-    until(lambda: 'fleet="PASS: 1 of 1 nodes reported, 2 of 2 GPUs"' in fleet.output, "the collector has the report")
+    fleet = start("-m", "gpuworker.fleet.cli", "serve", *words, "--interval", "0.1", "--report-dir", tmp_path / "kept")
+    served = until(lambda: re.search(r" port=(\d+) ", fleet.output), "the collector logs its port")[1]
+    until(lambda: 'summary="PASS: 1 of 1 nodes reported, 2 of 2 GPUs"' in fleet.output, "the collector has the report")
     with urllib.request.urlopen(f"http://127.0.0.1:{served}/report.json", timeout=30) as answer:
         assert json.loads(answer.read())["nodes"][0]["node"] == "n1"
     fleet.process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Votes on fingerprints, outliers of the fleet, and an earlier run."""
+"""Fingerprint groups, outliers of the fleet, and an earlier run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import random
 import pytest
 
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, WARN
+from gpuworker.fleet import baseline
 from gpuworker.fleet.fleet_report import Fleet
-from gpuworker.fleet.outliers import Thresholds, numbers
+from gpuworker.fleet.outliers import Thresholds
 from tests.helpers.fleet_reports import H100, measurement, merged, node_report
-
-pytestmark = pytest.mark.usefixtures("known_measures")
 
 
 def found(fleet: Fleet, by: str) -> dict[tuple[str, str], str]:
@@ -22,7 +21,7 @@ def found(fleet: Fleet, by: str) -> dict[tuple[str, str], str]:
     return devices
 
 
-def voting(node: str, *hashes: str, group: str = "H100") -> dict:
+def with_hashes(node: str, *hashes: str, group: str = "H100") -> dict:
     report = node_report(node, tuple(100.0 for _ in hashes))
     report["checks"][2] |= {
         "hashes": {f"gemm cuda:{index}": value for index, value in enumerate(hashes)},
@@ -31,34 +30,36 @@ def voting(node: str, *hashes: str, group: str = "H100") -> dict:
     return report
 
 
-def test_the_majority_names_the_odd_device() -> None:
-    fleet = merged(voting("n1", "aa", "aa"), voting("n2", "aa", "bb"), voting("n3", "aa", "aa"))
-    assert found(fleet, "vote") == {("n2", "cuda:1"): FAIL}
+def test_a_device_that_differs_from_the_majority_fails() -> None:
+    fleet = merged(with_hashes("n1", "aa", "aa"), with_hashes("n2", "aa", "bb"), with_hashes("n3", "aa", "aa"))
+    assert found(fleet, "fingerprint") == {("n2", "cuda:1"): FAIL}
     assert [node.verdict for node in fleet.nodes] == [PASS, FAIL, PASS]
-    assert fleet.reason == "n2 cuda:1 repeatability: fingerprint gemm differs from 5 of 6 devices (H100)"
+    (group,) = fleet.fingerprints
+    assert (group.check, group.name, group.group) == ("repeatability", "gemm", "H100")
+    assert (group.agree, group.devices, group.mismatched) == (5, 6, ["n2 cuda:1"])
+    assert "gemm differs from 5 of 6" in fleet.reason
 
 
-def test_several_odd_devices_of_a_large_fleet() -> None:
-    odd = {(3, 1): "bb", (40, 0): "cc", (63, 7): "bb"}
-    fleet = merged(*(voting(f"n{n}", *(odd.get((n, g), "aa") for g in range(8))) for n in range(64)))
-    assert found(fleet, "vote") == {(f"n{n}", f"cuda:{g}"): FAIL for n, g in odd}
+def test_all_mismatched_devices_of_a_large_fleet_are_named() -> None:
+    different = {(3, 1): "bb", (40, 0): "cc", (63, 7): "bb"}
+    fleet = merged(*(with_hashes(f"n{n}", *(different.get((n, g), "aa") for g in range(8))) for n in range(64)))
+    assert found(fleet, "fingerprint") == {(f"n{n}", f"cuda:{g}"): FAIL for n, g in different}
 
 
 @pytest.mark.parametrize("hashes", [("aa", "bb"), ("aa", "aa", "bb", "bb"), ("aa", "bb", "cc")])
-def test_without_a_majority_all_are_doubtful(hashes: tuple[str, ...]) -> None:
-    fleet = merged(*(voting(f"n{index}", value) for index, value in enumerate(hashes)))
-    assert found(fleet, "vote") == {(f"n{index}", "cuda:0"): WARN for index in range(len(hashes))}
+def test_without_a_majority_every_device_is_a_warning(hashes: tuple[str, ...]) -> None:
+    fleet = merged(*(with_hashes(f"n{index}", value) for index, value in enumerate(hashes)))
+    assert found(fleet, "fingerprint") == {(f"n{index}", "cuda:0"): WARN for index in range(len(hashes))}
 
 
 def test_fingerprints_of_different_software_are_not_compared() -> None:
-    fleet = merged(voting("n1", "aa", "aa"), voting("n2", "bb", "bb", group="H100, other driver"))
-    assert (fleet.verdict, [vote.voters for vote in fleet.votes]) == (PASS, [2, 2])
+    fleet = merged(with_hashes("n1", "aa", "aa"), with_hashes("n2", "bb", "bb", group="H100, other driver"))
+    assert (fleet.verdict, [group.devices for group in fleet.fingerprints]) == (PASS, [2, 2])
 
 
-def test_a_lone_fingerprint_is_said() -> None:
-    assert merged(voting("n1", "aa")).notes == [
-        "1 fingerprints have one device in their group: nothing to compare them with"
-    ]
+def test_a_group_of_one_device_is_noted() -> None:
+    (note,) = merged(with_hashes("n1", "aa")).notes
+    assert note.startswith("1 fingerprints ")
 
 
 def fleet_of(*speeds: float, gpus: int = 8, **options: object) -> Fleet:
@@ -86,23 +87,23 @@ def test_healthy_fleets_raise_no_alarm() -> None:
 
 
 def test_a_tight_fleet_does_not_flag_noise() -> None:
-    """96 is far out by robust z, and yet only 4 % behind."""
+    """96 is an outlier by robust z, but only 4 % below the median."""
     fleet = fleet_of(*[100.0, 100.01, 99.99, 100.02] * 4, 96.0)
     assert fleet.distributions[0].mad < 0.02
     assert fleet.verdict == PASS
 
 
 def test_a_wide_fleet_is_not_flooded() -> None:
-    """13 % behind is nothing special where speeds spread so far."""
+    """13 % below the median is common with such a spread."""
     assert fleet_of(*(float(speed) for speed in range(85, 116))).verdict == PASS
 
 
-def test_more_than_the_median_is_no_fault() -> None:
+def test_a_fast_device_is_not_an_outlier() -> None:
     assert fleet_of(*[100.0] * 15, 140.0).verdict == PASS
 
 
 @pytest.mark.parametrize(("speed", "verdict"), [(96.0, PASS), (91.0, PASS), (85.0, WARN), (70.0, FAIL)])
-def test_a_small_fleet_goes_by_the_percentages_doubled(speed: float, verdict: str) -> None:
+def test_a_small_fleet_doubles_the_percentages(speed: float, verdict: str) -> None:
     fleet = fleet_of(100.0, 100.0, 100.0, speed)
     assert found(fleet, "fleet") == ({} if verdict == PASS else {("n0", "cuda:3"): verdict})
 
@@ -113,15 +114,15 @@ def test_thresholds_are_settable() -> None:
     assert fleet_of(*speeds, thresholds=Thresholds(fleet_warn=2, fleet_fail=3)).verdict == FAIL
 
 
-def test_less_is_better_for_some() -> None:
+def test_lower_is_better_for_some_measures() -> None:
     reports = [node_report(f"n{index}") for index in range(6)]
     for index, report in enumerate(reports):
-        report["checks"][1]["measurements"] = [measurement(2.0 if index == 4 else 1.0, "", "late", "s")]
+        report["checks"][1]["measurements"] = [measurement(2.0 if index == 4 else 1.0, "", "late", "s", better="lower")]
     assert found(merged(*reports), "fleet") == {("n4", ""): FAIL}
 
 
 def test_a_link_is_compared_with_the_same_link_of_other_nodes() -> None:
-    """One pair goes through the host on every node, as the machine is built; on one node another pair does, too."""
+    """One pair goes through the host on every node by design. On one node another pair does so, too."""
     reports = [node_report(f"n{index}") for index in range(6)]
     for index, report in enumerate(reports):
         speeds = {"cuda:0→cuda:1": 300.0, "cuda:1→cuda:2": 300.0, "cuda:0→cuda:2": 25.0}
@@ -131,15 +132,17 @@ def test_a_link_is_compared_with_the_same_link_of_other_nodes() -> None:
     assert found(merged(*reports), "fleet") == {("n4", "cuda:1→cuda:2"): FAIL}
 
 
-def test_what_no_limit_is_for_is_shown_and_not_judged() -> None:
+def test_a_measure_without_limit_is_shown_and_not_compared() -> None:
     reports = [node_report(f"n{index}") for index in range(6)]
     for index, report in enumerate(reports):
-        report["checks"][1]["measurements"] = [measurement(90.0 if index == 4 else 50.0, "", "heat", "°C")]
+        report["checks"][1]["measurements"] = [
+            measurement(90.0 if index == 4 else 50.0, "", "heat", "°C", judged=False)
+        ]
     fleet = merged(*reports)
     assert (fleet.verdict, len(fleet.distributions[0].points)) == (PASS, 6)
 
 
-def test_models_are_compared_apart() -> None:
+def test_models_are_compared_separately() -> None:
     reports = [node_report(f"a{index}", (700.0, 700.0)) for index in range(4)]
     for index in range(4):
         reports.append(node_report(f"b{index}", (300.0, 300.0), facts={"gpu_models": ["NVIDIA A100"] * 2}))
@@ -147,7 +150,7 @@ def test_models_are_compared_apart() -> None:
     assert (fleet.verdict, [d.median for d in fleet.distributions]) == (PASS, [700.0, 300.0])
 
 
-def test_a_node_with_another_driver_than_its_kind_is_named() -> None:
+def test_a_node_whose_driver_differs_from_equal_nodes_is_a_warning() -> None:
     """Nodes with other GPUs may have another driver."""
     reports = [node_report(f"a{index}") for index in range(3)]
     reports += [node_report(f"b{index}", facts={"gpu_models": ["A100"] * 2, "driver": "535"}) for index in range(3)]
@@ -155,13 +158,14 @@ def test_a_node_with_another_driver_than_its_kind_is_named() -> None:
     reports[1]["facts"]["driver"] = "565.1"
     fleet = merged(*reports)
     assert (fleet.verdict, fleet.nodes[1].verdict) == (WARN, WARN)
-    assert fleet.reason == "a1: driver is 565.1; 2 of 3 nodes of this kind have 570.86"
+    assert fleet.reason.startswith("a1: driver is 565.1; 2 of 3 ") and "570.86" in fleet.reason
 
 
-def test_software_without_a_majority_is_noted() -> None:
+def test_different_software_without_a_majority_is_a_note() -> None:
     two = [node_report("n1"), node_report("n2", facts={"gpu_models": [H100] * 2, "driver": "1", "torch": "2.9"})]
     fleet = merged(*two)
-    assert (fleet.verdict, fleet.notes) == (PASS, ["nodes of one kind differ in driver: 570.86 on 1, 1 on 1"])
+    (note,) = fleet.notes
+    assert fleet.verdict == PASS and note.endswith("driver: 570.86 on 1, 1 on 1")
 
 
 def test_speeds_of_a_rehearsal_are_not_compared() -> None:
@@ -172,12 +176,12 @@ def test_speeds_of_a_rehearsal_are_not_compared() -> None:
 
 
 def test_a_drop_since_an_earlier_run_is_found() -> None:
-    before = numbers(fleet_of(100.0, 100.0, 100.0, 100.0).distributions)
+    before = baseline.values(fleet_of(100.0, 100.0, 100.0, 100.0).to_dict())
     fleet = fleet_of(100.0, 96.0, 93.0, 85.0, baseline=before)
     assert found(fleet, "baseline") == {("n0", "cuda:2"): WARN, ("n0", "cuda:3"): FAIL}
-    assert "baseline: 4 of 4 judged numbers have a counterpart there" in fleet.notes
+    assert any(note.startswith("baseline: 4 of 4 ") for note in fleet.notes)
 
 
-def test_a_baseline_that_fits_nothing_is_incomplete() -> None:
+def test_a_baseline_without_common_numbers_is_incomplete() -> None:
     fleet = fleet_of(100.0, baseline={("other", "cuda:0", "compute", "gemm"): 100.0})
-    assert (fleet.verdict, fleet.reason) == (INCOMPLETE, "nothing of the baseline fits: other nodes, devices or checks")
+    assert fleet.verdict == INCOMPLETE and found(fleet, "baseline") == {("", ""): INCOMPLETE}

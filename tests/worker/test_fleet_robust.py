@@ -9,13 +9,11 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from gpuworker.fleet.cli import FORMS
-from gpuworker.fleet.formats.table import text
+from gpuworker.fleet.cli import FORMATS
+from gpuworker.fleet.formats.table import table
 from gpuworker.fleet.merge import Expected, merge
 from gpuworker.fleet.report_sources import from_text
 from tests.helpers.fleet_reports import REPO, changed, check, measurement, node_report
-
-pytestmark = pytest.mark.usefixtures("known_measures")
 
 NASTY = ["", "x", "\ud800", "<b>\x00", None, True, -1, 0, 1e99, 1e308, 10**400, 1e-320, [], [1], {}, {"x": 1}, ...]
 SCHEMA = Draft7Validator(yaml.safe_load((REPO / "schemas/fleet.yaml").read_text()))
@@ -44,7 +42,7 @@ def test_no_value_anywhere_in_a_report_ends_the_program(path: str) -> None:
         sources += from_text("n2", json.dumps(node_report("n2", (100.0,))).encode())
         fleet = merge(sources, Expected(2))
         assert "n2" in {node.node for node in fleet.nodes}
-        written = {name: form(fleet).encode() for name, form in FORMS.items()} | {"text": text(fleet).encode()}
+        written = {name: form(fleet).encode() for name, form in FORMATS.items()} | {"text": table(fleet).encode()}
         assert all(written.values())
         SCHEMA.validate(json.loads(written["json"]))
         assert len(fleet.nodes) == 2 or fleet.verdict == "INCOMPLETE", "a report that cannot be read"

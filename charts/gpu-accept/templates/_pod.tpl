@@ -82,7 +82,7 @@ spec:
       image: {{ include "gpu-accept.image" . | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       {{- if not $once }}
-      command: [tini, --, report-holder]
+      command: [tini, --, report-server]
       args: [--report-dir=/reports, --port={{ $port }}]
       ports:
         - {name: http, containerPort: {{ $port }}}
@@ -92,10 +92,10 @@ spec:
       livenessProbe:
         httpGet: {path: /healthz, port: http}
       {{- else if $values.fleet.enabled }}
-      command: [tini, --, accept-report, send]
+      command: [tini, --, accept-report, submit]
       args: [/reports/report.json, --to=http://{{ include "gpu-accept.fullname" . }}-fleet/reports]
       {{- else }}
-      command: [tini, --, accept-report]
+      command: [tini, --, accept-report, merge]
       args: [/reports/report.json, --expect-nodes=1]
       {{- end }}
       terminationMessagePolicy: FallbackToLogsOnError

@@ -1,49 +1,57 @@
-"""Silent corruption: devices that compute the same thing must get the same bits. The majority names the odd one.
+"""Fingerprint vote: find silent data corruption by comparing the fingerprints of equal computations.
 
-Fingerprints are compared within a group only (same GPU model, driver, torch, library, dtype): another library may
-rightly give other bits.
+Devices of one group (same GPU model, driver, torch, library, dtype) must produce the same bits. A device that differs
+from the majority of its group FAILs. Fingerprints of different groups are not compared: another library may correctly
+produce other bits.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from gpuworker.accept.report import FAIL, WARN
-from gpuworker.fleet.fleet_report import Finding, Vote, natural
-
-Ballot = tuple[str, str, str, str, str, str]  # check, fingerprint, group, node, device, hash
+from gpuworker.fleet.fleet_report import Finding, FingerprintGroup, natural_sort_key
 
 
-def ballots(report: dict) -> Iterable[Ballot]:
-    """Every fingerprint of a report. Its name is "fingerprint" or "fingerprint device"."""
+class Fingerprint(NamedTuple):
+    check: str
+    name: str
+    group: str
+    node: str
+    device: str
+    value: str
+
+
+def fingerprints(report: dict) -> Iterable[Fingerprint]:
+    """Every fingerprint of a report. Its key in `hashes` is "name" or "name device"."""
     for check in report["checks"]:
         group = str(check["facts"].get("hash_group", ""))
-        for name, value in check["hashes"].items():
-            fingerprint, _, device = name.partition(" ")
-            yield check["name"], fingerprint, group, report["node"], device, value
+        for key, value in check["hashes"].items():
+            name, _, device = key.partition(" ")
+            yield Fingerprint(check["name"], name, group, report["node"], device, value)
 
 
-def vote(all_ballots: Iterable[Ballot]) -> tuple[list[Vote], list[Finding]]:
-    """Count every group. Against a majority: FAIL. Without a majority nobody can say who is right: WARN for all."""
+def vote(found: Iterable[Fingerprint]) -> tuple[list[FingerprintGroup], list[Finding]]:
+    """Compare the fingerprints of every group. Mismatch with a majority: FAIL. No majority: WARN for all devices."""
     groups: dict[tuple[str, str, str], dict[tuple[str, str], str]] = defaultdict(dict)
-    for check, fingerprint, group, node, device, value in all_ballots:
-        groups[check, fingerprint, group][node, device] = value
-    votes, findings = [], []
-    for (check, fingerprint, group), voters in sorted(groups.items()):
-        ((most, agree),) = Counter(voters.values()).most_common(1)
-        majority = 2 * agree > len(voters)
-        odd = [voter for voter, value in voters.items() if value != most or not majority]
-        odd.sort(key=lambda voter: [natural(part) for part in voter])
-        for node, device in odd:
-            why = f"differs from {agree} of {len(voters)} devices" if majority else f"{_camps(voters)} do not agree"
-            verdict = FAIL if majority else WARN
-            findings.append(Finding(verdict, f"fingerprint {fingerprint} {why} ({group})", node, device, check, "vote"))
-        names = [f"{node} {device}".rstrip() for node, device in odd]
-        votes.append(Vote(check, fingerprint, group, len(voters), agree, names))
-    return votes, findings
-
-
-def _camps(voters: dict[tuple[str, str], str]) -> str:
-    sizes = sorted(Counter(voters.values()).values(), reverse=True)
-    return f"{len(voters)} devices in camps of {', '.join(map(str, sizes[:4]))}{', …' * (len(sizes) > 4)}"
+    for each in found:
+        groups[each.check, each.name, each.group][each.node, each.device] = each.value
+    results, findings = [], []
+    for (check, name, group), values in sorted(groups.items()):
+        sizes = Counter(values.values()).most_common()
+        usual, agree = sizes[0]
+        majority = 2 * agree > len(values)
+        if majority:
+            verdict, problem = FAIL, f"differs from {agree} of {len(values)} devices"
+        else:
+            several = ", ".join(str(size) for _, size in sizes[:4]) + ", …" * (len(sizes) > 4)
+            verdict, problem = WARN, f"has no majority: {len(values)} devices in groups of {several}"
+        mismatched = [place for place, value in values.items() if value != usual or not majority]
+        mismatched.sort(key=lambda place: [natural_sort_key(part) for part in place])
+        reason = f"fingerprint {name} {problem} ({group})"
+        findings += [Finding(verdict, reason, node, device, check, "fingerprint") for node, device in mismatched]
+        names = [" ".join(place).rstrip() for place in mismatched]
+        results.append(FingerprintGroup(check, name, group, len(values), agree, names))
+    return results, findings

@@ -1,22 +1,23 @@
-"""The one result that every form (JSON, page, JUnit, Prometheus, table) is made of."""
+"""Fleet report: the result that JSON, page, JUnit, Prometheus text and table are written from."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
 
-FLEET_SCHEMA_VERSION = 1
+FLEET_SCHEMA_VERSION = 2
 WORST_FIRST = (FAIL, INCOMPLETE, WARN, PASS, SKIP)
-# Who says so: the node itself, what was expected, the vote on fingerprints, the other devices, an earlier run.
-FOUND_BY = ("node", "coverage", "vote", "fleet", "baseline")
+# The node's own checks, cross-node checks, the expected nodes, fingerprints, the rest of the fleet, an earlier run.
+FOUND_BY = ("node", "world", "coverage", "fingerprint", "fleet", "baseline")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not right, and the part that it is about. An empty node is the fleet as a whole."""
+    """One problem and the part that has it. An empty node stands for the whole fleet."""
 
     verdict: str
     reason: str
@@ -38,14 +39,14 @@ class Point:
 
 @dataclass
 class Distribution:
-    """All values of one measure over devices of one model, at one level. `judged`: outliers are findings."""
+    """All values of one measure for devices of one model, at one level. `judged`: outliers are findings."""
 
     check: str
     name: str
     unit: str
     model: str
     level: str
-    better: str  # "higher", "lower", or "" if nobody knows
+    better: str  # "higher", "lower", or "" if the report does not include it
     judged: bool
     points: list[Point]
     median: float = 0.0
@@ -56,20 +57,20 @@ class Distribution:
 
 
 @dataclass(frozen=True)
-class Vote:
-    """One fingerprint over the devices of a group that must agree bit for bit."""
+class FingerprintGroup:
+    """One fingerprint of a group of devices that must be equal bit for bit."""
 
     check: str
     name: str
     group: str
-    voters: int
-    agree: int  # with the majority, or with the largest camp if there is none
-    odd: list[str]  # "node device"
+    devices: int
+    agree: int  # devices with the most frequent value
+    mismatched: list[str]  # "node device"
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A measure over message sizes on one node: (bytes, value), rising."""
+    """A measure over message sizes on one node: (bytes, value) in ascending order of bytes."""
 
     node: str
     check: str
@@ -80,26 +81,28 @@ class Curve:
 
 @dataclass
 class Node:
+    """One node: its report, and the verdict with everything that was found about it."""
+
     node: str
     pod: str
     run_id: str
     device: str
     level: str
     started: str
-    own_verdict: str
+    reported_verdict: str
     reason: str
     checks: dict[str, str]
     gpus_expected: int
     gpus_seen: int
     injected: str = ""
     models: list[str] = field(default_factory=list)
-    last_seen: str = ""  # set when the pod is gone and this is what it said before
-    verdict: str = INCOMPLETE  # with what vote, fleet and baseline say
+    last_seen: str = ""  # set when the pod no longer exists
+    verdict: str = INCOMPLETE  # includes findings of other nodes' reports, the fleet and the baseline
 
 
 @dataclass
 class Coverage:
-    nodes_expected: int | None  # null: nobody said how many there are
+    nodes_expected: int | None  # None: not set
     nodes_reported: int
     missing: list[str]
     gpus_expected: int
@@ -112,23 +115,22 @@ class Fleet:
     nodes: list[Node]
     findings: list[Finding]
     distributions: list[Distribution] = field(default_factory=list)
-    votes: list[Vote] = field(default_factory=list)
+    fingerprints: list[FingerprintGroup] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     schema_version: int = FLEET_SCHEMA_VERSION
 
     @property
     def verdict(self) -> str:
-        """The worst of all nodes and findings; without a node that passed it is INCOMPLETE, never PASS."""
-        found = worst([*(node.verdict for node in self.nodes), *(finding.verdict for finding in self.findings)])
+        """The worst verdict of all nodes and findings; INCOMPLETE if no node passed."""
+        found = worst_verdict([*(node.verdict for node in self.nodes), *(finding.verdict for finding in self.findings)])
         return INCOMPLETE if found in ("", SKIP) else found
 
     @property
     def reason(self) -> str:
-        """Why the verdict is not PASS: the findings of that verdict, the first few in words."""
-        reasons = [
-            f"{where(f)}: {f.reason}" if where(f) else f.reason for f in self.findings if f.verdict == self.verdict
-        ]
+        """Why the verdict is not PASS: the first three findings with that verdict."""
+        found = [finding for finding in self.findings if finding.verdict == self.verdict]
+        reasons = [f"{part}: {finding.reason}" if (part := part_of(finding)) else finding.reason for finding in found]
         if not reasons and self.verdict != PASS:
             return "no report" if not self.nodes else "no check passed"
         more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
@@ -140,7 +142,7 @@ class Fleet:
 
     @property
     def checks(self) -> list[str]:
-        """Names of all checks, in the order in which nodes ran them."""
+        """Names of all node checks, in the order in which nodes ran them."""
         return list(dict.fromkeys(name for node in self.nodes for name in node.checks))
 
     def count(self, verdict: str) -> int:
@@ -155,23 +157,25 @@ class Fleet:
         }
 
 
-def worst(verdicts: list[str]) -> str:
-    return next((verdict for verdict in WORST_FIRST if verdict in verdicts), "")
+def worst_verdict(verdicts: Iterable[str]) -> str:
+    """The worst of the verdicts, "" if there are none."""
+    found = set(verdicts)
+    return next((verdict for verdict in WORST_FIRST if verdict in found), "")
 
 
-def where(finding: Finding) -> str:
+def part_of(finding: Finding) -> str:
+    """Node, device and check of a finding; "" for the whole fleet."""
     return " ".join(part for part in (finding.node, finding.device, finding.check) if part)
 
 
-def coverage_text(fleet: Fleet) -> str:
-    """How much of the fleet this is, in words; also when nobody knows."""
-    coverage, reported = fleet.coverage, fleet.coverage.nodes_reported
-    known = coverage.nodes_expected is not None
-    nodes = f"{reported} of {coverage.nodes_expected if known else 'an unknown number of'} nodes reported"
+def describe_coverage(fleet: Fleet) -> str:
+    """Number of nodes and GPUs that reported, and the number expected."""
+    coverage = fleet.coverage
+    expected = "an unknown number of" if coverage.nodes_expected is None else coverage.nodes_expected
     gpus = f", {coverage.gpus_seen} of {coverage.gpus_expected} GPUs" if coverage.gpus_expected else ""
-    return nodes + gpus
+    return f"{coverage.nodes_reported} of {expected} nodes reported{gpus}"
 
 
-def natural(text: str) -> list:
-    """Sort key: node-2 before node-10."""
+def natural_sort_key(text: str) -> list:
+    """Sort key that puts node-2 before node-10."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part]

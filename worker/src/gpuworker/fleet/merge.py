@@ -1,4 +1,4 @@
-"""From node reports to one result: coverage, votes, comparisons, and the verdict of every node."""
+"""Merge reports into one fleet report: coverage, fingerprints, outliers, baseline, and the verdict of every node."""
 
 from __future__ import annotations
 
@@ -7,22 +7,32 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP
+from gpuworker.accept.report import INCOMPLETE, PASS, SKIP
 from gpuworker.fleet import fingerprint_vote, outliers
-from gpuworker.fleet.fleet_report import Coverage, Curve, Finding, Fleet, Node, natural, worst
+from gpuworker.fleet.fleet_report import (
+    WORST_FIRST,
+    Coverage,
+    Curve,
+    Finding,
+    FingerprintGroup,
+    Fleet,
+    Node,
+    natural_sort_key,
+    worst_verdict,
+)
 from gpuworker.fleet.report_sources import Source
-from gpuworker.fleet.version_drift import drift
+from gpuworker.fleet.version_drift import version_drift
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Which nodes must report: by name, or only how many. `run_id`: reports of other runs do not count."""
+    """The nodes that must report, by name or by number. `run_id`: reports of other runs are ignored."""
 
     count: int | None = None
     names: Sequence[str] = ()
     run_id: str | None = None
-    testing: Sequence[str] = ()  # pods that are there and have no report yet
-    gone: Mapping[str, str] = field(default_factory=dict)  # node -> when its pod, now gone, was last seen
+    pending: Sequence[str] = ()  # pods that run and have no report yet
+    lost: Mapping[str, str] = field(default_factory=dict)  # node -> when its pod, which no longer exists, was last seen
 
 
 ANYTHING = Expected()
@@ -32,54 +42,54 @@ def merge(
     sources: Sequence[Source],
     expected: Expected = ANYTHING,
     thresholds: outliers.Thresholds = outliers.DEFAULT,
-    baseline: Mapping[outliers.Number, float] | None = None,
+    baseline: Mapping[outliers.ValueKey, float] | None = None,
 ) -> Fleet:
-    """The result of a fleet. Whatever is missing, unreadable or not judged is in it by name."""
+    """The fleet report. Everything that is missing, unreadable or not compared is named in it."""
     findings = [
         Finding(INCOMPLETE, f"{source.name}: {source.error}", found_by="coverage") for source in sources if source.error
     ]
     reports, notes = _newest([source for source in sources if source.report], expected.run_id)
-    nodes = [_node(report, expected.gone.get(report["node"], "")) for report in reports]
-    findings += [finding for report in reports for finding in _own_findings(report)]
+    nodes = [_node(report, expected.lost.get(report["node"], "")) for report in reports]
+    findings += [finding for report in reports for finding in _report_findings(report)]
     coverage = _coverage(nodes, expected)
     findings += _missing(coverage, expected)
-    votes, odd = fingerprint_vote.vote(ballot for report in reports for ballot in fingerprint_vote.ballots(report))
+    fingerprints = [each for report in reports for each in fingerprint_vote.fingerprints(report)]
+    groups, mismatches = fingerprint_vote.vote(fingerprints)
     distributions = outliers.distributions(reports)
-    findings += odd + [finding for d in distributions for finding in outliers.outliers(d, thresholds)]
-    different, remarks = drift(reports)
-    findings += different
-    notes += remarks
+    findings += mismatches + [found for d in distributions for found in outliers.find_outliers(d, thresholds)]
+    drift, drift_notes = version_drift(reports)
+    findings += drift
+    notes += drift_notes
     if baseline is not None:
-        worse, note = outliers.against_baseline(distributions, baseline, thresholds)
+        worse, note = outliers.compare_with_baseline(distributions, baseline, thresholds)
         findings += worse
         notes.append(note)
     for node in nodes:
-        found = [finding.verdict for finding in findings if finding.node == node.node]
-        node.verdict = worst([node.own_verdict, *found])
-    findings.sort(
-        key=lambda f: (f.verdict != FAIL, f.verdict != INCOMPLETE, natural(f.node), natural(f.device), f.check)
-    )
-    return Fleet(
-        coverage, nodes, findings, distributions, votes, curves(reports), [*notes, *_remarks(nodes, coverage, votes)]
-    )
+        node.verdict = worst_verdict([node.reported_verdict, *(f.verdict for f in findings if f.node == node.node)])
+    findings.sort(key=_sort_key)
+    notes += _notes(nodes, coverage, groups)
+    return Fleet(coverage, nodes, findings, distributions, groups, curves(reports), notes)
+
+
+def _sort_key(finding: Finding) -> tuple:
+    node, device = natural_sort_key(finding.node), natural_sort_key(finding.device)
+    return WORST_FIRST.index(finding.verdict), node, device, finding.check
 
 
 def _newest(sources: Sequence[Source], run_id: str | None) -> tuple[list[dict], list[str]]:
-    """One report a node: the one that was started last. What does not count is said."""
+    """One report per node, the one that started last, and a note for every report that is ignored."""
     notes, by_node = [], defaultdict(list)
     for source in sources:
         report = source.report
         if run_id is not None and report["run_id"] != run_id:
-            notes.append(
-                f"{source.name}: run {report['run_id']} of {report['node']} is not counted; this is run {run_id}"
-            )
+            notes.append(f"{source.name}: ignored; node {report['node']}, run {report['run_id']}, not run {run_id}")
         else:
             by_node[report["node"]].append(report)
     for node, several in by_node.items():
         several.sort(key=lambda report: datetime.datetime.fromisoformat(report["started"]))
         if len({report["started"] for report in several}) > 1:
-            notes.append(f"{node}: {len(several)} reports; the newest counts, started {several[-1]['started']}")
-    return [by_node[node][-1] for node in sorted(by_node, key=natural)], notes
+            notes.append(f"{node}: the newest of {len(several)} reports is used, started {several[-1]['started']}")
+    return [by_node[node][-1] for node in sorted(by_node, key=natural_sort_key)], notes
 
 
 def _node(report: dict, last_seen: str) -> Node:
@@ -90,7 +100,7 @@ def _node(report: dict, last_seen: str) -> Node:
         device=report["device"],
         level=report["level"],
         started=report["started"],
-        own_verdict=worst([report["verdict"], *(f.verdict for f in _own_findings(report))]),
+        reported_verdict=worst_verdict([report["verdict"], *(f.verdict for f in _report_findings(report))]),
         reason=report["reason"],
         checks={check["name"]: check["verdict"] for check in report["checks"]},
         gpus_expected=report["coverage"]["gpus_expected"],
@@ -101,29 +111,31 @@ def _node(report: dict, last_seen: str) -> Node:
     )
 
 
-def _own_findings(report: dict) -> list[Finding]:
-    """What the node says itself; and a PASS must be borne out by what the report holds."""
+def _report_findings(report: dict) -> list[Finding]:
+    """The findings of the node's own checks, and where its verdict has no evidence in the report."""
     node, coverage = report["node"], report["coverage"]
     found = [
         Finding(check["verdict"], check["reason"] or "no reason given", node, check=check["name"])
         for check in report["checks"]
         if check["verdict"] not in (PASS, SKIP)
     ]
-    for what in ("checks_reported", "checks_expected"), ("gpus_seen", "gpus_expected"):
-        have, wanted = (coverage[key] for key in what)
-        if have < wanted and not found:
-            reason = f"the report covers {have} of {wanted} {what[0].partition('_')[0]}"
-            found.append(Finding(INCOMPLETE, reason, node, found_by="coverage"))
+
+    def no_evidence(verdict: str, reason: str) -> None:
+        found.append(Finding(verdict, reason, node, found_by="coverage"))
+
+    for seen, wanted, unit in ("checks_reported", "checks_expected", "checks"), ("gpus_seen", "gpus_expected", "GPUs"):
+        if coverage[seen] < coverage[wanted] and not found:
+            no_evidence(INCOMPLETE, f"the report covers {coverage[seen]} of {coverage[wanted]} {unit}")
     if not any(check["verdict"] == PASS for check in report["checks"]) and not found:
-        found.append(Finding(INCOMPLETE, "no check of this node passed or failed", node, found_by="coverage"))
-    if worst([f.verdict for f in found]) != report["verdict"] and not (report["verdict"] == PASS and not found):
-        reason = f"the report says {report['verdict']}, its checks do not: {report['reason'] or 'no reason given'}"
-        found.append(Finding(worst([report["verdict"], INCOMPLETE]), reason, node, found_by="coverage"))
+        no_evidence(INCOMPLETE, "no check of this node passed or failed")
+    if worst_verdict(f.verdict for f in found) != report["verdict"] and not (report["verdict"] == PASS and not found):
+        reason = f"no check has the verdict {report['verdict']} of the report: {report['reason'] or 'no reason given'}"
+        no_evidence(worst_verdict([report["verdict"], INCOMPLETE]), reason)
     return found
 
 
 def _coverage(nodes: list[Node], expected: Expected) -> Coverage:
-    missing = sorted(set(expected.names) - {node.node for node in nodes}, key=natural)
+    missing = sorted(set(expected.names) - {node.node for node in nodes}, key=natural_sort_key)
     return Coverage(
         nodes_expected=len(set(expected.names)) or expected.count,
         nodes_reported=len(nodes),
@@ -137,18 +149,17 @@ def _missing(coverage: Coverage, expected: Expected) -> list[Finding]:
     def finding(reason: str, node: str = "") -> Finding:
         return Finding(INCOMPLETE, reason, node, found_by="coverage")
 
-    found = [finding("expected, and no report came", node) for node in coverage.missing]
-    found += [finding(f"pod {pod} is there and has no report yet") for pod in expected.testing]
-    lack = (coverage.nodes_expected or 0) - coverage.nodes_reported
-    if lack > 0 and not coverage.missing:
+    found = [finding("no report received from this expected node", node) for node in coverage.missing]
+    found += [finding(f"pod {pod} runs and has no report yet") for pod in expected.pending]
+    if coverage.nodes_reported < (coverage.nodes_expected or 0) and not coverage.missing:
         found.append(finding(f"{coverage.nodes_reported} of {coverage.nodes_expected} expected nodes reported"))
     if not coverage.nodes_reported and not found:
-        found.append(finding("no node reported"))
+        found.append(finding("no node report received"))
     return found
 
 
 def curves(reports: list[dict]) -> list[Curve]:
-    """What checks found over message sizes: facts["curves"] = {name: {"unit": …, "points": [[bytes, value], …]}}."""
+    """Measures over message sizes: facts["curves"] = {name: {"unit": …, "points": [[bytes, value], …]}}."""
     found = []
     for report in reports:
         for check in report["checks"]:
@@ -158,33 +169,26 @@ def curves(reports: list[dict]) -> list[Curve]:
     return found
 
 
-def _remarks(nodes: list[Node], coverage: Coverage, votes: list) -> list[str]:
-    """What a reader must know beside the verdict."""
+def _notes(nodes: list[Node], coverage: Coverage, fingerprints: list[FingerprintGroup]) -> list[str]:
+    """Facts that a reader of the verdict needs."""
     notes = []
     if coverage.nodes_expected is None:
-        notes.append("nobody said how many nodes there are, so a node that is missing would not be noticed")
+        notes.append("expected number of nodes not set (--expect-nodes): missing nodes cannot be detected")
     elif coverage.nodes_reported > coverage.nodes_expected:
         notes.append(f"{coverage.nodes_reported} nodes reported, more than the {coverage.nodes_expected} expected")
     if any(node.device == "cpu" for node in nodes):
-        notes.append(
-            "a CPU rehearsal: no GPU was tested, and speeds are not compared, since CPUs are shared with others"
-        )
+        notes.append("CPU rehearsal: no GPU was tested; speeds are not compared, since other programs use the CPUs")
     for what, values in (
         ("runs", {node.run_id for node in nodes}),
         ("levels", {node.level for node in nodes}),
         ("devices", {node.device for node in nodes}),
     ):
         if len(values) > 1:
-            notes.append(f"nodes of different {what} are mixed: {', '.join(sorted(values))}")
+            notes.append(f"the reports are of different {what}: {', '.join(sorted(values))}")
     for fault in sorted({node.injected for node in nodes} - {""}):
         names = ", ".join(node.node for node in nodes if node.injected == fault)
-        notes.append(f"the fault {fault} was put in on purpose ({names}): this is no verdict on the hardware")
-    notes += [
-        f"{node.node}: its pod is gone; this is what it said, last seen {node.last_seen}"
-        for node in nodes
-        if node.last_seen
-    ]
-    alone = sum(ballot.voters == 1 for ballot in votes)
-    if alone:
-        notes.append(f"{alone} fingerprints have one device in their group: nothing to compare them with")
+        notes.append(f"the fault {fault} was injected ({names}): the verdict does not describe the hardware")
+    notes += [f"{node.node}: its pod no longer exists, last seen {node.last_seen}" for node in nodes if node.last_seen]
+    if single := sum(group.devices == 1 for group in fingerprints):
+        notes.append(f"{single} fingerprints were not compared: their group has one device")
     return notes

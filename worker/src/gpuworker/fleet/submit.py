@@ -1,13 +1,12 @@
-"""accept-report send: hand a node's report to the collector, and end with the report's verdict.
+"""accept-report submit: send a node's report to the collector and exit with the verdict of the report.
 
-For pods that end after the test: a collector cannot ask them any more.
-Exit code 0: PASS or WARN, 1: FAIL, 2: usage, 3: INCOMPLETE, or the collector did not take the report in time.
+For pods that end after the test, so that the collector cannot fetch their report.
+Exit code 0: PASS or WARN; 1: FAIL; 2: usage; 3: INCOMPLETE, or the collector did not accept the report in time.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -15,32 +14,43 @@ from pathlib import Path
 
 from gpuworker.accept.report import EXIT_CODES, INCOMPLETE
 from gpuworker.fleet.report_sources import from_text
+from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="accept-report send", description=__doc__.splitlines()[0])
-    parser.add_argument("report", type=Path, help="report.json of this node")
-    parser.add_argument("--to", required=True, metavar="URL", help="the collector's /reports")
-    parser.add_argument("--deadline", type=float, default=120, metavar="S", help="seconds to try (120)")
-    args = parser.parse_args(arguments)
+def add_command(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "submit", help="send a node's report to the collector", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("report", type=Path, metavar="FILE", help="report.json of this node")
+    parser.add_argument("--to", required=True, metavar="URL", help="URL of the collector that ends with /reports")
+    parser.add_argument("--timeout", type=float, default=120, metavar="S", help="seconds to retry (default: 120)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
     try:
         data = args.report.read_bytes()
     except OSError as error:
-        log("RESULT", sent="no", reason=f"{args.report}: {error.strerror}")
-        return EXIT_CODES[INCOMPLETE]
+        return _failed(f"{args.report}: {error.strerror}")
     (source,) = from_text(str(args.report), data)
     if source.report is None:
-        log("RESULT", sent="no", reason=source.error)
-        return EXIT_CODES[INCOMPLETE]
-    verdict, why = source.report["verdict"], send(data, args.to, args.deadline)
-    log("RESULT", verdict=verdict, sent="no" if why else "yes", to=args.to, **({"reason": why} if why else {}))
-    return EXIT_CODES[INCOMPLETE] if why and EXIT_CODES[verdict] == 0 else EXIT_CODES[verdict]
+        return _failed(source.error)
+    verdict, problem = source.report["verdict"], send(data, args.to, args.timeout)
+    reason = {"reason": problem} if problem else {}
+    log(Tag.RESULT.value, verdict=verdict, submitted=not problem, to=args.to, **reason)
+    return EXIT_CODES[INCOMPLETE] if problem and EXIT_CODES[verdict] == 0 else EXIT_CODES[verdict]
 
 
-def send(data: bytes, url: str, deadline_s: float) -> str:
-    """Post until it is taken; the reason why it was not, or "". The collector of an earlier run may still answer."""
-    end, pause = time.monotonic() + deadline_s, 0.2
+def _failed(reason: str) -> int:
+    log(Tag.RESULT.value, submitted=False, reason=reason)
+    return EXIT_CODES[INCOMPLETE]
+
+
+def send(data: bytes, url: str, timeout_s: float) -> str:
+    """Post until accepted; return "" or why it was not. Retries 409, since an earlier collector may still answer."""
+    end, pause = time.monotonic() + timeout_s, 0.2
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method="POST")
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the collector is in the cluster
     while True:
@@ -48,16 +58,12 @@ def send(data: bytes, url: str, deadline_s: float) -> str:
             with direct.open(request, timeout=10):
                 return ""
         except urllib.error.HTTPError as error:
-            why = f"{url} answers {error.code}: {error.read(500).decode(errors='replace').strip()}"
-            if error.code in (400, 413):  # the report is refused, now and later
-                return why
+            problem = f"{url} answers {error.code}: {error.read(500).decode(errors='replace').strip()}"
+            if error.code in (400, 413):  # the report itself is refused
+                return problem
         except OSError as error:
-            why = f"{url}: {getattr(error, 'reason', error)}"
+            problem = f"{url}: {getattr(error, 'reason', error)}"
         if time.monotonic() + pause > end:
-            return why
+            return problem
         time.sleep(pause)
         pause = min(2 * pause, 5)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Nodes of one kind should run the same software: who differs is named, whatever the tests say."""
+"""Version drift: nodes with the same GPU models that run different software, whatever their checks found."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from gpuworker.fleet.outliers import gpu_models
 FACTS = ("driver", "cuda", "nccl", "torch", "python", "kernel")
 
 
-def drift(reports: list[dict]) -> tuple[list[Finding], list[str]]:
-    """Against a majority among nodes with the same GPUs: WARN. Without one: a note."""
-    kinds: dict[tuple[str, ...], list[dict]] = defaultdict(list)
+def version_drift(reports: list[dict]) -> tuple[list[Finding], list[str]]:
+    """Nodes that differ from the majority of nodes with the same GPUs: WARN. Without a majority: a note."""
+    groups: dict[tuple[str, ...], list[dict]] = defaultdict(list)
     for report in reports:
-        kinds[tuple(gpu_models(report))].append(report)
+        groups[tuple(gpu_models(report))].append(report)
     findings, notes = [], []
-    for members in kinds.values():
+    for members in groups.values():
         for fact in FACTS:
             values = {report["node"]: str(report["facts"].get(fact) or "none") for report in members}
-            ((usual, agree),) = Counter(values.values()).most_common(1)
-            others = {node: value for node, value in values.items() if value != usual}
-            if others and 2 * agree <= len(values):
-                camps = ", ".join(f"{value} on {count}" for value, count in Counter(values.values()).most_common())
-                notes.append(f"nodes of one kind differ in {fact}: {camps}")
-            elif others:
-                findings += [
-                    Finding(WARN, f"{fact} is {value}; {agree} of {len(values)} nodes of this kind have {usual}", node,
-                            found_by="fleet")
-                    for node, value in others.items()
-                ]  # fmt: skip
+            counts = Counter(values.values()).most_common()
+            usual, agree = counts[0]
+            if len(counts) > 1 and 2 * agree <= len(values):
+                several = ", ".join(f"{value} on {count}" for value, count in counts)
+                notes.append(f"nodes with the same GPUs differ in {fact}: {several}")
+                continue
+            same = f"{agree} of {len(values)} nodes with the same GPUs have {usual}"
+            findings += [
+                Finding(WARN, f"{fact} is {value}; {same}", node, found_by="fleet")
+                for node, value in values.items()
+                if value != usual
+            ]
     return findings, notes

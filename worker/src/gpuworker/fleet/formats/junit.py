@@ -1,4 +1,4 @@
-"""The result as JUnit XML: a suite a node, a case a check, and a suite for what the fleet found."""
+"""The fleet report as JUnit XML: one suite per node, one case per check, and one suite for the fleet."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from xml.etree import ElementTree
 
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP
-from gpuworker.fleet.fleet_report import Finding, Fleet, where
+from gpuworker.fleet.fleet_report import Finding, Fleet, part_of
 
-# JUnit knows failed and error: a FAIL is proven, an INCOMPLETE says that nobody knows.
-KINDS = {FAIL: "failure", INCOMPLETE: "error"}
+# JUnit has failure and error: FAIL is a proven fault, INCOMPLETE is missing evidence.
+ELEMENTS = {FAIL: "failure", INCOMPLETE: "error"}
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(fleet: Fleet) -> str:
-    """A WARN is a passed case with its reason in system-out; JUnit has no word for it."""
+    """JUnit XML. A WARN is a passed case with its reason in system-out, since JUnit has no warnings."""
     root = ElementTree.Element("testsuites", name="gpu-accept")
     for node in fleet.nodes:
         cases = {name: [] for name in node.checks}
@@ -24,7 +24,7 @@ def junit(fleet: Fleet) -> str:
         _suite(root, node.node, cases, skipped={name for name, verdict in node.checks.items() if verdict == SKIP})
     reported = {node.node for node in fleet.nodes}
     rest = [finding for finding in fleet.findings if finding.node not in reported]
-    _suite(root, "fleet", {"coverage": rest} if rest else {"coverage": []}, skipped=set())
+    _suite(root, "fleet", {"coverage": rest}, skipped=set())
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -37,15 +37,15 @@ def _suite(root: ElementTree.Element, name: str, cases: dict[str, list[Finding]]
         counts["tests"] += 1
         verdicts = {finding.verdict for finding in findings}
         kind = next((verdict for verdict in (FAIL, INCOMPLETE) if verdict in verdicts), PASS)
-        said = _clean("\n".join(f"{f.verdict} {where(f)}: {f.reason} [{f.found_by}]" for f in findings))
-        if kind in KINDS:
-            ElementTree.SubElement(element, KINDS[kind], message=said.partition("\n")[0]).text = said
-            counts[f"{KINDS[kind]}s"] += 1
+        text = _clean("\n".join(f"{f.verdict} {part_of(f)}: {f.reason} [{f.found_by}]" for f in findings))
+        if kind in ELEMENTS:
+            ElementTree.SubElement(element, ELEMENTS[kind], message=text.partition("\n")[0]).text = text
+            counts[f"{ELEMENTS[kind]}s"] += 1
         elif case in skipped:
             ElementTree.SubElement(element, "skipped")
             counts["skipped"] += 1
-        elif said:
-            ElementTree.SubElement(element, "system-out").text = said
+        elif text:
+            ElementTree.SubElement(element, "system-out").text = text
     suite.attrib.update({key: str(count) for key, count in counts.items()})
 
 

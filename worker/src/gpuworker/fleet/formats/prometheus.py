@@ -1,4 +1,4 @@
-"""The result as Prometheus text (exposition format 0.0.4)."""
+"""The fleet report as Prometheus text (exposition format 0.0.4)."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def prometheus(fleet: Fleet) -> str:
     gauge("rehearsal", "1 if no GPU was tested.", [({}, int(fleet.rehearsal))])
     gauge("nodes_reported", "Nodes with a report.", [({}, coverage.nodes_reported)])
     if coverage.nodes_expected is not None:
-        gauge("nodes_expected", "Nodes that should have a report.", [({}, coverage.nodes_expected)])
-    gauge("gpus_expected", "GPUs that the reporting nodes should show.", [({}, coverage.gpus_expected)])
-    gauge("gpus_seen", "GPUs that they show.", [({}, coverage.gpus_seen)])
+        gauge("nodes_expected", "Nodes that must have a report.", [({}, coverage.nodes_expected)])
+    gauge("gpus_expected", "GPUs expected on the nodes with a report.", [({}, coverage.gpus_expected)])
+    gauge("gpus_seen", "GPUs seen on the nodes with a report.", [({}, coverage.gpus_seen)])
     gauge(
         "node_verdict",
-        "1 for the verdict of a node, 0 for the others; the fleet's findings count.",
+        "1 for the verdict of a node, including the findings of the fleet, 0 for the others.",
         (sample for node in fleet.nodes for sample in _one_of(node.verdict, {"node": node.node})),
     )
     gauge(
         "check_verdict",
-        "1 for the verdict that a node gave a check, 0 for the others.",
+        "1 for the verdict of a check in the report of its node, 0 for the others.",
         (
             sample
             for node in fleet.nodes
@@ -44,7 +44,7 @@ def prometheus(fleet: Fleet) -> str:
     )
     gauge(
         "measurement",
-        "A measured value in the unit of its label.",
+        "Measured value in the unit of the label.",
         (
             ({"node": p.node, "device": p.device, "check": d.check, "measure": d.name, "unit": d.unit}, p.value)
             for d in fleet.distributions
@@ -63,5 +63,5 @@ def _labels(labels: dict[str, str]) -> str:
 
 
 def _escape(value: str) -> str:
-    """Backslash, quote and line feed are the three that the format asks to escape."""
+    """The format requires escapes for backslash, quote and line feed."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.fleet.node_server import Handler
+from gpuworker.fleet.node_server import NodeHandler
 from tests.helpers.fleet_reports import failing, node_report
-
-pytestmark = pytest.mark.usefixtures("known_measures")
 
 
 @pytest.mark.parametrize(
@@ -27,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("known_measures")
 def test_metrics_of_a_node(report: dict, verdict: str, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text(json.dumps(report))
-    with ThreadingHTTPServer(("127.0.0.1", 0), type("Holder", (Handler,), {"report": path})) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("Holder", (NodeHandler,), {"report": path})) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()

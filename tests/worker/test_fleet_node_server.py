@@ -1,4 +1,4 @@
-"""report-holder over HTTP, as the kubelet's probes and a collector see it."""
+"""report-server over HTTP, as probes of the kubelet and the collector use it."""
 
 import json
 import re
@@ -13,10 +13,10 @@ from tests.helpers.processes import until
 
 
 @pytest.fixture
-def holder(start, tmp_path):
-    """A holder of tmp_path; gives the program and what GETs a path from it."""
+def server(start, tmp_path):
+    """A server of tmp_path: the program, and a function that requests a path from it."""
     program = start("-m", "gpuworker.fleet.node_server", "--report-dir", tmp_path, "--port", "0")
-    line = until(lambda: re.search(r"on port (\d+)\n", program.output), "the holder says its port")
+    line = until(lambda: re.search(r" port=(\d+)\n", program.output), "the server logs its port")
     program.port = int(line[1])
 
     def get(path: str) -> tuple[int, str, str]:
@@ -30,8 +30,8 @@ def holder(start, tmp_path):
     return program, get
 
 
-def test_ready_means_passed(holder, tmp_path):
-    program, get = holder
+def test_only_a_node_that_passed_is_ready(server, tmp_path):
+    program, get = server
     path = tmp_path / "report.json"
 
     assert get("/readyz")[0] == 503, "no report"
@@ -59,12 +59,12 @@ def test_ready_means_passed(holder, tmp_path):
         assert get("/healthz")[0] == 200
 
     status, _, text = get("/metrics/nothing")
-    assert (status, text) == (404, "there are /report.json, /metrics, /readyz and /healthz\n")
+    assert (status, text) == (404, "not found; paths: /report.json, /metrics, /readyz, /healthz\n")
     assert len(program.output.splitlines()) == 1, "probes every few seconds must not fill the log"
 
 
-def test_sigterm_ends_it_in_peace_even_with_a_silent_client(holder):
-    program, get = holder
+def test_sigterm_ends_the_server_with_0_despite_a_silent_client(server):
+    program, get = server
     with socket.create_connection(("127.0.0.1", program.port)):
         assert get("/healthz")[0] == 200
         program.process.send_signal(signal.SIGTERM)

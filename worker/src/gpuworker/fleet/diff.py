@@ -1,0 +1,91 @@
+"""accept-report diff: compare every number of two runs, the largest loss first.
+
+Exit code 0: no number is worse by more than --fail percent; 1: one is, or the verdict of a node changed to FAIL;
+2: usage; 3: a number of BEFORE is missing in AFTER, or there is nothing to compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from gpuworker.accept.report import EXIT_CODES, FAIL, INCOMPLETE, PASS, WARN
+from gpuworker.fleet import baseline
+from gpuworker.fleet.fleet_report import natural_sort_key
+from gpuworker.fleet.formats.table import align_columns, printable
+from gpuworker.fleet.outliers import ValueKey, percent_worse
+
+MOST_ROWS = 40
+HEADER = ["NODE", "DEVICE", "CHECK", "MEASURE", "BEFORE", "AFTER", "UNIT", "BETTER BY", ""]
+
+
+@dataclass(frozen=True)
+class Change:
+    key: ValueKey
+    before: float
+    after: float
+    unit: str
+    worse: float  # percent; negative is better; 0 if the direction is not known
+    verdict: str
+
+
+def changes(before: dict, after: dict, warn: float, fail: float) -> list[Change]:
+    """Every number that both runs have, the largest loss first. Numbers that are not judged have the verdict PASS."""
+    old, found = baseline.values(before), []
+    for d in after["distributions"]:
+        for point in d["points"]:
+            key = (point["node"], point["device"], d["check"], d["name"])
+            if key not in old:
+                continue
+            worse = percent_worse(point["value"], old[key], d["better"]) if d["better"] and old[key] else 0.0
+            verdict = PASS if not d["judged"] or worse <= warn else WARN if worse <= fail else FAIL
+            found.append(Change(key, old[key], point["value"], d["unit"], worse, verdict))
+    return sorted(found, key=lambda change: (-change.worse, change.key))
+
+
+def add_command(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "diff", help="compare every number of two runs", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("before", metavar="BEFORE", help="output of merge --json, a report, or a folder of reports")
+    parser.add_argument("after", metavar="AFTER", help="the same, of the later run")
+    parser.add_argument("--warn", type=float, default=5, metavar="PERCENT", help="WARN if worse by more (default: 5)")
+    parser.add_argument("--fail", type=float, default=10, metavar="PERCENT", help="FAIL if worse by more (default: 10)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    before, after = baseline.load(args.before), baseline.load(args.after)
+    compared = changes(before, after, args.warn, args.fail)
+    missing = sorted(set(baseline.values(before)) - set(baseline.values(after)))
+    old, new = ({node["node"]: node["verdict"] for node in fleet["nodes"]} for fleet in (before, after))
+    in_both = sorted(set(old) & set(new), key=natural_sort_key)
+    changed = [(node, old[node], new[node]) for node in in_both if old[node] != new[node]]
+    verdict = _verdict(compared, missing, {now for _, _, now in changed})
+    print(f"{verdict}: {len(compared)} numbers of {len(in_both)} nodes compared")
+    if compared:
+        print("", *align_columns([HEADER, *map(_row, compared[:MOST_ROWS])]), sep="\n")
+    if len(compared) > MOST_ROWS:
+        print(f"… and {len(compared) - MOST_ROWS} numbers with a smaller loss")
+    for node, was, now in changed:
+        print(f"{printable(node)}: {was} before, {now} after")
+    for node in sorted(set(old) ^ set(new), key=natural_sort_key):
+        print(f"{printable(node)}: only {'before' if node in old else 'after'}")
+    if missing:
+        print(f"missing after: {len(missing)} numbers, for example {printable(' '.join(missing[0]))}")
+    return EXIT_CODES[verdict]
+
+
+def _row(change: Change) -> list[str]:
+    numbers = [f"{change.before:.4g}", f"{change.after:.4g}", change.unit, f"{-change.worse:+.1f} %"]
+    return [*map(printable, change.key), *numbers, change.verdict]
+
+
+def _verdict(compared: list[Change], missing: list[ValueKey], new_verdicts: set[str]) -> str:
+    found = {change.verdict for change in compared}
+    if FAIL in found | new_verdicts:
+        return FAIL
+    if missing or not compared or INCOMPLETE in new_verdicts:
+        return INCOMPLETE
+    return WARN if WARN in found else PASS
