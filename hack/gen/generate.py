@@ -8,7 +8,7 @@ worker/…/fleet/     -> docs/fleet.svg, a plot of the page with made-up numbers
 schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
 jobgen's table of codes    -> docs/jobgen-errors.md, with jobgen's output for each example
 charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
-worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py
+worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py, entry.sh
 charts/shared/_common.tpl  -> charts/NAME/templates/_common.tpl, with NAME as the templates' prefix
 
 --check writes nothing and fails when something is out of date.
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import yaml
 
-from hack.gen import accept_docs, contract_files, fleet_picture, jobgroup_docs, jobgroup_schema
+from hack.gen import accept_docs, contract_files, entry_exit_codes, fleet_picture, jobgroup_docs, jobgroup_schema
 from hack.paths import REPO, ToolError, main
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
@@ -48,6 +48,8 @@ def outputs() -> Iterator[tuple[Path, str]]:
         yield REPO / f"generator/src/jobgen/schemas/{name}.json", to_json(schema)
     yield REPO / "generator/src/jobgen/accelerators.py", jobgroup_schema.accelerators()
     yield REPO / "generator/src/jobgen/contract.py", contract_files.jobgen()
+    script = REPO / "charts/job-group/files/entry.sh"
+    yield script, entry_exit_codes.updated(script.read_text())
     yield REPO / "docs/accept-checks.md", accept_docs.page()
     yield REPO / "docs/fleet.svg", fleet_picture.picture()
     yield REPO / "docs/jobgen-fields.md", jobgroup_docs.fields()

@@ -248,8 +248,8 @@ def test_every_pod_explains_itself(namespace: Namespace) -> None:
     assert jobset_ends(namespace) == "Failed"
     words = said(namespace, "a-0")
     assert "[GROUP] node=a-0 waits for the group" in words
-    assert "step=run exit_code=139 starts_again_in_s=1 errors=1 of=1" in words
+    assert "step=run exit_code=139 restarts_in_s=1 errors=1 of=1" in words
     last = rank(namespace, "a-0")["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
     assert "[FATAL] node=a-0 step=run exit_code=139 signal=11 errors=1 of=1" in last
     agent = namespace.logs(rank(namespace, "a-0")["metadata"]["name"], "agent")
-    assert "together_after_s=" in agent
+    assert "released_after_s=" in agent

@@ -232,7 +232,7 @@ def test_recovery_in_place(namespace: Namespace, layout: str) -> None:
     before = rank(namespace, "normal-job-0")["metadata"]["uid"]
     words = until_said(namespace, "recoverable-job-0", "Recovery successful!")
     assert words.count("First attempt, simulating recoverable error") == 1
-    assert "exit_code=29 starts_again_in_s=1 errors=0 of=3" in words
+    assert "exit_code=29 restarts_in_s=1 errors=0 of=3" in words
     pods = namespace.wait_for_end("grp", ranks=2)
     assert phases(pods) == {"recoverable-job-0": "Succeeded", "normal-job-0": "Succeeded"}
     assert by_host(pods)["normal-job-0"]["metadata"]["uid"] == before

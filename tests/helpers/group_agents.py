@@ -1,4 +1,4 @@
-"""Groups whose ranks are real processes on loopback: each one its agent and the chart's entry script."""
+"""Groups of real processes on loopback addresses: one agent and one entry script of the chart per rank."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DOMAIN = "rl.default.svc.cluster.local"
 
 
 class Rank:
-    """One pod: `name()` publishes it in DNS, `agent()` and `task()` start its containers."""
+    """One pod. `publish_name()` adds it to DNS, `start_agent()` and `start_task()` start its containers."""
 
     def __init__(self, group: Group, host: str, number: int, attempt: str):
         self.group, self.host, self.attempt = group, host, attempt
@@ -29,20 +29,22 @@ class Rank:
             (self.root / name).mkdir(parents=True)
         self.processes: list[subprocess.Popen] = []
 
-    def name(self) -> Rank:
+    def publish_name(self) -> Rank:
         with self.group.names.open("a") as names:
             names.write(f"{self.host}.{DOMAIN} {self.address}\n")
         return self
 
-    def agent(self) -> Rank:
+    def start_agent(self) -> Rank:
         command = [sys.executable, Path(__file__).with_name("loopback_agent.py"), "--plan", self.group.plan]
-        command += ["--self", self.host, "--state", self.root / "state"]
+        command += ["--host", self.host, "--state-dir", self.root / "state"]
         if self.group.logs:
-            command += ["--logs", self.group.logs]
+            command += ["--logs-dir", self.group.logs]
         self.sidecar = self.start("agent", command, ADDRESS=self.address, NAMES=self.group.names)
         return self
 
-    def task(self, run: str = "true", setup: str = "", files: str = "", shell: str = "sh", **settings: object) -> Rank:
+    def start_task(
+        self, run: str = "true", setup: str = "", files: str = "", shell: str = "sh", **settings: object
+    ) -> Rank:
         for name, text in (("run", run), ("setup", setup), ("files", files)):
             (self.root / "scripts" / name).write_text(text)
         defaults = {
@@ -51,8 +53,8 @@ class Rank:
             "GPU_CHARTS_LOGS": "yes" if self.group.logs else "",
         }
         defaults |= {
-            "GPU_CHARTS_OPTIONAL": "",
-            "GPU_CHARTS_PARK": "",
+            "GPU_CHARTS_MAY_FAIL": "",
+            "GPU_CHARTS_END_LAST": "",
             "GPU_CHARTS_DELAY_S": 0,
             "GPU_CHARTS_GRACE_S": 20,
         }
@@ -76,22 +78,22 @@ class Rank:
         self.processes.append(process)
         return process
 
-    def said(self, name: str = "task") -> str:
+    def output(self, name: str = "task") -> str:
         return (self.root / name).read_text()
 
-    def until_said(self, text: str) -> None:
-        until(lambda: text in self.said(), f"{self.host} says {text!r}; it said {self.said()}")
+    def until_output(self, text: str) -> None:
+        until(lambda: text in self.output(), f"{self.host} prints {text!r}; it printed {self.output()}")
 
-    def ends(self) -> int:
+    def wait(self) -> int:
         code = self.main.wait(PATIENCE_S)
         self.lose()
         return code
 
     def lose(self) -> None:
-        """The pod is gone: its processes and its name."""
+        """Remove the pod: its processes and its name."""
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # also what has lost its parent
+                os.killpg(process.pid, signal.SIGKILL)  # orphans, too
             process.wait()
         lines = self.group.names.read_text().splitlines()
         self.group.names.write_text("".join(f"{line}\n" for line in lines if line.split()[1] != self.address))
@@ -104,10 +106,10 @@ class Group:
         self.names.touch()
         self.logs: Path | None = None
         self.ranks: list[Rank] = []
-        # All agents listen on one port; each test has loopback addresses of its own.
+        # All agents listen on one port, so each test uses different loopback addresses.
         self.network = f"127.{random.randrange(1, 255)}.{random.randrange(255)}"
 
-    def is_planned(
+    def write_plan(
         self, tasks: dict[str, dict], timeout: float = 60, layout: str = "jobset", stop: bool = True
     ) -> None:
         full = {name: {"numNodes": 1, "primary": True, "dependsOn": {}} | task for name, task in tasks.items()}
@@ -115,10 +117,10 @@ class Group:
         plan = {"domain": DOMAIN, "timeoutSeconds": timeout, "onFailure": failure, "layout": layout, "tasks": full}
         self.plan.write_text(json.dumps(plan))
 
-    def rank(self, host: str, attempt: str = "0") -> Rank:
-        """A pod of which nothing has started yet; a second one of a host replaces the first."""
+    def new_rank(self, host: str, attempt: str = "0") -> Rank:
+        """A pod without running containers; the second one of a host replaces the first."""
         self.ranks.append(Rank(self, host, len(self.ranks) + 1, attempt))
         return self.ranks[-1]
 
-    def runs(self, host: str, run: str = "true", **settings: object) -> Rank:
-        return self.rank(host).name().agent().task(run, **settings)
+    def start_rank(self, host: str, run: str = "true", **settings: object) -> Rank:
+        return self.new_rank(host).publish_name().start_agent().start_task(run, **settings)

@@ -1,4 +1,4 @@
-"""group-agent as a pod would run it, but at one loopback address, with names from a file (HOST ADDRESS lines)."""
+"""group-agent as in a pod, but on one loopback address, and with names from a file (HOST ADDRESS lines)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import functools
 import os
 from pathlib import Path
 
-from gpuworker.group import agent, peers
+from gpuworker.group import agent, peer_client
 
 NAMES = Path(os.environ["NAMES"])
 
 
-async def addresses(self: peers.Peers, name: str) -> list[str]:
+async def addresses(self: peer_client.PeerClient, name: str) -> list[str]:
     known = [line.split() for line in NAMES.read_text().splitlines()]
     return [address for host, address in known if host == name]
 
 
-peers.Peers.addresses = addresses
-agent.Agent.live = functools.partialmethod(agent.Agent.live, os.environ["ADDRESS"])
+peer_client.PeerClient.addresses = addresses
+agent.Agent.run_forever = functools.partialmethod(agent.Agent.run_forever, os.environ["ADDRESS"])
 agent.main()

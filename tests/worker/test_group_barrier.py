@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 
 import pytest
 
-from gpuworker.group.peers import PORT
+from gpuworker.runtime.contract import GROUP_AGENT_PORT
 from tests.helpers.group_agents import Group
 from tests.helpers.processes import until
 
@@ -25,110 +26,115 @@ def group(tmp_path):
 
 
 def test_no_task_runs_before_the_last_rank_is_there(group):
-    group.is_planned(THREE)
-    early = [group.runs("buffer-0", "echo ran"), group.runs("trainer-0", "echo ran")]
-    last = group.rank("trainer-1").name().agent()  # it has an address and an agent, but its image is still pulled
+    group.write_plan(THREE)
+    early = [group.start_rank("buffer-0", "echo ran"), group.start_rank("trainer-0", "echo ran")]
+    last = (
+        group.new_rank("trainer-1").publish_name().start_agent()
+    )  # it has an address and an agent, but its image is still pulled
     for rank in early:
-        rank.until_said("waits for the group")
+        rank.until_output("waits for the group")
     with pytest.raises(AssertionError):
-        until(lambda: any("ran" in rank.said() for rank in early), "a task", deadline_s=3)
-    last.task("echo ran")
-    assert [rank.ends() for rank in (*early, last)] == [0, 0, 0]
-    assert all("\nran\n" in rank.said() for rank in group.ranks)
+        until(lambda: any("ran" in rank.output() for rank in early), "a task", deadline_s=3)
+    last.start_task("echo ran")
+    assert [rank.wait() for rank in (*early, last)] == [0, 0, 0]
+    assert all("\nran\n" in rank.output() for rank in group.ranks)
 
 
 def test_every_rank_knows_the_addresses_of_its_task(group):
-    group.is_planned(THREE)
-    ranks = [group.runs(host, 'echo "$SKYPILOT_NODE_IPS"') for host in ("buffer-0", "trainer-0", "trainer-1")]
-    assert [rank.ends() for rank in ranks] == [0, 0, 0]
+    group.write_plan(THREE)
+    ranks = [group.start_rank(host, 'echo "$SKYPILOT_NODE_IPS"') for host in ("buffer-0", "trainer-0", "trainer-1")]
+    assert [rank.wait() for rank in ranks] == [0, 0, 0]
     trainers = f"{ranks[1].address}\n{ranks[2].address}\n"
-    assert [trainers in rank.said() for rank in ranks] == [False, True, True]
+    assert [trainers in rank.output() for rank in ranks] == [False, True, True]
 
 
 @pytest.mark.parametrize("leader_is_there", [True, False])
 def test_at_the_deadline_every_rank_names_exactly_the_missing_ones(group, leader_is_there):
-    group.is_planned({"buffer": {"numNodes": 2}, "trainer": {"numNodes": 3}}, timeout=4)
+    group.write_plan({"buffer": {"numNodes": 2}, "trainer": {"numNodes": 3}}, timeout=4)
     there = ["trainer-0", "trainer-1"] + (["buffer-0"] if leader_is_there else [])
-    waiting = [group.runs(host, "echo ran") for host in there]
-    group.rank("trainer-2").name().agent()  # its container never starts
+    waiting = [group.start_rank(host, "echo ran") for host in there]
+    group.new_rank("trainer-2").publish_name().start_agent()  # its container never starts
     start = time.monotonic()
-    assert [rank.ends() for rank in waiting] == [66] * len(waiting)
+    assert [rank.wait() for rank in waiting] == [66] * len(waiting)
     assert time.monotonic() - start < 30
     nowhere = "buffer-1" if leader_is_there else "buffer-0, buffer-1"
     for rank in waiting:
-        assert f"no pod with an address for {nowhere} (not scheduled, or not created)" in rank.said()
-        assert "trainer-2 did not start (image pull? crash?)" in rank.said()
-        assert "trainer-1 did not" not in rank.said()
-        assert "trainer-0 did not" not in rank.said()
-        assert "\nran" not in rank.said()
+        assert f"no pod with an address for {nowhere} (not scheduled, or not created)" in rank.output()
+        assert "trainer-2 did not start (image pull? crash?)" in rank.output()
+        assert "trainer-1 did not" not in rank.output()
+        assert "trainer-0 did not" not in rank.output()
+        assert "\nran" not in rank.output()
 
 
 @pytest.mark.parametrize("lost", ["buffer-0", "trainer-1"])
 def test_a_rank_that_comes_back_meets_a_running_group(group, lost):
-    group.is_planned(THREE)
-    ranks = {host: group.runs(host, "echo ran; sleep 600") for host in ("buffer-0", "trainer-0", "trainer-1")}
+    group.write_plan(THREE)
+    ranks = {host: group.start_rank(host, "echo ran; sleep 600") for host in ("buffer-0", "trainer-0", "trainer-1")}
     for rank in ranks.values():
-        rank.until_said("\nran")
+        rank.until_output("\nran")
     ranks[lost].lose()
-    group.runs(lost, "echo ran").until_said("\nran")
+    group.start_rank(lost, "echo ran").until_output("\nran")
 
 
 def test_it_comes_back_also_when_the_first_rank_has_ended(group):
-    group.is_planned(THREE)
-    first = group.runs("buffer-0", "true")
-    others = [group.runs(host, "echo ran; sleep 600") for host in ("trainer-0", "trainer-1")]
-    assert first.ends() == 0
-    others[0].until_said("\nran")
+    group.write_plan(THREE)
+    first = group.start_rank("buffer-0", "true")
+    others = [group.start_rank(host, "echo ran; sleep 600") for host in ("trainer-0", "trainer-1")]
+    assert first.wait() == 0
+    others[0].until_output("\nran")
     others[0].lose()
-    group.runs("trainer-0", "echo ran").until_said("\nran")
+    group.start_rank("trainer-0", "echo ran").until_output("\nran")
 
 
 def test_with_logs_on_a_volume_it_comes_back_also_when_it_is_the_last(group, tmp_path):
     group.logs = tmp_path / "logs"
-    group.is_planned({"buffer": {}, "trainer": {}})
-    first, last = group.runs("buffer-0"), group.runs("trainer-0", "echo ran; sleep 600")
-    assert first.ends() == 0
-    last.until_said("\nran")
+    group.write_plan({"buffer": {}, "trainer": {}})
+    first, last = group.start_rank("buffer-0"), group.start_rank("trainer-0", "echo ran; sleep 600")
+    assert first.wait() == 0
+    last.until_output("\nran")
     last.lose()
-    assert group.runs("trainer-0", "echo ran again").ends() == 0
+    assert group.start_rank("trainer-0", "echo ran again").wait() == 0
 
 
 def test_a_rank_of_another_attempt_does_not_count(group):
-    group.is_planned({"buffer": {}, "trainer": {}}, timeout=3)
-    group.rank("trainer-0", attempt="0").name().agent().task("echo ran")
-    new = group.rank("buffer-0", attempt="1").name().agent().task("echo ran")
-    assert new.ends() == 66
-    assert "trainer-0 did not start" in new.said()
+    group.write_plan({"buffer": {}, "trainer": {}}, timeout=3)
+    group.new_rank("trainer-0", attempt="0").publish_name().start_agent().start_task("echo ran")
+    new = group.new_rank("buffer-0", attempt="1").publish_name().start_agent().start_task("echo ran")
+    assert new.wait() == 66
+    assert "trainer-0 did not start" in new.output()
 
 
 def test_an_agent_that_is_restarted_remembers(group):
-    group.is_planned({"buffer": {}, "trainer": {}})
-    ranks = [group.runs("buffer-0", "echo ran; sleep 600"), group.runs("trainer-0", "echo ran; sleep 600")]
+    group.write_plan({"buffer": {}, "trainer": {}})
+    ranks = [group.start_rank("buffer-0", "echo ran; sleep 600"), group.start_rank("trainer-0", "echo ran; sleep 600")]
     for rank in ranks:
-        rank.until_said("\nran")
+        rank.until_output("\nran")
         rank.sidecar.kill()
         rank.sidecar.wait()
-    ranks[1].agent()
+    ranks[1].start_agent()
     ranks[0].lose()
-    group.runs("buffer-0", "echo ran").until_said("\nran")
+    group.start_rank("buffer-0", "echo ran").until_output("\nran")
 
 
 def test_strangers_do_not_disturb(group):
-    group.is_planned({"buffer": {}, "trainer": {}})
-    leader = group.runs("buffer-0", "echo ran")
-    until(lambda: "deadline_s" in leader.said("agent"), "the leader's agent runs")
-    rude = [b"", b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 100, b"[]\n", b'{"run": "rl-1", "attempt": "0", "facts": 3}\n']
-    rude += [b'{"run": "rl-1", "attempt": "0", "rank": "nobody-0", "here": true}\n', b"x" * (2 << 20)]
-    held = [until(lambda words=words: dial(leader.address, words), "the leader listens") for words in rude]
-    assert group.runs("trainer-0", "echo ran").ends() == 0
-    assert leader.ends() == 0
+    group.write_plan({"buffer": {}, "trainer": {}})
+    leader = group.start_rank("buffer-0", "echo ran")
+    until(lambda: "join_timeout_s" in leader.output("agent"), "the leader's agent runs")
+    strangers = [b"", b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 100, b"[]\n", b"[" * 100_000 + b"\n", b"x" * (2 << 20)]
+    known = {"type": "Request", "run": "rl-1", "attempt": "0", "rank": "trainer-0"}
+    wrong = [{"state": 3}, {"state": {"failed": {"trainer-0": []}}}, {"state": {"done": [[]]}}, {"joined": "yes"}]
+    wrong += [{"rank": "nobody-0", "joined": True}, {"type": "Go"}, {"type": []}]
+    strangers += [json.dumps(known | each).encode() + b"\n" for each in wrong]
+    held = [until(lambda words=words: dial(leader.address, words), "the leader listens") for words in strangers]
+    assert group.start_rank("trainer-0", "echo ran").wait() == 0
+    assert leader.wait() == 0
     for connection in held:
         connection.close()
 
 
 def dial(address: str, words: bytes = b"") -> socket.socket | None:
     try:
-        connection = socket.create_connection((address, PORT), timeout=5)
+        connection = socket.create_connection((address, GROUP_AGENT_PORT), timeout=5)
         connection.sendall(words)
         return connection
     except ConnectionError:

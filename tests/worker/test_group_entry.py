@@ -18,14 +18,14 @@ def run(request, tmp_path):
     group = Group(tmp_path)
 
     def once(script: str, content: dict[str, bytes] | None = None, git: str = "", **settings):
-        rank = group.rank("a-0")
+        rank = group.new_rank("a-0")
         (rank.root / "files").mkdir()
         for key, data in (content or {}).items():
             (rank.root / "files" / key).write_bytes(data)
         if git:
             (rank.root / "scripts/git").write_text(git)
-        rank.task(script, shell=request.param, GPU_CHARTS_AGENT="", **settings)
-        return rank.ends(), rank.said(), rank.root
+        rank.start_task(script, shell=request.param, GPU_CHARTS_AGENT="", **settings)
+        return rank.wait(), rank.output(), rank.root
 
     yield once
     for rank in group.ranks:
@@ -66,7 +66,7 @@ def test_listed_codes_start_it_again_and_do_not_count(run):
     code, said, _ = run(script, GPU_CHARTS_RECOVER_CODES="7 29")
     assert code == 0
     assert "try 0" in said and "try 2" in said
-    assert said.count("exit_code=29 starts_again") == 2
+    assert said.count("exit_code=29 restarts_in_s") == 2
     assert "errors=0" in said
 
 

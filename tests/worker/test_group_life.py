@@ -22,34 +22,34 @@ def group(tmp_path):
 
 
 def test_a_task_waits_until_another_has_started(group):
-    group.is_planned({"buffer": {}, "trainer": {"dependsOn": {"buffer": "started"}}})
-    trainer = group.runs("trainer-0", "echo ran")
-    buffer = group.runs("buffer-0", "sleep 600", setup="until [ -e open ]; do sleep 0.1; done")
-    buffer.until_said("starts attempt")
+    group.write_plan({"buffer": {}, "trainer": {"dependsOn": {"buffer": "started"}}})
+    trainer = group.start_rank("trainer-0", "echo ran")
+    buffer = group.start_rank("buffer-0", "sleep 600", setup="until [ -e open ]; do sleep 0.1; done")
+    buffer.until_output("starts attempt")
     time.sleep(2)  # time for the trainer to do wrong
-    assert "\nran" not in trainer.said()
+    assert "\nran" not in trainer.output()
     (buffer.root / "open").touch()
-    trainer.until_said("\nran")
+    trainer.until_output("\nran")
 
 
 def test_a_task_waits_until_all_ranks_of_another_are_done(group):
-    group.is_planned({"data": {"numNodes": 2}, "trainer": {"dependsOn": {"data": "done"}}})
-    trainer = group.runs("trainer-0", "echo ran")
-    quick, slow = group.runs("data-0"), group.runs("data-1", "until [ -e open ]; do sleep 0.1; done")
-    assert quick.ends() == 0
+    group.write_plan({"data": {"numNodes": 2}, "trainer": {"dependsOn": {"data": "done"}}})
+    trainer = group.start_rank("trainer-0", "echo ran")
+    quick, slow = group.start_rank("data-0"), group.start_rank("data-1", "until [ -e open ]; do sleep 0.1; done")
+    assert quick.wait() == 0
     time.sleep(2)  # time for the trainer to do wrong
-    assert "\nran" not in trainer.said()
+    assert "\nran" not in trainer.output()
     (slow.root / "open").touch()
-    assert (slow.ends(), trainer.ends()) == (0, 0)
+    assert (slow.wait(), trainer.wait()) == (0, 0)
 
 
 def test_a_task_is_not_started_when_what_it_waits_for_has_failed(group):
-    group.is_planned({"data": {}, "trainer": {"dependsOn": {"data": "done"}}}, stop=False)
-    trainer = group.runs("trainer-0", "echo ran")
-    group.runs("data-0", "exit 3")
-    assert trainer.ends() == 1
-    assert "not started: failed data-0 3" in trainer.said()
-    assert "\nran" not in trainer.said()
+    group.write_plan({"data": {}, "trainer": {"dependsOn": {"data": "done"}}}, stop=False)
+    trainer = group.start_rank("trainer-0", "echo ran")
+    group.start_rank("data-0", "exit 3")
+    assert trainer.wait() == 1
+    assert "not started: failed data-0 3" in trainer.output()
+    assert "\nran" not in trainer.output()
 
 
 AUXILIARY = {"buffer": {"primary": False}, "trainer": {"numNodes": 2}}
@@ -57,76 +57,82 @@ CATCHES = "trap 'echo caught; exit 0' TERM; echo ran; while :; do sleep 0.1; don
 
 
 def test_an_auxiliary_task_ends_after_its_delay_when_the_primaries_have_succeeded(group):
-    group.is_planned(AUXILIARY, layout="jobs")
-    buffer = group.runs("buffer-0", CATCHES, GPU_CHARTS_DELAY_S=3)
-    trainers = [group.runs(host, "sleep 1") for host in ("trainer-0", "trainer-1")]
-    assert [trainer.ends() for trainer in trainers] == [0, 0]
+    group.write_plan(AUXILIARY, layout="jobs")
+    buffer = group.start_rank("buffer-0", CATCHES, GPU_CHARTS_DELAY_S=3)
+    trainers = [group.start_rank(host, "sleep 1") for host in ("trainer-0", "trainer-1")]
+    assert [trainer.wait() for trainer in trainers] == [0, 0]
     start = time.monotonic()
-    buffer.until_said("\ncaught")
+    buffer.until_output("\ncaught")
     assert time.monotonic() - start > 2
-    assert buffer.ends() == 0
-    assert "ended with the group" in buffer.said()
+    assert buffer.wait() == 0
+    assert "ended with the group" in buffer.output()
 
 
 def test_it_ends_without_delay_when_a_primary_has_failed(group):
-    group.is_planned(AUXILIARY, layout="jobs")
-    buffer = group.runs("buffer-0", CATCHES, GPU_CHARTS_DELAY_S=60)
-    trainers = [group.runs("trainer-0", "exit 5"), group.runs("trainer-1", CATCHES)]
-    assert trainers[0].ends() == 5
-    assert (trainers[1].ends(), buffer.ends()) == (1, 1)
+    group.write_plan(AUXILIARY, layout="jobs")
+    buffer = group.start_rank("buffer-0", CATCHES, GPU_CHARTS_DELAY_S=60)
+    trainers = [group.start_rank("trainer-0", "exit 5"), group.start_rank("trainer-1", CATCHES)]
+    assert trainers[0].wait() == 5
+    assert (trainers[1].wait(), buffer.wait()) == (1, 1)
     for rank in (trainers[1], buffer):
-        assert "\ncaught" in rank.said()
-        assert "stopped: failed trainer-0 5" in rank.said()
+        assert "\ncaught" in rank.output()
+        assert "stopped: failed trainer-0 5" in rank.output()
 
 
 def test_a_failed_auxiliary_task_does_not_end_the_group(group):
-    group.is_planned(AUXILIARY)
-    trainers = [group.runs(host, "sleep 4; echo ran") for host in ("trainer-0", "trainer-1")]
-    buffer = group.runs("buffer-0", "exit 9", GPU_CHARTS_OPTIONAL="yes")
-    assert buffer.ends() == 0
-    assert "step=run exit_code=9" in buffer.said()
-    assert "the group goes on without this auxiliary task" in buffer.said()
-    assert [trainer.ends() for trainer in trainers] == [0, 0]
+    group.write_plan(AUXILIARY)
+    trainers = [group.start_rank(host, "sleep 4; echo ran") for host in ("trainer-0", "trainer-1")]
+    buffer = group.start_rank("buffer-0", "exit 9", GPU_CHARTS_MAY_FAIL="yes")
+    assert buffer.wait() == 0
+    assert "step=run exit_code=9" in buffer.output()
+    assert "the group goes on without this auxiliary task" in buffer.output()
+    assert [trainer.wait() for trainer in trainers] == [0, 0]
 
 
 def test_a_failed_task_lets_the_others_come_to_their_end_and_then_fails(group):
-    group.is_planned({"a": {}, "b": {}}, stop=False)
-    failed, good = group.runs("a-0", "exit 4", GPU_CHARTS_PARK="yes"), group.runs("b-0", "sleep 4; echo ran")
-    failed.until_said("waits for the others")
+    group.write_plan({"a": {}, "b": {}}, stop=False)
+    failed, good = (
+        group.start_rank("a-0", "exit 4", GPU_CHARTS_END_LAST="yes"),
+        group.start_rank("b-0", "sleep 4; echo ran"),
+    )
+    failed.until_output("waits for the others")
     assert failed.main.poll() is None
-    assert good.ends() == 0
-    assert failed.ends() == 4
+    assert good.wait() == 0
+    assert failed.wait() == 4
 
 
 def test_it_fails_also_when_the_others_had_ended_before(group):
-    group.is_planned({"a": {}, "b": {}}, stop=False)
-    good = group.runs("b-0", "echo ran")
-    failed = group.runs("a-0", "until [ -e go ]; do sleep 0.1; done; exit 4", GPU_CHARTS_PARK="yes")
-    assert good.ends() == 0
+    group.write_plan({"a": {}, "b": {}}, stop=False)
+    good = group.start_rank("b-0", "echo ran")
+    failed = group.start_rank("a-0", "until [ -e go ]; do sleep 0.1; done; exit 4", GPU_CHARTS_END_LAST="yes")
+    assert good.wait() == 0
     (failed.root / "go").touch()
-    assert failed.ends() == 4
+    assert failed.wait() == 4
 
 
 @pytest.mark.parametrize(("code", "attempt", "ends"), [(29, "7", 29), (5, "1", 5), (5, "2", 0)])
 def test_an_auxiliary_task_of_several_nodes_may_restart_the_group(group, code, attempt, ends):
-    group.is_planned({"a": {"primary": False}, "b": {}})
-    group.rank("b-0", attempt).name().agent().task("sleep 600")
+    group.write_plan({"a": {"primary": False}, "b": {}})
+    group.new_rank("b-0", attempt).publish_name().start_agent().start_task("sleep 600")
     settings = {
-        "GPU_CHARTS_OPTIONAL": "yes",
+        "GPU_CHARTS_MAY_FAIL": "yes",
         "GPU_CHARTS_IN_PLACE": "",
         "GPU_CHARTS_RECOVER_CODES": "29",
         "GPU_CHARTS_MAX_RESTARTS": 2,
     }
-    rank = group.rank("a-0", attempt).name().agent().task(f"exit {code}", **settings)
-    assert rank.ends() == ends
+    rank = group.new_rank("a-0", attempt).publish_name().start_agent().start_task(f"exit {code}", **settings)
+    assert rank.wait() == ends
 
 
 def test_the_lines_of_every_rank_and_attempt_are_kept_with_their_time(group, tmp_path):
     group.logs = tmp_path / "logs"
-    group.is_planned({"a": {}, "b": {}})
+    group.write_plan({"a": {}, "b": {}})
     again = "[ -e seen ] && { echo second; exit 0; }; touch seen; printf 'first\\nno newline'; sleep 1; exit 29"
-    ranks = [group.runs("a-0", again, GPU_CHARTS_RECOVER_CODES="29"), group.runs("b-0", "echo from b; exit 3")]
-    assert [rank.ends() for rank in ranks] == [0, 3]
+    ranks = [
+        group.start_rank("a-0", again, GPU_CHARTS_RECOVER_CODES="29"),
+        group.start_rank("b-0", "echo from b; exit 3"),
+    ]
+    assert [rank.wait() for rank in ranks] == [0, 3]
     lines = sorted(line for file in group.logs.glob("rl-1/*.log") for line in file.read_text().splitlines())
     assert len(list(group.logs.glob("rl-1/*.log"))) == 2
     words = [line.split(" ", 2) for line in lines]
@@ -135,32 +141,32 @@ def test_the_lines_of_every_rank_and_attempt_are_kept_with_their_time(group, tmp
     for expected in [("a-0", "first"), ("a-0", "second"), ("b-0", "from b")]:
         assert expected in texts
     assert any(host == "b-0" and "[FATAL]" in text and "exit_code=3" in text for host, text in texts)
-    assert all(line in ranks[0].said() for line in ("first\n", "no newline", "second\n"))
+    assert all(line in ranks[0].output() for line in ("first\n", "no newline", "second\n"))
 
 
 @pytest.mark.parametrize("step", ["setup", "run"])
 def test_sigterm_reaches_the_program_and_the_pod_does_not_count_as_failed(group, step):
-    group.is_planned({"a": {}})
-    rank = group.rank("a-0").name().agent().task(**{"run": "echo no", step: CATCHES})
-    rank.until_said("\nran")
+    group.write_plan({"a": {}})
+    rank = group.new_rank("a-0").publish_name().start_agent().start_task(**{"run": "echo no", step: CATCHES})
+    rank.until_output("\nran")
     rank.main.send_signal(signal.SIGTERM)
-    assert rank.ends() == 143
-    assert "\ncaught" in rank.said()
-    assert "stopped by SIGTERM" in rank.said()
+    assert rank.wait() == 143
+    assert "\ncaught" in rank.output()
+    assert "stopped step=" in rank.output()
 
 
 def test_a_program_that_ignores_sigterm_is_killed_when_its_time_is_over(group):
-    group.is_planned({"a": {}})
-    rank = group.runs("a-0", "trap '' TERM; echo ran; while :; do sleep 0.1; done", GPU_CHARTS_GRACE_S=2)
-    rank.until_said("\nran")
+    group.write_plan({"a": {}})
+    rank = group.start_rank("a-0", "trap '' TERM; echo ran; while :; do sleep 0.1; done", GPU_CHARTS_GRACE_S=2)
+    rank.until_output("\nran")
     rank.main.send_signal(signal.SIGTERM)
-    assert rank.ends() == 143
+    assert rank.wait() == 143
 
 
 def test_sigterm_while_the_group_is_not_complete(group):
-    group.is_planned({"a": {}, "b": {}})
-    rank = group.runs("a-0")
-    rank.until_said("waits for the group")
-    until(lambda: "here" in [path.name for path in (rank.root / "state").iterdir()], "the agent knows")
+    group.write_plan({"a": {}, "b": {}})
+    rank = group.start_rank("a-0")
+    rank.until_output("waits for the group")
+    until(lambda: "joined" in [path.name for path in (rank.root / "state").iterdir()], "the agent knows")
     rank.main.send_signal(signal.SIGTERM)
-    assert rank.ends() == 143
+    assert rank.wait() == 143

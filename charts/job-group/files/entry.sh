@@ -1,24 +1,30 @@
 #!/bin/sh
 # Process 1 of a task's container, in any image with a POSIX shell: waits for the group, then runs setup and run.
-# /group/scripts holds what users wrote; /group/state the named pipes to the agent beside this container: news (from
-# here), go, end and told (to here). Settings are in GPU_CHARTS_… variables.
+# /group/scripts holds what users wrote, /group/state the named pipes to the agent in the same pod: events (to the
+# agent), start, end and ack (from it). /group/launcher has commands for a task with `launcher: ddp-launch`.
+# Settings are in GPU_CHARTS_… variables.
 set -u
-: "${GPU_CHARTS_AGENT=}" "${GPU_CHARTS_LOGS=}" "${GPU_CHARTS_OPTIONAL=}" "${GPU_CHARTS_PARK=}"
-: "${GPU_CHARTS_IN_PLACE=}" "${GPU_CHARTS_RECOVER_CODES=}"
+# Exit codes. Generated from worker/src/gpuworker/runtime/contract.py by `make generate`.
+FAILED=1
+SAVED=75
+STOPPED=143
+# End of the generated lines.
+: "${GPU_CHARTS_AGENT=}" "${GPU_CHARTS_LOGS=}" "${GPU_CHARTS_MAY_FAIL=}" "${GPU_CHARTS_END_LAST=}"
+: "${GPU_CHARTS_IN_PLACE=}" "${GPU_CHARTS_RECOVER_CODES=}" "${GPU_CHARTS_LAUNCHER=}"
 group=${GPU_CHARTS_ROOT:-/group}
 scripts=$group/scripts
 state=$group/state
-stopped='' # a SIGTERM came
+stopped='' # SIGTERM was received
 child=''
 errors=0
 pause=1
-unprepared=1
+setup_done=''
 shell='sh'
 if command -v bash >/dev/null; then shell='bash'; fi
 
-say() { echo "[GROUP] node=$GPU_CHARTS_HOST $*"; }
+log() { echo "[GROUP] node=$GPU_CHARTS_HOST $*"; }
 
-# Wait for process $1 (then $child) although signals come meanwhile; its exit code is in $code.
+# Wait for process $1 (then $child), also across signals. Its exit code is in $code.
 wait_for() {
   child=$1
   while :; do
@@ -34,11 +40,11 @@ signal_all() {
   if [ $$ -eq 1 ]; then kill -s "$1" -- -1; else kill -s "$1" "$child"; fi 2>/dev/null
 }
 
-# Why the agent ends this task: "done", or "failed RANK CODE"; nothing if it does not.
-ending() { cat "$state/ending" 2>/dev/null; }
+# Print why the agent ends this task, "done" or "failed RANK CODE"; nothing if it does not.
+end_reason() { cat "$state/end_reason" 2>/dev/null; }
 
-# The task gets SIGTERM, after its delay if the group has succeeded, and SIGKILL when its grace time is over: a
-# container that Kubernetes itself has to kill would count as failed.
+# The task gets SIGTERM, after its delay if the group has succeeded, and SIGKILL after the grace period: a container
+# that Kubernetes itself has to kill would count as failed.
 # shellcheck disable=SC2329 # the trap calls it
 on_signal() {
   signalled=1
@@ -46,27 +52,27 @@ on_signal() {
   stopped=1
   (
     trap '' TERM INT
-    if [ "$(ending)" = "done" ] || [ -z "$GPU_CHARTS_AGENT" ]; then sleep "$GPU_CHARTS_DELAY_S"; fi
+    if [ "$(end_reason)" = "done" ] || [ -z "$GPU_CHARTS_AGENT" ]; then sleep "$GPU_CHARTS_DELAY_S"; fi
     signal_all TERM
     sleep "$GPU_CHARTS_GRACE_S"
     signal_all KILL
   ) &
 }
 
-# Tell the agent $1 and wait for its word on pipe $2, at most $3 seconds if given; the word is in $word.
-ask_agent() {
-  : >"$state/word"
+# Send event $1 to the agent and wait for a line in pipe $2, at most $3 seconds if given. The line is in $reply.
+request() {
+  : >"$state/reply"
   (
-    echo "$1" >"$state/news"
-    IFS= read -r line <"$state/$2" && printf '%s' "$line" >"$state/word"
+    echo "$1" >"$state/events"
+    IFS= read -r line <"$state/$2" && printf '%s' "$line" >"$state/reply"
   ) &
-  asking=$!
-  if [ -n "${3:-}" ]; then (sleep "$3" && kill "$asking") 2>/dev/null & fi
-  wait_for "$asking"
-  word=$(cat "$state/word")
+  requesting=$!
+  if [ -n "${3:-}" ]; then (sleep "$3" && kill "$requesting") 2>/dev/null & fi
+  wait_for "$requesting"
+  reply=$(cat "$state/reply")
 }
 
-# Beside the task: a copy of its output for the volume that keeps logs, and an ear for the end of the group.
+# Start the processes that run during the task: the copy of its output for the volume, and the reader of pipe `end`.
 start_helpers() {
   if [ -n "$GPU_CHARTS_LOGS" ]; then
     (
@@ -79,12 +85,12 @@ start_helpers() {
   if [ -n "$GPU_CHARTS_AGENT" ]; then
     (
       trap '' TERM INT
-      IFS= read -r why <"$state/end" && echo "$why" >"$state/ending" && kill -s TERM $$
+      IFS= read -r why <"$state/end" && echo "$why" >"$state/end_reason" && kill -s TERM $$
     ) >/dev/null 2>&1 & # it must not hold the task's output open
   fi
 }
 
-# Let the copy of the output come to its end.
+# Wait until the output is copied completely.
 stop_copy() {
   [ -n "$GPU_CHARTS_LOGS" ] || return 0
   signal_all TERM # what the task left behind would keep the pipe open
@@ -93,22 +99,22 @@ stop_copy() {
   wait_for "$tee"
 }
 
-# JobSet deletes what still runs when it sees a failure: let it first see that the others have ended.
-leave_last() {
+# JobSet deletes the pods that still run when a Job fails, so the others must have ended before.
+exit_last() {
   trap '' TERM INT
   sleep 5
   exit "$1"
 }
 
-# End this container with exit code $1; $2 is what the agent has to know.
+# End this container with exit code $1, after sending event $2 to the agent.
 finish() {
   trap '' TERM INT
   stop_copy
-  if [ -n "$GPU_CHARTS_AGENT" ] && [ -n "${2:-}" ]; then ask_agent "$2" told 10; fi
-  if [ -n "$GPU_CHARTS_PARK" ] && [ "$1" -ne 0 ]; then
-    say "failed; waits for the others to end"
-    trap 'leave_last "$1"' TERM INT # from the ear, or from outside
-    [ -z "$(ending)" ] || leave_last "$1" # the ear was faster
+  if [ -n "$GPU_CHARTS_AGENT" ] && [ -n "${2:-}" ]; then request "$2" ack 10; fi
+  if [ -n "$GPU_CHARTS_END_LAST" ] && [ "$1" -ne 0 ] && [ "$1" -ne "$STOPPED" ]; then
+    log "failed; waits for the others to end"
+    trap 'exit_last "$1"' TERM INT # from the reader of `end`, or from outside
+    [ -z "$(end_reason)" ] || exit_last "$1" # the reader was faster
     while :; do wait; sleep 3600 & done
   fi
   exit "$1"
@@ -123,12 +129,12 @@ copy_files() {
   while read -r mode key && IFS= read -r target; do
     case $target in \~/*) target=$HOME/${target#??} ;; esac
     { mkdir -p -- "${target%/*}" && cp -- "$group/files/$key" "$target" && chmod "$mode" "$target"; } ||
-      fatal 1 "file=$target could not be written"
+      fatal "$FAILED" "file=$target could not be written"
   done <"$scripts/files"
 }
 
 clone() { # url, ref
-  command -v git >/dev/null || fatal 1 "workdir: the image has no git"
+  command -v git >/dev/null || fatal "$FAILED" "workdir: the image has no git"
   [ -z "${GIT_TOKEN:-}" ] || export GIT_ASKPASS="$scripts/askpass"
   (
     rm -rf "$workdir" && git init -q "$workdir" && cd "$workdir" && git remote add origin "$1" || exit 1
@@ -138,7 +144,7 @@ clone() { # url, ref
     fi
   ) &
   wait_for $!
-  [ "$code" -eq 0 ] || fatal 1 "workdir: git could not get ${2:-HEAD} of $1"
+  [ "$code" -eq 0 ] || fatal "$FAILED" "workdir: git could not get ${2:-HEAD} of $1"
 }
 
 step() { # setup or run; its exit code is in $code
@@ -150,30 +156,31 @@ step() { # setup or run; its exit code is in $code
 }
 
 attempt() {
-  if [ -n "$unprepared" ]; then
+  if [ -z "$setup_done" ]; then
     export SKYPILOT_SETUP_NODE_RANK="$SKYPILOT_NODE_RANK" SKYPILOT_SETUP_NODE_IPS="$SKYPILOT_NODE_IPS" \
       SKYPILOT_SETUP_NUM_GPUS_PER_NODE="$SKYPILOT_NUM_GPUS_PER_NODE"
     step setup
     if [ "$code" -ne 0 ] || [ -n "$stopped" ]; then return 0; fi
-    unprepared=''
-    if [ -n "$GPU_CHARTS_AGENT" ]; then echo started >"$state/news"; fi
+    setup_done=1
+    if [ -n "$GPU_CHARTS_AGENT" ]; then echo started >"$state/events"; fi
   fi
   step run
 }
 
+# Whether the exit code is one that always restarts the task.
+is_listed() { case " $GPU_CHARTS_RECOVER_CODES " in *" $code "*) ;; *) return 1 ;; esac }
+
 # Start again in this container after a failure, if the task may: after listed codes always, else so many times.
 recover() {
   [ -n "$GPU_CHARTS_IN_PLACE" ] || return 1
-  case " $GPU_CHARTS_RECOVER_CODES " in
-    *" $code "*) ;;
-    *)
-      [ "$errors" -lt "$GPU_CHARTS_MAX_RESTARTS" ] || return 1
-      errors=$((errors + 1))
-      ;;
-  esac
-  say "step=$step exit_code=$code starts_again_in_s=$pause errors=$errors of=$GPU_CHARTS_MAX_RESTARTS"
+  if ! is_listed; then
+    [ "$errors" -lt "$GPU_CHARTS_MAX_RESTARTS" ] || return 1
+    errors=$((errors + 1))
+  fi
+  log "step=$step exit_code=$code restarts_in_s=$pause errors=$errors of=$GPU_CHARTS_MAX_RESTARTS"
   stop_copy
   signal_all KILL # what the attempt left behind; also the helpers
+  (: >/dev/termination-log) 2>/dev/null # the launcher's message about this attempt
   start_helpers
   sleep "$pause" &
   wait_for $!
@@ -186,22 +193,23 @@ trap on_signal TERM INT
 SKYPILOT_NODE_IPS=''
 if [ -n "$GPU_CHARTS_LOGS" ]; then for pipe in log out; do [ -p "$state/$pipe" ] || mkfifo -m 666 "$state/$pipe" 2>/dev/null; done; fi
 if [ -n "$GPU_CHARTS_AGENT" ]; then
-  for pipe in news go end told; do [ -p "$state/$pipe" ] || mkfifo -m 666 "$state/$pipe" 2>/dev/null; done
-  say "waits for the group"
-  ask_agent here go
-  case $word in
-    go) ;;
+  for pipe in events start end ack; do [ -p "$state/$pipe" ] || mkfifo -m 666 "$state/$pipe" 2>/dev/null; done
+  log "waits for the group"
+  request joined start
+  case $reply in
+    run) ;;
     done) exit 0 ;; # the group ended before this task began
     fail*)
-      word=${word#fail }
-      echo "[FATAL] node=$GPU_CHARTS_HOST exit_code=$word" >&2
-      exit "${word%% *}"
+      reply=${reply#fail }
+      echo "[FATAL] node=$GPU_CHARTS_HOST exit_code=$reply" >&2
+      exit "${reply%% *}"
       ;;
-    *) exit 143 ;; # stopped
+    *) exit "$STOPPED" ;;
   esac
   SKYPILOT_NODE_IPS=$(cat "$state/node_ips")
 fi
 export SKYPILOT_NODE_IPS
+if [ -n "$GPU_CHARTS_LAUNCHER" ]; then export PATH="$group/launcher:$PATH"; fi
 start_helpers
 copy_files
 workdir=$HOME/sky_workdir
@@ -209,38 +217,42 @@ if [ -s "$scripts/git" ]; then
   { IFS= read -r url && IFS= read -r ref; } <"$scripts/git"
   clone "$url" "$ref"
 fi
-if [ -d "$workdir" ]; then cd "$workdir" || fatal 1 "workdir: no access to $workdir"; fi
-say "starts attempt=$ATTEMPT"
+if [ -d "$workdir" ]; then cd "$workdir" || fatal "$FAILED" "workdir: no access to $workdir"; fi
+log "starts attempt=$ATTEMPT"
 
 while attempt; do
-  if [ -n "$stopped" ] || [ "$code" -eq 0 ] || ! recover; then break; fi
+  if [ -n "$stopped" ] || [ "$code" -eq 0 ]; then break; fi
+  # The launcher stopped the program on every node, because one node was stopped from outside.
+  if [ -n "$GPU_CHARTS_LAUNCHER" ] && ! is_listed; then
+    case $code in "$SAVED" | "$STOPPED") stopped=1 ;; esac
+  fi
+  if [ -n "$stopped" ] || ! recover; then break; fi
 done
 
 if [ -n "$stopped" ]; then
-  why=$(ending)
+  why=$(end_reason)
   case $why in
     done)
-      say "ended with the group"
+      log "ended with the group"
       finish 0
       ;;
-    failed*) fatal 1 "stopped: $why" ;;
+    failed*) fatal "$FAILED" "stopped: $why" ;;
   esac
-  say "stopped by SIGTERM"
-  finish 143 # the Job starts another pod for this rank and does not count it
+  log "stopped step=$step exit_code=$code"
+  finish "$STOPPED" # the Job replaces the pod of this rank and does not count a failure
 fi
 [ "$code" -ne 0 ] || finish 0 "result 0"
 signal=''
 if [ "$code" -gt 128 ]; then signal=" signal=$((code - 128))"; fi
 echo "[FATAL] node=$GPU_CHARTS_HOST step=$step exit_code=$code$signal errors=$errors of=$GPU_CHARTS_MAX_RESTARTS" >&2
 result="result $code"
-[ "$code" -ne 143 ] || code=1 # 143 tells the Job that the pod was stopped from outside
-# An auxiliary task of several nodes may still restart the group, as often as it says.
+[ "$code" -ne "$STOPPED" ] || code=$FAILED # to the Job, STOPPED means that the pod was stopped from outside
+# An auxiliary task of several nodes may still restart the group, up to its maxRestartsOnErrors.
 if [ -z "$GPU_CHARTS_IN_PLACE" ]; then
-  case " $GPU_CHARTS_RECOVER_CODES " in *" $code "*) GPU_CHARTS_OPTIONAL='' ;; esac
-  if [ "$ATTEMPT" -lt "$GPU_CHARTS_MAX_RESTARTS" ]; then GPU_CHARTS_OPTIONAL=''; fi
+  if is_listed || [ "$ATTEMPT" -lt "$GPU_CHARTS_MAX_RESTARTS" ]; then GPU_CHARTS_MAY_FAIL=''; fi
 fi
-if [ -n "$GPU_CHARTS_OPTIONAL" ]; then
-  say "the group goes on without this auxiliary task"
+if [ -n "$GPU_CHARTS_MAY_FAIL" ]; then
+  log "the group goes on without this auxiliary task"
   finish 0 "$result"
 fi
 finish "$code" "$result"

@@ -7,7 +7,7 @@
 {{- $primary := or (not $values.primaryTasks) (has .item.task $values.primaryTasks) }}
 {{- /* A task of one node starts again in its own container; one of several nodes with the whole group, by the JobSet. */}}
 {{- $recovery := $task.recovery | default dict }}
-{{- $park := and $primary (eq $values.onFailure "continue") (eq $values.layout "jobset") (or (eq $nodes 1) (not $task.recovery)) -}}
+{{- $endLast := and $primary (eq $values.onFailure "continue") (eq $values.layout "jobset") (or (eq $nodes 1) (not $task.recovery)) -}}
 {{- $set := merge (include "job-group.runEnv" . | fromYaml) (dict
   "HOME" "/group/home"
   "NNODES" $nodes "NODE_RANK" .item.rank "NPROC_PER_NODE" (max 1 $gpus) "NUM_GPUS_PER_NODE" $gpus
@@ -19,8 +19,8 @@
   "GPU_CHARTS_HOST" .item.host
   "GPU_CHARTS_AGENT" (ternary "yes" "" $values.interConnection)
   "GPU_CHARTS_LOGS" (ternary "yes" "" (ne $values.logs.claimName ""))
-  "GPU_CHARTS_OPTIONAL" (ternary "" "yes" (or $primary (eq $values.layout "jobs")))
-  "GPU_CHARTS_PARK" (ternary "yes" "" $park)
+  "GPU_CHARTS_MAY_FAIL" (ternary "" "yes" (or $primary (eq $values.layout "jobs")))
+  "GPU_CHARTS_END_LAST" (ternary "yes" "" $endLast)
   "GPU_CHARTS_DELAY_S" ($task.terminationDelaySeconds | default 0 | int64)
   "GPU_CHARTS_GRACE_S" (max 1 (sub ($values.terminationGracePeriodSeconds | int64) 3))
   "GPU_CHARTS_IN_PLACE" (ternary "yes" "" (eq $nodes 1))

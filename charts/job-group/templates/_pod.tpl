@@ -55,14 +55,14 @@ spec:
       imagePullPolicy: {{ $values.image.pullPolicy }}
       command: [group-agent]
       args:
-        - --self={{ .item.host }}
+        - --host={{ .item.host }}
         - --plan=/group/scripts/group.json
-        - --state=/group/state
+        - --state-dir=/group/state
         {{- if $values.logs.claimName }}
-        - --logs=/group/logs
+        - --logs-dir=/group/logs
         {{- end }}
         {{- if not $values.interConnection }}
-        - --alone
+        - --logs-only
         {{- end }}
       env:
         {{- include "job-group.environment" (dict "root" .root "set" (include "job-group.runEnv" . | fromYaml) "env" dict) | trim | nindent 8 }}

@@ -1,11 +1,11 @@
-r"""group-agent: the sidecar of every rank of a group.
+r"""group-agent: sidecar of every rank of a group.
 
-  group-agent --plan /group/scripts/group.json --self trainer-0 --state /group/state [--logs /group/logs]
+  group-agent --plan /group/scripts/group.json --host trainer-0 --state-dir /group/state [--logs-dir /group/logs]
 
-It holds the task back until every rank of the group is there (its image pulled, its container started, its name in
-DNS), or the deadline passes; then it tells which ranks were missing. Afterwards it stays, so that a rank that comes
-back after a preemption learns that the group runs already, and ranks learn what the others have done: for start
-order, for the end of auxiliary tasks, and for a failure that ends the group. It needs no access to the Kubernetes API.
+It holds the task at the barrier until every rank has joined: its image is pulled, its container runs and its name
+resolves. At the join timeout it lists the missing ranks. Afterwards it keeps the state of the group: for a rank whose
+pod was replaced, for dependencies between tasks, for the end of auxiliary tasks, and for a failure that ends the group.
+It needs no access to the Kubernetes API.
 """
 
 from __future__ import annotations
@@ -18,156 +18,158 @@ import signal
 import time
 from pathlib import Path
 
-from gpuworker.group import peers as net
-from gpuworker.group.barrier import RESOLVE_ALL, Missing, gather
-from gpuworker.group.entry_pipes import Channel
-from gpuworker.group.group_state import Facts, Plan
-from gpuworker.group.rank_server import Member
-from gpuworker.group.task_log import Journal
+from gpuworker.group.barrier import RESOLVE_ALL, JoinTimeoutError, wait_for_all
+from gpuworker.group.entry_pipes import EntryPipes
+from gpuworker.group.group_state import GroupPlan, GroupState
+from gpuworker.group.protocol import EntryEvent, Pipe
+from gpuworker.group.rank_server import RankServer
+from gpuworker.group.task_log import TaskLog
+from gpuworker.runtime.contract import GROUP_AGENT_PORT, ExitCode
+from gpuworker.runtime.json_lines import LINE_LIMIT
 from gpuworker.runtime.log import log
 
-MISSING = 66  # exit code of the task when ranks are missing
 
+class Agent(RankServer):
+    """Sidecar of one rank. `folder` is shared with its entry script, `logs` is a folder on a volume."""
 
-class Agent(Member):
-    """A rank's sidecar; `logs` is a folder on a volume."""
-
-    def __init__(self, plan: Plan, me: str, state: Path, logs: Path | None, run: str, attempt: str):
-        stores = [state / "facts"]  # survives a restart of this container; on a volume, also the loss of the pod
+    def __init__(self, plan: GroupPlan, host: str, folder: Path, logs: Path | None, run: str, attempt: str):
+        stores = [folder / "group_state"]  # survives a restart of this container; on a volume, also that of the pod
         if logs:
             stores.append(logs / run / f".attempt-{attempt}")
-        super().__init__(plan, me, state, stores, run, attempt)
-        self.channel = Channel(state)
-        self.journal = None
+        super().__init__(plan, host, folder, stores, run, attempt)
+        self.pipes = EntryPipes(folder)
+        self.task_log = None
         if logs:
-            pod = os.environ.get("POD_NAME", me).rpartition("-")[2]
-            self.journal = Journal(self.channel.pipe("log"), logs / run / f"{me}.{attempt}.{pod}.log", me)
+            pod = os.environ.get("POD_NAME", host).rpartition("-")[2]
+            self.task_log = TaskLog(self.pipes.create("log"), logs / run / f"{host}.{attempt}.{pod}.log", host)
 
-    async def order(self) -> None:
-        """Until the tasks that this one waits for have got so far."""
-        start = last = time.monotonic()
-        while waiting := self.facts.waiting_for(self.task, self.plan) or await self.unready():
-            if self.facts.verdict(self.me, self.plan):
-                return
-            if time.monotonic() - last > 60:
-                last = time.monotonic()
-                log("GROUP", rank=self.me, waits_for=", ".join(f"{task} {state}" for task, state in waiting.items()))
-            await self.next_change(timeout=1)
-        if self.task.depends_on:
-            log("GROUP", rank=self.me, order_after_s=time.monotonic() - start)
-
-    async def unready(self) -> dict[str, str]:
-        """The awaited tasks with a rank that is not ready: each has a Service that publishes ready pods only."""
-        waiting = {}
-        for name, state in self.task.depends_on.items():
-            if state == "ready" and not set(self.plan.tasks[name].hosts) <= self.facts.done:
-                service = f"{self.run}-{name}.{self.plan.domain.partition('.')[2]}"
-                if len(await self.peers.addresses(service)) < len(self.plan.tasks[name].hosts):
-                    waiting[name] = state
-        return waiting
-
-    async def live(self, address: str | None = None, alone: bool = False) -> None:
-        """Until it is cancelled. `address`: where to listen; everywhere, unless a test says otherwise."""
+    async def run_forever(self, address: str | None = None, logs_only: bool = False) -> None:
+        """Serve until cancelled. `address`: the address to listen on, all if None."""
         try:
-            if alone:
+            if logs_only:
                 await asyncio.Event().wait()
-            await asyncio.start_server(self.answer, address, net.PORT, limit=net.LINE_LIMIT)
-            await asyncio.gather(self.listen(), self.release())
+            await asyncio.start_server(self.serve, address, GROUP_AGENT_PORT, limit=LINE_LIMIT)
+            await asyncio.gather(self.read_events(), self.control_task())
         finally:
-            if self.journal:
-                self.journal.close()
+            if self.task_log:
+                self.task_log.close()
 
-    async def listen(self) -> None:
-        news = await self.channel.news()
-        while word := (await news.readline()).decode(errors="replace").split():
-            await self.hear(word)
+    async def read_events(self) -> None:
+        events = await self.pipes.events()
+        while words := (await events.readline()).decode(errors="replace").split():
+            await self.on_event(*words[:2])
 
-    async def hear(self, word: list[str]) -> None:
-        """News from the entry script: here, started, result CODE."""
-        if word[0] == "here" and self.me not in self.here:
-            (self.state / "here").touch()  # for this container, should it start again
-            self.here.add(self.me)
+    async def on_event(self, event: str, code: str = "") -> None:
+        if event == EntryEvent.JOINED and self.host not in self.joined:
+            (self.folder / "joined").touch()  # for this container, if it starts again
+            self.joined.add(self.host)
             self.notify()
-        elif word[0] == "started":
-            self.learn({**Facts().data(), "started": [self.me]})
-            await self.tell(self.dependents())
-        elif word[0] == "result":
-            end = {"done": [self.me]} if word[1] == "0" else {"failed": {self.me: int(word[1])}}
-            self.learn({**Facts().data(), **end})
-            await self.tell(self.dependents() | self.bystanders())
-            self.channel.say("told", "told")
+        elif event == EntryEvent.STARTED:
+            self.merge(GroupState(started=[self.host]))
+            await self.send_state(self.dependents())
+        elif event == EntryEvent.RESULT:
+            self.merge(GroupState(done=[self.host]) if code == "0" else GroupState(failed={self.host: int(code)}))
+            await self.send_state(self.dependents() | self.ranks_that_need_the_result())
+            self.pipes.send(Pipe.ACK, "ack")
 
     def dependents(self) -> set[str]:
         tasks = [task for task in self.plan.tasks.values() if self.task.name in task.depends_on]
         return {host for task in tasks for host in task.hosts}
 
-    def bystanders(self) -> set[str]:
-        """Who must know that this rank has ended: auxiliaries end with the primaries, a failure concerns all, and a
-        rank that failed may be waiting for all. Small groups tell everybody, so that one who comes back can ask anyone.
+    def ranks_that_need_the_result(self) -> set[str]:
+        """Auxiliaries end with the primaries, a failure concerns every rank, and a rank that failed may wait for all.
+        In a small group every rank gets the result, so that a rank that rejoins can request it from any of them.
         """
         hosts = set(self.plan.hosts)
-        if self.facts.failed or not self.plan.stop or len(hosts) <= RESOLVE_ALL:
+        if self.state.failed or not self.plan.stop_on_failure or len(hosts) <= RESOLVE_ALL:
             return hosts
         return hosts - set(self.plan.primaries)
 
-    async def tell(self, hosts: set[str]) -> None:
-        silent = await self.peers.tell(hosts - {self.me}, {"facts": self.facts.data()})
-        await self.peers.tell(silent, {"facts": self.facts.data()})  # once more; a rank that is gone needs no news
+    async def send_state(self, hosts: set[str]) -> None:
+        silent = await self.peers.broadcast(hosts - {self.host}, state=self.state)
+        await self.peers.broadcast(silent, state=self.state)  # one retry; a rank that is lost does not need the state
 
-    async def release(self) -> None:
-        """Hold the task back, let it go, and end it when the group ends."""
+    async def control_task(self) -> None:
+        """Hold the task at the barrier, start it, and end it when the group ends."""
+        while self.host not in self.joined:
+            await self.next_change()
         try:
-            while self.me not in self.here:
-                await self.next_change()
-            if not self.facts.released:
-                await gather(self)
-            await self.order()
-        except Missing as missing:
-            text = f"after {self.plan.timeout_s:g} s these ranks were missing: {missing}"
-            if not self.given_up:
-                self.given_up = str(missing)
-                self.notify()
-                # All give up together: a rank that leaves first would be missing in the others' eyes.
-                await self.peers.tell(set(self.plan.hosts) - {self.me}, {"missing": self.given_up})
-            log("FATAL", exit_code=MISSING, why=text)
-            self.channel.say("go", f"fail {MISSING} {text}")
+            if not self.state.released:
+                await wait_for_all(self)
+        except JoinTimeoutError as error:
+            await self.abort(str(error))
             return
+        await self.wait_for_dependencies()
         addresses = await self.peers.resolve_all(self.task.hosts)
         lines = [addresses.get(host, f"{host}.{self.plan.domain}") for host in self.task.hosts]
-        (self.state / "node_ips").write_text("\n".join(lines) + "\n")
-        verdict = self.facts.verdict(self.me, self.plan)
-        if verdict is None:
-            self.channel.say("go", "go")
+        (self.folder / "node_ips").write_text("\n".join(lines) + "\n")
+        reason = self.state.end_reason(self.host, self.plan)
+        if reason is None:
+            self.pipes.send(Pipe.START, "run")
         else:  # the group ended before this task began
-            self.channel.say("go", "done" if verdict == "done" else f"fail 1 not started: {verdict}")
-        while verdict is None:
+            self.pipes.send(
+                Pipe.START, "done" if reason == "done" else f"fail {ExitCode.FAILED:d} not started: {reason}"
+            )
+        while reason is None:
             await self.next_change()
-            verdict = self.facts.verdict(self.me, self.plan)
-        log("GROUP", rank=self.me, end=verdict)
-        self.channel.say("end", verdict)
+            reason = self.state.end_reason(self.host, self.plan)
+        log("GROUP", rank=self.host, end=reason)
+        self.pipes.send(Pipe.END, reason)
+
+    async def abort(self, missing: str) -> None:
+        text = f"after {self.plan.join_timeout_s:g} s these ranks were missing: {missing}"
+        if not self.missing:
+            self.missing = missing
+            self.notify()
+            # All ranks abort together: for the others, a rank that ends first would be missing, too.
+            await self.peers.broadcast(set(self.plan.hosts) - {self.host}, missing=missing)
+        log("FATAL", exit_code=int(ExitCode.NODE_LOST), why=text)
+        self.pipes.send(Pipe.START, f"fail {ExitCode.NODE_LOST:d} {text}")
+
+    async def wait_for_dependencies(self) -> None:
+        start = last_log = time.monotonic()
+        while pending := self.state.pending_dependencies(self.task, self.plan) or await self.not_ready():
+            if self.state.end_reason(self.host, self.plan):
+                return
+            if time.monotonic() - last_log > 60:
+                last_log = time.monotonic()
+                log("GROUP", rank=self.host, waits_for=", ".join(f"{task} {state}" for task, state in pending.items()))
+            await self.next_change(timeout=1)
+        if self.task.depends_on:
+            log("GROUP", rank=self.host, dependencies_met_after_s=time.monotonic() - start)
+
+    async def not_ready(self) -> dict[str, str]:
+        """Dependencies on `ready` that are not met. Each such task has a Service that publishes only ready pods."""
+        pending = {}
+        for name, state in self.task.depends_on.items():
+            if state == "ready" and not set(self.plan.tasks[name].hosts) <= set(self.state.done):
+                service = f"{self.run}-{name}.{self.plan.domain.partition('.')[2]}"
+                if len(await self.peers.addresses(service)) < len(self.plan.tasks[name].hosts):
+                    pending[name] = state
+        return pending
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="group-agent", description=__doc__.splitlines()[0])
     parser.add_argument("--plan", type=Path, required=True, help="the group, as JSON")
-    parser.add_argument("--self", required=True, dest="me", help="this rank's host, TASK-RANK")
-    parser.add_argument("--state", type=Path, required=True, help="folder shared with the task")
-    parser.add_argument("--alone", action="store_true", help="keep logs only: the ranks do not know each other")
-    parser.add_argument("--logs", type=Path, help="folder on a volume that keeps what the task prints")
+    parser.add_argument("--host", required=True, help="host name of this rank, TASK-RANK")
+    parser.add_argument("--state-dir", type=Path, required=True, help="folder shared with the task")
+    parser.add_argument("--logs-only", action="store_true", help="keep logs, without a barrier and without peers")
+    parser.add_argument("--logs-dir", type=Path, help="folder on a volume for what the task prints")
     args = parser.parse_args()
     run_id, attempt = os.environ.get("RUN_ID", "run"), os.environ.get("ATTEMPT", "0")
-    plan = Plan.load(args.plan)
-    log("GROUP", rank=args.me, run=run_id, attempt=attempt, ranks=len(plan.hosts), deadline_s=plan.timeout_s)
+    plan = GroupPlan.load(args.plan)
+    log("GROUP", rank=args.host, run=run_id, attempt=attempt, ranks=len(plan.hosts), join_timeout_s=plan.join_timeout_s)
 
-    async def whole() -> None:
-        agent = Agent(plan, args.me, args.state, args.logs, run_id, attempt)
-        living = asyncio.create_task(agent.live(alone=args.alone))
+    async def run() -> None:
+        agent = Agent(plan, args.host, args.state_dir, args.logs_dir, run_id, attempt)
+        running = asyncio.create_task(agent.run_forever(logs_only=args.logs_only))
         for number in (signal.SIGTERM, signal.SIGINT):  # the kubelet ends a sidecar after the task's container
-            asyncio.get_running_loop().add_signal_handler(number, living.cancel)
+            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
         with contextlib.suppress(asyncio.CancelledError):
-            await living
+            await running
 
-    asyncio.run(whole())
+    asyncio.run(run())
 
 
 if __name__ == "__main__":

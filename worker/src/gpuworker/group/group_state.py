@@ -1,4 +1,4 @@
-"""What is known about a group before it starts, and what its ranks learn from each other while it runs."""
+"""Plan of a group, and the state that its ranks share while it runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Task:
-    """One task: its ranks' hosts, whether the group is done without it, and what it waits for (task -> state)."""
+    """One task: the hosts of its ranks, whether the group needs its success, and its dependencies (task -> state)."""
 
     name: str
     hosts: tuple[str, ...]
@@ -18,17 +18,20 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The group as the chart wrote it. `stop`: a failed primary ends the others; `jobs`: nobody else would end them."""
+class GroupPlan:
+    """The group as the chart wrote it to group.json.
+
+    `stop_on_failure`: a failed primary task ends the others. `plain_jobs`: the agents do that, because no JobSet does.
+    """
 
     domain: str
-    timeout_s: float
-    stop: bool
-    jobs: bool
+    join_timeout_s: float
+    stop_on_failure: bool
+    plain_jobs: bool
     tasks: dict[str, Task]
 
     @staticmethod
-    def load(path: Path) -> Plan:
+    def load(path: Path) -> GroupPlan:
         data = json.loads(path.read_text())
         tasks = {
             name: Task(
@@ -39,8 +42,8 @@ class Plan:
             )
             for name, task in data["tasks"].items()
         }
-        stop, jobs = data["onFailure"] == "stop", data["layout"] == "jobs"
-        return Plan(data["domain"], data["timeoutSeconds"], stop, jobs, tasks)
+        stop, plain_jobs = data["onFailure"] == "stop", data["layout"] == "jobs"
+        return GroupPlan(data["domain"], data["timeoutSeconds"], stop, plain_jobs, tasks)
 
     @property
     def hosts(self) -> list[str]:
@@ -55,48 +58,43 @@ class Plan:
 
 
 @dataclass
-class Facts:
-    """Things that, once true in one attempt of a group, stay true; so ranks may tell each other in any order."""
+class GroupState:
+    """State of one attempt of a group. Nothing in it is ever taken back, so states merge in any order.
+
+    `released`: every rank has joined. `started` and `done` are hosts, `failed` maps a host to its exit code.
+    """
 
     released: bool = False
-    started: set[str] = field(default_factory=set)
-    done: set[str] = field(default_factory=set)
-    failed: dict[str, int] = field(default_factory=dict)  # host -> exit code
+    started: list = field(default_factory=list)
+    done: list = field(default_factory=list)
+    failed: dict = field(default_factory=dict)
 
-    def merge(self, data: dict, hosts: list[str]) -> None:
-        """Add what `data` says about `hosts`. Raises KeyError, TypeError or ValueError if it is not facts at all."""
-        self.released |= data["released"] is True
-        self.started |= set(data["started"]) & set(hosts)
-        self.done |= set(data["done"]) & set(hosts)
-        self.failed |= {host: int(code) for host, code in data["failed"].items() if host in hosts}
+    def merge(self, other: GroupState, hosts: list[str]) -> None:
+        """Add what `other` has of `hosts`. Raises TypeError or ValueError for entries of another type."""
+        self.released |= other.released
+        self.started = sorted({*self.started, *(set(other.started) & set(hosts))})
+        self.done = sorted({*self.done, *(set(other.done) & set(hosts))})
+        self.failed = self.failed | {host: int(code) for host, code in other.failed.items() if host in hosts}
 
-    def data(self) -> dict:
-        return {
-            "released": self.released,
-            "started": sorted(self.started),
-            "done": sorted(self.done),
-            "failed": dict(self.failed),
-        }
-
-    def waiting_for(self, task: Task, plan: Plan) -> dict[str, str]:
-        """What `task` still waits for, without `ready`, which only DNS knows."""
-        seen = {"started": self.started | self.done, "done": self.done}
+    def pending_dependencies(self, task: Task, plan: GroupPlan) -> dict[str, str]:
+        """Dependencies of `task` that are not met. The state `ready` is left out, because only DNS shows it."""
+        reached = {"started": {*self.started, *self.done}, "done": set(self.done)}
         return {
             name: state
             for name, state in task.depends_on.items()
-            if state in seen and not set(plan.tasks[name].hosts) <= seen[state]
+            if state in reached and not set(plan.tasks[name].hosts) <= reached[state]
         }
 
-    def verdict(self, host: str, plan: Plan) -> str | None:
-        """Why this rank must end now: "done" (the group succeeded), "failed RANK CODE"; None if it need not."""
+    def end_reason(self, host: str, plan: GroupPlan) -> str | None:
+        """Why the rank `host` must end: "done" (the group succeeded) or "failed RANK CODE"; None if it must not."""
         primaries = set(plan.primaries)
         failed = {name: code for name, code in self.failed.items() if name in primaries and name != host}
         needed = set(plan.task_of(host).depends_on)
         lost = next((name for name in self.failed if plan.task_of(name).name in needed), None)
-        over = primaries <= self.done | self.failed.keys()
-        if failed and ((plan.stop and plan.jobs) or over):
+        over = primaries <= {*self.done, *self.failed}
+        if failed and ((plan.stop_on_failure and plan.plain_jobs) or over):
             return "failed {} {}".format(*next(iter(failed.items())))
-        if lost and host not in self.started:  # what it waits for will never come
+        if lost and host not in self.started:  # the dependency will never be met
             return f"failed {lost} {self.failed[lost]}"
         if over and host not in primaries:
             return "done"

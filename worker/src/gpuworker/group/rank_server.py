@@ -1,63 +1,62 @@
-"""One rank as the others know it: what it has learned, and what it answers when they call."""
+"""Server of one rank: keeps the state of the group as this rank knows it, and replies to the other agents."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from pathlib import Path
 
-from gpuworker.group import peers as net
-from gpuworker.group.group_state import Facts, Plan
+from gpuworker.group.group_state import GroupPlan, GroupState
+from gpuworker.group.peer_client import REQUEST_TIMEOUT_S, PeerClient
+from gpuworker.group.protocol import CODEC, Reply, Request
+from gpuworker.runtime.json_lines import encode
 
 
-class Member:
-    """`me` is this rank's host, TASK-RANK; `stores` are folders that keep what it has learned."""
+class RankServer:
+    """`host` is that of this rank, TASK-RANK. `stores` are folders in which the group's state survives a restart."""
 
-    def __init__(self, plan: Plan, me: str, state: Path, stores: list[Path], run: str, attempt: str):
-        self.plan, self.me, self.state, self.run, self.attempt, self.stores = plan, me, state, run, attempt, stores
-        self.task = plan.task_of(me)
-        self.facts = Facts()
-        # Which tasks' containers are known to run: this one's, and in the leader those of all that have called.
-        self.here: set[str] = {me} if (state / "here").exists() else set()
-        self.given_up = ""  # the barrier's deadline has passed; which ranks were missing
+    def __init__(self, plan: GroupPlan, host: str, folder: Path, stores: list[Path], run: str, attempt: str):
+        self.plan, self.host, self.folder, self.run, self.attempt, self.stores = (
+            plan, host, folder, run, attempt, stores,
+        )  # fmt: skip
+        self.task = plan.task_of(host)
+        self.state = GroupState()
+        # Ranks whose task containers run: this one, and in the leader all that have sent a request.
+        self.joined: set[str] = {host} if (folder / "joined").exists() else set()
+        self.missing = ""  # a rank's join timeout has passed; describes the missing ranks
         self.changed = asyncio.Event()
-        self.peers = net.Peers(plan.domain, {"run": run, "attempt": attempt, "rank": me})
+        self.peers = PeerClient(plan.domain, Request(run, attempt, host))
         for store in stores:
             store.mkdir(parents=True, exist_ok=True)
             for file in store.glob("*.json"):
-                with contextlib.suppress(OSError, ValueError, KeyError):
-                    self.facts.merge(json.loads(file.read_text()), plan.hosts)
+                with contextlib.suppress(OSError, ValueError, TypeError):
+                    if isinstance(kept := CODEC.decode(file.read_bytes()), GroupState):
+                        self.state.merge(kept, plan.hosts)
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            question = json.loads(await asyncio.wait_for(reader.readline(), net.QUESTION_S))
-            if {"run": self.run, "attempt": self.attempt}.items() <= question.items():
-                await self.reply(question, reader, writer)
-        except (OSError, ValueError, KeyError, AttributeError, TypeError, asyncio.TimeoutError):
-            pass  # a stranger, or a caller that left
+            request = CODEC.decode(await asyncio.wait_for(reader.readline(), REQUEST_TIMEOUT_S))
+            if isinstance(request, Request) and (request.run, request.attempt) == (self.run, self.attempt):
+                await self.reply(request, reader, writer)
+        except (OSError, ValueError, TypeError, asyncio.TimeoutError):
+            pass  # not an agent of this group, or its connection was closed
         finally:
             writer.close()
 
-    async def reply(self, question: dict, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if "facts" in question:
-            self.learn(question["facts"])
-        if "missing" in question:
-            self.given_up = str(question["missing"])
+    async def reply(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.merge(request.state)
+        if request.missing:
+            self.missing = request.missing
             self.notify()
-        if question.get("here") and question["rank"] in self.plan.hosts:
-            name = question["rank"]
-            if name not in self.here:
-                self.here.add(name)
+        if request.joined and request.rank in self.plan.hosts:
+            if request.rank not in self.joined:
+                self.joined.add(request.rank)
                 self.notify()
-            left = asyncio.create_task(reader.read())  # ends when the caller goes away
-            while not (self.facts.released or left.done() or self.given_up):
-                await self.next_change(left)
-            left.cancel()
-        answer = {"facts": self.facts.data(), "here": self.me in self.here}
-        if self.given_up:
-            answer["missing"] = self.given_up
-        writer.write(json.dumps(answer).encode() + b"\n")
+            closed = asyncio.create_task(reader.read())  # ends when the sender closes the connection
+            while not (self.state.released or closed.done() or self.missing):
+                await self.next_change(closed)
+            closed.cancel()
+        writer.write(encode(Reply(self.state, self.host in self.joined, self.missing)))
         await writer.drain()
 
     def notify(self) -> None:
@@ -69,12 +68,13 @@ class Member:
         await asyncio.wait([change, *others], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         change.cancel()
 
-    def learn(self, data: dict) -> None:
-        before = self.facts.data()
-        self.facts.merge(data, self.plan.hosts)
-        if self.facts.data() != before:
+    def merge(self, other: GroupState) -> None:
+        """Add another rank's state, and keep the result in every store."""
+        before = encode(self.state)
+        self.state.merge(other, self.plan.hosts)
+        if encode(self.state) != before:
             for store in self.stores:
-                scratch = store / f"{self.me}.tmp"
-                scratch.write_text(json.dumps(self.facts.data()))
-                scratch.replace(store / f"{self.me}.json")
+                scratch = store / f"{self.host}.tmp"
+                scratch.write_bytes(encode(self.state))
+                scratch.replace(store / f"{self.host}.json")
             self.notify()

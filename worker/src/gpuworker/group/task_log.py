@@ -1,4 +1,4 @@
-"""Keeps what a task prints on a volume, with the time of each line: JobSet deletes the pods of ranks that still ran."""
+"""Copy of a task's output on a volume, with the time of each line. JobSet deletes the pods of ranks that still run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import threading
 from pathlib import Path
 
 
-class Journal:
-    """Copies lines from a named pipe into `file`, as `TIME HOST LINE`, until it is closed."""
+class TaskLog:
+    """Copies lines from a named pipe to `file`, as `TIME HOST LINE`, until it is closed."""
 
     def __init__(self, pipe: Path, file: Path, host: str):
         file.parent.mkdir(parents=True, exist_ok=True)
         self.host = host
-        # Open for both, so that neither side ever waits for the other, and no end of file comes between two attempts.
+        # Open for reading and writing: neither side waits for the other, and attempts are not separated by end of file.
         self.pipe = os.fdopen(os.open(pipe, os.O_RDWR), "rb", buffering=0)
         self.file = file.open("ab")
         self.thread = threading.Thread(target=self._copy, daemon=True)
@@ -34,7 +34,7 @@ class Journal:
                 return
 
     def close(self) -> None:
-        """Everything that was printed before is on the volume afterwards."""
+        """Write everything that was printed before to the volume."""
         os.write(self.pipe.fileno(), b"\0")
         self.thread.join(5)
         os.fsync(self.file.fileno())

@@ -1,0 +1,16 @@
+"""The lines of charts/job-group/files/entry.sh that define exit codes, generated from the contract table."""
+
+from __future__ import annotations
+
+from hack.gen.contract_files import SOURCE, contract
+
+NAMES = ("FAILED", "SAVED", "STOPPED")  # those that the script uses
+FIRST, LAST = f"# Exit codes. {SOURCE}\n", "# End of the generated lines.\n"
+
+
+def updated(script: str) -> str:
+    """The script with its generated lines replaced."""
+    before, _, rest = script.partition(FIRST)
+    _, _, after = rest.partition(LAST)
+    codes = "".join(f"{name}={contract.ExitCode[name]:d}\n" for name in NAMES)
+    return f"{before}{FIRST}{codes}{LAST}{after}"
