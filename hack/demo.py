@@ -1,4 +1,4 @@
-"""make demo: accept every node, then start a group whose tasks find each other, on a real Kubernetes."""
+"""`make demo`: test every node, then start a group whose tasks find each other, on a real Kubernetes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 import time
 
 from hack import test_cluster
+from hack.cluster_mode import Mode, mode
 from hack.paths import REPO, ToolError, main, run, step
-from hack.preflight import uses_local_cluster
 
 NAMESPACE = "gpu-charts-demo"
 NODE_PODS = "app.kubernetes.io/instance=accept,app.kubernetes.io/component=node"
@@ -33,7 +33,7 @@ class Demo:
             self.kubectl("create", "namespace", NAMESPACE)
 
     def accept(self) -> bool:
-        """Test every node; print one line a node. True if all passed."""
+        """Test every node and print one line per node. True if all passed."""
         command = f"helm install accept charts/gpu-accept --set device=cpu --namespace {NAMESPACE}"
         with step(command):
             run(*command.split(), *self.image, env=self.environment, cwd=REPO)
@@ -50,7 +50,7 @@ class Demo:
         return len(rows) > 1 and all(row[1].startswith("PASS") for row in rows[1:])
 
     def wait_for_reports(self, deadline_s: float = 300) -> None:
-        """Until every node's pod holds a report, good or bad: it runs then, whether it is ready or not."""
+        """Wait until every node's pod holds a report, good or bad: the pod then runs, ready or not."""
         end = time.monotonic() + deadline_s
         while True:
             status = json.loads(self.kubectl("get", "daemonset/accept-gpu-accept", "--output=json"))["status"]
@@ -59,7 +59,7 @@ class Demo:
             if wanted and phases == ["Running"] * wanted:
                 return
             if time.monotonic() > end:
-                raise ToolError(f"after {deadline_s:g} s the pods of accept are {phases}, not {wanted} that run")
+                raise ToolError(f"after {deadline_s:g} s the pods of accept are {phases}; expected: {wanted} Running")
             time.sleep(1)
 
     def group(self) -> bool:
@@ -96,13 +96,14 @@ def entry() -> None:
     demo.fresh_namespace()
     passed = [demo.accept(), demo.group()]
     print("Look around:")
-    if uses_local_cluster():
+    ours = mode() is not Mode.EXISTING
+    if ours:
         print(f"  export KUBECONFIG={environment['KUBECONFIG']} PATH={test_cluster.BIN}:$PATH")
     print(f"  kubectl --namespace {NAMESPACE} get pods,jobsets -o wide")
     print(f"  kubectl --namespace {NAMESPACE} logs daemonset/accept-gpu-accept -c accept")
-    print("Stop: " + ("make cluster-down" if uses_local_cluster() else f"kubectl delete namespace {NAMESPACE}"))
+    print("Stop: " + ("make cluster-down" if ours else f"kubectl delete namespace {NAMESPACE}"))
     if not all(passed):
-        raise ToolError("a node or a task failed, see the tables above")
+        raise ToolError("a node or a task failed: see the tables above")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Say what is missing, and how to get it, before any work starts: python3 -m hack.preflight [cluster]."""
+"""Check the machine before any work starts: python3 -m hack.preflight [cluster]. Every error names its remedy."""
 
 from __future__ import annotations
 
@@ -9,20 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hack.local_cluster.settings import KUBECONFIG
+from hack.cluster_mode import Mode, container_runtime, mode
 from hack.paths import CACHE, REPO, ToolError, main
 
 GIB = 1 << 30
-INSTEAD = "or set KUBECONFIG and IMAGE to use a cluster of yours"
-
-
-def uses_local_cluster() -> bool:
-    """Without KUBECONFIG, or with the one that the local cluster wrote, everything runs on the local cluster."""
-    return os.environ.get("KUBECONFIG", "") in ("", str(KUBECONFIG))
+INSTEAD = "or set KUBECONFIG and IMAGE to use a cluster of yours, or CLUSTER=kind with Docker or Podman"
 
 
 def toolchain() -> list[str]:
-    """What building and testing need anywhere."""
+    """Requirements of building and testing, with any cluster or none."""
     found = []
     if sys.version_info < (3, 11):
         found.append("Python 3.11 or newer is needed: use Debian 12 or newer, apt-get install python3 python3-venv")
@@ -48,7 +43,7 @@ def go_problem() -> str | None:
         subprocess.run(["go", "env", name], capture_output=True, text=True, cwd="/").stdout.strip()
         for name in ("GOVERSION", "GOTOOLCHAIN")
     )
-    # From 1.21 on, Go fetches the release that a module asks for, unless it was told to stay as it is.
+    # From 1.21 on, Go fetches the release that a module requires, unless GOTOOLCHAIN=local forbids it.
     if release(have) < need and (release(have) < (1, 21) or toolchain == "local"):
         return f"{have} is too old: install Go {shown} or newer, or set GOTOOLCHAIN=auto with Go 1.21 or newer"
     return None
@@ -59,14 +54,32 @@ def release(text: str) -> tuple[int, ...]:
 
 
 def cluster() -> list[str]:
-    """What the cluster needs; one of your own needs an image and nothing else."""
-    if not uses_local_cluster():
-        if not shutil.which("kubectl"):
-            return ["kubectl is missing: install it, as KUBECONFIG points to a cluster of yours"]
-        if os.environ.get("IMAGE"):
-            return []
-        return ["KUBECONFIG is set, so IMAGE must name a worker image that your nodes can pull (it is built from the "
-                "folder worker); or unset KUBECONFIG to use a local cluster"]  # fmt: skip
+    """Requirements of the cluster that CLUSTER chooses."""
+    return {Mode.EXISTING: existing, Mode.KIND: kind, Mode.LOCAL: local}[mode()]()
+
+
+def existing() -> list[str]:
+    found = []
+    if not os.environ.get("KUBECONFIG"):
+        found.append("CLUSTER=existing needs KUBECONFIG: set it to the kubeconfig file of your cluster")
+    if not shutil.which("kubectl"):
+        found.append("kubectl is missing: install it, because the cluster is yours")
+    if not os.environ.get("IMAGE"):
+        found.append("IMAGE must name a worker image that your nodes can pull (it is built from the folder worker); "
+                     "or unset KUBECONFIG")  # fmt: skip
+    return found
+
+
+def kind() -> list[str]:
+    found = []
+    if container_runtime() is None:
+        found.append("CLUSTER=kind needs Docker or Podman, and neither answers: start one, or use CLUSTER=local")
+    if not shutil.which("kubectl"):
+        found.append("kubectl is missing: install it for CLUSTER=kind")
+    return found
+
+
+def local() -> list[str]:
     if os.geteuid() != 0:
         return [f"root is needed for the local cluster: use sudo, {INSTEAD}"]
     found = []

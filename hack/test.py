@@ -1,8 +1,8 @@
 """Run the tests: python3 -m hack.test [PART…] [--quick].
 
 PART: lint, unit, charts, tracking, differential, fuzz, e2e, cluster, matrix.
-Without a name, all parts run but matrix. The cluster is built and started in one thread while the parts that need none
-run in another. The last line says how many tests passed, failed and were skipped; every command of lint counts as one.
+Without a name, all parts run except matrix. One thread builds and starts the cluster while another runs the parts that
+need none. The last line has the form "N passed, N failed, N skipped"; every command of lint counts as one test.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hack import test_cluster
+from hack.cluster_mode import Mode, mode
 from hack.deps import go_tools
 from hack.deps.venv import TRACK, VENV
 from hack.paths import BIN, REPO, ToolError, main
-from hack.preflight import uses_local_cluster
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
 QUICK = "--quick" in sys.argv  # without the tests that take seconds each
@@ -59,7 +59,7 @@ def lint() -> Counts:
 
 
 def unit() -> Counts:
-    return pytest("unit", "tests/generator", "tests/worker", "-n", "3", "-m", CHOSEN)
+    return pytest("unit", "tests/generator", "tests/worker", "tests/repo", "-n", "3", "-m", CHOSEN)
 
 
 def charts() -> Counts:
@@ -70,7 +70,7 @@ def charts() -> Counts:
 
 
 def tracking() -> Counts:
-    """The real clients of experiment trackers, in an environment of their own."""
+    """The real clients of experiment trackers, in a separate virtual environment."""
     if not call("tracking", sys.executable, "-m", "hack.deps.venv", "track"):
         return Counts(failed=1)
     python = str(TRACK / "bin/python")
@@ -91,15 +91,15 @@ def e2e(environment: dict[str, str]) -> Counts:
 
 
 def matrix(environment: dict[str, str]) -> Counts:
-    """Every way to break a torchrun world, with processes and with pods: half an hour of a small machine."""
+    """Every injected fault of a torchrun world, with processes and with pods: half an hour on two cores."""
     processes = sorted(map(str, REPO.glob("tests/worker/test_launch_*.py")))
     pods = sorted(map(str, REPO.glob("tests/e2e/test_ddp_*.py")))
     counts = pytest("matrix", *processes, "-n", "3") + pytest("matrix", *pods, "-n", "4", environment=environment)
-    return counts + (pytest("matrix", "tests/cluster", "-m", "matrix") if uses_local_cluster() else Counts())
+    return counts + (pytest("matrix", "tests/cluster", "-m", "matrix") if mode() is Mode.LOCAL else Counts())
 
 
 def local_cluster() -> Counts:
-    """Breaks the local cluster, starts it again and takes it down: the last part of all."""
+    """Break the local cluster, start it again and remove it: the last part of all."""
     return pytest("cluster", "tests/cluster", "-m", "not matrix")
 
 
@@ -108,7 +108,7 @@ def pytest(part: str, *arguments: str, environment: dict[str, str] | None = None
 
 
 def with_report(part: str, *command: str, environment: dict[str, str] | None = None) -> Counts:
-    """Run a command that writes a JUnit report to the argument REPORT, and count what the report says."""
+    """Run a command that writes a JUnit report to the argument REPORT; return the counts of the report."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         ok = call(part, *(word.replace("REPORT", str(report)) for word in command), environment=environment)
@@ -118,12 +118,12 @@ def with_report(part: str, *command: str, environment: dict[str, str] | None = N
                 int(suite.get(name) or 0) for name in ("tests", "failures", "errors", "skipped")
             )
             counts += Counts(total - failures - errors - skipped, failures + errors, skipped)
-    # A part that ran no test, or failed beside its tests, has failed.
+    # A part that ran no test, or whose command failed although its tests passed, has failed.
     return counts if (ok and counts.passed) or counts.failed else counts + Counts(failed=1)
 
 
 def call(part: str, *command: str, environment: dict[str, str] | None = None) -> bool:
-    """Run a command; print what it said in one piece, because parts run side by side."""
+    """Run a command; print its output as one block, because parts run in parallel."""
     start = time.monotonic()
     path = f"{VENV}/bin:{BIN}:{os.environ['PATH']}"
     done = subprocess.run(
@@ -136,10 +136,10 @@ def call(part: str, *command: str, environment: dict[str, str] | None = None) ->
         text=True,
     )
     result = "ok" if done.returncode == 0 else f"FAILED (exit code {done.returncode})"
-    said = done.stdout.rstrip()
+    output = done.stdout.rstrip()
     print(f"[{part}] {' '.join(command)}: {result} in {time.monotonic() - start:.0f} s", flush=True)
-    if said and (done.returncode or "pytest" in command):
-        print("\n".join(f"    {line}" for line in said.splitlines()), flush=True)
+    if output and (done.returncode or "pytest" in command):
+        print("\n".join(f"    {line}" for line in output.splitlines()), flush=True)
     return done.returncode == 0
 
 
@@ -153,13 +153,13 @@ def fast(parts: list[str]) -> Counts:
 
 FAST = {"lint": lint, "unit": unit, "charts": charts, "tracking": tracking, "differential": differential, "fuzz": fuzz}
 ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix}
-ALL = [*FAST, "e2e", "cluster"]  # matrix runs only when it is asked for
+ALL = [*FAST, "e2e", "cluster"]  # matrix runs only when it is named
 
 
 def entry() -> None:
     parts = [word for word in sys.argv[1:] if word != "--quick"] or ALL
     if unknown := set(parts) - {*ALL, *ON_A_CLUSTER}:
-        raise ToolError(f"no such part: {', '.join(sorted(unknown))}; there are: {', '.join([*ALL, 'matrix'])}")
+        raise ToolError(f"no such part: {', '.join(sorted(unknown))}; the parts are: {', '.join([*ALL, 'matrix'])}")
     start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor() as pool:
         quick = pool.submit(fast, parts)
@@ -168,7 +168,7 @@ def entry() -> None:
         for name, part in ON_A_CLUSTER.items():
             if name in parts:
                 counts += part(ready.result())
-    if "cluster" in parts and uses_local_cluster():
+    if "cluster" in parts and mode() is Mode.LOCAL:
         counts += local_cluster()
     print(f"{' '.join(parts)}: {time.monotonic() - start:.0f} s")
     print(counts, flush=True)

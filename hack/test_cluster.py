@@ -1,4 +1,4 @@
-"""The cluster that demo and tests run on, with the worker image on its nodes."""
+"""Cluster of demo and tests, with the worker image on its nodes: python3 -m hack.test_cluster up | down."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import shutil
 import subprocess
 import sys
 
+from hack import kind_cluster
+from hack.cluster_mode import KIND_KUBECONFIG, LOCAL_KUBECONFIG, Mode, container_runtime, mode
 from hack.deps import go_tools, images
 from hack.deps.venv import VENV
 from hack.local_cluster import node
-from hack.local_cluster.settings import KUBECONFIG, nodes
-from hack.paths import BIN, REPO, ToolError, step
-from hack.preflight import uses_local_cluster
+from hack.local_cluster.settings import nodes
+from hack.paths import BIN, REPO, ToolError, main, step
+
+# Images of tests, for clusters whose nodes can pull them.
+PULLED = {"SHELL_IMAGE": "busybox:1.37", "ETCD_IMAGE": "quay.io/coreos/etcd:v3.5.21"}
 
 
 def prepare(tests: bool = True) -> dict[str, str]:
@@ -25,26 +29,58 @@ def prepare(tests: bool = True) -> dict[str, str]:
         "PATH": f"{VENV}/bin:{BIN}:{os.environ['PATH']}",
         "PYTHONPATH": str(REPO / "generator/src"),
     }
-    if not uses_local_cluster():
-        if not shutil.which("helm"):
-            go_tools.build("helm")
-        own = {"SHELL_IMAGE": "busybox:1.37", "ETCD_IMAGE": "quay.io/coreos/etcd:v3.5.21"}
-        return {**own, **environment, "WORKER_IMAGE": os.environ["IMAGE"]}
-    cluster("up")
+    return environment | {Mode.EXISTING: existing, Mode.KIND: kind, Mode.LOCAL: local}[mode()](tests)
+
+
+def existing(tests: bool) -> dict[str, str]:
+    if not shutil.which("helm"):
+        go_tools.build("helm")
+    return {**{key: os.environ.get(key, image) for key, image in PULLED.items()}, "WORKER_IMAGE": os.environ["IMAGE"]}
+
+
+def kind(tests: bool) -> dict[str, str]:
+    cluster = kind_cluster.needed(container_runtime())
+    cluster.up()
+    tags = cluster.images(tests)
+    cluster.load(tags)
+    names = dict(zip(("WORKER_IMAGE", "TRACK_IMAGE"), tags, strict=False))
+    return {**PULLED, **names, "KUBECONFIG": str(KIND_KUBECONFIG)}
+
+
+def local(tests: bool) -> dict[str, str]:
+    local_cluster("up")
     archives = {images.worker_tag(): images.worker()}
     if tests:
         archives |= {images.SHELL_IMAGE: images.shell(), images.ETCD_IMAGE: images.etcd()}
         archives[images.track_tag()] = images.track()
     for tag, archive in archives.items():
         if any(tag not in node.images(each) for each in nodes()):
-            with step(f"putting {tag} on every node"):
-                cluster("load", str(archive))
-    own = {"WORKER_IMAGE": images.worker_tag(), "TRACK_IMAGE": images.track_tag()}
-    own |= {"SHELL_IMAGE": images.SHELL_IMAGE, "ETCD_IMAGE": images.ETCD_IMAGE}
-    return {**environment, **own, "KUBECONFIG": str(KUBECONFIG)}
+            with step(f"loading {tag} onto every node"):
+                local_cluster("load", str(archive))
+    names = {"WORKER_IMAGE": images.worker_tag(), "TRACK_IMAGE": images.track_tag()}
+    names |= {"SHELL_IMAGE": images.SHELL_IMAGE, "ETCD_IMAGE": images.ETCD_IMAGE}
+    return {**names, "KUBECONFIG": str(LOCAL_KUBECONFIG)}
 
 
-def cluster(*arguments: str) -> None:
-    """A process of its own: it holds the lock that keeps two people from starting two clusters."""
+def local_cluster(*arguments: str) -> None:
+    """A separate process: it holds the lock that keeps two users from starting two clusters."""
     if subprocess.run([sys.executable, "-m", "hack.local_cluster", *arguments], cwd=REPO).returncode:
-        raise ToolError(f"the local cluster: `{' '.join(arguments)}` failed, see above")
+        raise ToolError(f"the local cluster: `{' '.join(arguments)}` failed; the lines above give the reason")
+
+
+def entry() -> None:
+    action = sys.argv[1] if len(sys.argv) == 2 else ""
+    if action not in ("up", "down"):
+        raise ToolError("usage: python3 -m hack.test_cluster up | down")
+    if mode() is Mode.EXISTING:
+        raise ToolError(f"KUBECONFIG names a cluster of yours, which `{action}` leaves alone; unset KUBECONFIG")
+    if mode() is Mode.LOCAL:
+        return local_cluster(action)
+    cluster = kind_cluster.needed(container_runtime())
+    cluster.up() if action == "up" else cluster.down()
+    if action == "up":
+        print(f"the kind cluster is up; use it with: export KUBECONFIG={KIND_KUBECONFIG}")
+
+
+if __name__ == "__main__":
+    main(entry)

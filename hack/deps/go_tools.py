@@ -18,7 +18,7 @@ from hack.paths import BIN, CACHE, REPO, ToolError, built_once, main, run, step
 
 MODULES = REPO / "hack" / "go"
 RENAMED = {"helm3": {"helm": "helm3"}}  # two releases of Helm side by side
-# What else a module ships and we use: module -> Go module, folder in it, name in ours.
+# Folders that are copied beside the programs: module -> Go module, folder in it, name of the copy.
 SHIPPED = {
     "jobset": ("sigs.k8s.io/jobset", "charts/jobset", "chart"),
     "kueue": ("sigs.k8s.io/kueue", "charts/kueue", "chart"),
@@ -31,6 +31,11 @@ def go(*args: str, module: str) -> str:
     return run("go", *args, cwd=MODULES / module, env={**os.environ, "CGO_ENABLED": "0"})
 
 
+def source(module: str, package: str) -> dict:
+    """Version and Dir of the sources of a pinned Go module, downloaded if necessary."""
+    return json.loads(run("go", "mod", "download", "-json", package, cwd=MODULES / module))
+
+
 def packages(module: str) -> dict[str, str]:
     """Binary name -> Go package, from the module's `tool` lines; a module with a main.go builds itself."""
     if (MODULES / module / "main.go").exists():
@@ -41,7 +46,7 @@ def packages(module: str) -> dict[str, str]:
 
 
 def ldflags(module: str) -> str:
-    """Kubernetes and Helm 3 report v0.0.0 and v1.20 unless stamped, and check each other's version."""
+    """Version stamps: without them Kubernetes reports v0.0.0 and Helm 3 v1.20, and both check versions."""
     stamps = {}
     if module == "kubernetes":
         version = go("list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes", module=module).strip()
@@ -81,8 +86,8 @@ def compile_into(target: Path, module: str) -> None:
             go("build", "-ldflags", flags, "-o", str(scratch / name), package, module=module)
         if module in SHIPPED:
             package, folder, name = SHIPPED[module]
-            source = go("list", "-m", "-f", "{{.Dir}}", package, module=module).strip()
-            shutil.copytree(Path(source) / folder, scratch / name, copy_function=shutil.copyfile)
+            shipped = Path(source(module, package)["Dir"]) / folder
+            shutil.copytree(shipped, scratch / name, copy_function=shutil.copyfile)
 
 
 def link(target: Path) -> None:
@@ -103,7 +108,7 @@ def entry() -> None:
     wanted = sys.argv[1:] or names()
     unknown = set(wanted) - set(names())
     if unknown:
-        raise ToolError(f"no such tool module: {', '.join(sorted(unknown))}; there are: {', '.join(names())}")
+        raise ToolError(f"no such tool module: {', '.join(sorted(unknown))}; the modules are: {', '.join(names())}")
     for module in wanted:
         build(module)
 

@@ -16,15 +16,15 @@ ETCD_IMAGE = "localhost/etcd:1"
 TRACK_IMAGE = "localhost/gpu-worker-track"
 STORE = ("--root", CACHE / "buildah" / "root", "--runroot", CACHE / "buildah" / "run", "--storage-driver", "overlay")
 
-# The CPU base image: Debian's PyTorch, and what people expect to find in a shell.
+# The CPU base image: Debian's PyTorch and common command-line programs.
 BASE_SUITE = "trixie"
 BASE_PYTHON = "3.13"
-# Python packages that Debian lacks: those of the training.
+# Python packages of the training that Debian lacks.
 BASE_LIBRARIES = REPO / "requirements" / "train.txt"
 BASE_PACKAGES = ["python3-torch", "tini", "bash", "ca-certificates", "curl", "git"]
 BASE_PACKAGES += ["iproute2", "iputils-ping", "procps"]
-# Debian builds PyTorch without libuv, and PyTorch 2.6 asks for it wherever it is not told otherwise: no rendezvous
-# would ever start. This tells it in every place; images for GPUs have libuv and need none of it.
+# Debian builds PyTorch without libuv, and PyTorch 2.6 requires libuv by default, so no rendezvous would start. This
+# patch turns libuv off at every place. Images for GPUs have libuv and do not need the patch.
 NO_LIBUV = (
     "cd $1/usr/lib/python3/dist-packages/torch/distributed && "
     "sed -i 's/multi_tenant=True/multi_tenant=True, use_libuv=False/' elastic/rendezvous/*.py && "
@@ -32,7 +32,7 @@ NO_LIBUV = (
     "grep -q 'use_libuv=False' elastic/rendezvous/c10d_rendezvous_backend.py && "
     "grep -q 'is_master=False, use_libuv=use_libuv' rendezvous.py"
 )
-BASE = (BASE_SUITE, *BASE_PACKAGES, NO_LIBUV, BASE_PYTHON, BASE_LIBRARIES)  # what the base is made of
+BASE = (BASE_SUITE, *BASE_PACKAGES, NO_LIBUV, BASE_PYTHON, BASE_LIBRARIES)  # parts of the base
 
 
 def buildah(*args: str | Path) -> str:
@@ -41,20 +41,20 @@ def buildah(*args: str | Path) -> str:
 
 def from_binary(name: str, binary: Path) -> Path:
     """An image that holds one static binary: archive with the tag localhost/<name>:1."""
-    archive = CACHE / "images" / f"{name}-{_digest(binary, Path(__file__))}.tar"
+    archive = CACHE / "images" / f"{name}-{digest(binary, Path(__file__))}.tar"
     if not archive.exists():
         with step(f"image of {name}"), built_once(archive) as scratch:
             container = buildah("from", "scratch")
-            buildah("copy", container, binary, "/manager")  # the path that the charts of JobSet and Kueue start
+            buildah("copy", container, binary, "/manager")  # the command in the charts of JobSet and Kueue
             buildah("config", "--entrypoint", '["/manager"]', "--user", "65532:65532", container)
             buildah("commit", "--rm", container, f"docker-archive:{scratch}:localhost/{name}:1")
     return archive
 
 
 def shell() -> Path:
-    """Archive of SHELL_IMAGE: busybox and nothing else, for tests that need an image without bash and Python."""
+    """Archive of SHELL_IMAGE: busybox only, for tests that need an image without bash and Python."""
     binary = debian.program("busybox-static")
-    archive = CACHE / "images" / f"busybox-{_digest(binary, Path(__file__))}.tar"
+    archive = CACHE / "images" / f"busybox-{digest(binary, Path(__file__))}.tar"
     if not archive.exists():
         with step("image of busybox"), built_once(archive) as scratch:
             container = buildah("from", "scratch")
@@ -65,10 +65,10 @@ def shell() -> Path:
 
 
 def etcd() -> Path:
-    """Archive of ETCD_IMAGE: Debian's etcd, which has the v2 API that torchrun needs, and the one library it uses."""
+    """Archive of ETCD_IMAGE: Debian's etcd with the v2 API that torchrun needs, and the library that it uses."""
     binary = debian.program("etcd-server")
     loader, library = Path("/lib64/ld-linux-x86-64.so.2"), Path("/lib/x86_64-linux-gnu/libc.so.6")
-    archive = CACHE / "images" / f"etcd-{_digest(binary, loader, library, Path(__file__))}.tar"
+    archive = CACHE / "images" / f"etcd-{digest(binary, loader, library, Path(__file__))}.tar"
     if not archive.exists():
         with step("image of etcd"), built_once(archive) as scratch:
             container = buildah("from", "scratch")
@@ -82,9 +82,9 @@ def etcd() -> Path:
 
 def base() -> str:
     """The CPU base image, in the image store: Debian with its PyTorch, and transformers."""
-    tag = f"localhost/gpu-worker-base:{_digest(*BASE)}"
+    tag = f"localhost/gpu-worker-base:{digest(*BASE)}"
     if tag not in buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
-        folder = CACHE / "images" / "base"  # also what a killed build left, its mounts included
+        folder = CACHE / "images" / "base"  # a killed build may have left it, with mounts
         unmount_below(folder)
         remove(folder)
         folder.mkdir(parents=True)
@@ -104,7 +104,7 @@ def base() -> str:
 
 
 def wheels(requirements: Path, folder: Path) -> None:
-    """Unpack pinned packages into a folder: for the Python of the base, and not of this machine."""
+    """Unpack pinned packages into a folder, for the Python of the base, not for that of this machine."""
     machine = os.uname().machine
     platforms = [f"--platform=manylinux{version}_{machine}" for version in ("2014", "_2_17", "_2_27", "_2_28")]
     run(
@@ -114,9 +114,9 @@ def wheels(requirements: Path, folder: Path) -> None:
 
 
 def worker_tag() -> str:
-    """Image reference of the worker as it stands: the tag changes with its sources."""
+    """Image reference of the worker; the tag is a hash of its sources."""
     sources = sorted(p for p in (REPO / "worker").rglob("*") if p.is_file() and "__pycache__" not in p.parts)
-    return f"{WORKER_IMAGE}:{_digest(*BASE, *sources)}"
+    return f"{WORKER_IMAGE}:{digest(*BASE, *sources)}"
 
 
 def worker() -> Path:
@@ -124,7 +124,7 @@ def worker() -> Path:
     tag = worker_tag()
     archive = CACHE / "images" / f"gpu-worker-{tag.rpartition(':')[2]}.tar"
     if not archive.exists():
-        buildah("rm", "--all")  # what a killed build left
+        buildah("rm", "--all")  # containers of a killed build
         base_tag = base()
         with step(f"image {tag}"), built_once(archive) as scratch:
             buildah(
@@ -132,7 +132,7 @@ def worker() -> Path:
                 "--build-arg", f"BASE_IMAGE={base_tag}", "--tag", tag, REPO / "worker",
             )  # fmt: skip
             buildah("push", tag, f"docker-archive:{scratch}:{tag}")
-            buildah("rmi", tag)  # the archive is what is kept
+            buildah("rmi", tag)  # only the archive is kept
         for old in archive.parent.glob("gpu-worker-*.tar"):
             if old != archive:
                 old.unlink()
@@ -140,7 +140,7 @@ def worker() -> Path:
 
 
 def track_tag() -> str:
-    return f"{TRACK_IMAGE}:{_digest(worker_tag(), REPO / 'requirements/track.txt')}"
+    return f"{TRACK_IMAGE}:{digest(worker_tag(), REPO / 'requirements/track.txt')}"
 
 
 def track() -> Path:
@@ -149,12 +149,12 @@ def track() -> Path:
     archive = CACHE / "images" / f"track-{tag.rpartition(':')[2]}.tar"
     if not archive.exists():
         with step(f"image {tag}"), built_once(archive) as scratch:
-            folder = CACHE / "images" / "track"  # also what a killed build left
+            folder = CACHE / "images" / "track"  # a killed build may have left it
             remove(folder)
             wheels(REPO / "requirements/track.txt", folder)
             container = buildah("from", f"docker-archive:{worker()}")
             buildah("copy", container, folder, "/opt/track")
-            # Before Debian's own packages, some of which are older than the clients want.
+            # First on the path: some of Debian's packages are older than the clients require.
             buildah("config", "--env", "PYTHONPATH=/opt/track", container)
             buildah("commit", "--rm", container, f"docker-archive:{scratch}:{tag}")
             remove(folder)
@@ -164,7 +164,7 @@ def track() -> Path:
     return archive
 
 
-def _digest(*parts: str | Path) -> str:
+def digest(*parts: str | Path) -> str:
     whole = hashlib.sha256()
     for part in parts:
         whole.update(part.read_bytes() if isinstance(part, Path) else part.encode())

@@ -1,7 +1,7 @@
 """Strict JSON schemas of the objects that the charts render, for kubeconform: python3 -m hack.deps.kubernetes_schemas.
 
-They come from the Go modules that hack/go pins, so they are those of the Kubernetes and the JobSet that the tests
-run, and checking needs no network. Strict: a field that is not declared is an error, as the API server would drop it.
+Their sources are the Go modules that hack/go pins: the same Kubernetes and JobSet that the tests run, without network
+access. Strict: an undeclared field is an error, because the API server would drop it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from hack.deps.go_tools import MODULES
-from hack.paths import CACHE, built_once, main, run, step
+from hack.deps.go_tools import source
+from hack.paths import CACHE, built_once, main, step
 
 # OpenAPI document -> kinds taken from it.
 KUBERNETES = {
@@ -28,20 +28,20 @@ OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 def location() -> str:
-    """What kubeconform's -schema-location wants: folder() and how it names its files."""
+    """Value of kubeconform's -schema-location: folder() with the pattern of its file names."""
     return f"{folder()}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
 
 
 def folder() -> Path:
-    """The folder with the schemas, made if needed."""
-    kubernetes, jobset = module("kubernetes", "k8s.io/kubernetes"), module("jobset", "sigs.k8s.io/jobset")
+    """Folder with the schemas, written if necessary."""
+    kubernetes, jobset = source("kubernetes", "k8s.io/kubernetes"), source("jobset", "sigs.k8s.io/jobset")
     sources = [Path(__file__).read_text(), kubernetes["Version"], jobset["Version"]]
     target = CACHE / f"schemas-{hashlib.sha256(repr(sources).encode()).hexdigest()[:12]}"
     CACHE.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / "schemas.lock", "w") as lock:  # several test processes may ask at once
+    with open(CACHE / "schemas.lock", "w") as lock:  # for parallel test processes
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.exists():
-            with step("making the schemas for kubeconform"), built_once(target) as scratch:
+            with step("schemas for kubeconform"), built_once(target) as scratch:
                 scratch.mkdir()
                 openapi = Path(kubernetes["Dir"]) / "api/openapi-spec/v3"
                 for document, kinds in KUBERNETES.items():
@@ -50,11 +50,6 @@ def folder() -> Path:
                 for crd in sorted((Path(jobset["Dir"]) / "charts/jobset/crds").glob("*.yaml")):
                     write_crd(scratch, yaml.safe_load(crd.read_text()), meta)
     return target
-
-
-def module(name: str, path: str) -> dict:
-    """Version and Dir of a Go module; fetched if it is not there."""
-    return json.loads(run("go", "mod", "download", "-json", path, cwd=MODULES / name))
 
 
 def write_kubernetes(target: Path, document: dict, kinds: tuple[str, ...]) -> None:
@@ -68,7 +63,7 @@ def write_crd(target: Path, crd: dict, meta: dict) -> None:
     for version in crd["spec"]["versions"]:
         gvk = {"group": crd["spec"]["group"], "version": version["name"], "kind": crd["spec"]["names"]["kind"]}
         schema = version["schema"]["openAPIV3Schema"]
-        # A CRD leaves metadata open, as the API server knows it.
+        # A CRD does not declare metadata; the API server adds it.
         schema["properties"]["metadata"] = {"$ref": f"#/components/schemas/{OBJECT_META}"}
         write(target, gvk, schema, meta)
 
@@ -84,7 +79,7 @@ def write(target: Path, gvk: dict[str, str], schema: dict, components: dict) -> 
 
 
 def strict(schema):
-    """Close every object that declares its fields; say in JSON Schema what only OpenAPI says."""
+    """Close every object that declares its fields; translate OpenAPI keywords to JSON Schema."""
     if isinstance(schema, list):
         return [strict(item) for item in schema]
     if not isinstance(schema, dict):

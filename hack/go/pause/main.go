@@ -1,4 +1,4 @@
-// The process that holds a pod's network namespace open until the pod ends.
+// Process that keeps a pod's network namespace open until the pod ends.
 package main
 
 import (

@@ -1,0 +1,165 @@
+"""CLUSTER chooses the cluster in one place; the kind cluster is checked by the commands that it would run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hack import addons, cluster_mode, kind_cluster, preflight
+from hack.cluster_mode import Mode
+from hack.paths import ToolError
+
+
+class Recorder:
+    """A runner that records commands and answers some of them."""
+
+    def __init__(self, **answers: str):
+        self.commands: list[list[str]] = []
+        self.inputs: list[str] = []
+        self.answers = answers
+
+    def __call__(self, *command: object, input: str = "", **_: object) -> str:
+        words = [str(word) for word in command]
+        self.commands.append(words)
+        self.inputs.append(input)
+        return next((text for word, text in self.answers.items() if word in words), "")
+
+    def index(self, *words: str) -> int:
+        """Position of the only command that contains these words."""
+        (found,) = [number for number, command in enumerate(self.commands) if set(words) <= set(command)]
+        return found
+
+
+@pytest.mark.parametrize(
+    ("environ", "runtime", "expected"),
+    [
+        ({}, None, Mode.LOCAL),
+        ({}, "docker", Mode.KIND),
+        ({"KUBECONFIG": "/home/me/.kube/config"}, "docker", Mode.EXISTING),
+        ({"KUBECONFIG": str(cluster_mode.LOCAL_KUBECONFIG)}, "docker", Mode.LOCAL),
+        ({"KUBECONFIG": str(cluster_mode.KIND_KUBECONFIG)}, None, Mode.KIND),
+        ({"CLUSTER": "local"}, "docker", Mode.LOCAL),
+        ({"CLUSTER": "kind", "KUBECONFIG": "/home/me/.kube/config"}, None, Mode.KIND),
+        ({"CLUSTER": "existing"}, "podman", Mode.EXISTING),
+        ({"CLUSTER": "", "KUBECONFIG": ""}, None, Mode.LOCAL),
+    ],
+)
+def test_the_mode_follows_cluster_then_kubeconfig_then_the_container_runtime(
+    environ: dict[str, str], runtime: str | None, expected: Mode
+) -> None:
+    assert cluster_mode.choose(environ, lambda: runtime) is expected
+
+
+def test_an_unknown_mode_is_refused_with_the_three_modes() -> None:
+    with pytest.raises(ToolError, match=r"CLUSTER=minikube.*kind, existing or local"):
+        cluster_mode.choose({"CLUSTER": "minikube"}, lambda: None)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch):
+    """machine(CLUSTER=…, …): this process's environment, on a machine without programs and container runtime."""
+
+    def prepare(**variables: str) -> None:
+        for name in ("CLUSTER", "KUBECONFIG", "IMAGE"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(preflight.shutil, "which", lambda name: None)
+        for module in (preflight, cluster_mode):
+            monkeypatch.setattr(module, "container_runtime", lambda: None)
+
+    return prepare
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"CLUSTER": "kind"}, ["Docker or Podman", "kubectl"]),
+        ({"CLUSTER": "existing"}, ["KUBECONFIG", "kubectl", "IMAGE"]),
+        ({"KUBECONFIG": "/home/me/.kube/config"}, ["kubectl", "IMAGE"]),
+    ],
+)
+def test_preflight_lists_everything_that_a_mode_lacks(machine, variables: dict, words: list[str]) -> None:
+    machine(**variables)
+    problems = preflight.cluster()
+    assert len(problems) == len(words)
+    assert all(word in problem for word, problem in zip(words, problems, strict=True))
+
+
+def test_the_local_cluster_needs_root_and_preflight_names_the_other_modes(machine, monkeypatch) -> None:
+    machine(CLUSTER="local")
+    monkeypatch.setattr(preflight.os, "geteuid", lambda: 1000)
+    (problem,) = preflight.cluster()
+    assert "root" in problem and "KUBECONFIG" in problem and "CLUSTER=kind" in problem
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(kind_cluster, "KIND_KUBECONFIG", tmp_path / "kubeconfig")
+    monkeypatch.setattr(kind_cluster, "READY", tmp_path / "ready")
+    monkeypatch.setattr(kind_cluster, "CACHE", tmp_path)
+    source = {"Dir": "/source", "Version": "v1.2.3"}
+    monkeypatch.setattr(kind_cluster.go_tools, "source", lambda module, package: source)
+    return tmp_path
+
+
+def test_kind_creates_the_cluster_then_jobset_then_kueue(folder: Path, monkeypatch) -> None:
+    monkeypatch.setenv("NODES", "3")
+    run = Recorder(pods="pod/jobset-controller")
+    kind_cluster.KindCluster("podman", run).up()
+    create = run.index("create", "cluster")
+    assert "KIND_EXPERIMENTAL_PROVIDER=podman" in run.commands[create]
+    assert str(folder / "kubeconfig") in run.commands[create]
+    roles = [node["role"] for node in json.loads(run.inputs[create])["nodes"]]
+    assert roles == ["control-plane", "worker", "worker", "worker"]
+    jobset, kueue = run.index("upgrade", "jobset"), run.index("upgrade", "kueue")
+    assert create < jobset < run.index("get", "pods") < kueue < run.index("wait", "apiservice")
+    assert "/source/charts/jobset" in run.commands[jobset]
+    assert "--set-string=controllerManager.manager.image.tag=v1.2.3" in run.commands[kueue]
+    assert (folder / "ready").exists()
+
+
+def test_kind_keeps_a_complete_cluster_and_replaces_an_incomplete_one(folder: Path) -> None:
+    run = Recorder(clusters="gpu-charts\n", pods="pod/jobset-controller")
+    cluster = kind_cluster.KindCluster("docker", run)
+    cluster.up()  # kind lists it, but its installation did not end
+    assert run.index("delete", "cluster") < run.index("create", "cluster")
+    run.commands.clear()
+    cluster.up()
+    assert [command[-2:] for command in run.commands] == [["get", "clusters"]]
+
+
+def test_kind_builds_the_worker_image_on_the_cpu_base_and_loads_both_images(folder: Path) -> None:
+    run = Recorder()
+    cluster = kind_cluster.KindCluster("docker", run)
+    tags = cluster.images(tests=True)
+    cluster.load(tags)
+    base, worker, track = [command for command in run.commands if "build" in command]
+    assert f"BASE_IMAGE={base[base.index('--tag') + 1]}" in worker
+    assert worker[worker.index("--tag") + 1] == tags[0] and track[track.index("--tag") + 1] == tags[1]
+    assert "python3-torch" in run.inputs[0] and "use_libuv=False" in run.inputs[0]
+    assert f"FROM {tags[0]}" in run.inputs[2]
+    saved = [command[-1] for command in run.commands if "save" in command]
+    loaded = [command for command in run.commands if "image-archive" in command]
+    assert saved == tags and len(loaded) == len(tags)
+
+
+def test_the_demo_on_kind_builds_the_worker_image_only(folder: Path) -> None:
+    assert len(kind_cluster.KindCluster("docker", Recorder()).images(tests=False)) == 1
+
+
+def test_kind_without_a_container_runtime_is_refused() -> None:
+    with pytest.raises(ToolError, match="Docker or Podman"):
+        kind_cluster.needed(None)
+
+
+def test_kueue_is_not_installed_before_jobset_has_a_pod(monkeypatch) -> None:
+    run, clock = Recorder(), iter(range(0, 1000, 30))
+    monkeypatch.setattr(addons.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(addons.time, "sleep", lambda seconds: None)
+    charts = {"jobset": Path("j"), "kueue": Path("k")}
+    with pytest.raises(ToolError, match="JobSet"):
+        addons.install_all(charts, {"jobset": {}, "kueue": {}}, Path("c"), "helm", "kubectl", run)
+    assert not any("kueue" in command for command in run.commands)
