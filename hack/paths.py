@@ -1,4 +1,4 @@
-"""Where the development tools keep things, and the one place that prints progress."""
+"""Paths, progress output and command execution of the development tools."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ BIN = CACHE / "bin"
 
 
 class ToolError(Exception):
-    """A failure that a person can act on; printed without a traceback."""
+    """A failure with a remedy; printed without a traceback."""
 
 
 @contextlib.contextmanager
 def step(what: str) -> Iterator[None]:
-    """Print what is being done and, at the end, how long it took."""
+    """Print the name of a step and, at its end, its duration."""
     print(f"==> {what}", flush=True)
     start = time.monotonic()
     yield
@@ -32,21 +32,21 @@ def step(what: str) -> Iterator[None]:
 
 
 def run(*command: str | Path, **options) -> str:
-    """Run a command; return its stdout, or raise ToolError with the end of what it said."""
+    """Run a command; return its stdout, or raise ToolError with the end of its output."""
     argv = [str(part) for part in command]
     options.setdefault("input", "")  # never wait for a terminal
     done = subprocess.run(argv, capture_output=True, text=True, **options)
     if done.returncode:
-        said = (done.stdout + done.stderr).strip().splitlines()[-25:]
-        raise ToolError(f"`{' '.join(argv)}` exited {done.returncode}:\n  " + "\n  ".join(said))
+        output = (done.stdout + done.stderr).strip().splitlines()[-25:]
+        raise ToolError(f"`{' '.join(argv)}` exited {done.returncode}:\n  " + "\n  ".join(output))
     return done.stdout
 
 
 @contextlib.contextmanager
 def built_once(target: Path) -> Iterator[Path]:
-    """Give a scratch path that becomes `target` only if the block succeeds.
+    """Yield a scratch path that becomes `target` only if the block succeeds.
 
-    A killed build leaves the scratch path, never a half-made target; the next build removes it.
+    A killed build leaves the scratch path, never an incomplete target; the next build removes it.
     """
     scratch = target.with_name(target.name + ".partial")
     remove(scratch)
@@ -64,7 +64,7 @@ def remove(path: Path) -> None:
 
 
 def unmount_below(folder: Path) -> None:
-    """Unmount what is mounted below a folder that is about to be removed: else its content would go too."""
+    """Unmount everything below a folder that is about to be removed, so that the mounted content stays."""
     mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     for point in reversed(mounted):
         if Path(point).is_relative_to(folder):

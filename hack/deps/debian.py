@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hack.paths import CACHE, built_once, run, step
 
-# Program that proves the package is there -> package.
+# Program whose presence proves the installation -> package.
 INSTALLED = {
     "buildah": "buildah",
     "conntrack": "conntrack",
@@ -43,7 +43,7 @@ def install() -> None:
 
 
 def program(package: str, name: str = "") -> Path:
-    """Path of an unpacked package's program; the package's own one by default."""
+    """Path of a program in an unpacked package; by default the one in UNPACKED."""
     path = _folder(package) / UNPACKED[package]
     if not path.exists():  # newer releases of Debian keep every program below usr
         path = _folder(package) / "usr" / UNPACKED[package]

@@ -1,9 +1,8 @@
 """Python packages, pinned with hashes: python3 -m hack.deps.venv dev [torch] [train] [fuzz] [skypilot] [track].
 
-`dev` is what the generator, lint and the tests need; `torch` and `train` only the worker's unit tests, `fuzz` only the
-fuzzer.
-`skypilot` is for the comparison with SkyPilot, `track` for the tests of experiment trackers; their hundred packages get
-environments of their own.
+`dev`: generator, lint and tests. `torch`, `train`: the worker's unit tests. `fuzz`: the fuzzer. `skypilot`: the
+comparison with SkyPilot. `track`: the tests of experiment trackers. The last two have a hundred packages each and get
+separate environments.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ TRACK = CACHE / "venv-track"
 
 
 def ensure(name: str) -> None:
-    """Install requirements/<name>.txt; a stamp, written last, says that it is in."""
+    """Install requirements/<name>.txt; a stamp, written last, marks a complete installation."""
     locked = REPO / "requirements" / f"{name}.txt"
     digest = hashlib.sha256(locked.read_bytes() + sys.version.encode()).hexdigest()[:12]
     venv = {"skypilot": SKYPILOT, "track": TRACK}.get(name, VENV)
-    # track.txt leaves out what MLflow's server lists and does not need, train.txt what torch.txt has.
+    # track.txt omits requirements of MLflow's server that it does not use; train.txt omits those in torch.txt.
     no_deps = ["--no-deps"] if name in ("track", "train") else []
     stamp = venv / f".{name}-{digest}"
     if stamp.exists():

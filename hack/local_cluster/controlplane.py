@@ -26,7 +26,7 @@ COREDNS = f"""\
 
 
 def up() -> None:
-    client = "http://127.0.0.1:12379"  # not etcd's own port: the host may run an etcd
+    client = "http://127.0.0.1:12379"  # not etcd's default port: the host may run an etcd
     processes.start(
         "etcd", debian.program("etcd-server"),
         "--data-dir", STATE / "etcd",
@@ -43,7 +43,7 @@ def up() -> None:
         f"--kubelet-client-certificate={PKI}/kubelet-client.crt", f"--kubelet-client-key={PKI}/kubelet-client.key",
         f"--kubelet-certificate-authority={PKI}/ca.crt",
         "--kubelet-preferred-address-types=InternalIP",
-        # lets Kueue's own API server trust calls that come through this one
+        # lets Kueue's API server trust requests that pass through this one
         f"--requestheader-client-ca-file={PKI}/ca.crt", "--requestheader-allowed-names=front-proxy",
         "--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
@@ -54,7 +54,7 @@ def up() -> None:
         "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
         f"--service-cluster-ip-range={SERVICE_NETWORK}",
         "--allow-privileged",
-        "--enable-aggregator-routing",  # webhooks are called at their pod: the host runs no kube-proxy
+        "--enable-aggregator-routing",  # webhooks are called at their pod, because the host does not run kube-proxy
     )  # fmt: skip
     pki.kubeconfig("admin", KUBECONFIG)
     wait_for_api()

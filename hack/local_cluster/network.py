@@ -41,7 +41,7 @@ def _add_node(node: Node, peers: list[Node]) -> None:
 
 
 def down() -> None:
-    """Remove what `up` made, however far it came."""
+    """Remove everything that `up` created, also after an incomplete `up`."""
     for link in (entry["ifname"] for entry in json.loads(run("ip", "-json", "link"))):
         if link == BRIDGE or link.startswith("gpuc-v"):
             run("ip", "link", "delete", link)
@@ -60,7 +60,7 @@ def refuse_conflicts() -> None:
     if taken:
         raise ToolError(
             f"this machine already routes {', '.join(taken)}, which the local cluster needs. "
-            "Stop what uses it, or set KUBECONFIG to a cluster of your own."
+            "Stop what uses it, or set KUBECONFIG to a cluster of yours."
         )
 
 

@@ -51,7 +51,7 @@ def up(node: Node, pause_archive: Path) -> None:
 
 
 def load(node: Node, archive: Path) -> None:
-    """Import a docker or OCI archive into the node; there is no registry."""
+    """Import a docker or OCI archive into the node, because the nodes cannot reach a registry."""
     ctr = debian.program("containerd", "ctr")
     run(ctr, "--address", node.socket, "--namespace", "k8s.io", "images", "import", archive)
 
@@ -74,7 +74,7 @@ state = "{node.run}/state"
 [{cri}]
   sandbox_image = "{PAUSE_IMAGE}"
   netns_mounts_under_state_dir = true
-  restrict_oom_score_adj = true  # a root without CAP_SYS_RESOURCE may not lower it
+  restrict_oom_score_adj = true  # root without CAP_SYS_RESOURCE cannot lower it
   enable_unprivileged_icmp = true  # as containerd 2 does by default
   enable_unprivileged_ports = true
 [{cri}.cni]
@@ -84,7 +84,7 @@ state = "{node.run}/state"
 
 
 def network_config(node: Node) -> dict:
-    """CNI: a bridge per node. No masquerading: a pod is seen under its own address, and never outside."""
+    """CNI: one bridge per node, without masquerading: a pod is visible under its address, inside the machine only."""
     ipam = {
         "type": "host-local",
         "dataDir": f"{node.folder}/ipam",
@@ -123,7 +123,7 @@ def kubelet_config(node: Node) -> dict:
         "failCgroupV1": False,
         "oomScoreAdj": 0,
         "failSwapOn": False,
-        # several kubelets share one disk: none may throw away images or pods because it is full
+        # several kubelets share one disk: none may remove images or pods when the disk is full
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "100Mi"},
         "localStorageCapacityIsolation": False,
@@ -133,14 +133,14 @@ def kubelet_config(node: Node) -> dict:
 
 
 def memory_file(real: str, gib: int) -> str:
-    """What /proc/meminfo shows the kubelet, for the same reason as below: `gib` GiB."""
+    """Content of /proc/meminfo for the kubelet: `gib` GiB, for the reason in cpu_files."""
     return re.sub(r"MemTotal: .*", f"MemTotal:       {gib << 20} kB", real)
 
 
 def cpu_files(folder: Path, count: int) -> None:
-    """What /sys/devices/system/cpu shows the kubelet: `count` single-core processors.
+    """Write /sys/devices/system/cpu for the kubelet: `count` single-core processors.
 
-    Nodes share the machine's cores, and a pod that asks for 8 CPUs must still find a node.
+    Nodes share the machine's cores, and a pod that requests 8 CPUs must still fit on a node.
     """
     for cpu in range(count):
         topology = folder / f"cpu{cpu}" / "topology"

@@ -1,9 +1,9 @@
 #!/bin/sh
-# The node's processes; runs inside the namespaces that node.py made for it.
+# Processes of one node; runs inside the namespaces that node.py created.
 set -eu
 hostname "$NODE"
 
-# Paths that the programs do not let us choose, each node with its own.
+# Paths that are fixed in the programs: each node gets a private one.
 for path in /var/lib/kubelet /var/lib/cni /var/log; do
   mkdir -p "$path" "$FOLDER$path"
   mount --bind "$FOLDER$path" "$path"

@@ -1,4 +1,4 @@
-"""Certificates and kubeconfig files, made with openssl. They live as long as the cluster."""
+"""Certificates and kubeconfig files, made with openssl. They are removed with the cluster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Start processes inside our own cgroup and end everything in it.
+"""Start processes in the cluster's cgroup, and kill every process in it.
 
-The cgroup is the record of what we started: children inherit it, it survives a killed parent, and it never holds
-anybody else's process. No list of pids can say that.
+The cgroup is the record of started processes: children inherit it, it survives a killed parent, and it never contains
+a process of others. A list of pids has none of these properties.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ def hierarchies() -> list[Path]:
 
 
 def tracking() -> Path:
-    """The hierarchy that remembers our processes: `pids` on cgroup v1, the only one on v2."""
+    """The hierarchy that records our processes: `pids` on cgroup v1, the only one on v2."""
     found = hierarchies()
     return next((path for path in found if path.name == "pids"), found[0])
 
 
 def prepare_cgroups() -> None:
-    """Make /gpu-charts/{system,pods} everywhere: the kubelet needs it in every hierarchy."""
+    """Create /gpu-charts/{system,pods} in every hierarchy, as the kubelet requires."""
     for root in hierarchies():
         for name in ("system", "pods"):
             (root / CGROUP / name).mkdir(parents=True, exist_ok=True)
-        if (root / "cpuset.cpus").exists():  # cgroup v1: an empty cpuset takes no process
+        if (root / "cpuset.cpus").exists():  # cgroup v1: an empty cpuset accepts no process
             for folder in (root / CGROUP, root / CGROUP / "system", root / CGROUP / "pods"):
                 for name in ("cpuset.cpus", "cpuset.mems"):
                     (folder / name).write_text((root / name).read_text())
-        available = root / CGROUP / "cgroup.controllers"  # cgroup v2: pods inherit what is switched on here
+        available = root / CGROUP / "cgroup.controllers"  # cgroup v2: pods inherit the controllers enabled here
         if available.exists():
             on = " ".join(f"+{name}" for name in available.read_text().split())
             (root / CGROUP / "cgroup.subtree_control").write_text(on)
@@ -69,26 +69,26 @@ def alive(unit: str) -> bool:
 
 def members() -> set[int]:
     """Every process of ours: those in our cgroup, and those of containers, which a kubelet without cgroups per QoS
-    class puts into /k8s.io/<id>. A container's mounts name its node's folder, whoever its parent is by now.
+    class puts into /k8s.io/<id>. A container's mounts name its node's folder, even after its parent has ended.
     """
     ours = {
         int(pid)
         for root in hierarchies()
         for folder, _, _ in os.walk(root / CGROUP)
         for pid in _read(Path(folder) / "cgroup.procs").split()
-        if int(pid) > 0  # 0 stands for a process of another pid namespace
+        if int(pid) > 0  # 0: a process of another pid namespace
     }
     contained = {int(path.name) for path in Path("/proc").glob("[0-9]*") if str(STATE) in _read(path / "mounts")}
     return ours | contained
 
 
 def containers() -> set[str]:
-    """The ids of our containers, from the state of each node's containerd."""
+    """Ids of our containers, from the state of each node's containerd."""
     return {path.name for path in RUN.glob("*/state/io.containerd.runtime.v2.task/k8s.io/*")}
 
 
 def kill_all(deadline_s: float = 30) -> None:
-    """End every process of ours. Their data is thrown away, so there is nothing to flush."""
+    """Kill every process of ours. Their data is removed afterwards, so a clean stop is not necessary."""
     end = time.monotonic() + deadline_s
     while pids := members():
         if time.monotonic() > end:
@@ -109,7 +109,7 @@ def remove_cgroups(of_containers: set[str], deadline_s: float = 30) -> None:
                     if time.monotonic() > end:
                         raise ToolError(f"processes of the cluster do not leave {folder}")
                     time.sleep(0.05)
-        with contextlib.suppress(OSError):  # not there, or not empty: then it is somebody else's too
+        with contextlib.suppress(OSError):  # absent, or also used by another containerd
             (root / "k8s.io").rmdir()
 
 
@@ -117,7 +117,7 @@ def _removed(folder: str) -> bool:
     try:
         os.rmdir(folder)
     except OSError as error:
-        if error.errno != errno.EBUSY:  # a killed process is in it until its last thread is gone
+        if error.errno != errno.EBUSY:  # a killed process stays in it until its last thread has ended
             raise
         return False
     return True
@@ -126,5 +126,5 @@ def _removed(folder: str) -> bool:
 def _read(path: Path) -> str:
     try:
         return path.read_text()
-    except OSError:  # the cgroup went away meanwhile, or is threaded
+    except OSError:  # the cgroup has been removed, or is threaded
         return ""

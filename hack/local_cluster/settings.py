@@ -1,4 +1,4 @@
-"""Names, addresses and folders of the local cluster. Everything it makes carries the name `gpu-charts` or `gpuc`."""
+"""Names, addresses and folders of the local cluster. All that it creates carries the name `gpu-charts` or `gpuc`."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ class Node:
 
 
 def nodes() -> list[Node]:
-    """NODES=n, 2 by default: a test of anything multi-node needs two."""
+    """NODES=n, 2 by default, as multi-node tests require."""
     return [Node(i) for i in range(1, int(os.environ.get("NODES", "2")) + 1)]
 
 
 def advertised_cpus() -> int:
-    """CPUs=n that every node claims to have, so that groups written for big machines fit on a small one."""
+    """NODE_CPUS=n that every node advertises, so that groups for large machines fit on a small one."""
     return int(os.environ.get("NODE_CPUS", "64"))
 
 
 def advertised_memory() -> int:
-    """NODE_MEMORY=n GiB that every node claims to have. What pods really use must fit into the machine."""
+    """NODE_MEMORY=n GiB that every node advertises. The real use of all pods must fit into the machine."""
     return int(os.environ.get("NODE_MEMORY", "128"))
