@@ -1,7 +1,8 @@
-"""Files generated from the contract table, worker/src/gpuworker/runtime/contract.py, for other languages and jobgen."""
+"""Files and parts of files generated from the contract table, worker/src/gpuworker/runtime/contract.py."""
 
 from __future__ import annotations
 
+import re
 import sys
 
 import yaml
@@ -16,8 +17,8 @@ SOURCE = "Generated from worker/src/gpuworker/runtime/contract.py by `make gener
 
 def helm(chart: str) -> str:
     """The template CHART.contract: plain YAML, to be read with fromYaml."""
-    groups = chart == "job-group"
-    variables = [each for each in contract.VARIABLES if groups or not each.groups]
+    reserved = contract.reserved_names(groups=chart == "job-group")
+    variables = [each for each in contract.VARIABLES if chart in each.charts or len(each.charts) > 1]
     table = {
         "exitCodes": {code.name: code.value for code in contract.ExitCode},
         "ports": {
@@ -32,7 +33,7 @@ def helm(chart: str) -> str:
         "internalPrefix": contract.INTERNAL_PREFIX,
         "user": contract.USER_NAME,
         "agreesWith": {each.name: each.agrees_with for each in variables if each.agrees_with},
-        "reserved": {name: instead(name, chart) for name in contract.reserved_names(groups=groups)},
+        "reserved": {name: instead(name, chart) for name in reserved},
     }
     text = yaml.safe_dump(table, sort_keys=False, width=116, default_flow_style=None)
     return f'{{{{/* {SOURCE} */}}}}\n{{{{- define "{chart}.contract" -}}}}\n{text}{{{{- end }}}}\n'
@@ -69,3 +70,9 @@ FILES_LIMIT_BYTES = {contract.FILES_LIMIT_BYTES:_}
 DELAY_LIMIT_SECONDS = {contract.DELAY_LIMIT_SECONDS:_}
 RESERVED_MOUNTS = ({", ".join(f'"{path}"' for path in contract.RESERVED_MOUNTS)})
 '''
+
+
+def chart(name: str) -> str:
+    """Chart.yaml with the version of the project."""
+    text = (REPO / f"charts/{name}/Chart.yaml").read_text()
+    return re.sub(r"(?m)^(version|appVersion): .*$", rf"\g<1>: {contract.VERSION}", text)

@@ -8,7 +8,8 @@ worker/…/fleet/     -> docs/fleet.svg, a plot of the page with made-up numbers
 schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
 jobgen's table of codes    -> docs/jobgen-errors.md, with jobgen's output for each example
 charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
-worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py, entry.sh
+worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py,
+    docs/environment.md, the version in charts/NAME/Chart.yaml and the exit codes in charts/job-group/files/entry.sh
 charts/shared/_common.tpl  -> charts/NAME/templates/_common.tpl, with NAME as the templates' prefix
 
 --check writes nothing and fails when something is out of date.
@@ -24,7 +25,15 @@ from pathlib import Path
 
 import yaml
 
-from hack.gen import accept_docs, contract_files, entry_exit_codes, fleet_picture, jobgroup_docs, jobgroup_schema
+from hack.gen import (
+    accept_docs,
+    contract_files,
+    entry_exit_codes,
+    environment_docs,
+    fleet_picture,
+    jobgroup_docs,
+    jobgroup_schema,
+)
 from hack.paths import REPO, ToolError, main
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
@@ -37,6 +46,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     for chart in CHARTS:
         schema = yaml.safe_load((REPO / f"schemas/charts/{chart}.yaml").read_text())
         yield REPO / f"charts/{chart}/values.schema.json", to_json(with_definitions(schema, shared))
+        yield REPO / f"charts/{chart}/Chart.yaml", contract_files.chart(chart)
         yield REPO / f"charts/{chart}/templates/_contract.tpl", contract_files.helm(chart)
         yield REPO / f"charts/{chart}/templates/_common.tpl", common.replace('"CHART.', f'"{chart}.')
     for name in ("report", "fleet"):
@@ -50,6 +60,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield REPO / "generator/src/jobgen/contract.py", contract_files.jobgen()
     script = REPO / "charts/job-group/files/entry.sh"
     yield script, entry_exit_codes.updated(script.read_text())
+    yield REPO / "docs/environment.md", environment_docs.page()
     yield REPO / "docs/accept-checks.md", accept_docs.page()
     yield REPO / "docs/fleet.svg", fleet_picture.picture()
     yield REPO / "docs/jobgen-fields.md", jobgroup_docs.fields()

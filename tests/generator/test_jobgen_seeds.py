@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from jobgen.contract import VERSION
 from tests.generator.diagnostic_lines import brief
 
 
@@ -36,7 +37,7 @@ def test_minimal_group_as_text(jobgen, seeds):
     """The whole file, so that a change of its form is a decision."""
     result = jobgen("to-values", seeds / "test_jobgroup_valid.yaml")
     assert result.stdout == (
-        "# Values of the chart job-group, written by jobgen 0.1.0. Change the source, not this file.\n"
+        f"# Values of the chart job-group, written by jobgen {VERSION}. Change the source, not this file.\n"
         "# Source: sha256 2356d97346f30f000de042e937b6e25909a8f3570b49e8df6d5915b4b2d24cca\n"
         "name: test-group\n"
         "tasks:\n"

@@ -1,3 +1,1 @@
-"""What runs inside the pods: acceptance tests (accept) and the torchrun launcher (launch)."""
-
-__version__ = "0.1.0"
+"""Programs that run inside the pods: acceptance tests, fleet report, launcher, group agent and training."""

@@ -61,7 +61,7 @@ class Variable:
     """One environment variable of the user's program.
 
     `agrees_with`: the variable whose value this one has. `instead`: per chart, the path of the value to set instead,
-    where ENV is the path of `env` and TASK that of the group's task. `groups`: set by the chart job-group only.
+    where ENV is the path of `env` and TASK that of the group's task. `charts`: those that set it.
     """
 
     name: str
@@ -69,9 +69,11 @@ class Variable:
     override: Override = Override.REFUSED
     agrees_with: str = ""
     instead: Mapping[str, str] = field(default_factory=dict)
-    groups: bool = False
+    charts: tuple[str, ...] = ("ddp-run", "job-group")
 
 
+CHARTS = ("gpu-accept", "ddp-run", "job-group")
+_GROUPS = ("job-group",)
 _NODES = {"gpu-accept": "nodes", "ddp-run": "nodes", "job-group": "TASK.numNodes"}
 _GPUS = {"gpu-accept": "gpusPerNode", "ddp-run": "gpusPerNode", "job-group": "TASK.accelerator.count"}
 _RUN_ID = {"gpu-accept": "runId", "ddp-run": "runId", "job-group": "runId"}
@@ -87,29 +89,36 @@ VARIABLES = (
     Variable("PET_NPROC_PER_NODE", "NPROC_PER_NODE, as torchrun reads it", agrees_with="NPROC_PER_NODE"),
     Variable("PET_MASTER_ADDR", "MASTER_ADDR, as torchrun reads it", agrees_with="MASTER_ADDR"),
     Variable("PET_MASTER_PORT", "MASTER_PORT, as torchrun reads it", agrees_with="MASTER_PORT"),
-    Variable("PET_RDZV_ID", "RUN_ID and ATTEMPT; only where a chart starts torchrun itself"),
+    Variable("PET_RDZV_ID", "RUN_ID and ATTEMPT; only where the chart starts torchrun itself", charts=("ddp-run",)),
     Variable("RUN_ID", "one id per run", instead=_RUN_ID),
     Variable("ATTEMPT", "number of the start: 0, then one more per restart"),
-    Variable("POD_NAME", "name of the pod"),
+    Variable("POD_NAME", "name of the pod", charts=CHARTS),
     Variable("POD_IP", "address of the pod"),
-    Variable("NODE_NAME", "name of the Kubernetes node"),
+    Variable("NODE_NAME", "name of the Kubernetes node", charts=CHARTS),
     Variable("NUM_NODES", "NNODES, as konduktor names it", agrees_with="NNODES"),
     Variable("NUM_GPUS_PER_NODE", "GPUs per node", instead=_GPUS),
     Variable("RANK", "NODE_RANK until torchrun sets it for each process", agrees_with="NODE_RANK"),
-    Variable("USER", "a user name for the numeric user id of the container", Override.ALLOWED),
-    Variable("LOGNAME", "the same as USER", Override.ALLOWED, agrees_with="USER"),
-    Variable("HOME", "a writable folder", Override.ALLOWED),
-    Variable("SKYPILOT_JOBGROUP_NAME", "name of the group", instead={"job-group": "name"}, groups=True),
-    Variable("SKYPILOT_NUM_NODES", "nodes of the task", agrees_with="NNODES", groups=True),
-    Variable("SKYPILOT_NODE_RANK", "index of the pod in its task", agrees_with="NODE_RANK", groups=True),
-    Variable("SKYPILOT_NODE_IPS", "addresses of the task's pods, one per line", groups=True),
-    Variable("SKYPILOT_NUM_GPUS_PER_NODE", "GPUs per node", agrees_with="NUM_GPUS_PER_NODE", groups=True),
-    Variable("SKYPILOT_TASK_ID", "id of the task in this run", groups=True),
+    Variable("USER", "a user name for the numeric user id of the container", Override.ALLOWED, charts=CHARTS),
+    Variable("LOGNAME", "the same as USER", Override.ALLOWED, agrees_with="USER", charts=CHARTS),
+    Variable("HOME", "a writable folder", Override.ALLOWED, charts=CHARTS),
+    Variable("SKYPILOT_JOBGROUP_NAME", "name of the group", instead={"job-group": "name"}, charts=_GROUPS),
+    Variable("SKYPILOT_NUM_NODES", "nodes of the task", agrees_with="NNODES", charts=_GROUPS),
+    Variable("SKYPILOT_NODE_RANK", "index of the pod in its task", agrees_with="NODE_RANK", charts=_GROUPS),
+    Variable("SKYPILOT_NODE_IPS", "addresses of the task's pods, one per line", charts=_GROUPS),
+    Variable("SKYPILOT_NUM_GPUS_PER_NODE", "GPUs per node", agrees_with="NUM_GPUS_PER_NODE", charts=_GROUPS),
+    Variable("SKYPILOT_TASK_ID", "id of the task in this run", charts=_GROUPS),
 )
 # Set by torchrun for each process. A value set by hand would break the rendezvous.
 TORCHRUN_VARIABLES = ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 # Every variable that is internal to this project starts so. No user needs such a name.
 INTERNAL_PREFIX = "GPU_CHARTS_"
+# Internal variables that the chart ddp-run sets for the worker's programs.
+INTERNAL = {
+    "GPU_CHARTS_ATTEMPTS_IGNORED": "starts that do not count, because a pod was evicted or stopped",
+    "GPU_CHARTS_MAX_RESTARTS": "how many failed starts are followed by another one",
+    "GPU_CHARTS_IMAGE": "image of the program, which must be the same on all nodes",
+    "GPU_CHARTS_TRACKERS_REQUIRED": "true if a tracker that fails ends the run",
+}
 USER_NAME = "worker"  # default of USER
 
 RENDEZVOUS_PORT = 29500  # torchrun's store; also the default of MASTER_PORT
@@ -150,5 +159,5 @@ class Tag(str, enum.Enum):
 
 def reserved_names(*, groups: bool) -> list[str]:
     """Names that a user's `env` must not contain, in the order of the table; `groups`: for the chart job-group."""
-    refused = [each.name for each in VARIABLES if each.override is Override.REFUSED and (groups or not each.groups)]
-    return [*refused, *TORCHRUN_VARIABLES]
+    refused = [each for each in VARIABLES if each.override is Override.REFUSED and (groups or each.charts != _GROUPS)]
+    return [*(each.name for each in refused), *TORCHRUN_VARIABLES]

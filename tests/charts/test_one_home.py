@@ -1,0 +1,168 @@
+"""Facts that several parts share have one home, worker/src/gpuworker/runtime/contract.py: a second one fails here."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+
+import pytest
+import yaml
+
+from gpuworker.runtime import contract
+from jobgen import contract as jobgen_contract
+from jobgen import schema
+from tests.helpers.rendering import CHARTS, REPO, objects, template
+from tests.helpers.templates import COMMENT
+
+RUN = {
+    "gpu-accept": {},
+    "ddp-run": {},
+    "job-group": {"schemaVersion": 1, "name": "rl", "tasks": {"t": {"run": "true"}}},
+}
+FOLLOWED = [each.name for each in contract.VARIABLES if each.override is contract.Override.FOLLOWED]
+CODES = {code.value for code in contract.ExitCode if code > contract.ExitCode.USAGE}
+PORTS = {contract.RENDEZVOUS_PORT, contract.GROUP_AGENT_PORT, contract.REPORT_PORT}
+
+
+def with_env(chart: str, env: dict[str, str]) -> bytes:
+    values = json.loads(json.dumps(RUN[chart]))
+    (values["tasks"]["t"] if chart == "job-group" else values)["env"] = env
+    return json.dumps(values).encode()
+
+
+def environment(chart: str, env: dict[str, str]) -> dict[str, object]:
+    """Environment of the container that runs the user's program, or the tests of a node."""
+    done = template("helm", chart, with_env(chart, env))
+    assert done.returncode == 0, done.stderr.decode()
+    containers = [each for item in objects(done.stdout.decode()) for each in find_containers(item)]
+    (found,) = [each["env"] for each in containers if each["name"] in ("accept", "trainer", "task")]
+    names = [each["name"] for each in found]
+    assert len(names) == len(set(names)), "a name twice"
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in found}
+
+
+def find_containers(node: object) -> list[dict]:
+    if isinstance(node, list):
+        return [found for item in node for found in find_containers(item)]
+    if not isinstance(node, dict):
+        return []
+    own = [*node.get("initContainers", []), *node.get("containers", [])] if "containers" in node else []
+    return own + [found for value in node.values() for found in find_containers(value)]
+
+
+def sources(chart: str) -> dict[str, str]:
+    """Templates and scripts that people write, without comments."""
+    files = [*(REPO / "charts" / chart / "templates").glob("*.*"), *(REPO / "charts" / chart / "files").glob("*.sh")]
+    return {path.name: COMMENT.sub("", path.read_text()) for path in files if path.name != "_contract.tpl"}
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_no_template_has_an_exit_code_or_a_port_of_the_contract(chart: str) -> None:
+    for name, text in sources(chart).items():
+        text = re.sub(r"(?s)# Exit codes. Generated .*?# End", "", text)
+        text = re.sub(r"{{-? fail [^\n]*}}|\s#[^\n]*", "", text)  # examples in messages, comments
+        numbers = {int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.])", text)}
+        assert not numbers & (CODES | PORTS), name
+        assert not re.search(r"values: \[\d", text), f"{name}: literal exit codes"
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_no_template_lists_reserved_names_or_mounts(chart: str) -> None:
+    for name, text in sources(chart).items():
+        for line in text.splitlines():
+            quoted = re.findall(r'"([A-Z_/a-z]+)"', line)
+            assert len({*quoted} & {*contract.RESERVED_MOUNTS}) < 2, f"{name}: {line}"
+            assert "list" not in line or len({*quoted} & {*contract.reserved_names(groups=True)}) < 2, f"{name}: {line}"
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_chart_sets_the_variables_that_the_contract_promises(chart: str) -> None:
+    promised = {each.name for each in contract.VARIABLES if chart in each.charts}
+    # The entry script sets the addresses after the barrier; a bare torchrun alone has an id of its rendezvous.
+    promised -= {"SKYPILOT_NODE_IPS", "PET_RDZV_ID"}
+    found = environment(chart, {})
+    assert {name for name in found if not name.startswith(contract.INTERNAL_PREFIX)} == promised
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_reserved_name_is_refused_by_its_path(chart: str) -> None:
+    path = "tasks.t.env" if chart == "job-group" else "env"
+    for name in [*contract.reserved_names(groups=chart == "job-group"), f"{contract.INTERNAL_PREFIX}X"]:
+        done = template("helm", chart, with_env(chart, {name: "7"}))
+        assert done.returncode != 0, name
+        assert f"{path}.{name}: " in done.stderr.decode(), name
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_what_follows_from_a_variable_takes_the_users_value(chart: str) -> None:
+    mine = {name: "7" for name in [*FOLLOWED, "USER"]}
+    found = environment(chart, mine)
+    for variable in contract.VARIABLES:
+        if variable.agrees_with in mine:
+            assert found[variable.name] == "7", variable.name
+    assert {name: found[name] for name in mine} == mine
+
+
+@pytest.mark.parametrize("chart", ["ddp-run", "job-group"])
+def test_variables_that_agree_have_one_value(chart: str) -> None:
+    found = environment(chart, {})
+    for variable in contract.VARIABLES:
+        if variable.name in found and variable.agrees_with:
+            assert found[variable.name] == found[variable.agrees_with], variable.name
+
+
+def test_internal_variables_of_ddp_run_are_in_the_contract() -> None:
+    internal = set(re.findall(rf"{contract.INTERNAL_PREFIX}[A-Z_]+", "".join(sources("ddp-run").values())))
+    assert internal == set(contract.INTERNAL)
+
+
+def test_jobgen_has_the_limits_of_the_contract() -> None:
+    assert jobgen_contract.LONGEST_NAME == contract.LONGEST_NAME
+    assert jobgen_contract.NAME_LIMIT == contract.NAME_LIMIT
+    assert jobgen_contract.FILES_LIMIT_BYTES == contract.FILES_LIMIT_BYTES
+    assert jobgen_contract.RESERVED_MOUNTS == contract.RESERVED_MOUNTS
+    for path in (REPO / "generator/src/jobgen").glob("*.py"):
+        if path.name not in ("contract.py", "yaml_loader.py"):
+            text = path.read_text()
+            assert not re.search(r"= (1_?000_?000|1048576|31_?536_?000|365 \* 86400|63)\b", text), path
+            assert '"/dev/shm"' not in text and "-00000000-" not in text, path
+
+
+def test_the_schema_of_a_group_reserves_the_names_of_the_contract() -> None:
+    assert "POD_NAME" not in (REPO / "schemas/jobgroup/task.yaml").read_text(), "a list of names of its own"
+    for name in [*contract.reserved_names(groups=True), f"{contract.INTERNAL_PREFIX}X", *FOLLOWED, "EPOCHS"]:
+        problems: list[str] = []
+        schema.load("task").validate(
+            {"name": "t", "envs": {name: "x"}}, lambda *found, seen=problems: seen.append(found[0])
+        )
+        free = name in (*FOLLOWED, "EPOCHS")
+        assert problems == ([] if free else ["refused-field"]), name
+
+
+def test_the_chart_takes_the_longest_name_that_jobgen_takes() -> None:
+    """In both layouts: a task of 48 letters was refused by jobgen, and taken by the layout jobs."""
+    fits = contract.NAME_LIMIT - len(contract.LONGEST_NAME % ("rl", "", 0))
+    for letters, layout in ((fits, "jobset"), (fits, "jobs"), (fits + 1, "jobset"), (fits + 1, "jobs")):
+        values = {"schemaVersion": 1, "name": "rl", "layout": layout, "tasks": {"t" * letters: {"run": "true"}}}
+        done = template("helm", "job-group", json.dumps(values).encode())
+        assert (done.returncode == 0) == (letters == fits), (letters, layout)
+
+
+def test_one_version() -> None:
+    for chart in CHARTS:
+        about = yaml.safe_load((REPO / f"charts/{chart}/Chart.yaml").read_text())
+        assert {about["version"], about["appVersion"]} == {contract.VERSION}
+    for project in ("worker", "generator"):
+        about = tomllib.loads((REPO / project / "pyproject.toml").read_text())
+        assert "version" not in about["project"] and "version" in about["project"]["dynamic"]
+        assert about["tool"]["setuptools"]["dynamic"]["version"]["attr"].endswith("contract.VERSION")
+    assert jobgen_contract.VERSION == contract.VERSION
+    homes = [path for part in ("worker/src", "generator/src") for path in (REPO / part).rglob("*.py")]
+    homes = [path.name for path in homes if f'"{contract.VERSION}"' in path.read_text()]
+    assert homes == ["contract.py", "contract.py"]
+
+
+def test_the_default_port_of_the_rendezvous_is_the_contracts() -> None:
+    values = yaml.safe_load((REPO / "charts/ddp-run/values.yaml").read_text())
+    assert values["rendezvous"]["port"] == contract.RENDEZVOUS_PORT
