@@ -1,7 +1,7 @@
 """Training side by side with Hugging Face's Trainer and accelerate's plain loop: python -m tests.bench.train [ROUNDS].
 
-The same model, data, batch, optimizer and number of steps, each in a process of its own; they take turns, so that a
-busy moment hits all of them. Prints tokens a second by the clock and of CPU time, both without the first steps, peak
+The same model, data, batch, optimizer and number of steps, each in a separate process. The programs take turns, so that
+other load affects all of them. Prints tokens per second of wall-clock and of CPU time without the first steps, peak
 memory, and ratios.
 Needs requirements/train.txt. THREADS (1), BATCH (8), LENGTH (128), STEPS (40) and BF16 change it.
 """
@@ -24,10 +24,10 @@ BATCH, LENGTH, STEPS = (
     int(os.environ.get(name, value)) for name, value in (("BATCH", 8), ("LENGTH", 128), ("STEPS", 40))
 )
 BF16 = os.environ.get("BF16", "") == "1"
-WARM = 5  # steps that are not counted
+WARM = 5  # warmup steps, not counted
 LR = 1e-3
 KEYS = ("tokens_per_s", "tokens_per_cpu_s", "peak_memory")
-# Large enough that a step is arithmetic and not overhead, small enough for a CPU: 4.9 million parameters.
+# Large enough that arithmetic dominates, small enough for a CPU: 4.9 million parameters.
 SIZE = {"n_layer": 6, "n_embd": 256, "n_head": 8, "n_positions": LENGTH, "vocab_size": 257}
 SIZE |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0}
 
@@ -41,7 +41,7 @@ def model():
 
 
 def rows() -> list[list[int]]:
-    """STEPS · BATCH rows of LENGTH bytes of the shipped text."""
+    """STEPS · BATCH rows of LENGTH bytes of the included text."""
     stream = b"\0".join(json.loads(line)["text"].encode() for line in DATA.read_text().splitlines())
     stream = stream * (1 + STEPS * BATCH * LENGTH // len(stream))
     return [list(stream[at * LENGTH : (at + 1) * LENGTH]) for at in range(STEPS * BATCH)]
@@ -54,10 +54,10 @@ def device() -> str:
 
 
 class Clock:
-    """Seconds of the steps after the first WARM, by the clock and of all cores."""
+    """Wall-clock and CPU seconds of the steps after the first WARM."""
 
     def __init__(self) -> None:
-        self.steps, self.begun, self.cpu_begun = 0, 0.0, 0.0
+        self.steps, self.started, self.cpu_started = 0, 0.0, 0.0
 
     def step(self) -> None:
         self.steps += 1
@@ -67,12 +67,12 @@ class Clock:
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             now, cpu = time.perf_counter(), time.process_time()
-            self.seconds, self.cpu_seconds = now - self.begun, cpu - self.cpu_begun
-            self.begun, self.cpu_begun = now, cpu
+            self.seconds, self.cpu_seconds = now - self.started, cpu - self.cpu_started
+            self.started, self.cpu_started = now, cpu
 
 
 def ours(clock: Clock) -> None:
-    """gpuworker's program, from the command line to the end, without checkpoints."""
+    """Complete program of gpuworker, without checkpoints."""
     from gpuworker.train import train_framework, trainer
 
     with tempfile.TemporaryDirectory() as folder:
@@ -99,7 +99,7 @@ def ours(clock: Clock) -> None:
 
 
 def trainer(clock: Clock) -> None:
-    """transformers.Trainer with the same optimizer; its own logging every ten steps, no checkpoints."""
+    """transformers.Trainer with the same optimizer, its logging every ten steps, and no checkpoints."""
     import torch
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
@@ -137,7 +137,7 @@ def trainer(clock: Clock) -> None:
 
 
 def plain(clock: Clock) -> None:
-    """The loop of accelerate's guide."""
+    """Loop from accelerate's guide."""
     import torch
     from accelerate import Accelerator
 
@@ -180,7 +180,7 @@ def compare(rounds: int) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{REPO}:{REPO / 'worker/src'}:{os.environ.get('PYTHONPATH', '')}",
                    "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": os.environ.get("THREADS", "1")}  # fmt: skip
     for number in range(rounds):
-        # Another one begins in each round.
+        # Each round starts with another program.
         names = [*PROGRAMS][number % 3 :] + [*PROGRAMS][: number % 3]
         for name in names:
             command = [sys.executable, "-m", "tests.bench.train", "--one", name]
@@ -188,8 +188,8 @@ def compare(rounds: int) -> None:
             if done.returncode:
                 sys.exit(f"{name} exited {done.returncode}:\n{done.stdout}\n{done.stderr}")
             found[name].append(json.loads(done.stdout.splitlines()[-1]))
-    print(f"{STEPS - WARM} steps of {BATCH} × {LENGTH} tokens, medians of {rounds} rounds that took turns.\n")
-    print("| program | tokens/s | of CPU time | peak memory, MB | gpuworker ÷ this: tokens/s | of CPU time | rounds |")
+    print(f"{STEPS - WARM} steps of {BATCH} × {LENGTH} tokens, medians of {rounds} rounds in turns.\n")
+    print("| program | tokens/s | per CPU s | peak memory, MB | gpuworker ÷ this: tokens/s | per CPU s | rounds |")
     print("|---|---|---|---|---|---|---|")
     for name, runs in found.items():
         rate, busy, memory = (statistics.median(run[key] for run in runs) for key in KEYS)

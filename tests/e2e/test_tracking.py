@@ -1,4 +1,4 @@
-"""ddp-run's pods report to one run: Pluto's real client against the stand-in for its server, and a real MLflow server.
+"""Pods of ddp-run report to one run: Pluto's client to the stand-in for its server, and to a real MLflow server.
 
 Both servers run in the cluster. They and the program need TRACK_IMAGE: the worker image with requirements/track.txt.
 """
@@ -19,16 +19,16 @@ sys.path.insert(0, str(REPO / "tests" / "tracking"))
 from pluto_stand_in import KEY, series, terminal
 
 STEPS = 40
-# Trains in two attempts: in the first one, rank 1 fails half-way.
+# Trains in two attempts. The first one fails in the middle.
 TRAIN = f"""
 import argparse, os, sys
 import torch, torch.distributed as dist
-from gpuworker.train.trackers import World, add_arguments, open_trackers
+from gpuworker.train.trackers import RankInfo, add_arguments, open_trackers
 parser = argparse.ArgumentParser()
 add_arguments(parser)
 number = lambda name: int(os.environ[name])
-world = World(*map(number, ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "NNODES")))
-tracker = open_trackers(parser.parse_args(["--tracker-timeout", "150"]), world)
+info = RankInfo(*map(number, ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "NNODES")))
+tracker = open_trackers(parser.parse_args(["--tracker-timeout", "150"]), info)
 dist.init_process_group("gloo")
 tracker.start({{"lr": 0.1}}, "tiny", os.environ["RUN_ID"])
 first = {STEPS // 2} if number("ATTEMPT") else 0
@@ -36,9 +36,9 @@ try:
     for step in range(first, {STEPS}):
         loss = torch.ones(1) / (step + 1)
         dist.all_reduce(loss)
-        tracker.log(step, {{"loss": loss.item() / world.world_size}})
+        tracker.log(step, {{"loss": loss.item() / info.world_size}})
         if step == {STEPS // 2 - 1} and not number("ATTEMPT"):
-            tracker.finish("failed")  # the same step on all: what each has logged is known
+            tracker.finish("failed")  # the same step on all ranks, so the logged steps are known
             dist.barrier()
             sys.exit(9)
     tracker.finish("finished")
@@ -55,7 +55,7 @@ def track_image() -> str:
 
 
 def serve(space: Namespace, name: str, image: str, port: int, command: list[str], files: str = "") -> None:
-    """A server in the namespace, at the name `name`; `files` is a ConfigMap to mount at /files."""
+    """Start a server with a Service `name` in the namespace. `files` is a ConfigMap to mount at /files."""
     volumes = [{"name": "tmp", "emptyDir": {}}]
     mounts = [{"name": "tmp", "mountPath": "/tmp"}]
     if files:
@@ -84,8 +84,8 @@ def serve(space: Namespace, name: str, image: str, port: int, command: list[str]
     space.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=240s")
 
 
-def ask(space: Namespace, pod: str, url: str, body: dict | None = None) -> dict:
-    """GET or POST from inside the server's own pod."""
+def http_json(space: Namespace, pod: str, url: str, body: dict | None = None) -> dict:
+    """GET or POST from inside the server's pod."""
     program = (
         "import sys, urllib.request as u; body = sys.argv[2].encode() or None; "
         "r = u.Request(sys.argv[1], body, {'Content-Type': 'application/json'}); print(u.urlopen(r).read().decode())"
@@ -95,7 +95,7 @@ def ask(space: Namespace, pod: str, url: str, body: dict | None = None) -> dict:
 
 
 def train(space: Namespace, image: str, *settings: str) -> dict[int, str]:
-    """A JobSet of two nodes that fails once and completes; what the nodes of its last attempt said."""
+    """Run a JobSet of two nodes that fails once and completes. Returns the logs of the last attempt, per node."""
     repository, _, tag = image.rpartition(":")
     values = ["workload=jobset", "nodes=2", "maxRestarts=1", f"image.repository={repository}", f"image.tag={tag}"]
     start(space, *(word for each in [*values, *settings] for word in ("--set", each)), program=TRAIN)
@@ -104,24 +104,24 @@ def train(space: Namespace, image: str, *settings: str) -> dict[int, str]:
         return [s for s in space.objects("jobset") if s.get("status", {}).get("terminalState") == "Completed"] != []
 
     wait_until(completed, "the JobSet completed", 300)
-    said = {index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in nodes_of(space)}
-    assert sorted(said) == [0, 1]
-    return said
+    logs = {index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in nodes_of(space)}
+    assert sorted(logs) == [0, 1]
+    return logs
 
 
 def test_all_nodes_report_to_one_pluto_run(namespace: Namespace, track_image: str) -> None:
     namespace.kubectl("create", "configmap", "stand-in", f"--from-file={REPO}/tests/tracking/pluto_stand_in.py")
     serve(namespace, "pluto", track_image, 3001, ["python3", "/files/pluto_stand_in.py", "3001"], files="stand-in")
     namespace.kubectl("create", "secret", "generic", "pluto", f"--from-literal=PLUTO_API_KEY={KEY}")
-    said = train(
+    logs = train(
         namespace, track_image, "tracking.pluto.secretName=pluto", "tracking.pluto.runId=run-7f3a",
         "tracking.pluto.project=tests", "tracking.pluto.url=http://pluto:3001",
     )  # fmt: skip
-    record = ask(namespace, "pluto", "http://127.0.0.1:3001/stand-in")
-    assert list(record["runs"]) == ["1"], "one run, of all nodes and both attempts"
+    record = http_json(namespace, "pluto", "http://127.0.0.1:3001/stand-in")
+    assert list(record["runs"]) == ["1"], "one run for all nodes and both attempts"
     run = record["runs"]["1"]
     assert (run["externalId"], run["project"], run["joined"]) == ("run-7f3a", "tests", 3)
-    assert all("tracker=pluto state=started run=1 run_id=run-7f3a resumed=true" in text for text in said.values())
+    assert all("tracker=pluto state=started run=1 run_id=run-7f3a resumed=true" in text for text in logs.values())
     for key in ("loss", "node-0/loss", "node-1/loss"):
         assert series(run, key) == list(range(STEPS))
     assert terminal(run) == ["COMPLETED"], "the first attempt did not end it"
@@ -135,12 +135,14 @@ def test_all_nodes_report_to_one_mlflow_run(namespace: Namespace, track_image: s
     train(namespace, track_image, "tracking.mlflow.uri=http://mlflow:5000", "tracking.mlflow.experiment=tests")
     api = "http://127.0.0.1:5000/api/2.0/mlflow"
     (experiment,) = [
-        each for each in ask(namespace, "mlflow", f"{api}/experiments/search", {"max_results": 10})["experiments"]
+        each for each in http_json(namespace, "mlflow", f"{api}/experiments/search", {"max_results": 10})["experiments"]
         if each["name"] == "tests"
     ]  # fmt: skip
-    (run,) = ask(namespace, "mlflow", f"{api}/runs/search", {"experiment_ids": [experiment["experiment_id"]]})["runs"]
+    (run,) = http_json(namespace, "mlflow", f"{api}/runs/search", {"experiment_ids": [experiment["experiment_id"]]})[
+        "runs"
+    ]
     assert run["info"]["status"] == "FINISHED"
     for key in ("loss", "node-0/loss", "node-1/loss"):
         url = f"{api}/metrics/get-history?run_id={run['info']['run_id']}&metric_key={key}&max_results=1000"
-        steps = sorted(int(point.get("step", 0)) for point in ask(namespace, "mlflow", url)["metrics"])
+        steps = sorted(int(point.get("step", 0)) for point in http_json(namespace, "mlflow", url)["metrics"])
         assert steps == list(range(STEPS)), key

@@ -1,4 +1,4 @@
-"""Imported once by the server that ranks are forked from: what takes seconds."""
+"""Slow imports of the server that ranks are forked from."""
 
 import torch.distributed  # noqa: F401
 import transformers

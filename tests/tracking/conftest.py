@@ -1,4 +1,4 @@
-"""Ranks as processes of their own, and what they report to. These tests run in the environment `track`."""
+"""Ranks as separate processes, and the servers that they report to. These tests run in the environment `track`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT_OUT = ("PLUTO_", "MLOP_", "MLFLOW_", "CI")
 
 
 class Ranks:
-    """Starts ranks and collects what they said; none is left behind."""
+    """Starts ranks and collects their output."""
 
     def __init__(self, folder: Path):
         self.folder, self.out, self.tmp = folder, folder / "out", folder / "tmp"
@@ -28,7 +28,7 @@ class Ranks:
         self.processes: list[subprocess.Popen] = []
 
     def start(self, *arguments: object, rank: int = 0, world: int = 1, **variables: str) -> subprocess.Popen:
-        """One process a node, as torchrun would start it."""
+        """Start one process per node, as torchrun would."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(KEPT_OUT)}
         numbers = {"RANK": rank, "LOCAL_RANK": 0, "NODE_RANK": rank, "WORLD_SIZE": world, "NNODES": world}
         process = subprocess.Popen(
@@ -45,18 +45,18 @@ class Ranks:
         return process
 
     def end(self, process: subprocess.Popen, code: int = 0, seconds: float = 90) -> tuple[str, dict]:
-        """All it said, and its last line; asserts its exit code."""
+        """Output and the facts of its last line. Asserts the exit code."""
         try:
-            said, _ = process.communicate(timeout=seconds)
+            output, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired as error:
-            state = "runs" if process.poll() is None else "has ended, and something holds its output"
-            pytest.fail(f"not over within {seconds} s: it {state}; {self.senders()}; it said {error.output}", False)
-        assert process.returncode == code, said
-        facts = [line for line in said.splitlines() if line.startswith("{")]
-        return said, json.loads(facts[-1]) if facts else {}
+            state = "runs" if process.poll() is None else "has ended, and another process holds its output"
+            pytest.fail(f"not ended within {seconds} s: it {state}; {self.senders()}; output: {error.output}", False)
+        assert process.returncode == code, output
+        facts = [line for line in output.splitlines() if line.startswith("{")]
+        return output, json.loads(facts[-1]) if facts else {}
 
     def unsent(self, tracker: str, rank: int = 0) -> list[dict]:
-        """The records of the file that keeps what was not sent."""
+        """Records of the file with unsent records."""
         (file,) = self.out.glob(f"unsent-{tracker}-rank-{rank}-*.jsonl")
         return [json.loads(line) for line in file.read_text().splitlines()[1:]]
 
@@ -68,7 +68,7 @@ class Ranks:
         return done.stdout
 
     def senders(self) -> dict[int, str]:
-        """Process -> command line of every process of these ranks that sends or uploads."""
+        """Process id -> command line of every sender and uploader of these ranks."""
         found, parents = {}, {}
         for folder in Path("/proc").glob("[0-9]*"):
             try:
@@ -78,7 +78,7 @@ class Ranks:
                 continue
             if str(self.tmp) in command:
                 found[int(folder.name)], parents[int(folder.name)] = command, int(parent)
-        # A process that one of them starts has its command line until it runs its own program.
+        # Between fork and exec, a child process has the command line of its parent.
         return {process: command for process, command in found.items() if found.get(parents[process]) != command}
 
 
@@ -95,7 +95,7 @@ def ranks(tmp_path: Path) -> Iterator[Ranks]:
 
 @pytest.fixture
 def pluto() -> Iterator[pluto_stand_in.Server]:
-    """The stand-in, in a thread."""
+    """Stand-in server in a thread."""
     server = pluto_stand_in.Server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
@@ -107,6 +107,6 @@ def pluto() -> Iterator[pluto_stand_in.Server]:
 
 
 def pluto_at(port: int, **more: str) -> dict[str, str]:
-    """The variables that lead Pluto's client to a server on this port."""
+    """Variables that direct Pluto's client to a server on this port."""
     urls = {f"PLUTO_URL_{name}": f"http://127.0.0.1:{port}" for name in ("APP", "API", "INGEST", "PY")}
     return {"PLUTO_API_KEY": pluto_stand_in.KEY, "PLUTO_PROJECT": "tests", "PLUTO_RUN_ID": "run-7f3a", **urls, **more}

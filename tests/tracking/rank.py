@@ -1,6 +1,6 @@
-"""A rank that trains: python rank.py --steps N --seconds S. Prints how long it was held up by its trackers.
+"""Rank of a simulated training: python rank.py --steps N --seconds S. Prints the time that its trackers took.
 
-Who it is comes from torchrun's variables. SIGTERM: it saves and exits with 75.
+Reads its rank from torchrun's variables. On SIGTERM it saves and exits with 75.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from gpuworker.train.trackers import SettingsError, World, add_arguments, open_trackers
+from gpuworker.train.trackers import RankInfo, SettingsError, add_arguments, open_trackers
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=50)
@@ -25,21 +25,21 @@ add_arguments(parser)
 args = parser.parse_args()
 
 number = {name: int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "NNODES")}
-world = World(number["RANK"], number["LOCAL_RANK"], number["NODE_RANK"], number["WORLD_SIZE"], number["NNODES"])
+info = RankInfo(number["RANK"], number["LOCAL_RANK"], number["NODE_RANK"], number["WORLD_SIZE"], number["NNODES"])
 stopped = []
 signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
 try:
-    tracker = open_trackers(args, world)
+    tracker = open_trackers(args, info)
     tracker.start({"lr": 0.1, "model": {"layers": 2}, "first": args.first}, "tiny", "run-default", args.out)
 except SettingsError as error:
     print(error)
     sys.exit(2)
-held, last = [], args.first
+delays, last = [], args.first
 for step in range(args.first, args.first + args.steps):
     time.sleep(args.seconds)  # the work of a step
     start = time.perf_counter()
-    tracker.log(step, {"loss": 1 / (step + 1), "tokens_per_second": 100.0 + world.rank, "diverged": float("nan")})
-    held.append(time.perf_counter() - start)
+    tracker.log(step, {"loss": 1 / (step + 1), "tokens_per_second": 100.0 + info.rank, "diverged": float("nan")})
+    delays.append(time.perf_counter() - start)
     last = step
     if step == args.first:
         print("trains", flush=True)
@@ -49,6 +49,6 @@ if args.artifact:
     tracker.artifact(args.artifact)
 start = time.perf_counter()
 tracker.finish("saved" if stopped else args.end)
-facts = {"median": statistics.median(held), "most": max(held), "finish": time.perf_counter() - start, "last": last}
+facts = {"median": statistics.median(delays), "most": max(delays), "finish": time.perf_counter() - start, "last": last}
 print(json.dumps(facts), flush=True)
 sys.exit(75 if stopped else 0)

@@ -1,4 +1,4 @@
-"""Pluto's real client against a stand-in for its server, over HTTP, with a process a rank."""
+"""Pluto's real client against a stand-in for its server, over HTTP, with one process per rank."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def test_all_nodes_report_to_one_run(ranks: Ranks, pluto: Server) -> None:
     assert sum("trackers.sender" in command for command in seen.values()) == 3
     assert any("trackers.pluto_run" in command for command in seen.values()), "an uploader"
     assert not [command for command in seen.values() if KEY in command], "the key is in a command line"
-    said = [ranks.end(process)[0] for process in started]
+    output = [ranks.end(process)[0] for process in started]
     assert list(pluto.runs) == [1], "one run"
     run = pluto.runs[1]
     assert (run["externalId"], run["project"], run["created"], run["joined"]) == ("run-7f3a", "tests", 1, 2)
-    assert sum("resumed=true" in text for text in said) == 2
-    assert all("run=1 " in text and "state=sent" in text for text in said)
+    assert sum("resumed=true" in text for text in output) == 2
+    assert all("run=1 " in text and "state=sent" in text for text in output)
     every = list(range(STEPS))
     assert series(run, "loss") == every and series(run, "node-0/loss") == every
     for rank in (1, 2):
@@ -38,23 +38,23 @@ def test_all_nodes_report_to_one_run(ranks: Ranks, pluto: Server) -> None:
         values = {point["data"].get(f"node-{rank}/tokens_per_second") for point in run["metrics"]} - {None}
         assert values == {100.0 + rank}
         assert series(run, f"system/node-{rank}/load_1min")
-    assert "diverged" not in run["names"], "NaN is no JSON"
+    assert "diverged" not in run["names"], "NaN is not JSON"
     assert run["config"] == {"lr": 0.1, "model.layers": 2, "first": 0}
     assert [size for name, size in run["files"].items() if name.startswith("LICENSE")] == [
         (REPO / "LICENSE").stat().st_size
     ]
     assert run["statuses"][-1] == "COMPLETED" and len(terminal(run)) == 1
-    assert not list(ranks.tmp.iterdir()), "nothing stays on the node's disk"
+    assert not list(ranks.tmp.iterdir()), "files are left on the node's disk"
 
 
 @pytest.mark.parametrize("name", ["PLUTO_API_TOKEN", "MLOP_API_TOKEN"])
-def test_the_key_under_its_old_names(ranks: Ranks, pluto: Server, name: str) -> None:
+def test_the_key_is_also_read_under_its_old_names(ranks: Ranks, pluto: Server, name: str) -> None:
     variables = pluto_at(pluto.server_port, **{"PLUTO_API_KEY": "", name: KEY})
     ranks.end(ranks.start("--steps", 3, **variables))
     assert terminal(pluto.runs[1]) == ["COMPLETED"]
 
 
-def test_a_preempted_run_goes_on_in_the_next_attempt(ranks: Ranks, pluto: Server) -> None:
+def test_a_preempted_run_is_continued_by_the_next_attempt(ranks: Ranks, pluto: Server) -> None:
     variables = pluto_at(pluto.server_port)
     started = [ranks.start("--steps", 100000, rank=rank, world=2, **variables) for rank in range(2)]
     until(lambda: pluto.runs and pluto.runs[1]["joined"] and len(pluto.runs[1]["metrics"]) > 20, "they report")
@@ -64,7 +64,7 @@ def test_a_preempted_run_goes_on_in_the_next_attempt(ranks: Ranks, pluto: Server
     run = pluto.runs[1]
     for rank, facts in enumerate(ends):
         assert series(run, f"node-{rank}/loss") == list(range(facts["last"] + 1)), "all until the signal"
-    assert not terminal(run), "it is not over"
+    assert not terminal(run), "the run is still open"
     first = ends[0]["last"] + 1
     ranks.end(ranks.start("--first", first, "--steps", 5, **variables))
     assert list(pluto.runs) == [1]
@@ -76,7 +76,7 @@ def test_a_preempted_run_goes_on_in_the_next_attempt(ranks: Ranks, pluto: Server
     "end,restarts,attempt,status",
     [("failed", "0", "0", ["FAILED"]), ("failed", "1", "0", []), ("failed", "1", "1", ["FAILED"])],
 )
-def test_a_failed_run_ends_when_no_attempt_follows(
+def test_a_failed_run_is_marked_failed_only_if_no_attempt_follows(
     ranks: Ranks, pluto: Server, end: str, restarts: str, attempt: str, status: list[str]
 ) -> None:
     variables = pluto_at(pluto.server_port, GPU_CHARTS_MAX_RESTARTS=restarts, ATTEMPT=attempt)
@@ -85,7 +85,7 @@ def test_a_failed_run_ends_when_no_attempt_follows(
     assert series(pluto.runs[1], "loss") == [0, 1, 2]
 
 
-def test_what_a_killed_rank_has_logged_arrives(ranks: Ranks, pluto: Server) -> None:
+def test_records_of_a_killed_rank_are_sent_and_its_run_is_marked_failed(ranks: Ranks, pluto: Server) -> None:
     process = ranks.start("--steps", 100000, **pluto_at(pluto.server_port))
     until(lambda: pluto.runs and pluto.runs[1]["metrics"], "it reports")
     process.kill()
@@ -96,8 +96,8 @@ def test_what_a_killed_rank_has_logged_arrives(ranks: Ranks, pluto: Server) -> N
     until(lambda: not list(ranks.tmp.iterdir()), "it cleans up")
 
 
-def test_an_id_that_pluto_would_misread_is_refused(ranks: Ranks, pluto: Server) -> None:
+def test_a_run_id_that_pluto_would_misinterpret_is_refused_before_any_request(ranks: Ranks, pluto: Server) -> None:
     process = ranks.start(**pluto_at(pluto.server_port, PLUTO_RUN_ID="20261121"))
-    said, _ = ranks.end(process, 2)
-    assert "PLUTO_RUN_ID=20261121" in said and "run-20261121" in said and "trains" not in said
+    output, _ = ranks.end(process, 2)
+    assert "PLUTO_RUN_ID=20261121" in output and "run-20261121" in output and "trains" not in output
     assert not pluto.requests and os.listdir(ranks.tmp) == []

@@ -1,4 +1,4 @@
-"""A Pluto server that is away, silent, slow or refuses; with the real client and a process a rank."""
+"""Pluto servers that are down, silent, slow or reject requests; with the real client and one process per rank."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from tests.tracking.pluto_stand_in import Server, series, terminal
 
 
 @pytest.mark.parametrize("fault", ["absent", "hang", "401", "403", "500"])
-def test_a_server_that_does_not_work_holds_nothing_up(ranks: Ranks, pluto: Server, fault: str) -> None:
+def test_a_failing_server_does_not_delay_the_training_and_no_record_is_lost(
+    ranks: Ranks, pluto: Server, fault: str
+) -> None:
     pluto.fault = "" if fault == "absent" else fault
-    with socket.socket() as nobody:  # bound, and nothing listens
-        nobody.bind(("127.0.0.1", 0))
-        port = nobody.getsockname()[1] if fault == "absent" else pluto.server_port
+    with socket.socket() as unused:  # bound, but not listening
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1] if fault == "absent" else pluto.server_port
         process = ranks.start("--steps", 40, "--seconds", 0.05, "--tracker-timeout", 3, **pluto_at(port))
-        said, facts = ranks.end(process)
+        output, facts = ranks.end(process)
     assert facts["median"] < 0.01 * 0.05, "1 % of a step"
     assert facts["most"] < 3 and facts["finish"] < 10
-    assert "state=unsent" in said and f"kept={ranks.out}" in said
+    assert "state=unsent" in output and f"kept={ranks.out}" in output
     kept = ranks.unsent("pluto")
     assert [record["step"] for record in kept[:-1]] == list(range(40)) and kept[-1] == {"end": "finished"}
     if fault in ("401", "403"):
-        assert "state=refused" in said
+        assert "state=rejected" in output
     if fault != "hang":
         return
     pluto.fault = ""
@@ -36,26 +38,26 @@ def test_a_server_that_does_not_work_holds_nothing_up(ranks: Ranks, pluto: Serve
     assert terminal(pluto.runs[1]) == ["COMPLETED"]
 
 
-def test_a_server_that_goes_and_comes_back_gets_all(ranks: Ranks, pluto: Server) -> None:
-    """It is away at the start, and in the middle for longer than the client's uploader tries."""
+def test_a_server_that_recovers_receives_all_records(ranks: Ranks, pluto: Server) -> None:
+    """It is down at the start, and during the run for longer than the client's uploader retries."""
     pluto.fault = "drop"
     process = ranks.start("--steps", 100000, "--seconds", 0.05, **pluto_at(pluto.server_port))
     until(lambda: pluto.requests.get("/api/runs/create", 0) >= 2, "the client tries")
     pluto.fault = ""
-    until(lambda: pluto.runs and pluto.runs[1]["metrics"], "it reports")
+    until(lambda: pluto.runs and pluto.runs[1]["metrics"], "the run has metrics")
     pluto.fault = "503"
     before = pluto.requests["/ingest/metrics"]
     until(lambda: pluto.requests["/ingest/metrics"] > before + 9, "the uploader gives up on a batch", 90)
     pluto.fault = ""
     count = len(pluto.runs[1]["metrics"])
-    until(lambda: len(pluto.runs[1]["metrics"]) > count, "it reports again")
+    until(lambda: len(pluto.runs[1]["metrics"]) > count, "the run has new metrics")
     process.send_signal(signal.SIGTERM)
-    said, facts = ranks.end(process, 75)
-    assert "state=sent" in said
+    output, facts = ranks.end(process, 75)
+    assert "state=sent" in output
     assert set(series(pluto.runs[1], "loss")) == set(range(facts["last"] + 1))
 
 
-def test_a_slow_server_gets_all(ranks: Ranks, pluto: Server) -> None:
+def test_a_slow_server_receives_all_records(ranks: Ranks, pluto: Server) -> None:
     pluto.fault = "slow"
     _, facts = ranks.end(ranks.start("--steps", 20, "--seconds", 0.05, **pluto_at(pluto.server_port)))
     assert facts["median"] < 0.01 * 0.05
@@ -63,14 +65,14 @@ def test_a_slow_server_gets_all(ranks: Ranks, pluto: Server) -> None:
 
 
 def test_cancelling_in_pluto_does_not_end_the_training(ranks: Ranks, pluto: Server) -> None:
-    """The client ends its process then, which is not the training's."""
+    """The client then ends its process, which is not the training's."""
     pluto.fault = "cancel"
     process = ranks.start("--steps", 100000, **pluto_at(pluto.server_port))
-    until(lambda: pluto.requests.get("/api/runs/trigger"), "the client hears of it")
+    until(lambda: pluto.requests.get("/api/runs/trigger"), "the client receives the cancellation")
     until(lambda: not [c for c in ranks.senders().values() if "trackers.sender" in c], "its process has ended")
     process.send_signal(signal.SIGTERM)
-    said, facts = ranks.end(process, 75)
-    assert "state=failed" in said and "its process ended with 2" in said
+    output, facts = ranks.end(process, 75)
+    assert "state=failed" in output and "its process exited with 2" in output
     steps = [record["step"] for record in ranks.unsent("pluto") if "step" in record]
     assert set(steps) | set(series(pluto.runs[1], "loss")) == set(range(facts["last"] + 1)), "sent or kept"
 
@@ -78,16 +80,16 @@ def test_cancelling_in_pluto_does_not_end_the_training(ranks: Ranks, pluto: Serv
 def test_a_required_tracker_that_cannot_start_ends_the_training(ranks: Ranks, pluto: Server) -> None:
     pluto.fault = "403"
     process = ranks.start("--tracker-required", "--tracker-timeout", 5, **pluto_at(pluto.server_port))
-    said, _ = ranks.end(process, 1)
-    assert "TrackerError: pluto could not be reached, and it is required" in said and "answer 403" in said
-    assert "trains" not in said
+    output, _ = ranks.end(process, 1)
+    assert "TrackerError: pluto is required and could not be reached" in output and "status 403" in output
+    assert "trains" not in output
 
 
 def test_a_required_tracker_that_fails_at_the_end_fails_the_training(ranks: Ranks, pluto: Server) -> None:
     arguments = ("--steps", 100, "--seconds", 0.02, "--tracker-required", "--tracker-timeout", 8)
     process = ranks.start(*arguments, **pluto_at(pluto.server_port))
-    until(lambda: pluto.runs and pluto.runs[1]["metrics"], "it reports")
+    until(lambda: pluto.runs and pluto.runs[1]["metrics"], "the run has metrics")
     pluto.fault = "500"
-    said, _ = ranks.end(process, 1)
-    assert "TrackerError: pluto: not everything was sent" in said
+    output, _ = ranks.end(process, 1)
+    assert "TrackerError: pluto: not everything was sent" in output
     assert len(ranks.unsent("pluto")) > 1

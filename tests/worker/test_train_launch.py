@@ -1,4 +1,4 @@
-"""The training under ddp-launch: told to stop, it says that it saved, and goes on in the next attempt."""
+"""Training under ddp-launch: stopped by SIGTERM it exits with 75, and the next attempt continues it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ PATIENT = ("--join-timeout=60", "--rendezvous-timeout=120", "--grace-period=60")
 
 
 @pytest.mark.slow
-def test_a_stopped_run_saves_and_its_next_attempt_ends_it(start, tmp_path):
+def test_a_stopped_run_saves_and_the_next_attempt_finishes_it(start, tmp_path):
     program = (TRAIN, "--device", "cpu", "--output", tmp_path / "out", "--save-every", "0", "--epochs")
     first = Run(start, tmp_path, torch=True)
     for node in range(2):
         first.pod(node, 2, *PATIENT, program=(*program, "2000"))
-    until(lambda: "[STEP] node=0 rank=0 step=20/" in first.pods[0].output, "the training begins", 240)
+    until(lambda: "[STEP] node=0 rank=0 step=20/" in first.pods[0].output, "the training starts", 240)
     first.pods[1].started.process.send_signal(signal.SIGTERM)
     assert first.wait() == [75, 75], first.say()
-    for pod in first.pods:  # the last word is the launcher's, also where the program has had its own
+    for pod in first.pods:  # the last line is the launcher's, even where the program has logged its end
         assert "exit_code=75 cause=saved" in pod.verdicts[-1] and "all nodes saved" in pod.verdicts[-1], pod.output
     assert "status=saved exit_code=75 checkpoint=epoch-0" in first.pods[0].output
     report = tmp_path / "out" / "test" / "report.json"  # the run is named by RUN_ID
     stopped_at = json.loads(report.read_text())["summary"]["step"]
-    # As many epochs as it takes to end soon after.
+    # Enough epochs to end soon after the resume.
     epochs = stopped_at // 8 + 2
     second = Run(start, tmp_path, torch=True)
     for node in range(2):

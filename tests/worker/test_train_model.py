@@ -1,4 +1,4 @@
-"""A model that cannot work is refused before anything is loaded, with its file's name and what to do."""
+"""A model that cannot work is refused before anything is loaded, with the file and what to do."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from gpuworker.runtime.svg_plot import line_plot, ticks
 from gpuworker.train import model, train_framework
-from gpuworker.train.distributed import World
-from gpuworker.train.model import ModelError, Source, check_model
-from gpuworker.train.throughput import duration
+from gpuworker.train.distributed import DistributedContext
+from gpuworker.train.model import ModelError, ModelSource, check_model
+from gpuworker.train.throughput import format_duration
 
 
 def safetensors(path: Path, size: int = 64) -> None:
@@ -25,7 +25,7 @@ def safetensors(path: Path, size: int = 64) -> None:
 def folder(tmp_path, monkeypatch) -> Path:
     """A model of three weight files and a tokenizer, as far as names and lengths go."""
     for name in ("HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM"):
-        monkeypatch.setenv(name, "")  # Source sets them; they go when the test ends
+        monkeypatch.setenv(name, "")  # ModelSource sets them; they are removed when the test ends
     made = tmp_path / "model"
     made.mkdir()
     (made / "config.json").write_text("{}")
@@ -38,107 +38,107 @@ def folder(tmp_path, monkeypatch) -> Path:
     return made
 
 
-def source(*flags: object) -> Source:
-    return Source(train_framework.parser().parse_args([str(flag) for flag in flags]))
+def source(*flags: object) -> ModelSource:
+    return ModelSource(train_framework.make_parser().parse_args([str(flag) for flag in flags]))
 
 
 def cut(folder: Path) -> None:
     os.truncate(folder / "model-00003-of-00003.safetensors", 100)
 
 
-def old_kind(folder: Path) -> None:
+def older_format(folder: Path) -> None:
     for path in folder.glob("*.safetensors*"):
         path.unlink()
     (folder / "pytorch_model.bin").touch()
 
 
-BROKEN = {
-    "no folder": (lambda folder: folder.rename(folder.parent / "x"), "no such folder; is the models volume mounted?"),
-    "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json"),
+BROKEN_MODELS = {
+    "no folder": (lambda folder: folder.rename(folder.parent / "x"), ("no such folder", "volume mounted?")),
+    "no config": (lambda folder: (folder / "config.json").unlink(), ("no config.json",)),
     "missing shard": (
         lambda folder: (folder / "model-00002-of-00003.safetensors").unlink(),
-        "1 of 3 weight files are missing: model-00002-of-00003.safetensors",
+        ("1 of 3 weight files", "model-00002-of-00003.safetensors"),
     ),
-    "cut shard": (cut, "model-00003-of-00003.safetensors: is cut short: 100 bytes of "),
+    "cut shard": (cut, ("model-00003-of-00003.safetensors", "truncated", "100 bytes of ")),
     "cut in its header": (
         lambda folder: os.truncate(folder / "model-00001-of-00003.safetensors", 20),
-        "model-00001-of-00003.safetensors: is cut short: 20 bytes, and its header alone",
+        ("model-00001-of-00003.safetensors", "truncated", "20 bytes", "header"),
     ),
     "no safetensors": (
         lambda folder: (folder / "model-00001-of-00003.safetensors").write_text("<html>Not found</html>" * 9),
-        "model-00001-of-00003.safetensors: is cut short",
+        ("model-00001-of-00003.safetensors", "truncated"),
     ),
     "broken index": (
         lambda folder: (folder / "model.safetensors.index.json").write_text("{"),
-        "not a list of weights",
+        ("model.safetensors.index.json", "not a list of weights"),
     ),
-    "older weights": (old_kind, "pytorch_model.bin is of the older kind"),
-    "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "no tokenizer: none of tokenizer.json"),
+    "older weights": (older_format, ("pytorch_model.bin", "convert it to safetensors")),
+    "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), ("no tokenizer", "tokenizer.json")),
 }
 
 
-def test_a_whole_model_is_accepted(folder):
+def test_a_complete_model_is_accepted(folder):
     check_model(folder)
     assert source("--model-local-dir", folder).offline
     assert source("--model", folder).folder == folder
 
 
-@pytest.mark.parametrize("breaks, words", BROKEN.values(), ids=BROKEN)
-def test_a_broken_model_is_refused_before_it_is_loaded(folder, breaks, words):
-    breaks(folder)
+@pytest.mark.parametrize("damage, facts", BROKEN_MODELS.values(), ids=BROKEN_MODELS)
+def test_a_broken_model_is_refused_before_it_is_loaded(folder, damage, facts):
+    damage(folder)
     with pytest.raises(ModelError) as error:
         source("--model-local-dir", folder)
-    assert words in str(error.value) and str(folder) in str(error.value)
+    text = str(error.value)
+    assert str(folder) in text and all(fact in text for fact in facts), text
 
 
-def test_refused_before_a_gpu_or_another_rank_is_asked(folder, capfd, monkeypatch):
-    """The whole program: exit code 2 and one line, without a process group (RANK is set, and nobody else is there)."""
+def test_a_broken_model_ends_the_program_with_2_before_it_joins_a_process_group(folder, capfd, monkeypatch):
+    """RANK is set, and no other rank exists."""
     (folder / "model-00002-of-00003.safetensors").unlink()
     for name, value in {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr("signal.signal", lambda *_: None)
     assert train_framework.main(["--model-local-dir", str(folder), "--data", "x.jsonl"]) == 2
-    said = capfd.readouterr().out
-    assert said.count("\n") == 1 and "[FATAL]" in said and "model-00002-of-00003.safetensors" in said
+    output = capfd.readouterr().out
+    assert output.count("\n") == 1 and "[FATAL]" in output and "model-00002-of-00003.safetensors" in output
 
 
-def test_one_source_of_the_model(folder):
-    with pytest.raises(ModelError, match="give one of them"):
+def test_the_flags_must_name_exactly_one_source_of_the_model(folder):
+    with pytest.raises(ModelError, match=r"--from-scratch .*--model "):
         source("--model", "gpt2", "--from-scratch", "gpt2-tiny")
-    with pytest.raises(ModelError, match="which model"):
+    with pytest.raises(ModelError, match="--model-local-dir DIR"):
         source()
 
 
-@pytest.mark.parametrize("node_lead, lead", [(True, True), (True, False), (False, False)])
-def test_a_node_downloads_once_and_only_rank_0_gets_weights(folder, monkeypatch, node_lead, lead):
-    """The hub is not asked by this test: what is asked of its client is recorded."""
-    asked = []
+@pytest.mark.parametrize("is_local_rank_0, is_rank_0", [(True, True), (True, False), (False, False)])
+def test_one_process_per_node_downloads_and_only_rank_0_gets_weights(folder, monkeypatch, is_local_rank_0, is_rank_0):
+    """Records the calls of the hub's client; nothing is downloaded."""
+    calls = []
 
     def snapshot_download(name, allow_patterns, local_files_only):
-        asked.append((name, "*.safetensors" in allow_patterns, local_files_only))
+        calls.append((name, "*.safetensors" in allow_patterns, local_files_only))
         return str(folder)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    world = World()
-    monkeypatch.setattr(World, "node_lead", node_lead)
-    monkeypatch.setattr(World, "lead", lead)
+    monkeypatch.setattr(DistributedContext, "is_local_rank_0", is_local_rank_0)
+    monkeypatch.setattr(DistributedContext, "is_rank_0", is_rank_0)
     found = source("--model", "some/model")
-    found.fetch(world)
-    downloads = [(name, weights) for name, weights, offline in asked if not offline]
-    assert downloads == ([("some/model", lead)] if node_lead else [])
+    found.fetch(DistributedContext())
+    downloads = [(name, weights) for name, weights, offline in calls if not offline]
+    assert downloads == ([("some/model", is_rank_0)] if is_local_rank_0 else [])
     assert found.folder == found.tokenizer == folder
 
 
-def test_what_the_hub_refuses_is_explained(folder, monkeypatch):
+def test_a_gated_model_is_explained_with_the_token_variable(folder, monkeypatch):
     def snapshot_download(*_, **__):
         raise OSError("401 Client Error. Cannot access gated repo.\nMore lines.")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    with pytest.raises(ModelError, match=r"model a/b: OSError: 401 Client Error.*; accept its licence on the hub"):
+    with pytest.raises(ModelError, match=r"model a/b: OSError: 401 Client Error.*HF_TOKEN"):
         model.download("a/b", False, True)
 
 
-def test_text_comes_back_from_bytes():
+def test_the_byte_tokenizer_encodes_and_decodes_any_text():
     tokenizer = model.byte_tokenizer()
     text = "Grüße, 世界!\n\t<|end"
     numbers = tokenizer(text).input_ids
@@ -147,17 +147,17 @@ def test_text_comes_back_from_bytes():
 
 
 @pytest.mark.parametrize("low, high", [(0, 1), (2.31, 2.32), (0.001, 900), (5, 5), (0, 0), (-3, 7)])
-def test_ticks_are_round_and_hold_the_values(low, high):
+def test_ticks_are_round_and_enclose_the_values(low, high):
     found = ticks(low, high)
     assert found[0] <= low and found[-1] >= high - 1e-6 and 2 <= len(found) <= 9, found
 
 
-def test_a_plot_shows_what_there_is():
+def test_a_plot_omits_values_that_are_not_finite_and_escapes_names():
     assert "no points" in line_plot({"training": []}, "step", "loss")
     drawn = line_plot({"a<b": [(1, float("nan")), (2, 3.0), (3, 2.0)]}, "step", "loss")
     assert "nan" not in drawn and "a&lt;b" in drawn
     assert drawn.count("<circle") == 2
 
 
-def test_durations_are_short():
-    assert [duration(seconds) for seconds in (4.4, 59.6, 200, 3900)] == ["4s", "1m00s", "3m20s", "1h05m"]
+def test_durations_have_a_short_form():
+    assert [format_duration(seconds) for seconds in (4.4, 59.6, 200, 3900)] == ["4s", "1m00s", "3m20s", "1h05m"]

@@ -152,9 +152,14 @@ class Tag(str, enum.Enum):
     IDLE = "IDLE"
     GROUP = "GROUP"
     TRAIN = "TRAIN"
+    DATA = "DATA"
+    EPOCH = "EPOCH"
+    TRACK = "TRACK"
     RESULT = "RESULT"
     REPORT = "REPORT"
     FLEET = "FLEET"
+
+    __str__ = str.__str__  # for f-strings: an enum's own form is Tag.FLEET
 
 
 def reserved_names(*, groups: bool) -> list[str]:

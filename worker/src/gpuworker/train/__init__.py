@@ -1,1 +1,1 @@
-"""Training: one loop for a smoke test (train.py) and for fine-tuning a causal language model (train_framework.py)."""
+"""Training programs: one loop for a smoke test (train.py) and for causal language models (train_framework.py)."""

@@ -1,10 +1,10 @@
-"""Documents of a JSONL file, read by byte ranges so that several processes share one file and none holds it whole.
+"""Documents of a JSONL file, read by byte ranges, so that several processes share one file and none loads it whole.
 
-A line is one of
+Each line is one of
   {"text": "…"}                                    all of it is learned
   {"prompt": "…", "completion": "…"}               only the completion is learned
   {"messages": [{"role": "…", "content": "…"}]}    only the assistant's messages are learned; needs a chat template
-Other keys are ignored, and so are empty lines.
+Other keys and empty lines are ignored.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-Piece = tuple[str, bool]  # a text, and whether it is learned
-Render = Callable[[list[dict], bool], str]  # messages and add_generation_prompt, to the text of a chat template
+Segment = tuple[str, bool]  # a text, and whether it is learned
+ChatTemplate = Callable[[list[dict], bool], str]  # (messages, add_generation_prompt) to text
 
-SHAPES = '{"text": …}, {"prompt": …, "completion": …} or {"messages": […]}'
+LINE_FORMATS = '{"text": …}, {"prompt": …, "completion": …} or {"messages": […]}'
 
 
 class DataError(ValueError):
-    """Data that cannot be used: the message begins with file and line."""
+    """Data that cannot be used. The message starts with file and line."""
 
 
-def documents(path: Path, part: int, parts: int, render: Render | None) -> Iterator[list[Piece]]:
-    """The pieces of every document whose line begins in the given part of the file's bytes; parts make up the whole.
+def read_documents(path: Path, part: int, parts: int, template: ChatTemplate | None) -> Iterator[list[Segment]]:
+    """Segments of every document whose line starts in the given part of the file's bytes.
 
-    Raises DataError with the line's number in the file.
+    All parts together are the whole file. Raises DataError with the line number in the file.
     """
     size = path.stat().st_size
-    begin, end = size * part // parts, size * (part + 1) // parts
+    start, end = size * part // parts, size * (part + 1) // parts
     with path.open("rb") as file:
-        if begin:
-            file.seek(begin - 1)
-            file.readline()  # the rest of a line that began before
+        if start:
+            file.seek(start - 1)
+            file.readline()  # the rest of a line that started before
         while (offset := file.tell()) < end and (line := file.readline()):
             try:
                 if line.strip():
-                    yield pieces(parse(line), render)
+                    yield segments(parse_line(line), template)
             except DataError as error:
                 raise DataError(f"{path}:{line_number(path, offset)}: {error}") from None
 
 
 def line_number(path: Path, offset: int) -> int:
-    """Counted only when something is wrong."""
+    """Line number of a byte offset. Computed for error messages only."""
     with path.open("rb") as file:
         count = 1
         while offset > 0 and (block := file.read(min(offset, 1 << 20))):
@@ -51,7 +51,7 @@ def line_number(path: Path, offset: int) -> int:
     return count
 
 
-def parse(line: bytes) -> dict:
+def parse_line(line: bytes) -> dict:
     try:
         document = json.loads(line)
     except UnicodeDecodeError as error:
@@ -59,21 +59,22 @@ def parse(line: bytes) -> dict:
     except json.JSONDecodeError as error:
         raise DataError(f"not JSON: {error.msg} at column {error.colno}") from None
     if not isinstance(document, dict):
-        raise DataError(f"a line must be an object: {SHAPES}")
+        raise DataError(f"a line must be an object: {LINE_FORMATS}")
     return document
 
 
-def pieces(document: dict, render: Render | None) -> list[Piece]:
+def segments(document: dict, template: ChatTemplate | None) -> list[Segment]:
     if "messages" in document:
-        return conversation(document["messages"], render)
+        return chat_segments(document["messages"], template)
     if "prompt" in document or "completion" in document:
-        return [(text(document, "prompt"), False), (text(document, "completion"), True)]
+        return [(string_at(document, "prompt"), False), (string_at(document, "completion"), True)]
     if "text" in document:
-        return [(text(document, "text"), True)]
-    raise DataError(f"none of the known keys; it has {', '.join(map(repr, document)) or 'none'}, not {SHAPES}")
+        return [(string_at(document, "text"), True)]
+    found = ", ".join(map(repr, document)) or "none"
+    raise DataError(f"none of the known keys: found {found}, expected {LINE_FORMATS}")
 
 
-def text(document: dict, key: str) -> str:
+def string_at(document: dict, key: str) -> str:
     if key not in document:
         raise DataError(f"{key!r} is missing")
     value = document[key]
@@ -82,33 +83,33 @@ def text(document: dict, key: str) -> str:
     return value
 
 
-def conversation(messages: object, render: Render | None) -> list[Piece]:
-    """The chat template's text, cut where an assistant's message begins and ends."""
-    if render is None:
+def chat_segments(messages: object, template: ChatTemplate | None) -> list[Segment]:
+    """Text of the chat template, cut where each assistant message starts and ends."""
+    if template is None:
         raise DataError('"messages" needs a chat template, and the tokenizer has none: use "prompt" and "completion"')
     if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
         raise DataError('"messages" must be a list of {"role": …, "content": …}')
     for message in messages:
-        text(message, "role"), text(message, "content")
+        string_at(message, "role"), string_at(message, "content")
     try:
-        whole = render(messages, False)
-        found: list[Piece] = []
+        whole = template(messages, False)
+        found: list[Segment] = []
         done = 0
         for number, message in enumerate(messages):
             if message["role"] != "assistant":
                 continue
-            before, through = render(messages[:number], True), render(messages[: number + 1], False)
+            before, through = template(messages[:number], True), template(messages[: number + 1], False)
             if not (whole.startswith(through) and through.startswith(before) and len(before) >= done):
                 raise DataError(
-                    "the chat template writes earlier messages anew, so the assistant's part cannot be told apart: "
+                    "the chat template rewrites earlier messages, so the assistant's part cannot be separated: "
                     'use "prompt" and "completion"'
                 )
             found += [(whole[done : len(before)], False), (whole[len(before) : len(through)], True)]
             done = len(through)
     except DataError:
         raise
-    except Exception as error:  # of the template, which is the tokenizer's own code: wrong roles, wrong order
-        raise DataError(f"the chat template refuses these messages: {error}") from None
+    except Exception as error:  # raised by the tokenizer's template, for example for wrong roles or a wrong order
+        raise DataError(f"the chat template rejects these messages: {error}") from None
     if not found:
-        raise DataError('"messages" has no message of the role "assistant", so there is nothing to learn')
+        raise DataError('"messages" has no message with the role "assistant", so there is nothing to learn')
     return [*found, (whole[done:], False)]

@@ -1,4 +1,4 @@
-"""Memory of a training on CPUs."""
+"""Settings of glibc's allocator for training on CPUs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import ctypes
 
 # mallopt(3) of glibc
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-KEPT, LARGEST = 1 << 30, 1 << 25  # bytes; 32 MiB is the most that MMAP_THRESHOLD takes
+TRIM_BYTES, MMAP_BYTES = 1 << 30, 1 << 25  # 32 MiB is the largest value that MMAP_THRESHOLD accepts
 
 
-def keep_freed() -> None:
+def retain_freed_memory() -> None:
     """Let the allocator keep what a step frees, for the next step.
 
-    By default glibc gives it back to the kernel, which then fills the same pages with zeros in every step: 35 MB and
-    3 % of a step's time of a model with 4.9 million parameters. The peak stays what it was.
+    By default glibc returns it to the kernel, which zeroes the same pages again in every step: 35 MB and 3 % of the
+    step time for a model with 4.9 million parameters. Peak memory does not change.
     """
     with contextlib.suppress(OSError, AttributeError):  # another C library
         library = ctypes.CDLL(None)
-        library.mallopt(MMAP_THRESHOLD, LARGEST)
-        library.mallopt(TRIM_THRESHOLD, KEPT)
+        library.mallopt(MMAP_THRESHOLD, MMAP_BYTES)
+        library.mallopt(TRIM_THRESHOLD, TRIM_BYTES)

@@ -1,7 +1,7 @@
-"""Where the language model and its tokenizer come from: a local folder, the hub, or nothing but a shape.
+"""Source of the language model and its tokenizer: a local folder, the hub, or a preset with random weights.
 
-Only rank 0 reads weights; the others get them from it when DistributedDataParallel begins. So 512 ranks do not read the
-same file, and a checkpoint need be seen by rank 0 alone.
+Only rank 0 reads weights. The others receive them when DistributedDataParallel starts. So 512 ranks do not read the
+same file, and only rank 0 needs access to a checkpoint.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from pathlib import Path
 
 import torch
 
-from gpuworker.train.distributed import World
-from gpuworker.train.model_presets import SHAPES
-from gpuworker.train.token_file import Codec
+from gpuworker.train.distributed import DistributedContext
+from gpuworker.train.model_presets import PRESETS
+from gpuworker.train.token_file import TokenCodec
 
-TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
-WEIGHTS = ["*.safetensors", "*.safetensors.index.json"]
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
+WEIGHT_FILES = ["*.safetensors", "*.safetensors.index.json"]
 
 
 class ModelError(ValueError):
-    """A model or tokenizer that cannot be used, and what to do about it."""
+    """A model or tokenizer that cannot be used. The message contains what to do."""
 
 
 def check_model(folder: Path) -> None:
-    """Whether a folder holds a whole model: its configuration and every weight, none cut short. Reads no weights."""
+    """Raise ModelError unless a folder holds a configuration and complete weight files. Reads no weights."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: no such folder; is the models volume mounted?")
     if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder}: no config.json; this is no model in the Hugging Face layout")
+        raise ModelError(f"{folder}: no config.json; this is not a model in the Hugging Face layout")
     index = folder / "model.safetensors.index.json"
     names = ["model.safetensors"]
     if index.is_file():
@@ -41,7 +41,7 @@ def check_model(folder: Path) -> None:
             raise ModelError(f"{index}: not a list of weights ({error}); copy the model again") from None
     elif not (folder / names[0]).is_file():
         others = sorted(path.name for path in folder.glob("*.bin"))
-        hint = f"; {others[0]} is of the older kind: convert it to safetensors" if others else ""
+        hint = f"; {others[0]} has the older format: convert it to safetensors" if others else ""
         raise ModelError(f"{folder}: neither model.safetensors nor model.safetensors.index.json{hint}")
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
@@ -50,72 +50,76 @@ def check_model(folder: Path) -> None:
             "copy the model again"
         )
     for name in names:
-        if problem := cut_short(folder / name):
+        if problem := length_problem(folder / name):
             raise ModelError(f"{folder / name}: {problem}; copy the file again")
 
 
-def cut_short(path: Path) -> str:
-    """What is wrong with a safetensors file's length: 8 bytes, a header of so many bytes, and the tensors it lists."""
+def length_problem(path: Path) -> str:
+    """Problem with the length of a safetensors file, or an empty string.
+
+    The file consists of 8 bytes with the header's length, the header, and the tensors that the header lists.
+    """
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > size - 8:
-            return f"is cut short: {size} bytes, and its header alone has {length}"
+            return f"truncated: {size} bytes, and its header alone has {length}"
         try:
             header = json.loads(file.read(length))
             ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
         except (ValueError, KeyError, TypeError):
-            return "has no header of a safetensors file"
+            return "not a safetensors file: the header cannot be read"
     whole = 8 + length + max(ends, default=0)
-    return "" if size == whole else f"is cut short: {size} bytes of {whole}"
+    return "" if size == whole else f"truncated: {size} bytes of {whole}"
 
 
 def check_tokenizer(folder: Path) -> None:
     if not folder.is_dir():
         raise ModelError(f"{folder}: no such folder; is the models volume mounted?")
-    if not any((folder / name).is_file() for name in TOKENIZERS):
-        raise ModelError(f"{folder}: no tokenizer: none of {', '.join(TOKENIZERS)}")
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise ModelError(f"{folder}: no tokenizer: none of {', '.join(TOKENIZER_FILES)}")
 
 
-class Source:
-    """The model and tokenizer that the flags ask for, checked before any GPU is touched."""
+class ModelSource:
+    """Model and tokenizer that the flags select, checked before any GPU is used."""
 
     def __init__(self, args: argparse.Namespace):
-        self.args, self.shape = args, args.from_scratch
+        self.args, self.preset = args, args.from_scratch
         local, named = args.model_local_dir, args.model
         if named and not local and Path(named).is_dir():
             local = named
-        if self.shape and (local or named):
-            raise ModelError("--from-scratch makes a model, --model loads one: give one of them")
-        if not (self.shape or local or named):
-            raise ModelError("which model? --model NAME, --model-local-dir FOLDER, or --from-scratch SHAPE")
-        self.name = self.shape or local or named
+        if self.preset and (local or named):
+            raise ModelError("--from-scratch creates a model and --model loads one: use only one of them")
+        if not (self.preset or local or named):
+            raise ModelError("no model: set --model NAME, --model-local-dir DIR, or --from-scratch PRESET")
+        self.name = self.preset or local or named
         self.folder = Path(local) if local else None
         self.tokenizer = Path(args.tokenizer_local_dir) if args.tokenizer_local_dir else self.folder
         if self.folder:
             check_model(self.folder)
         if self.tokenizer:
             check_tokenizer(self.tokenizer)
-        self.offline = args.local_files_only or bool(self.folder or self.shape)
+        self.offline = args.local_files_only or bool(self.folder or self.preset)
         if self.offline:
-            # Before transformers is imported, which reads it once.
+            # Set before transformers is imported, which reads it once.
             os.environ["HF_HUB_OFFLINE"] = "1"
-        alone = os.environ.get("LOCAL_WORLD_SIZE", "1") == "1"  # else the node's processes are its parallelism
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", str(alone).lower())
+        # With several processes per node, those are the parallelism.
+        single = os.environ.get("LOCAL_WORLD_SIZE", "1") == "1"
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", str(single).lower())
         if args.lora:
-            need("peft", "--lora")
-        need("transformers", "this program")
+            require_package("peft", "--lora")
+        require_package("transformers", "this program")
 
-    def fetch(self, world: World) -> None:
-        """Get a model of the hub, one process a node; only rank 0's node gets weights. Collective."""
-        if self.shape or self.folder:
+    def fetch(self, context: DistributedContext) -> None:
+        """Download a model from the hub with one process per node, weights only on rank 0's node. Collective."""
+        if self.preset or self.folder:
             return
-        with world.all_or_none():
-            if world.node_lead:
-                download(self.args.model, self.offline, weights=world.lead)
-        with world.all_or_none():
-            self.folder = download(self.args.model, True, weights=world.lead)
-            if world.lead:
+        with context.raise_on_all_ranks():
+            if context.is_local_rank_0:
+                download(self.args.model, self.offline, weights=context.is_rank_0)
+        with context.raise_on_all_ranks():
+            self.folder = download(self.args.model, True, weights=context.is_rank_0)
+            if context.is_rank_0:
                 check_model(self.folder)
             self.tokenizer = self.tokenizer or self.folder
             check_tokenizer(self.tokenizer)
@@ -130,16 +134,18 @@ class Source:
             return AutoTokenizer.from_pretrained(self.tokenizer, local_files_only=True)
         return byte_tokenizer()
 
-    def load_model(self, vocabulary: int, weights: bool, checkpoint: Path | None) -> torch.nn.Module:
-        """In float32: AdamW on bfloat16 weights loses small steps. `weights` False: only the right shapes."""
+    def load_model(self, vocabulary_size: int, weights: bool, checkpoint: Path | None) -> torch.nn.Module:
+        """Model in float32, because AdamW on bfloat16 weights loses small steps. `weights` False: random weights."""
         from transformers import AutoConfig, AutoModelForCausalLM
 
         lora, folder = self.args.lora, self.folder
         if checkpoint and not lora:
             folder = checkpoint
-        if self.shape and not (checkpoint and not lora):
-            kind, settings = SHAPES[self.shape]
-            config = AutoConfig.for_model(kind, vocab_size=vocabulary, **settings, **length_of(kind, self.args.seq_len))
+        if self.preset and not (checkpoint and not lora):
+            kind, settings = PRESETS[self.preset]
+            config = AutoConfig.for_model(
+                kind, vocab_size=vocabulary_size, **settings, **context_length(kind, self.args.seq_len)
+            )
             model = AutoModelForCausalLM.from_config(config)
         elif weights:
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
@@ -149,15 +155,15 @@ class Source:
             model = AutoModelForCausalLM.from_config(config)
         limit = getattr(model.config, "max_position_embeddings", None)
         if limit and limit < self.args.seq_len:
-            raise ModelError(f"--seq-len {self.args.seq_len}: this model takes at most {limit} tokens")
+            raise ModelError(f"--seq-len {self.args.seq_len}: the limit of this model is {limit} tokens")
         if self.args.activation_checkpointing:
-            # By its newer name where there is one.
+            # The method has a newer name in newer versions.
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
-        return with_lora(model, self.args, checkpoint) if lora else model
+        return add_lora(model, self.args, checkpoint) if lora else model
 
 
-def with_lora(model: torch.nn.Module, args: argparse.Namespace, checkpoint: Path | None) -> torch.nn.Module:
+def add_lora(model: torch.nn.Module, args: argparse.Namespace, checkpoint: Path | None) -> torch.nn.Module:
     import peft
 
     if args.activation_checkpointing:
@@ -178,33 +184,33 @@ def with_lora(model: torch.nn.Module, args: argparse.Namespace, checkpoint: Path
         raise ModelError(f"--target-modules {args.target_modules}: {error}") from None
 
 
-def length_of(kind: str, tokens: int) -> dict[str, int]:
+def context_length(kind: str, tokens: int) -> dict[str, int]:
     return {"n_positions" if kind == "gpt2" else "max_position_embeddings": tokens}
 
 
-def need(package: str, by: str) -> None:
+def require_package(package: str, by: str) -> None:
     import importlib.util
 
     if not importlib.util.find_spec(package):
-        raise ModelError(f"{by} needs the Python package {package}, which this image lacks; see docs/training.md")
+        raise ModelError(f"{by} needs the Python package {package}, which is not in this image; see docs/training.md")
 
 
 def download(name: str, offline: bool, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
 
-    patterns = ["*.json", "*.model", "*.txt", "*.jinja", *(WEIGHTS if weights else [])]
+    patterns = ["*.json", "*.model", "*.txt", "*.jinja", *(WEIGHT_FILES if weights else [])]
     try:
         return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=offline))
-    except Exception as error:  # of HTTP, of the hub, of the disk: its text says which
+    except Exception as error:  # of HTTP, the hub or the disk
         why = str(error).strip().splitlines() or [type(error).__name__]
-        hint = "put the model on a volume and give --model-local-dir"
+        hint = "put the model on a volume and set --model-local-dir"
         if "gated" in str(error).lower() or "401" in str(error):
-            hint = "accept its licence on the hub, and give a token as HF_TOKEN from a Secret"
+            hint = "accept its license on the hub, and set HF_TOKEN from a Secret"
         raise ModelError(f"model {name}: {type(error).__name__}: {why[0]}; {hint}") from None
 
 
 def byte_tokenizer():
-    """Every byte a token, and one for the end: for models made from nothing. Needs no files and no training."""
+    """Tokenizer for presets: one token per byte, and one for the end of text. Needs no files and no training."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -216,25 +222,25 @@ def byte_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|end|>")
 
 
-def codec(tokenizer) -> Codec:
+def token_codec(tokenizer) -> TokenCodec:
     if tokenizer.eos_token_id is None:
         raise ModelError("the tokenizer has no end-of-text token (eos_token); add one to tokenizer_config.json")
     first = tokenizer("").input_ids[:1]
     bos = tokenizer.bos_token_id
 
     def encode(texts: list[str]) -> list[list[int]]:
-        # verbose=False: a document longer than the model is no mistake here, it is cut into samples.
+        # verbose=False: a document longer than the model's limit is not an error, because it is cut into samples.
         return tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
 
-    def render(messages: list[dict], prompt: bool) -> str:
+    def template(messages: list[dict], prompt: bool) -> str:
         return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt)
 
-    template = tokenizer.chat_template
-    known = [tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else repr(tokenizer), str(template)]
-    return Codec(
+    chat_template = tokenizer.chat_template
+    known = [tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else repr(tokenizer), str(chat_template)]
+    return TokenCodec(
         encode,
         bos if bos is not None and first == [bos] else None,
         tokenizer.eos_token_id,
-        render if template else None,
+        template if chat_template else None,
         hashlib.sha256("\0".join(known).encode()).hexdigest(),
     )

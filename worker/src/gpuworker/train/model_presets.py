@@ -1,10 +1,10 @@
-"""Shapes of models that --from-scratch makes, as transformers' configurations name their parts."""
+"""Model presets of --from-scratch, in the terms of transformers' configurations."""
 
 from __future__ import annotations
 
 
 def gpt2(layers: int, width: int, heads: int) -> tuple[str, dict]:
-    # No dropout: it is for runs of many epochs, and costs memory.
+    # No dropout: these presets are for runs of many epochs, and dropout costs memory.
     dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     return "gpt2", {
         "n_layer": layers,
@@ -29,9 +29,9 @@ def llama(layers: int, width: int, heads: int, kv_heads: int, inner: int, tied: 
     }
 
 
-SHAPES = {
+PRESETS = {
     "gpt2-tiny": gpt2(2, 64, 4),
-    "gpt2-124m": gpt2(12, 768, 12),  # the width and depth of GPT-2 small
+    "gpt2-124m": gpt2(12, 768, 12),  # width and depth of GPT-2 small
     "llama-tiny": llama(2, 64, 4, 2, 176, tied=True),
-    "llama-1b": llama(16, 2048, 32, 8, 8192, tied=True),  # of Llama 3.2 1B
+    "llama-1b": llama(16, 2048, 32, 8, 8192, tied=True),  # as Llama 3.2 1B
 }

@@ -1,4 +1,4 @@
-"""AdamW, and its state on disk and on all ranks."""
+"""AdamW, with its state on disk and on all ranks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import torch
 
-from gpuworker.train.distributed import World
+from gpuworker.train.distributed import DistributedContext
 
 FILE = "optimizer.pt"
-STATE = ("step", "exp_avg", "exp_avg_sq")
+STATE_TENSORS = ("step", "exp_avg", "exp_avg_sq")
 
 
 def adamw(parameters: list[torch.nn.Parameter], lr: float, decay: float) -> torch.optim.AdamW:
-    """Weight decay is for matrices; biases and norms go without."""
+    """Optimizer with weight decay for matrices and none for biases and norms."""
     groups = [
         {"params": [each for each in parameters if each.dim() >= 2], "weight_decay": decay},
         {"params": [each for each in parameters if each.dim() < 2], "weight_decay": 0.0},
@@ -21,35 +21,39 @@ def adamw(parameters: list[torch.nn.Parameter], lr: float, decay: float) -> torc
     return torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, fused=True)
 
 
-def step(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], rate: float, clip: float) -> None:
+def step(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], lr: float, clip: float) -> None:
     if clip:
         torch.nn.utils.clip_grad_norm_(parameters, clip)
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = lr
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
 
 
 def save(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], folder: Path) -> None:
     states = [optimizer.state[each] for each in parameters]
-    torch.save({name: [state[name] for state in states] for name in STATE} if states[0] else {}, folder / FILE)
+    tensors = {name: [state[name] for state in states] for name in STATE_TENSORS} if states[0] else {}
+    torch.save(tensors, folder / FILE)
 
 
 def load(
-    optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], folder: Path | None, world: World
+    optimizer: torch.optim.Optimizer,
+    parameters: list[torch.nn.Parameter],
+    folder: Path | None,
+    context: DistributedContext,
 ) -> None:
-    """What `save` wrote, read by rank 0 (the others have no folder) and sent to all. Collective."""
-    saved = torch.load(folder / FILE, map_location=world.device, weights_only=True) if folder else {}
-    if not world.broadcast(bool(saved)):
+    """Load the state that `save` wrote. Rank 0 reads it (the others have no folder) and sends it to all. Collective."""
+    saved = torch.load(folder / FILE, map_location=context.device, weights_only=True) if folder else {}
+    if not context.broadcast_object(bool(saved)):
         return  # saved before the first step
     for number, parameter in enumerate(parameters):
-        empty = {
+        state = {
             "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),
             "exp_avg_sq": torch.zeros_like(parameter),
         }
-        for name, tensor in empty.items():
+        for name, tensor in state.items():
             if saved:
                 tensor.detach().copy_(saved[name][number])
-            world.broadcast_tensor(tensor.detach())
-        optimizer.state[parameter] = empty
+            context.broadcast_tensor(tensor.detach())
+        optimizer.state[parameter] = state

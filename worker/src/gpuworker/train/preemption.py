@@ -1,4 +1,4 @@
-"""SIGTERM: all ranks agree on the step after which they save and end."""
+"""Agreement of all ranks on the step after which they save and exit on SIGTERM."""
 
 from __future__ import annotations
 
@@ -7,39 +7,38 @@ import signal
 import torch
 import torch.distributed as dist
 
-from gpuworker.train.distributed import World
-
-SAVED = 75  # the exit code that means: stopped, saved, start me again
+from gpuworker.train.distributed import DistributedContext
 
 
 class Stopped(Exception):
     """All ranks have agreed to stop here."""
 
 
-class Stop:
-    """Asked for by a signal on any rank; agreed at the next boundary, by all.
+class StopSignal:
+    """Stop request from a signal on any rank, agreed on by all ranks at the next step boundary.
 
-    Every boundary takes part in one all-reduce of a byte on the CPU. It begins when a step begins and is waited for
-    when the step ends, so it costs no time of its own.
+    Every boundary takes part in one all-reduce of a byte on the CPU. The all-reduce starts with the step and is waited
+    for at its end, so it overlaps with the step.
     """
 
-    asked = False
+    requested = False
 
-    def listen(self) -> None:
-        """Call it first of all: a signal before this ends the process."""
+    def install(self) -> None:
+        """Install the signal handlers. Call it first: a signal before this ends the process."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self.ask)
+            signal.signal(number, self.request)
 
-    def ask(self, *_: object) -> None:
-        self.asked = True
+    def request(self, *_: object) -> None:
+        self.requested = True
 
-    def begin(self, world: World) -> None:
-        self.flag = torch.tensor([self.asked], dtype=torch.uint8)
-        self.work = dist.all_reduce(self.flag, op=dist.ReduceOp.MAX, async_op=True) if world.size > 1 else None
+    def start_agreement(self, context: DistributedContext) -> None:
+        self.flag = torch.tensor([self.requested], dtype=torch.uint8)
+        distributed = context.world_size > 1
+        self.work = dist.all_reduce(self.flag, op=dist.ReduceOp.MAX, async_op=True) if distributed else None
 
     def agreed(self) -> bool:
-        """Whether some rank had been asked when its step began."""
+        """Whether a stop was requested on some rank before its step started."""
         if self.work:
             self.work.wait()
             return bool(self.flag)
-        return self.asked
+        return self.requested

@@ -1,4 +1,4 @@
-"""From the command line to the exit code: the part of a training program that is not the training."""
+"""Main function of a training program: from the command line to the exit code."""
 
 from __future__ import annotations
 
@@ -12,98 +12,103 @@ from pathlib import Path
 
 import torch
 
+from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
+from gpuworker.runtime.process_group import DeviceError, destroy
 from gpuworker.train import report, trackers
-from gpuworker.train.checkpoint import Store
+from gpuworker.train.checkpoint import Checkpointer
 from gpuworker.train.dataset import DataError
-from gpuworker.train.distributed import DeviceError, World, host
+from gpuworker.train.distributed import DistributedContext, host_name
 from gpuworker.train.model import ModelError
-from gpuworker.train.preemption import SAVED, Stop, Stopped
-from gpuworker.train.task import Task
-from gpuworker.train.trainer import ResumeError, Trainer
+from gpuworker.train.preemption import Stopped, StopSignal
+from gpuworker.train.run_checkpoints import ResumeError, RunCheckpoints
+from gpuworker.train.train_spec import TrainSpec
+from gpuworker.train.trainer import Trainer
 from gpuworker.train.upload import Uploader
 
-USAGE, STOPPED = 2, 143
-WRONG = (DataError, DeviceError, ModelError, ResumeError, trackers.SettingsError)
+USAGE_ERRORS = (DataError, DeviceError, ModelError, ResumeError, trackers.SettingsError)
 
 
 def run(
     parser: argparse.ArgumentParser,
     argv: list[str] | None,
-    make: Callable[..., Task],
-    judge: Callable[[dict], tuple[int, dict]] = lambda report: (0, {}),
+    make_spec: Callable[..., TrainSpec],
+    judge: Callable[[dict], tuple[int, dict]] = lambda report: (ExitCode.DONE, {}),
     prepare: Callable[[argparse.Namespace], object] | None = None,
 ) -> int:
-    """Train what `make(args, world[, prepared])` gives, and return the exit code.
+    """Train what `make_spec(args, context[, prepared])` returns, and return the exit code.
 
-    `prepare` checks what can be checked before any GPU is touched. `judge` turns the report into an exit code and
-    facts for the [RESULT] line.
+    `prepare` checks what can be checked before any GPU is used. `judge` turns the report into an exit code and facts
+    for the [RESULT] line.
     """
-    stop, begun = Stop(), time.monotonic()
-    stop.listen()
+    stop, started = StopSignal(), time.monotonic()
+    stop.install()
     args = parser.parse_args(argv)
     logging.basicConfig(level=args.log_level.upper())
-    world, tracker = World(), None
+    context, tracker = DistributedContext(), None
     try:
         prepared = [prepare(args)] if prepare else []
-        tracker = trackers.open_trackers(args, world.for_trackers())
-        world.join(args.device)
-        introduce(world)
-        code = train(make(args, world, *prepared), args, world, stop, tracker, begun, judge)
-    except WRONG as error:
-        log("FATAL", rank=world.rank, exit_code=USAGE, why=error)
-        code = USAGE
+        tracker = trackers.open_trackers(args, context.rank_info())
+        context.initialize(args.device)
+        log_environment(context)
+        code = train(make_spec(args, context, *prepared), args, context, stop, tracker, started, judge)
+    except USAGE_ERRORS as error:
+        log(Tag.FATAL, rank=context.rank, exit_code=int(ExitCode.USAGE), why=error)
+        code = ExitCode.USAGE
     except BaseException:
         if tracker:
             tracker.finish("failed")
         raise
-    if code == USAGE and tracker:
+    if code == ExitCode.USAGE and tracker:
         tracker.finish("failed")
     else:
-        world.close()
-    return code
+        destroy()
+    return int(code)
 
 
-def introduce(world: World) -> None:
-    if world.node_lead:
-        gpu = torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else "none"
-        log("ENV", host=host(), python=platform.python_version(), torch=torch.__version__, gpu=gpu)
-    log("DDP", rank=world.rank, local_rank=world.local_rank, world=world.size, device=world.device)
+def log_environment(context: DistributedContext) -> None:
+    if context.is_local_rank_0:
+        gpu = torch.cuda.get_device_name(context.device) if context.device.type == "cuda" else "none"
+        log(Tag.ENV, host=host_name(), python=platform.python_version(), torch=torch.__version__, gpu=gpu)
+    log(Tag.DDP, rank=context.rank, local_rank=context.local_rank, world=context.world_size, device=context.device)
 
 
-def train(task: Task, args, world: World, stop: Stop, tracker, begun: float, judge) -> int:
+def train(spec: TrainSpec, args, context: DistributedContext, stop: StopSignal, tracker, started: float, judge) -> int:
     folder = Path(args.output) / args.run if args.output else None
-    uploader = Uploader(args.upload, args.run) if args.upload and folder and world.lead else None
-    store = Store(folder, args.keep, uploader.busy if uploader else set) if folder and world.lead else None
-    trainer = Trainer(task, args, world, stop, store, uploader, tracker)
+    on_rank_0 = folder if context.is_rank_0 else None
+    uploader = Uploader(args.upload, args.run) if args.upload and on_rank_0 else None
+    checkpointer = Checkpointer(on_rank_0, args.keep, uploader.in_use if uploader else set) if on_rank_0 else None
+    checkpoints = RunCheckpoints(spec, args, context, checkpointer, uploader)
+    trainer = Trainer(spec, args, context, stop, checkpoints, tracker)
     trainer.prepare()
-    tracker.start(report.parameters(trainer), args.run, args.run, folder)
+    tracker.start(report.run_parameters(trainer), args.run, args.run, folder)
     gc.collect()
     gc.freeze()
-    # Collected by the loop on all ranks in the same step: one rank's pause is every rank's.
+    # The loop collects on all ranks in the same step, because a pause of one rank is a pause of all.
     gc.disable()
     try:
-        trainer.run()
-        status, code = "finished", 0
+        trainer.train()
+        status, code = "finished", ExitCode.DONE
     except Stopped:
-        status, code = ("saved", SAVED) if folder else ("failed", STOPPED)
+        status, code = ("saved", ExitCode.SAVED) if folder else ("failed", ExitCode.STOPPED)
     finally:
         gc.enable()
         gc.unfreeze()
     result = report.collect(trainer, status)
-    if code == 0:
+    if code == ExitCode.DONE:
         code, facts = judge(result)
-        if world.lead:
-            log("RESULT", rank=world.rank, **result["summary"], **facts)
-        status = "finished" if code == 0 else "failed"
-    if world.lead:
+        if context.is_rank_0:
+            log(Tag.RESULT, rank=context.rank, **result["summary"], **facts)
+        status = "finished" if code == ExitCode.DONE else "failed"
+    if context.is_rank_0:
         target = Path(args.report_json) if args.report_json else folder / "report.json" if folder else None
         for path in report.write(result, target) if target else []:
             tracker.artifact(path)
     tracker.finish(status)
     if uploader:
         uploader.finish(args.upload_wait)
-    if world.lead:
-        saved = trainer.saved.name if trainer.saved else "none"
-        log("DONE", rank=0, status=status, exit_code=code, checkpoint=saved, seconds=time.monotonic() - begun)
+    if context.is_rank_0:
+        saved, seconds = checkpoints.newest, time.monotonic() - started
+        name = saved.name if saved else "none"
+        log(Tag.DONE, rank=0, status=status, exit_code=int(code), checkpoint=name, seconds=seconds)
     return code

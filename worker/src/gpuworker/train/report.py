@@ -1,4 +1,4 @@
-"""The report of a run: JSON for programs, one page with a plot for people."""
+"""Report of a training run: JSON for programs, and an HTML page with a plot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpuworker.runtime import svg_plot
 from gpuworker.train import throughput
-from gpuworker.train.distributed import host
+from gpuworker.train.distributed import host_name
 from gpuworker.train.trainer import Trainer
 
 PAGE = """<!doctype html>
@@ -28,46 +28,46 @@ td {{ font-variant-numeric: tabular-nums }} h2 {{ font-size: 1.1em }}
 """
 
 
-def parameters(trainer: Trainer) -> dict[str, object]:
-    """For people and trackers: the flags, and what follows from them."""
+def run_parameters(trainer: Trainer) -> dict[str, object]:
+    """The options of the run and what follows from them, for the report and the trackers."""
     hidden = ("upload", "cache", "tracker_required", "tracker_timeout", "trackers")
-    flags = {name: value for name, value in vars(trainer.args).items() if name not in hidden}
-    follows = {
-        "world_size": trainer.world.size,
+    options = {name: value for name, value in vars(trainer.args).items() if name not in hidden}
+    derived = {
+        "world_size": trainer.context.world_size,
         "samples": trainer.samples,
-        "samples_a_step": trainer.shape.step,
-        "parameters": sum(each.numel() for each in trainer.engine.plain.parameters()),
+        "samples_per_step": trainer.layout.samples_per_step,
+        "parameters": trainer.parameter_count(),
     }
-    return {**flags, **follows}
+    return {**options, **derived}
 
 
 def collect(trainer: Trainer, status: str) -> dict:
-    """Everything about the run so far. Collective."""
-    progress, world = trainer.progress, trainer.world
-    rank = {"rank": world.rank, "node": world.node, "host": host(), "device": str(world.device)}
-    used = {"cpu_seconds": time.process_time(), "peak_memory_bytes": throughput.peak_memory(world.device)}
-    ranks = world.gather({**rank, **used})
-    last = progress.evaluations[-1] if progress.evaluations else {}
-    rate = progress.tokens / progress.seconds if progress.seconds else 0.0
+    """Report of the run so far. Collective."""
+    state, context = trainer.state, trainer.context
+    rank = {"rank": context.rank, "node": context.node_rank, "host": host_name(), "device": str(context.device)}
+    used = {"cpu_seconds": time.process_time(), "peak_memory_bytes": throughput.peak_memory(context.device)}
+    ranks = context.all_gather_object({**rank, **used})
+    last = state.evaluations[-1] if state.evaluations else {}
+    tokens_per_s = state.tokens / state.seconds if state.seconds else 0.0
     validation = {"val_loss": last["loss"], "val_perplexity": last["perplexity"]} if last else {}
     return {
         "status": status,
         "run": trainer.args.run,
-        "world_size": world.size,
-        "tokens_total": progress.tokens,
-        "elapsed_sec": progress.seconds,
-        "tokens_per_sec": rate,
-        "summary": {"step": progress.step, "tokens_per_s": rate, **validation},
-        "parameters": parameters(trainer),
-        "attempts": progress.attempts,
-        "history": progress.history,
-        "evaluations": progress.evaluations,
+        "world_size": context.world_size,
+        "tokens_total": state.tokens,
+        "elapsed_sec": state.seconds,
+        "tokens_per_sec": tokens_per_s,
+        "summary": {"step": state.step, "tokens_per_s": tokens_per_s, **validation},
+        "parameters": run_parameters(trainer),
+        "attempts": state.attempts,
+        "history": state.history,
+        "evaluations": state.evaluations,
         "ranks": ranks,
     }
 
 
 def write(result: dict, path: Path) -> list[Path]:
-    """`path` and, beside it, the page; give both."""
+    """Write the report to `path` and the page next to it. Returns both paths."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
     page = path.with_suffix(".html")
@@ -82,10 +82,10 @@ def render(result: dict) -> str:
         "ranks": result["world_size"],
         "steps": result["summary"]["step"],
         "tokens": f"{result['tokens_total']:,}",
-        "training time": throughput.duration(result["elapsed_sec"]),
-        "tokens a second": f"{result['tokens_per_sec']:,.0f}",
+        "training time": throughput.format_duration(result["elapsed_sec"]),
+        "tokens per second": f"{result['tokens_per_sec']:,.0f}",
         "attempts": result["attempts"],
-        "peak memory of a rank": f"{max(rank['peak_memory_bytes'] for rank in result['ranks']) / 2**30:.2f} GiB",
+        "peak memory per rank": f"{max(rank['peak_memory_bytes'] for rank in result['ranks']) / 2**30:.2f} GiB",
     }
     if last:
         summary |= {"validation loss": f"{last['loss']:.4f}", "perplexity": f"{last['perplexity']:.3f}"}

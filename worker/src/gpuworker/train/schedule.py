@@ -1,8 +1,8 @@
-"""Which samples each rank takes in each step, and the learning rate of it. Pure functions of the position in the run.
+"""Sample order, the share of each rank, and the learning rate: pure functions of the position in the run.
 
-A step takes the next `batch · accumulate · world` samples of the epoch's order, whatever the number of ranks, and all
-ranks have the same number of steps. The last step of an epoch takes what is left: ranks that get nothing compute on
-padding, which adds nothing to loss or gradient. So no sample is dropped, and none counts twice.
+A step takes the next `batch · accumulate · world size` samples of the epoch's order, whatever the number of ranks, and
+all ranks have the same number of steps. The last step of an epoch takes the rest: ranks without samples compute on
+padding, which adds nothing to loss or gradient. No sample is dropped or counted twice.
 """
 
 from __future__ import annotations
@@ -12,46 +12,74 @@ from dataclasses import dataclass
 
 import torch
 
+from gpuworker.train.train_state import TrainState
+
 PADDING = -1  # a row without a sample
 
 
 @dataclass(frozen=True)
-class Shape:
-    """How many samples a step takes: `batch` rows a rank and micro-step, `accumulate` micro-steps, `world` ranks."""
+class BatchLayout:
+    """Global batch: `batch` rows per rank and micro-step, `accumulate` micro-steps, `world_size` ranks."""
 
     batch: int
     accumulate: int
-    world: int
+    world_size: int
 
     @property
-    def step(self) -> int:
-        return self.batch * self.accumulate * self.world
+    def samples_per_step(self) -> int:
+        return self.batch * self.accumulate * self.world_size
+
+
+@dataclass(frozen=True)
+class RunSchedule:
+    """Length of a run and the position of a state in it."""
+
+    samples: int
+    epochs: int
+    layout: BatchLayout
+
+    def fraction_done(self, state: TrainState) -> float:
+        return (state.epoch * self.samples + state.position) / (self.epochs * self.samples)
+
+    def warmup_fraction(self, given: float) -> float:
+        """Warmup as a fraction of the run; `given` is a fraction below 1, or a number of steps."""
+        return given if given < 1 else min(1.0, given * self.layout.samples_per_step / (self.epochs * self.samples))
+
+    def total_steps(self, state: TrainState) -> int:
+        """Steps done and to do. Earlier steps may have been larger or smaller than `layout`."""
+        later = steps_left(self.samples, 0, self.layout) * max(0, self.epochs - state.epoch - 1)
+        current = steps_left(self.samples, state.position, self.layout) if state.epoch < self.epochs else 0
+        return state.step + current + later
+
+    def steps_to_go(self, state: TrainState) -> float:
+        """Steps to do, not rounded up at the end of each epoch."""
+        return (1 - self.fraction_done(state)) * self.epochs * self.samples / self.layout.samples_per_step
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> torch.Tensor:
-    """The samples of an epoch in the order of their use; the same on all ranks."""
-    generator = torch.Generator().manual_seed(mix(seed, epoch, 0))
+    """Shuffled samples of an epoch, the same on all ranks."""
+    generator = torch.Generator().manual_seed(derive_seed(seed, epoch, 0))
     return torch.randperm(samples, generator=generator)
 
 
-def rows(order: torch.Tensor, position: int, shape: Shape, rank: int) -> torch.Tensor:
-    """[accumulate, batch] samples of one rank in the step that begins at `position` of the order."""
-    taken = order[position : position + shape.step]
-    padded = torch.full((shape.step,), PADDING, dtype=order.dtype)
+def rank_rows(order: torch.Tensor, position: int, layout: BatchLayout, rank: int) -> torch.Tensor:
+    """[accumulate, batch] samples of one rank in the step that starts at `position` of the order."""
+    taken = order[position : position + layout.samples_per_step]
+    padded = torch.full((layout.samples_per_step,), PADDING, dtype=order.dtype)
     padded[: len(taken)] = taken
-    # Row i goes to rank i mod world, so that what is left at the end of an epoch is shared evenly.
-    return padded.view(shape.accumulate, shape.batch, shape.world)[:, :, rank]
+    # Row i goes to rank i mod world size, so the rest at the end of an epoch is shared evenly.
+    return padded.view(layout.accumulate, layout.batch, layout.world_size)[:, :, rank]
 
 
-def steps_left(samples: int, position: int, shape: Shape) -> int:
-    return math.ceil((samples - position) / shape.step)
+def steps_left(samples: int, position: int, layout: BatchLayout) -> int:
+    return math.ceil((samples - position) / layout.samples_per_step)
 
 
 def learning_rate(progress: float, peak: float, warmup: float, schedule: str) -> float:
-    """Linear from 0 over the first `warmup` of the run, then constant, or a half cosine down to a tenth.
+    """Linear from 0 over the first `warmup` of the run, then constant, or a half cosine down to a tenth of `peak`.
 
-    `progress`: the share of the run's samples that have been used once this step is done, in (0, 1]. Counted in
-    samples, not in steps, so that a run goes on as it was when the number of ranks changes.
+    `progress`: share of the run's samples that are used once this step is done, in (0, 1]. It counts samples and not
+    steps, so the schedule does not change with the number of ranks.
     """
     if progress < warmup:
         return peak * progress / warmup
@@ -60,12 +88,12 @@ def learning_rate(progress: float, peak: float, warmup: float, schedule: str) ->
     return peak * (0.55 + 0.45 * math.cos(math.pi * (progress - warmup) / max(1e-9, 1 - warmup)))
 
 
-def mix(*numbers: int) -> int:
-    """One seed from several numbers (the finaliser of SplitMix64): near numbers give unlike seeds."""
+def derive_seed(*numbers: int) -> int:
+    """One seed from several numbers (the finalizer of SplitMix64): similar numbers give unrelated seeds."""
     state = 0
     for number in numbers:
         state = (state + number + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
         state ^= state >> 31
-    return state >> 1  # torch takes 63 bits without complaint
+    return state >> 1  # torch accepts 63 bits

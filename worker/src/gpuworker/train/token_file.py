@@ -1,7 +1,7 @@
-"""Documents as one file of numbers on this node's disk, made once by the node's processes together.
+"""Memory-mapped token file on the node's disk, built once per node by all local ranks.
 
-The file holds an int32 a token: a learned token is its number t, one that is only read is -t-1. It is mapped, not
-loaded, so its size is not limited by memory. The result does not depend on how many processes made it.
+The file holds one int32 per token: t for a learned token, -t-1 for one that is only read. It is mapped and not loaded,
+so memory does not limit its size. Its contents do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from pathlib import Path
 
 import torch
 
-from gpuworker.train.dataset import DataError, Piece, Render, documents
-from gpuworker.train.distributed import World
+from gpuworker.train.dataset import ChatTemplate, DataError, Segment, read_documents
+from gpuworker.train.distributed import DistributedContext
 
-IGNORED = -100  # the label of a position that nothing is learned at, as torch's cross entropy has it
+IGNORE_INDEX = -100  # label of a position that is not learned: the default of torch's cross entropy
 FORMAT = 1
-TOGETHER = 512  # documents that are tokenized in one call
-BLOCK = 1 << 22  # tokens that are looked at together
+DOCUMENTS_PER_CALL = 512  # of the tokenizer
+BLOCK_TOKENS = 1 << 22  # tokens read at a time
 
 
 @dataclass
-class Codec:
-    """What the files need of a tokenizer. `encode` takes texts and adds no special tokens."""
+class TokenCodec:
+    """A tokenizer as token files need it. `encode` takes texts and adds no special tokens."""
 
     encode: Callable[[list[str]], list[list[int]]]
     bos: int | None
     eos: int
-    render: Render | None
-    digest: str  # of all that decides which numbers come out
+    template: ChatTemplate | None
+    digest: str  # of everything that determines the token numbers
 
 
-class Samples:
-    """Samples of at most `length` + 1 tokens: inputs are all but the last, labels all but the first.
+class TokenDataset:
+    """Samples of at most `length` + 1 tokens: inputs are all but the last token, labels all but the first.
 
-    Packed, documents stand one after another and are cut every `length` tokens, so that every token but the very first
-    is learned once. Not packed, a sample is one document, cut off at `length` + 1 tokens.
+    Packed: documents are concatenated and cut every `length` tokens, so that every token but the first is learned once.
+    Not packed: a sample is one document, cut off at `length` + 1 tokens.
     """
 
     def __init__(self, folder: Path, length: int, pack: bool):
@@ -57,81 +57,85 @@ class Samples:
         else:
             self.starts = torch.cat([torch.zeros(1, dtype=torch.int64), ends[:-1]])
             self.ends = torch.minimum(ends, self.starts + length + 1)
-        self.sizes = torch.clamp(self.ends - self.starts - 1, min=0)
-        # Learned tokens of each sample: every rank knows from this how many a step learns, without asking the others.
-        # The first token is no label, and so not learned.
+        self.token_counts = torch.clamp(self.ends - self.starts - 1, min=0)
+        # Labels of each sample. From this every rank computes the labels of a step without communication. The first
+        # token of a sample is not a label.
         firsts = torch.minimum(self.starts + 1, self.ends)
-        self.learned = learned_before(self.tokens, self.ends) - learned_before(self.tokens, firsts)
+        self.label_counts = labels_before(self.tokens, self.ends) - labels_before(self.tokens, firsts)
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def batch(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs and labels, int64 [rows, width]. A row below 0 is padding. Width is `length` if packed, else the
-        longest row's: padding stands right of the text, where causal attention never looks from the text."""
-        lengths = torch.where(rows < 0, 0, self.sizes[rows]).tolist()
+        """Inputs and labels, int64 [rows, width]. A row below 0 is padding.
+
+        Width is `length` if packed, else the length of the longest row. Padding is to the right of the text, where
+        causal attention does not see it.
+        """
+        lengths = torch.where(rows < 0, 0, self.token_counts[rows]).tolist()
         width = self.length if self.pack else max(1, *lengths)
         inputs = torch.zeros(len(rows), width, dtype=torch.int64)
-        labels = torch.full((len(rows), width), IGNORED, dtype=torch.int64)
-        for place, (row, length) in enumerate(zip(rows.tolist(), lengths, strict=True)):
+        labels = torch.full((len(rows), width), IGNORE_INDEX, dtype=torch.int64)
+        for index, (row, length) in enumerate(zip(rows.tolist(), lengths, strict=True)):
             if length > 0:
                 start = int(self.starts[row])
                 window = self.tokens[start : start + length + 1].long()
-                inputs[place, :length] = torch.where(window < 0, -window - 1, window)[:-1]
-                labels[place, :length] = torch.where(window < 0, IGNORED, window)[1:]
+                inputs[index, :length] = torch.where(window < 0, -window - 1, window)[:-1]
+                labels[index, :length] = torch.where(window < 0, IGNORE_INDEX, window)[1:]
         return inputs, labels
 
 
-def learned_before(tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """How many learned tokens stand before each of these places, which ascend. Holds a block of the file at a time."""
-    found = torch.empty_like(places)
+def labels_before(tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Number of learned tokens before each of these ascending positions. Reads one block of the file at a time."""
+    counts = torch.empty_like(positions)
     total = torch.zeros(1, dtype=torch.int64)
-    for first in range(0, len(tokens) + 1, BLOCK):
-        block = tokens[first : first + BLOCK] >= 0
-        counts = torch.cat([total, total + torch.cumsum(block, 0)])
-        begin, end = torch.searchsorted(places, torch.tensor([first, first + BLOCK])).tolist()
-        found[begin:end] = counts[places[begin:end] - first]
-        total = counts[-1:]
-    return found
+    for first in range(0, len(tokens) + 1, BLOCK_TOKENS):
+        block = tokens[first : first + BLOCK_TOKENS] >= 0
+        running = torch.cat([total, total + torch.cumsum(block, 0)])
+        start, end = torch.searchsorted(positions, torch.tensor([first, first + BLOCK_TOKENS])).tolist()
+        counts[start:end] = running[positions[start:end] - first]
+        total = running[-1:]
+    return counts
 
 
-def prepare(path: Path, codec: Codec, cache: Path, world: World) -> Path:
-    """The folder with the tokens of a JSONL file, made now or by an earlier attempt. Collective.
+def prepare(path: Path, codec: TokenCodec, cache: Path, context: DistributedContext) -> Path:
+    """Folder with the tokens of a JSONL file, built now or by an earlier attempt. Collective.
 
-    Raises DataError, on all ranks, if a line is bad, or nothing is learned.
+    Raises DataError on all ranks if the file is missing or empty, or a line is bad.
     """
     stat = path.stat() if path.is_file() else None
-    with world.all_or_none():
+    with context.raise_on_all_ranks():
         if not stat:
             raise DataError(f"{path}: no such file")
-    known = json.dumps([FORMAT, str(path.resolve()), stat.st_size, stat.st_mtime_ns, codec.digest])
-    folder = cache / f"tokens-{hashlib.sha256(known.encode()).hexdigest()[:16]}"
-    with world.all_or_none():
-        made = folder.exists()
-    # Read before any process of the node makes it, and by all: else one could find it made and go ahead.
-    if all(world.gather(made)):
+    key = json.dumps([FORMAT, str(path.resolve()), stat.st_size, stat.st_mtime_ns, codec.digest])
+    folder = cache / f"tokens-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    with context.raise_on_all_ranks():
+        exists = folder.exists()
+    # All ranks look before any process of the node builds it. Otherwise one could find it built and continue alone.
+    if all(context.all_gather_object(exists)):
         return folder
-    part = cache / f"{folder.name}.part-{world.local_rank}"
-    with world.all_or_none():
+    part = cache / f"{folder.name}.part-{context.local_rank}"
+    with context.raise_on_all_ranks():
         cache.mkdir(parents=True, exist_ok=True)
-        write(part, documents(path, world.local_rank, world.local_size, codec.render), codec)
-    with world.all_or_none():
-        if world.node_lead and not made:
-            parts = [cache / f"{folder.name}.part-{rank}" for rank in range(world.local_size)]
-            join(parts, folder, path)
-    with world.all_or_none():
+        documents = read_documents(path, context.local_rank, context.local_world_size, codec.template)
+        write_part(part, documents, codec)
+    with context.raise_on_all_ranks():
+        if context.is_local_rank_0 and not exists:
+            parts = [cache / f"{folder.name}.part-{rank}" for rank in range(context.local_world_size)]
+            join_parts(parts, folder, path)
+    with context.raise_on_all_ranks():
         shutil.rmtree(part)
     return folder
 
 
-def write(folder: Path, found: Iterable[list[Piece]], codec: Codec) -> None:
-    shutil.rmtree(folder, ignore_errors=True)  # what a killed attempt left
+def write_part(folder: Path, documents: Iterable[list[Segment]], codec: TokenCodec) -> None:
+    shutil.rmtree(folder, ignore_errors=True)  # left by a killed attempt
     folder.mkdir()
-    found, total = iter(found), 0
+    documents, total = iter(documents), 0
     with open(folder / "tokens", "wb") as tokens, open(folder / "ends", "wb") as ends:
-        while some := list(islice(found, TOGETHER)):
+        while chunk := list(islice(documents, DOCUMENTS_PER_CALL)):
             numbers, lengths = array.array("i"), array.array("q")
-            for document in encoded(some, codec):
+            for document in encode_documents(chunk, codec):
                 numbers.extend(document)
                 total += len(document)
                 lengths.append(total)
@@ -139,20 +143,20 @@ def write(folder: Path, found: Iterable[list[Piece]], codec: Codec) -> None:
             lengths.tofile(ends)
 
 
-def encoded(some: list[list[Piece]], codec: Codec) -> Iterator[list[int]]:
-    """Each document with its marks of begin and end; a conversation has those of its template."""
-    codes = iter(codec.encode([text for pieces in some for text, _ in pieces]))
-    for pieces in some:
+def encode_documents(documents: list[list[Segment]], codec: TokenCodec) -> Iterator[list[int]]:
+    """Each document with its begin and end tokens. A conversation has those of its template instead."""
+    codes = iter(codec.encode([text for segments in documents for text, _ in segments]))
+    for segments in documents:
         document: list[int] = []
-        for _, learned in pieces:
+        for _, learned in segments:
             document += next(codes) if learned else [-code - 1 for code in next(codes)]
-        if len(pieces) <= 2:
+        if len(segments) <= 2:
             document = [*([-codec.bos - 1] if codec.bos is not None else []), *document, codec.eos]
         yield document
 
 
-def join(parts: list[Path], folder: Path, path: Path) -> None:
-    """Put the parts one after another; the folder's name appears last."""
+def join_parts(parts: list[Path], folder: Path, path: Path) -> None:
+    """Concatenate the parts in a temporary folder and rename it last."""
     whole = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
         total = 0
@@ -164,7 +168,7 @@ def join(parts: list[Path], folder: Path, path: Path) -> None:
                 array.array("q", (total + length for length in lengths)).tofile(ends)
                 total += lengths[-1] if lengths else 0
         if total < 2:
-            raise DataError(f"{path}: holds no document")
+            raise DataError(f"{path}: contains no document")
         os.rename(whole, folder)
     finally:
         shutil.rmtree(whole, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Runs a user's command for every checkpoint once it is whole, beside the training and one at a time."""
+"""Upload of checkpoints: runs a user's command for each one in the background, one at a time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import threading
 import time
 from pathlib import Path
 
+from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 
 HELP = 'a JSON list, no shell: \'["s5cmd", "sync", "{path}/", "s3://bucket/{run}/{name}/"]\''
 
 
-def command_of(text: str) -> list[str]:
-    """The argument list that a user gave. Raises ValueError."""
+def parse_command(text: str) -> list[str]:
+    """Argument list from a user's JSON. Raises ValueError."""
     try:
         words = json.loads(text)
     except ValueError:
@@ -26,27 +27,27 @@ def command_of(text: str) -> list[str]:
 
 
 class Uploader:
-    """`command` may hold {path}, {name} and {run}. A command that fails is told in the log and stops nothing."""
+    """Background thread for uploads. `command` may contain {path}, {name} and {run}. Failures are logged only."""
 
     def __init__(self, command: list[str], run: str):
         self.command, self.run = command, run
-        self.waiting: queue.Queue[Path | None] = queue.Queue()
+        self.queue: queue.Queue[Path | None] = queue.Queue()
         self.pending: set[str] = set()
         self.process: subprocess.Popen | None = None
-        self.thread = threading.Thread(target=self.work, name="upload", daemon=True)
+        self.thread = threading.Thread(target=self.upload_all, name="upload", daemon=True)
         self.thread.start()
 
     def submit(self, folder: Path) -> None:
         self.pending.add(folder.name)
-        self.waiting.put(folder)
+        self.queue.put(folder)
 
-    def busy(self) -> set[str]:
-        """Names of checkpoints that are not yet uploaded: they must not be removed."""
+    def in_use(self) -> set[str]:
+        """Names of checkpoints that are not uploaded yet and must not be removed."""
         return set(self.pending)
 
-    def work(self) -> None:
-        while folder := self.waiting.get():
-            start = time.monotonic()
+    def upload_all(self) -> None:
+        while folder := self.queue.get():
+            started = time.monotonic()
             facts = {"path": str(folder), "name": folder.name, "run": self.run}
             words = self.command
             for key, value in facts.items():
@@ -56,15 +57,15 @@ class Uploader:
                 code: object = self.process.wait()
             except OSError as error:
                 code = error.strerror
-            # Not the arguments: they may hold what is nobody's business.
-            log("TRAIN", upload=folder.name, command=words[0], exit_code=code, seconds=time.monotonic() - start)
+            # The arguments are not logged, because they may contain credentials.
+            log(Tag.TRAIN, upload=folder.name, command=words[0], exit_code=code, seconds=time.monotonic() - started)
             self.pending.discard(folder.name)
 
     def finish(self, seconds: float) -> None:
-        """Wait for what is under way and waiting, so long at most; then give up and say so."""
-        self.waiting.put(None)
+        """Wait up to `seconds` for all uploads, then kill the current one and log what is missing."""
+        self.queue.put(None)
         self.thread.join(seconds)
         if self.thread.is_alive():
-            log("TRAIN", upload="given up", missing=",".join(sorted(self.pending)), seconds=seconds)
+            log(Tag.TRAIN, upload="given up", missing=",".join(sorted(self.pending)), seconds=seconds)
             if self.process:
                 self.process.kill()

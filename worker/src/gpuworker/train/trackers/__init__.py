@@ -1,13 +1,13 @@
-"""Experiment trackers: every node logs to one run, and no tracker ever stops or slows the training.
+"""Experiment trackers: every node reports to one run, and no tracker stops or slows the training.
 
 add_arguments(parser)
-tracker = open_trackers(args, World(rank, local_rank, node_rank, world_size, nodes))
+tracker = open_trackers(args, RankInfo(rank, local_rank, node_rank, world_size, nnodes))
 tracker.start(params, run_name, run_id)
 tracker.log(step, {"loss": 2.3})
-tracker.finish("finished")  # or "failed", or "saved": stopped, and to be started again
+tracker.finish("finished")  # or "failed", or "saved": stopped, to be started again
 """
 
 from gpuworker.train.trackers.settings import SettingsError
-from gpuworker.train.trackers.tracker import Tracker, TrackerError, World, add_arguments, open_trackers
+from gpuworker.train.trackers.tracker import RankInfo, Tracker, TrackerError, add_arguments, open_trackers
 
-__all__ = ["SettingsError", "Tracker", "TrackerError", "World", "add_arguments", "open_trackers"]
+__all__ = ["RankInfo", "SettingsError", "Tracker", "TrackerError", "add_arguments", "open_trackers"]

@@ -1,28 +1,28 @@
-"""What the sender asks of a tracker's client."""
+"""Interface between the sender and a tracker's client."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 
-class Refused(Exception):
-    """The server answered that it will not: a wrong key, a wrong name. Asking again soon changes nothing."""
+class RejectedError(Exception):
+    """The server rejected the request, for example for a wrong key or name. An early retry would fail again."""
 
 
 class Backend(Protocol):
-    """Every method may raise; the sender tries again later, with the same records."""
+    """Client of one tracker. Every method may raise; the sender retries later with the same records."""
 
     def start(self) -> dict[str, object]:
-        """Find or create the run, and join it; facts for a log line."""
+        """Find or create the run and join it. Returns facts for a log line."""
 
     def send(self, records: list[dict]) -> None:
-        """Hand over records as spool.py describes them."""
+        """Pass records to the client, in the form of spool.py."""
 
     def delivered(self) -> bool:
-        """Whether the server has all that was handed over."""
+        """Whether the server has received all records."""
 
     def end(self, status: str | None) -> None:
-        """Give the run its status, `finished` or `failed`, or leave it open; the client is over then."""
+        """Set the status of the run, `finished` or `failed`, or leave it open. Ends the client."""
 
     def abandon(self) -> None:
-        """End at once what the client runs beside this process."""
+        """Kill the processes that the client has started."""

@@ -1,5 +1,7 @@
-"""An MLflow run through MLflow's own client, in the sender process. It never uses mlflow.start_run, which would let
-every rank end the run."""
+"""MLflow run behind MLflow's own client, in the sender process.
+
+It does not use mlflow.start_run, which would let every rank end the run.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,17 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gpuworker.train.trackers.backend import Refused
-from gpuworker.train.trackers.settings import without_password
+from gpuworker.train.trackers.backend import RejectedError
+from gpuworker.train.trackers.settings import redact_password
 
 TAG = "gpu-charts.run_id"  # finds the run of an earlier attempt, and of the other ranks
-MOST_METRICS, MOST_PARAMS, LONGEST = 1000, 100, 6000  # what a server takes in one call, and of one value
+METRICS_LIMIT, PARAMS_LIMIT, VALUE_LIMIT = 1000, 100, 6000  # of the server: items per call, characters per value
 STATUS = {"finished": "FINISHED", "failed": "FAILED"}
 
 
 class MlflowRun:
-    def __init__(self, plan: dict):
-        self.plan = plan
+    def __init__(self, config: dict):
+        self.config = config
         for name, value in {
             "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
             "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
@@ -28,23 +30,23 @@ class MlflowRun:
         self.experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default"
 
     def start(self) -> dict:
-        """Find the run by its tag. Rank 0 creates it if there is none; the others come back until there is one."""
+        """Find the run by its tag. Rank 0 creates it if it does not exist; the other ranks retry until it exists."""
         try:
             import mlflow
 
             self.client = mlflow.MlflowClient(self.uri)
             run, resumed = self.find(), True
-            if run is None and self.plan["rank"]:
+            if run is None and self.config["rank"]:
                 raise ConnectionError("rank 0 has not created the run yet")
             if run is None:
                 run, resumed = self.create(), False
             self.run_id = run.info.run_id
-            if self.plan["rank"] == 0:
-                self.describe(run)
+            if self.config["rank"] == 0:
+                self.update(run)
         except Exception as error:
-            raise self.explained(error) from error
-        where = f"{without_password(self.uri)}/#/experiments/{run.info.experiment_id}/runs/{self.run_id}"
-        return {"run": self.run_id, "run_id": self.plan["run_id"], "resumed": resumed, "url": where}
+            raise self.explain(error) from error
+        url = f"{redact_password(self.uri)}/#/experiments/{run.info.experiment_id}/runs/{self.run_id}"
+        return {"run": self.run_id, "run_id": self.config["run_id"], "resumed": resumed, "url": url}
 
     def find(self):
         """The oldest run with our tag, or None."""
@@ -52,26 +54,28 @@ class MlflowRun:
         if experiment is None:
             return None
         found = self.client.search_runs(
-            [experiment.experiment_id], f"tags.`{TAG}` = '{self.plan['run_id']}'", order_by=["attributes.start_time"]
+            [experiment.experiment_id], f"tags.`{TAG}` = '{self.config['run_id']}'", order_by=["attributes.start_time"]
         )
         return found[0] if found else None
 
     def create(self):
         experiment = self.client.get_experiment_by_name(self.experiment)
         number = experiment.experiment_id if experiment else self.client.create_experiment(self.experiment)
-        return self.client.create_run(number, tags={TAG: self.plan["run_id"]}, run_name=self.plan["run_name"])
+        return self.client.create_run(number, tags={TAG: self.config["run_id"]}, run_name=self.config["run_name"])
 
-    def describe(self, run) -> None:
-        """An attempt: running again, and with those parameters that it has not; MLflow lets none be changed."""
+    def update(self, run) -> None:
+        """Mark the run as running, and add new parameters. MLflow does not allow changes of existing ones."""
         from mlflow.entities import Param
 
         if run.info.status != "RUNNING":
             self.client.update_run(self.run_id, status="RUNNING")
         new = [
-            Param(key, str(value)[:LONGEST]) for key, value in self.plan["params"].items() if key not in run.data.params
+            Param(key, str(value)[:VALUE_LIMIT])
+            for key, value in self.config["params"].items()
+            if key not in run.data.params
         ]
-        for first in range(0, len(new), MOST_PARAMS):
-            self.client.log_batch(self.run_id, params=new[first : first + MOST_PARAMS])
+        for first in range(0, len(new), PARAMS_LIMIT):
+            self.client.log_batch(self.run_id, params=new[first : first + PARAMS_LIMIT])
 
     def send(self, records: list[dict]) -> None:
         from mlflow.entities import Metric
@@ -82,38 +86,38 @@ class MlflowRun:
             for key, value in record.get("metrics", {}).items()
         ]
         try:
-            for first in range(0, len(metrics), MOST_METRICS):
-                self.client.log_batch(self.run_id, metrics=metrics[first : first + MOST_METRICS])
+            for first in range(0, len(metrics), METRICS_LIMIT):
+                self.client.log_batch(self.run_id, metrics=metrics[first : first + METRICS_LIMIT])
             for record in records:
                 if "artifact" in record and Path(record["artifact"]).exists():
                     self.client.log_artifact(self.run_id, record["artifact"])
         except Exception as error:
-            raise self.explained(error) from error
+            raise self.explain(error) from error
 
     def delivered(self) -> bool:
-        return True  # send returns when the server has it
+        return True  # send returns once the server has the records
 
     def end(self, status: str | None) -> None:
         if status is not None:
             self.client.set_terminated(self.run_id, STATUS[status])
 
     def abandon(self) -> None:
-        """Nothing runs beside this process."""
+        """MLflow's client starts no processes."""
 
-    def explained(self, error: Exception) -> Exception:
-        """The same failure with what to do about it, where that is known."""
+    def explain(self, error: Exception) -> Exception:
+        """The same error with what to do about it, where that is known."""
         text = str(error)
         if "Invalid Host header" in text:
             host = urlsplit(self.uri).netloc.rpartition("@")[2]
-            return Refused(
-                f"the MLflow server does not answer to the name {host}: start it with --allowed-hosts '{host}' "
+            return RejectedError(
+                f"the MLflow server does not accept the host name {host}: start it with --allowed-hosts '{host}' "
                 "(MLFLOW_SERVER_ALLOWED_HOSTS)"
             )
         if isinstance(error, ImportError):
-            return Refused(f"{text}: this URI needs the full package mlflow")
+            return RejectedError(f"{text}: this URI needs the full package mlflow")
         status = getattr(error, "get_http_status_code", lambda: 500)()
         if "401" in text or "403" in text:
-            return Refused(
-                f"the MLflow server refuses: {text}; check MLFLOW_TRACKING_USERNAME and _PASSWORD, or _TOKEN"
+            return RejectedError(
+                f"the MLflow server denied access: {text}; check MLFLOW_TRACKING_USERNAME and _PASSWORD, or _TOKEN"
             )
-        return Refused(text) if 400 <= status < 500 else error
+        return RejectedError(text) if 400 <= status < 500 else error

@@ -1,4 +1,4 @@
-"""A Pluto run through Pluto's own client (pluto-ml), in the sender process."""
+"""Pluto run behind Pluto's own client (pluto-ml), in the sender process."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ import sys
 import time
 from pathlib import Path
 
-from gpuworker.train.trackers.backend import Refused
-from gpuworker.train.trackers.settings import pluto_key, without_password
+from gpuworker.train.trackers.backend import RejectedError
+from gpuworker.train.trackers.settings import pluto_key, redact_password
 
-RESET_S = 3.0  # how often records that the uploader has given up on are given to it again
+RESET_S = 3.0  # interval at which records that the uploader has given up on are queued again
 UPLOADERS: list[subprocess.Popen] = []
 CODES = {"finished": 0, "failed": 1}
 
 
 class PlutoRun:
-    def __init__(self, plan: dict, folder: Path):
-        self.plan, self.folder = plan, folder
+    def __init__(self, config: dict, folder: Path):
+        self.config, self.folder = config, folder
         os.environ |= {"PLUTO_API_KEY": pluto_key(os.environ), "PLUTO_DISABLE_TELEMETRY": "1", "PLUTO_DIR": str(folder)}
         self.reset_at = 0.0
 
     def start(self) -> dict:
-        """Get the run of this id, or create it: the server sees to it that there is one only."""
+        """Find or create the run with this id. The server ensures that it exists only once."""
         import pluto
         from pluto.sync.process import SyncProcessManager
 
         SyncProcessManager._start_or_attach = start_uploader
         settings = {
-            "disable_console": True,  # the training's output is Kubernetes'
+            "disable_console": True,  # Kubernetes collects the training's output
             "x_console_fd_capture": False,
-            "disable_system_metrics": True,  # they would be under the same names on all nodes; system.py has its own
+            "disable_system_metrics": True,  # all nodes would use the same names; see system.py
             "x_sigterm_status_enabled": False,
             "x_file_stream_timeout_seconds": 10,
-            "x_file_stream_retry_max": 1,  # the sender tries for as long as it takes
+            "x_file_stream_retry_max": 1,  # the sender retries without a limit
             "sync_process_retry_max": 3,
             "sync_process_flush_interval": 0.1,
             "sync_process_batch_size": 1000,
-            "sync_process_shutdown_timeout": 2.0,  # all is sent before it is asked to end
+            "sync_process_shutdown_timeout": 2.0,  # everything is sent before the shutdown
         }
         try:
-            # resume: other ranks and earlier attempts have the same run.
+            # resume: other ranks and earlier attempts use the same run.
             self.run = pluto.init(
-                name=self.plan["run_name"],
-                config=self.plan["params"] or None,
-                run_id=self.plan["run_id"],
+                name=self.config["run_name"],
+                config=self.config["params"] or None,
+                run_id=self.config["run_id"],
                 resume=True,
                 settings=settings,
             )
-        except RuntimeError as error:  # the server has answered
+        except RuntimeError as error:  # an answer of the server
             status = getattr(error.__cause__, "status_code", None) or 500
-            raise (Refused if status < 500 else ConnectionError)(str(error)) from error
+            raise (RejectedError if status < 500 else ConnectionError)(str(error)) from error
         finally:
             shutil.rmtree(self.folder / "python_keyring", ignore_errors=True)  # the client writes the key to disk
         self.store = self.run._sync_manager.store
-        view = without_password(str(self.run.settings.url_view))
-        return {"run": self.run.id, "run_id": self.plan["run_id"], "resumed": self.run.resumed, "url": view}
+        url = redact_password(str(self.run.settings.url_view))
+        return {"run": self.run.id, "run_id": self.config["run_id"], "resumed": self.run.resumed, "url": url}
 
     def send(self, records: list[dict]) -> None:
         import pluto
@@ -83,11 +83,11 @@ class PlutoRun:
             self.store.reset_failed_to_pending()
         if stats["failed"]:
             row = self.store.conn.execute("SELECT error_message FROM sync_queue WHERE status = 3 LIMIT 1").fetchone()
-            raise ConnectionError(f"Pluto does not take the metrics: {row[0] if row else 'no reason given'}")
+            raise ConnectionError(f"Pluto does not accept the metrics: {row[0] if row else 'no reason given'}")
         return waiting == 0
 
     def end(self, status: str | None) -> None:
-        """Give the run its status, or leave it open."""
+        """Set the status of the run, or leave it open."""
         if status is None:
             self.run.close()
             return
@@ -96,14 +96,16 @@ class PlutoRun:
             raise ConnectionError(f"the run could not be marked {status}: {error}")
 
     def abandon(self) -> None:
-        """Nothing goes on after the end of this process."""
+        """Kill the uploaders, so that none outlives this process."""
         for uploader in UPLOADERS:
             uploader.kill()
 
 
 def start_uploader(manager) -> None:
-    """Start the client's uploader as the client does, but tell it the key on a pipe: its way is the command line,
-    which everybody on the node can read. Written for pluto-ml 0.0.29."""
+    """Start the client's uploader with its settings, which contain the key, on a pipe. Written for pluto-ml 0.0.29.
+
+    The client itself passes them on the command line, which every process on the node can read.
+    """
     manager._process = subprocess.Popen(
         [sys.executable, "-m", "gpuworker.train.trackers.pluto_run", str(manager.db_path), str(os.getpid())],
         stdin=subprocess.PIPE,

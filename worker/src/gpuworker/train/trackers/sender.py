@@ -1,11 +1,11 @@
-"""The process that sends one rank's records to one tracker: python -m gpuworker.train.trackers.sender FOLDER
+"""Process that sends one rank's records to one tracker: python -m gpuworker.train.trackers.sender FOLDER
 
-It tries for as long as the training runs, however long the server is away. The training ends it with a line on its
-standard input: how many seconds it still has. If the training dies, the line is missing, and the run has failed.
+It retries for as long as the training runs, however long the server is down. The training ends it with a line on its
+standard input: the number of seconds that are left. If the training dies, the line is missing, and the run has failed.
 
     python -m gpuworker.train.trackers.sender --resend FILE
 
-sends what an earlier run could not; the environment must hold the server and the key again.
+sends the records that an earlier run could not. The environment must contain the server and the key.
 """
 
 from __future__ import annotations
@@ -23,163 +23,163 @@ import threading
 import time
 from pathlib import Path
 
+from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.train.trackers import spool
-from gpuworker.train.trackers.backend import Backend, Refused
-from gpuworker.train.trackers.system import System
+from gpuworker.train.trackers.backend import Backend, RejectedError
+from gpuworker.train.trackers.system import SystemMetrics
 
 POLL_S = 0.2
 RETRY_S = (0.5, 10.0)  # first and longest pause after a failure
-REFUSED_RETRY_S = 30.0  # a wrong key may be replaced, but hardly within seconds
+REJECTED_RETRY_S = 30.0  # a wrong key may be replaced, but hardly within seconds
 SYSTEM_S = 10.0  # between two samples of the node
 
 
-def client_of(plan: dict, folder: Path) -> Backend:
-    if plan["tracker"] == "pluto":
+def make_client(config: dict, folder: Path) -> Backend:
+    if config["tracker"] == "pluto":
         from gpuworker.train.trackers.pluto_run import PlutoRun
 
-        return PlutoRun(plan, folder)
+        return PlutoRun(config, folder)
     from gpuworker.train.trackers.mlflow_run import MlflowRun
 
-    return MlflowRun(plan)
+    return MlflowRun(config)
 
 
 class Sender:
     def __init__(self, folder: Path):
         self.folder = folder
-        self.plan = json.loads((folder / spool.PLAN).read_text())
+        self.config = json.loads((folder / spool.CONFIG).read_text())
         self.console = os.fdopen(os.dup(1), "w")
         self.state: dict = {"delivered": 0}
-        self.ending = threading.Event()  # no more records will come
+        self.ending = threading.Event()  # the training writes no more records
         self.why = ""
-        self.took = self.after = 0  # bytes that the client has, and will have next
-        self.status: str | None = None  # how the training ended, once its last record is read
+        self.sent = self.next_offset = 0  # offsets after the records that the client has, and will have next
+        self.status: str | None = None  # of the training, once its last record is read
         self.lock = threading.Lock()
         self.client: Backend | None = None
-        self.orphan = False  # nobody waits for this process
+        self.orphan = False  # the training has died and does not wait for this process
 
-    def say(self, **facts: object) -> None:
-        # Who read the training's output may have gone with it.
+    def log(self, **facts: object) -> None:
+        # The reader of the training's output may have ended with it.
         with contextlib.suppress(OSError), contextlib.redirect_stdout(self.console):
-            log("TRACK", rank=self.plan["rank"], tracker=self.plan["tracker"], **facts)
+            log(Tag.TRACK, rank=self.config["rank"], tracker=self.config["tracker"], **facts)
 
-    def save(self, **facts: object) -> None:
+    def save_state(self, **facts: object) -> None:
         self.state |= facts
         spool.save_state(self.folder, self.state)
 
     # -- the end
 
-    def watch(self) -> None:
-        """Thread: wait for the training's last word, and end this process in time, whatever its client hangs in."""
+    def enforce_deadline(self) -> None:
+        """Thread: wait for the training's end, and exit in time even if the client hangs."""
         line = sys.stdin.readline().strip()
         self.orphan = not line
-        seconds = float(line or self.plan["timeout_s"])
+        seconds = float(line or self.config["timeout_s"])
         self.ending.set()
         time.sleep(seconds)
-        with self.lock:  # held for ever once all is well
+        with self.lock:  # never released once everything is sent
             try:
                 self.give_up()
             finally:
-                os._exit(2)  # not reached, unless even that failed: the training keeps the rest
+                os._exit(2)  # reached only if give_up failed: the training saves the rest
 
     def give_up(self) -> None:
-        count, kept = spool.keep(self.folder, self.state["delivered"], Path(self.plan["keep"]))
-        self.why = self.why or self.last_words() or "it did not answer in time"
-        self.say(state="unsent", records=count, why=self.why, kept=kept)
-        self.save(why=f"{count} records are kept in {kept}: {self.why}", kept_here=kept.parent == self.folder)
+        count, file = spool.save_unsent(self.folder, self.state["delivered"], Path(self.config["unsent_folder"]))
+        self.why = self.why or self.last_client_line() or "no response in time"
+        self.log(state="unsent", records=count, why=self.why, kept=file)
+        self.save_state(why=f"{count} records are kept in {file}: {self.why}", kept_here=file.parent == self.folder)
         if self.client:
             self.client.abandon()
-        self.leave(1)
+        self.exit_now(1)
 
-    def last_words(self) -> str:
-        """The last line that the client printed, without colours."""
+    def last_client_line(self) -> str:
+        """The last line that the client printed, without colors."""
         lines = (self.folder / "client.log").read_text(errors="replace").split("\n")
         plain = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in lines]
         return next((f"the client's last line: {line[:300]}" for line in reversed(plain) if line), "")
 
-    def leave(self, code: int) -> None:
+    def exit_now(self, code: int) -> None:
         if self.orphan and not self.state.get("kept_here"):
             shutil.rmtree(self.folder, ignore_errors=True)
         os._exit(code)
 
-    # -- the work
+    # -- sending
 
     def run(self) -> None:
         pause = RETRY_S[0]
-        system = System(self.plan["node"]) if self.plan["node_metrics"] else None
+        system = SystemMetrics(self.config["node"]) if self.config["node_metrics"] else None
         sample_at = time.monotonic()
         while True:
             try:
                 if self.client is None:
-                    client = client_of(self.plan, self.folder)
+                    client = make_client(self.config, self.folder)
                     facts = client.start()
                     self.client = client
-                    self.say(state="started", **facts)
-                    self.save(started=True)
-                records = self.take()
+                    self.log(state="started", **facts)
+                    self.save_state(started=True)
+                records = self.next_records()
                 if system and time.monotonic() >= sample_at and self.status is None:
                     sample_at = time.monotonic() + SYSTEM_S
                     self.client.send([system.sample()])
                 self.client.send(records)
-                self.took, pause = self.after, RETRY_S[0]
+                self.sent, pause = self.next_offset, RETRY_S[0]
                 if self.client.delivered():
-                    if self.took != self.state["delivered"]:
-                        self.save(delivered=self.took)
+                    if self.sent != self.state["delivered"]:
+                        self.save_state(delivered=self.sent)
                     if self.status is not None and not records:
                         self.finish()
                     if self.why:
-                        self.say(state="works again")
+                        self.log(state="recovered")
                         self.why = ""
                 if not records:
                     time.sleep(POLL_S) if self.ending.is_set() else self.ending.wait(POLL_S)
             except Exception as error:
-                self.trouble(error)
-                pause = REFUSED_RETRY_S if isinstance(error, Refused) else min(2 * pause, RETRY_S[1])
-                # At the end there is no time for long pauses.
+                self.log_failure(error)
+                pause = REJECTED_RETRY_S if isinstance(error, RejectedError) else min(2 * pause, RETRY_S[1])
+                # There is no time for long pauses at the end.
                 time.sleep(RETRY_S[0]) if self.ending.is_set() else self.ending.wait(pause)
 
-    def take(self) -> list[dict]:
-        """The next records and, in self.after, the offset behind them; sets self.status at the last one."""
-        over = self.ending.is_set()  # asked first: nothing is written after it
+    def next_records(self) -> list[dict]:
+        """The next records. Sets self.next_offset to their end, and self.status at the last record."""
+        ending = self.ending.is_set()  # read first: nothing is written after it is set
         path = self.folder / spool.SPOOL
-        records, self.after = spool.read(path, self.took)
+        records, self.next_offset = spool.read_records(path, self.sent)
         if records and "end" in records[-1]:
             if len(records) == 1:
-                # It counts as delivered only when the server has the status, so it stays in front.
-                self.status, self.after = records[0]["end"], self.took
+                # It is delivered only once the server has the status, so its offset does not advance.
+                self.status, self.next_offset = records[0]["end"], self.sent
                 return []
-            records, self.after = spool.read(path, self.took, len(records) - 1)
-        elif over and not records:
+            records, self.next_offset = spool.read_records(path, self.sent, len(records) - 1)
+        elif ending and not records:
             self.status = "failed"  # the training died
         return records
 
-    def final(self) -> str | None:
-        """The status that the run gets: none on ranks other than 0, and none if an attempt will follow."""
-        if self.plan["rank"] or self.status == "saved" or (self.status == "failed" and self.plan["failures_left"]):
-            return None
-        return self.status
+    def final_status(self) -> str | None:
+        """Status of the run: None on ranks other than 0, and if another attempt follows."""
+        retried = self.status == "failed" and self.config["failures_left"]
+        return None if self.config["rank"] or self.status == "saved" or retried else self.status
 
-    def trouble(self, error: Exception) -> None:
+    def log_failure(self, error: Exception) -> None:
         why = " ".join(str(error).split())[:500] or type(error).__name__
         if why != self.why:
             self.why = why
-            self.say(state="refused" if isinstance(error, Refused) else "retrying", why=why)
-            self.save(why=why)
+            self.log(state="rejected" if isinstance(error, RejectedError) else "retrying", why=why)
+            self.save_state(why=why)
 
     def finish(self) -> None:
-        client, self.client = self.client, None  # if this fails, the next try begins anew
-        client.end(self.final())
+        client, self.client = self.client, None  # if this fails, the next attempt starts a new client
+        client.end(self.final_status())
         with self.lock:
-            self.say(state="sent", status=self.final() or "left open")
-            self.leave(0)
+            self.log(state="sent", status=self.final_status() or "left open")
+            self.exit_now(0)
 
 
 def resend(file: Path) -> int:
-    """Send a file that spool.keep has written."""
+    """Send a file that spool.save_unsent has written."""
     first, _, rest = file.read_text().partition("\n")
     folder = Path(tempfile.mkdtemp(prefix="resend-"))
-    plan = json.loads(first)["plan"] | {"timeout_s": 300.0, "node_metrics": False, "keep": str(file.parent)}
-    (folder / spool.PLAN).write_text(json.dumps(plan))
+    changes = {"timeout_s": 300.0, "node_metrics": False, "unsent_folder": str(file.parent)}
+    (folder / spool.CONFIG).write_text(json.dumps(json.loads(first)["config"] | changes))
     records = rest if '{"end":' in rest else rest + '{"end":"saved"}\n'
     (folder / spool.SPOOL).write_text(records)
     sys.stdin = io.StringIO()
@@ -189,14 +189,14 @@ def resend(file: Path) -> int:
 def main(folder: Path) -> int:
     os.nice(5)
     sender = Sender(folder)
-    # What clients print is theirs; it stays in a file for those who look for a fault.
+    # The output of clients goes to a file, for debugging.
     client_log = os.open(folder / "client.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(client_log, 1)
     os.dup2(client_log, 2)
     os.environ |= {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
-    # Clients ask torch whether it is distributed; importing it would cost each sender half a gigabyte.
+    # Clients import torch to see whether it is distributed. That would cost each sender half a gigabyte.
     sys.modules["torch"] = None
-    threading.Thread(target=sender.watch, daemon=True).start()
+    threading.Thread(target=sender.enforce_deadline, daemon=True).start()
     sender.run()
     return 0
 
@@ -204,7 +204,7 @@ def main(folder: Path) -> int:
 if __name__ == "__main__":
     if sys.argv[1] == "--resend":
         sys.exit(resend(Path(sys.argv[2])))
-    # The training tells this process when to end; a signal to the pod must not.
+    # The training ends this process. A signal to the pod must not.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.exit(main(Path(sys.argv[1])))

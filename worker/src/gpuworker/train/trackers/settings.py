@@ -1,4 +1,4 @@
-"""Settings of the trackers, from the environment; what cannot work is refused with the way out."""
+"""Settings of the trackers, read from the environment and checked before the training starts."""
 
 from __future__ import annotations
 
@@ -7,25 +7,31 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from gpuworker.runtime.contract import INTERNAL_PREFIX
+
 NAMES = ("pluto", "mlflow")
-# The first that is set counts; the client itself reads the first and the last.
+# Variables that the chart ddp-run sets.
+REQUIRED = f"{INTERNAL_PREFIX}TRACKERS_REQUIRED"
+MAX_RESTARTS = f"{INTERNAL_PREFIX}MAX_RESTARTS"
+ATTEMPTS_IGNORED = f"{INTERNAL_PREFIX}ATTEMPTS_IGNORED"
+# The first one that is set is used. Pluto's client itself reads the first and the last.
 PLUTO_KEYS = ("PLUTO_API_KEY", "PLUTO_API_TOKEN", "MLOP_API_TOKEN")
 PACKAGES = {"pluto": "pluto-ml", "mlflow": "mlflow-skinny"}
 
 
 class SettingsError(ValueError):
-    """The tracking settings cannot work. Raised before anything starts, whether or not tracking is required."""
+    """Tracker settings that cannot work. Raised before anything starts, whether or not tracking is required."""
 
 
-def chosen(names: str, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The trackers that --trackers asks for; for `auto`, those that the environment sets up."""
+def selected(names: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Trackers that --trackers names; for `auto`, those that the environment configures."""
     if names == "auto":
         found = {"pluto": bool(pluto_key(environment)), "mlflow": bool(environment.get("MLFLOW_TRACKING_URI"))}
         return tuple(name for name in NAMES if found[name])
     wanted = tuple(name.strip() for name in names.split(",") if name.strip() not in ("", "none"))
     for name in wanted:
         if name not in NAMES:
-            raise SettingsError(f"--trackers: there is no tracker {name!r}; there are: {', '.join(NAMES)}, auto, none")
+            raise SettingsError(f"--trackers: unknown tracker {name!r}; use {', '.join(NAMES)}, auto or none")
     return wanted
 
 
@@ -46,25 +52,27 @@ def check(name: str, environment: Mapping[str, str]) -> None:
         raise SettingsError("MLflow needs a server: set MLFLOW_TRACKING_URI, for example http://mlflow.mlflow.svc:5000")
 
 
-def check_run_id(run_id: str, where: str) -> None:
-    """Refuse an id that Pluto's client would take for that of an existing run.
+def check_run_id(run_id: str, source: str) -> None:
+    """Refuse an id that Pluto's client would interpret as the id of an existing run.
 
-    Source: `_classify_run_id` in pluto-ml 0.0.29: digits are a run's number, `AB-12` is a run's display id; both are
-    looked up and never created. The id is also the name of a folder.
+    Source: `_classify_run_id` in pluto-ml 0.0.29. Digits are a run's number and `AB-12` is a run's display id; the
+    client looks up both and never creates them. The id is also the name of a folder.
     """
-    shape = "letters, digits, '-', '_' and '.', at most 200, and a letter or digit first"
     if re.fullmatch(r"[0-9]+", run_id):
         raise SettingsError(
-            f"{where}={run_id}: Pluto takes digits for the number of a run that exists, and would not start one. "
-            f"Write for example run-{run_id}"
+            f"{source}={run_id}: Pluto interprets digits as the number of an existing run and would not create one. "
+            f"Use for example run-{run_id}"
         )
     if re.fullmatch(r"[A-Z0-9]{1,4}-[0-9]+", run_id):
         raise SettingsError(
-            f"{where}={run_id}: Pluto takes this form for the display id of a run that exists, and would not start "
-            f"one. Write for example run-{run_id.lower()}"
+            f"{source}={run_id}: Pluto interprets this form as the display id of an existing run and would not create "
+            f"one. Use for example run-{run_id.lower()}"
         )
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", run_id):
-        raise SettingsError(f"{where}={run_id!r}: an id of a run is {shape}. Write for example run-7f3a")
+        raise SettingsError(
+            f"{source}={run_id!r}: a run id consists of at most 200 letters, digits, '-', '_' and '.', and starts with "
+            "a letter or digit. Use for example run-7f3a"
+        )
 
 
 def check_uri(uri: str, environment: Mapping[str, str]) -> None:
@@ -73,8 +81,8 @@ def check_uri(uri: str, environment: Mapping[str, str]) -> None:
     if is_file_store(uri) and not opted_in:
         raise SettingsError(
             f"MLFLOW_TRACKING_URI={uri}: MLflow no longer writes to a folder of files. Use a server "
-            "(http://mlflow.mlflow.svc:5000) or a database in one file (sqlite:////out/mlflow.db); or keep the folder "
-            "with MLFLOW_ALLOW_FILE_STORE=true: then only rank 0 reports"
+            "(http://mlflow.mlflow.svc:5000) or a database file (sqlite:////out/mlflow.db), or keep the folder with "
+            "MLFLOW_ALLOW_FILE_STORE=true: then only rank 0 reports"
         )
 
 
@@ -82,14 +90,13 @@ def is_file_store(uri: str) -> bool:
     return urlsplit(uri).scheme in ("", "file")
 
 
-def one_writer(name: str, environment: Mapping[str, str]) -> bool:
+def has_single_writer(name: str, environment: Mapping[str, str]) -> bool:
     """Whether only one process may write: SQLite and files are not safe for several pods."""
     uri = environment.get("MLFLOW_TRACKING_URI", "")
     return name == "mlflow" and (is_file_store(uri) or urlsplit(uri).scheme.startswith("sqlite"))
 
 
-def without_password(uri: str) -> str:
-    """The URI as it may be shown."""
+def redact_password(uri: str) -> str:
     return re.sub(r"//[^/@]*@", "//…@", uri)
 
 
@@ -98,13 +105,10 @@ def installed(name: str) -> bool:
 
 
 def failures_left(environment: Mapping[str, str]) -> int:
-    """How many failures from now on are followed by a new attempt; GPU_CHARTS_MAX_RESTARTS is how many in all.
+    """Number of failures from now on that are followed by another attempt, of MAX_RESTARTS in the whole run.
 
-    ATTEMPT counts preempted attempts too, where GPU_CHARTS_ATTEMPTS_IGNORED says how many those were.
+    ATTEMPT includes preempted attempts. ATTEMPTS_IGNORED is their number, where it is known.
     """
-    numbers = {
-        name: environment.get(name, "")
-        for name in ("GPU_CHARTS_MAX_RESTARTS", "ATTEMPT", "GPU_CHARTS_ATTEMPTS_IGNORED")
-    }
-    most, attempt, ignored = (int(text) if text.isdecimal() else 0 for text in numbers.values())
-    return max(0, most - max(0, attempt - ignored))
+    texts = [environment.get(name, "") for name in (MAX_RESTARTS, "ATTEMPT", ATTEMPTS_IGNORED)]
+    restarts, attempt, ignored = (int(text) if text.isdecimal() else 0 for text in texts)
+    return max(0, restarts - max(0, attempt - ignored))

@@ -1,7 +1,7 @@
-"""The file between a training process and the process that sends: one JSON record a line, written at once.
+"""Spool file between a training process and its sender process: one JSON record per line, written immediately.
 
-A record is {"step", "time", "metrics"}, {"artifact": path} or {"end": status}. What the sender has delivered is a byte
-offset in state.json, so that nothing is lost whichever of the two dies, and what is left can be kept and sent later.
+A record is {"step", "time", "metrics"}, {"artifact": path} or {"end": status}. state.json holds the byte offset up to
+which the sender has delivered. So no record is lost if either process dies, and the rest can be saved and sent later.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import os
 import time
 from pathlib import Path
 
-SPOOL, STATE, PLAN = "spool.jsonl", "state.json", "plan.json"
-LIMIT = 1 << 30  # bytes: with a tracker that is down, some three million records
+SPOOL, STATE, CONFIG = "spool.jsonl", "state.json", "config.json"
+LIMIT = 1 << 30  # bytes: some three million records while a tracker is down
 
 
-class Writer:
+class SpoolWriter:
     """Appends records; never raises."""
 
     def __init__(self, folder: Path):
@@ -27,7 +27,7 @@ class Writer:
     def write(self, record: dict) -> None:
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
         if self.size + len(line) > LIMIT and "end" not in record:
-            self.lost, self.why = self.lost + 1, self.why or f"{LIMIT >> 20} MiB wait to be sent"
+            self.lost, self.why = self.lost + 1, self.why or f"{LIMIT >> 20} MiB are waiting to be sent"
             return
         try:
             os.write(self.file, line)
@@ -39,13 +39,13 @@ class Writer:
         os.close(self.file)
 
 
-def read(path: Path, offset: int, most: int = 500) -> tuple[list[dict], int]:
-    """Up to `most` whole records from `offset`, and the offset behind them. A line that was cut short is skipped."""
+def read_records(path: Path, offset: int, limit: int = 500) -> tuple[list[dict], int]:
+    """Up to `limit` complete records from `offset`, and the offset after them. Skips a line that was cut off."""
     records: list[dict] = []
     with open(path, "rb") as file:
         file.seek(offset)
         for line in file:
-            if not line.endswith(b"\n") or len(records) == most:
+            if not line.endswith(b"\n") or len(records) == limit:
                 break
             offset += len(line)
             try:
@@ -68,25 +68,26 @@ def load_state(folder: Path) -> dict:
         return {}
 
 
-def keep(folder: Path, offset: int, target: Path) -> tuple[int, Path]:
-    """Copy the plan and what was not delivered from `offset` on into a file under `target`: records kept, and where.
+def save_unsent(folder: Path, offset: int, target: Path) -> tuple[int, Path]:
+    """Copy the configuration and the records from `offset` on to a file in `target`, or in `folder` if that fails.
 
-    Where `target` cannot be written, the file stays in `folder`.
+    Returns the number of records and the file.
     """
-    plan = (folder / PLAN).read_text()
-    name = f"unsent-{json.loads(plan)['tracker']}-rank-{json.loads(plan)['rank']}-{int(time.time())}.jsonl"
-    rest, count, end = [], 0, offset
+    text = (folder / CONFIG).read_text()
+    config = json.loads(text)
+    name = f"unsent-{config['tracker']}-rank-{config['rank']}-{int(time.time())}.jsonl"
+    lines, count, end = [], 0, offset
     while True:
-        records, end = read(folder / SPOOL, end)
+        records, end = read_records(folder / SPOOL, end)
         if not records:
             break
         count += sum("end" not in record for record in records)
-        rest += [json.dumps(record, separators=(",", ":")) + "\n" for record in records]
-    for place in (target, folder):
+        lines += [json.dumps(record, separators=(",", ":")) + "\n" for record in records]
+    for parent in (target, folder):
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            (place / name).write_text(f'{{"plan":{plan}}}\n' + "".join(rest))
-            return count, place / name
+            parent.mkdir(parents=True, exist_ok=True)
+            (parent / name).write_text(f'{{"config":{text}}}\n' + "".join(lines))
+            return count, parent / name
         except OSError:
             continue
     return count, folder / SPOOL

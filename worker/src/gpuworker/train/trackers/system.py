@@ -6,31 +6,31 @@ import contextlib
 import os
 import time
 
+from gpuworker.runtime.gpu_inventory import open_nvml
 
-class System:
-    """Samples of one node, under system/node-N/."""
 
-    def __init__(self, node: int):
-        self.prefix = f"system/node-{node}/"
+class SystemMetrics:
+    """Samples of one node, with the prefix system/node-N/."""
+
+    def __init__(self, node_rank: int):
+        self.prefix = f"system/node-{node_rank}/"
         self.step = 0
         self.gpus: list = []
         try:
             import psutil
 
             self.psutil = psutil
-            psutil.cpu_percent()  # the first call only sets the start
+            psutil.cpu_percent()  # the first call only starts the measurement
         except ImportError:
             self.psutil = None
-        # Not yet run on a GPU.
-        with contextlib.suppress(Exception):
-            import pynvml
-
-            pynvml.nvmlInit()
-            self.nvml = pynvml
-            self.gpus = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        self.nvml = open_nvml()  # not yet run on a GPU
+        if self.nvml is not None:
+            with contextlib.suppress(self.nvml.NVMLError):
+                count = self.nvml.nvmlDeviceGetCount()
+                self.gpus = [self.nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
 
     def sample(self) -> dict:
-        """One record: percent, GiB and watts; the step counts samples."""
+        """One record with percent, GiB and watts. The step is the sample's number."""
         values = {"load_1min": os.getloadavg()[0]}
         if self.psutil:
             values["cpu_percent"] = self.psutil.cpu_percent()

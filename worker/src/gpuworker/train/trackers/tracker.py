@@ -1,5 +1,8 @@
-"""What a training loop sees of its trackers. Each is a process of its own (sender.py), fed through a file (spool.py):
-so a client that hangs, raises, takes signals or ends its process does so far from the training."""
+"""Trackers as the training loop uses them.
+
+Each tracker's client runs in a separate process (sender.py) that reads a file (spool.py). So a client that hangs,
+raises, handles signals or exits does not affect the training.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +21,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.train.trackers import spool
 from gpuworker.train.trackers.settings import (
     PACKAGES,
+    REQUIRED,
     SettingsError,
     check,
     check_run_id,
-    chosen,
     failures_left,
+    has_single_writer,
     installed,
-    one_writer,
+    selected,
 )
 
 STATUSES = ("finished", "failed", "saved")
-SAVED_S = 10.0  # a preempted pod has little time left, and its run goes on elsewhere
-MARGIN_S = 5.0  # a sender ends itself in time; one that is frozen is ended after this
-# They tell a client that it is one rank of many, and it would not wait for its own uploads.
+SAVED_S = 10.0  # a preempted pod has little time left, and another attempt continues its run
+MARGIN_S = 5.0  # a sender exits in time; a frozen one is killed after this
+# With these, a client assumes that it is one rank of many, and does not wait for its uploads.
 RANK_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "SLURM_PROCID")
 
 
@@ -43,241 +48,246 @@ class TrackerError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class World:
-    """Who this process is among all of a run."""
+class RankInfo:
+    """Rank of this process, and size of the run."""
 
     rank: int = 0
     local_rank: int = 0
     node_rank: int = 0
     world_size: int = 1
-    nodes: int = 1
+    nnodes: int = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of tracking; servers, projects and keys come from the environment, see docs/tracking.md."""
+    """Add the tracking flags. Servers, projects and keys are read from the environment, see docs/tracking.md."""
     group = parser.add_argument_group("tracking")
     group.add_argument(
         "--trackers",
         default="auto",
         metavar="NAMES",
-        help="none, or some of pluto,mlflow; auto: those that the environment sets up (default)",
+        help="none, or any of pluto,mlflow; auto: those that the environment configures (default: auto)",
     )
     group.add_argument(
         "--tracker-ranks",
         choices=["node", "all"],
         default="node",
-        help="who reports: the first rank of each node (default), or every rank",
+        help="ranks that report: the first rank of each node, or all (default: node)",
     )
     group.add_argument(
         "--tracker-required",
         action="store_true",
-        default=os.environ.get("GPU_CHARTS_TRACKERS_REQUIRED") == "true",
-        help="a tracker that fails ends the training (also GPU_CHARTS_TRACKERS_REQUIRED=true)",
+        default=os.environ.get(REQUIRED) == "true",
+        help="fail if a tracker fails (default: tracking.required of the chart ddp-run)",
     )
     group.add_argument(
         "--tracker-timeout",
         type=float,
         default=30.0,
         metavar="SECONDS",
-        help="how long to wait for the trackers at the end, and with --tracker-required at the start (default 30)",
+        help="wait for the trackers at the end, and with --tracker-required at the start (default: 30)",
     )
 
 
-def open_trackers(args: argparse.Namespace, world: World) -> Tracker:
-    """Read and check the settings of the trackers that this process reports to; nothing starts yet.
+def open_trackers(args: argparse.Namespace, rank_info: RankInfo) -> Tracker:
+    """Read and check the settings of the trackers that this process reports to. Starts nothing.
 
-    Raises SettingsError for settings that cannot work: show its text and exit with 2.
+    Raises SettingsError for settings that cannot work. Show its text and exit with 2.
     """
     names = []
-    for name in chosen(args.trackers, os.environ):
+    for name in selected(args.trackers, os.environ):
         check(name, os.environ)
         if not installed(name):
-            text = f"the Python package {PACKAGES[name]} is not in this image; add it (docs/tracking.md says how)"
+            text = f"the Python package {PACKAGES[name]} is not in this image; install it, see docs/tracking.md"
             if args.tracker_required or args.trackers != "auto":
                 raise SettingsError(f"--trackers {name}: {text}")
-            if world.rank == 0:
-                log("TRACK", rank=0, tracker=name, state="off", why=text)
-        elif reports(name, world, args.tracker_ranks):
+            if rank_info.rank == 0:
+                log(Tag.TRACK, rank=0, tracker=name, state="off", why=text)
+        elif reports_to(name, rank_info, args.tracker_ranks):
             names.append(name)
-    return Tracker(tuple(names), world, args.tracker_required, args.tracker_timeout)
+    return Tracker(tuple(names), rank_info, args.tracker_required, args.tracker_timeout)
 
 
-def reports(name: str, world: World, ranks: str) -> bool:
+def reports_to(name: str, info: RankInfo, ranks: str) -> bool:
     """Whether this process reports to this tracker."""
-    if one_writer(name, os.environ):
-        if world.rank == 0 and world.nodes > 1:
-            log("TRACK", rank=0, tracker=name, state="rank 0 only", why="only one process may write to SQLite or files")
-        return world.rank == 0
-    return ranks == "all" or world.local_rank == 0
+    if has_single_writer(name, os.environ):
+        if info.rank == 0 and info.nnodes > 1:
+            why = "only one process may write to SQLite or files"
+            log(Tag.TRACK, rank=0, tracker=name, state="rank 0 only", why=why)
+        return info.rank == 0
+    return ranks == "all" or info.local_rank == 0
 
 
-def keys_of(metrics: Mapping[str, float], world: World) -> dict[str, float]:
-    """Rank 0 reports the run's own metrics, and every node its own below node-N/, other ranks below node-N/rank-R/."""
-    node = f"node-{world.node_rank}/"
-    if world.local_rank:
-        return {f"{node}rank-{world.rank}/{key}": value for key, value in metrics.items()}
-    own = {f"{node}{key}": value for key, value in metrics.items()} if world.nodes > 1 else {}
-    return {**metrics, **own} if world.rank == 0 else own
+def metric_keys(metrics: Mapping[str, float], info: RankInfo) -> dict[str, float]:
+    """Metrics under the names that they have in a run of all ranks.
+
+    Rank 0 reports the run's metrics, the first rank of every node adds node-N/, and other ranks add node-N/rank-R/.
+    """
+    node = f"node-{info.node_rank}/"
+    if info.local_rank:
+        return {f"{node}rank-{info.rank}/{key}": value for key, value in metrics.items()}
+    of_node = {f"{node}{key}": value for key, value in metrics.items()} if info.nnodes > 1 else {}
+    return {**metrics, **of_node} if info.rank == 0 else of_node
 
 
 class Tracker:
-    """Reports to all chosen trackers. Make it with open_trackers; call every method on every rank."""
+    """Reports to all selected trackers. Create it with open_trackers, and call every method on every rank."""
 
-    def __init__(self, names: tuple[str, ...], world: World, required: bool, timeout_s: float):
-        self.names, self.world, self.required, self.timeout_s = names, world, required, timeout_s
-        self.senders: list[Sender] = []
+    def __init__(self, names: tuple[str, ...], rank_info: RankInfo, required: bool, timeout_s: float):
+        self.names, self.rank_info, self.required, self.timeout_s = names, rank_info, required, timeout_s
+        self.senders: list[SenderProcess] = []
 
     def start(self, params: Mapping[str, object], run_name: str, run_id: str, folder: Path | None = None) -> None:
-        """Begin to report; call it once, after the world is formed. Waits for nothing, unless tracking is required.
+        """Start reporting. Call it once, after the rendezvous. It does not wait, unless tracking is required.
 
-        `run_id` is the same in every attempt of a run; PLUTO_RUN_ID wins over it for Pluto. `folder` keeps what could
-        not be sent (default /out/<run_id>). Raises SettingsError for a run_id that Pluto would misread.
+        `run_id` is the same in every attempt of a run; for Pluto, PLUTO_RUN_ID overrides it. Unsent records go to
+        `folder` (default /out/<run_id>). Raises SettingsError for a run_id that Pluto would misinterpret.
         """
         run_ids = {name: run_id for name in self.names}
         if "pluto" in run_ids:
             run_ids["pluto"] = os.environ.get("PLUTO_RUN_ID") or run_id
             check_run_id(run_ids["pluto"], "run id")
         for name in self.names:
-            plan = {
+            config = {
                 "tracker": name,
-                "rank": self.world.rank,
-                "node": self.world.node_rank,
-                "node_metrics": self.world.local_rank == 0,
-                "params": flat(params) if self.world.rank == 0 else {},
+                "rank": self.rank_info.rank,
+                "node": self.rank_info.node_rank,
+                "node_metrics": self.rank_info.local_rank == 0,
+                "params": flatten(params) if self.rank_info.rank == 0 else {},
                 "run_name": run_name,
                 "run_id": run_ids[name],
                 "failures_left": failures_left(os.environ),
                 "timeout_s": self.timeout_s,
-                "keep": str(folder or Path("/out") / run_id),
+                "unsent_folder": str(folder or Path("/out") / run_id),
             }
             try:
-                self.senders.append(Sender(plan))
+                self.senders.append(SenderProcess(config))
             except OSError as error:
-                self.trouble(name, f"its process does not start: {error}")
+                self.fail(name, f"its process does not start: {error}")
         if self.required:
             end = time.monotonic() + self.timeout_s
             for sender in self.senders:
                 sender.wait_started(end)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Metrics of one optimizer step. Takes microseconds, and never waits for a tracker."""
+        """Report metrics of one optimizer step. Takes microseconds and never waits for a tracker."""
         if not self.senders:
             return
-        values = {key: float(value) for key, value in keys_of(metrics, self.world).items()}
+        values = {key: float(value) for key, value in metric_keys(metrics, self.rank_info).items()}
         record = {"step": int(step), "time": time.time(), "metrics": values}
         for sender in self.senders:
             sender.spool.write(record)
-            if sender.died() and not sender.told:
-                sender.told = True
-                self.trouble(sender.name, f"its process ended with {sender.process.returncode}; {sender.why()}")
+            if sender.has_exited() and not sender.exit_logged:
+                sender.exit_logged = True
+                self.fail(sender.name, f"its process exited with {sender.process.returncode}: {sender.reason()}")
 
     def artifact(self, path: Path) -> None:
-        """Upload a file as it is when the tracker gets to it; only rank 0's are taken."""
-        for sender in self.senders if self.world.rank == 0 else ():
+        """Upload a file in the background. Only files of rank 0 are uploaded."""
+        for sender in self.senders if self.rank_info.rank == 0 else ():
             if Path(path).is_file():
                 sender.spool.write({"artifact": str(Path(path).absolute())})
             else:
-                self.trouble(sender.name, f"there is no file {path} to upload")
+                self.fail(sender.name, f"the file to upload does not exist: {path}")
 
     def finish(self, status: str) -> None:
-        """`finished`, `failed`, or `saved`: stopped, and will be started again. The first call counts.
+        """End reporting with the status `finished`, `failed`, or `saved` (stopped, to be started again).
 
-        Waits until all is sent, at most --tracker-timeout seconds, or 10 for `saved`. Only rank 0 ends the run, and
-        only if no attempt will follow; what could not be sent is kept in a file that a log line names.
+        Only the first call has an effect. Waits until everything is sent, at most --tracker-timeout seconds, or 10 for
+        `saved`. Only rank 0 ends the run, and only if no attempt follows. Unsent records are kept in a file, which the
+        log names.
         """
         if status not in STATUSES:
-            raise ValueError(f"status {status!r}: one of {', '.join(STATUSES)}")
+            raise ValueError(f"status {status!r}: use one of {', '.join(STATUSES)}")
         senders, self.senders = self.senders, []
         wait_s = min(self.timeout_s, SAVED_S) if status == "saved" else self.timeout_s
         for sender in senders:
-            sender.tell_end(status, wait_s)
+            sender.send_end(status, wait_s)
         end = time.monotonic() + wait_s + MARGIN_S
         for sender in senders:
             if problem := sender.close(max(0.0, end - time.monotonic())):
-                self.trouble(sender.name, problem)
+                self.fail(sender.name, problem)
 
-    def trouble(self, name: str, why: str) -> None:
+    def fail(self, name: str, why: str) -> None:
         if self.required:
             raise TrackerError(f"{name}: {why}")
-        log("TRACK", rank=self.world.rank, tracker=name, state="failed", why=why)
+        log(Tag.TRACK, rank=self.rank_info.rank, tracker=name, state="failed", why=why)
 
 
-class Sender:
-    """A sender process, seen from the training."""
+class SenderProcess:
+    """Sender process, as the training process controls it."""
 
-    def __init__(self, plan: dict):
-        self.name, self.plan, self.told = plan["tracker"], plan, False
-        # Local disk: PLUTO_DIR if the user has chosen a place, else $TMPDIR.
-        place = os.environ.get("PLUTO_DIR") if self.name == "pluto" else None
-        if place:
-            os.makedirs(place, exist_ok=True)
-        self.folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-rank-{plan['rank']}-", dir=place or None))
-        (self.folder / spool.PLAN).write_text(json.dumps(plan))
-        self.spool = spool.Writer(self.folder)
+    def __init__(self, config: dict):
+        self.name, self.config, self.exit_logged = config["tracker"], config, False
+        # On local disk: PLUTO_DIR if it is set, else $TMPDIR.
+        parent = os.environ.get("PLUTO_DIR") if self.name == "pluto" else None
+        if parent:
+            os.makedirs(parent, exist_ok=True)
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-rank-{config['rank']}-", dir=parent or None))
+        (self.folder / spool.CONFIG).write_text(json.dumps(config))
+        self.spool = spool.SpoolWriter(self.folder)
         environment = {key: value for key, value in os.environ.items() if key not in RANK_VARIABLES}
         root = str(Path(__file__).parents[3])
-        environment["PYTHONSAFEPATH"] = "1"  # a folder `mlflow` beside the program is not the client
+        environment["PYTHONSAFEPATH"] = "1"  # a folder `mlflow` next to the program is not the client
         environment["PYTHONPATH"] = ":".join(filter(None, [root, environment.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gpuworker.train.trackers.sender", str(self.folder)],
             stdin=subprocess.PIPE,
             env=environment,
-            start_new_session=True,  # signals to the training's group are not for it
+            start_new_session=True,  # signals to the training's process group must not reach it
         )
 
-    def died(self) -> bool:
+    def has_exited(self) -> bool:
         return self.process.poll() is not None
 
-    def why(self) -> str:
-        return spool.load_state(self.folder).get("why") or "it gave no reason"
+    def reason(self) -> str:
+        return spool.load_state(self.folder).get("why") or "no reason given"
 
     def wait_started(self, end: float) -> None:
-        """Until the run exists, or TrackerError."""
+        """Wait until the run exists. Raises TrackerError at `end`, or if the process exits."""
         while not spool.load_state(self.folder).get("started"):
-            if self.died() or time.monotonic() > end:
-                why = self.why()
+            if self.has_exited() or time.monotonic() > end:
+                why = self.reason()
                 self.process.kill()
-                raise TrackerError(f"{self.name} could not be reached, and it is required: {why}")
+                raise TrackerError(f"{self.name} is required and could not be reached: {why}")
             time.sleep(0.05)
 
-    def tell_end(self, status: str, wait_s: float) -> None:
+    def send_end(self, status: str, wait_s: float) -> None:
         self.spool.write({"end": status})
         self.spool.close()
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has exited
             self.process.stdin.write(f"{wait_s}\n".encode())
             self.process.stdin.close()
 
     def close(self, wait_s: float) -> str:
-        """Wait for the sender; what went wrong, or nothing. A sender that died or is frozen leaves its rest to us."""
+        """Wait for the process and return its problem, or an empty string. Saves the records of a failed sender."""
         try:
             code = self.process.wait(wait_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # a client's uploader that hangs
+            os.killpg(self.process.pid, signal.SIGKILL)  # the client's uploader, if it hangs
         problem = ""
         if code == 1:
-            problem = f"not everything was sent: {self.why()}"
+            problem = f"not everything was sent: {self.reason()}"
         elif code:
             offset = spool.load_state(self.folder).get("delivered", 0)
-            count, kept = spool.keep(self.folder, offset, Path(self.plan["keep"]))
-            problem = f"its process ended with {code}; {count} records are kept in {kept}"
-            if kept.parent == self.folder:
+            count, file = spool.save_unsent(self.folder, offset, Path(self.config["unsent_folder"]))
+            problem = f"its process exited with {code}; {count} records are kept in {file}"
+            if file.parent == self.folder:
                 return problem
         if self.spool.lost:
-            problem = f"{problem}; {self.spool.lost} records are lost: {self.spool.why}".lstrip("; ")
+            problem = f"{problem}; {self.spool.lost} records were lost: {self.spool.why}".lstrip("; ")
         if not spool.load_state(self.folder).get("kept_here"):
             shutil.rmtree(self.folder, ignore_errors=True)
         return problem
 
 
-def flat(params: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Nested settings as `optimizer.lr`; what JSON has no form for, as text."""
+def flatten(params: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Nested settings with keys such as `optimizer.lr`. Values that JSON cannot represent become text."""
     found: dict[str, object] = {}
     for key, value in params.items():
         if isinstance(value, Mapping):
-            found.update(flat(value, f"{prefix}{key}."))
+            found.update(flatten(value, f"{prefix}{key}."))
         elif value is None or (
             isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value))
         ):

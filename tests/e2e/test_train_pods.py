@@ -1,4 +1,4 @@
-"""ddp-run trains on a volume: a pod that is deleted in the middle costs nothing but time."""
+"""Training by ddp-run with checkpoints on a volume: a deleted pod costs time only."""
 
 from __future__ import annotations
 
@@ -9,37 +9,26 @@ from tests.helpers.ddp_pods import containers, index, install, job_ended, nodes_
 from tests.helpers.group_pods import uninstall
 from tests.helpers.kube import Namespace, wait_until
 
-TRAIN = [
-    "-m",
-    "gpuworker.train.train_smoke",
-    "--output",
-    "/out",
-    "--samples",
-    "32768",
-    "--batch",
-    "64",
-    "--epochs",
-    "6",
-]
+TRAIN = "-m,gpuworker.train.train_smoke,--output,/out,--samples,32768,--batch,64,--epochs,6"
 
 
 @pytest.mark.parametrize(("nodes", "each"), [(4, 1), (2, 2)])
-def test_a_deleted_pod_comes_back_and_the_training_goes_on(namespace: Namespace, shared_volume, nodes, each) -> None:  # noqa: F811
+def test_training_resumes_after_a_pod_is_deleted(namespace: Namespace, shared_volume, nodes, each) -> None:  # noqa: F811
     settings = {
         "nodes": nodes, "procsPerNode": each, "placement.onePodPerNode": "any",
-        "program.args": f"{{{','.join(TRAIN)}}}",
+        "program.args": f"{{{TRAIN}}}",
         "volumes.outputs.claimName": "shared-volume", "nodeSelector.kubernetes\\.io/hostname": shared_volume,
     }  # fmt: skip
     install(namespace, *(word for name, value in settings.items() for word in ("--set", f"{name}={value}")))
-    wait_until(lambda: "[EPOCH] node=0 rank=0 epoch=1 " in said(namespace).get(0, ""), "the first epoch is over", 240)
+    wait_until(lambda: "[EPOCH] node=0 rank=0 epoch=1 " in said(namespace).get(0, ""), "the first epoch has ended", 240)
     victim = next(pod for pod in nodes_of(namespace) if index(pod) == nodes - 1)["metadata"]["name"]
     namespace.kubectl("delete", "pod", victim, "--wait=false")
     ended = wait_until(lambda: job_ended(namespace), "the Job ended", 300)
     ends = [status["state"] for pod in nodes_of(namespace) for status in containers(pod)]
     assert ended == "Complete", ends
     done = [pod for pod in nodes_of(namespace) if pod["status"]["phase"] == "Succeeded"]
-    told = {index(pod): namespace.logs(pod["metadata"]["name"], "trainer") for pod in done}
-    assert len(told) == nodes and all(f"[DONE] node={node} world={nodes * each} " in told[node] for node in told)
-    assert "resumed=epoch-000" in told[0], "it goes on from a checkpoint"
-    assert "[DONE] node=0 rank=0 status=finished " in told[0]
+    logs = {index(pod): namespace.logs(pod["metadata"]["name"], "trainer") for pod in done}
+    assert len(logs) == nodes and all(f"[DONE] node={node} world={nodes * each} " in logs[node] for node in logs)
+    assert "resumed=epoch-000" in logs[0], "resumed from a checkpoint"
+    assert "[DONE] node=0 rank=0 status=finished " in logs[0]
     uninstall(namespace, "run")

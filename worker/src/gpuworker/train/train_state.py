@@ -1,4 +1,4 @@
-"""Where a run is: what a checkpoint holds beside the weights and the optimizer's state."""
+"""Position and history of a run: what a checkpoint holds besides weights and optimizer state."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Progress:
-    """Where a run is; the same on all ranks but for what rank 0 alone keeps for the report."""
+class TrainState:
+    """State of the run. It is the same on all ranks, except for the fields that only rank 0 keeps for the report."""
 
     epoch: int = 0
     position: int = 0  # samples of this epoch that are done
@@ -15,8 +15,8 @@ class Progress:
     tokens: int = 0
     seconds: float = 0.0  # of training, in all attempts
     attempts: int = 0
-    best: float | None = None  # validation loss
-    loss_sum: float = 0.0  # of the interval that is not yet told, over all ranks
-    loss_tokens: int = 0
+    best_val_loss: float | None = None
+    pending_loss_sum: float = 0.0  # over all ranks, of the interval that is not logged yet
+    pending_labels: int = 0
     history: list[dict] = field(default_factory=list)
     evaluations: list[dict] = field(default_factory=list)

@@ -1,0 +1,43 @@
+"""Interface between the trainer and a model with its data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from gpuworker.train.distributed import DistributedContext
+
+
+class Dataset(Protocol):
+    """Indexed samples. `label_counts` and `token_counts`, int64 [samples]: labels and inputs of each sample."""
+
+    label_counts: torch.Tensor
+    token_counts: torch.Tensor
+
+    def __len__(self) -> int: ...
+
+    def batch(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs and labels of these samples. A row below 0 is padding and has no label."""
+
+
+class TrainSpec(Protocol):
+    """Model, data and identity of a run."""
+
+    name: str
+    train: Dataset
+    validation: Dataset | None
+    identity: dict  # facts that a checkpoint must share to be resumed, such as the data's digest
+
+    def build(self, context: DistributedContext, checkpoint: Path | None) -> torch.nn.Module:
+        """Module that maps (inputs, labels) to the sum of the losses of all labels.
+
+        Rank 0 loads the weights, from the checkpoint if there is one. The other ranks receive them from rank 0.
+        """
+
+    def save(self, module: torch.nn.Module, folder: Path) -> None:
+        """Write the weights in the form that `build` reads."""
+
+    def flops_per_token(self, module: torch.nn.Module) -> float:
+        """Floating-point operations of one input's training step; 0 if unknown."""
