@@ -81,8 +81,8 @@ def errors() -> str:
 def section(name: str, code) -> str:
     (line, *_) = example_lines(name, code)
     source = code.source if code.source.isprintable() or "\0" not in code.source else code.source.replace("\0", "\\0")
-    beside = "".join(f"\nWith the file `{path}`{kind(size)}.\n" for path, size in code.files.items())
-    return f"\n## {name}\n\n{code.meaning}\n\n```yaml\n{source}```\n{beside}\n```text\n{line}\n```\n"
+    files = "".join(f"\nWith the file `{path}`{kind(size)}.\n" for path, size in code.files.items())
+    return f"\n## {name}\n\n{code.meaning}\n\n```yaml\n{source}```\n{files}\n```text\n{line}\n```\n"
 
 
 def kind(size: int | None) -> str:

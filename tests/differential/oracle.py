@@ -74,7 +74,7 @@ def alternative(resources) -> dict:
         "accelerators": resources._accelerators or {},
         "cpus": resources._cpus,
         "memory": resources._memory,
-        # Kubernetes takes an image without docker: in front too.
+        # On Kubernetes, docker: before the image is optional.
         "image": resources.extract_docker_image() or next(iter((resources.image_id or {}).values()), None),
         "disk_size": resources._disk_size,
         "labels": resources.labels or {},

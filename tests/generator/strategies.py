@@ -1,4 +1,4 @@
-"""Documents of job groups, made from jobgen's own schemas: right ones, and ones with mistakes."""
+"""Hypothesis strategies for job groups, generated from jobgen's schemas, with and without mistakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobgen import schema
 
 HEADER, TASK = (json.loads(schema.text(name)) for name in ("header", "task"))
 
-# What people put where something else belongs.
+# Values that do not fit most fields.
 JUNK = [
     None,
     True,
@@ -34,12 +34,12 @@ JUNK = [
     {"docker": "a"},
     [],
 ]
-# Every pattern of the schemas fits some of these.
+# Every pattern of the schemas matches some of these.
 WORDS = [*Path(__file__).with_name("words.txt").read_text().split(), "", " ", "a b", "a\n", " 4", "x" * 64, "x" * 300]
 
 
 class Maker:
-    """Values that a schema allows; `mistakes` is how many in a hundred are something else."""
+    """Generator of values that a schema accepts; `mistakes` is the percentage of other values."""
 
     def __init__(self, root: dict, chance: random.Random, mistakes: int):
         self.root, self.chance, self.mistakes = root, chance, mistakes
@@ -119,7 +119,7 @@ def documents(root: dict, mistakes: int) -> st.SearchStrategy[object]:
 
 
 def groups() -> st.SearchStrategy[str]:
-    """Groups without mistakes of a single field; their fields may not go together."""
+    """Groups whose fields are valid one by one, but may exclude each other."""
     return st.integers(0, 2**32).map(lambda seed: group(random.Random(seed)))
 
 
@@ -137,5 +137,5 @@ def task(chance: random.Random, name: str) -> dict:
     made.pop("file_mounts", None)
     if isinstance(made.get("workdir"), str):
         del made["workdir"]
-    # No variables, which have no values here.
+    # Without variables, because no values are given for them.
     return json.loads(json.dumps(made).replace("$", "S"))

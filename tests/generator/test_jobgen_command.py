@@ -20,7 +20,7 @@ def run_process(*arguments: str, **options) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, env=environment, timeout=60, **options)
 
 
-def test_pipe():
+def test_values_of_standard_input_go_to_standard_output():
     done = run_process("to-values", "-", input=GROUP.encode())
     assert (done.returncode, done.stderr) == (0, b"")
     assert yaml.safe_load(done.stdout)["tasks"]["t"]["run"] == "echo hi"
@@ -39,7 +39,7 @@ def test_output_is_utf8_in_any_locale(monkeypatch):
     assert "echo größe 🎉" in done.stdout.decode()
 
 
-def test_same_input_same_bytes(tmp_path, monkeypatch):
+def test_same_input_gives_the_same_bytes(tmp_path, monkeypatch):
     (tmp_path / "group.yaml").write_text(GROUP)
     outputs = set()
     for seed in ("1", "2"):
@@ -49,9 +49,9 @@ def test_same_input_same_bytes(tmp_path, monkeypatch):
     assert len(outputs) == 1
 
 
-def test_terminal_as_input():
+def test_a_terminal_as_standard_input_is_refused():
     if not hasattr(os, "openpty"):
-        pytest.skip("no pseudo terminals here")
+        pytest.skip("no pseudo terminals on this system")
     ours, theirs = os.openpty()
     try:
         done = run_process("to-values", "-", stdin=theirs)
@@ -72,7 +72,7 @@ def test_output_file_is_replaced_whole(jobgen, tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_check(jobgen, tmp_path):
+def test_check_reports_a_difference_and_hides_variables(jobgen, tmp_path):
     out = tmp_path / "values.yaml"
     jobgen("to-values", "-", "-o", out, stdin=GROUP)
     same = jobgen("to-values", "-", "--check", out, stdin=GROUP)
@@ -87,7 +87,7 @@ def test_check(jobgen, tmp_path):
     assert out.read_text() == before
 
 
-def test_diff(jobgen, tmp_path):
+def test_diff_prints_a_difference_and_hides_variables(jobgen, tmp_path):
     out = tmp_path / "values.yaml"
     jobgen("to-values", "-", "-o", out, stdin=GROUP)
     same = jobgen("to-values", "-", "--diff", out, stdin=GROUP)
@@ -97,7 +97,7 @@ def test_diff(jobgen, tmp_path):
     assert "+      echo ho" in other.stdout.splitlines() and "s3cret" not in other.stdout
 
 
-def test_problems_do_not_reach_the_values(jobgen):
+def test_diagnostics_do_not_reach_the_values(jobgen):
     """Notes and warnings go to standard error, and the values are still written."""
     result = jobgen("to-values", "--lenient", "-", stdin=GROUP + "resources: {region: x, priority: 1}\n")
     assert (result.exit_code, len(result.stderr.splitlines())) == (0, 3)
@@ -108,7 +108,7 @@ def test_problems_do_not_reach_the_values(jobgen):
     }
 
 
-def test_endless_input(jobgen):
+def test_endless_input_is_too_large(jobgen):
     result = jobgen("validate", "/dev/zero")
     assert result.exit_code == 1 and "[too-large]" in result.stderr
 
@@ -138,13 +138,13 @@ def test_schemas_are_in_the_package():
         ["no-such-command"],
     ],
 )
-def test_usage_and_files(jobgen, arguments):
+def test_wrong_usage_and_unusable_files_exit_with_2(jobgen, arguments):
     result = jobgen(*arguments, stdin=GROUP)
     assert result.exit_code == 2 and result.stdout == ""
     assert result.stderr and "s3cret" not in result.stderr and "Traceback" not in result.stderr
 
 
-def test_bug_is_one_line_without_the_input(jobgen, monkeypatch):
+def test_a_bug_prints_one_line_without_the_input(jobgen, monkeypatch):
     def broken(source, options):
         raise KeyError("s3cret")
 
@@ -157,5 +157,5 @@ def test_bug_is_one_line_without_the_input(jobgen, monkeypatch):
     assert "Traceback" in jobgen("--debug", "to-values", "-", stdin=GROUP).stderr
 
 
-def test_version(jobgen):
+def test_version_is_that_of_the_package(jobgen):
     assert jobgen("--version").stdout == f"jobgen, version {package.__version__}\n"

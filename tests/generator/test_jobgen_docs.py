@@ -46,21 +46,21 @@ def shell(tmp_path):
     return run
 
 
-def test_commands_in_order(shell):
+def test_commands_of_the_page_run_in_order(shell):
     assert len(COMMANDS) >= 8 and HELMS
     done = shell("\n".join(COMMANDS).replace("helm install", "helm template"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("kind: JobSet") == 2
 
 
-def test_schema_for_editors(shell):
+def test_schema_for_editors_is_json(shell):
     done = shell("jobgen schema document")
     assert json.loads(done.stdout)["title"] == "Document of a job group"
     assert json.loads(BLOCKS["json"][0])
 
 
 @pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
-def test_completion(shell, kind):
+def test_shells_complete_commands(shell, kind):
     done = shell(f"_JOBGEN_COMPLETE={kind}_source jobgen")
     assert done.returncode == 0 and "jobgen" in done.stdout
     words = {"bash": "COMP_WORDS='jobgen to-v' COMP_CWORD=1", "zsh": "COMP_WORDS='jobgen to-v' COMP_CWORD=1"}
@@ -68,7 +68,7 @@ def test_completion(shell, kind):
         assert "to-values" in shell(f"{words[kind]} _JOBGEN_COMPLETE={kind}_complete jobgen").stdout
 
 
-def test_example_group():
+def test_example_group_of_the_page_converts():
     (example,) = BLOCKS["yaml"]
     result = to_values(example.encode())
     assert result.diagnostics == [] and list(yaml.safe_load(result.text)["tasks"]) == ["trainer", "buffer"]

@@ -34,7 +34,7 @@ envs:
 """
 
 
-def test_all_errors_sorted_by_position(errors):
+def test_all_errors_are_sorted_by_position(errors):
     lines = errors(BROKEN)
     assert [line.split(": error: ")[0] for line in lines] == ["1:7", "3:12", "7:3", "8:11", "10:12", "12:1", "14:10"]
     assert (
@@ -43,7 +43,7 @@ def test_all_errors_sorted_by_position(errors):
     assert lines[5].startswith("12:1: error: task 2: $: ") and brief(lines[5]) == "12:1 $ missing-field"
 
 
-def test_errors_as_json(jobgen, tmp_path):
+def test_json_format_has_every_diagnostic_of_every_file(jobgen, tmp_path):
     (tmp_path / "a.yaml").write_text(BROKEN)
     (tmp_path / "b.yaml").write_text(f"{HEADER}name: t\nresources: {{priority: 1}}\n")
     result = jobgen("validate", "--format", "json", tmp_path / "a.yaml", tmp_path / "b.yaml")
@@ -68,7 +68,7 @@ def test_errors_as_json(jobgen, tmp_path):
     assert result.stdout.startswith("# Values of the chart job-group")
 
 
-def test_source_lines_and_colour(jobgen):
+def test_color_always_shows_source_lines_and_colour(jobgen):
     text = f"{HEADER}name: t\nresorces: {{}}\nrun: x\n"
     shown = jobgen("validate", "--color", "always", "-", stdin=text).stderr
     lines = re.sub("\x1b\\[[0-9]*m", "", shown).splitlines()
@@ -78,8 +78,8 @@ def test_source_lines_and_colour(jobgen):
         assert len(jobgen("validate", "--color", color, "-", stdin=text).stderr.splitlines()) == 2
 
 
-def test_terminal(tmp_path, monkeypatch):
-    """On a terminal: source lines, and colour unless NO_COLOR says otherwise."""
+def test_a_terminal_shows_source_lines_and_colour(tmp_path, monkeypatch):
+    """On a terminal: source lines, and colour unless NO_COLOR is set."""
     (tmp_path / "group.yaml").write_text(f"{HEADER}name: t\nresorces: {{}}\n")
     monkeypatch.setenv("PYTHONPATH", str(Path(package.__file__).parents[1]))
     for no_colour, coloured in (("", True), ("1", False)):
@@ -134,7 +134,7 @@ def test_every_code_that_jobgen_uses_is_described():
     assert {"unknown-field", "not-yaml", "file-outside", "yaml-key"} <= set(calls) <= set(CODES)
 
 
-def test_duplicate_keys(errors):
+def test_duplicate_keys_name_the_first_line(errors):
     lines = errors("name: rl\nexecution: parallel\n---\nname: t\nresources:\n  cpus: 1\n  cpus: 2\nname: u\n")
     assert list(map(brief, lines)) == ["7:3 $.resources.cpus duplicate-key", "8:1 $.name duplicate-key"]
     assert "line 6" in lines[0] and "line 4" in lines[1]
@@ -156,7 +156,7 @@ def test_duplicate_keys(errors):
     ],
 )
 @pytest.mark.parametrize("pure", [False, True])
-def test_what_is_not_yaml(jobgen, monkeypatch, text, expected, pure):
+def test_text_that_is_not_yaml_is_refused_with_its_position(jobgen, monkeypatch, text, expected, pure):
     if pure:
         monkeypatch.setattr(yaml_loader, "_PARSER", None)
     result = jobgen("validate", "-", stdin=text)
@@ -168,7 +168,7 @@ def test_what_is_not_yaml(jobgen, monkeypatch, text, expected, pure):
 
 @pytest.mark.parametrize("text", ["execution: a: b\n", "a: [\n", "a: 'x\n", "%YAML 9\n", "a: b\n c: d\n", "&a &b c"])
 @pytest.mark.parametrize("pure", [False, True])
-def test_one_line_for_a_syntax_error(jobgen, monkeypatch, text, pure):
+def test_a_syntax_error_prints_one_line(jobgen, monkeypatch, text, pure):
     if pure:
         monkeypatch.setattr(yaml_loader, "_PARSER", None)
     result = jobgen("validate", "-", stdin=text)
@@ -250,16 +250,16 @@ def test_hostile_input_ends_soon(name, tmp_path, monkeypatch):
         ("services: {web: {image: x}}\n", "Compose"),
     ],
 )
-def test_no_job_group(errors, text, what):
+def test_other_files_are_recognized(errors, text, what):
     (line,) = errors(text)
     assert brief(line).endswith(" $ not-a-group") and what in line
 
 
-def test_another_execution(errors):
+def test_another_execution_is_not_a_group(errors):
     (line,) = errors("name: rl\nexecution: paralel\n---\nname: t\n")
     assert brief(line) == "2:12 $.execution not-a-group" and '"paralel"' in line
 
 
-def test_document_that_is_no_mapping(errors):
+def test_a_document_must_be_a_mapping(errors):
     (line,) = errors("name: rl\nexecution: parallel\n---\n- a\n---\nname: t\n")
     assert brief(line) == "4:1 $ wrong-type" and "task 1" in line

@@ -1,4 +1,4 @@
-"""The examples that people copy: each values.yaml is what jobgen makes of its group.yaml."""
+"""values-examples: each values.yaml is the output of jobgen for its group.yaml."""
 
 from pathlib import Path
 

@@ -7,7 +7,7 @@ from tests.generator.diagnostic_lines import brief
 HEADER = "name: rl\nexecution: parallel\n"
 
 
-def test_whole_header(values):
+def test_header_fields_become_values(values):
     found, lines = values(
         HEADER
         + """\
@@ -40,12 +40,12 @@ name: reward
 @pytest.mark.parametrize(
     ("delay", "seconds"), [("30s", 30), ("30", 30), ("'30'", 30), ("2M", 120), ("1w", 604800), ("0", None)]
 )
-def test_one_delay_for_all(values, delay, seconds):
+def test_one_delay_applies_to_all_tasks(values, delay, seconds):
     found, _ = values(f"{HEADER}primary_tasks: [t]\ntermination_delay: {delay}\n---\nname: t\n")
     assert found["tasks"]["t"].get("terminationDelaySeconds") == seconds
 
 
-def test_what_means_nothing_is_not_written(values):
+def test_defaults_are_not_written(values):
     found, lines = values(f"{HEADER}primary_tasks: []\ninter_connection: true\ntermination_delay:\n---\nname: t\n")
     assert (found, lines) == ({"name": "rl", "tasks": {"t": {"numNodes": 1}}, "schemaVersion": 1}, [])
 
@@ -75,7 +75,7 @@ def test_header_is_refused(errors, field, expected, words):
     assert brief(line) == expected and words in line
 
 
-def test_unknown_header_field_is_a_warning_for_the_lenient(values, errors):
+def test_lenient_warns_about_an_unknown_header_field(values, errors):
     found, lines = values(f"{HEADER}intermesh: {{}}\n---\nname: t\n", "--lenient")
     assert found["name"] == "rl"
     (line,) = lines
@@ -83,7 +83,7 @@ def test_unknown_header_field_is_a_warning_for_the_lenient(values, errors):
     assert errors(f"{HEADER}---\nname: t\nrnu: x\n", "--lenient")  # but not in a task
 
 
-def test_keys_without_a_value_are_as_good_as_absent(task_values):
+def test_keys_without_a_value_count_as_absent(task_values):
     assert task_values("name: t\nnum_nodes:\nresources:\n  cpus:\nsetup:\nfile_mounts:\n") == {"numNodes": 1}
 
 
@@ -92,7 +92,7 @@ def test_setup_and_run_keep_their_last_newline(task_values):
     assert (found["setup"], found["run"]) == ("pip install x\n", "python x.py")
 
 
-def test_config(values):
+def test_config_becomes_pod_template_queue_and_barrier(values):
     found, lines = values(
         HEADER
         + """\
@@ -126,7 +126,7 @@ config: {kubernetes: {provision_timeout: 60, kueue: {local_queue_name: team-a}}}
     }
 
 
-def test_two_queues(errors):
+def test_two_queues_are_refused(errors):
     task = "---\nname: {}\nconfig: {{kubernetes: {{kueue: {{local_queue_name: {}}}}}}}\n"
     (line,) = errors(HEADER + task.format("a", "x") + task.format("b", "y"))
     assert brief(line) == "8:49 $.config.kubernetes.kueue.local_queue_name conflicting-fields"
@@ -177,13 +177,13 @@ def test_field_is_refused(task_error, field, expected, words):
     + ["_metadata: {}", "file_mounts_mapping: {}", "config: {gcp: {}}", "config: {nvidia_gpus: {disable_ecc: true}}"]
     + ["config: {active_workspace: x}", "config: {kubernetes: {kueue: {admission_timeout: 5}}}"],
 )
-def test_field_is_ignored_aloud(task_values, task_notes, field):
+def test_ignored_field_causes_a_note(task_values, task_notes, field):
     assert task_values(f"name: t\n{field}\n") == {"numNodes": 1}
     (note,) = task_notes(f"name: t\n{field}\n")
     assert ": ignored: " in note and note.endswith("[ignored-field]")
 
 
-def test_lenient_leaves_out_what_is_refused(task_values, task_notes):
+def test_lenient_leaves_out_refused_fields(task_values, task_notes):
     task = "name: t\nevent_callback: x\nresources: {region: x, cpus: 2}\nconfig: {hooks: []}\n"
     assert task_values(task, "--lenient") == {"numNodes": 1, "resources": {"requests": {"cpu": "2"}}}
     notes = task_notes(task, "--lenient")
@@ -194,13 +194,13 @@ def test_lenient_leaves_out_what_is_refused(task_values, task_notes):
     ("name", "hint"),
     [("Trainer", "trainer"), ("my_job", "my-job"), ("a.b", "a-b"), ("2nd", "job-2nd"), ("job-", "job")],
 )
-def test_name_that_kubernetes_refuses(errors, name, hint):
+def test_invalid_name_is_refused_with_a_valid_one(errors, name, hint):
     header, task = errors(f"name: {name}\nexecution: parallel\n---\nname: {name}x_\n")
     assert brief(header) == "1:7 $.name bad-name" and f'"{name}"' in header and "63" in header and f'"{hint}"' in header
     assert brief(task) == "4:7 $.name bad-name" and task.startswith(f'4:7: error: task "{name}x_": ')
 
 
-def test_names_that_are_too_long_together(jobgen, errors):
+def test_names_that_are_too_long_in_combination_are_refused(jobgen, errors):
     group, task = "g" * 20, "t" * 29  # with hash, rank and two more dashes: 63
     text = f"name: {group}\nexecution: parallel\n---\nname: {task}\nnum_nodes: 10\n"
     assert jobgen("validate", "-", stdin=text).exit_code == 0

@@ -46,7 +46,7 @@ def convert(jobgen, folder):
     return run
 
 
-def test_folder_and_file(convert):
+def test_folder_and_file_are_embedded(convert):
     values, lines = convert("file_mounts: {/code: ./code, /etc/app.toml: app.toml}")
     assert values["files"] == {
         "code": {
@@ -79,14 +79,14 @@ def test_a_folder_is_embedded_once(convert):
     assert len(lines) == 2
 
 
-def test_two_folders_of_one_name(convert, folder):
+def test_two_folders_of_one_name_get_two_names(convert, folder):
     (folder / "b/code").mkdir(parents=True)
     (folder / "b/code/x").write_text("x")
     values, _ = convert("file_mounts: {/a: code, /b: b/code}")
     assert list(values["files"]) == ["code", "code-2"]
 
 
-def test_same_folder_whatever_its_files_look_like_to_others(convert, folder):
+def test_times_and_modes_of_files_do_not_change_the_values(convert, folder):
     before, _ = convert("workdir: code")
     os.utime(folder / "code/train.py", (0, 0))
     (folder / "code/lib/a.py").chmod(0o600)
@@ -95,19 +95,19 @@ def test_same_folder_whatever_its_files_look_like_to_others(convert, folder):
     assert convert("workdir: code")[0] == before
 
 
-def test_whole_folder_of_the_group_file(convert):
+def test_the_folder_of_the_group_file_can_be_embedded(convert):
     values, _ = convert("workdir: .")
     assert values["tasks"]["t0"]["workdir"] == {"files": "files"}
     assert "group.yaml" in values["files"]["files"]
 
 
-def test_git(convert):
+def test_git_workdir_is_not_embedded(convert):
     values, lines = convert("workdir: {url: 'https://example.com/x.git', ref: v1}")
     assert values["tasks"]["t0"]["workdir"] == {"git": {"url": "https://example.com/x.git", "ref": "v1"}}
     assert "files" not in values and lines == []
 
 
-def test_variables_in_paths(convert):
+def test_variables_in_paths_are_replaced(convert):
     values, _ = convert(
         "envs: {WHAT: code, N: 1}\nworkdir: ./${WHAT}\nfile_mounts: {/x-$N: $WHAT/lib}\nvolumes: {/v$N: 'pvc-${N}'}"
     )
@@ -128,7 +128,7 @@ def test_variables_in_paths(convert):
         ("lib/.gitignore", "/a.py\n", {"lib/.gitignore", "lib/Z.py", "data.bin", "train.py"}),
     ],
 )
-def test_ignored_files(convert, folder, ignore, rules, kept):
+def test_ignored_files_are_not_embedded(convert, folder, ignore, rules, kept):
     (folder / "code" / ignore).write_text(rules)
     values, _ = convert("workdir: code")
     assert set(values["files"]["code"]) == kept
@@ -150,7 +150,7 @@ def test_links_inside_are_followed(convert, folder):
 
 
 @pytest.mark.parametrize("source", ["../outside", "link", "with-link", "../group/link/x", "'~'", "/etc/hostname"])
-def test_outside(convert, folder, source):
+def test_files_outside_the_folder_are_refused(convert, folder, source):
     (folder / "link").symlink_to("../outside")
     (folder / "with-link").mkdir()
     (folder / "with-link/x").symlink_to("../../outside/x")
@@ -159,7 +159,7 @@ def test_outside(convert, folder, source):
 
 
 @pytest.mark.parametrize("source", ["../outside", "link", "with-link"])
-def test_outside_allowed(convert, folder, source):
+def test_allow_outside_embeds_files_outside_the_folder(convert, folder, source):
     (folder / "link").symlink_to("../outside")
     (folder / "with-link").mkdir()
     (folder / "with-link/x").symlink_to("../../outside/x")
@@ -167,7 +167,7 @@ def test_outside_allowed(convert, folder, source):
     assert list(values["files"].values()) == [{"x": {"text": "x"}}]
 
 
-def test_what_is_no_file(convert, folder):
+def test_unusable_files_are_refused(convert, folder):
     os.mkfifo(folder / "pipe")
     (folder / "code/up").symlink_to("../code")
     (folder / "empty").mkdir()
@@ -184,7 +184,7 @@ def test_what_is_no_file(convert, folder):
     assert all(name in line for name, line in zip(names, lines, strict=True))
 
 
-def test_too_large(convert, folder):
+def test_too_many_bytes_are_refused_with_the_largest_files(convert, folder):
     for number in range(12):
         (folder / f"code/{number:02}").write_bytes(b"x" * (100_000 + number))
     values, lines = convert("workdir: code")
@@ -195,7 +195,7 @@ def test_too_large(convert, folder):
     assert "image" in line and "volume" in line and "clone" in line
 
 
-def test_too_large_for_helm_though_not_for_kubernetes(convert, folder):
+def test_files_that_do_not_fit_into_the_release_secret_are_refused(convert, folder):
     (folder / "code/random").write_bytes(os.urandom(400_000))
     assert convert("workdir: code")[0] is None
     (folder / "code/random").write_bytes(os.urandom(250_000))
@@ -204,7 +204,7 @@ def test_too_large_for_helm_though_not_for_kubernetes(convert, folder):
     assert convert("workdir: code")[0]
 
 
-def test_volumes(task_values, task_notes):
+def test_volumes_become_claims_and_ephemeral_volumes(task_values, task_notes):
     task = """\
         name: t
         volumes:
@@ -229,7 +229,7 @@ def test_volumes(task_values, task_notes):
     assert len(task_notes(task)) == 2
 
 
-def test_volume_of_several_nodes(task_values, task_notes, task_error):
+def test_a_sized_volume_of_several_nodes_is_refused(task_values, task_notes, task_error):
     (note,) = task_notes("name: t\nnum_nodes: 2\nvolumes: {/data: shared}\n")
     assert "ReadWriteMany" in note and "several nodes" in note
     task = "name: t\nnum_nodes: 2\nvolumes: {/data: {size: 1Gi}}\n"
@@ -279,9 +279,9 @@ def test_volume_of_several_nodes(task_values, task_notes, task_error):
 def test_mount_is_refused(errors, fields, code):
     lines = errors(f"{HEADER}name: t\n{fields}\n")
     assert any(f"[{code}]" in line for line in lines)
-    assert errors(f"{HEADER}name: t\n{fields}\n", "--lenient")  # nothing of this runs without what is refused
+    assert errors(f"{HEADER}name: t\n{fields}\n", "--lenient")  # the task cannot run without any of these
 
 
-def test_workdir_is_taken(errors, folder):
+def test_nothing_is_mounted_over_the_workdir(errors, folder):
     lines = errors(f"{HEADER}name: t\nworkdir: {{url: 'https://x/y'}}\nfile_mounts: {{~/sky_workdir: ./b}}\n")
     assert any("workdir is already mounted" in line and line.endswith("[same-path]") for line in lines)

@@ -1,4 +1,4 @@
-"""What holds for every group that jobgen accepts: the chart takes the values, and they are always the same bytes."""
+"""Properties of every accepted group: the chart accepts the values, and their bytes are always the same."""
 
 import json
 import random
@@ -63,7 +63,7 @@ def test_fast_parser_is_used():
 
 @pytest.mark.parametrize("helm", HELMS)
 def test_helm_reads_the_same_text(helm, tmp_path):
-    """Scripts, and words that a parser may take for something else, through Helm's parser and back."""
+    """Scripts and ambiguous words survive Helm's parser."""
     (tmp_path / "templates").mkdir()
     (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: echo, version: 1.0.0}")
     (tmp_path / "templates/values.yaml").write_text("values: {{ .Values.texts | toJson }}")

@@ -14,7 +14,7 @@ def resources(text: str) -> str:
     [("4", "4"), ("4+", "4"), ('"4+"', "4"), ("0.5", "0.5"), ("1000", "1000"), ("2.0", "2"), (".5", "0.5")]
     + [("0.00001", "0.001")],
 )
-def test_cpus(task_values, cpus, quantity):
+def test_cpus_become_a_request(task_values, cpus, quantity):
     assert task_values(resources(f"{{cpus: {cpus}}}"))["resources"] == {"requests": {"cpu": quantity}}
 
 
@@ -23,11 +23,11 @@ def test_cpus(task_values, cpus, quantity):
     [("16", "16G"), ("16+", "16G"), ("64GB", "64G"), ("2gb", "2G"), ("0.5", "0.5G"), ("8Gi", "8Gi"), ("512mi", "512Mi")]
     + [("100KB", "100k"), ("1TB", "1024G"), ("1Pi", "1Pi"), ("10000+", "10000G"), ("1.5Gi+", "1.5Gi")],
 )
-def test_memory(task_values, memory, quantity):
+def test_memory_becomes_a_request(task_values, memory, quantity):
     assert task_values(resources(f"{{memory: {memory}}}"))["resources"] == {"requests": {"memory": quantity}}
 
 
-def test_limits_and_disk(task_values):
+def test_limits_are_a_multiple_of_the_requests(task_values):
     task = resources("{cpus: 4+, memory: 10, disk_size: 100}") + "config: {kubernetes: {set_pod_resource_limits: %s}}"
     requests = {"cpu": "4", "memory": "10G", "ephemeral-storage": "100G"}
     assert task_values(task % "false")["resources"] == {"requests": requests}
@@ -39,7 +39,7 @@ def test_limits_and_disk(task_values):
     }
 
 
-def test_both_names_of_the_disk(task_values, task_notes):
+def test_disk_size_wins_over_ephemeral_storage(task_values, task_notes):
     task = resources("{ephemeral_storage: 1, disk_size: 2GB}")
     assert task_values(task)["resources"]["requests"] == {"ephemeral-storage": "2G"}
     (note,) = task_notes(task)
@@ -62,25 +62,25 @@ def test_both_names_of_the_disk(task_values, task_notes):
     ],
 )
 @pytest.mark.parametrize("field", ["accelerators", "gpus"])
-def test_accelerators(task_values, task_notes, field, given, types, count):
+def test_accelerators_become_types_and_a_count(task_values, task_notes, field, given, types, count):
     task = resources(f"{{{field}: {given}}}")
     assert task_values(task) == {"numNodes": 1, "accelerator": {"types": types, "count": count}}
     assert task_notes(task) == []
 
 
-def test_fraction_is_rounded_up(task_values, task_notes):
+def test_a_fraction_of_a_gpu_is_rounded_up(task_values, task_notes):
     task = resources("{accelerators: 'V100:0.5'}")
     assert task_values(task)["accelerator"] == {"types": ["V100"], "count": 1}
     (note,) = task_notes(task)
     assert brief(note) == "$.resources.accelerators honoured-differently" and "rounded up to 1" in note
 
 
-def test_type_that_the_chart_does_not_know(task_notes):
+def test_an_unknown_gpu_type_causes_a_note(task_notes):
     (note,) = task_notes(resources("{accelerators: MI300X}"))
     assert "nvidia.com/gpu.product=MI300X" in note and 'accelerators.types."MI300X"' in note
 
 
-def test_different_counts(task_error, task_values):
+def test_different_gpu_counts_are_refused(task_error, task_values):
     task = resources("{accelerators: [H100:4, H200:8]}")
     error = task_error(task)
     assert brief(error) == "$.resources.accelerators refused-field" and "counts" in error and "H100:4" in error
@@ -88,7 +88,7 @@ def test_different_counts(task_error, task_values):
 
 
 @pytest.mark.parametrize("kind", ["any_of", "ordered"])
-def test_alternatives(task_values, task_notes, kind):
+def test_alternatives_merge_into_several_gpu_types(task_values, task_notes, kind):
     task = f"""\
         name: t
         resources:
@@ -145,12 +145,12 @@ def test_fields_that_exclude_each_other(errors, given, expected, words):
 
 
 @pytest.mark.parametrize("infra", ["kubernetes", "k8s", "Kubernetes", "'*'", "'*/*'"])
-def test_infra(task_values, task_notes, infra):
+def test_kubernetes_is_the_only_infra(task_values, task_notes, infra):
     assert task_values(resources(f"{{infra: {infra}}}")) == {"numNodes": 1}
     assert task_notes(resources(f"{{infra: {infra}}}")) == []
 
 
-def test_context(task_values, task_notes, errors):
+def test_a_context_causes_a_note_and_must_be_the_same_for_all_tasks(task_values, task_notes, errors):
     task = resources("{infra: 'k8s/aws:eks:cluster/prod'}")
     assert task_values(task) == {"numNodes": 1}
     (note,) = task_notes(task)
@@ -166,11 +166,11 @@ def test_context(task_values, task_notes, errors):
     "image",
     ["docker:registry.example.com/a/b:1", "registry.example.com/a/b:1", "{docker: 'registry.example.com/a/b:1'}"],
 )
-def test_image(task_values, image):
+def test_image_loses_the_prefix_docker(task_values, image):
     assert task_values(resources(f"{{image_id: {image}}}"))["image"] == "registry.example.com/a/b:1"
 
 
-def test_recovery(task_values, task_notes):
+def test_recovery_keeps_restarts_and_exit_codes(task_values, task_notes):
     task = resources("{job_recovery: {strategy: FAILOVER, max_restarts_on_errors: 3, recover_on_exit_codes: 29}}")
     assert task_values(task)["recovery"] == {"maxRestartsOnErrors": 3, "recoverOnExitCodes": [29]}
     assert len(task_notes(task)) == 1
@@ -180,14 +180,14 @@ def test_recovery(task_values, task_notes):
     assert task_values(resources("{job_recovery: EAGER_NEXT_REGION}")) == {"numNodes": 1}
 
 
-def test_recovery_on_success(task_error, task_values):
+def test_recovery_on_exit_code_0_is_refused(task_error, task_values):
     task = resources("{job_recovery: {recover_on_exit_codes: [0, 29]}}")
     error = task_error(task)
     assert brief(error) == "$.resources.job_recovery.recover_on_exit_codes refused-field" and "succeeded" in error
     assert task_values(task, "--lenient")["recovery"] == {"recoverOnExitCodes": [29]}
 
 
-def test_labels_and_priority_class(task_values):
+def test_labels_and_priority_class_become_pod_template(task_values):
     assert task_values(resources("{labels: {team: rl, example.com/a: ''}, priority_class: high}"))["podTemplate"] == {
         "metadata": {"labels": {"team": "rl", "example.com/a": ""}},
         "spec": {"priorityClassName": "high"},
@@ -253,7 +253,7 @@ def test_resource_is_refused(task_error, field, value, expected, words):
         "accelerator_args: {tpu_vm: true}",
     ],
 )
-def test_resource_is_ignored_aloud(task_values, task_notes, given):
+def test_ignored_resource_causes_a_note(task_values, task_notes, given):
     assert task_values(resources(f"{{{given}}}")) == {"numNodes": 1}
     (note,) = task_notes(resources(f"{{{given}}}"))
     assert note.startswith(f"note: $.resources.{given.split(':')[0]}: ignored: ") and note.endswith("[ignored-field]")

@@ -1,4 +1,4 @@
-"""The schemas are the contract: what they accept is what jobgen accepts, and they are what the package ships."""
+"""Schemas as the contract: jobgen accepts the same values, and the package ships them."""
 
 import json
 import re
@@ -19,7 +19,7 @@ REPO = Path(__file__).parents[2]
 
 
 def ecma_pattern(validator, pattern, instance, _):
-    """As the pattern of JSON Schema is meant: $ is the very end, and not before a line end, too."""
+    """Match a pattern as JSON Schema defines it: $ does not match before a line end."""
     if isinstance(instance, str) and not re.search(re.sub(r"(?<!\\)\$(?=$|\)|\|)", r"\\Z", pattern), instance):
         yield jsonschema.ValidationError("pattern")
 
@@ -62,7 +62,7 @@ FIELDS = [(path, each) for root in (HEADER, TASK) for path, each in fields(root)
 
 
 @pytest.mark.parametrize(("path", "field"), FIELDS, ids=[path for path, _ in FIELDS])
-def test_every_field_has_a_fate_a_description_and_examples(path, field):
+def test_every_field_has_support_a_description_and_examples(path, field):
     if path.startswith(("$.workdir", "$.job.")):
         return
     assert field["description"].endswith(".")
@@ -72,7 +72,7 @@ def test_every_field_has_a_fate_a_description_and_examples(path, field):
 
 
 @pytest.mark.parametrize(("path", "field"), FIELDS, ids=[path for path, _ in FIELDS])
-def test_examples_have_the_fate_that_the_table_says(path, field):
+def test_examples_have_the_support_that_the_table_states(path, field):
     root, name = (HEADER, "header") if path.removeprefix("$.") in HEADER["properties"] else (TASK, "task")
     base = {"name": "t", "execution": "parallel"} if name == "header" else {"name": "t"}
     for example in field.get("examples", []):
@@ -100,7 +100,7 @@ def patterns(part: object):
 
 @pytest.mark.parametrize("pattern", sorted({*patterns(HEADER), *patterns(TASK)}))
 def test_patterns_take_linear_time(pattern):
-    """20,000 characters take well under a millisecond; with time growing as the square, it would be a second."""
+    """20,000 characters take well under a millisecond; in quadratic time it would be a second."""
     compiled = re.compile(re.sub(r"(?<!\\)\$(?=$|\)|\|)", r"\\Z", pattern))
     short = ["a", "0", ".", "-", "/", "$", ":", "*", "a.", "a-", "a/", "/a", "a$", "a:", "0.", "A-", "a@", "1G"]
     for text in [*short, "/..", "a\n", "$\n", "k8s/", "https://a:", "secrets:"]:

@@ -94,7 +94,7 @@ def test_secrets_become_references(values, secrets):
     assert "s3cret" not in str(found) + str(lines)
 
 
-def test_one_secret_for_the_group(values):
+def test_all_tasks_share_one_secret(values):
     text = f"{HEADER}name: a\nsecrets: {{A: }}\n---\nname: b\nsecrets: {{B: }}\n---\nname: c\n"
     found, lines = values(text, "--secret-name", "mine", "--set-name", "other")
     assert found["secretName"] == "mine"

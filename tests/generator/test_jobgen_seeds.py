@@ -33,7 +33,7 @@ def test_group_becomes_values(jobgen, seeds, file, name, nodes):
         assert value["run"] == source["run"]
 
 
-def test_minimal_group_as_text(jobgen, seeds):
+def test_minimal_group_has_this_text(jobgen, seeds):
     """The whole file, so that a change of its form is a decision."""
     result = jobgen("to-values", seeds / "test_jobgroup_valid.yaml")
     assert result.stdout == (
@@ -59,7 +59,7 @@ def test_minimal_group_as_text(jobgen, seeds):
     )
 
 
-def test_one_file_gives_two_groups_that_differ_in_name_only(jobgen, seeds):
+def test_set_name_changes_the_name_only(jobgen, seeds):
     first, second = (
         values(jobgen("to-values", seeds / "test_job_group.yaml", "--set-name", name))
         for name in ("group-1", "group-2")
@@ -68,7 +68,7 @@ def test_one_file_gives_two_groups_that_differ_in_name_only(jobgen, seeds):
     assert first == second
 
 
-def test_duplicate_job_names(jobgen, seeds):
+def test_duplicate_job_names_are_refused(jobgen, seeds):
     file = seeds / "k8s_duplicate_names.yaml"
     result = jobgen("validate", file)
     assert result.exit_code == 1
@@ -93,6 +93,6 @@ def test_edge_case_is_refused(errors, seeds, old, new, expected, words):
     assert brief(line) == expected and words in line
 
 
-def test_group_of_one_task(jobgen, seeds):
+def test_a_group_of_one_task_is_accepted(jobgen, seeds):
     text = (seeds / "test_jobgroup_valid.yaml").read_text()
     assert list(values(jobgen("to-values", "-", stdin=text[: text.rindex("---")]))["tasks"]) == ["job-a"]

@@ -1,11 +1,11 @@
-"""Values mean the same to whoever reads them, whatever is in a script or a variable."""
+"""Written values read back unchanged, for every content of scripts and variables."""
 
 import pytest
 import yaml
 
 from jobgen.yaml_writer import dump
 
-# Words that a parser of YAML 1.1 or 1.2, Python's or Helm's, may take for something else than text.
+# Words that a parser of YAML 1.1 or 1.2, Python's or Helm's, may not read as text.
 AMBIGUOUS = [
     "2",
     "yes",
@@ -47,7 +47,7 @@ def dumped(task: dict) -> str:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_scripts_survive(script):
+def test_scripts_are_read_back_unchanged(script):
     task = {"env": {"TEXT": script}, "setup": script, "run": script}
     assert yaml.safe_load(dumped(task))["tasks"]["t"] == task
 
@@ -65,10 +65,10 @@ def test_ambiguous_keys_are_quoted():
 @pytest.mark.parametrize(
     "script", ["echo hi\n", "if a; then\n\tb\nfi\n", "blanks  \nnext\n", "x" * 500 + "\n", "größe 🎉\n"]
 )
-def test_scripts_stay_readable(script):
+def test_scripts_are_written_as_blocks(script):
     assert "    run: |\n" + "".join(f"      {line}\n" for line in script.splitlines()) in dumped({"run": script})
 
 
-def test_order_is_kept():
+def test_order_of_keys_is_kept():
     text = dumped({"env": {"Z": "1", "A": "2"}})
     assert text.index("Z:") < text.index("A:")

@@ -92,7 +92,7 @@ def _primary_tasks(group: Group) -> list[str]:
 
 
 def _unknown_tasks(group: Group, field: str, known: dict[str, None], unknown: list[tuple[str | int, str]]) -> None:
-    """Report names that no task has; each one comes with the last part of its path."""
+    """Report names without a task; `unknown` has (last part of the path, name) of each."""
     shown = [name if is_label(name) else quoted(name) for name in list(known)[:20]]
     available = ", ".join(shown) + (", ..." if len(known) > len(shown) else "")
     for last, name in unknown:

@@ -16,7 +16,7 @@ def env(task: GroupDocument, given: frozenset[str]) -> dict[str, str]:
         elif name not in given:
             text = task.document.source_text(path)
             if text is not None and text != str(value):
-                message = f"YAML reads {_kind(value)} here, so the variable becomes different text;"
+                message = f"YAML reads {_kind(value)}, so the variable becomes different text;"
                 task.note(path, f"{message} put it in quotes to keep it as written", "yaml-surprise")
         values[name] = str(value)
     return values

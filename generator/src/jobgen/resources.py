@@ -78,7 +78,7 @@ def _accelerators(task: GroupDocument, given: dict, path: Path) -> dict | None:
     if field not in given:
         return None
     path = (*path, field)
-    counts = accelerator_counts(given[field])
+    counts = _accelerator_counts(given[field])
     if not counts:  # all of them are invalid
         return None
     if len(set(counts.values())) > 1:
@@ -99,13 +99,13 @@ def _accelerators(task: GroupDocument, given: dict, path: Path) -> dict | None:
     for name in counts:
         if name not in ACCELERATORS:
             message = (
-                f'"{name}" is not a type that the chart knows: nodes must have the label nvidia.com/gpu.product={name};'
+                f'the chart has no node labels for "{name}", so nodes need the label nvidia.com/gpu.product={name};'
             )
-            task.note(path, f'{message} or set the chart\'s value accelerators.types."{name}" to what they have')
+            task.note(path, f'{message} for other labels set the chart\'s value accelerators.types."{name}"')
     return {"types": list(counts), "count": whole}
 
 
-def accelerator_counts(given: str | dict | list) -> dict[str, Decimal]:
+def _accelerator_counts(given: str | dict | list) -> dict[str, Decimal]:
     """H100, "H100:8", {H100: 8}, [L4, T4] -> type to count."""
     pairs = (
         given.items()
