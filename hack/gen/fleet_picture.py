@@ -21,6 +21,7 @@ def picture() -> str:
     reports = [
         {
             "node": f"node-{node:02}",
+            "scope": "node",
             "device": "cuda",
             "level": "quick",
             "facts": {"gpu_models": [model] * GPUS},

@@ -6,7 +6,7 @@ import copy
 import json
 from pathlib import Path
 
-from gpuworker.accept.report import FAIL, NODE, PASS, SCHEMA_VERSION
+from gpuworker.accept.report import FAIL, INCOMPLETE, NODE, PASS, SCHEMA_VERSION, WARN, WORLD
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.merge import Expected, merge
 from gpuworker.fleet.report_form import validated
@@ -19,7 +19,7 @@ GROUP = "H100, driver 570.86, torch 2.9"
 
 def check(name: str, verdict: str = PASS, reason: str = "", **parts: object) -> dict:
     """A check; parts are measurements, facts, hashes."""
-    empty = {"measurements": [], "facts": {}, "hashes": {}, "samples": {}, "duration_s": 1.0}
+    empty = {"problems": [], "measurements": [], "facts": {}, "hashes": {}, "samples": {}, "duration_s": 1.0}
     return {"name": name, "verdict": verdict, "reason": reason, **empty, **parts}
 
 
@@ -76,6 +76,26 @@ def failing(node: str, reason: str = "cuda:1: 2 products are wrong") -> dict:
     report = node_report(node, verdict=FAIL, reason=f"compute: {reason}")
     report["checks"][1] |= {"verdict": FAIL, "reason": reason}
     return report
+
+
+def world_report(nodes: dict[str, list[int]], *checks: dict, **changes: object) -> dict:
+    """A report of cross-node checks whose verdict is the worst of theirs."""
+    verdicts = {check["verdict"] for check in checks}
+    reason = "; ".join(check["reason"] for check in checks if check["reason"])
+    report = node_report(min(nodes), ())
+    report |= {
+        "scope": WORLD,
+        "world": {
+            "size": sum(map(len, nodes.values())),
+            "nodes": [{"node": node, "ranks": ranks} for node, ranks in nodes.items()],
+        },
+        "run_id": "ddp-1",
+        "verdict": next(verdict for verdict in (FAIL, INCOMPLETE, WARN, PASS) if verdict in verdicts),
+        "reason": reason,
+        "checks": list(checks),
+    }
+    report["coverage"] |= {"checks_expected": len(checks), "checks_reported": len(checks)}
+    return {**report, **changes}
 
 
 def merged(*reports: dict, expected: Expected | None = None, **options: object) -> Fleet:

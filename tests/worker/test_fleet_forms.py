@@ -140,7 +140,7 @@ def test_page_says_that_it_is_a_rehearsal() -> None:
 
 def distribution(values: list[float], **options: object) -> Distribution:
     points = [Point(f"n{index}", "cuda:0", value, FAIL if value == 5.0 else PASS) for index, value in enumerate(values)]
-    return Distribution("c", "gemm", "TFLOP/s", "H100", "quick", "higher", True, points, 10.0, 0.1, **options)
+    return Distribution("c", "gemm", "TFLOP/s", "H100", "quick", "node", "higher", True, points, 10.0, 0.1, **options)
 
 
 @pytest.mark.parametrize("values", [[10.0], [10.0, 10.0], [0.0], [-3.0, 4.0], [1e-9, 1e12], [5.0, 10.0] * 40])

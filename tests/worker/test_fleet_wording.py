@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.accept.report import SKIP, WARN
+from gpuworker.accept.report import FAIL, SKIP, WARN
 from gpuworker.fleet import baseline, cli
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.formats.table import table
 from gpuworker.fleet.merge import Expected, merge
 from gpuworker.fleet.report_sources import Source, from_text
 from tests.helpers import golden
-from tests.helpers.fleet_reports import changed, check, failing, merged, node_report
+from tests.helpers.fleet_reports import changed, check, failing, merged, node_report, world_report
 
 
 def damaged_sources() -> Fleet:
@@ -56,6 +56,17 @@ def coverage() -> Fleet:
     return merged(warned, skipped, older, expected=expected)
 
 
+def cross_node_checks() -> Fleet:
+    slow = check("stragglers", FAIL, "rank 3 (node n2, cuda:1) is slow: 12 ms for work that takes 3 ms (4.00 x)")
+    worlds = [
+        world_report({"n1": [0, 1], "n2": [2, 3]}, slow, check("sweep")),
+        world_report({"n1": [0]}, check("sweep")),
+    ]
+    worlds[1]["verdict"] = WARN
+    old = node_report("n1", schema_version=2)
+    return merged(*worlds, old, node_report("n2"), expected=Expected(2))
+
+
 FLEETS = {
     "no report": lambda: merge([]),
     "a node of another run": lambda: merged(node_report("n1"), expected=Expected(2, run_id="2")),
@@ -68,6 +79,7 @@ FLEETS = {
     "fingerprints without a majority": no_majority,
     "outliers and a baseline": speeds,
     "coverage": coverage,
+    "cross-node checks": cross_node_checks,
 }
 
 

@@ -49,8 +49,16 @@ class Measurement:
 
 
 @dataclass
+class Problem:
+    """One problem that a check found. A FAIL check may have problems that are a WARN."""
+
+    verdict: str
+    reason: str
+
+
+@dataclass
 class Check:
-    """Result of one check. `reason` explains a verdict other than PASS."""
+    """Result of one check. `reason` explains a verdict other than PASS; `problems` are its parts."""
 
     name: str
     verdict: str
@@ -60,6 +68,7 @@ class Check:
     hashes: dict[str, str] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
     duration_s: float = 0.0
+    problems: list[Problem] = field(default_factory=list)
 
 
 @dataclass

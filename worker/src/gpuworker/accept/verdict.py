@@ -6,7 +6,7 @@ import math
 
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
-from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN, Check, Measurement
+from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN, Check, Measurement, Problem
 
 # Clocks of a GPU may boost beyond those of its data sheet, by less than this. What is faster still was not measured.
 IMPOSSIBLE = 1.15
@@ -37,7 +37,9 @@ def judge(name: str, spec: Spec, evidence: Evidence, limits: Limits, plan: Plan)
     if evidence.inapplicable:
         facts["inapplicable"] = evidence.inapplicable
     samples = {key: values[:: -(-len(values) // MOST_SAMPLES) or 1] for key, values in evidence.samples.items()}
-    return Check(name, verdict, reason, evidence.measurements, facts, evidence.hashes, samples)
+    by_verdict = {FAIL: wrong, INCOMPLETE: missing, WARN: doubtful}
+    problems = [Problem(kind, text) for kind, texts in by_verdict.items() for text in texts]
+    return Check(name, verdict, reason, evidence.measurements, facts, evidence.hashes, samples, problems=problems)
 
 
 def _missing(spec: Spec, evidence: Evidence, plan: Plan) -> list[str]:

@@ -39,13 +39,17 @@ class Point:
 
 @dataclass
 class Distribution:
-    """All values of one measure for devices of one model, at one level. `judged`: outliers are findings."""
+    """All values of one measure for devices of one model, at one level. `judged`: outliers are findings.
+
+    The points of scope "world" have the name of a world in place of a node.
+    """
 
     check: str
     name: str
     unit: str
     model: str
     level: str
+    scope: str
     better: str  # "higher", "lower", or "" if the report does not include it
     judged: bool
     points: list[Point]
@@ -101,6 +105,24 @@ class Node:
 
 
 @dataclass
+class World:
+    """One run of cross-node checks. Its findings about a node count for the verdict of the node, too."""
+
+    name: str
+    nodes: list[str]
+    ranks: int
+    run_id: str
+    device: str
+    level: str
+    started: str
+    verdict: str
+    reason: str
+    checks: dict[str, str]
+    injected: str
+    findings: list[Finding]
+
+
+@dataclass
 class Coverage:
     nodes_expected: int | None  # None: not set
     nodes_reported: int
@@ -113,6 +135,7 @@ class Coverage:
 class Fleet:
     coverage: Coverage
     nodes: list[Node]
+    worlds: list[World]
     findings: list[Finding]
     distributions: list[Distribution] = field(default_factory=list)
     fingerprints: list[FingerprintGroup] = field(default_factory=list)
@@ -138,12 +161,12 @@ class Fleet:
 
     @property
     def rehearsal(self) -> bool:
-        return any(node.device == "cpu" for node in self.nodes)
+        return any(each.device == "cpu" for each in [*self.nodes, *self.worlds])
 
     @property
     def checks(self) -> list[str]:
         """Names of all node checks, in the order in which nodes ran them."""
-        return list(dict.fromkeys(name for node in self.nodes for name in node.checks))
+        return check_names(self.nodes)
 
     def count(self, verdict: str) -> int:
         return sum(node.verdict == verdict for node in self.nodes)
@@ -155,6 +178,10 @@ class Fleet:
             "rehearsal": self.rehearsal,
             **dataclasses.asdict(self),
         }
+
+
+def check_names(results: Iterable[Node | World]) -> list[str]:
+    return list(dict.fromkeys(name for each in results for name in each.checks))
 
 
 def worst_verdict(verdicts: Iterable[str]) -> str:

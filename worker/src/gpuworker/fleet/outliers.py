@@ -14,8 +14,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gpuworker.accept.report import FAIL, INCOMPLETE, WARN
+from gpuworker.accept.report import FAIL, INCOMPLETE, NODE, WARN
 from gpuworker.fleet.fleet_report import Distribution, Finding, Point, natural_sort_key
+from gpuworker.fleet.world_findings import world_name
 
 SMALL = 5
 LEAST_Z = 3.5
@@ -39,17 +40,21 @@ DEFAULT = Thresholds()
 
 
 def distributions(reports: Iterable[dict]) -> list[Distribution]:
-    """The values of all reports in comparable groups: same check, measure, unit, direction, GPU model and level."""
+    """The values of all reports in comparable groups: same check, measure, unit, direction, model, level and scope.
+
+    Worlds have different sizes and fabrics, so their values are shown and not compared.
+    """
     groups: dict[tuple, list[tuple[dict, Point]]] = defaultdict(list)
     for report in reports:
-        models = gpu_models(report)
+        models, scope = gpu_models(report), report["scope"]
+        name = report["node"] if scope == NODE else world_name(report)
         for check in report["checks"]:
             for m in check["measurements"]:
                 if m["value"] is not None:
                     model = model_of(m["device"], models)
-                    judged = m["judged"] and bool(m["better"]) and model != "cpu"
-                    key = (check["name"], m["name"], m["unit"], model, report["level"], m["better"], judged)
-                    groups[key].append((m, Point(report["node"], m["device"], m["value"])))
+                    judged = m["judged"] and m["better"] != "" and model != "cpu" and scope == NODE
+                    key = (check["name"], m["name"], m["unit"], model, report["level"], scope, m["better"], judged)
+                    groups[key].append((m, Point(name, m["device"], m["value"])))
     found = []
     for key, members in groups.items():
         measurements, points = zip(*members, strict=True)

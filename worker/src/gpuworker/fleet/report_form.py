@@ -6,6 +6,7 @@ the types: names of verdicts, the node, the start time, and curves, since the fo
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime
 import functools
@@ -20,7 +21,8 @@ VERDICTS = (FAIL, INCOMPLETE, WARN, PASS, SKIP)
 DIRECTIONS = ("higher", "lower", "")
 NOT_A_REPORT = "JSON that is not a report"
 SUPPORTED_VERSIONS = (2, SCHEMA_VERSION)
-ADDED_IN_3 = {"scope": NODE, "world": None, "better": "", "judged": False}  # value for a report of version 2
+# Fields that a report of version 2 lacks, with the value that they get
+ADDED_IN_3 = {"scope": NODE, "world": None, "better": "", "judged": False, "problems": []}
 LARGEST_NUMBER = 1e100  # no measured value needs more, and sums of such values stay finite
 
 Problem = str  # "" or the path of a value with what is wrong with it
@@ -68,7 +70,7 @@ def _dataclass_checker(kind: type) -> Callable[[object], Problem]:
             if name not in value:
                 if name not in ADDED_IN_3:
                     return f".{name} is missing"
-                value[name] = ADDED_IN_3[name]
+                value[name] = copy.copy(ADDED_IN_3[name])
             if problem := check_field(value[name]):
                 return f".{name}{problem}"
         return ""
@@ -113,6 +115,8 @@ def _beyond_types(report: dict) -> Problem:
     named = [("verdict", report.get("verdict"), VERDICTS), ("scope", report["scope"], (NODE, WORLD))]
     for index, check in enumerate(report["checks"]):
         named.append((f"checks[{index}].verdict", check["verdict"], VERDICTS))
+        for number, problem in enumerate(check["problems"]):
+            named.append((f"checks[{index}].problems[{number}].verdict", problem["verdict"], (FAIL, INCOMPLETE, WARN)))
         for number, found in enumerate(check["measurements"]):
             named.append((f"checks[{index}].measurements[{number}].better", found["better"], DIRECTIONS))
         curves = check["facts"].get("curves", {})

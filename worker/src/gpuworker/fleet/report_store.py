@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from gpuworker.accept.report import write_json
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.merge import Expected, merge
 from gpuworker.fleet.report_sources import Source, from_text
+from gpuworker.fleet.world_findings import subject
 
 SUBMITTED = ""  # stands for the address of a pod that submitted its report and ended
 
@@ -20,7 +22,7 @@ class ReportStore:
     def __init__(self, folder: Path, run_id: str, expect_nodes: int | None = None) -> None:
         self.folder, self.run_id, self.expect_nodes = folder, run_id, expect_nodes
         self.lock = threading.RLock()
-        self.reports: dict[str, dict] = {}  # node -> report
+        self.reports: dict[str, dict] = {}  # node, or subject of a world report -> report
         self.addresses: dict[str, str] = {}  # node -> address of its pod
         self.submitters: set[str] = set()  # addresses of pods that submitted their report
         self.last_seen: dict[str, str] = {}  # node -> when its pod was last listed
@@ -38,7 +40,7 @@ class ReportStore:
             return False
         # Raw samples are not used, and thousands of GPUs have many.
         report = {**report, "checks": [{**check, "samples": {}} for check in report["checks"]]}
-        node = report["node"]
+        node = subject(report)
         with self.lock:
             known = self.reports.get(node)
             if known and _started(known) > _started(report):
@@ -47,7 +49,7 @@ class ReportStore:
             self.last_seen[node] = (when or datetime.datetime.now(datetime.timezone.utc)).isoformat(timespec="seconds")
             if known != report:
                 self.reports[node], self.result = report, None
-                write_json(self.folder / f"{node.encode().hex()}.json", report)
+                write_json(self.folder / f"{hashlib.sha256(node.encode()).hexdigest()}.json", report)
         return True
 
     def update(self, present: set[str], pending: set[str], unreadable: dict[str, str]) -> None:

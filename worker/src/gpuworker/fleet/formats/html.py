@@ -17,6 +17,8 @@ from gpuworker.fleet.fleet_report import (
     Fleet,
     Node,
     Point,
+    World,
+    check_names,
     describe_coverage,
     worst_verdict,
 )
@@ -33,8 +35,8 @@ STYLE = svg_plot.STYLE + Path(__file__).with_name("page.css").read_text()
 
 
 def page(fleet: Fleet) -> str:
-    parts = [_head(fleet), _findings(fleet), _nodes(fleet), _distributions(fleet), _pairs(fleet), _curves(fleet)]
-    parts += [_fingerprints(fleet), _legend()]
+    sections = (_head, _findings, _nodes, _worlds, _distributions, _pairs, _curves, _fingerprints)
+    parts = [*(section(fleet) for section in sections), _legend()]
     title = escape(f"{fleet.verdict}: {describe_coverage(fleet)}")
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -118,11 +120,29 @@ def _nodes(fleet: Fleet) -> str:
 
 
 def _node_row(node: Node, checks: list[str]) -> str:
-    cells = "".join(_verdict(node.checks[name], SHORT) if name in node.checks else "<td></td>" for name in checks)
     lost = f"<br>pod no longer exists, last seen {escape(node.last_seen)}" if node.last_seen else ""
     started = escape(node.started) + lost
     name = f'<td class="n" title="{escape(node.pod)}">{escape(node.node)}</td>'
-    return f'<tr>{name}{_verdict(node.verdict)}{cells}<td class="dim">{started}</td></tr>'
+    return f'<tr>{name}{_verdict(node.verdict)}{_check_cells(node, checks)}<td class="dim">{started}</td></tr>'
+
+
+def _worlds(fleet: Fleet) -> str:
+    """One row per run of cross-node checks."""
+    if not fleet.worlds:
+        return ""
+    checks = check_names(fleet.worlds)
+    header = "".join(f"<th>{escape(name)}</th>" for name in ("Ranks", "Verdict", *checks, "Started"))
+    rows = "".join(
+        f'<tr><td title="{escape(", ".join(world.nodes))}">{escape(world.name)}</td>{_verdict(world.verdict)}'
+        f'{_check_cells(world, checks)}<td class="dim">{escape(world.started)}</td></tr>'
+        for world in fleet.worlds
+    )
+    return f'<h2>Cross-node checks</h2><div class="scroll"><table><tr>{header}</tr>{rows}</table></div>'
+
+
+def _check_cells(result: Node | World, checks: list[str]) -> str:
+    found = result.checks
+    return "".join(_verdict(found[name], SHORT) if name in found else "<td></td>" for name in checks)
 
 
 def _verdict(verdict: str, words: Mapping[str, str] | None = None) -> str:

@@ -1,4 +1,4 @@
-"""The fleet report as JUnit XML: one suite per node, one case per check, and one suite for the fleet."""
+"""The fleet report as JUnit XML: one suite per node and per world, one case per check, and one suite for the fleet."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ def junit(fleet: Fleet) -> str:
             if finding.node == node.node:
                 cases.setdefault(finding.check or finding.found_by, []).append(finding)
         _suite(root, node.node, cases, skipped={name for name, verdict in node.checks.items() if verdict == SKIP})
+    for world in fleet.worlds:
+        cases = {name: [f for f in world.findings if f.check == name] for name in world.checks}
+        _suite(root, world.name, cases, skipped={name for name, verdict in world.checks.items() if verdict == SKIP})
     reported = {node.node for node in fleet.nodes}
-    rest = [finding for finding in fleet.findings if finding.node not in reported]
+    rest = [each for each in fleet.findings if each.node not in reported and each.found_by != "world"]
     _suite(root, "fleet", {"coverage": rest}, skipped=set())
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"

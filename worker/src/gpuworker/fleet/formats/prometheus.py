@@ -43,6 +43,16 @@ def prometheus(fleet: Fleet) -> str:
         ),
     )
     gauge(
+        "world_check_verdict",
+        "1 for the verdict of a cross-node check, 0 for the others.",
+        (
+            sample
+            for world in fleet.worlds
+            for check, verdict in world.checks.items()
+            for sample in _one_of(verdict, {"world": world.name, "run": world.run_id, "check": check})
+        ),
+    )
+    gauge(
         "measurement",
         "Measured value in the unit of the label.",
         (

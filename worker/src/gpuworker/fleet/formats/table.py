@@ -16,6 +16,9 @@ def table(fleet: Fleet) -> str:
             marks = [SHORT[node.checks[name]] if name in node.checks else "-" for name in fleet.checks]
             rows.append([node.node, node.verdict, node.run_id, *marks])
         lines += align_columns(rows) + [""]
+    for world in fleet.worlds:
+        checks = ", ".join(f"{name} {SHORT[verdict]}" for name, verdict in world.checks.items())
+        lines += [f"Cross-node checks, {world.name}: {world.verdict} ({checks})", ""]
     numbers = [["CHECK", "MEASURE", "MEDIAN", "MIN", "MAX", "UNIT", "VALUES", "LIMIT"]]
     for d in fleet.distributions:
         values = [point.value for point in d.points]

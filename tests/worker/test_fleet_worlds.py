@@ -1,0 +1,171 @@
+"""Reports of cross-node checks on the fleet report: findings on the nodes and devices that the checks name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, WARN
+from gpuworker.fleet import cli
+from gpuworker.fleet.fleet_report import Fleet
+from gpuworker.fleet.formats.html import page
+from gpuworker.fleet.formats.junit import junit
+from gpuworker.fleet.formats.prometheus import prometheus
+from gpuworker.fleet.formats.table import table
+from gpuworker.fleet.merge import Expected
+from gpuworker.fleet.report_sources import read
+from gpuworker.fleet.report_store import SUBMITTED, ReportStore
+from tests.helpers.fleet_reports import changed, check, measurement, merged, node_report, world_report
+
+RANKS = {"n1": [0, 1], "n7": [2, 3]}
+SLOW = "rank 3 (node n7, cuda:1) is slow: 12 ms for work that takes 3 ms (4.00 x)"
+
+
+def stragglers(*problems: tuple[str, str]) -> dict:
+    """The check with these problems, and with the worst verdict of them."""
+    verdict = next((v for v in (FAIL, INCOMPLETE, WARN) if v in {v for v, _ in problems}), PASS)
+    parts = [{"verdict": verdict, "reason": reason} for verdict, reason in problems]
+    reason = "; ".join(reason for _, reason in problems)
+    return check("stragglers", verdict, reason, problems=parts, measurements=[measurement(4.0, "", "slowest", "x")])
+
+
+def fleet_with(*problems: tuple[str, str], nodes: tuple[str, ...] = ("n1", "n7")) -> Fleet:
+    world = world_report(RANKS, stragglers(*problems), check("sweep"))
+    return merged(world, *map(node_report, nodes), expected=Expected(2))
+
+
+def found(fleet: Fleet) -> list[tuple[str, str, str, str]]:
+    return [(f.verdict, f.node, f.device, f.check) for f in fleet.findings if f.found_by == "world"]
+
+
+def test_a_failing_rank_fails_its_node_and_names_the_device() -> None:
+    fleet = fleet_with((FAIL, SLOW))
+    assert found(fleet) == [(FAIL, "n7", "cuda:1", "stragglers")]
+    assert (fleet.verdict, [node.verdict for node in fleet.nodes]) == (FAIL, [PASS, FAIL])
+    assert fleet.reason == f"n7 cuda:1 stragglers: {SLOW}"
+
+
+def test_a_world_that_passed_changes_no_verdict() -> None:
+    fleet = fleet_with()
+    assert (fleet.verdict, fleet.findings, fleet.notes) == (PASS, [], [])
+    assert [(world.ranks, world.nodes, world.verdict) for world in fleet.worlds] == [(4, ["n1", "n7"], PASS)]
+
+
+def test_each_problem_keeps_its_own_verdict() -> None:
+    fleet = fleet_with((FAIL, SLOW), (WARN, "rank 0 (node n1, cuda:0) is late"))
+    assert [node.verdict for node in fleet.nodes] == [WARN, FAIL]
+
+
+@pytest.mark.parametrize(
+    ("reason", "places"),
+    [
+        ("rank 2 reported nothing", [("n7", "rank 2")]),
+        ("node 1 (n7) is bad: 0.1 GB/s with node 0, where others reach 40 GB/s", [("n7", "")]),
+        ("the link between node 0 (n1) and node 1 (n7) is bad", [("n1", ""), ("n7", "")]),
+        ("rank 0 (node n1, cuda:0), rank 3 (node n7, cuda:1): differ", [("n1", "cuda:0"), ("n7", "cuda:1")]),
+        ("node: busbw 10 GB/s is below the limit of 40", [("", "")]),
+        ("rank 99 (node nowhere, cuda:0) is slow", [("", "")]),
+    ],
+)
+def test_places_are_read_from_the_reason(reason: str, places: list[tuple[str, str]]) -> None:
+    fleet = fleet_with((FAIL, reason))
+    assert [(node, device) for _, node, device, _ in found(fleet)] == places
+    assert fleet.verdict == FAIL
+
+
+def test_a_check_without_a_list_of_problems_uses_its_reason() -> None:
+    world = world_report(RANKS, check("stragglers", FAIL, SLOW))
+    assert found(merged(world, node_report("n7"))) == [(FAIL, "n7", "cuda:1", "stragglers")]
+
+
+def test_a_world_does_not_stand_for_the_report_of_a_node() -> None:
+    fleet = fleet_with(nodes=("n1",))
+    assert (fleet.verdict, fleet.coverage.nodes_reported) == (INCOMPLETE, 1)
+    assert merged(world_report(RANKS, check("sweep")), expected=Expected()).verdict == INCOMPLETE
+
+
+def test_a_node_without_a_report_is_named_by_a_world() -> None:
+    fleet = fleet_with((FAIL, SLOW), nodes=("n1",))
+    assert found(fleet) == [(FAIL, "n7", "cuda:1", "stragglers")] and fleet.verdict == FAIL
+
+
+def test_a_world_without_evidence_for_its_verdict_is_incomplete() -> None:
+    world = world_report(RANKS, check("sweep"), verdict=WARN)
+    fleet = merged(world, node_report("n1"))
+    assert (fleet.verdict, fleet.worlds[0].verdict, fleet.nodes[0].verdict) == (INCOMPLETE, INCOMPLETE, PASS)
+
+
+def test_the_newest_report_of_a_world_counts() -> None:
+    old = world_report(RANKS, stragglers((FAIL, SLOW)))
+    new = world_report(RANKS, stragglers(), started="2026-01-05T12:00:00+00:00")
+    other = world_report(RANKS, check("sweep"))
+    fleet = merged(new, old, other, node_report("n1"), expected=Expected(1))
+    assert (fleet.verdict, len(fleet.worlds)) == (PASS, 2)
+
+
+def test_values_of_worlds_and_nodes_are_not_compared() -> None:
+    values = [measurement(100.0, "", "busbw", "GB/s")]
+    reports = [node_report(f"n{index}") for index in range(4)]
+    for report in reports:
+        report["checks"].append(check("collectives", measurements=values))
+    slow = check("collectives", measurements=[measurement(10.0, "", "busbw", "GB/s")])
+    fleet = merged(*reports, world_report(RANKS, slow), expected=Expected(4))
+    assert fleet.verdict == PASS
+    assert {d.scope: len(d.points) for d in fleet.distributions if d.name == "busbw"} == {"node": 4, "world": 1}
+
+
+def test_every_format_shows_the_world_and_its_finding() -> None:
+    fleet = fleet_with((FAIL, SLOW))
+    name = fleet.worlds[0].name
+    assert name in page(fleet) and "Cross-node checks" in page(fleet) and SLOW in page(fleet)
+    assert any(name in line and "stragglers FAIL" in line for line in table(fleet).splitlines())
+    sample = f'gpu_accept_world_check_verdict{{world="{name}",run="ddp-1",check="stragglers",verdict="FAIL"}} 1'
+    assert sample in prometheus(fleet).splitlines()
+    suites = {suite.get("name"): suite for suite in ElementTree.fromstring(junit(fleet))}
+    assert (suites[name].get("tests"), suites[name].get("failures")) == ("2", "1")
+    assert "rank 3" in suites["n7"].find("testcase[@name='stragglers']/failure").get("message")
+    assert suites["fleet"].get("failures") == "0"
+
+
+def test_accept_report_merges_the_report_of_ddp_tests(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "report-world.json"
+    path.write_text(json.dumps(world_report(RANKS, stragglers((FAIL, SLOW)))))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["merge", str(path)])
+    assert ended.value.code == 1 and "n7 cuda:1 stragglers" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("world", [None, {}, {"size": 1, "nodes": []}, {"size": 1, "nodes": [{"node": "n"}]}])
+def test_a_world_report_without_its_nodes_is_damaged(world: object, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(changed(world_report(RANKS, check("sweep")), "world", world)))
+    (source,) = read(str(path))
+    assert source.report is None and "damaged report: world" in source.error
+
+
+def test_the_collector_keeps_a_node_and_a_world_apart(tmp_path: Path) -> None:
+    for restarted in range(2):
+        store = ReportStore(tmp_path, "1", 1)
+        if not restarted:
+            store.add(node_report("n1"), SUBMITTED)
+            store.add(world_report(RANKS, check("sweep"), run_id="1"), SUBMITTED)
+        assert (len(store.fleet().nodes), len(store.fleet().worlds)) == (1, 1)
+
+
+def test_numbers_of_report_schema_2_are_shown_and_not_compared() -> None:
+    reports = [node_report(f"n{index}", (100.0 - 60 * (index == 3),)) for index in range(4)]
+    assert merged(*reports).verdict == FAIL
+    for report in reports:
+        report["schema_version"] = 2
+        del report["scope"], report["world"]
+        for each in report["checks"]:
+            del each["problems"]
+            for number in each["measurements"]:
+                del number["better"], number["judged"]
+    fleet = merged(*reports)
+    assert (fleet.verdict, len(fleet.distributions[0].points)) == (PASS, 4)
+    (note,) = fleet.notes
+    assert "version 2" in note and "n0, n1, n2, n3" in note
