@@ -25,7 +25,11 @@ def save(checkpointer: Checkpointer, step: int, name: str = "") -> Path:
 
 @pytest.fixture
 def checkpointer(tmp_path) -> Checkpointer:
-    made = Checkpointer(tmp_path / "run", keep=3)
+    return make_checkpointer(tmp_path / "run")
+
+
+def make_checkpointer(folder: Path) -> Checkpointer:
+    made = Checkpointer(folder, keep=3)
     save(made, 5)
     save(made, 10)
     return made

@@ -43,6 +43,13 @@ def samples(folder: Path, *documents: dict, length: int = 8, pack: bool = True, 
     )
 
 
+def write_with_bad_line(path: Path, line: str | bytes) -> Path:
+    """JSONL file whose line 42 is `line`."""
+    bad = line if isinstance(line, bytes) else line.encode()
+    path.write_bytes(b'{"text": "good"}\n' * 40 + b"\n" + bad + b"\n" + b'{"text": "good"}\n' * 3)
+    return path
+
+
 def text_of_labels(found: token_file.TokenDataset) -> bytes:
     """Labels of all samples as one text."""
     _, labels = found.batch(torch.arange(len(found)))
@@ -107,9 +114,7 @@ BAD_LINES = {
 
 @pytest.mark.parametrize("line, facts", BAD_LINES.values(), ids=BAD_LINES)
 def test_a_bad_line_is_refused_with_its_number_in_the_file_whichever_process_reads_it(tmp_path, line, facts):
-    bad = line if isinstance(line, bytes) else line.encode()
-    path = tmp_path / "data.jsonl"
-    path.write_bytes(b'{"text": "good"}\n' * 40 + b"\n" + bad + b"\n" + b'{"text": "good"}\n' * 3)
+    path = write_with_bad_line(tmp_path / "data.jsonl", line)
     for parts in (1, 3):
         with pytest.raises(dataset.DataError) as error:
             for part in range(parts):

@@ -23,11 +23,14 @@ def safetensors(path: Path, size: int = 64) -> None:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """A model of three weight files and a tokenizer, as far as names and lengths go."""
     for name in ("HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM"):
         monkeypatch.setenv(name, "")  # ModelSource sets them; they are removed when the test ends
-    made = tmp_path / "model"
-    made.mkdir()
+    return make_model(tmp_path / "model")
+
+
+def make_model(made: Path) -> Path:
+    """Folder of a model with three weight files and a tokenizer, valid as far as names and lengths go."""
+    made.mkdir(parents=True)
     (made / "config.json").write_text("{}")
     (made / "tokenizer.json").write_text("{}")
     names = [f"model-{number:05}-of-00003.safetensors" for number in (1, 2, 3)]

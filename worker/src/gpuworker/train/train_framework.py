@@ -57,9 +57,15 @@ def make_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     group = parser.add_argument_group("LoRA")
     group.add_argument("--lora", action="store_true", help="train low-rank adapters of frozen weights; needs peft")
-    group.add_argument("--lora-r", type=options.positive_int, default=16, metavar="N")
-    group.add_argument("--lora-alpha", type=options.positive_int, default=32, metavar="N")
-    group.add_argument("--lora-dropout", type=float, default=0.05, metavar="P")
+    group.add_argument(
+        "--lora-r", type=options.positive_int, default=16, metavar="N", help="rank of the adapters (default: 16)"
+    )
+    group.add_argument(
+        "--lora-alpha", type=options.positive_int, default=32, metavar="N", help="scale of the adapters (default: 32)"
+    )
+    group.add_argument(
+        "--lora-dropout", type=float, default=0.05, metavar="P", help="dropout of the adapters (default: 0.05)"
+    )
     group.add_argument("--target-modules", default="", metavar="A,B", help="layer names (default: all linear layers)")
     options.add_common(parser, epochs=1, batch=8, lr=2e-5)
     return parser
