@@ -26,18 +26,27 @@ class Scenario:
 
     @functools.cached_property
     def values(self) -> bytes:
-        if self.source.name.endswith("-values.yaml"):
+        if self.source.name.endswith("values.yaml"):
             return self.source.read_bytes()
         return jobgen(self.source)
 
 
 def scenarios() -> list[Scenario]:
-    """Every scenario file of every chart, and every job group that is an example or a seed."""
+    """Every scenario file of every chart, every example, and every job group that is a seed."""
     files = [Scenario(chart, path) for chart in CHARTS for path in (REPO / "charts" / chart / "ci").glob("*.yaml")]
     groups = [*REPO.glob("values-examples/*/group.yaml"), *REPO.glob("tests/generator/seeds/*.yaml")]
     # This seed shows that a name may be used once only; no values come of it.
     groups = [path for path in groups if path.name != "k8s_duplicate_names.yaml"]
+    examples = [
+        path for path in REPO.glob("values-examples/*/values.yaml") if not path.with_name("group.yaml").exists()
+    ]
+    files += [Scenario(chart_of(path), path) for path in examples]
     return sorted(files + [Scenario("job-group", path) for path in groups], key=str)
+
+
+def chart_of(example: Path) -> str:
+    """The chart that the folder of an example names first; a group's folder names none."""
+    return next((chart for chart in CHARTS if example.parent.name.startswith(chart)), "job-group")
 
 
 def jobgen(group: Path) -> bytes:
