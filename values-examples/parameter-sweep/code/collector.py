@@ -1,9 +1,9 @@
-"""Waits for the results of all ranks and ends with the table of them."""
+"""Collector of the results of all ranks: prints them as a table and exits."""
 
 import json
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-results: dict[int, list[dict]] = {}  # by rank: one that runs twice counts once
+results: dict[int, list[dict]] = {}  # by rank, so a rank that runs twice counts once
 ranks = 1
 
 
@@ -16,7 +16,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        print(f"GOT results of {len(results)} of {ranks} ranks", flush=True)
+        print(f"RECEIVED results of {len(results)} of {ranks} ranks", flush=True)
 
 
 server = HTTPServer(("", 8080), Handler)

@@ -1,4 +1,4 @@
-"""Tries every combination whose number modulo the count of ranks is this rank, and sends the results."""
+"""Worker of a parameter sweep: tries each combination whose index modulo the number of ranks is its rank."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ STEPS = 2_000
 
 
 def loss(rate: float, momentum: float) -> float:
-    """What gradient descent from (-1, 1) leaves of Rosenbrock's function; its minimum is 0."""
+    """Rosenbrock's function after gradient descent from (-1, 1). Its minimum is 0."""
     x, y, speed_x, speed_y = -1.0, 1.0, 0.0, 0.0
     for _ in range(STEPS):
         slope_x, slope_y = -2 * (1 - x) - 400 * x * (y - x * x), 200 * (y - x * x)
@@ -25,7 +25,7 @@ def loss(rate: float, momentum: float) -> float:
 
 
 def send(result: dict) -> None:
-    """The ranks start together, so the collector may not listen yet."""
+    """Send results to the collector, which may not listen yet, because all ranks start together."""
     deadline = time.monotonic() + 60
     while True:
         try:

@@ -1,13 +1,13 @@
-"""A frozen lake: walk from S to G, over F, without falling into a hole H. Reward 1 at G, else 0."""
+"""Frozen lake: walk from S over F to G and avoid the holes H. The reward is 1 at G, else 0."""
 
 LAKE = "".join(["SFFF", "FHFH", "FFFH", "HFFG"])
 SIDE = 4
 MOVES = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
-START, SHORTEST = 0, 6  # moves of the shortest way
+START, SHORTEST = 0, 6  # moves of the shortest path
 
 
 def step(place: int, action: int) -> tuple[int, int, bool]:
-    """Where an action leads, the reward, and whether the walk is over."""
+    """Next place, reward, and whether the walk is over."""
     down, right = list(MOVES.values())[action]
     row = min(max(place // SIDE + down, 0), SIDE - 1)
     column = min(max(place % SIDE + right, 0), SIDE - 1)
@@ -15,8 +15,8 @@ def step(place: int, action: int) -> tuple[int, int, bool]:
     return after, int(LAKE[after] == "G"), LAKE[after] in "GH"
 
 
-def way(table: list[list[float]]) -> list[str] | None:
-    """The moves that `table`, a value for each place and action, leads to the goal by; None if it does not."""
+def best_path(table: list[list[float]]) -> list[str] | None:
+    """Moves to the goal by the best actions in `table`, a value per place and action. None if they miss the goal."""
     place, moves = START, []
     while len(moves) < SIDE * SIDE:
         action = max(range(len(MOVES)), key=table[place].__getitem__)

@@ -1,4 +1,4 @@
-"""Questions between the ranks of a group: JSON over HTTP, with the standard library only."""
+"""Remote calls between the ranks of a group: JSON over HTTP, with the standard library only."""
 
 import http.client
 import json
@@ -13,9 +13,9 @@ PORT = 8080
 ME = os.uname().nodename  # TASK-RANK
 
 
-def ask(rank: str, question: str, message: object = None) -> object:
-    """The answer of a rank, such as trainer-0. It may not listen yet, or be away until its pod has been replaced."""
-    url = f"http://{rank}.{os.environ['SKYPILOT_JOBGROUP_NAME']}:{PORT}/{question}"
+def call(rank: str, function: str, message: object = None) -> object:
+    """Result of a function of a rank such as trainer-0. Retries while the rank starts or its pod is replaced."""
+    url = f"http://{rank}.{os.environ['SKYPILOT_JOBGROUP_NAME']}:{PORT}/{function}"
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -30,13 +30,13 @@ def ask(rank: str, question: str, message: object = None) -> object:
 
 
 class Server(ThreadingHTTPServer):
-    """Answers the question NAME with the function NAME, each in a thread."""
+    """Serves each function under its name, with one thread per call."""
 
-    daemon_threads = False  # close() waits for answers under way
+    daemon_threads = False  # close() waits for running calls
     request_queue_size = 64
 
-    def __init__(self, **answers: Callable[[object], object]):
-        self.answers = answers
+    def __init__(self, **functions: Callable[[object], object]):
+        self.functions = functions
         super().__init__(("", PORT), Handler)
 
     def close(self) -> None:
@@ -47,11 +47,11 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        answer = json.dumps(self.server.answers[self.path[1:]](message)).encode()
+        answer = json.dumps(self.server.functions[self.path[1:]](message)).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
 
     def log_message(self, *_: object) -> None:
-        pass  # a line for each of thousands of steps
+        pass  # there are thousands of calls

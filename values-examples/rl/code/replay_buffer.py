@@ -1,4 +1,4 @@
-"""Keeps the steps of all environments' last walks and gives the trainers random ones of them."""
+"""Replay buffer: stores the last steps of all environments and returns random samples of them."""
 
 import collections
 import random
@@ -23,7 +23,7 @@ def add(message: dict) -> None:
 
 
 def sample(count: int) -> dict:
-    """Steps, and how many of the last walks have reached the goal."""
+    """Random steps, and the number of recent walks that reached the goal."""
     with grown:
         grown.wait_for(lambda: len(steps) >= count, timeout=20)
         return {"steps": random.choices(steps, k=count), "reached": sum(rewards)}

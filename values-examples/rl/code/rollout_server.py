@@ -1,11 +1,11 @@
-"""Says which step to take next, by the trainer's newest table; sometimes any step, to see something new."""
+"""Rollout server: selects actions by the trainer's newest table, and sometimes random ones to explore."""
 
 import random
 import threading
 import time
 
 import lake
-from ranks import Server, ask
+from ranks import Server, call
 
 table = [[0.0] * len(lake.MOVES) for _ in lake.LAKE]
 
@@ -19,5 +19,5 @@ def act(place: int) -> int:
 
 threading.Thread(target=Server(act=act).serve_forever).start()
 while True:
-    table = ask("trainer-0", "table")
+    table = call("trainer-0", "table")
     time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Follows the trainer: measures each checkpoint on points that training never saw, and tells the trainer."""
+"""Evaluator: measures each checkpoint on points outside the training data and sends the loss to the trainer."""
 
 import io
 import os
@@ -13,7 +13,7 @@ TRAINER, PATIENCE_S = f"http://trainer-0.{os.environ['SKYPILOT_JOBGROUP_NAME']}:
 
 
 def checkpoint(epoch: int) -> bytes | None:
-    """As soon as it is there; None when the trainer has ended."""
+    """Checkpoint of an epoch, once it exists. None if the trainer has exited."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:

@@ -1,4 +1,4 @@
-"""What trainer and evaluator share: a small network, and points of a curve with noise."""
+"""Network and data of trainer and evaluator: points of a curve with noise."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Trains on all ranks; rank 0 serves a checkpoint after every epoch and stops when the evaluator finds one good."""
+"""Trainer: rank 0 serves a checkpoint after every epoch and stops once the evaluator's loss is low enough."""
 
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -12,19 +12,19 @@ from torch.nn.parallel import DistributedDataParallel
 GOOD, MAX_EPOCHS, PATIENCE_S = 0.01, 30, 120
 FOLDER = Path("/tmp/checkpoints")
 losses: dict[int, float] = {}
-news = threading.Condition()
+loss_received = threading.Condition()
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """GET /EPOCH.pt gives a checkpoint; PUT /EPOCH takes its loss."""
+    """GET /EPOCH.pt returns a checkpoint; PUT /EPOCH receives its loss."""
 
     def __init__(self, *arguments: object):
         super().__init__(*arguments, directory=str(FOLDER))
 
     def do_PUT(self) -> None:
-        with news:
+        with loss_received:
             losses[int(self.path[1:])] = float(self.rfile.read(int(self.headers["Content-Length"])))
-            news.notify()
+            loss_received.notify()
         self.send_response(204)
         self.end_headers()
 
@@ -35,13 +35,13 @@ class Handler(SimpleHTTPRequestHandler):
 def save(model: torch.nn.Module, epoch: int) -> None:
     scratch = FOLDER / "scratch"
     torch.save(model.state_dict(), scratch)
-    scratch.rename(FOLDER / f"{epoch}.pt")  # whoever follows never sees half a file
+    scratch.rename(FOLDER / f"{epoch}.pt")  # a reader never sees an incomplete file
 
 
 def loss_of(epoch: int) -> float:
-    """What the evaluator says of a checkpoint; training goes on meanwhile, so it is that of the epoch before."""
-    with news:
-        if not news.wait_for(lambda: epoch in losses, PATIENCE_S):
+    """The evaluator's loss of an epoch. Training continues meanwhile, so the loop reads that of the epoch before."""
+    with loss_received:
+        if not loss_received.wait_for(lambda: epoch in losses, PATIENCE_S):
             raise SystemExit(f"no loss of epoch {epoch} from the evaluator within {PATIENCE_S} s")
     return losses[epoch]
 
@@ -54,7 +54,7 @@ if rank == 0:
 torch.manual_seed(0)
 model = DistributedDataParallel(network())
 optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
-x, y = points(512, seed=1 + rank)  # each rank has data of its own
+x, y = points(512, seed=1 + rank)  # each rank has other data
 for epoch in range(MAX_EPOCHS):
     for batch in torch.randperm(len(x)).split(16):
         optimizer.zero_grad()
@@ -72,7 +72,7 @@ for epoch in range(MAX_EPOCHS):
 else:
     raise SystemExit(f"not good after {MAX_EPOCHS} epochs")
 if rank == 0:
-    loss_of(epoch)  # the evaluator has every checkpoint
+    loss_of(epoch)  # wait until the evaluator has measured the last checkpoint
     best = min(losses, key=losses.get)
     print(f"BEST epoch {best}, loss {losses[best]:.4f}, of {ranks} ranks")
 dist.destroy_process_group()
