@@ -1,4 +1,4 @@
-"""The page docs/accept-checks.md, from the registry of checks and the table of limits."""
+"""Page docs/accept-checks.md: generated from the registry of checks and the tables of limits and figures."""
 
 from __future__ import annotations
 
@@ -9,48 +9,59 @@ from hack.paths import REPO
 
 HEAD = """\
 <!-- Generated from worker/src/gpuworker/accept by `make generate`. -->
-# What the acceptance tests check
+# Checks of the acceptance tests
 
-`accept-node` runs these checks on one node; each is one file in `worker/src/gpuworker/accept/checks/`, and this page
-is made of them. The times are what a healthy node of 8 GPUs should take, not yet measured; on the CPU all of `quick`
-takes seconds. A check that takes three times as long and half a minute (five minutes in a rehearsal) is ended.
-The code paths for GPUs have not run on a GPU yet; rehearsals on the CPU and the proofs by injected faults have.
+`accept-node` runs these checks on one node. Each check is one file or folder in `worker/src/gpuworker/accept/checks/`,
+from which this page is generated. The times are estimates for a healthy node of 8 GPUs, not yet measured; on the CPU
+all of `quick` takes seconds. A check is ended after three times its time plus 30 s (300 s in a rehearsal).
+The code paths for GPUs have not run on a GPU yet. Rehearsals on the CPU and the injected faults have.
 
 | verdict | when | exit code |
 |---|---|---|
-| PASS | every promised number is there and within its limits | 0 |
-| WARN | a number is beyond its warning limit, or something is doubtful | 0 |
+| PASS | every promised number was measured and is within its limits | 0 |
+| WARN | a number is beyond its warning limit, or an observation is suspicious | 0 |
 | FAIL | a fault is proven, or a number is beyond its limit | 1 |
 | INCOMPLETE | a number, a check, a GPU or the report is missing; limits or clocks cannot be right | 3 |
-| SKIP | the check cannot apply here, for example links between GPUs on a node with one; never the verdict of a node | |
+| SKIP | the check cannot apply, for example links between GPUs on a node with one GPU; never the verdict of a node | |
 
-The verdict of a node is the worst of its checks, FAIL before INCOMPLETE before WARN. Wrong usage ends with exit code 2.
+The verdict of a node is the worst of its checks: FAIL before INCOMPLETE before WARN. Wrong usage ends with exit code 2.
 """
 AFTER_CHECKS = """
-The burn-in times are shares of `--burn-in-seconds` (3600). A number without a limit is shown, and judged
-only if you give it one by its name.
+The burn-in times are shares of `--burn-in-seconds` (3600). A number without a limit is reported, and judged only if you
+set a limit by its name.
+
+## Across nodes
+
+`ddp-tests` runs these checks between all ranks of a torchrun world, for example
+`ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes --collectives`. Rank 0 writes `report-world.json`, a report of
+scope `world`. `accept-report` shows it with the reports of the nodes.
+
+| check | flag | proves |
+|---|---|---|
 """
 LIMITS = """\
 ## Limits
 
-A limit is a share of a figure. Of a GPU model these are the *sustained* figure (what healthy GPUs keep up under a
-loaded node), else the *best* (of one GPU alone), else the *specification* (of the data sheet, dense); of a link it is
-what is installed. `worker/src/gpuworker/accept/limits.yaml` has the source of each number. `--limit KEY=NUMBER`, by a
-key of this table or the name of a measurement, is a limit of your own and wins. One above what the hardware can do, or
-below 20 % of it, is refused; `python3 -m gpuworker.accept.limits --model "NVIDIA H200" KEY=NUMBER` says so beforehand.
-A GPU model that is not here is judged only against the others of the fleet, and the report says so.
+A limit is a share of a figure. Of a GPU model this is the *sustained* figure (healthy GPUs on a loaded node), else the
+*best* one (one GPU alone), else the *specification* (data sheet, dense). Of a link it is what is installed.
+`worker/src/gpuworker/accept/limits.yaml` gives the reason for each share, `runtime/gpu_specs.yaml` the source of each
+figure. `--limit KEY=NUMBER`, by a key of this table or the name of a measurement, overrides a limit. A limit above the
+hardware maximum, or below 20 % of it, is refused; test yours with
+`python3 -m gpuworker.accept.limits --model "NVIDIA H200" KEY=NUMBER`.
+A GPU model that is not listed is only compared with the others of the fleet, and the report notes it.
 
 | key | unit | of | FAIL | WARN | why |
 |---|---|---|---|---|---|
 """
 MODELS = """
-Figures, with the limits that follow (FAIL below / WARN below):
+Figures, with the resulting limits (FAIL below / WARN below):
 """
 FAULTS = """
-## Faults that can be put in
+## Fault injection
 
-`accept-node --inject FAULT` makes one happen where the check measures, so that anybody can see that it is found. The
-verdict is then never PASS, and its reason matches the pattern. Tests run every line of this table.
+`accept-node --inject FAULT`, or `ddp-tests --inject FAULT` for checks across nodes, injects a fault where the check
+measures, to prove that the check finds it. The verdict is then never PASS, and its reason matches the pattern. Tests
+run every row of this table.
 
 | fault | found by | reason matches |
 |---|---|---|
@@ -67,10 +78,13 @@ def page() -> str:
 
     checks = registry.load()
     parts = [HEAD, "\n| check | proves | quick | full | burn-in |\n|---|---|---|---|---|\n"]
-    for name, check in checks.items():
+    for name, check in registry.node_checks().items():
         times = (f"{check.spec.seconds[level]:g} s" if level in check.spec.seconds else "" for level in registry.LEVELS)
         parts.append(_row(f"[{name}](#{name})", check.proves, *times))
     parts.append(AFTER_CHECKS)
+    for name, check in registry.world_checks().items():
+        flag = f"`--{name.replace('_', '-')}{' DIR' * check.spec.takes_volumes}`"
+        parts.append(_row(f"[{name}](#{name})", flag, check.proves))
     for name, check in checks.items():
         parts += [f"\n## {name}\n\n{check.proves}.\n"]
         if check.spec.measures:
@@ -94,7 +108,7 @@ def page() -> str:
     parts += [MODELS, "\n", _row("model", *(f"`{key}`" for key in GEMM)), "|---" * (len(GEMM) + 1) + "|\n"]
     parts += [_row(entry["model"], *(_figure(key, entry) for key in GEMM)) for entry in gpu_specs.MODELS]
     parts.append(FAULTS)
-    for fault in fault_injection.known(checks):
+    for fault in fault_injection.known_faults(checks):
         parts.append(_row(f"`{fault.id}`", fault.check or "the runner", f"`{fault.reason}`"))
     return "".join(parts)
 

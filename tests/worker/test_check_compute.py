@@ -113,7 +113,10 @@ def test_float32_that_ran_as_tf32_is_told_from_a_fault(monkeypatch):
     forced = made("fp32", torch.device("cpu"), size=1024)
     assert forced.is_tf32() and "sampled products are wrong" in forced.wrong()[0]
     evidence = compute.measure(Plan("cpu", 0, seconds=0.1))
-    assert evidence.wrong == [] and "float32 ran as TF32: unset TORCH_ALLOW_TF32_CUBLAS_OVERRIDE" in evidence.missing[0]
+    assert (
+        evidence.failures == []
+        and "float32 ran as TF32: unset TORCH_ALLOW_TF32_CUBLAS_OVERRIDE" in evidence.not_measured[0]
+    )
     assert "gemm_bf16" in {m.name for m in evidence.measurements}
 
 
@@ -135,26 +138,26 @@ def compared(*rates: float) -> Evidence:
 
 def test_the_slow_gpu_is_named_among_its_siblings():
     found = compared(700, 705, 698, 500, 702, 690, 701, 699)
-    assert found.wrong == ["cuda:3 is slow: gemm_bf16 500 TFLOP/s is 71% of the median of its siblings"]
-    assert found.doubtful == []
+    assert found.failures == ["cuda:3 is slow: gemm_bf16 500 TFLOP/s is 71% of the median of its peers"]
+    assert found.warnings == []
     found = compared(700, 705, 698, 601)
-    assert found.wrong == [] and "cuda:3 is slow" in found.doubtful[0]
+    assert found.failures == [] and "cuda:3 is slow" in found.warnings[0]
 
 
 def test_of_two_gpus_the_slower_is_named():
-    assert "cuda:1 is slow" in compared(700, 500).wrong[0]
+    assert "cuda:1 is slow" in compared(700, 500).failures[0]
 
 
 @pytest.mark.parametrize("rates", [(700,), (700, 650), (700, 665, 690, 710, 680, 700, 695, 668)])
 def test_healthy_spread_is_no_finding(rates):
     found = compared(*rates)
-    assert found.wrong == found.doubtful == []
+    assert found.failures == found.warnings == []
 
 
 def test_a_gpu_that_is_not_there_is_not_measured(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 7)
     plan = Plan("cuda", 8)
-    assert [str(device) for device in timing.lanes(plan)] == plan.devices[:7]
+    assert [str(device) for device in timing.test_devices(plan)] == plan.devices[:7]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     check = verdict_on(compute, compute.measure(plan), plan)
     assert check.verdict == "INCOMPLETE" and "cuda:7: no gemm_fp32" in check.reason
@@ -166,14 +169,14 @@ def test_an_error_names_its_device():
             raise ValueError("out of order")
 
     with pytest.raises(RuntimeError, match=r"^cpu:1: ValueError: out of order"):
-        timing.together([torch.device("cpu", 0), torch.device("cpu", 1)], work)
+        timing.run_on_all([torch.device("cpu", 0), torch.device("cpu", 1)], work)
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 def test_seconds_are_seconds(device):
     matrix = torch.ones(64, 64, device=device)
     quick = min(timing.seconds(lambda: matrix @ matrix, device, 5))
-    slow = timing.seconds(lambda: timing.drag(device, 0.05), device, 3)
+    slow = timing.seconds(lambda: timing.hold_stream(device, 0.05), device, 3)
     assert 0 < quick < 0.02 < min(slow)
 
 
@@ -227,8 +230,8 @@ def test_the_figures_of_the_model_judge(figure, verdict):
 def test_rates_of_known_times():
     taken = [0.1] * 98 + [0.2, 0.4]
     assert timing.statistics_of(taken, 2.0) == pytest.approx({"median": 20.0, "p99": 10.0, "min": 5.0})
-    assert timing.thin(list(range(1000)), 4) == [0, 250, 500, 750]
-    assert timing.thin([1.0, 2.0]) == [1.0, 2.0]
+    assert timing.subsample(list(range(1000)), 4) == [0, 250, 500, 750]
+    assert timing.subsample([1.0, 2.0]) == [1.0, 2.0]
 
 
 def test_a_long_level_measures_until_its_time_is_over(monkeypatch):

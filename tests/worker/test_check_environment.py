@@ -49,7 +49,7 @@ def found(gpus: int, **more) -> tuple[str, str]:
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_this_machine_is_as_it_says(plan):
     evidence = environment.measure(plan)
-    assert evidence.wrong == evidence.missing == []
+    assert evidence.failures == evidence.not_measured == []
     assert evidence.facts["gpus_seen"] == evidence.facts["gpus_expected"] == plan.gpus
     assert evidence.facts["torch"] == torch.__version__ and evidence.facts["cpus"] > 0
     assert evidence.facts["memory_bytes"] > 1 << 30

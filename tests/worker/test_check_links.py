@@ -72,7 +72,7 @@ def h100(index: int, **changes) -> Gpu:
 
 def test_limits_come_from_what_is_installed():
     evidence = account(h100(0), h100(1))
-    assert evidence.wrong == evidence.doubtful == [], "a generation at rest is no finding"
+    assert evidence.failures == evidence.warnings == [], "a generation at rest is no finding"
     ceiling, origin = evidence.ceilings["link_h2d"]
     assert (ceiling, origin) == (pytest.approx(63.0, rel=0.01), "PCIe generation 5 ×16")
     ceiling, origin = evidence.ceilings["link_peer"]
@@ -85,20 +85,20 @@ def test_without_nvlink_or_figures_peers_have_no_ceiling():
 
 
 def test_a_gpu_with_fewer_or_broken_nvlinks_is_named():
-    assert account(h100(0), h100(1, nvlinks_up=12)).wrong == ["cuda:1: 12 NVLinks, its siblings have 18"]
-    assert account(h100(0), h100(1, nvlinks_up=16, nvlinks_down=2)).wrong == ["cuda:1: 16 of 18 NVLinks are up"]
-    assert account(h100(0), h100(1, nvlinks_up=0, nvlinks_down=18)).wrong == ["cuda:1: 0 of 18 NVLinks are up"]
+    assert account(h100(0), h100(1, nvlinks_up=12)).failures == ["cuda:1: 12 NVLinks, its siblings have 18"]
+    assert account(h100(0), h100(1, nvlinks_up=16, nvlinks_down=2)).failures == ["cuda:1: 16 of 18 NVLinks are up"]
+    assert account(h100(0), h100(1, nvlinks_up=0, nvlinks_down=18)).failures == ["cuda:1: 0 of 18 NVLinks are up"]
 
 
 def test_nvlinks_that_are_all_down_are_a_finding_only_where_the_model_has_them():
-    assert "fabric manager" in account(*(h100(i, nvlinks_up=0, nvlinks_down=18) for i in (0, 1))).doubtful[0]
+    assert "fabric manager" in account(*(h100(i, nvlinks_up=0, nvlinks_down=18) for i in (0, 1))).warnings[0]
     cards = [h100(i, name="some card with a bridge connector", nvlinks_up=0, nvlinks_down=12) for i in (0, 1)]
-    assert account(*cards).doubtful == account(*cards).wrong == []
+    assert account(*cards).warnings == account(*cards).failures == []
 
 
 def test_a_link_below_its_generation_under_load_is_doubtful():
     evidence = account(h100(0), h100(1), generations={"cuda:0": 5, "cuda:1": 4})
-    assert evidence.doubtful == ["cuda:1: PCIe ran at generation 4 under load, it can do 5"]
+    assert evidence.warnings == ["cuda:1: PCIe ran at generation 4 under load, it can do 5"]
 
 
 @pytest.mark.parametrize(("gbps", "verdict"), [(55.4, "PASS"), (46.0, "WARN"), (26.0, "FAIL")])

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from gpuworker.accept.checks import collectives as check
-from gpuworker.accept.distributed import collectives, local_world
-from gpuworker.accept.distributed.operations import NAMES, factor
+from gpuworker.accept.checks.collectives import sweep
+from gpuworker.accept.checks.collectives.operations import NAMES, factor
+from gpuworker.accept.distributed import local_world
 from gpuworker.accept.registry import Plan
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
@@ -26,7 +27,7 @@ def plan(tmp_path, monkeypatch) -> Plan:
 def test_three_ranks_are_right_in_every_collective(plan):
     """Three, so that parts of a tensor do not divide evenly, and a rank has two different neighbours."""
     found = check.measure(plan)
-    assert (found.wrong, found.missing) == ([], [])
+    assert (found.failures, found.not_measured) == ([], [])
     measured = {measurement.name.removesuffix("_busbw") for measurement in found.measurements}
     lacking = {name.removesuffix("_busbw") for name in found.inapplicable}
     assert measured | lacking == set(NAMES)
@@ -46,10 +47,10 @@ def test_a_flipped_bit_is_found_in_every_collective(plan, name):
     assert results[2]["faults"][0].startswith(f"{name} of 120 bytes, round 0: 1 of ")
 
 
-def only(world, name: str) -> dict:
-    (operation,) = (o for o in collectives.operations(world, 30) if o.name == name)
+def only(context, name: str) -> dict:
+    (operation,) = (o for o in sweep.operations(context, 30) if o.name == name)
     try:
-        return {"faults": collectives.trial(world, operation, rounds=2, warm_up=0)[1]}
+        return {"faults": sweep.trial(context, operation, rounds=2, warm_up=0)[1]}
     except RuntimeError as error:
         assert "not support" in str(error)
         return {"unsupported": True}
@@ -57,16 +58,18 @@ def only(world, name: str) -> dict:
 
 def test_the_reason_names_rank_node_device_and_element(plan):
     found = check.measure(replace(plan, inject="wrong-element"))
-    assert found.wrong[0].startswith(f"rank 2 (node {os.uname().nodename}, cpu): all_reduce of 4104 bytes, round 0: ")
-    assert "the first is element 1025: " in found.wrong[0]
+    assert found.failures[0].startswith(
+        f"rank 2 (node {os.uname().nodename}, cpu): all_reduce of 4104 bytes, round 0: "
+    )
+    assert "the first is element 1025: " in found.failures[0]
 
 
 def test_the_slowest_rank_of_each_round_counts():
     def result(times):
         curves = {"all_reduce": {"4000000000": times}}
-        return {"place": "", "model": "", "curves": curves, "wrong": [], "unsupported": {}}
+        return {"label": "", "model": "", "curves": curves, "wrong": [], "unsupported": {}}
 
-    found = collectives.evidence([result([1.0, 4.0, 1.0]), result([2.0, 1.0, 3.0])])
+    found = sweep.evidence([result([1.0, 4.0, 1.0]), result([2.0, 1.0, 3.0])])
     (measurement,) = found.measurements
     assert measurement.value == pytest.approx(4 / 3 * 1.0), "4 GB, 3 s in the median round, factor 2(n-1)/n = 1"
 
@@ -88,21 +91,21 @@ def gpu_results(reduce_gbps: float, gather_gbps: float, gpus: int = 8) -> list[d
         "all_gather": size * factor("all_gather", gpus) / gather_gbps / 1e9,
     }
     curves = {name: {str(size): [value]} for name, value in seconds.items()}
-    return [{"place": "", "model": model, "curves": curves, "wrong": [], "unsupported": {}}] * gpus
+    return [{"label": "", "model": model, "curves": curves, "wrong": [], "unsupported": {}}] * gpus
 
 
 @pytest.mark.parametrize(("reduce_gbps", "algorithm"), [(478, "NVLS"), (430, "NVLS"), (367, "ring or tree")])
 def test_nvls_and_ring_are_told_apart(reduce_gbps, algorithm):
-    found = collectives.evidence(gpu_results(reduce_gbps, 361))
+    found = sweep.evidence(gpu_results(reduce_gbps, 361))
     assert found.facts["all_reduce_algorithm"] == algorithm
     assert found.ceilings["all_reduce_busbw"] == (450, "one-way NVLink of H100 SXM")
 
 
 def test_across_nodes_the_network_cards_set_the_ceiling():
-    found = collectives.evidence(gpu_results(300, 200, gpus=16), nodes=2, nic_gbps=25)
+    found = sweep.evidence(gpu_results(300, 200, gpus=16), nodes=2, nic_gbps=25)
     assert found.ceilings["all_reduce_busbw"] == (200, "8 NICs of 25 GB/s a node")
     assert found.ceilings["all_to_all_busbw"][0] == pytest.approx(25 * 15 / 8)
-    assert collectives.evidence(gpu_results(300, 200, gpus=16), nodes=2).ceilings == {}, "nothing is guessed"
+    assert sweep.evidence(gpu_results(300, 200, gpus=16), nodes=2).ceilings == {}, "nothing is guessed"
 
 
 def test_a_rank_that_is_killed_is_named(plan):
@@ -112,10 +115,10 @@ def test_a_rank_that_is_killed_is_named(plan):
     assert time.monotonic() - start < 50, "the others do not wait for their time-out"
 
 
-def dies(world) -> dict:
-    if world.rank == 1:
+def dies(context) -> dict:
+    if context.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    collectives.dist.barrier()
+    sweep.dist.barrier()
     sys.exit("unreachable")
 
 
@@ -124,8 +127,8 @@ def test_a_rank_that_raises_is_quoted(plan):
         local_world.run(plan, raises)
 
 
-def raises(world) -> dict:
-    if world.rank == 2:
+def raises(context) -> dict:
+    if context.rank == 2:
         raise ValueError("no such dtype")
     time.sleep(30)  # is ended with it
     return {}

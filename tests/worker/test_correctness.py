@@ -3,19 +3,19 @@
 import pytest
 
 from gpuworker.accept.checks import correctness as check
-from gpuworker.accept.distributed import correctness
+from gpuworker.accept.checks.correctness import ddp_reference
 from gpuworker.accept.registry import Plan
 
 RIGHT = {"own_error": 1e-16, "reduced_error": 1e-16, "trained": "a", "straight": "b", "loaded": "a", "resumed": "b"}
 
 
 def results(*changes: dict) -> list[dict]:
-    return [{"place": f"rank {rank}", **RIGHT, **change} for rank, change in enumerate(changes)]
+    return [{"label": f"rank {rank}", **RIGHT, **change} for rank, change in enumerate(changes)]
 
 
 def test_right_results_are_right():
-    found = correctness.evidence(results({}, {}, {}))
-    assert (found.wrong, found.missing) == ([], [])
+    found = ddp_reference.evidence(results({}, {}, {}))
+    assert (found.failures, found.not_measured) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ def test_right_results_are_right():
     ],
 )
 def test_the_rank_is_named(change, reason):
-    (found,) = correctness.evidence(results({}, change, {})).wrong
+    (found,) = ddp_reference.evidence(results({}, change, {})).failures
     assert found.startswith(reason)
 
 
 def test_two_ranks_that_differ_are_both_named():
-    (found,) = correctness.evidence(results({}, {"trained": "c", "loaded": "c"})).wrong
+    (found,) = ddp_reference.evidence(results({}, {"trained": "c", "loaded": "c"})).failures
     assert found == "parameters differ after training, with no majority: rank 0: a, rank 1: c"
 
 
@@ -55,6 +55,6 @@ def test_two_ranks_that_differ_are_both_named():
 def test_ranks_that_really_train(tmp_path, monkeypatch, fault, reason):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     found = check.measure(Plan("cpu", 0, scratch=tmp_path, processes=3, inject=fault))
-    assert bool(found.wrong) == bool(fault)
-    assert not fault or found.wrong[0].startswith(reason)
+    assert bool(found.failures) == bool(fault)
+    assert not fault or found.failures[0].startswith(reason)
     assert list(tmp_path.iterdir()) == [], "no checkpoint is left behind"

@@ -1,13 +1,25 @@
-"""ddp-tests under torchrun: the all-reduce, tests by name, exit codes."""
+"""ddp-tests under torchrun: the all-reduce, checks across nodes, exit codes."""
 
 import json
 import sys
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from gpuworker.accept import ddp_tests
+from gpuworker.accept.report import from_log_lines
 
 pytestmark = pytest.mark.slow
+DYING = """
+import os, time
+from gpuworker.accept import ddp_tests
+from gpuworker.accept.checks import correctness
+
+correctness.measure_world = lambda context, plan: os._exit(9) if context.rank else time.sleep(600)
+ddp_tests.main()
+"""
+SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
 
 
 def test_two_healthy_ranks_are_right_in_every_round(start, tmp_path):
@@ -39,23 +51,42 @@ def test_a_wrong_element_on_one_rank_fails_every_rank(start, tmp_path):
     assert program.output.count("ok=false") == 2, "every rank must know of the wrong one"
 
 
-def test_tests_by_name_are_judged_and_reported(start, tmp_path):
-    """One fault among them: the storage is good, the sweep is not, and the program fails."""
+def test_checks_across_nodes_write_one_report(start, tmp_path):
+    """One fault among them: the storage is good, the collectives are not, and the program fails."""
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    named = ("--sweep", "--stragglers", "--correctness", "--locate", "--storage", tmp_path)
+    named = ("--collectives", "--stragglers", "--correctness", "--bad-nodes", "--storage", tmp_path)
     options = ("--device", "cpu", "--report-dir", tmp_path, "--inject", "wrong-element", "--inject-rank", "0")
-    program = start(*torchrun, "-m", "gpuworker.accept.ddp_tests", *named, *options)
+    log = tmp_path / "termination-log"
+    log.touch()
+    variables = {"NODE_NAME": "node-a", "POD_NAME": "run-0", "RUN_ID": "7", "TERMINATION_LOG": log}
+    program = start(*torchrun, "-m", "gpuworker.accept.ddp_tests", *named, *options, **variables)
     assert program.wait() == 1, program.output
-    verdicts = {
-        name: json.loads((tmp_path / f"ddp_{name}_result.json").read_text())["verdict"]
-        for name in ("sweep", "stragglers", "correctness", "locate", "storage")
-    }
+    report = json.loads((tmp_path / "report-world.json").read_text())
+    jsonschema.validate(report, SCHEMA)
+    verdicts = {check["name"]: check["verdict"] for check in report["checks"]}
     assert verdicts == {
-        "sweep": "FAIL", "stragglers": "PASS", "correctness": "PASS", "locate": "PASS", "storage": "PASS"
+        "bad_nodes": "PASS", "collectives": "FAIL", "correctness": "PASS", "stragglers": "PASS", "storage": "PASS"
     }  # fmt: skip
-    assert "test=sweep verdict=FAIL" in program.output
-    assert "rank 0 (node " in program.output
-    assert not (tmp_path / "ddp_tests_result.json").exists(), "tests by name run instead of the all-reduce"
+    assert (report["scope"], report["verdict"], report["injected"]) == ("world", "FAIL", "wrong-element")
+    assert report["world"] == {"size": 2, "nodes": [{"node": "node-a", "ranks": [0, 1]}]}
+    assert (report["node"], report["pod"], report["run_id"]) == ("node-a", "run-0", "7")
+    assert report["coverage"]["checks_reported"] == report["coverage"]["checks_expected"] == 5
+    assert "rank 0 (node node-a, cpu)" in report["reason"]
+    assert from_log_lines(program.output.splitlines()) == [report]
+    assert "check=collectives verdict=FAIL" in program.output
+    assert log.read_text().startswith("FAIL (CPU rehearsal; wrong-element injected): collectives: rank 0 (node node-a")
+    assert not (tmp_path / "ddp_tests_result.json").exists(), "checks run instead of the all-reduce"
+
+
+def test_a_rank_that_dies_leaves_an_incomplete_report(start, tmp_path):
+    (tmp_path / "dying.py").write_text(DYING)
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", tmp_path / "dying.py")
+    program = start(*torchrun, "--device", "cpu", "--report-dir", tmp_path, "--bad-nodes", "--correctness")
+    assert program.wait() == 1, program.output
+    report = json.loads((tmp_path / "report-world.json").read_text())
+    jsonschema.validate(report, SCHEMA)
+    assert [check["verdict"] for check in report["checks"]] == ["PASS", "INCOMPLETE"], report["reason"]
+    assert report["coverage"] == report["coverage"] | {"checks_expected": 2, "checks_reported": 1}
 
 
 def test_without_torchrun_the_command_is_told(monkeypatch, capsys):

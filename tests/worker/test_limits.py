@@ -102,7 +102,7 @@ def test_the_limit_of_the_user_wins(key):
         ((), "none: a CPU rehearsal"),
     ],
 )
-def test_an_unknown_model_is_judged_by_nothing_and_says_so(models, source):
+def test_an_unknown_model_has_no_limit_and_the_source_states_it(models, source):
     found = Limits(models).threshold("gemm_bf16", BF16, "cuda:0")
     assert (found.fail, found.warn, found.source) == (None, None, source)
 

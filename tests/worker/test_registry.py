@@ -1,4 +1,4 @@
-"""Adding a check is one file; a file that is no check is refused at once."""
+"""A check is one file or folder; a file that is not a check is refused."""
 
 import sys
 
@@ -38,9 +38,23 @@ def test_a_file_is_a_check(add):
 
 
 def test_what_the_others_rely_on_runs_first():
-    tags = [check.spec.tag for check in registry.load().values()]
+    tags = [check.spec.tag for check in registry.node_checks().values()]
     assert len(tags) > 3 and tags[0] == "ENV"
     assert tags == sorted(tags, key=registry.TAGS.index)
+
+
+def test_checks_across_nodes_are_those_with_measure_world():
+    """The search for bad nodes is the first, and is not a check of one node."""
+    across = registry.world_checks()
+    assert list(across) == ["bad_nodes", "collectives", "correctness", "stragglers", "storage"]
+    assert set(registry.load()) - set(registry.node_checks()) == {"bad_nodes"}
+    assert [name for name, check in across.items() if check.spec.takes_volumes] == ["storage"]
+
+
+def test_a_check_may_run_across_nodes_alone(add):
+    text = GOOD.replace('{"full": 1}', '{}, across_nodes="spin all disks"')
+    add("disk", text.replace("measure(plan)", "measure_world(context, plan)"))
+    assert "disk" in registry.world_checks() and "disk" not in registry.node_checks()
 
 
 @pytest.mark.parametrize(
@@ -51,6 +65,8 @@ def test_what_the_others_rely_on_runs_first():
         (GOOD.replace("def measure", "def measures"), "a check needs a docstring"),
         (GOOD.replace("STORAGE", "DISK"), "tag must be one of"),
         (GOOD.replace("full", "long"), "seconds need levels of"),
+        (GOOD.replace('{"full": 1}', "{}"), "seconds need levels of"),
+        (GOOD.replace("1}, ", '1}, across_nodes="spin", '), "measure_world(.*) and SPEC.across_nodes need each other"),
         (GOOD.replace("stuck-disk", "missing-gpu"), "the fault missing-gpu belongs to environment and to disk"),
         (GOOD.replace("stuck-disk", "hung-check"), "the fault hung-check belongs to the runner and to disk"),
     ],

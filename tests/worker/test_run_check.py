@@ -39,7 +39,7 @@ def run(measure, timeout_s: float = 60) -> tuple[Evidence, float]:
 
 def test_a_check_that_ends_is_what_it_found():
     found, duration_s = run(lambda plan: Evidence(facts={"device": plan.device, "scratch": plan.scratch.is_dir()}))
-    assert (found.missing, found.facts) == ([], {"device": "cpu", "scratch": True})
+    assert (found.not_measured, found.facts) == ([], {"device": "cpu", "scratch": True})
     assert 0 < duration_s < 60
 
 
@@ -56,12 +56,12 @@ def test_a_check_that_ends_is_what_it_found():
     ids=["raises", "killed", "exits", "exits with 0", "no JSON", "no evidence"],
 )
 def test_a_check_that_breaks_is_incomplete(check, reason):
-    assert run(check)[0] == Evidence(missing=[reason])
+    assert run(check)[0] == Evidence(not_measured=[reason])
 
 
 def test_a_check_that_hangs_is_incomplete_in_time():
     start = time.monotonic()
-    assert run(hangs, timeout_s=0.5)[0] == Evidence(missing=["not done after 0.5 s"])
+    assert run(hangs, timeout_s=0.5)[0] == Evidence(not_measured=["not done after 0.5 s"])
     assert time.monotonic() - start < 30
 
 

@@ -17,8 +17,8 @@ from gpuworker.accept.report import EXIT_CODES
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 
-CHECKS = registry.load()
-FAULTS = fault_injection.known(CHECKS)
+CHECKS = registry.node_checks()
+FAULTS = fault_injection.known_faults(CHECKS)
 
 
 @pytest.fixture

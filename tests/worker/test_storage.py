@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from gpuworker.accept.checks import storage as check
-from gpuworker.accept.distributed import local_world, storage
+from gpuworker.accept.checks.storage import volumes
+from gpuworker.accept.distributed import local_world
 from gpuworker.accept.registry import Plan
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
@@ -25,7 +26,7 @@ def plan(tmp_path, monkeypatch):
 
 def test_a_good_volume_is_measured_and_left_empty(plan, tmp_path):
     found = check.measure(plan())
-    assert (found.wrong, found.missing, found.inapplicable) == ([], [], {})
+    assert (found.failures, found.not_measured, found.inapplicable) == ([], [], {})
     measured = {(measurement.name, measurement.device) for measurement in found.measurements}
     assert measured == {(name, "outputs") for name in check.SPEC.measures}
     assert all(measurement.value > 0 for measurement in found.measurements)
@@ -40,7 +41,7 @@ def test_without_volumes_the_report_says_what_was_tested(plan):
 
 def test_a_volume_that_runs_full_is_named(plan, tmp_path):
     found = check.measure(plan(inject="full-volume"))
-    (reason,) = found.wrong
+    (reason,) = found.failures
     assert reason.startswith("rank 1 (")
     assert f"outputs ({tmp_path / 'out'}): full while the checkpoint was written (No space left on device" in reason
     assert "storage_write" in found.inapplicable
@@ -48,29 +49,31 @@ def test_a_volume_that_runs_full_is_named(plan, tmp_path):
 
 def test_a_damaged_file_is_found_by_the_rank_that_reads_it(plan):
     found = check.measure(plan(inject="damaged-file"))
-    (reason,) = found.wrong
+    (reason,) = found.failures
     assert reason.startswith("rank 0 (")
     assert reason.endswith("shard-1): what was read is not what was written, from byte 524288 on")
 
 
-def read_only(world, **options) -> dict:
+def read_only(context, **options) -> dict:
     """Root may write everywhere, so the refusal of a read-only mount is put in at mkdir."""
 
     def refused(self, **_):
         raise OSError(errno.EROFS, "Read-only file system")
 
     Path.mkdir = refused  # in the forked rank alone
-    return storage.run(world, **options)
+    return volumes.run(context, **options)
 
 
 @pytest.mark.parametrize("files", [3, 0])
 def test_of_a_read_only_volume_the_files_are_read(plan, tmp_path, files):
     for number in range(files):
         (tmp_path / "out" / f"shard-{number}.bin").write_bytes(bytes(2 << 20))
-    found = storage.evidence(local_world.run(plan(), read_only, volumes={"data": str(tmp_path / "out")}, mib=2), 2)
+    found = volumes.evidence(local_world.run(plan(), read_only, volumes={"data": str(tmp_path / "out")}, mib=2), 2)
     assert found.inapplicable == {"storage_write": "all volumes are read-only"}
     if files:
         assert {measurement.name for measurement in found.measurements} == {"storage_read", "storage_read_p99"}
-        assert (found.wrong, found.missing) == ([], [])
+        assert (found.failures, found.not_measured) == ([], [])
     else:
-        assert found.missing == [f"data ({tmp_path / 'out'}): cannot be written and holds no file of 1 MiB to read"]
+        assert found.not_measured == [
+            f"data ({tmp_path / 'out'}): cannot be written and holds no file of 1 MiB to read"
+        ]

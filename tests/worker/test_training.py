@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gpuworker.accept.checks import training as check
-from gpuworker.accept.distributed import training
+from gpuworker.accept.checks.training import training_steps
 from gpuworker.accept.kernels.tiny_classifier import EPOCH_STEPS, tiny_training
 from gpuworker.accept.registry import Plan
 
@@ -37,17 +37,17 @@ def test_ranks_see_different_samples():
 
 def test_flop_of_a_token_by_hand():
     """One block of width 4: 12·4² weights in matrices, then norms and biases, a head of 4·10, attention of 12·1·4·8."""
-    shape = training.Shape(layers=1, width=4, heads=2, length=8, batch=1, words=10)
+    shape = training_steps.Shape(layers=1, width=4, heads=2, length=8, batch=1, words=10)
     norms_and_biases = 2 * (4 + 4) + 12 + 4 + 16 + 4
     assert (
-        training.flop_per_token(training.Transformer(shape), shape)
+        training_steps.flop_per_token(training_steps.Transformer(shape), shape)
         == 6 * (12 * 16 + norms_and_biases + 40) + 12 * 4 * 8
     )
 
 
 def test_a_later_token_does_not_change_what_comes_before():
     torch.manual_seed(0)
-    model = training.Transformer(training.SHAPES["cpu"]).eval()
+    model = training_steps.Transformer(training_steps.SHAPES["cpu"]).eval()
     tokens = torch.arange(64)[None]
     changed = tokens.clone()
     changed[0, -1] = 200
@@ -66,7 +66,7 @@ def gpus(count: int, alone_s: float, together_s: float, all_reduce_s: float = 0.
         "all_reduce_s": all_reduce_s,
     }
     return [
-        {"place": f"rank {rank}", "device": f"cuda:{rank}", "alone_s": [] if rank else [alone_s], **fixed}
+        {"label": f"rank {rank}", "device": f"cuda:{rank}", "alone_s": [] if rank else [alone_s], **fixed}
         for rank in range(count)
     ]
 
@@ -77,17 +77,17 @@ def values(found) -> dict[str, float]:
 
 def test_mfu_and_efficiency_of_gpus():
     """1000 tokens of 989 GFLOP in 2 s on a GPU of 989 TFLOP/s: half of its peak."""
-    found = values(training.evidence(gpus(2, alone_s=1.9, together_s=2.0)))
+    found = values(training_steps.evidence(gpus(2, alone_s=1.9, together_s=2.0)))
     assert found["mfu cuda:1"] == pytest.approx(0.5)
     assert found["tokens_per_s cuda:0"] == pytest.approx(500)
     assert found["weak_scaling"] == pytest.approx(0.95)
 
 
 def test_scaling_is_judged_only_where_compute_dominates():
-    found = training.evidence(gpus(2, alone_s=1.9, together_s=4.0, all_reduce_s=1.0))
+    found = training_steps.evidence(gpus(2, alone_s=1.9, together_s=4.0, all_reduce_s=1.0))
     assert "weak_scaling" not in values(found)
     assert "compute does not dominate" in found.inapplicable["weak_scaling"]
-    assert training.evidence(gpus(1, 1.0, 1.0)).inapplicable["weak_scaling"] == "one device"
+    assert training_steps.evidence(gpus(1, 1.0, 1.0)).inapplicable["weak_scaling"] == "one device"
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_scaling_is_judged_only_where_compute_dominates():
 def test_a_nan_in_the_input_of_one_rank_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     found = check.measure(Plan("cpu", 0, scratch=tmp_path, inject="nan-loss"))
-    (reason,) = found.wrong
+    (reason,) = found.failures
     assert reason.startswith("rank 1 (")
     assert "loss went from 0." in reason and reason.endswith(" to nan")
     assert values(found)["tokens_per_s cpu"] > 0

@@ -1,16 +1,14 @@
-"""accept-node: run every check of this node once, write one report with one verdict.
+"""accept-node: run the checks of this node once and write one report with one verdict.
 
-The report goes to REPORT_DIR/report.json, to the last lines of the log ([REPORT] …, for accept-report) and, short, to
-the termination message. Exit code 0: PASS or WARN, 1: FAIL, 2: usage, 3: INCOMPLETE. With --exit-zero the exit code
-only says that there is a report: in an init container anything else would run the checks again.
+The report is written to REPORT_DIR/report.json, to the last lines of the log ([REPORT] …, for accept-report) and, in
+short, to the termination message. Exit code 0: PASS or WARN, 1: FAIL, 2: usage, 3: INCOMPLETE. With --exit-zero the
+exit code is 0 once the report is written: in an init container any other code would run the checks again.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
-import os
 import signal
 import sys
 import time
@@ -23,18 +21,19 @@ from gpuworker.accept.check_process import run_check
 from gpuworker.accept.cli import parse
 from gpuworker.accept.limits import Limits, problems
 from gpuworker.accept.node_facts import IDENTITY
+from gpuworker.accept.publish import log_check, new_report, publish
 from gpuworker.accept.registry import Plan, Registered
-from gpuworker.accept.report import EXIT_CODES, INCOMPLETE, Check, Coverage, Report, describe, to_log_lines, write_json
+from gpuworker.accept.report import EXIT_CODES, INCOMPLETE, Check, Coverage, Report
 from gpuworker.accept.verdict import judge
-from gpuworker.runtime.log import log, write_termination_message
+from gpuworker.runtime.log import log
 
 BURN_IN = "burn-in"
 
 
 def main() -> None:
     try:
-        args = parse(registry.load(), __doc__)
-    except ValueError as error:  # a file that is no check
+        args = parse(registry.node_checks(), __doc__)
+    except ValueError as error:  # a file that is not a check
         print(f"accept-node: {error}", file=sys.stderr)
         sys.exit(2)
     path = Path(args.report_dir) / "report.json"
@@ -45,23 +44,14 @@ def main() -> None:
 
 
 def accept(args: Namespace, path: Path) -> int:
-    """Test, report, and give the exit code."""
-    at_level = [check for check in registry.load().values() if args.level in check.spec.seconds]
+    """Run the checks and write the report. Returns the exit code."""
+    at_level = [check for check in registry.node_checks().values() if args.level in check.spec.seconds]
     chosen = [check for check in at_level if not args.check or check.name in args.check]
     coverage = Coverage(len(chosen), args.gpus, left_out=[check.name for check in at_level if check not in chosen])
-    report = Report(
-        node=os.environ.get("NODE_NAME") or os.uname().nodename,
-        pod=os.environ.get("POD_NAME") or os.uname().nodename,
-        run_id=args.run_id,
-        device=args.device,
-        level=args.level,
-        started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        coverage=coverage,
-        injected=args.inject,
-    )
+    report = new_report(args.run_id, args.device, args.level, coverage, injected=args.inject)
     plan = Plan(
         args.device, args.gpus, args.level, inject=args.inject, processes=args.processes,
-        volumes=args.volumes, expect=args.expect, limits_override=args.limits,
+        volumes=args.volumes, expect=args.expect,
     )  # fmt: skip
     stop_signals: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stop_signals.append(number))
@@ -71,21 +61,12 @@ def accept(args: Namespace, path: Path) -> int:
     else:
         try:
             run(report, plan, chosen, args, lambda: bool(stop_signals))
-        except Exception as error:  # no broken torch, no full /tmp may end this without a report
+        except Exception as error:  # neither a broken torch nor a full /tmp may end this without a report
             traceback.print_exc()
             report.checks.append(Check("runner", INCOMPLETE, f"{type(error).__name__}: {error}"))
     report.duration_s = time.monotonic() - start
-    code = 0 if args.exit_zero else EXIT_CODES[report.verdict]
-    try:
-        fault_injection.before_writing(path, plan)
-        write_json(path, report.to_dict())
-    except OSError as error:
-        report.checks.append(Check("report", INCOMPLETE, f"{path} cannot be written: {error}"))
-        code = EXIT_CODES[report.verdict]  # there is no report to look into
-    log("RESULT", verdict=report.verdict, report=path, summary=report.summary)
-    write_termination_message(report.last_words)
-    print("\n".join(to_log_lines(report.to_dict())), flush=True)
-    return code
+    written = publish(report, path)
+    return 0 if args.exit_zero and written else EXIT_CODES[report.verdict]
 
 
 def run(report: Report, plan: Plan, chosen: list[Registered], args: Namespace, stopped) -> None:
@@ -101,10 +82,12 @@ def run(report: Report, plan: Plan, chosen: list[Registered], args: Namespace, s
     limits = Limits(models, {key: value for key, value in user.items() if key not in refused})
     if refused:
         report.checks.append(Check("limits", INCOMPLETE, "; ".join(refused.values())))
-    if identity.missing or len(models) != plan.gpus:
-        reason = "; ".join(identity.missing) or f"{len(models)} of {plan.gpus} GPUs seen: the other checks did not run"
+    if identity.not_measured or len(models) != plan.gpus:
+        reason = (
+            "; ".join(identity.not_measured) or f"{len(models)} of {plan.gpus} GPUs seen: the other checks did not run"
+        )
         report.checks.append(Check("coverage", INCOMPLETE, reason))
-        chosen = [check for check in chosen if check.spec.tag == "ENV"]  # it says more; nothing else would be fair
+        chosen = [check for check in chosen if check.spec.tag == "ENV"]  # explains what is missing
     total_s = sum(check.spec.seconds[plan.level] for check in chosen)
     for index, registered in enumerate(chosen):
         if stopped():
@@ -118,25 +101,23 @@ def run(report: Report, plan: Plan, chosen: list[Registered], args: Namespace, s
         check.duration_s = duration_s
         report.checks.append(check)
         report.coverage.checks_reported += 1
-        shown = {"reason": check.reason} if check.reason else {}
-        shown |= {"measured": ", ".join(describe(check.measurements))} if check.measurements else {}
-        log(registered.spec.tag, check=check.name, verdict=check.verdict, **shown)
+        log_check(registered.spec.tag, check)
 
 
 def started_before(path: Path, run_id: str) -> bool:
-    """Whether this run began before and did not come to a report. Marks that it began."""
+    """Whether an earlier attempt of this run started and wrote no report. Marks this start."""
     try:
         if path.exists() and path.read_text() == run_id:
             return True
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(run_id)
     except OSError as error:
-        log("RESULT", note=f"{path} cannot be written ({error}); the tests run, the report will be in the log")
+        log("RESULT", note=f"{path} cannot be written ({error}); the checks run, the report will be in the log")
     return False
 
 
 def verdict_of(path: Path, run_id: str) -> str | None:
-    """The verdict of this run, if it has a report. One that cannot be read is none."""
+    """The verdict of this run's report, or None without a readable one."""
     try:
         earlier = json.loads(path.read_text())
         return earlier["verdict"] if earlier["run_id"] == run_id and earlier["verdict"] in EXIT_CODES else None

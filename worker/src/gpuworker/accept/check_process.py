@@ -55,10 +55,10 @@ def run_check(
         wall_s, duration_s = wall_end - wall, end - start
     if evidence is None:
         how = f"signal {-child.exitcode}" if child.exitcode < 0 else f"exit code {child.exitcode}"
-        evidence = Evidence(missing=[f"the check ended with {how}"])
+        evidence = Evidence(not_measured=[f"the check ended with {how}"])
     tolerance_s = CLOCK_TOLERANCE[0] + CLOCK_TOLERANCE[1] * duration_s
     if abs(wall_s - duration_s) > tolerance_s:
-        evidence.missing.append(
+        evidence.not_measured.append(
             f"the wall clock went {wall_s:.1f} s while the monotonic clock went {duration_s:.1f} s: "
             f"no time measured here can be trusted"
         )
@@ -81,7 +81,7 @@ def _wait(receiver, child, registered: Registered, plan: Plan, timeout_s: float,
         now = time.monotonic()
         if stopped() or now - start > timeout_s:
             child.kill()
-            return Evidence(missing=["stopped by SIGTERM" if stopped() else f"not done after {timeout_s:g} s"])
+            return Evidence(not_measured=["stopped by SIGTERM" if stopped() else f"not done after {timeout_s:g} s"])
         if now - said >= PROGRESS_S:
             said = now
             log(registered.spec.tag, check=registered.name, running_s=round(now - start), of_about_s=plan.seconds)
@@ -90,9 +90,9 @@ def _wait(receiver, child, registered: Registered, plan: Plan, timeout_s: float,
     except (EOFError, OSError):
         return None
     except Exception as error:  # unpickling raises anything
-        return Evidence(missing=[f"its evidence cannot be read: {type(error).__name__}: {error}"])
+        return Evidence(not_measured=[f"its evidence cannot be read: {type(error).__name__}: {error}"])
     if not isinstance(evidence, Evidence):
-        return Evidence(missing=[f"its evidence cannot be read: it is a {type(evidence).__name__}"])
+        return Evidence(not_measured=[f"its evidence cannot be read: it is a {type(evidence).__name__}"])
     return evidence
 
 
@@ -104,5 +104,5 @@ def _child(registered: Registered, plan: Plan, sender) -> None:
         evidence = registered.measure(plan)
         to_json(dataclasses.asdict(evidence), indent=None)  # now, when it still costs one check and not the report
     except Exception as error:  # whatever went wrong, the verdict is the same and the reason says what
-        evidence = Evidence(missing=[f"{type(error).__name__}: {error}"])
+        evidence = Evidence(not_measured=[f"{type(error).__name__}: {error}"])
     fault_injection.send(sender, evidence, plan)

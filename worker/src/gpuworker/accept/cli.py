@@ -51,7 +51,11 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
     at_level = {name for name, check in checks.items() if args.level in check.spec.seconds}
     for option, given, there in (
         ("--check", args.check or (), at_level),
-        ("--inject", [args.inject] if args.inject else (), {fault.id for fault in fault_injection.known(checks)}),
+        (
+            "--inject",
+            [args.inject] if args.inject else (),
+            {fault.id for fault in fault_injection.known_faults(checks)},
+        ),
         ("--limit", args.limits, measures | set(RULES)),
     ):
         for word in given:
@@ -71,7 +75,7 @@ def listing(checks: dict[str, Registered]) -> list[str]:
         times = "".join(f"{_seconds(check, level):>9}" for level in LEVELS)
         lines.append(f"{check.name:<13}{times}  {check.proves}")
     lines += ["", "FAULT                     FOUND BY"]
-    return lines + [f"{fault.id:<25} {fault.check or 'the runner'}" for fault in fault_injection.known(checks)]
+    return lines + [f"{fault.id:<25} {fault.check or 'the runner'}" for fault in fault_injection.known_faults(checks)]
 
 
 def _seconds(check: Registered, level: str) -> str:

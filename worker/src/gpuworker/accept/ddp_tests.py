@@ -1,12 +1,12 @@
-"""All-reduce and a small DDP training across every process of a torchrun world; more tests by name.
+"""ddp-tests: an all-reduce and a small DDP training across every process of a torchrun world, or checks across nodes.
 
   torchrun --standalone --nproc-per-node=2 -m gpuworker.accept.ddp_tests --device cpu
   torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 -m gpuworker.accept.ddp_tests
-  ddp-launch -m gpuworker.accept.ddp_tests --locate --sweep
+  ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes --collectives
 
-Without names the all-reduce runs: every round fills the tensor anew with rank+1, so the right sum is
-world·(world+1)/2 in every round. Exit code 0: all right; 3: a wrong result, or one that is missing. Only rank 0
-writes reports: ddp_tests_result.json, ddp_training_result.json, and ddp_NAME_result.json for each test by name.
+Without a check the all-reduce runs: every round fills the tensor with rank+1 again, so the right sum is
+world·(world+1)/2 in every round. Exit code 0: all passed; 3: a wrong result, or a missing one. Rank 0 writes the
+reports: ddp_tests_result.json and ddp_training_result.json, or report-world.json for checks.
 """
 
 from __future__ import annotations
@@ -19,39 +19,42 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from gpuworker.accept import distributed_suite
-from gpuworker.accept.distributed.rank_context import World, from_torchrun
+from gpuworker.accept import registry, world_checks
+from gpuworker.accept.distributed.rank_context import RankContext, from_torchrun
 from gpuworker.accept.kernels.tiny_classifier import tiny_training
-from gpuworker.accept.registry import LEVELS
+from gpuworker.accept.registry import LEVELS, Plan, Registered
 from gpuworker.accept.report import write_json
 from gpuworker.runtime import process_group
 from gpuworker.runtime.log import log
 
 
 def main() -> None:
-    args = parse_args()
-    distributed_suite.prepare(args)
-    world = from_torchrun(args.device, args.timeout, args.inject, args.inject_rank)
-    ok = distributed_suite.run(world, args)
-    if not any(getattr(args, name) for name in distributed_suite.TESTS):
-        ok = all_reduce(world, args)
+    available = registry.world_checks()
+    args = parse_args(available)
+    checks = [check for check in available.values() if getattr(args, check.name)]
+    if args.bad_nodes:  # NCCL must raise an error when a collective times out, so that the search can go on
+        os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
+    context = from_torchrun(args.device, args.timeout, args.inject, args.inject_rank)
+    ok = (
+        world_checks.run(context, checks, plan_of(args), Path(args.report_dir)) if checks else all_reduce(context, args)
+    )
     if args.train_smoke:
-        ok = train_smoke(world, args) and ok
-    if world.rank == 0:
-        world.store.set("written", "yes")
-    world.store.wait(["written"])  # torchrun ends rank 0 as soon as another one has exited with 3
+        ok = train_smoke(context, args) and ok
+    if context.rank == 0:
+        context.store.set("written", "yes")
+    context.store.wait(["written"])  # torchrun ends rank 0 as soon as another rank has exited with 3
     process_group.destroy()
     process_group.exit_now(0 if ok else 3)
 
 
-def reduce(world: World, tensor: torch.Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM) -> torch.Tensor:
+def reduce(context: RankContext, tensor: torch.Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM) -> torch.Tensor:
     """All-reduce in place."""
     dist.all_reduce(process_group.keep_alive(tensor), op=op)
     return tensor
 
 
-def all_reduce(world: World, args: argparse.Namespace) -> bool:
-    rank, size, device = world.rank, world.size, world.device
+def all_reduce(context: RankContext, args: argparse.Namespace) -> bool:
+    rank, size, device = context.rank, context.size, context.device
     iters = args.iters or 2 * size
     numel = args.numel or (1 << 20 if device.type == "cpu" else 1 << 24)
     tensor = torch.empty(numel, device=device)
@@ -61,21 +64,21 @@ def all_reduce(world: World, args: argparse.Namespace) -> bool:
         tensor.fill_(rank + 1)
         dist.barrier()
         start = time.perf_counter()
-        reduce(world, tensor)
-        world.synchronize()
+        reduce(context, tensor)
+        context.synchronize()
         seconds += (time.perf_counter() - start) * (iteration > 0)
-        if world.injected("wrong-element"):
+        if context.injected("wrong-element"):
             tensor[-1] += 1
         wrong[iteration] = not bool((tensor == expected).all())
     # The slowest rank and the wrong rounds of every rank count, not only this one's.
-    time_s = reduce(world, torch.tensor([seconds], device=device), op=dist.ReduceOp.MAX).item()
-    own = int(wrong.sum())  # kept apart: the sum over ranks comes by the operation that is on trial
-    wrong_rounds = max(own, int(reduce(world, wrong, op=dist.ReduceOp.MAX).sum()))
+    time_s = reduce(context, torch.tensor([seconds], device=device), op=dist.ReduceOp.MAX).item()
+    own = int(wrong.sum())  # kept apart: the sum over ranks uses the operation under test
+    wrong_rounds = max(own, int(reduce(context, wrong, op=dist.ReduceOp.MAX).sum()))
     # Bus bandwidth of an all-reduce: bytes / time · 2(n-1)/n (NVIDIA nccl-tests, doc/PERFORMANCE.md); GB = 1e9 bytes.
     bandwidth = numel * 4 * iters / time_s * 2 * (size - 1) / size / 1e9
     result = {
         "world": size,
-        "nodes": world.nodes,
+        "nodes": context.nodes,
         "iters": iters,
         "numel": numel,
         "time_s": time_s,
@@ -89,25 +92,39 @@ def all_reduce(world: World, args: argparse.Namespace) -> bool:
     return result["ok"]
 
 
-def train_smoke(world: World, args: argparse.Namespace) -> bool:
+def train_smoke(context: RankContext, args: argparse.Namespace) -> bool:
     """DDP of the small network: the loss, averaged over ranks, must fall below 0.8 of its start."""
     wrap = torch.nn.parallel.DistributedDataParallel
-    losses = tiny_training(world.device, steps=args.steps, rank=world.rank, wrap=wrap)
-    first, last = (reduce(world, torch.tensor(losses, device=world.device)) / world.size).tolist()
+    losses = tiny_training(context.device, steps=args.steps, rank=context.rank, wrap=wrap)
+    first, last = (reduce(context, torch.tensor(losses, device=context.device)) / context.size).tolist()
     result = {
-        "world": world.size,
+        "world": context.size,
         "steps": args.steps,
         "loss_start": first,
         "loss_end": last,
         "improved": last < 0.8 * first,
     }
-    log("TRAIN", rank=world.rank, **result)
-    if world.rank == 0:
+    log("TRAIN", rank=context.rank, **result)
+    if context.rank == 0:
         write_json(Path(args.report_dir) / "ddp_training_result.json", result)
     return result["improved"]
 
 
-def parse_args() -> argparse.Namespace:
+def plan_of(args: argparse.Namespace) -> Plan:
+    return Plan(
+        args.device,
+        0,
+        args.level,
+        scratch=Path(args.report_dir),
+        inject=args.inject,
+        volumes={Path(path).name or "root": Path(path) for path in args.storage},
+        timeout_s=args.timeout,
+        nic_gbps=args.nic_gbps,
+        expected_gbps=args.expect_gbps,
+    )
+
+
+def parse_args(checks: dict[str, Registered]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ddp-tests", description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--iters", type=int, default=0, help="timed rounds; 0: twice the world size")
@@ -116,18 +133,19 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=60, help="training steps of --train-smoke")
     parser.add_argument("--timeout", type=int, default=300, help="seconds until a stuck collective fails")
     parser.add_argument("--report-dir", default="reports")
-    parser.add_argument("--report-name", default="ddp_tests_result.json", help="of the all-reduce")
-    tests = parser.add_argument_group("tests by name, instead of the all-reduce")
-    tests.add_argument("--sweep", action="store_true", help="six collectives, many sizes, every element checked")
-    tests.add_argument("--stragglers", action="store_true", help="name the ranks that compute slower or arrive later")
-    tests.add_argument("--locate", action="store_true", help="find bad nodes and links by tests of changing groups")
-    tests.add_argument("--correctness", action="store_true", help="DDP against one process; checkpoint and resume")
-    tests.add_argument("--storage", metavar="DIR", action="append", default=[], help="test a volume; may be repeated")
-    tests.add_argument("--level", choices=LEVELS[:2], default="quick", help="sizes of --sweep")
-    tests.add_argument("--nic-gbps", type=float, help="GB/s of the network card of each GPU: the ceiling of --sweep")
-    tests.add_argument("--expect-gbps", type=float, help="GB/s that two nodes must reach in --locate, as a yardstick")
-    tests.add_argument("--inject", metavar="FAULT", default="", help="put a fault in on purpose, to see it found")
-    tests.add_argument("--inject-rank", type=int, default=-1, help="the rank with the fault (default: the last)")
+    parser.add_argument("--report-name", default="ddp_tests_result.json", help="report of the all-reduce")
+    group = parser.add_argument_group("checks across nodes, instead of the all-reduce")
+    for check in checks.values():
+        takes = {"metavar": "DIR", "action": "append", "default": []} if check.spec.takes_volumes else {}
+        group.add_argument(
+            f"--{check.name.replace('_', '-')}", help=check.spec.across_nodes, **(takes or {"action": "store_true"})
+        )
+    group.add_argument("--level", choices=LEVELS[:2], default="quick", help="sizes of --collectives")
+    group.add_argument("--nic-gbps", type=float, help="GB/s of the network card of each GPU: ceiling of --collectives")
+    group.add_argument("--expect-gbps", type=float, help="GB/s that two nodes must reach in --bad-nodes")
+    faults = sorted({fault for check in checks.values() for fault in check.spec.faults})
+    group.add_argument("--inject", choices=["", *faults], metavar="FAULT", default="", help=", ".join(faults))
+    group.add_argument("--inject-rank", type=int, default=-1, help="the rank with the fault (default: the last)")
     args = parser.parse_args()
     if "RANK" not in os.environ:
         parser.error("start it with torchrun: torchrun --standalone --nproc-per-node=2 -m gpuworker.accept.ddp_tests")

@@ -1,6 +1,6 @@
-"""Faults that a user can put in on purpose (`accept-node --inject FAULT`) to see that the verdict names them.
+"""Fault injection (`accept-node --inject FAULT`): proves that the verdict names the fault.
 
-Those of a check stand in its SPEC and happen where it measures; here is what happens in the runner itself.
+The faults of a check are listed in its SPEC and implemented where it measures. This file has those of the runner.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from gpuworker.accept.registry import RUNNER_FAULTS, Evidence, Plan, Registered
 
 @dataclass(frozen=True)
 class Fault:
-    """`check` owns it, "" is the runner; `reason` is a regular expression for the reason of the verdict."""
+    """`check`: the check that finds it, "" for the runner. `reason`: regex for the reason of the verdict."""
 
     id: str
     check: str
     reason: str
 
 
-def known(checks: dict[str, Registered]) -> list[Fault]:
+def known_faults(checks: dict[str, Registered]) -> list[Fault]:
     own = [Fault(fault, "", reason) for fault, (reason, _) in RUNNER_FAULTS.items()]
     return own + [Fault(f, check.name, reason) for check in checks.values() for f, reason in check.spec.faults.items()]
 
@@ -36,9 +36,9 @@ def before_measuring(plan: Plan) -> None:
 
 
 def send(sender, evidence: Evidence, plan: Plan) -> None:
-    """Hand the evidence to the runner."""
+    """Send the evidence to the runner."""
     if plan.injected("parse-failure"):
-        sender.send_bytes(b"\x80\x04 cut off")
+        sender.send_bytes(b"\x80\x04 truncated")
     else:
         sender.send(evidence)
 
@@ -52,6 +52,6 @@ def limits(user: dict[str, float], plan: Plan) -> dict[str, float]:
     return user | ({"gemm_bf16": 1e6} if plan.injected("bad-limit") else {})
 
 
-def before_writing(report: Path, plan: Plan) -> None:
-    if plan.injected("full-disk"):
+def before_writing(report: Path, inject: str) -> None:
+    if inject == "full-disk":
         report.with_name(report.name + ".partial").symlink_to("/dev/full")

@@ -1,7 +1,12 @@
-"""What a check is, and which checks there are: one file each in accept/checks/, found by itself.
+"""Checks: their specification, the evidence that they return, and their discovery in accept/checks/.
 
-A check file has a docstring (its first line says what the check proves), `SPEC` and `measure(plan) -> Evidence`.
-Files are read without torch (for the docs and for --list), so they import torch inside their functions.
+A check is one file or folder with a docstring (its first line states what the check proves), `SPEC`, and one or both of
+
+- `measure(plan) -> Evidence` for one node, run by accept-node,
+- `measure_world(context, plan) -> Evidence` for a world of many nodes: ddp-tests calls it on every rank (a RankContext)
+  and judges what rank 0 returns.
+
+Checks are listed without torch (--list, docs), so they import torch inside their functions.
 """
 
 from __future__ import annotations
@@ -16,16 +21,15 @@ from gpuworker.accept import checks
 from gpuworker.accept.report import Measurement
 
 LEVELS = ("quick", "full", "burn-in")
-# Tags of the log, in the order in which the checks run: what everything else relies on comes first.
+# Tags of the log, in the order in which the checks run: first what the others depend on.
 TAGS = ("ENV", "COMPUTE", "MEMORY", "LINKS", "REPEAT", "TRAIN", "DDP", "STORAGE")
 
-
-# Faults of the runner itself, in fault_injection.py: what the verdict's reason must match, and what is done.
+# Faults of the runner itself, in fault_injection.py: id -> (regex that the verdict's reason must match, what happens).
 RUNNER_FAULTS = {
     "hung-check": (r"not done after \d", "the first check never ends"),
-    "crashed-check": (r"the check ended with signal 9", "the process of the first check dies"),
-    "parse-failure": (r"its evidence cannot be read", "what the first check hands over is cut off"),
-    "lying-clock": (r"the wall clock went \S+ s", "the wall clock jumps by an hour while the first check runs"),
+    "crashed-check": (r"the check ended with signal 9", "the process of the first check is killed"),
+    "parse-failure": (r"its evidence cannot be read", "the evidence of the first check is truncated"),
+    "lying-clock": (r"the wall clock advanced by \S+ s", "the wall clock jumps by an hour during the first check"),
     "bad-limit": (r"limits\.gemm_bf16 is 1e\+06 TFLOP/s, but", "a limit that no GPU can reach"),
     "full-disk": (r"report: \S+ cannot be written: .*No space left on device", "the report's disk is full"),
 }
@@ -33,18 +37,20 @@ RUNNER_FAULTS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What to test, as every check gets it."""
+    """What to test: input of every check."""
 
     device: str  # "cpu" | "cuda"
     gpus: int  # GPUs that this node must show; 0 on the CPU
     level: str = "quick"
     scratch: Path = Path("/tmp")  # a writable folder for this check alone
     seconds: float = 10  # what this check should take at this level; burn-in checks loop until then
-    inject: str = ""  # one fault id, to prove that its detector works
+    inject: str = ""  # id of a fault to inject, which proves that its detector works
     processes: int = 2  # local processes of a rehearsal on the CPU
     volumes: dict[str, Path] = field(default_factory=dict)  # "outputs": Path("/out"), "datasets": Path("/data")
     expect: dict[str, str] = field(default_factory=dict)  # versions that must be found: "driver": "570.86"
-    limits_override: dict[str, float] = field(default_factory=dict)  # limits that the user set, by key of limits.yaml
+    timeout_s: float = 300  # of one collective across nodes
+    nic_gbps: float | None = None  # GB/s of the network card of each GPU, if known
+    expected_gbps: float | None = None  # GB/s that two nodes must reach
 
     @property
     def devices(self) -> list[str]:
@@ -56,29 +62,30 @@ class Plan:
 
 @dataclass
 class Evidence:
-    """What a check found, in its own words and numbers; verdict.py makes the verdict of it."""
+    """Observations of a check, from which verdict.py derives the verdict. Each text names the part concerned."""
 
     measurements: list[Measurement] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)  # not judged; must be JSON
-    wrong: list[str] = field(default_factory=list)  # proven faults, each names the part -> FAIL
-    doubtful: list[str] = field(default_factory=list)  # -> WARN
-    missing: list[str] = field(default_factory=list)  # what could not be measured -> INCOMPLETE
+    failures: list[str] = field(default_factory=list)  # proven faults -> FAIL
+    warnings: list[str] = field(default_factory=list)  # -> WARN
+    not_measured: list[str] = field(default_factory=list)  # -> INCOMPLETE
     inapplicable: dict[str, str] = field(default_factory=dict)  # measure -> why this hardware cannot have it
-    ceilings: dict[str, tuple[float, str]] = field(default_factory=dict)  # measure -> (ceiling, what it comes from)
+    ceilings: dict[str, tuple[float, str]] = field(default_factory=dict)  # measure -> (ceiling, its origin)
     hashes: dict[str, str] = field(default_factory=dict)  # fingerprint -> hex; group in facts["hash_group"]
-    samples: dict[str, list[float]] = field(default_factory=dict)  # raw samples for plots, at most 200 a name
+    samples: dict[str, list[float]] = field(default_factory=dict)  # raw samples for plots
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One number that a check promises. A promised number that is not there makes the check INCOMPLETE."""
+    """One number that a check promises. A check without a promised number is INCOMPLETE."""
 
     unit: str
     proves: str
     _: KW_ONLY
     better: str = "higher"  # or "lower"
     limit: str | None = None  # key in limits.yaml; None: informational, unless the user limits it by its own name
-    each: str = "device"  # "device": a value for every device; "node": at least one value
+    limit_across_nodes: str | None = None  # key instead of `limit` in a world of several nodes
+    each: str = "device"  # "device": one value per device; "node": at least one value
 
     def __post_init__(self) -> None:
         if self.better not in ("higher", "lower") or self.each not in ("device", "node"):
@@ -87,37 +94,59 @@ class Measure:
 
 @dataclass(frozen=True)
 class Spec:
+    """`seconds`: level -> stated time on a healthy 8-GPU node. The check does not run at other levels."""
+
     tag: str
-    seconds: dict[str, float]  # level -> stated time on a healthy 8-GPU node; a level not named leaves the check out
+    seconds: dict[str, float]
     measures: dict[str, Measure] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)  # fault id -> regex that the verdict's reason must match
+    across_nodes: str = ""  # help of the check's flag of ddp-tests, which `measure_world` needs
+    takes_volumes: bool = False  # the flag takes folders to test
 
 
 @dataclass(frozen=True)
 class Registered:
+    """A check that was found. `measure` is None for a check that needs several nodes."""
+
     name: str
     proves: str
     spec: Spec
-    measure: Callable[[Plan], Evidence]
+    measure: Callable[[Plan], Evidence] | None
+    measure_world: Callable[[object, Plan], Evidence] | None = None
 
 
 def load() -> dict[str, Registered]:
     """All checks by name, in the order in which they run.
 
-    Raises ValueError for a file that is no check or that takes the fault id of another.
+    Raises ValueError for a file that is not a check, and for a fault id that two checks use.
     """
     found = []
     for module_info in pkgutil.iter_modules(checks.__path__):
         module = importlib.import_module(f"{checks.__name__}.{module_info.name}")
         spec = getattr(module, "SPEC", None)
-        if not isinstance(spec, Spec) or not module.__doc__ or not callable(getattr(module, "measure", None)):
+        measure, measure_world = (getattr(module, name, None) for name in ("measure", "measure_world"))
+        if not isinstance(spec, Spec) or not module.__doc__ or not (callable(measure) or callable(measure_world)):
             raise ValueError(f"{module.__file__}: a check needs a docstring, SPEC = Spec(…) and measure(plan)")
-        if spec.tag not in TAGS or not spec.seconds or set(spec.seconds) - set(LEVELS):
+        if spec.tag not in TAGS or bool(spec.seconds) != callable(measure) or set(spec.seconds) - set(LEVELS):
             raise ValueError(f"{module.__file__}: tag must be one of {TAGS}, seconds need levels of {LEVELS}")
-        found.append(Registered(module_info.name, module.__doc__.splitlines()[0].rstrip("."), spec, module.measure))
+        if bool(spec.across_nodes) != callable(measure_world):
+            raise ValueError(f"{module.__file__}: measure_world(context, plan) and SPEC.across_nodes need each other")
+        proves = module.__doc__.splitlines()[0].rstrip(".")
+        found.append(Registered(module_info.name, proves, spec, measure, measure_world))
     owners = dict.fromkeys(RUNNER_FAULTS, "the runner")
     for check in found:
         for fault in check.spec.faults:
             if (owner := owners.setdefault(fault, check.name)) != check.name:
                 raise ValueError(f"the fault {fault} belongs to {owner} and to {check.name}: rename one")
     return {check.name: check for check in sorted(found, key=lambda c: (TAGS.index(c.spec.tag), c.name))}
+
+
+def node_checks() -> dict[str, Registered]:
+    """The checks of accept-node."""
+    return {name: check for name, check in load().items() if check.measure}
+
+
+def world_checks() -> dict[str, Registered]:
+    """The checks of ddp-tests. The search for bad nodes is the first: the others need a world that works."""
+    found = {name: check for name, check in load().items() if check.measure_world}
+    return dict(sorted(found.items(), key=lambda item: item[0] != "bad_nodes"))

@@ -145,8 +145,8 @@ class Report:
         return [text for check in self.checks for text in describe(check.measurements)]
 
     @property
-    def last_words(self) -> str:
-        """The summary, then the numbers, for the termination message, which Kubernetes cuts."""
+    def termination_message(self) -> str:
+        """The summary, then the numbers, which Kubernetes may truncate."""
         return "\n".join([self.summary, *self.numbers] if self.reason else [self.summary])
 
     def to_dict(self) -> dict:

@@ -1,1 +1,1 @@
-"""One file a check; gpuworker.accept.registry finds them."""
+"""Checks of nodes and worlds: one file or folder per check, found by gpuworker.accept.registry."""

@@ -54,7 +54,7 @@ def measure(plan: Plan) -> Evidence:
     from gpuworker.runtime import gpu_telemetry
 
     evidence = Evidence()
-    devices = timing.lanes(plan)
+    devices = timing.test_devices(plan)
     kinds = [kind for kind in FORMATS if any(_has(kind, device) for device in devices)]
     evidence.inapplicable = {
         f"gemm_{kind}": f"no {kind} on {'the CPU of a rehearsal' if plan.device == 'cpu' else 'these GPUs'}"
@@ -70,7 +70,7 @@ def measure(plan: Plan) -> Evidence:
         readings = [*readings, gpu_telemetry.Reading(str(devices[-1]), 800, 95, 300.0, 0x40, None)]
     evidence.facts["telemetry"] = gpu_telemetry.summary(readings)
     for device, facts in evidence.facts["telemetry"].items():
-        evidence.doubtful += [
+        evidence.warnings += [
             f"{device}: {words} in {facts[words]} of {facts['readings']} readings"
             for words in gpu_telemetry.SLOWDOWNS.values()
             if words in facts
@@ -85,8 +85,8 @@ def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidenc
 
     precision(kind)
     name, size = f"gemm_{kind}", _size(kind, plan)
-    products = timing.together(devices, lambda device: Product(kind, size, device))
-    cold = timing.together(devices, timing.cold_buffer)
+    products = timing.run_on_all(devices, lambda device: Product(kind, size, device))
+    cold = timing.run_on_all(devices, timing.cold_buffer)
     taken: dict = {device: [] for device in devices}
     faulty = devices[-1]
     told: set[tuple] = set()
@@ -94,44 +94,44 @@ def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidenc
     def run(device) -> None:
         products[device].multiply()
         if plan.injected("slow-gpu") and device == faulty:
-            timing.drag(device)
+            timing.hold_stream(device)
 
     def batch(device, repeats: int) -> list[float]:
         found = timing.seconds(lambda: run(device), device, repeats, cold[device])
         if device == faulty:
             _break(products[device], plan)
         wrong = products[device].wrong()
-        evidence.wrong += [f"{device}: {name}: {words}" for words in wrong if (device, words) not in told]
+        evidence.failures += [f"{device}: {name}: {words}" for words in wrong if (device, words) not in told]
         told.update((device, words) for words in wrong)
         return found
 
-    timing.together(devices, lambda device: products[device].multiply())
+    timing.run_on_all(devices, lambda device: products[device].multiply())
     if forced := [str(device) for device in devices if products[device].is_tf32()]:
         names = "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE and NVIDIA_TF32_OVERRIDE"
-        evidence.missing.append(f"{', '.join(forced)}: float32 ran as TF32: unset {names} where Python is started")
+        evidence.not_measured.append(f"{', '.join(forced)}: float32 ran as TF32: unset {names} where Python is started")
         return
     many, few = BATCH[plan.device], min(BATCH[plan.device], 10)
-    timing.together(devices, lambda device: batch(device, many))  # the warm-up: its times do not count
+    timing.run_on_all(devices, lambda device: batch(device, many))  # the warm-up: its times do not count
     end = time.monotonic() + budget_s
     rounds = 0
     while rounds < 6 or time.monotonic() < end:
-        for device, found in timing.together(devices, lambda device: batch(device, many)).items():
+        for device, found in timing.run_on_all(devices, lambda device: batch(device, many)).items():
             taken[device] += found
         rounds += 1
-    alone = {device: timing.together([device], lambda device: batch(device, few))[device] for device in devices}
+    alone = {device: timing.run_on_all([device], lambda device: batch(device, few))[device] for device in devices}
 
     work = 2 * size**3 / 1e12
     rates = {device: timing.statistics_of(found, work) for device, found in taken.items()}
     for device in devices:
-        if label := timing.reported(device):
+        if label := timing.report_name(device):
             evidence.measurements.append(Measurement(name, rates[device]["median"], "TFLOP/s", label))
-            evidence.samples[f"{name} {label}"] = timing.thin(taken[device])
+            evidence.samples[f"{name} {label}"] = timing.subsample(taken[device])
     evidence.facts[name] = {
         "size": size,
         "together_tflops": {str(device): rate for device, rate in rates.items()},
         "alone_tflops": {str(device): work / statistics.median(found) for device, found in alone.items()},
     }
-    typical, tolerance = peer_comparison.judged_by(plan.device)
+    typical, tolerance = peer_comparison.typical_time_and_tolerance(plan.device)
     compared = {str(device): work / typical(found) for device, found in taken.items()}
     peer_comparison.compare(evidence, name, "TFLOP/s", compared, tolerance)
 

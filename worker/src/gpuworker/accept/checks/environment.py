@@ -75,9 +75,9 @@ def measure(plan: Plan) -> Evidence:
     _expect(plan, versions, evidence)
     for gpu in gpus:
         wrong, doubtful = _health(gpu)
-        evidence.wrong += [f"{gpu.device}: {words}" for words in wrong]
-        evidence.doubtful += [f"{gpu.device}: {words}" for words in doubtful]
-    evidence.doubtful += _differences(gpus)
+        evidence.failures += [f"{gpu.device}: {words}" for words in wrong]
+        evidence.warnings += [f"{gpu.device}: {words}" for words in doubtful]
+    evidence.warnings += _differences(gpus)
     _host(plan, evidence)
     return evidence
 
@@ -108,9 +108,9 @@ def _count(plan: Plan, seen: int, expected: int, gpus: list, evidence: Evidence)
     if any(known) and gone and seen < expected:
         words += f"; on the PCI bus but not shown to this pod: {', '.join(gone)}"
     if plan.device == "cuda" and seen == 0:
-        evidence.missing.append(words)  # a broken driver or a wrong pod: no proof against a GPU
+        evidence.not_measured.append(words)  # a broken driver or a wrong pod: no proof against a GPU
     else:
-        evidence.wrong.append(words)
+        evidence.failures.append(words)
 
 
 def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> None:
@@ -122,11 +122,11 @@ def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> 
     for name, wanted in expected.items():
         found = versions.get(name)
         if name not in versions:
-            evidence.missing.append(f"nothing is known of the version of {name}; ask for {', '.join(versions)}")
+            evidence.not_measured.append(f"nothing is known of the version of {name}; ask for {', '.join(versions)}")
         elif found is None:
-            evidence.missing.append(f"the version of {name} cannot be read here, {wanted} was asked for")
+            evidence.not_measured.append(f"the version of {name} cannot be read here, {wanted} was asked for")
         elif found != wanted and not found.startswith((f"{wanted}.", f"{wanted}+")):
-            evidence.wrong.append(f"{name} is {found}, {wanted} was asked for")
+            evidence.failures.append(f"{name} is {found}, {wanted} was asked for")
 
 
 def _health(gpu) -> tuple[list[str], list[str]]:
@@ -190,15 +190,15 @@ def _host(plan: Plan, evidence: Evidence) -> None:
     for event in events or []:
         if event.hardware:
             words = f"Xid {event.code} of {event.bus_id}, {event.age_s / 60:.0f} min ago: {event.text}"
-            (evidence.wrong if event.age_s < XID_RECENT_S else evidence.doubtful).append(words)
+            (evidence.failures if event.age_s < XID_RECENT_S else evidence.warnings).append(words)
     shm = 64 << 20 if plan.injected("small-shm") else evidence.facts["shm_bytes"]
     if shm is not None and shm < MIN_SHM_BYTES and (plan.gpus > 1 or plan.injected("small-shm")):
         words = f"/dev/shm holds {shm >> 20} MiB, programs with many GPUs need {MIN_SHM_BYTES >> 20} and more"
-        evidence.doubtful.append(f"{words}: mount an emptyDir with medium: Memory there")
+        evidence.warnings.append(f"{words}: mount an emptyDir with medium: Memory there")
     # On a rehearsal's machine, often a laptop's virtual machine, this is no finding.
     if plan.device == "cuda" and evidence.facts["clock_synchronised"] is False:
-        evidence.doubtful.append("the kernel's clock is not synchronised: is chronyd or another NTP client running?")
+        evidence.warnings.append("the kernel's clock is not synchronised: is chronyd or another NTP client running?")
     if plan.device == "cuda" and not evidence.facts["gpus"]:
-        evidence.doubtful.append(
+        evidence.warnings.append(
             "neither NVML nor nvidia-smi answers: memory errors, slowdowns and link widths are unknown"
         )

@@ -44,7 +44,7 @@ def measure(plan: Plan) -> Evidence:
     from gpuworker.runtime import gpu_inventory, gpu_telemetry
 
     evidence = Evidence()
-    devices = timing.lanes(plan, rehearsal=3)
+    devices = timing.test_devices(plan, rehearsal=3)
     if not devices:
         return evidence
     if plan.device == "cuda":
@@ -73,8 +73,8 @@ def _host(devices: list, plan: Plan, evidence: Evidence) -> None:
     from gpuworker.accept.kernels import copies, timing
 
     size, repeats = BYTES[plan.device], REPEATS[plan.level]
-    hosts = timing.together(devices, lambda device: copies.HostLink(device, size))
-    typical, tolerance = peer_comparison.judged_by(plan.device)
+    hosts = timing.run_on_all(devices, lambda device: copies.HostLink(device, size))
+    typical, tolerance = peer_comparison.typical_time_and_tolerance(plan.device)
     for name in ("link_h2d", "link_d2h", "link_both"):
         moved = size / 1e9 * (2 if name == "link_both" else 1)
         taken: dict = {device: [] for device in devices}
@@ -83,20 +83,20 @@ def _host(devices: list, plan: Plan, evidence: Evidence) -> None:
             slow = plan.injected("slow-host-link") and name == "link_h2d" and device == devices[-1]
             return hosts[device].seconds(name, 1 + repeats // 8, timing.DRAG_S if slow else 0.0)
 
-        timing.together(devices, batch)  # the warm-up
+        timing.run_on_all(devices, batch)  # the warm-up
         for _ in range(8):  # in turns, so that a disturbance of the host meets all alike
             for device in devices:
-                taken[device] += timing.together([device], batch)[device]
+                taken[device] += timing.run_on_all([device], batch)[device]
         shared: dict = {device: [] for device in devices}
         end = time.monotonic() + (SUSTAIN_S if plan.device == "cuda" else 0)
         while not shared[devices[0]] or time.monotonic() < end:
-            for device, found in timing.together(devices, batch).items():
+            for device, found in timing.run_on_all(devices, batch).items():
                 shared[device] += found
         for device in devices:
-            if label := timing.reported(device):
+            if label := timing.report_name(device):
                 rate = timing.statistics_of(taken[device], moved)["median"]
                 evidence.measurements.append(Measurement(name, rate, "GB/s", label))
-                evidence.samples[f"{name} {label}"] = timing.thin(taken[device])
+                evidence.samples[f"{name} {label}"] = timing.subsample(taken[device])
         evidence.facts[name] = {
             "bytes": size,
             "alone_gbps": {str(device): timing.statistics_of(found, moved) for device, found in taken.items()},
@@ -106,7 +106,7 @@ def _host(devices: list, plan: Plan, evidence: Evidence) -> None:
         peer_comparison.compare(evidence, name, "GB/s", rates, tolerance)
     for device in devices:
         if wrong := hosts[device].wrong_words():
-            evidence.wrong.append(f"{device}: {wrong} words differ after the way to the GPU and back")
+            evidence.failures.append(f"{device}: {wrong} words differ after the way to the GPU and back")
 
 
 def _account(gpus: list, generations: dict[str, int | None], plan: Plan, evidence: Evidence) -> None:
@@ -130,8 +130,8 @@ def _account(gpus: list, generations: dict[str, int | None], plan: Plan, evidenc
         generation = generations.get(gpu.device)
         if generation and gpu.pcie_gen_max and generation < gpu.pcie_gen_max:
             words = f"PCIe ran at generation {generation} under load, it can do {gpu.pcie_gen_max}"
-            evidence.doubtful.append(f"{gpu.device}: {words}")
-    evidence.wrong += _nvlink_faults(gpus)
+            evidence.warnings.append(f"{gpu.device}: {words}")
+    evidence.failures += _nvlink_faults(gpus)
     widths = [
         (
             GBPS_PER_LANE[gpu.pcie_gen_max] * gpu.pcie_width_max,
@@ -148,7 +148,7 @@ def _account(gpus: list, generations: dict[str, int | None], plan: Plan, evidenc
         origin = f"one-way NVLink rate of {nvlink['model']}: {nvlink['source']}"
         evidence.ceilings["link_peer"] = nvlink["specification"], origin
     elif nvlink and len(gpus) > 1 and None not in up:
-        evidence.doubtful.append(f"no GPU has an NVLink up, {nvlink['model']} has them: is the fabric manager running?")
+        evidence.warnings.append(f"no GPU has an NVLink up, {nvlink['model']} has them: is the fabric manager running?")
 
 
 def _nvlink_faults(gpus: list) -> list[str]:
@@ -187,7 +187,7 @@ def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
         if plan.injected("corrupt-link") and pair == faulty:
             target.received[7] ^= 1
         if wrong := target.wrong_words():
-            evidence.wrong.append(f"{_name(pair)} delivered {wrong} wrong words of {target.received.numel()}")
+            evidence.failures.append(f"{_name(pair)} delivered {wrong} wrong words of {target.received.numel()}")
     moved = size / 1e9
     rates = {pair: timing.statistics_of(found, moved)["median"] for pair, found in taken.items()}
     evidence.measurements += [Measurement("link_peer", rates[pair], "GB/s", _name(pair)) for pair in pairs]
@@ -203,7 +203,7 @@ def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
         ).items():
             together[f"{a}↔{b}"] = 2 * moved / found
     evidence.facts["peer_pairs_together_gbps"] = together
-    typical, tolerance = peer_comparison.judged_by(plan.device)
+    typical, tolerance = peer_comparison.typical_time_and_tolerance(plan.device)
     if plan.device == "cuda" and not nvlink:  # ways over PCIe differ by nature: one switch, one socket, two sockets
         tolerance = peer_comparison.Tolerance(0.40, None)
     compared = {_name(pair): moved / typical(found) for pair, found in taken.items()}

@@ -38,7 +38,7 @@ def measure(plan: Plan) -> Evidence:
     from gpuworker.accept.kernels import memory_pattern, timing
 
     evidence = Evidence()
-    devices = timing.lanes(plan)
+    devices = timing.test_devices(plan)
     if not devices:
         return evidence
     start = time.monotonic()
@@ -48,18 +48,18 @@ def measure(plan: Plan) -> Evidence:
     passes, tested = 0, {}
     while passes == 0 or time.monotonic() - start < 0.8 * budget_s:
         flip = devices[-1] if plan.injected("flipped-bit-memory") else None
-        found = timing.together(devices, lambda device: memory_pattern.test(device, _bytes(device), device == flip))  # noqa: B023
+        found = timing.run_on_all(devices, lambda device: memory_pattern.test(device, _bytes(device), device == flip))  # noqa: B023
         tested = {device: size for device, (size, _) in found.items()}
-        evidence.wrong += [f"{device}: {words}" for device, (_, errors) in found.items() for words in errors]
+        evidence.failures += [f"{device}: {words}" for device, (_, errors) in found.items() for words in errors]
         passes += 1
-        if evidence.wrong:
+        if evidence.failures:
             break
     for device, size in tested.items():
-        if label := timing.reported(device):
+        if label := timing.report_name(device):
             evidence.measurements.append(Measurement("memory_tested", size / 2**30, "GiB", label))
         if device.type == "cuda" and size < LEAST_TESTED * (total := _total(device)):
             words = f"only {size / 2**30:.1f} of {total / 2**30:.1f} GiB were free to be tested"
-            evidence.doubtful.append(f"{device}: {words}: something else holds the rest")
+            evidence.warnings.append(f"{device}: {words}: something else holds the rest")
     evidence.facts["pattern_passes"] = passes
     return evidence
 
@@ -71,7 +71,7 @@ def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: 
     from gpuworker.accept.kernels import timing
 
     size = ARRAY_BYTES[plan.device]
-    arrays = timing.together(
+    arrays = timing.run_on_all(
         devices, lambda device: [torch.ones(size // 4, device=device) * factor for factor in (0, 1, 2)]
     )
     streams = 2 if name == "memory_copy" else 3
@@ -85,31 +85,31 @@ def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: 
         else:
             torch.add(b, c, alpha=3.0, out=a)
         if device == slow:
-            timing.drag(device)
+            timing.hold_stream(device)
 
     def batch(device) -> list[float]:
         return timing.seconds(lambda: run(device), device, 20 if plan.device == "cuda" else 2)
 
-    timing.together(devices, batch)  # the warm-up
+    timing.run_on_all(devices, batch)  # the warm-up
     end, rounds = time.monotonic() + budget_s, 0
     while rounds < 6 or time.monotonic() < end:
-        for device, found in timing.together(devices, batch).items():
+        for device, found in timing.run_on_all(devices, batch).items():
             taken[device] += found
         rounds += 1
     for device in devices:
         a, b, c = arrays[device]
         if not torch.equal(a, b if name == "memory_copy" else b + 3 * c):
-            evidence.wrong.append(f"{device}: {name} gave wrong values")
+            evidence.failures.append(f"{device}: {name} gave wrong values")
     moved = streams * size / 1e9
     for device in devices:
-        if label := timing.reported(device):
+        if label := timing.report_name(device):
             evidence.measurements.append(Measurement(name, moved / statistics.median(taken[device]), "GB/s", label))
-            evidence.samples[f"{name} {label}"] = timing.thin(taken[device])
+            evidence.samples[f"{name} {label}"] = timing.subsample(taken[device])
     evidence.facts[name] = {
         "array_bytes": size,
         "gbps": {str(device): timing.statistics_of(found, moved) for device, found in taken.items()},
     }
-    typical, tolerance = peer_comparison.judged_by(plan.device)
+    typical, tolerance = peer_comparison.typical_time_and_tolerance(plan.device)
     rates = {str(device): moved / typical(found) for device, found in taken.items()}
     peer_comparison.compare(evidence, name, "GB/s", rates, tolerance)
 

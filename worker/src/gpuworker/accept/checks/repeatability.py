@@ -36,11 +36,11 @@ def measure(plan: Plan) -> Evidence:
 
     evidence = Evidence()
     fingerprint.deterministic()
-    devices = timing.lanes(plan, rehearsal=3)
+    devices = timing.test_devices(plan, rehearsal=3)
     if not devices:
         return evidence
     size = SIZE[plan.device]
-    sequences = timing.together(devices, lambda device: fingerprint.sequences(device, size))
+    sequences = timing.run_on_all(devices, lambda device: fingerprint.sequences(device, size))
     seen: dict = {device: {kind: [] for kind in sequences[device]} for device in devices}
     right = fingerprint.right_integers(size)
     start, repeats = time.monotonic(), 0
@@ -54,19 +54,19 @@ def measure(plan: Plan) -> Evidence:
 
     loop = plan.level == "burn-in" and plan.device == "cuda"
     while repeats < REPEATS[plan.level] or (loop and time.monotonic() - start < 0.9 * plan.seconds):
-        timing.together(devices, repeat)
+        timing.run_on_all(devices, repeat)
         repeats += 1
 
     usual = {
         device: {kind: Counter(all_).most_common(1)[0][0] for kind, all_ in seen[device].items()} for device in devices
     }
     for device in devices:
-        evidence.wrong += _repeats(device, seen[device], usual[device])
+        evidence.failures += _repeats(device, seen[device], usual[device])
         if usual[device]["integer"] != right:
-            evidence.wrong.append(f"{device}: integer arithmetic gave a wrong result")
-    evidence.wrong += _siblings(usual, fingerprint.model)
+            evidence.failures.append(f"{device}: integer arithmetic gave a wrong result")
+    evidence.failures += _siblings(usual, fingerprint.model)
     for device in devices:
-        if label := timing.reported(device):
+        if label := timing.report_name(device):
             evidence.measurements.append(Measurement("repeats", repeats, "repeats", label))
             evidence.hashes |= {f"{kind} {label}": value for kind, value in usual[device].items()}
     evidence.facts["hash_group"] = fingerprint.group(devices[0], size)

@@ -1,1 +1,1 @@
-"""What many ranks do together: collectives, stragglers, correctness, storage, and finding the bad node."""
+"""Ranks of a world: identity, results past the collectives under test, and a world on one node."""

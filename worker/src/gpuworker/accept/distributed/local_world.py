@@ -1,7 +1,7 @@
-"""A world on this node alone: one process a GPU, or a few on the CPU.
+"""World of ranks on this node: one process per GPU, or a few on the CPU.
 
-The ranks are forked from the check, which has torch but has not touched a GPU yet: torchrun would import torch twice
-in a row, several seconds for each check. Across nodes ddp-tests runs the same programs under torchrun.
+The ranks are forked from the check's process, which has imported torch and has not used a GPU yet. torchrun would
+import torch twice in a row, several seconds per check. Across nodes ddp-tests runs the same programs under torchrun.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 from torch.multiprocessing.spawn import ProcessException, ProcessExitedException
 
-from gpuworker.accept.distributed.rank_context import World, join
+from gpuworker.accept.distributed.rank_context import RankContext, join
 from gpuworker.accept.registry import Plan
 from gpuworker.runtime import process_group
 
@@ -25,11 +25,11 @@ TIMEOUT_S = 60.0  # of one collective; healthy ones take seconds at most
 
 
 class BrokenWorldError(RuntimeError):
-    """A rank ended before its time."""
+    """A rank ended before it returned its result."""
 
 
 def run(plan: Plan, program: Callable[..., dict], **options: object) -> list[dict]:
-    """What `program(world, **options)` gave on every rank, by rank. BrokenWorldError names the rank that died."""
+    """Results of `program(context, **options)` by rank. Raises BrokenWorldError, which names the rank that ended."""
     size = plan.gpus if plan.device == "cuda" else plan.processes
     with tempfile.TemporaryDirectory(dir=plan.scratch, prefix="world-") as folder:
         arguments = (Path(folder), size, plan, program, options)
@@ -44,14 +44,14 @@ def _rank(rank: int, folder: Path, size: int, plan: Plan, program: Callable[...,
     if plan.device == "cpu":
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
     store = dist.FileStore(str(folder / "store"), size)
-    world: World = join(store, rank, size, rank, plan.device, TIMEOUT_S, inject=plan.inject)
-    result = program(world, **options)
+    context: RankContext = join(store, rank, size, rank, plan.device, TIMEOUT_S, inject=plan.inject)
+    result = program(context, **options)
     (folder / f"{rank}.json").write_text(json.dumps(result))
     process_group.destroy()
 
 
 def _cause(error: ProcessException) -> str:
-    """One line: which rank, and the last line of what it said."""
+    """The rank and the last line of its traceback."""
     if isinstance(error, ProcessExitedException):
         how = error.signal_name or f"exit code {error.exit_code}"
         return f"rank {error.error_index} ended with {how}"

@@ -1,4 +1,4 @@
-"""One rank's view of the world: who it is, where it computes, and how results travel past the collectives on trial."""
+"""Identity and device of one rank, and a store for results that does not use the collectives under test."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gpuworker.runtime import process_group
 
 
 @dataclass
-class World:
-    """A rank among `size` ranks. `store` carries results, so that a broken collective cannot break its own report."""
+class RankContext:
+    """A rank among `size` ranks. Results travel through `store`, so a broken collective cannot break its own report."""
 
     rank: int
     size: int
@@ -25,17 +25,17 @@ class World:
     store: dist.Store
     node: str
     nodes: int = 1
-    inject: str = ""  # a fault that one rank puts in on purpose
+    inject: str = ""  # fault that one rank injects
     inject_rank: int = -1
-    turns: int = 0  # of loops that rank 0 decides on
+    decisions: int = 0  # of rank 0, by `agree`
 
     @property
-    def place(self) -> str:
-        """Where to look for this rank: "rank 5 (node gpu-7, cuda:1)"."""
+    def label(self) -> str:
+        """Name of this rank in messages: "rank 5 (node gpu-7, cuda:1)"."""
         return f"rank {self.rank} (node {self.node}, {self.device})"
 
     def injected(self, fault: str) -> bool:
-        """Whether this rank is to have the fault: one rank has it, the last one unless told otherwise."""
+        """Whether this rank injects the fault: one rank does, by default the last one."""
         return self.inject == fault and self.rank == self.inject_rank % self.size
 
     def synchronize(self) -> None:
@@ -45,19 +45,31 @@ class World:
     def post(self, key: str, value: object) -> None:
         self.store.set(f"{key}/{self.rank}", json.dumps(value))
 
-    def meet(self, key: str) -> None:
-        """Wait for all ranks without a collective. A key serves once."""
+    def gather(self, key: str, value: object) -> list:
+        """On rank 0 the values of all ranks, by rank; elsewhere an empty list. A key is used once.
+
+        Raises the store's error on rank 0 if a rank does not post in time.
+        """
+        self.post(key, value)
+        return [json.loads(self.store.get(f"{key}/{rank}")) for rank in range(self.size)] if self.rank == 0 else []
+
+    def barrier(self, key: str) -> None:
+        """Wait for all ranks without a collective. A key is used once."""
         if self.store.add(key, 1) == self.size:
-            self.store.set(f"{key}/all", "here")
+            self.store.set(f"{key}/all", "joined")
         self.store.wait([f"{key}/all"])
 
-    def collect(self, key: str) -> list:
-        """What every rank posted under a key, by rank. Raises the store's error if one does not post in time."""
-        return [json.loads(self.store.get(f"{key}/{rank}")) for rank in range(self.size)]
+    def agree(self, value: bool) -> bool:
+        """Rank 0's value on all ranks, without a collective."""
+        self.decisions += 1
+        key = f"decision/{self.decisions}"
+        if self.rank == 0:
+            self.store.set(key, "yes" if value else "no")
+        return self.store.get(key) == b"yes"
 
 
-def from_torchrun(device: str, timeout_s: float, inject: str = "", inject_rank: int = -1) -> World:
-    """Join the world that torchrun made, and its process group."""
+def from_torchrun(device: str, timeout_s: float, inject: str = "", inject_rank: int = -1) -> RankContext:
+    """The context of a rank that torchrun started, with its process group."""
     store, rank, size = next(dist.rendezvous("env://", timeout=datetime.timedelta(seconds=timeout_s)))
     return join(
         store, rank, size, int(os.environ["LOCAL_RANK"]), device, timeout_s,
@@ -67,12 +79,12 @@ def from_torchrun(device: str, timeout_s: float, inject: str = "", inject_rank: 
 
 def join(
     store: dist.Store, rank: int, size: int, local_rank: int, device: str, timeout_s: float, **fields: object
-) -> World:
-    """Pick the device and make the process group: NCCL for GPUs, else Gloo."""
-    place = process_group.select_device(device, local_rank)
+) -> RankContext:
+    """Select the device and create the process group."""
+    selected = process_group.select_device(device, local_rank)
     store.set_timeout(datetime.timedelta(seconds=timeout_s))
     # A prefix keeps the keys of the process group and of our results apart.
     group_store = dist.PrefixStore("group", store)
-    process_group.init(place, timeout_s=timeout_s, store=group_store, rank=rank, world_size=size)
+    process_group.init(selected, timeout_s=timeout_s, store=group_store, rank=rank, world_size=size)
     node = os.environ.get("NODE_NAME") or socket.gethostname()
-    return World(rank, size, local_rank, place, dist.PrefixStore("results", store), node, **fields)
+    return RankContext(rank, size, local_rank, selected, dist.PrefixStore("results", store), node, **fields)

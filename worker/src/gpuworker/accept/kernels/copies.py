@@ -32,7 +32,7 @@ class HostLink:
         def run() -> None:
             action()
             if drag_s:
-                timing.drag(self.device, drag_s)
+                timing.hold_stream(self.device, drag_s)
 
         return timing.seconds(run, self.device, repeats)
 
@@ -82,7 +82,7 @@ def seconds_between(source: PeerBuffers, target: PeerBuffers, repeats: int, drag
     def run() -> None:
         target.received.copy_(source.sent, non_blocking=True)
         if drag_s:
-            timing.drag(source.device, drag_s)
+            timing.hold_stream(source.device, drag_s)
 
     if source.device.type == "cpu":
         return timing.seconds(run, source.device, repeats)

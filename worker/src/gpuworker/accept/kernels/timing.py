@@ -24,7 +24,7 @@ DRAG_S = 0.05  # what an injected slowness adds to each call
 CYCLES_PER_S = 1.5e9  # about the clock of a data centre GPU
 
 
-def lanes(plan: Plan, rehearsal: int = 2) -> list[torch.device]:
+def test_devices(plan: Plan, rehearsal: int = 2) -> list[torch.device]:
     """The devices to test: the GPUs of the plan that are there, or the rehearsal's lanes.
 
     A GPU that is not there gives no number, so that its check cannot pass.
@@ -35,7 +35,7 @@ def lanes(plan: Plan, rehearsal: int = 2) -> list[torch.device]:
     return [torch.device("cpu", index) for index in range(rehearsal)]
 
 
-def reported(device: torch.device) -> str | None:
+def report_name(device: torch.device) -> str | None:
     """The name that a device's numbers are reported under; None for the lanes beside the first: there is one CPU."""
     if device.type == "cuda":
         return str(device)
@@ -46,11 +46,11 @@ def uuids(plan: Plan) -> dict[str, str]:
     """ "cuda:3" -> its UUID, "" if this torch does not tell; empty in a rehearsal, which leaves GPUs alone."""
     return {
         str(device): str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
-        for device in (lanes(plan) if plan.device == "cuda" else ())
+        for device in (test_devices(plan) if plan.device == "cuda" else ())
     }
 
 
-def together(devices: list[torch.device], work: Callable[[torch.device], object]) -> dict[torch.device, object]:
+def run_on_all(devices: list[torch.device], work: Callable[[torch.device], object]) -> dict[torch.device, object]:
     """work(device) of all GPUs at once, a thread each: launches are asynchronous, so one interpreter feeds them all.
 
     Lanes take turns. Raises RuntimeError that names the device.
@@ -91,7 +91,7 @@ def seconds(
         return taken
     stream = torch.cuda.current_stream(device)
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
-    drag(device, HOLD_S)
+    hold_stream(device, HOLD_S)
     for begin, end in events:
         if cold is not None:
             cold.zero_()
@@ -114,7 +114,7 @@ def cold_buffer(device: torch.device) -> torch.Tensor | None:
     return torch.empty(COLD_BYTES, dtype=torch.uint8, device=device) if device.type == "cuda" else None
 
 
-def drag(device: torch.device, delay_s: float = DRAG_S) -> None:
+def hold_stream(device: torch.device, delay_s: float = DRAG_S) -> None:
     """Keep the device busy for about that long: to hold its stream, or to make it slow on purpose."""
     if device.type == "cuda":
         with torch.cuda.device(device):
@@ -130,6 +130,6 @@ def statistics_of(taken: list[float], amount: float) -> dict[str, float]:
     return {"median": amount / statistics.median(ordered), "p99": amount / p99, "min": amount / ordered[-1]}
 
 
-def thin(samples: list[float], most: int = 200) -> list[float]:
+def subsample(samples: list[float], most: int = 200) -> list[float]:
     """At most `most` of the samples, evenly spread in time."""
     return samples if len(samples) <= most else [samples[i * len(samples) // most] for i in range(most)]

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpuworker.accept.distributed.rank_context import World
+from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.kernels.tiny_classifier import tiny_training
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.registry import Evidence
@@ -81,32 +81,32 @@ def flop_per_token(model: Transformer, shape: Shape) -> int:
     return 6 * parameters + 12 * shape.layers * shape.width * shape.length
 
 
-def run(world: World, steps: int) -> dict:
+def run(context: RankContext, steps: int) -> dict:
     """The small training on this rank alone, then transformer steps on rank 0 alone and on all ranks with DDP."""
-    first, last = tiny_training(world.device, poison=world.injected("nan-loss"))
-    shape = SHAPES[world.device.type]
+    first, last = tiny_training(context.device, poison=context.injected("nan-loss"))
+    shape = SHAPES[context.device.type]
     torch.manual_seed(0)
-    model = Transformer(shape).to(world.device)
+    model = Transformer(shape).to(context.device)
     flop = flop_per_token(model, shape)
     numel = sum(parameter.numel() for parameter in model.parameters())
-    alone = _steps(world, model, shape, steps) if world.rank == 0 else []
-    world.meet("training/alone")
+    alone = _steps(context, model, shape, steps) if context.rank == 0 else []
+    context.barrier("training/alone")
     together, all_reduce_s = alone, 0.0
-    if world.size > 1:
-        gradients = keep_alive(torch.zeros(numel, device=world.device))
+    if context.size > 1:
+        gradients = keep_alive(torch.zeros(numel, device=context.device))
         dist.all_reduce(gradients)
-        world.synchronize()
+        context.synchronize()
         start = time.perf_counter()
         dist.all_reduce(gradients)
-        world.synchronize()
+        context.synchronize()
         all_reduce_s = time.perf_counter() - start
         del gradients
-        devices = [world.device] if world.device.type == "cuda" else None
-        together = _steps(world, DistributedDataParallel(model, device_ids=devices), shape, steps)
+        devices = [context.device] if context.device.type == "cuda" else None
+        together = _steps(context, DistributedDataParallel(model, device_ids=devices), shape, steps)
     return {
-        "place": world.place,
-        "device": str(world.device),
-        "model": torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else "",
+        "label": context.label,
+        "device": str(context.device),
+        "model": torch.cuda.get_device_name(context.device) if context.device.type == "cuda" else "",
         "losses": None if not math.isfinite(first + last) else [first, last],
         "loss_words": f"{first:.4g} to {last:.4g}",
         "tokens": shape.tokens,
@@ -118,17 +118,17 @@ def run(world: World, steps: int) -> dict:
     }
 
 
-def _steps(world: World, model: nn.Module, shape: Shape, steps: int, warm_up: int = 3) -> list[float]:
+def _steps(context: RankContext, model: nn.Module, shape: Shape, steps: int, warm_up: int = 3) -> list[float]:
     """Seconds of each step."""
-    cuda = world.device.type == "cuda"
+    cuda = context.device.type == "cuda"
     dtype = torch.float16 if cuda and not torch.cuda.is_bf16_supported() else torch.bfloat16
-    generator = torch.Generator().manual_seed(world.rank)
-    tokens = torch.randint(shape.words, (shape.batch, shape.length + 1), generator=generator).to(world.device)
+    generator = torch.Generator().manual_seed(context.rank)
+    tokens = torch.randint(shape.words, (shape.batch, shape.length + 1), generator=generator).to(context.device)
     times = []
     for step in range(warm_up + steps):
-        world.synchronize()
+        context.synchronize()
         start = time.perf_counter()
-        with torch.autocast(world.device.type, dtype, enabled=cuda):
+        with torch.autocast(context.device.type, dtype, enabled=cuda):
             logits = model(tokens[:, :-1])
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
@@ -136,7 +136,7 @@ def _steps(world: World, model: nn.Module, shape: Shape, steps: int, warm_up: in
             for parameter in model.parameters():
                 parameter -= 1e-4 * parameter.grad
                 parameter.grad = None
-        world.synchronize()
+        context.synchronize()
         if step >= warm_up:
             times.append(time.perf_counter() - start)
     return times
@@ -152,7 +152,7 @@ def evidence(results: list[dict]) -> Evidence:
             found.measurements.append(Measurement("loss_drop", drop, "x", result["device"]))
     for result in results:
         if not result["losses"]:
-            found.wrong.append(f"{result['place']}: loss went from {result['loss_words']}")
+            found.failures.append(f"{result['label']}: loss went from {result['loss_words']}")
             found.inapplicable["loss_drop"] = "a loss is no number"
     slowest = statistics.median(max(times) for times in zip(*(r["together_s"] for r in results), strict=True))
     for result in results if first["model"] else results[:1]:

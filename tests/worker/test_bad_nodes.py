@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from gpuworker.accept.bad_nodes import group_test, search
-from gpuworker.accept.bad_nodes.findings import Outcome
+from gpuworker.accept.checks.bad_nodes import group_test, search
+from gpuworker.accept.checks.bad_nodes.findings import Outcome
 from gpuworker.accept.distributed import local_world
 from gpuworker.accept.registry import Plan
 
@@ -28,14 +28,14 @@ def locate(tmp_path, monkeypatch):
     return locate
 
 
-def slow_rank_2(world, timeout_s: float) -> dict:
-    world.inject_rank = 2
-    return search.run(world, timeout_s)
+def slow_rank_2(context, timeout_s: float) -> dict:
+    context.inject_rank = 2
+    return search.run(context, timeout_s)
 
 
 def test_a_healthy_world_accuses_nobody(locate):
     found = locate()
-    assert (found.wrong, found.missing) == ([], [])
+    assert (found.failures, found.not_measured) == ([], [])
     assert [measurement.name for measurement in found.measurements] == ["pair_bandwidth"]
 
 
@@ -45,31 +45,31 @@ def test_a_healthy_world_accuses_nobody(locate):
 )
 def test_a_bad_node_is_named_with_what_was_seen(locate, fault, sight):
     found = locate(fault)
-    (reason,) = found.wrong
+    (reason,) = found.failures
     assert reason.startswith(f"rank 2 {HERE} is bad: with rank ")
     assert reason.count(sight) == 3, "with three partners"
 
 
 def test_a_bad_link_is_named_by_its_two_ends(locate):
-    found = locate("slow-link")
-    (reason,) = found.wrong
+    found = locate("slow-node-link")
+    (reason,) = found.failures
     assert reason.startswith(f"the link between rank 2 {HERE} and rank 5 {HERE} is bad, both are good with others: ")
 
 
 def test_a_node_that_hangs_is_named_and_the_search_goes_on(locate):
     found = locate("hung-node", timeout_s=6)
-    (reason,) = found.wrong
+    (reason,) = found.failures
     assert reason.startswith(f"rank 2 {HERE} is bad: with rank ")
     assert reason.count(": timed out") == 3
 
 
 def test_units_are_nodes_or_the_ranks_of_the_only_node():
-    class World:
+    class RankContext:
         size, nodes = 8, 2
 
-    assert search.units_of(World) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    World.nodes = 1
-    assert search.units_of(World) == [[rank] for rank in range(8)]
+    assert search.units_of(RankContext) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    RankContext.nodes = 1
+    assert search.units_of(RankContext) == [[rank] for rank in range(8)]
 
 
 def post(*seconds: float, fault: str = "") -> dict:

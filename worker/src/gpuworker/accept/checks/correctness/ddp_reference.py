@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpuworker.accept.distributed.rank_context import World
+from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
 
@@ -23,47 +23,47 @@ SAMPLES, FEATURES, CLASSES = 16, 32, 8  # samples of each rank in a step
 TOLERANCE = 1e-10  # of the largest gradient
 
 
-def run(world: World, folder: str, steps: int = 5) -> dict:
+def run(context: RankContext, folder: str, steps: int = 5) -> dict:
     """Compare with a single process, train, save, resume. `folder` is for the checkpoints, a file for each rank."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may add in another order each time
     torch.use_deterministic_algorithms(True)
     try:
-        return _run(world, folder, steps)
+        return _run(context, folder, steps)
     finally:
         torch.use_deterministic_algorithms(False)
 
 
-def _run(world: World, folder: str, steps: int) -> dict:
+def _run(context: RankContext, folder: str, steps: int) -> dict:
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(FEATURES, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, CLASSES))
-    plain = plain.double().to(world.device)
-    ddp = DistributedDataParallel(copy.deepcopy(plain), device_ids=_ids(world))
-    if world.injected("flipped-gradient"):
+    plain = plain.double().to(context.device)
+    ddp = DistributedDataParallel(copy.deepcopy(plain), device_ids=_ids(context))
+    if context.injected("flipped-gradient"):
         next(ddp.parameters()).register_hook(lambda gradient: _flip(gradient, 54))
-    mine = slice(world.rank * SAMPLES, (world.rank + 1) * SAMPLES)
-    inputs, labels = _batch(world, 0)
+    mine = slice(context.rank * SAMPLES, (context.rank + 1) * SAMPLES)
+    inputs, labels = _batch(context, 0)
     with ddp.no_sync():
         own = _gradients(ddp, inputs[mine], labels[mine])
     own_error = _error(own, _gradients(plain, inputs[mine], labels[mine]))
     reduced_error = _error(_gradients(ddp, inputs[mine], labels[mine]), _gradients(plain, inputs, labels))
     optimizer = _optimizer(ddp)
-    _train(world, ddp, optimizer, 0, steps)
-    path = Path(folder) / f"rank-{world.rank}.pt"
+    _train(context, ddp, optimizer, 0, steps)
+    path = Path(folder) / f"rank-{context.rank}.pt"
     _save(path, ddp.module, optimizer)
     trained = _hash(ddp)
     # DDP sorts its buckets anew after the first step, and with them the order of additions. A resumed run starts with a
     # new DDP, so the run that goes on gets a new one too.
-    ddp = DistributedDataParallel(ddp.module, device_ids=_ids(world))
-    _train(world, ddp, optimizer, steps, 2 * steps)
+    ddp = DistributedDataParallel(ddp.module, device_ids=_ids(context))
+    _train(context, ddp, optimizer, steps, 2 * steps)
     straight = _hash(ddp)
-    if world.injected("damaged-checkpoint"):
+    if context.injected("damaged-checkpoint"):
         data = torch.load(path)
         _flip(data["model"]["0.weight"], 40)
         torch.save(data, path)
-    loaded, resumed = _resume(world, plain, path, steps)
+    loaded, resumed = _resume(context, plain, path, steps)
     path.unlink()
     return {
-        "place": world.place,
+        "label": context.label,
         "own_error": own_error,
         "reduced_error": reduced_error,
         "trained": trained,
@@ -79,39 +79,39 @@ def evidence(results: list[dict]) -> Evidence:
     found.measurements = [Measurement("gradient_error", worst, "x")]
     for result in results:
         if not result["own_error"] <= TOLERANCE:  # NaN is wrong too
-            found.wrong.append(
-                f"{result['place']}: its own gradient, before any communication, differs from the reference by "
+            found.failures.append(
+                f"{result['label']}: its own gradient, before any communication, differs from the reference by "
                 f"{result['own_error']:.2g} of the largest gradient"
             )
     bad = [result for result in results if not result["reduced_error"] <= TOLERANCE]
     if bad:
-        found.wrong.append(
-            f"{', '.join(result['place'] for result in bad[:4])}{' and more' if len(bad) > 4 else ''}: the averaged "
+        found.failures.append(
+            f"{', '.join(result['label'] for result in bad[:4])}{' and more' if len(bad) > 4 else ''}: the averaged "
             f"gradient differs from that of one process by {bad[0]['reduced_error']:.2g} of the largest gradient"
         )
     counts = Counter(result["trained"] for result in results)
     common, votes = counts.most_common(1)[0]
     if len(counts) > 1 and votes * 2 > len(results):
-        odd = ", ".join(result["place"] for result in results if result["trained"] != common)
-        found.wrong.append(f"parameters differ after training: {odd} against all others")
+        odd = ", ".join(result["label"] for result in results if result["trained"] != common)
+        found.failures.append(f"parameters differ after training: {odd} against all others")
     elif len(counts) > 1:
-        all_of_them = ", ".join(f"{result['place']}: {result['trained'][:12]}" for result in results[:8])
-        found.wrong.append(f"parameters differ after training, with no majority: {all_of_them}")
-    faults = len(found.wrong)
+        all_of_them = ", ".join(f"{result['label']}: {result['trained'][:12]}" for result in results[:8])
+        found.failures.append(f"parameters differ after training, with no majority: {all_of_them}")
+    faults = len(found.failures)
     for result in results:
         if result["loaded"] != result["trained"]:
-            found.wrong.append(f"{result['place']}: the checkpoint that it read is not the one that it wrote")
+            found.failures.append(f"{result['label']}: the checkpoint that it read is not the one that it wrote")
         elif result["resumed"] != result["straight"] and not faults:  # else it is a consequence
-            found.wrong.append(f"{result['place']}: training resumed from the checkpoint ends with other parameters")
+            found.failures.append(f"{result['label']}: training resumed from the checkpoint ends with other parameters")
     return found
 
 
-def _batch(world: World, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _batch(context: RankContext, step: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The global batch of a step, the same on every rank."""
     generator = torch.Generator().manual_seed(1000 + step)
-    inputs = torch.randn(world.size * SAMPLES, FEATURES, generator=generator, dtype=torch.float64)
-    labels = torch.randint(CLASSES, (world.size * SAMPLES,), generator=generator)
-    return inputs.to(world.device), labels.to(world.device)
+    inputs = torch.randn(context.size * SAMPLES, FEATURES, generator=generator, dtype=torch.float64)
+    labels = torch.randint(CLASSES, (context.size * SAMPLES,), generator=generator)
+    return inputs.to(context.device), labels.to(context.device)
 
 
 def _gradients(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> list[torch.Tensor]:
@@ -127,22 +127,22 @@ def _error(found: list[torch.Tensor], right: list[torch.Tensor]) -> float:
     return min(float(torch.nan_to_num(difference, nan=1e300, posinf=1e300)) / largest, 1e300)
 
 
-def _ids(world: World) -> list[torch.device] | None:
-    return [world.device] if world.device.type == "cuda" else None
+def _ids(context: RankContext) -> list[torch.device] | None:
+    return [context.device] if context.device.type == "cuda" else None
 
 
 def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-2)
 
 
-def _train(world: World, model: nn.Module, optimizer: torch.optim.Optimizer, first: int, last: int) -> None:
-    mine = slice(world.rank * SAMPLES, (world.rank + 1) * SAMPLES)
+def _train(context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer, first: int, last: int) -> None:
+    mine = slice(context.rank * SAMPLES, (context.rank + 1) * SAMPLES)
     for step in range(first, last):
-        inputs, labels = _batch(world, step)
+        inputs, labels = _batch(context, step)
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(inputs[mine]), labels[mine]).backward()
         optimizer.step()
-        if world.injected("diverged-parameter") and step == last - 1:
+        if context.injected("diverged-parameter") and step == last - 1:
             with torch.no_grad():
                 _flip(next(model.parameters()), 0)
 
@@ -154,15 +154,15 @@ def _save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
         os.fsync(file.fileno())
 
 
-def _resume(world: World, fresh: nn.Module, path: Path, steps: int) -> tuple[str, str]:
+def _resume(context: RankContext, fresh: nn.Module, path: Path, steps: int) -> tuple[str, str]:
     """Hashes of the parameters of a fresh model: as read from the checkpoint, and after training on."""
-    data = torch.load(path, map_location=world.device)
+    data = torch.load(path, map_location=context.device)
     fresh.load_state_dict(data["model"])
     loaded = _hash(fresh)  # now: DDP takes the parameters of rank 0
-    ddp = DistributedDataParallel(fresh, device_ids=_ids(world))
+    ddp = DistributedDataParallel(fresh, device_ids=_ids(context))
     optimizer = _optimizer(ddp)
     optimizer.load_state_dict(data["optimizer"])
-    _train(world, ddp, optimizer, steps, 2 * steps)
+    _train(context, ddp, optimizer, steps, 2 * steps)
     return loaded, _hash(ddp)
 
 

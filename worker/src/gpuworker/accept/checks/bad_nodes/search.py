@@ -14,10 +14,10 @@ import json
 import os
 import time
 
-from gpuworker.accept.bad_nodes.findings import Findings, Group, Outcome
-from gpuworker.accept.bad_nodes.group_test import TIMED_OUT, Exchange, outcome
-from gpuworker.accept.bad_nodes.search_plan import Locator
-from gpuworker.accept.distributed.rank_context import World
+from gpuworker.accept.checks.bad_nodes.findings import Findings, Group, Outcome
+from gpuworker.accept.checks.bad_nodes.group_test import TIMED_OUT, GroupTest, outcome
+from gpuworker.accept.checks.bad_nodes.search_plan import BadNodeSearch
+from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
 from gpuworker.runtime.log import log
@@ -29,78 +29,78 @@ RESOLUTION_S = {"cuda": 0.0, "cpu": 0.15}
 PATIENCE_S = 10  # for a post to arrive after the ranks gave up
 
 
-def run(world: World, timeout_s: float, expected_gbps: float | None = None) -> dict:
+def run(context: RankContext, timeout_s: float, expected_gbps: float | None = None) -> dict:
     """What was found, on rank 0; an empty dict on the others."""
-    units = units_of(world)
-    kind = world.device.type
-    link = tuple(sorted((world.inject_rank % len(units), (world.inject_rank + 3) % len(units))))
-    exchange = Exchange(world, units, BYTES[kind] // 4, 3 if kind == "cuda" else 1, timeout_s, link)
-    world.post("locate/place", world.place if world.nodes == 1 else world.node)
-    here = next(number for number, ranks in enumerate(units) if world.rank in ranks)
-    if world.rank == 0:
-        return _lead(world, exchange, Locator(len(units), TOLERANCE[kind], expected_gbps), here)
+    units = units_of(context)
+    kind = context.device.type
+    link = tuple(sorted((context.inject_rank % len(units), (context.inject_rank + 3) % len(units))))
+    exchange = GroupTest(context, units, BYTES[kind] // 4, 3 if kind == "cuda" else 1, timeout_s, link)
+    context.post("locate/place", context.label if context.nodes == 1 else context.node)
+    here = next(number for number, ranks in enumerate(units) if context.rank in ranks)
+    if context.rank == 0:
+        return _lead(context, exchange, BadNodeSearch(len(units), TOLERANCE[kind], expected_gbps), here)
     number = 0
-    while groups := _round(world, number):
-        _take_part(world, exchange, groups, here, number)
+    while groups := _round(context, number):
+        _take_part(context, exchange, groups, here, number)
         number += 1
     return {}
 
 
-def units_of(world: World) -> list[list[int]]:
+def units_of(context: RankContext) -> list[list[int]]:
     """The ranks of each node; torchrun numbers them node by node. On one node, each rank by itself."""
-    width = world.size // world.nodes if world.nodes > 1 else 1
-    return [list(range(start, start + width)) for start in range(0, world.size, width)]
+    width = context.size // context.nodes if context.nodes > 1 else 1
+    return [list(range(start, start + width)) for start in range(0, context.size, width)]
 
 
-def _round(world: World, number: int) -> list[Group]:
-    world.store.wait([f"locate/round/{number}"], datetime.timedelta(hours=1))
-    return [tuple(group) for group in json.loads(world.store.get(f"locate/round/{number}"))]
+def _round(context: RankContext, number: int) -> list[Group]:
+    context.store.wait([f"locate/round/{number}"], datetime.timedelta(hours=1))
+    return [tuple(group) for group in json.loads(context.store.get(f"locate/round/{number}"))]
 
 
-def _take_part(world: World, exchange: Exchange, groups: list[Group], here: int, number: int) -> None:
+def _take_part(context: RankContext, exchange: GroupTest, groups: list[Group], here: int, number: int) -> None:
     for group in groups:
         if here in group:
-            world.post(f"locate/{number}", exchange.run(group, number))
+            context.post(f"locate/{number}", exchange.run(group, number))
 
 
-def _lead(world: World, exchange: Exchange, plan: Locator, here: int) -> dict:
+def _lead(context: RankContext, exchange: GroupTest, plan: BadNodeSearch, here: int) -> dict:
     units, silent, number = exchange.units, set(), 0
     while groups := plan.next_round():
         asked = [group for group in groups if silent.isdisjoint(group)]
         outcomes = dict.fromkeys(groups, Outcome(0.0, TIMED_OUT))
         if asked:
-            world.store.set(f"locate/round/{number}", json.dumps(asked))
+            context.store.set(f"locate/round/{number}", json.dumps(asked))
             start = time.monotonic()
-            _take_part(world, exchange, asked, here, number)
+            _take_part(context, exchange, asked, here, number)
             deadline = start + exchange.timeout_s * 2 + PATIENCE_S
             for group in asked:
-                posts = {rank: _post(world, number, rank, deadline) for unit in group for rank in units[unit]}
+                posts = {rank: _post(context, number, rank, deadline) for unit in group for rank in units[unit]}
                 silent |= {unit for unit in group if any(posts[rank] is None for rank in units[unit])}
-                outcomes[group] = outcome(group, units, posts, BYTES[world.device.type] / 1e9)
+                outcomes[group] = outcome(group, units, posts, BYTES[context.device.type] / 1e9)
             number += 1
             seconds = time.monotonic() - start
             bad = sum(bool(o.fault) for o in outcomes.values())
             log("DDP", locate_round=number, groups=len(asked), faults=bad, seconds=seconds)
         plan.record([outcomes[group] for group in groups])
-    world.store.set(f"locate/round/{number}", "[]")
-    world.store.set("locate/done", "yes")
-    return _result(world, units, plan.findings)
+    context.store.set(f"locate/round/{number}", "[]")
+    context.store.set("locate/done", "yes")
+    return _result(context, units, plan.findings)
 
 
-def _post(world: World, number: int, rank: int, deadline: float) -> dict | None:
+def _post(context: RankContext, number: int, rank: int, deadline: float) -> dict | None:
     key = f"locate/{number}/{rank}"
-    while not world.store.check([key]):
+    while not context.store.check([key]):
         if time.monotonic() > deadline:
             return None
         time.sleep(0.02)
-    post = json.loads(world.store.get(key))
-    least = RESOLUTION_S[world.device.type]
+    post = json.loads(context.store.get(key))
+    least = RESOLUTION_S[context.device.type]
     return {**post, "steps": [max(least, seconds) for seconds in post["steps"]]}
 
 
-def _result(world: World, units: list[list[int]], findings: Findings) -> dict:
-    places = [json.loads(world.store.get(f"locate/place/{ranks[0]}")) for ranks in units]
-    what = "node" if world.nodes > 1 else "rank"
+def _result(context: RankContext, units: list[list[int]], findings: Findings) -> dict:
+    places = [json.loads(context.store.get(f"locate/place/{ranks[0]}")) for ranks in units]
+    what = "node" if context.nodes > 1 else "rank"
 
     def name(group: Group) -> str:
         parts = [places[unit] if what == "rank" else f"node {unit} ({places[unit]})" for unit in group[:8]]
@@ -127,11 +127,11 @@ def _result(world: World, units: list[list[int]], findings: Findings) -> dict:
 
 
 def evidence(result: dict) -> Evidence:
-    found = Evidence(wrong=[*result["bad"], *result["bad_links"]], facts=dict(result))
-    found.missing = list(result["undecided"])
-    found.doubtful = list(result["unexplained"])
+    found = Evidence(failures=[*result["bad"], *result["bad_links"]], facts=dict(result))
+    found.not_measured = list(result["undecided"])
+    found.warnings = list(result["unexplained"])
     if result["reference_gbps"]:
         found.measurements.append(Measurement("pair_bandwidth", result["reference_gbps"], "GB/s"))
     else:
-        found.missing.append("no exchange came to its end")
+        found.not_measured.append("no exchange came to its end")
     return found

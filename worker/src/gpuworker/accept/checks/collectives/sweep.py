@@ -13,8 +13,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from gpuworker.accept.distributed.operations import NAMES, UNSUPPORTED, Operation, factor, operations
-from gpuworker.accept.distributed.rank_context import World
+from gpuworker.accept.checks.collectives.operations import NAMES, UNSUPPORTED, Operation, factor, operations
+from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
@@ -23,46 +23,48 @@ WARM_UP, ROUNDS = 5, 20
 NVLS_LEAST_GPUS, NVLS_GAIN = 5, 1.15  # NCCL uses NVLS from 5 GPUs of a node on; H200: 480 against 361 of all-gather
 
 
-def run(world: World, sizes: list[int], rounds: int = ROUNDS, warm_up: int = WARM_UP, seconds: float = 0) -> dict:
+def run(
+    context: RankContext, sizes: list[int], rounds: int = ROUNDS, warm_up: int = WARM_UP, seconds: float = 0
+) -> dict:
     """Seconds of every timed round and wrong elements of every round, for each collective and size in bytes.
 
     All sizes are gone through again until `seconds` have passed on rank 0.
     """
     start, curves, wrong = time.monotonic(), {}, []
     unsupported: dict[str, str] = {}
-    going = True
-    while going:
+    unfinished = True
+    while unfinished:
         for size in sizes:
-            for operation in operations(world, max(1, size // 4)):
+            for operation in operations(context, max(1, size // 4)):
                 if operation.name in unsupported:
                     continue
                 try:
-                    times, faults = trial(world, operation, rounds, warm_up)
+                    times, faults = trial(context, operation, rounds, warm_up)
                 except (RuntimeError, NotImplementedError) as error:
-                    if world.device.type == "cuda" or not any(words in str(error) for words in UNSUPPORTED):
+                    if context.device.type == "cuda" or not any(words in str(error) for words in UNSUPPORTED):
                         raise
                     unsupported[operation.name] = f"{dist.get_backend()} has no {operation.name}"
                     continue
                 curves.setdefault(operation.name, {})[str(operation.bytes)] = times
                 wrong += faults
-        going = _again(world, time.monotonic() - start < seconds)
-    model = torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else ""
-    return {"place": world.place, "model": model, "curves": curves, "wrong": wrong[:20], "unsupported": unsupported}
+        unfinished = context.agree(time.monotonic() - start < seconds)
+    model = torch.cuda.get_device_name(context.device) if context.device.type == "cuda" else ""
+    return {"label": context.label, "model": model, "curves": curves, "wrong": wrong[:20], "unsupported": unsupported}
 
 
-def trial(world: World, operation: Operation, rounds: int, warm_up: int) -> tuple[list[float], list[str]]:
+def trial(context: RankContext, operation: Operation, rounds: int, warm_up: int) -> tuple[list[float], list[str]]:
     """Seconds of each timed round on this rank, and what was wrong in any round."""
     times, faults = [], []
     for number in range(warm_up + rounds):
         operation.fill(number)
-        world.synchronize()
+        context.synchronize()
         dist.barrier()  # or the skew between ranks would count as time of the collective
-        clock = _Clock(world.device)
+        clock = _Clock(context.device)
         operation.call()
         seconds = clock.seconds()
         if number >= warm_up:
             times.append(seconds)
-        if world.injected("wrong-element"):
+        if context.injected("wrong-element"):
             operation.output.view(torch.int32)[-1] ^= 1 << 20
         expected = operation.expected(number)
         if bad := int((operation.output != expected).sum()):  # NaN differs too
@@ -94,19 +96,11 @@ class _Clock:
         return self.begin.elapsed_time(self.end) / 1e3
 
 
-def _again(world: World, wish: bool) -> bool:
-    """Rank 0 decides, so that all ranks go on or stop together; told past the collectives on trial."""
-    world.turns += 1
-    if world.rank == 0:
-        world.store.set(f"again/{world.turns}", "yes" if wish else "no")
-    return world.store.get(f"again/{world.turns}") == b"yes"
-
-
 def evidence(results: list[dict], nodes: int = 1, nic_gbps: float | None = None) -> Evidence:
     """Judged at the largest size; `nic_gbps`: GB/s of the NIC of one GPU, if known."""
     size, found = len(results), Evidence()
     for result in results:
-        found.wrong += [f"{result['place']}: {fault}" for fault in result["wrong"][:3]]
+        found.failures += [f"{result['label']}: {fault}" for fault in result["wrong"][:3]]
     curves: dict[str, dict[str, float]] = {}
     for name in NAMES:
         measure = f"{name}_busbw"
@@ -169,7 +163,7 @@ def _tell_algorithm(found: Evidence, nvlink_gbps: float | None, gpus: int) -> No
     nvls = bool(nvlink_gbps and reduce > nvlink_gbps) or (gather > 0 and reduce > NVLS_GAIN * gather)
     found.facts["all_reduce_algorithm"] = "NVLS" if nvls else "ring or tree"
     if nvlink_gbps and not nvls and gpus >= NVLS_LEAST_GPUS and _hopper_or_newer():
-        found.doubtful.append(
+        found.warnings.append(
             f"all-reduce at {reduce:.4g} GB/s is no faster than all-gather ({gather:.4g} GB/s), so the switch does not "
             "add (NVLS): is it switched off (NCCL_NVLS_ENABLE), or is the fabric manager not running?"
         )

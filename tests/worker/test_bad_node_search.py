@@ -5,16 +5,16 @@ import random
 
 import pytest
 
-from gpuworker.accept.bad_nodes.findings import Outcome
-from gpuworker.accept.bad_nodes.search_plan import Locator
-from gpuworker.accept.bad_nodes.simulate import Fabric, locate
+from gpuworker.accept.checks.bad_nodes.findings import Outcome
+from gpuworker.accept.checks.bad_nodes.search_plan import BadNodeSearch
+from gpuworker.accept.checks.bad_nodes.simulate import Fabric, locate
 
 HEALTHY = 48.0
 
 
 def run(nodes: int, test, **options):
     """Findings of a plan, and all rounds; `test(group)` gives an Outcome."""
-    plan, rounds = Locator(nodes, **options), []
+    plan, rounds = BadNodeSearch(nodes, **options), []
     while groups := plan.next_round():
         rounds.append(groups)
         plan.record([test(group) for group in groups])
@@ -133,4 +133,4 @@ def test_a_slow_majority_is_not_turned_into_an_accusation_of_the_rest():
 
 def test_one_node_is_no_world():
     with pytest.raises(ValueError, match="at least two"):
-        Locator(1)
+        BadNodeSearch(1)

@@ -1,6 +1,6 @@
 """Every device trains: a loss falls, and transformer steps keep their speed when all devices train together.
 
-The small training across nodes: ddp-launch -m gpuworker.accept.ddp_tests --train-smoke
+A small training across nodes: ddp-launch -m gpuworker.accept.ddp_tests --train-smoke
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ SPEC = Spec(
     measures={
         "loss_drop": Measure("x", "loss of the first steps over loss of the last", limit="loss_drop"),
         "tokens_per_s": Measure("tokens/s", "of one device, in steps of all devices together"),
-        "mfu": Measure("ratio", "share of the peak that the model's own FLOP make up"),
+        "mfu": Measure("ratio", "model FLOPs utilization: share of the peak rate"),
         "weak_scaling": Measure(
-            "ratio", "step of one device alone over step of all together", limit="weak_scaling", each="node"
+            "ratio", "time of a step on one device / time of a step on all devices", limit="weak_scaling", each="node"
         ),
     },
     faults={"nan-loss": r"rank \d+ \(node \S+, \S+\): loss went from \S+ to nan"},
@@ -23,7 +23,8 @@ SPEC = Spec(
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept.distributed import local_world, training
+    from gpuworker.accept.checks.training import training_steps
+    from gpuworker.accept.distributed import local_world
 
     steps = {"quick": 10, "full": 50, "burn-in": 500}[plan.level]
-    return training.evidence(local_world.run(plan, training.run, steps=steps))
+    return training_steps.evidence(local_world.run(plan, training_steps.run, steps=steps))

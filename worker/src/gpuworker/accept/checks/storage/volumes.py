@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuworker.accept.distributed.rank_context import World
+from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
 
@@ -26,38 +26,43 @@ BLOCK = 1 << 20
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-def run(world: World, volumes: dict[str, str], mib: int) -> dict:
+def run(context: RankContext, volumes: dict[str, str], mib: int) -> dict:
     """For each volume by name: seconds and bytes of this rank's writing and reading, and what went wrong."""
-    return {"place": world.place, "volumes": {name: _volume(world, name, path, mib) for name, path in volumes.items()}}
+    return {
+        "label": context.label,
+        "volumes": {name: _volume(context, name, path, mib) for name, path in volumes.items()},
+    }
 
 
-def _volume(world: World, name: str, path: str, mib: int) -> dict:
+def _volume(context: RankContext, name: str, path: str, mib: int) -> dict:
     seen: dict = {"path": path, "wrong": "", "read_only": False, "write_s": 0.0, "read_bytes": 0, "latencies_s": []}
     folder = Path(path) / f".storage-test-{os.environ.get('RUN_ID', 'local')}"
-    mine, neighbour = folder / f"shard-{world.rank}", (world.rank + 1) % world.size
+    mine, neighbour = folder / f"shard-{context.rank}", (context.rank + 1) % context.size
     shard = folder / f"shard-{neighbour}"
     try:
         with _failures_into(seen, name):
             folder.mkdir(exist_ok=True)
-        world.meet(f"storage/{name}/begin")  # all write at the same time
+        context.barrier(f"storage/{name}/begin")  # all write at the same time
         if folder.exists():
             with _failures_into(seen, name):
-                seen["write_s"] = _write(Path("/dev/full") if world.injected("full-volume") else mine, world.rank, mib)
-            if world.injected("damaged-file"):
+                seen["write_s"] = _write(
+                    Path("/dev/full") if context.injected("full-volume") else mine, context.rank, mib
+                )
+            if context.injected("damaged-file"):
                 with mine.open("r+b") as file:
                     file.seek(BLOCK // 2)
                     file.write(b"damaged")
-        world.store.add(f"storage/{name}/writers", int(seen["write_s"] > 0))
-        world.meet(f"storage/{name}/written")
-        all_wrote = world.store.add(f"storage/{name}/writers", 0) == world.size
+        context.store.add(f"storage/{name}/writers", int(seen["write_s"] > 0))
+        context.barrier(f"storage/{name}/written")
+        all_wrote = context.store.add(f"storage/{name}/writers", 0) == context.size
         with _failures_into(seen, name):
             if all_wrote and shard.exists():  # on a volume of this node alone, other nodes' shards are not there
                 _read(seen, shard, neighbour, mib, name)
             elif seen["write_s"]:
-                _read(seen, mine, world.rank, mib, name)
+                _read(seen, mine, context.rank, mib, name)
             elif seen["read_only"]:
-                _read_what_is_there(seen, world, Path(path), mib)
-        world.meet(f"storage/{name}/read")  # nobody removes what another still reads
+                _read_what_is_there(seen, context, Path(path), mib)
+        context.barrier(f"storage/{name}/read")  # nobody removes what another still reads
     finally:
         with contextlib.suppress(OSError):  # a folder that is read-only, or not empty: the last one removes it
             mine.unlink(missing_ok=True)
@@ -110,10 +115,10 @@ def _read(seen: dict, path: Path, rank: int, mib: int, name: str) -> None:
         seen["wrong"] = f"{name} ({path}): {blocks} of {mib} MiB came back"
 
 
-def _read_what_is_there(seen: dict, world: World, path: Path, mib: int) -> None:
+def _read_what_is_there(seen: dict, context: RankContext, path: Path, mib: int) -> None:
     """Files of the volume, each rank others, as far as they go."""
     files = sorted(file for file in _some_files(path) if file.stat().st_size >= BLOCK)
-    for file in files[world.rank % max(1, len(files)) :: world.size]:
+    for file in files[context.rank % max(1, len(files)) :: context.size]:
         for _ in _timed_blocks(seen, file, mib * BLOCK - seen["read_bytes"]):
             pass
 
@@ -154,8 +159,8 @@ def evidence(results: list[dict], mib: int) -> Evidence:
     found = Evidence(facts={"ranks": len(results), "mib_of_each_rank": mib})
     for name in results[0]["volumes"]:
         seen = [result["volumes"][name] for result in results]
-        faults = [f"{r['place']}: {s['wrong']}" for r, s in zip(results, seen, strict=True) if s["wrong"]]
-        found.wrong += faults[:4]
+        faults = [f"{r['label']}: {s['wrong']}" for r, s in zip(results, seen, strict=True) if s["wrong"]]
+        found.failures += faults[:4]
         found.facts[name] = {"path": seen[0]["path"], "read_only": seen[0]["read_only"]}
         if all(s["write_s"] for s in seen):
             rate = len(seen) * mib * BLOCK / max(s["write_s"] for s in seen) / 1e6
@@ -168,10 +173,12 @@ def evidence(results: list[dict], mib: int) -> Evidence:
             found.measurements.append(Measurement("storage_read_p99", p99 * 1e3, "ms", name))
             found.samples[f"{name}_read_s"] = latencies[:: max(1, len(latencies) // 200)][:200]
         elif not faults:
-            found.missing.append(f"{name} ({seen[0]['path']}): cannot be written and holds no file of 1 MiB to read")
+            found.not_measured.append(
+                f"{name} ({seen[0]['path']}): cannot be written and holds no file of 1 MiB to read"
+            )
     if all(s["read_only"] for r in results for s in r["volumes"].values()):
         found.inapplicable["storage_write"] = "all volumes are read-only"
-    elif found.wrong:  # the fault says why a number is not there
+    elif found.failures:  # the fault says why a number is not there
         measured = {measurement.name for measurement in found.measurements}
         for name in ("storage_write", "storage_read", "storage_read_p99"):
             if name not in measured:

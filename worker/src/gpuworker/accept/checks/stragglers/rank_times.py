@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from gpuworker.accept import peer_comparison
-from gpuworker.accept.distributed.rank_context import World
+from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
 
@@ -26,39 +26,39 @@ LATE_S = {"cuda": 0.005, "cpu": 0.15}  # lateness that a scheduler of the operat
 FEW = 5  # below it the median absolute deviation says nothing
 
 
-def run(world: World, rounds: int = ROUNDS) -> dict:
+def run(context: RankContext, rounds: int = ROUNDS) -> dict:
     """Seconds of compute and of waiting in each round on this rank."""
-    size, repeats = (8192, 8) if world.device.type == "cuda" else (192, 8)
-    a, b = (torch.randn(size, size, device=world.device) for _ in range(2))
-    work = repeats * (4 if world.injected("slow-rank") else 1)
+    size, repeats = (8192, 8) if context.device.type == "cuda" else (192, 8)
+    a, b = (torch.randn(size, size, device=context.device) for _ in range(2))
+    work = repeats * (4 if context.injected("slow-rank") else 1)
     compute, wait = [], []
     for number in range(rounds + 2):  # the first two warm up
-        world.synchronize()
+        context.synchronize()
         dist.barrier()
-        start = _now(world)
+        start = _now(context)
         for _ in range(work):
             torch.mm(a, b)
-        world.synchronize()
-        seconds = _now(world) - start
-        if world.injected("late-rank"):
+        context.synchronize()
+        seconds = _now(context) - start
+        if context.injected("late-rank"):
             time.sleep(0.6)  # far beyond LATE_S, also where the others are held up
         arrived = time.perf_counter()
         dist.barrier()
-        world.synchronize()
+        context.synchronize()
         if number >= 2:
             compute.append(seconds)
             wait.append(time.perf_counter() - arrived)
-    return {"place": world.place, "device": world.device.type, "compute_s": compute, "wait_s": wait}
+    return {"label": context.label, "device": context.device.type, "compute_s": compute, "wait_s": wait}
 
 
-def _now(world: World) -> float:
-    return time.process_time() if world.device.type == "cpu" else time.perf_counter()
+def _now(context: RankContext) -> float:
+    return time.process_time() if context.device.type == "cpu" else time.perf_counter()
 
 
 def evidence(results: list[dict]) -> Evidence:
     """Names the ranks that compute slower or arrive later than the others."""
     kind = results[0]["device"]
-    typical, _ = peer_comparison.judged_by(kind)
+    typical, _ = peer_comparison.typical_time_and_tolerance(kind)
     compute = [typical(result["compute_s"]) for result in results]
     rounds = zip(*(result["wait_s"] for result in results), strict=True)
     late = [typical(by_rank) for by_rank in zip(*([max(w) - x for x in w] for w in rounds), strict=True)]
@@ -70,14 +70,14 @@ def evidence(results: list[dict]) -> Evidence:
     ]
     slow = outliers(compute, FLOOR[kind])
     for rank in slow:
-        found.wrong.append(
-            f"{results[rank]['place']} is slow: {compute[rank] * 1e3:.3g} ms for work that takes {usual * 1e3:.3g} ms "
+        found.failures.append(
+            f"{results[rank]['label']} is slow: {compute[rank] * 1e3:.3g} ms for work that takes {usual * 1e3:.3g} ms "
             f"({compute[rank] / usual:.2f} x)"
         )
     for rank in set(range(len(late))) - set(slow):
         if late[rank] - on_time > max(LATE_S[kind], FLOOR[kind] * usual):
-            found.wrong.append(
-                f"{results[rank]['place']} is late: the others wait {late[rank] * 1e3:.3g} ms for it in every round, "
+            found.failures.append(
+                f"{results[rank]['label']} is late: the others wait {late[rank] * 1e3:.3g} ms for it in every round, "
                 f"though it computes as fast as they do"
             )
     return found

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from gpuworker.accept.distributed.rank_context import World
+from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.runtime.process_group import keep_alive
 
 UNSUPPORTED = ("not support", "not implemented")  # what Gloo says of collectives that it lacks
@@ -38,9 +38,9 @@ def factor(name: str, size: int) -> float:
     return 1.0 if name in ("broadcast", "send_recv") else (size - 1) / size
 
 
-def operations(world: World, numel: int) -> list[Operation]:
+def operations(context: RankContext, numel: int) -> list[Operation]:
     """All of them on float32 tensors of at least `numel` elements, rounded up to whole parts for each rank."""
-    size, rank, device = world.size, world.rank, world.device
+    size, rank, device = context.size, context.rank, context.device
     part = -(-numel // size)
     numel = part * size
     position = torch.arange(numel, dtype=torch.int32, device=device)

@@ -22,7 +22,7 @@ import math
 import statistics
 from collections.abc import Generator
 
-from gpuworker.accept.bad_nodes.findings import Findings, Group, Outcome
+from gpuworker.accept.checks.bad_nodes.findings import Findings, Group, Outcome
 
 PARTNERS = 3  # known-good partners that must agree before a node is accused, and exchanges before a link is
 
@@ -31,7 +31,7 @@ PARTNERS = 3  # known-good partners that must agree before a node is accused, an
 Task = Generator[list[Group], list[Outcome], None]
 
 
-class Locator:
+class BadNodeSearch:
     """`while groups := plan.next_round(): plan.record([test(group) for group in groups])`, then `plan.findings`."""
 
     def __init__(self, nodes: int, tolerance: float = 0.2, expected_gbps: float | None = None) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from gpuworker.accept.bad_nodes.findings import Group, Outcome
-from gpuworker.accept.distributed.rank_context import World
+from gpuworker.accept.checks.bad_nodes.findings import Group, Outcome
+from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.runtime.process_group import keep_alive
 
 TIMED_OUT, BROKEN, WRONG = "timed out", "connection broken", "wrong data"
@@ -24,36 +24,36 @@ MOST_HINTS = 8
 
 
 @dataclass
-class Exchange:
+class GroupTest:
     """Tests of changing groups. `units[u]` are the ranks of node u, in the order of their local index."""
 
-    world: World
+    context: RankContext
     units: list[list[int]]
     numel: int
     repeats: int
     timeout_s: float
-    link: Group = ()  # two nodes between which the fault slow-link lies
+    link: Group = ()  # two nodes between which the fault slow-node-link lies
 
     def run(self, members: Group, number: int) -> dict:
         """This rank's part of a test of the nodes `members`: seconds of each step, and what went wrong in words."""
         try:
-            if self.world.injected("hung-node"):
-                self.world.store.wait(["locate/done"], datetime.timedelta(hours=1))
+            if self.context.injected("hung-node"):
+                self.context.store.wait(["locate/done"], datetime.timedelta(hours=1))
             return self._test(members, number)
         except RuntimeError as error:  # what torch raises for time-outs and lost connections alike
             text = str(error).lower()
             return {"steps": [], "fault": TIMED_OUT if "timed out" in text or "timeout" in text else BROKEN}
 
     def _test(self, members: Group, number: int) -> dict:
-        world, device = self.world, self.world.device
+        context, device = self.context, self.context.device
         ranks = [rank for unit in members for rank in self.units[unit]]
         group = self._group(ranks, f"locate/group/{number}/{members[0]}")
-        here = next(index for index, unit in enumerate(members) if world.rank in self.units[unit])
+        here = next(index for index, unit in enumerate(members) if context.rank in self.units[unit])
         own = self.units[members[here]]
-        column = own.index(world.rank)
+        column = own.index(context.rank)
         ramp = (torch.arange(self.numel, device=device) % 61).float()
-        mine = keep_alive(self._pattern(ramp, world.rank))
-        if world.injected("corrupt-node"):
+        mine = keep_alive(self._pattern(ramp, context.rank))
+        if context.injected("corrupt-node"):
             mine.view(torch.int32)[self.numel // 2] ^= 1 << 20
         wrong = False
         total = keep_alive(mine.clone())
@@ -72,14 +72,14 @@ class Exchange:
             times = []
             for repeat in range(self.repeats + 1):  # the first one connects the two
                 received.fill_(-1)
-                world.synchronize()
+                context.synchronize()
                 group.barrier().wait()
-                world.synchronize()
+                context.synchronize()
                 start = time.perf_counter()
                 if slow:
                     time.sleep(0.4)
                 group.alltoall_base(received, mine, expected, sent).wait()
-                world.synchronize()
+                context.synchronize()
                 if repeat:
                     times.append(time.perf_counter() - start)
                 wrong |= not torch.equal(received, self._pattern(ramp, sender))
@@ -90,9 +90,9 @@ class Exchange:
 
     def _group(self, ranks: list[int], name: str) -> dist.ProcessGroup:
         """A process group of these ranks alone; dist.new_group wants as many groups on every rank."""
-        store, timeout = dist.PrefixStore(name, self.world.store), datetime.timedelta(seconds=self.timeout_s)
-        rank = ranks.index(self.world.rank)
-        if self.world.device.type == "cpu":
+        store, timeout = dist.PrefixStore(name, self.context.store), datetime.timedelta(seconds=self.timeout_s)
+        rank = ranks.index(self.context.rank)
+        if self.context.device.type == "cpu":
             return dist.ProcessGroupGloo(store, rank, len(ranks), timeout)
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timeout
@@ -104,9 +104,9 @@ class Exchange:
         return (rank % 7 + 1) * ramp + rank % 1009
 
     def _is_slow(self, here: int, there: int) -> bool:
-        if self.world.inject == "slow-link":
+        if self.context.inject == "slow-node-link":
             return {here, there} == set(self.link)
-        return self.world.injected("slow-node")
+        return self.context.injected("slow-node")
 
 
 def outcome(members: Group, units: list[list[int]], posts: dict[int, dict | None], gigabytes: float) -> Outcome:

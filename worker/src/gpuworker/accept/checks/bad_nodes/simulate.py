@@ -1,6 +1,6 @@
 """The plan of locate.py on simulated faults: is every one named, is anybody accused falsely, in how many rounds?
 
-python3 -m gpuworker.accept.bad_nodes.simulate --nodes 512 --seeds 1000
+python3 -m gpuworker.accept.checks.bad_nodes.simulate --nodes 512 --seeds 1000
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import random
 import statistics
 from dataclasses import dataclass
 
-from gpuworker.accept.bad_nodes.findings import Findings, Group, Outcome
-from gpuworker.accept.bad_nodes.search_plan import Locator
+from gpuworker.accept.checks.bad_nodes.findings import Findings, Group, Outcome
+from gpuworker.accept.checks.bad_nodes.search_plan import BadNodeSearch
 
 HEALTHY_GBPS, NOISE = 48.0, 0.05
 SLOW, WRONG, HUNG = "slow", "wrong data", "timed out"
@@ -66,7 +66,7 @@ class Fabric:
 
 
 def locate(nodes: int, fabric: Fabric, **options: float) -> Findings:
-    plan = Locator(nodes, **options)
+    plan = BadNodeSearch(nodes, **options)
     while groups := plan.next_round():
         plan.record([fabric.test(group) for group in groups])
     return plan.findings

@@ -1,1 +1,0 @@
-"""Bad-node search across the nodes of one run."""

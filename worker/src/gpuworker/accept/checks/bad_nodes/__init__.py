@@ -1,0 +1,30 @@
+"""No node and no link between two nodes is slow, broken or corrupts data: the bad-node search.
+
+Group tests of changing nodes find the bad ones in few rounds; search_plan.py explains the method and simulate.py
+measures it on simulated faults. Across nodes, or between the GPUs of one node:
+ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes
+"""
+
+from __future__ import annotations
+
+from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
+
+SPEC = Spec(
+    tag="DDP",
+    seconds={},  # not a check of accept-node
+    across_nodes="find bad nodes and links by tests of changing groups",
+    measures={"pair_bandwidth": Measure("GB/s", "slowest exchange within the better groups", each="node")},
+    faults={
+        "slow-node": r"\w+ \d+ \(.*\) is bad: with \w+ \d+: \S+ GB/s",
+        "corrupt-node": r"\w+ \d+ \(.*\) is bad: with \w+ \d+: wrong data",
+        "hung-node": r"\w+ \d+ \(.*\) is bad: with \w+ \d+: timed out",
+        "slow-node-link": r"the link between \w+ \d+ \(.*\) and \w+ \d+ \(.*\) is bad",
+    },
+)
+
+
+def measure_world(context, plan: Plan) -> Evidence:
+    from gpuworker.accept.checks.bad_nodes import search
+
+    result = search.run(context, plan.timeout_s, plan.expected_gbps)
+    return search.evidence(result) if result else Evidence()

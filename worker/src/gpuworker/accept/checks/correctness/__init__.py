@@ -1,0 +1,40 @@
+"""DDP trains as one process does: same gradients, same parameters on every rank, same end after a resume.
+
+Across nodes: ddp-launch -m gpuworker.accept.ddp_tests --correctness
+"""
+
+from __future__ import annotations
+
+from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
+
+SPEC = Spec(
+    tag="DDP",
+    seconds={"quick": 4, "full": 10, "burn-in": 60},
+    across_nodes="DDP against one process; checkpoint and resume",
+    measures={
+        "gradient_error": Measure(
+            "x", "largest difference from the gradient of one process, float64", better="lower", each="node"
+        )
+    },
+    faults={
+        "flipped-gradient": r"rank \d+ \(node \S+, \S+\): its own gradient, before any communication, differs",
+        "diverged-parameter": r"parameters differ after training.*rank \d+",
+        "damaged-checkpoint": r"rank \d+ \(node \S+, \S+\): the checkpoint that it read is not the one",
+    },
+)
+
+
+def measure(plan: Plan) -> Evidence:
+    from gpuworker.accept.checks.correctness import ddp_reference
+    from gpuworker.accept.distributed import local_world
+
+    steps = {"quick": 5, "full": 50, "burn-in": 500}[plan.level]
+    return ddp_reference.evidence(local_world.run(plan, ddp_reference.run, folder=str(plan.scratch), steps=steps))
+
+
+def measure_world(context, plan: Plan) -> Evidence:
+    from gpuworker.accept.checks.correctness import ddp_reference
+
+    plan.scratch.mkdir(parents=True, exist_ok=True)
+    results = context.gather("correctness", ddp_reference.run(context, str(plan.scratch)))
+    return ddp_reference.evidence(results) if results else Evidence()

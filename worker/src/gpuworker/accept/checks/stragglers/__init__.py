@@ -1,0 +1,37 @@
+"""No rank computes slower or arrives later than the others, which a collective would hide.
+
+Across nodes: ddp-launch -m gpuworker.accept.ddp_tests --stragglers
+"""
+
+from __future__ import annotations
+
+from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
+
+SPEC = Spec(
+    tag="DDP",
+    seconds={"quick": 4, "full": 10, "burn-in": 60},
+    across_nodes="name the ranks that compute slower or arrive later",
+    measures={
+        "slowest_compute": Measure("x", "slowest rank over the median", better="lower", each="node"),
+        "latest_arrival": Measure("ms", "time that the others wait for the last rank", better="lower", each="node"),
+    },
+    faults={
+        "slow-rank": r"rank \d+ \(node \S+, \S+\) is slow: .* x\)",
+        "late-rank": r"rank \d+ \(node \S+, \S+\) is late: the others wait",
+    },
+)
+
+
+def measure(plan: Plan) -> Evidence:
+    from gpuworker.accept.checks.stragglers import rank_times
+    from gpuworker.accept.distributed import local_world
+
+    rounds = {"quick": 8, "full": 20, "burn-in": 200}[plan.level]
+    return rank_times.evidence(local_world.run(plan, rank_times.run, rounds=rounds))
+
+
+def measure_world(context, plan: Plan) -> Evidence:
+    from gpuworker.accept.checks.stragglers import rank_times
+
+    results = context.gather("stragglers", rank_times.run(context))
+    return rank_times.evidence(results) if results else Evidence()
