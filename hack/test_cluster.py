@@ -1,8 +1,13 @@
-"""Cluster of demo and tests, with the worker image on its nodes: python3 -m hack.test_cluster up | down."""
+"""Cluster of demo and tests, with the worker image on its nodes.
+
+python3 -m hack.test_cluster up | down      start or remove the kind or local cluster
+python3 -m hack.test_cluster env            prepare everything and print the tests' environment as shell commands
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -68,10 +73,22 @@ def local_cluster(*arguments: str) -> None:
         raise ToolError(f"the local cluster: `{' '.join(arguments)}` failed; the lines above give the reason")
 
 
+def print_environment() -> None:
+    stdout = os.dup(1)
+    os.dup2(2, 1)  # progress, also that of subprocesses, goes to stderr: stdout is for the shell
+    environment = prepare()
+    os.dup2(stdout, 1)
+    for name, value in environment.items():
+        if os.environ.get(name) != value:
+            print(f"export {name}={shlex.quote(value)}")
+
+
 def entry() -> None:
     action = sys.argv[1] if len(sys.argv) == 2 else ""
-    if action not in ("up", "down"):
-        raise ToolError("usage: python3 -m hack.test_cluster up | down")
+    if action not in ("up", "down", "env"):
+        raise ToolError("usage: python3 -m hack.test_cluster up | down | env")
+    if action == "env":
+        return print_environment()
     if mode() is Mode.EXISTING:
         raise ToolError(f"KUBECONFIG names a cluster of yours, which `{action}` leaves alone; unset KUBECONFIG")
     if mode() is Mode.LOCAL:

@@ -1,4 +1,4 @@
-"""Runs the rows of the JobGroup test plan and writes their results into README.md: python3 -m hack.gen.plan_table"""
+"""Run the rows of the JobGroup test plan and write docs/skypilot-test-plan.md: python3 -m hack.gen.plan_table"""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from hack import test_cluster
 from hack.paths import REPO, ToolError, main
 
-README = REPO / "README.md"
+PAGE = REPO / "docs" / "skypilot-test-plan.md"
 MARKS = ("<!-- plan-results: written by `make plan-table` -->", "<!-- end of plan-results -->")
 
 
 def table(rows: list[dict]) -> str:
-    """One line a row of the plan; it has passed if each of its tests has."""
+    """One line per row of the plan; a row passes if each of its tests passes."""
     lines = ["| Test | Status | Notes |", "|---|---|---|"]
     by_row: dict[str, list[dict]] = {}
     for row in rows:
@@ -38,9 +38,9 @@ def run() -> None:
         rows = json.loads(results.read_text())
     if not rows:
         raise ToolError("no row of the plan was run")
-    before, rest = README.read_text().split(MARKS[0])
+    before, rest = PAGE.read_text().split(MARKS[0])
     after = rest.split(MARKS[1])[1]
-    README.write_text(f"{before}{MARKS[0]}\n{table(rows)}\n{MARKS[1]}{after}")
+    PAGE.write_text(f"{before}{MARKS[0]}\n{table(rows)}\n{MARKS[1]}{after}")
     failed = sorted({row["row"] for row in rows if not row["passed"]})
     if failed:
         raise ToolError(f"rows that failed: {', '.join(failed)}")
