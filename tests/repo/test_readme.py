@@ -1,0 +1,130 @@
+"""README and documentation: short, linked, and every command that needs no cluster works as written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuworker.launch.failure_causes import CAUSES
+from hack.paths import REPO
+
+README = (REPO / "README.md").read_text()
+FOLDERS = ("*.md", "docs/*.md", "hack/**/*.md", "values-examples/*/README.md")
+PAGES = [page for pattern in FOLDERS for page in sorted(REPO.glob(pattern))]
+SCREEN = 45  # lines until the set-up commands
+
+
+def commands(text: str) -> list[str]:
+    """The lines of all sh blocks, continued lines joined, comments removed."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [line.split("   #")[0].strip() for line in lines]
+
+
+def installs(page: Path) -> list[str]:
+    return [line for line in commands(page.read_text()) if re.search(r"\bhelm install\b", line)]
+
+
+def rendered(command: str, folder: Path) -> subprocess.CompletedProcess:
+    """Run a documented installation with `helm template` in place of `helm install`."""
+    command = command.replace("helm install", "helm template").replace("jobgen ", f"{sys.executable} -m jobgen ")
+    env = os.environ | {"PYTHONPATH": str(REPO / "generator/src")}
+    script = ["bash", "-o", "pipefail", "-c", command]
+    return subprocess.run(script, cwd=folder, env=env, capture_output=True, text=True)
+
+
+INSTALLS = [(page, line) for page in PAGES for line in installs(page)]
+
+
+def test_the_readme_shows_an_installation_of_every_chart() -> None:
+    shown = " ".join(installs(REPO / "README.md"))
+    assert {"charts/gpu-accept", "charts/ddp-run", "charts/job-group"} <= set(shown.split())
+
+
+@pytest.mark.parametrize(("page", "command"), INSTALLS, ids=[f"{page.parent.name}/{page.name}" for page, _ in INSTALLS])
+def test_every_documented_installation_renders(page: Path, command: str) -> None:
+    """Pages in docs/ use the files of one example and leave out what was shown before: …"""
+    folder = page.parent
+    if folder == REPO / "docs":
+        folder = REPO / "values-examples/rl"
+        command = command.replace("charts/", f"{REPO}/charts/")
+        command = command.replace("…", "--set image.repository=registry.example.com/gpu-worker")
+    done = rendered(command, folder)
+    assert done.returncode == 0, f"{command}\n{done.stderr}"
+    assert "kind: " in done.stdout
+
+
+def test_gpu_accept_renders_for_cpus_as_the_readme_states() -> None:
+    assert "--set device=cpu" in README and "--set gpusPerNode=8" in README
+    command = next(line for line in installs(REPO / "README.md") if "gpu-accept" in line)
+    done = rendered(f"{command} --set device=cpu", REPO)
+    assert done.returncode == 0 and "nvidia.com/gpu:" not in done.stdout
+
+
+def test_the_names_that_the_readme_waits_for_are_rendered() -> None:
+    accept, run, demo = (rendered(line, REPO).stdout for line in installs(REPO / "README.md"))
+    assert "name: accept-gpu-accept\n" in accept and "name: accept-gpu-accept-fleet" in accept
+    assert "kind: Job\n" in run and "app.kubernetes.io/component: node" in run and "name: trainer" in run
+    assert "kind: JobSet\n" in demo and "job-group/name:" in demo
+
+
+def test_no_pod_gets_a_service_account_token() -> None:
+    for line in installs(REPO / "README.md"):
+        text = rendered(line, REPO).stdout
+        pods = len(re.findall(r"^\s+containers:$", text, re.MULTILINE))
+        assert pods == text.count("automountServiceAccountToken: false") > 0
+
+
+def test_the_readme_is_short_and_starts_with_the_set_up() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 120
+    first = [number for number, line in enumerate(lines) if line.startswith(("docker build", "pip install"))]
+    assert len(first) == 2 and max(first) < SCREEN
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(REPO)) for page in PAGES])
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        assert "://" in target or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(REPO)) for page in PAGES])
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    roots = [REPO, page.parent, REPO / "worker/src/gpuworker", REPO / "charts/job-group"]
+    named = re.findall(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|sh|yaml|md|json|tpl))`", page.read_text())
+    named = [name for name in named if name == name.lower() and name[0] != "."]  # NAME is a placeholder
+    missing = [name for name in named if not any((root / name).exists() for root in roots)]
+    assert missing == []
+
+
+def test_make_targets_in_the_documentation_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (REPO / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        named = {target for target in re.findall(r"\bmake ([a-z]+(?:-[a-z]+)*)\b(?=`|$|\s+#)", page.read_text(), re.M)}
+        assert named <= targets, page
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (REPO / "docs/index.md").read_text()
+    assert [
+        page.name for page in (REPO / "docs").glob("*.md") if page.name != "index.md" and page.name not in index
+    ] == []
+
+
+def test_the_causes_of_the_comparison_are_those_of_the_launcher() -> None:
+    rows = re.findall(r"\| (\d+) `([a-z0-9-]+)`", (REPO / "docs/ddp-run-vs-manifests.md").read_text())
+    assert len(rows) > 8
+    assert set(rows) <= {(str(int(cause.code)), cause.key) for cause in CAUSES}
+
+
+def test_the_verdict_line_of_the_readme_is_one_of_the_launcher() -> None:
+    code, cause = re.search(r"exit_code=(\d+) cause=([a-z-]+)", README).groups()
+    (found,) = [each for each in CAUSES if each.key == cause]
+    assert int(found.code) == int(code)
+    assert f'remedy="{found.remedy}"' in README
