@@ -124,6 +124,7 @@ def test_variables_in_paths_are_replaced(convert):
         (".gitignore", "/train.py\nlib/*.py\n", {".gitignore", "data.bin"}),
         (".gitignore", "**/a.py\ndata.*\n", {".gitignore", "lib/Z.py", "train.py"}),
         (".gitignore", "[a-z].py\nt?ain.py\n[", {".gitignore", "data.bin", "lib/Z.py"}),
+        (".gitignore", "lib\n\\*.py\n\\#x\n\\!x\n", {".gitignore", "data.bin", "train.py"}),
         (".skyignore", "lib\n", {".skyignore", "data.bin", "train.py"}),
         ("lib/.gitignore", "/a.py\n", {"lib/.gitignore", "lib/Z.py", "data.bin", "train.py"}),
     ],

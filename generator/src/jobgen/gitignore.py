@@ -31,7 +31,7 @@ def _rule(line: str) -> tuple[re.Pattern[str], bool, bool] | None:
     if not line or line.startswith("#"):
         return None
     ignored = not line.startswith("!")
-    line = line.removeprefix("!").removeprefix("\\")
+    line = line.removeprefix("!")
     only_folders = line.endswith("/")
     line = line.rstrip("/")
     anchored = "/" in line
