@@ -87,8 +87,8 @@ def _task(ours: dict, theirs: dict, delays: dict[str, str]) -> dict[str, tuple]:
     requests = ours.get("resources", {}).get("requests", {})
     template = ours.get("podTemplate", {})
     gpus = ours.get("accelerator") or {"types": [], "count": 0}
-    here = [each for each in theirs["alternatives"] if each["cloud"] in KUBERNETES]
-    their_gpus = [next(iter(each["accelerators"].items()), (None, 0)) for each in here]
+    on_kubernetes = [each for each in theirs["alternatives"] if each["cloud"] in KUBERNETES]
+    their_gpus = [next(iter(each["accelerators"].items()), (None, 0)) for each in on_kubernetes]
     return {
         "num_nodes": (ours["numNodes"], theirs["num_nodes"]),
         "envs": (ours.get("env", {}), theirs["envs"]),
@@ -97,22 +97,22 @@ def _task(ours: dict, theirs: dict, delays: dict[str, str]) -> dict[str, tuple]:
             ours.get("terminationDelaySeconds", 0),
             seconds(delays.get(theirs["name"], delays.get("default", "0"))),
         ),
-        "cpus": ([quantity(requests.get("cpu"))], _all(here, "cpus", number)),
+        "cpus": ([quantity(requests.get("cpu"))], _all(on_kubernetes, "cpus", number)),
         # SkyPilot's number is written with a G behind it.
         "memory": (
             [quantity(requests.get("memory"))],
-            _all(here, "memory", lambda each: each and number(each) * 10**9),
+            _all(on_kubernetes, "memory", lambda each: each and number(each) * 10**9),
         ),
         "disk_size": (
             [quantity(requests.get("ephemeral-storage"))],
-            _all(here, "disk_size", lambda each: each and each * 10**9),
+            _all(on_kubernetes, "disk_size", lambda each: each and each * 10**9),
         ),
         "accelerator types": (sorted(gpus["types"]), sorted({name for name, _ in their_gpus if name})),
         "accelerator count": ([gpus["count"]], _distinct(math.ceil(count) for _, count in their_gpus)),
-        "image_id": ([ours.get("image")], _all(here, "image")),
-        "labels": _labels(template.get("metadata", {}).get("labels", {}), _all(here, "labels")),
-        "priority_class": ([template.get("spec", {}).get("priorityClassName")], _all(here, "priority_class")),
-        "job_recovery": ([_our_recovery(ours.get("recovery", {}))], _all(here, "recovery", _their_recovery)),
+        "image_id": ([ours.get("image")], _all(on_kubernetes, "image")),
+        "labels": _labels(template.get("metadata", {}).get("labels", {}), _all(on_kubernetes, "labels")),
+        "priority_class": ([template.get("spec", {}).get("priorityClassName")], _all(on_kubernetes, "priority_class")),
+        "job_recovery": ([_our_recovery(ours.get("recovery", {}))], _all(on_kubernetes, "recovery", _their_recovery)),
     }
 
 

@@ -47,28 +47,36 @@ class Maker:
     def value(self, part: dict) -> object:
         if self.wrong():
             return self.chance.choice(JUNK if self.chance.random() < 0.5 else WORDS)
-        while "$ref" in part:
-            part = self.root["definitions"][part["$ref"].rpartition("/")[2]]
+        part = self.resolve(part)
         if "if" in part:
-            return self.value(self.chance.choice([part[key] for key in ("then", "else") if usable(part[key])]))
+            return self.value(self.chance.choice([part[key] for key in ("then", "else") if self.usable(part[key])]))
         if "anyOf" in part:
-            return self.value(self.chance.choice([each for each in part["anyOf"] if usable(each)]))
+            return self.value(self.chance.choice([each for each in part["anyOf"] if self.usable(each)]))
         if "enum" in part:
             return self.chance.choice(part["enum"])
         kind = part.get("type", "object")
         return getattr(self, f"make_{self.chance.choice(kind) if isinstance(kind, list) else kind}")(part)
 
+    def resolve(self, part: dict) -> dict:
+        while "$ref" in part:
+            part = self.root["definitions"][part["$ref"].rpartition("/")[2]]
+        return part
+
+    def usable(self, part: dict) -> bool:
+        part = self.resolve(part)
+        return part.get("not") != {} and not (part.get("x-support") == "refused" and "x-refuse-values" not in part)
+
     def wrong(self) -> bool:
         return self.chance.random() * 100 < self.mistakes
 
     def make_object(self, part: dict) -> dict:
-        fields = {key: each for key, each in part.get("properties", {}).items() if usable(each) or self.wrong()}
+        fields = {key: each for key, each in part.get("properties", {}).items() if self.usable(each) or self.wrong()}
         required = part.get("required", ())
         often = min(1.0, 4 / (len(fields) + 1))
         chosen = {key: each for key, each in fields.items() if key in required or self.chance.random() < often}
         made = {key: self.value(each) for key, each in chosen.items() if not (key in required and self.wrong())}
         rest = part.get("additionalProperties", False)
-        if isinstance(rest, dict) and usable(rest):
+        if isinstance(rest, dict) and self.usable(rest):
             names = part.get("propertyNames", {"type": "string"})
             for _ in range(self.chance.randint(part.get("minProperties", 0), part.get("maxProperties", 2))):
                 made[str(self.value(names))] = self.value(rest)
@@ -79,7 +87,7 @@ class Maker:
     def make_array(self, part: dict) -> list:
         items = part.get("items", {"type": "string"})
         size = self.chance.randint(part.get("minItems", 0), part.get("maxItems", 3))
-        made = [self.value(items) for _ in range(size)] if usable(items) else []
+        made = [self.value(items) for _ in range(size)] if self.usable(items) else []
         return (
             list({repr(item): item for item in made}.values()) if "uniqueItems" in part and not self.wrong() else made
         )
@@ -108,10 +116,6 @@ def fitting(pattern: str) -> tuple[str, ...]:
     words = tuple(word for word in WORDS if re.search(pattern, word) and "\n" not in word)
     assert words, pattern
     return words
-
-
-def usable(part: dict) -> bool:
-    return part.get("not") != {} and not (part.get("x-support") == "refused" and "x-refuse-values" not in part)
 
 
 def documents(root: dict, mistakes: int) -> st.SearchStrategy[object]:

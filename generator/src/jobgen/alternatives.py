@@ -57,7 +57,7 @@ def _labels(outer: dict, entry: dict) -> dict:
 def _merge_gpu_types(task: GroupDocument, merged: list[tuple[int, dict]], path: Path) -> tuple[dict, Path]:
     """Return the first alternative with the GPU types of all, if the alternatives differ in nothing else."""
     first_index, first = merged[0]
-    here = (*path, first_index)
+    first_path = (*path, first_index)
     for index, other in merged[1:]:
         differs = sorted(
             key for key in {*first, *other} - {*_GPUS} if _normalized(first, key) != _normalized(other, key)
@@ -75,11 +75,11 @@ def _merge_gpu_types(task: GroupDocument, merged: list[tuple[int, dict]], path: 
                 REFUSAL,
                 fallback="the first one is used",
             )
-            return first, here
+            return first, first_path
     if any(key in first for key in _GPUS):
         types = [item for _, each in merged for item in _gpu_list(each)]
         first = {key: value for key, value in first.items() if key not in _GPUS} | {"accelerators": types}
-    return first, here
+    return first, first_path
 
 
 def _normalized(resources: dict, key: str) -> object:

@@ -132,18 +132,20 @@ class SchemaValidator:
         absent_null = "x-null" in schema
         clean = {}
         for key, item in value.items():
-            here = (*path, key)
+            key_path = (*path, key)
             if item is None and absent_null and key in properties:
                 continue
-            if names is not None and self._validate(names, key, here, _report_at_key(report)) is DROP:
+            if names is not None and self._validate(names, key, key_path, _report_at_key(report)) is DROP:
                 continue
             if key in properties:
-                item = self._validate(properties[key], item, here, report)
+                item = self._validate(properties[key], item, key_path, report)
             elif rest is False:
-                report("unknown-field", here, "unknown field" + did_you_mean(key, properties, len(value)), ERROR, True)
+                report(
+                    "unknown-field", key_path, "unknown field" + did_you_mean(key, properties, len(value)), ERROR, True
+                )
                 continue
             elif rest is not True:
-                item = self._validate(rest, item, here, report)
+                item = self._validate(rest, item, key_path, report)
             if item is not DROP:
                 clean[key] = item
         for key in schema.get("required", ()):
