@@ -48,23 +48,18 @@ class Rank:
         for name, text in (("run", run), ("setup", setup), ("files", files)):
             (self.root / "scripts" / name).write_text(text)
         defaults = {
+            "GPU_CHARTS_ROOT": self.root,
             "GPU_CHARTS_HOST": self.host,
             "GPU_CHARTS_AGENT": "yes",
             "GPU_CHARTS_LOGS": "yes" if self.group.logs else "",
-        }
-        defaults |= {
-            "GPU_CHARTS_MAY_FAIL": "",
-            "GPU_CHARTS_END_LAST": "",
             "GPU_CHARTS_DELAY_S": 0,
             "GPU_CHARTS_GRACE_S": 20,
-        }
-        defaults |= {
             "GPU_CHARTS_IN_PLACE": "yes",
             "GPU_CHARTS_MAX_RESTARTS": 0,
-            "GPU_CHARTS_RECOVER_CODES": "",
             "HOME": self.root / "home",
+            "SKYPILOT_NODE_RANK": 0,
+            "SKYPILOT_NUM_GPUS_PER_NODE": 0,
         }
-        defaults |= {"GPU_CHARTS_ROOT": self.root, "SKYPILOT_NODE_RANK": 0, "SKYPILOT_NUM_GPUS_PER_NODE": 0}
         self.main = self.start("task", [shell, ENTRY], **defaults | settings)
         return self
 

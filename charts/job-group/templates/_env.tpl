@@ -15,6 +15,7 @@
   "MASTER_PORT" (include "job-group.contract" .root | fromYaml).ports.rendezvous
   "SKYPILOT_JOBGROUP_NAME" $values.name
   "SKYPILOT_TASK_ID" (printf "%s_%s" .id .item.task)) }}
+{{- $launcher := printf "--join-timeout=%d --grace-period=%d" ($values.barrier.timeoutSeconds | int64) (max 1 (sub ($values.terminationGracePeriodSeconds | int64) 10)) }}
 {{- $settings := dict
   "GPU_CHARTS_HOST" .item.host
   "GPU_CHARTS_AGENT" (ternary "yes" "" $values.interConnection)
@@ -25,6 +26,7 @@
   "GPU_CHARTS_GRACE_S" (max 1 (sub ($values.terminationGracePeriodSeconds | int64) 3))
   "GPU_CHARTS_IN_PLACE" (ternary "yes" "" (eq $nodes 1))
   "GPU_CHARTS_MAX_RESTARTS" ($recovery.maxRestartsOnErrors | default 0 | int64)
+  "GPU_CHARTS_LAUNCHER" (ternary $launcher "" (eq (include "job-group.launcher" (dict "root" .root "task" $task)) "ddp-launch"))
   "GPU_CHARTS_RECOVER_CODES" (join " " ($recovery.recoverOnExitCodes | default list)) }}
 {{- range $name, $value := $settings }}
 {{- if ne (toString $value) "" }}{{ $_ := set $set $name $value }}{{ end }}

@@ -8,6 +8,7 @@ the task runs in any image with a POSIX shell.
 {{- $gpus := dig "accelerator" "count" 0 $task | int }}
 {{- $worker := include "job-group.image" .root -}}
 {{- $agent := or $values.interConnection $values.logs.claimName -}}
+{{- $launcher := eq (include "job-group.launcher" (dict "root" .root "task" $task)) "ddp-launch" -}}
 metadata:
   labels:
     {{- include "job-group.podLabels" . | nindent 4 }}
@@ -47,8 +48,9 @@ spec:
   {{- with include "job-group.affinity" . | trim }}
   {{- . | nindent 2 }}
   {{- end }}
-  {{- if $agent }}
+  {{- if or $agent $launcher }}
   initContainers:
+    {{- if $agent }}
     - name: agent
       restartPolicy: Always # a sidecar: it runs beside the task and ends after it
       image: {{ $worker | quote }}
@@ -79,6 +81,21 @@ spec:
         {{- with $values.logs.claimName }}
         - {name: logs, mountPath: /group/logs, subPath: {{ $values.logs.subPath | quote }}}
         {{- end }}
+    {{- end }}
+    {{- if $launcher }}
+    - name: launcher
+      image: {{ $worker | quote }}
+      imagePullPolicy: {{ $values.image.pullPolicy }}
+      command: [python3, -m, gpuworker.launch.build_zipapp, /group/launcher/ddp-launch, /group/launcher/torchrun]
+      {{- with $values.agent.resources }}
+      resources:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      securityContext:
+        {{- toYaml $values.containerSecurityContext | nindent 8 }}
+      volumeMounts:
+        - {name: launcher, mountPath: /group/launcher}
+    {{- end }}
   {{- end }}
   containers:
     - name: task
@@ -104,6 +121,9 @@ spec:
         - {name: home, mountPath: /group/home}
         - {name: tmp, mountPath: /tmp}
         - {name: shared-memory, mountPath: /dev/shm}
+        {{- if $launcher }}
+        - {name: launcher, mountPath: /group/launcher, readOnly: true}
+        {{- end }}
         {{- include "job-group.volumeMounts" . | nindent 8 }}
   volumes:
     - name: scripts
@@ -130,12 +150,29 @@ spec:
       emptyDir:
         medium: Memory
         sizeLimit: {{ $values.sharedMemory.sizeLimit | quote }}
+    {{- if $launcher }}
+    - name: launcher
+      emptyDir: {}
+    {{- end }}
     {{- with $values.logs.claimName }}
     - name: logs
       persistentVolumeClaim:
         claimName: {{ . | quote }}
     {{- end }}
     {{- include "job-group.volumes" . | nindent 4 }}
+{{- end }}
+
+{{/*
+Program behind `torchrun` in a task, "ddp-launch" or "torchrun"; call with root and task. Without a choice in the task,
+ddp-launch serves the worker image only, where the task is distributed and its run script calls torchrun.
+*/}}
+{{- define "job-group.launcher" -}}
+{{- $container := first (dig "podTemplate" "spec" "containers" (list dict) .task) -}}
+{{- $distributed := or (gt (.task.numNodes | default 1 | int) 1) (gt (dig "accelerator" "count" 0 .task | int) 1) -}}
+{{- $workerImage := not (or .task.image $container.image) -}}
+{{- $callsTorchrun := regexMatch "(^|[\\s;&|(])torchrun\\s" (.task.run | default "") -}}
+{{- $automatic := and .root.Values.interConnection $workerImage $distributed $callsTorchrun -}}
+{{- .task.launcher | default (ternary "ddp-launch" "torchrun" $automatic) -}}
 {{- end }}
 
 {{/* The pod template with the task's own podTemplate over it: maps merge, lists append, its first container is ours. */}}

@@ -1,7 +1,7 @@
-"""Zipapp of the launcher, one file for any Python 3.10 or newer: python3 -m gpuworker.launch.build_zipapp FILE.
+"""Zipapp of the launcher, one file for any Python 3.10 or newer: python3 -m gpuworker.launch.build_zipapp FILE….
 
 An init container writes it into the pod of a training image without this project. The same sources give the same bytes
-everywhere, because the launchers of a run compare their digests.
+everywhere, because the launchers of a run compare their digests. A FILE called torchrun takes torchrun's command line.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 RUNTIME = ("__init__", "contract", "gpu_inventory", "json_lines", "log", "processes")  # standard library only
-MAIN = "from gpuworker.launch.launcher import main\nmain()\n"
+MAIN = "from gpuworker.launch.torchrun_command import main\nmain()\n"
 
 
 def build(target: Path) -> None:
@@ -30,4 +30,5 @@ def build(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]))
+    for path in sys.argv[1:]:
+        build(Path(path))
