@@ -50,6 +50,11 @@ def instead(name: str, chart: str) -> str:
     return instead(variable.agrees_with, chart)
 
 
+def filled(schema: str) -> str:
+    """Text of a schema with the contract's constants in place of $NAME."""
+    return re.sub(r"(?<= )\$([A-Z_]+)$", lambda found: str(getattr(contract, found[1])), schema, flags=re.MULTILINE)
+
+
 def reserved_pattern() -> str:
     """Regular expression of the names that a group's variables and secrets must not have."""
     return f"({contract.INTERNAL_PREFIX}|({'|'.join(contract.reserved_names(groups=True))})$)"

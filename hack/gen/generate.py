@@ -44,7 +44,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     shared = yaml.safe_load((REPO / "schemas/charts/common.yaml").read_text())
     common = (REPO / "charts/shared/_common.tpl").read_text()
     for chart in CHARTS:
-        schema = yaml.safe_load((REPO / f"schemas/charts/{chart}.yaml").read_text())
+        schema = yaml.safe_load(contract_files.filled((REPO / f"schemas/charts/{chart}.yaml").read_text()))
         yield REPO / f"charts/{chart}/values.schema.json", to_json(with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/Chart.yaml", contract_files.chart(chart)
         yield REPO / f"charts/{chart}/templates/_contract.tpl", contract_files.helm(chart)
