@@ -15,9 +15,8 @@ def select(task: GroupDocument, resources: dict) -> tuple[dict, Path]:
     path: Path = ("resources",)
     outer = {key: value for key, value in resources.items() if key not in _KINDS}
     if "any_of" in resources and "ordered" in resources:
-        task.report(
-            "conflicting-fields", (*path, "ordered"), "any_of and ordered exclude each other; keep one", key=True
-        )
+        message = "any_of and ordered exclude each other; keep one"
+        task.report("conflicting-fields", (*path, "ordered"), message, key=True)
     kind = next((kind for kind in _KINDS if resources.get(kind)), None)
     if kind is None:
         return outer, path
@@ -31,9 +30,8 @@ def select(task: GroupDocument, resources: dict) -> tuple[dict, Path]:
     _check_infra(task, (*path, kind))
     entries = [(index, entry) for index, entry in enumerate(resources[kind]) if entry is not None]
     if not entries:
-        task.report(
-            "refused-field", (*path, kind), "not supported: no alternative is Kubernetes; add one", "error", True
-        )
+        message = "not supported: no alternative is Kubernetes; add one"
+        task.report("refused-field", (*path, kind), message, key=True)
         return outer, path
     merged = [(index, {**outer, **entry, **_labels(outer, entry)}) for index, entry in entries]
     return _merge_gpu_types(task, merged, (*path, kind))

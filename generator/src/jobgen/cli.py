@@ -39,10 +39,8 @@ class _Commands(click.Group):
                 _print_error(traceback.format_exc())
             # The exception's text may contain parts of the input.
             at = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{Path(at.filename).name}:{at.lineno}"
-            _print_error(
-                f"internal error: {type(error).__name__} at {place}; please report it, with `jobgen --debug …`"
-            )
+            kind = f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
+            _print_error(f"internal error: {kind}; please report it, with the output of `jobgen --debug …`")
             ctx.exit(3)
 
 

@@ -140,9 +140,8 @@ class SchemaValidator:
             if key in properties:
                 item = self._validate(properties[key], item, key_path, report)
             elif rest is False:
-                report(
-                    "unknown-field", key_path, "unknown field" + did_you_mean(key, properties, len(value)), ERROR, True
-                )
+                message = "unknown field" + did_you_mean(key, properties, len(value))
+                report("unknown-field", key_path, message, ERROR, True)
                 continue
             elif rest is not True:
                 item = self._validate(rest, item, key_path, report)
