@@ -1,4 +1,4 @@
-"""What only the owner of a cluster can do to a group: drain one of two nodes, and lose one."""
+"""Disruption of a group by its cluster: a drained node and a lost node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from hack.local_cluster.settings import Node, nodes
 from tests.helpers.cluster_faults import lose
-from tests.helpers.group_pods import execute, rank, until_said
+from tests.helpers.group_pods import execute, rank, wait_for_output
 from tests.helpers.kube import Namespace, phases, wait_until
 
 
@@ -28,7 +28,7 @@ def group(namespace: Namespace) -> Namespace:
     }
     namespace.install("grp", "job-group", values=json.dumps({"schemaVersion": 1, "name": "two", "tasks": tasks}))
     for host in ("server-0", "client-0"):
-        until_said(namespace, host, "serving")
+        wait_for_output(namespace, host, "serving")
     assert rank(namespace, "server-0")["spec"]["nodeName"] == nodes()[1].name
     return namespace
 
@@ -39,7 +39,7 @@ def replaced(space: Namespace, uid: str) -> bool:
 
 
 def comes_back(space: Namespace, client: dict) -> None:
-    until_said(space, "server-0", "serving", 180)
+    wait_for_output(space, "server-0", "serving", 180)
     server = rank(space, "server-0")
     assert server["spec"]["nodeName"] == nodes()[0].name
     wait_until(
@@ -69,7 +69,7 @@ def test_a_drained_node(group: Namespace) -> None:
 
 
 def test_a_lost_node(group: Namespace) -> None:
-    """The rank comes back when the Node object is deleted, which clouds do by themselves."""
+    """The rank is replaced when the Node object is deleted, which clouds do."""
     client = rank(group, "client-0")
     old = rank(group, "server-0")["metadata"]["uid"]
     lose(nodes()[1])

@@ -1,4 +1,4 @@
-"""What a group can do beyond the plan, on real pods."""
+"""Features of a group beyond the test plan, on real pods."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.helpers.group_pods import (
     exit_code,
     jobset_ends,
     launch,
+    output,
     rank,
-    said,
     started_at,
     uninstall,
-    until_said,
+    wait_for_output,
 )
 from tests.helpers.kube import REPO, Namespace, by_host, phases, run, wait_until
 
@@ -37,19 +37,19 @@ def test_example_tasks_find_each_other(namespace: Namespace, layout: str) -> Non
     pods = by_host(namespace.wait_for_end("grp", ranks=3))
     assert set(phases(list(pods.values())).values()) == {"Succeeded"}
     for number in (0, 1):
-        words = said(namespace, f"trainer-{number}")
+        words = output(namespace, f"trainer-{number}")
         for host, pod in pods.items():
             assert f"FOUND {host}.find-each-other at {pod['status']['podIP']}\n" in words
         assert "FOUND batch of transitions on replay-buffer-0.find-each-other" in words
 
 
 def test_the_barrier_names_a_rank_whose_image_cannot_be_pulled(namespace: Namespace) -> None:
-    """Its pod has an address and a DNS name all the same; that must not count as present."""
+    """Its pod has an address and a DNS name, but has not joined."""
     tasks = {"good": {"run": "echo USER CODE RAN"}, "bad": {"run": "true", "image": "localhost/not-there:1"}}
     install(namespace, tasks, layout="jobs", barrier={"timeoutSeconds": 10})
     wait_until(lambda: phases(namespace.pods("grp")).get("good-0") == "Failed", "good-0 gave up", 90)
     assert exit_code(rank(namespace, "good-0")) == 66
-    words = said(namespace, "good-0")
+    words = output(namespace, "good-0")
     assert "bad-0 did not start (image pull? crash?)" in words and "USER CODE" not in words
 
 
@@ -60,7 +60,7 @@ CATCHES = "trap 'echo caught SIGTERM; exit 0' TERM; echo serving; while :; do sl
 def test_auxiliary_tasks_end_after_their_delay(namespace: Namespace, layout: str) -> None:
     tasks = {"trainer": {"run": "sleep 3"}, "buffer": {"run": CATCHES, "terminationDelaySeconds": 5}}
     install(namespace, tasks, layout=layout, primaryTasks=["trainer"])
-    until_said(namespace, "buffer-0", "serving")
+    wait_for_output(namespace, "buffer-0", "serving")
     buffer = rank(namespace, "buffer-0")["metadata"]["name"]
     logs = ["kubectl", "-n", namespace.name, "logs", "-f", "--timestamps", buffer, "-c", "task"]
     follow = subprocess.Popen(logs, stdout=subprocess.PIPE, text=True)
@@ -93,7 +93,7 @@ def test_on_failure_continue(namespace: Namespace, layout: str) -> None:
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
     assert phases(list(pods.values())) == {"bad-0": "Failed", "good-0": "Succeeded"}
     assert exit_code(pods["bad-0"]) == 4
-    assert "finished" in said(namespace, "good-0")
+    assert "finished" in output(namespace, "good-0")
     if layout == "jobset":
         assert jobset_ends(namespace) == "Failed"
 
@@ -102,8 +102,8 @@ def test_on_failure_stop_without_jobset(namespace: Namespace) -> None:
     install(namespace, {"bad": {"run": "sleep 2; exit 4"}, "good": {"run": CATCHES}}, layout="jobs")
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
     assert (exit_code(pods["bad-0"]), exit_code(pods["good-0"])) == (4, 1)
-    assert "caught SIGTERM" in said(namespace, "good-0")
-    assert "stopped: failed bad-0 4" in said(namespace, "good-0")
+    assert "caught SIGTERM" in output(namespace, "good-0")
+    assert "stopped: failed bad-0 4" in output(namespace, "good-0")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -131,7 +131,7 @@ def test_without_inter_connection(namespace: Namespace) -> None:
     """No Service and no barrier: one task runs although the other cannot be scheduled."""
     tasks = {"a": {"run": "echo ran"}, "b": {"run": "true", "resources": {"requests": {"cpu": "10000"}}}}
     install(namespace, tasks, interConnection=False)
-    until_said(namespace, "a-0", "\nran")
+    wait_for_output(namespace, "a-0", "\nran")
     assert namespace.objects("services") == []
 
 
@@ -143,7 +143,7 @@ def test_recovery_of_a_task_of_several_nodes(namespace: Namespace) -> None:
     assert jobset_ends(namespace) == "Completed"
     status = namespace.objects("jobset")[0]["status"]
     assert (status["restarts"], status.get("restartsCountTowardsMax", 0)) == (1, 0)
-    assert "attempt 1" in said(namespace, "t-1")
+    assert "attempt 1" in output(namespace, "t-1")
 
 
 def test_counted_restarts_of_a_task_of_several_nodes_end(namespace: Namespace) -> None:
@@ -164,7 +164,7 @@ def test_any_image_with_a_posix_shell_and_a_read_only_root(namespace: Namespace)
     read_only = ("--set", "containerSecurityContext.readOnlyRootFilesystem=true")
     install(namespace, tasks, *read_only, files=files)
     assert jobset_ends(namespace) == "Completed"
-    words = said(namespace, "bb-0")
+    words = output(namespace, "bb-0")
     assert "I am 65532 in sh" in words and "\nfine\n" in words and "\nfrom a file\n" in words
 
 
@@ -210,13 +210,13 @@ def test_upgrades(namespace: Namespace) -> None:
     """An unchanged upgrade changes nothing; a changed group replaces the old one, which leaves nothing behind."""
     tasks = {"a": {"run": "echo one; sleep 600"}, "b": {"run": "sleep 600"}}
     install(namespace, tasks)
-    until_said(namespace, "a-0", "\none")
+    wait_for_output(namespace, "a-0", "\none")
     before = sorted(pod["metadata"]["uid"] for pod in namespace.pods("grp"))
     upgrade = ["helm", "upgrade", "grp", str(REPO / "charts/job-group"), "-n", namespace.name, "--reuse-values"]
     run(*upgrade)
     assert sorted(pod["metadata"]["uid"] for pod in namespace.pods("grp")) == before
     run(*upgrade, "--set", "tasks.a.run=echo two; sleep 600")
-    until_said(namespace, "a-0", "\ntwo")
+    wait_for_output(namespace, "a-0", "\ntwo")
     wait_until(lambda: len(namespace.pods("grp")) == 2, "the old pods are gone", 90)
     assert len(namespace.objects("jobset")) == 1
     assert not set(before) & {pod["metadata"]["uid"] for pod in namespace.pods("grp")}
@@ -246,7 +246,7 @@ def test_the_commands_in_the_notes(namespace: Namespace) -> None:
 def test_every_pod_explains_itself(namespace: Namespace) -> None:
     install(namespace, {"a": {"run": "exec kill -s SEGV $$", "recovery": {"maxRestartsOnErrors": 1}}})
     assert jobset_ends(namespace) == "Failed"
-    words = said(namespace, "a-0")
+    words = output(namespace, "a-0")
     assert "[GROUP] node=a-0 waits for the group" in words
     assert "step=run exit_code=139 restarts_in_s=1 errors=1 of=1" in words
     last = rank(namespace, "a-0")["status"]["containerStatuses"][0]["state"]["terminated"]["message"]

@@ -14,12 +14,12 @@ from tests.helpers.group_pods import (
     exit_code,
     jobset_ends,
     launch,
+    output,
+    printed_at,
     rank,
-    said,
-    said_at,
     started_at,
     uninstall,
-    until_said,
+    wait_for_output,
 )
 from tests.helpers.kube import SEEDS, Namespace, by_host, jobgen, phases, run, wait_until
 
@@ -66,7 +66,7 @@ run: |
 @pytest.mark.row("1.2", "Networking Unit")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_environment(namespace: Namespace, tmp_path, layout: str) -> None:
-    """SKYPILOT_JOBGROUP_NAME and its friends, and torchrun's variables, have the right values on every rank."""
+    """The variables of SkyPilot and of torchrun have the right values on every rank."""
     (tmp_path / "group.yaml").write_text(ENVIRONMENT)
     launch(namespace, tmp_path / "group.yaml", "--set", f"layout={layout}")
     pods = by_host(namespace.wait_for_end("grp", ranks=2))
@@ -102,8 +102,8 @@ def test_two_jobs_start_together_and_succeed(namespace: Namespace, layout: str) 
     pods = namespace.wait_for_end("grp", ranks=2)
     assert phases(pods) == {"job-a-0": "Succeeded", "job-b-0": "Succeeded"}
     for host in by_host(pods):
-        assert "SKYPILOT_JOBGROUP_NAME: test-job-group" in said(namespace, host)
-        assert f"Hostname: {host}" in said(namespace, host)
+        assert "SKYPILOT_JOBGROUP_NAME: test-job-group" in output(namespace, host)
+        assert f"Hostname: {host}" in output(namespace, host)
     if layout == "jobset":
         assert jobset_ends(namespace) == "Completed"
     uninstall(namespace)
@@ -115,7 +115,7 @@ def test_client_finds_server_by_name(namespace: Namespace) -> None:
     launch(namespace, "k8s_networking_test.yaml")
     pods = namespace.wait_for_end("grp", ranks=2)
     assert phases(pods) == {"server-0": "Succeeded", "client-0": "Succeeded"}
-    words = said(namespace, "client-0")
+    words = output(namespace, "client-0")
     assert "SUCCESS: Connected to server on attempt" in words
     assert "DNS lookup failed" not in words
 
@@ -127,9 +127,9 @@ def test_multi_node_task_and_its_names(namespace: Namespace) -> None:
     pods = namespace.wait_for_end("grp", ranks=3)
     assert phases(pods) == dict.fromkeys(["workers-0", "workers-1", "coordinator-0"], "Succeeded")
     for number in (0, 1):
-        assert "SKYPILOT_NUM_NODES: 2" in said(namespace, f"workers-{number}")
-        assert f"SKYPILOT_NODE_RANK: {number}" in said(namespace, f"workers-{number}")
-    assert said(namespace, "coordinator-0").count("  Reachable") == 2
+        assert "SKYPILOT_NUM_NODES: 2" in output(namespace, f"workers-{number}")
+        assert f"SKYPILOT_NODE_RANK: {number}" in output(namespace, f"workers-{number}")
+    assert output(namespace, "coordinator-0").count("  Reachable") == 2
 
 
 @pytest.mark.row("3.1", "Mixed Resources")
@@ -153,7 +153,7 @@ def test_seven_ranks_resolve_each_other(namespace: Namespace) -> None:
     hosts = ["replay-buffer-0"]
     hosts += [f"{task}-{number}" for task in ("trainer", "data-processor", "env-worker") for number in (0, 1)]
     for host in hosts:
-        until_said(namespace, host, "starting")
+        wait_for_output(namespace, host, "starting")
     addresses = {host: rank(namespace, host)["status"]["podIP"] for host in hosts}
     names = [f"{host}.rl-experiment" for host in hosts]
     for host in hosts:
@@ -173,7 +173,7 @@ def test_a_failing_job_ends_the_group(namespace: Namespace) -> None:
     assert any("failing-job-0" in condition.get("message", "") for condition in conditions), conditions
     pod = rank(namespace, "failing-job-0")
     assert exit_code(pod) == 1
-    assert "About to fail..." in said(namespace, "failing-job-0")
+    assert "About to fail..." in output(namespace, "failing-job-0")
     last_words = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
     assert "About to fail..." in last_words and "step=run exit_code=1" in last_words
     wait_until(lambda: rank(namespace, "success-job-0") is None, "success-job was ended with its group", 60)
@@ -193,7 +193,7 @@ def test_an_impossible_job_lets_nothing_run(namespace: Namespace, layout: str) -
     assert exit_code(pod) == 66
     last_words = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
     assert "no pod with an address for impossible-job-0 (not scheduled, or not created)" in last_words
-    assert "Normal job" not in said(namespace, "normal-job-0")
+    assert "Normal job" not in output(namespace, "normal-job-0")
 
 
 @pytest.mark.row("5.3", "Cancellation")
@@ -201,7 +201,7 @@ def test_cancelling_leaves_nothing(namespace: Namespace) -> None:
     """`helm uninstall` ends both jobs; no object of the group is left."""
     launch(namespace, "k8s_cancel_test.yaml")
     for host in ("long-job-a-0", "long-job-b-0"):
-        until_said(namespace, host, "starting")
+        wait_for_output(namespace, host, "starting")
     uninstall(namespace)
 
 
@@ -228,15 +228,15 @@ def test_recovery_in_place(namespace: Namespace, layout: str) -> None:
     """Exit code 29 starts `run` again in the same pod, where /tmp is kept: "Recovery successful!"; normal-job goes on
     undisturbed. SkyPilot itself would start a new pod each time, find no marker, and never come to an end."""
     launch(namespace, "k8s_recovery_test.yaml", "--set", f"layout={layout}")
-    until_said(namespace, "normal-job-0", "Normal job running")
+    wait_for_output(namespace, "normal-job-0", "Normal job running")
     before = rank(namespace, "normal-job-0")["metadata"]["uid"]
-    words = until_said(namespace, "recoverable-job-0", "Recovery successful!")
+    words = wait_for_output(namespace, "recoverable-job-0", "Recovery successful!")
     assert words.count("First attempt, simulating recoverable error") == 1
     assert "exit_code=29 restarts_in_s=1 errors=0 of=3" in words
     pods = namespace.wait_for_end("grp", ranks=2)
     assert phases(pods) == {"recoverable-job-0": "Succeeded", "normal-job-0": "Succeeded"}
     assert by_host(pods)["normal-job-0"]["metadata"]["uid"] == before
-    assert said(namespace, "normal-job-0").count("Normal job running") == 1
+    assert output(namespace, "normal-job-0").count("Normal job running") == 1
 
 
 @pytest.mark.row("8.1", "Scale (5 jobs)")
@@ -247,7 +247,7 @@ def test_five_jobs_start_within_two_seconds(namespace: Namespace) -> None:
     assert phases(pods) == {f"job-{i}-0": "Succeeded" for i in range(1, 6)}
     starts = [started_at(namespace, host) for host in by_host(pods)]
     assert max(starts) - min(starts) <= 2
-    last = max(said_at(namespace, host, "waits for the group") for host in by_host(pods))
+    last = max(printed_at(namespace, host, "waits for the group") for host in by_host(pods))
     print(f"the last rank was there {max(starts) - last:.2f} s before the last one started")
 
 
@@ -261,6 +261,6 @@ def test_concurrent_groups_do_not_meet(namespace: Namespace) -> None:
         pods = namespace.wait_for_end(name, ranks=2)
         assert phases(pods) == {"job-a-0": "Succeeded", "job-b-0": "Succeeded"}
         for host in by_host(pods):
-            assert f"SKYPILOT_JOBGROUP_NAME: {name}\n" in said(namespace, host, name)
+            assert f"SKYPILOT_JOBGROUP_NAME: {name}\n" in output(namespace, host, name)
         assert jobset_ends(namespace, name) == "Completed"
     run("helm", "uninstall", *groups, "--namespace", namespace.name)

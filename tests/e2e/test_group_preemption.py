@@ -1,4 +1,4 @@
-"""A pod that is taken away is no error: its rank comes back under its name (row 6.2 of the plan, and what it lacks)."""
+"""Preemption of a rank: its pod is replaced under the same name (row 6.2 of the plan, and more cases)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.helpers.group_pods import LAYOUTS, execute, launch, rank, until_said
+from tests.helpers.group_pods import LAYOUTS, execute, launch, rank, wait_for_output
 from tests.helpers.kube import Namespace, phases, wait_until
 
 GROUP = """\
@@ -32,23 +32,23 @@ run: |
 
 
 def start(space: Namespace, tmp_path, *settings: str, cpus: str = "1", more: str = "") -> dict[str, dict]:
-    """Two ranks that run until they are told to end; returns their pods."""
+    """Start two ranks that run until they are stopped; returns their pods."""
     (tmp_path / "group.yaml").write_text(GROUP % (cpus, more))
     launch(space, tmp_path / "group.yaml", *settings)
-    until_said(space, "server-0", "serving")
-    until_said(space, "client-0", "connected")
+    wait_for_output(space, "server-0", "serving")
+    wait_for_output(space, "client-0", "connected")
     return {host: rank(space, host) for host in ("server-0", "client-0")}
 
 
 def comes_back(space: Namespace, before: dict[str, dict], deadline_s: float = 120) -> None:
-    """The server runs again in another pod, its peer finds it by name, was not touched itself, and all succeed."""
+    """The server runs again in another pod, its peer resolves it by name and keeps its own pod, and all succeed."""
 
     def another() -> bool:
         pod = rank(space, "server-0")
         return bool(pod) and pod["metadata"]["uid"] != before["server-0"]["metadata"]["uid"]
 
     wait_until(another, "another pod for server-0", deadline_s)
-    until_said(space, "server-0", "serving", deadline_s)
+    wait_for_output(space, "server-0", "serving", deadline_s)
     address = rank(space, "server-0")["status"]["podIP"]
     wait_until(
         lambda: address in execute(space, "client-0", "sh", "-c", "getent ahostsv4 server-0.two || true"),
@@ -97,7 +97,7 @@ def priority(namespace: Namespace) -> Iterator[str]:
 
 @pytest.mark.row("6.2", "Preemption")
 def test_pushed_out_by_a_higher_priority(namespace: Namespace, tmp_path, priority: str) -> None:
-    """The pod waits until there is room again."""
+    """The pod waits until the node has room again."""
     resource = f"example.com/{namespace.name}"
     node = namespace.cluster.schedulable_nodes()[0]
     patch = [{"op": "add", "path": f"/status/capacity/{resource.replace('/', '~1')}", "value": "1"}]

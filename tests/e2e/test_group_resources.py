@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.group_pods import launch, rank, said, until_said
+from tests.helpers.group_pods import launch, output, rank, wait_for_output
 from tests.helpers.kube import Namespace, by_host, jobgen, new_namespace, phases, wait_until
 
 
 @pytest.fixture
 def gpu_node(namespace: Namespace) -> Iterator[str]:
-    """A node that says it has 8 T4: the scheduler believes it; only programs would notice."""
+    """A node that advertises 8 T4, which the scheduler cannot verify."""
     node = namespace.cluster.schedulable_nodes()[-1]
 
     def say(operation: str) -> None:
@@ -35,13 +35,13 @@ def test_gpu_and_cpu_jobs(namespace: Namespace, gpu_node: str) -> None:
     """gpu-trainer gets a T4 on the node that has them, by its label; the CPU job runs beside it and knows its name.
     (On nodes that claim GPUs which they do not have: scheduling is real, nvidia-smi is not.)"""
     launch(namespace, "k8s_gpu_cpu_test.yaml")
-    until_said(namespace, "gpu-trainer-0", "GPU trainer starting")
+    wait_for_output(namespace, "gpu-trainer-0", "GPU trainer starting")
     trainer = rank(namespace, "gpu-trainer-0")
     assert trainer["spec"]["nodeName"] == gpu_node
     assert trainer["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
     pods = namespace.wait_for_end("grp", ranks=2)
     assert phases(pods) == {"gpu-trainer-0": "Succeeded", "cpu-preprocessor-0": "Succeeded"}
-    assert "Can reach trainer at: gpu-trainer-0.k8s-gpu-cpu-group" in said(namespace, "cpu-preprocessor-0")
+    assert "Can reach trainer at: gpu-trainer-0.k8s-gpu-cpu-group" in output(namespace, "cpu-preprocessor-0")
 
 
 VOLUME = """\
@@ -100,8 +100,8 @@ def test_a_shared_volume(namespace: Namespace, shared_volume: str) -> None:
     launch(namespace, "k8s_shared_volume_test.yaml", *on(shared_volume))
     pods = namespace.wait_for_end("grp", ranks=2)
     assert phases(pods) == {"writer-0": "Succeeded", "reader-0": "Succeeded"}
-    assert "File written" in said(namespace, "writer-0")
-    assert "Hello from writer at" in said(namespace, "reader-0")
+    assert "File written" in output(namespace, "writer-0")
+    assert "Hello from writer at" in output(namespace, "reader-0")
 
 
 LOGGED = """\
@@ -118,7 +118,7 @@ run: echo "bad 1"; sleep 2; echo "bad 2"; exit 3
 
 
 def test_logs_outlive_the_pods(namespace: Namespace, shared_volume: str, tmp_path) -> None:
-    """JobSet deletes the pod of the rank that still ran; what it printed is on the volume."""
+    """JobSet deletes the pod of the rank that still ran; its output is on the volume."""
     (tmp_path / "group.yaml").write_text(LOGGED)
     settings = ("--set", "logs.claimName=shared-volume", "--set", "logs.subPath=logs", *on(shared_volume))
     values = jobgen("to-values", str(tmp_path / "group.yaml"))
@@ -134,7 +134,7 @@ def test_logs_outlive_the_pods(namespace: Namespace, shared_volume: str, tmp_pat
     namespace.wait_for_end("reader", ranks=1)
     lines = [
         line.split(" ", 2)
-        for line in said(namespace, "r-0", "reader").splitlines()
+        for line in output(namespace, "r-0", "reader").splitlines()
         if " bad-0 " in line or " good-0 " in line
     ]
     texts = [(host, text) for _, host, text in lines]
@@ -163,7 +163,7 @@ run: echo "$NODE_NAME"
 
 
 def test_placement_keeps_the_group_in_one_domain(namespace: Namespace, tmp_path) -> None:
-    """Every node is a zone of its own: the whole group lands in one."""
+    """Every node is its own zone, and the whole group runs in one."""
     label = f"zone-{namespace.name}"
     nodes = namespace.cluster.schedulable_nodes()
     assert len(nodes) > 1, "this test needs two nodes"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.group_pods import execute, rank, said
+from tests.helpers.group_pods import execute, output, rank
 from tests.helpers.group_pods import launch as launch_seed
 from tests.helpers.kube import Namespace, jobgen, phases, run, wait_until
 
@@ -51,7 +51,7 @@ run: echo done
 
 @pytest.fixture
 def queue(namespace: Namespace, request) -> Iterator[Namespace]:
-    """A LocalQueue `queue` whose ClusterQueue has as many CPUs as the test asks for."""
+    """A LocalQueue `queue` whose ClusterQueue has the CPUs that the test requests."""
     name = f"e2e-{uuid.uuid4().hex[:8]}"
     namespace.kubectl("apply", "-f", "-", input=QUEUES.format(name=name, namespace=namespace.name, quota=request.param))
     yield namespace
@@ -102,7 +102,7 @@ def test_layout_jobs_replaces_a_pod_that_is_taken_away(queue: Namespace, tmp_pat
     values = jobgen("to-values", str(tmp_path / "group.yaml"))
     queue.install("grp", "job-group", "--set", "kueue.queueName=queue,layout=jobs", values=values)
     wait_until(
-        lambda: set(phases(queue.pods("grp")).values()) == {"Running"} and "starts attempt" in said(queue, "a-0"),
+        lambda: set(phases(queue.pods("grp")).values()) == {"Running"} and "starts attempt" in output(queue, "a-0"),
         "all run",
     )
     old = rank(queue, "a-0")
@@ -110,7 +110,9 @@ def test_layout_jobs_replaces_a_pod_that_is_taken_away(queue: Namespace, tmp_pat
 
     def back() -> bool:
         pod = rank(queue, "a-0")
-        return bool(pod) and pod["metadata"]["uid"] != old["metadata"]["uid"] and "starts attempt" in said(queue, "a-0")
+        return (
+            bool(pod) and pod["metadata"]["uid"] != old["metadata"]["uid"] and "starts attempt" in output(queue, "a-0")
+        )
 
     wait_until(back, "a-0 runs again", 90)
     for host in ("a-0", "b-0", "b-1"):
@@ -129,7 +131,7 @@ spec: {{levels: [{{nodeLabel: {label}}}]}}
 
 @pytest.fixture
 def racks(namespace: Namespace) -> Iterator[str]:
-    """A LocalQueue whose nodes have a topology, each node a domain of its own; gives the topology's node label."""
+    """A LocalQueue with a topology in which each node is a domain; returns the topology's node label."""
     name = f"e2e-{uuid.uuid4().hex[:8]}"
     label, nodes = f"{name}/rack", namespace.cluster.schedulable_nodes()
     for node in nodes:
@@ -151,7 +153,7 @@ def racks(namespace: Namespace) -> Iterator[str]:
 
 @pytest.mark.parametrize("cpus", [1, 30])
 def test_a_topology_is_kept(namespace: Namespace, racks: str, tmp_path, cpus: int) -> None:
-    """Kueue looks ahead: three ranks fit into one rack or none starts, though two racks would have the room."""
+    """Three ranks fit into one rack or none starts, although two racks together would have the room."""
     (tmp_path / "group.yaml").write_text(GROUP.replace("cpus: 1", f"cpus: {cpus}"))
     values = jobgen("to-values", str(tmp_path / "group.yaml"))
     settings = f"kueue.queueName=queue,layout=jobs,kueue.requiredTopology={racks}"

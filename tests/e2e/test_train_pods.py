@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_group_resources import shared_volume  # noqa: F401 (a fixture)
 
-from tests.helpers.ddp_pods import containers, index, install, job_ended, nodes_of, said
+from tests.helpers.ddp_pods import containers, index, install, job_ended, nodes_of, output
 from tests.helpers.group_pods import uninstall
 from tests.helpers.kube import Namespace, wait_until
 
@@ -20,7 +20,9 @@ def test_training_resumes_after_a_pod_is_deleted(namespace: Namespace, shared_vo
         "volumes.outputs.claimName": "shared-volume", "nodeSelector.kubernetes\\.io/hostname": shared_volume,
     }  # fmt: skip
     install(namespace, *(word for name, value in settings.items() for word in ("--set", f"{name}={value}")))
-    wait_until(lambda: "[EPOCH] node=0 rank=0 epoch=1 " in said(namespace).get(0, ""), "the first epoch has ended", 240)
+    wait_until(
+        lambda: "[EPOCH] node=0 rank=0 epoch=1 " in output(namespace).get(0, ""), "the first epoch has ended", 240
+    )
     victim = next(pod for pod in nodes_of(namespace) if index(pod) == nodes - 1)["metadata"]["name"]
     namespace.kubectl("delete", "pod", victim, "--wait=false")
     ended = wait_until(lambda: job_ended(namespace), "the Job ended", 300)

@@ -1,4 +1,4 @@
-"""Starting groups and looking at their ranks."""
+"""Start groups on a cluster and inspect their ranks."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def jobset_ends(space: Namespace, release: str = "grp") -> str:
 
 
 def rank(space: Namespace, host: str, release: str = "grp") -> dict | None:
-    """The pod of a rank that is not on its way out."""
+    """The pod of a rank that is not being deleted."""
     return by_host([pod for pod in space.pods(release) if "deletionTimestamp" not in pod["metadata"]]).get(host)
 
 
-def said(space: Namespace, host: str, release: str = "grp") -> str:
-    """What a rank's task has printed so far."""
+def output(space: Namespace, host: str, release: str = "grp") -> str:
+    """Output of a rank's task."""
     pod = rank(space, host, release)
     started = pod and pod["status"].get("containerStatuses", [{}])[0].get("state", {}).keys() & {
         "running",
@@ -44,16 +44,16 @@ def said(space: Namespace, host: str, release: str = "grp") -> str:
     return space.logs(pod["metadata"]["name"], "task") if started else ""
 
 
-def until_said(space: Namespace, host: str, text: str, deadline_s: float = 180) -> str:
+def wait_for_output(space: Namespace, host: str, text: str, deadline_s: float = 180) -> str:
     def found() -> str:
-        words = said(space, host)
+        words = output(space, host)
         return words if text in words else ""
 
-    return wait_until(found, f"{host} says {text!r}", deadline_s)
+    return wait_until(found, f"{host} prints {text!r}", deadline_s)
 
 
-def said_at(space: Namespace, host: str, text: str, release: str = "grp") -> float:
-    """When a rank's task printed the first line with `text`, in seconds."""
+def printed_at(space: Namespace, host: str, text: str, release: str = "grp") -> float:
+    """Time at which a rank's task printed the first line with `text`, in seconds."""
     pod = rank(space, host, release)["metadata"]["name"]
     lines = space.kubectl("logs", pod, "-c", "task", "--timestamps").splitlines()
     stamp = next(line.split()[0] for line in lines if text in line)
@@ -61,8 +61,8 @@ def said_at(space: Namespace, host: str, text: str, release: str = "grp") -> flo
 
 
 def started_at(space: Namespace, host: str, release: str = "grp") -> float:
-    """When the barrier let the rank go."""
-    return said_at(space, host, "starts attempt=", release)
+    """Time at which the barrier released the rank."""
+    return printed_at(space, host, "starts attempt=", release)
 
 
 def exit_code(pod: dict) -> int:

@@ -1,4 +1,4 @@
-"""group-agent and the entry script: all ranks or none, also for ranks that come back."""
+"""Barrier of a group of real processes: all ranks start or none, and replaced ranks rejoin."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def group(tmp_path):
         rank.lose()
 
 
-def test_no_task_runs_before_the_last_rank_is_there(group):
+def test_no_task_runs_before_the_last_rank_has_joined(group):
     group.write_plan(THREE)
     early = [group.start_rank("buffer-0", "echo ran"), group.start_rank("trainer-0", "echo ran")]
     last = (
@@ -40,7 +40,7 @@ def test_no_task_runs_before_the_last_rank_is_there(group):
     assert all("\nran\n" in rank.output() for rank in group.ranks)
 
 
-def test_every_rank_knows_the_addresses_of_its_task(group):
+def test_every_rank_gets_the_addresses_of_its_task(group):
     group.write_plan(THREE)
     ranks = [group.start_rank(host, 'echo "$SKYPILOT_NODE_IPS"') for host in ("buffer-0", "trainer-0", "trainer-1")]
     assert [rank.wait() for rank in ranks] == [0, 0, 0]
@@ -48,18 +48,18 @@ def test_every_rank_knows_the_addresses_of_its_task(group):
     assert [trainers in rank.output() for rank in ranks] == [False, True, True]
 
 
-@pytest.mark.parametrize("leader_is_there", [True, False])
-def test_at_the_deadline_every_rank_names_exactly_the_missing_ones(group, leader_is_there):
+@pytest.mark.parametrize("leader_joins", [True, False])
+def test_at_the_join_timeout_every_rank_names_exactly_the_missing_ranks(group, leader_joins):
     group.write_plan({"buffer": {"numNodes": 2}, "trainer": {"numNodes": 3}}, timeout=4)
-    there = ["trainer-0", "trainer-1"] + (["buffer-0"] if leader_is_there else [])
-    waiting = [group.start_rank(host, "echo ran") for host in there]
+    joined = ["trainer-0", "trainer-1"] + (["buffer-0"] if leader_joins else [])
+    waiting = [group.start_rank(host, "echo ran") for host in joined]
     group.new_rank("trainer-2").publish_name().start_agent()  # its container never starts
     start = time.monotonic()
     assert [rank.wait() for rank in waiting] == [66] * len(waiting)
     assert time.monotonic() - start < 30
-    nowhere = "buffer-1" if leader_is_there else "buffer-0, buffer-1"
+    unresolved = "buffer-1" if leader_joins else "buffer-0, buffer-1"
     for rank in waiting:
-        assert f"no pod with an address for {nowhere} (not scheduled, or not created)" in rank.output()
+        assert f"no pod with an address for {unresolved} (not scheduled, or not created)" in rank.output()
         assert "trainer-2 did not start (image pull? crash?)" in rank.output()
         assert "trainer-1 did not" not in rank.output()
         assert "trainer-0 did not" not in rank.output()
@@ -67,7 +67,7 @@ def test_at_the_deadline_every_rank_names_exactly_the_missing_ones(group, leader
 
 
 @pytest.mark.parametrize("lost", ["buffer-0", "trainer-1"])
-def test_a_rank_that_comes_back_meets_a_running_group(group, lost):
+def test_a_replaced_rank_rejoins_a_running_group(group, lost):
     group.write_plan(THREE)
     ranks = {host: group.start_rank(host, "echo ran; sleep 600") for host in ("buffer-0", "trainer-0", "trainer-1")}
     for rank in ranks.values():
@@ -76,7 +76,7 @@ def test_a_rank_that_comes_back_meets_a_running_group(group, lost):
     group.start_rank(lost, "echo ran").until_output("\nran")
 
 
-def test_it_comes_back_also_when_the_first_rank_has_ended(group):
+def test_a_replaced_rank_rejoins_after_the_leader_has_ended(group):
     group.write_plan(THREE)
     first = group.start_rank("buffer-0", "true")
     others = [group.start_rank(host, "echo ran; sleep 600") for host in ("trainer-0", "trainer-1")]
@@ -86,7 +86,7 @@ def test_it_comes_back_also_when_the_first_rank_has_ended(group):
     group.start_rank("trainer-0", "echo ran").until_output("\nran")
 
 
-def test_with_logs_on_a_volume_it_comes_back_also_when_it_is_the_last(group, tmp_path):
+def test_with_logs_on_a_volume_the_last_rank_rejoins(group, tmp_path):
     group.logs = tmp_path / "logs"
     group.write_plan({"buffer": {}, "trainer": {}})
     first, last = group.start_rank("buffer-0"), group.start_rank("trainer-0", "echo ran; sleep 600")
@@ -104,7 +104,7 @@ def test_a_rank_of_another_attempt_does_not_count(group):
     assert "trainer-0 did not start" in new.output()
 
 
-def test_an_agent_that_is_restarted_remembers(group):
+def test_a_restarted_agent_keeps_the_state_of_the_group(group):
     group.write_plan({"buffer": {}, "trainer": {}})
     ranks = [group.start_rank("buffer-0", "echo ran; sleep 600"), group.start_rank("trainer-0", "echo ran; sleep 600")]
     for rank in ranks:
@@ -116,7 +116,7 @@ def test_an_agent_that_is_restarted_remembers(group):
     group.start_rank("buffer-0", "echo ran").until_output("\nran")
 
 
-def test_strangers_do_not_disturb(group):
+def test_invalid_requests_do_not_disturb_the_barrier(group):
     group.write_plan({"buffer": {}, "trainer": {}})
     leader = group.start_rank("buffer-0", "echo ran")
     until(lambda: "join_timeout_s" in leader.output("agent"), "the leader's agent runs")

@@ -1,4 +1,4 @@
-"""The entry script alone, in every POSIX shell that is here."""
+"""The entry script without an agent, in every installed POSIX shell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 
 @pytest.fixture(params=SHELLS)
 def run(request, tmp_path):
-    """run(SCRIPT, …) gives the exit code and what was said, without other ranks."""
+    """run(SCRIPT, …) returns exit code, output and folder of one rank without an agent."""
     group = Group(tmp_path)
 
     def once(script: str, content: dict[str, bytes] | None = None, git: str = "", **settings):
@@ -33,16 +33,16 @@ def run(request, tmp_path):
 
 
 def test_setup_then_run(run):
-    code, said, _ = run("echo two", setup="echo one")
+    code, output, _ = run("echo two", setup="echo one")
     assert code == 0
-    assert "\none\ntwo\n" in said
+    assert "\none\ntwo\n" in output
 
 
-def test_a_failed_setup_is_the_end(run):
-    code, said, _ = run("echo two", setup="exit 7")
+def test_a_failed_setup_ends_the_task(run):
+    code, output, _ = run("echo two", setup="exit 7")
     assert code == 7
-    assert "two" not in said
-    assert "[FATAL] node=a-0 step=setup exit_code=7" in said
+    assert "two" not in output
+    assert "[FATAL] node=a-0 step=setup exit_code=7" in output
 
 
 def test_an_empty_run_succeeds(run):
@@ -50,32 +50,34 @@ def test_an_empty_run_succeeds(run):
 
 
 def test_a_signal_is_named(run):
-    code, said, _ = run("kill -s SEGV $$")
+    code, output, _ = run("kill -s SEGV $$")
     assert code == 139
-    assert "exit_code=139 signal=11" in said
+    assert "exit_code=139 signal=11" in output
 
 
 def test_143_is_kept_for_pods_that_are_stopped_from_outside(run):
-    code, said, _ = run("exit 143")
+    code, output, _ = run("exit 143")
     assert code == 1
-    assert "exit_code=143" in said
+    assert "exit_code=143" in output
 
 
-def test_listed_codes_start_it_again_and_do_not_count(run):
+def test_listed_codes_restart_the_task_and_do_not_count(run):
     script = 'n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) >n; echo "try $n"; [ "$n" -ge 2 ] || exit 29'
-    code, said, _ = run(script, GPU_CHARTS_RECOVER_CODES="7 29")
+    code, output, _ = run(script, GPU_CHARTS_RECOVER_CODES="7 29")
     assert code == 0
-    assert "try 0" in said and "try 2" in said
-    assert said.count("exit_code=29 restarts_in_s") == 2
-    assert "errors=0" in said
+    assert "try 0" in output and "try 2" in output
+    assert output.count("exit_code=29 restarts_in_s") == 2
+    assert "errors=0" in output
 
 
-def test_other_codes_start_it_again_so_many_times(run):
-    code, said, _ = run("echo try; exit 5", setup="echo once", GPU_CHARTS_MAX_RESTARTS=2, GPU_CHARTS_RECOVER_CODES="29")
+def test_other_codes_restart_the_task_up_to_the_limit(run):
+    code, output, _ = run(
+        "echo try; exit 5", setup="echo once", GPU_CHARTS_MAX_RESTARTS=2, GPU_CHARTS_RECOVER_CODES="29"
+    )
     assert code == 5
-    assert said.count("\ntry\n") == 3
-    assert said.count("\nonce\n") == 1
-    assert "exit_code=5 errors=2 of=2" in said
+    assert output.count("\ntry\n") == 3
+    assert output.count("\nonce\n") == 1
+    assert "exit_code=5 errors=2 of=2" in output
 
 
 def test_codes_are_compared_as_wholes(run):
@@ -89,9 +91,9 @@ def test_scripts_and_files_arrive_byte_for_byte(run):
     binary = bytes(range(256)) * 10
     files = "644 set.0\n~/sky_workdir/we ird '$(touch pwned)/-n .txt\n755 set.1\n~/sky_workdir/tool\n"
     content = {"set.0": HOSTILE.encode(), "set.1": binary}
-    code, said, root = run(f"cat <<'EOF'\n{HOSTILE}\nEOF\npwd; ls -l tool", files=files, content=content)
-    assert code == 0, said
-    assert f"\n{HOSTILE}\n{root}/home/sky_workdir\n-rwxr-xr-x" in said
+    code, output, root = run(f"cat <<'EOF'\n{HOSTILE}\nEOF\npwd; ls -l tool", files=files, content=content)
+    assert code == 0, output
+    assert f"\n{HOSTILE}\n{root}/home/sky_workdir\n-rwxr-xr-x" in output
     workdir = root / "home/sky_workdir"
     assert (workdir / "we ird '$(touch pwned)/-n .txt").read_text() == HOSTILE
     assert (workdir / "tool").read_bytes() == binary
@@ -99,10 +101,10 @@ def test_scripts_and_files_arrive_byte_for_byte(run):
 
 
 def test_a_file_that_cannot_be_written_is_named(run):
-    code, said, _ = run("echo ran", files="644 set.0\n/proc/nothing/file\n", content={"set.0": b""})
+    code, output, _ = run("echo ran", files="644 set.0\n/proc/nothing/file\n", content={"set.0": b""})
     assert code == 1
-    assert "file=/proc/nothing/file could not be written" in said
-    assert "\nran" not in said
+    assert "file=/proc/nothing/file could not be written" in output
+    assert "\nran" not in output
 
 
 def test_a_repository_is_cloned_at_the_ref(run, tmp_path):
@@ -115,12 +117,12 @@ def test_a_repository_is_cloned_at_the_ref(run, tmp_path):
     git("tag", "v1", "HEAD~1", cwd=origin)
     first = git("rev-parse", "HEAD~1", cwd=origin).strip()
     for ref, content in (("", "two"), ("main", "two"), ("v1", "one"), (first, "one")):
-        code, said, _ = run("cat file", git=f"file://{origin}\n{ref}\n")
-        assert code == 0, said
-        assert content in said
-    code, said, _ = run("cat file", git=f"file://{origin}\nnothing\n")
+        code, output, _ = run("cat file", git=f"file://{origin}\n{ref}\n")
+        assert code == 0, output
+        assert content in output
+    code, output, _ = run("cat file", git=f"file://{origin}\nnothing\n")
     assert code == 1
-    assert f"git could not get nothing of file://{origin}" in said
+    assert f"git could not get nothing of file://{origin}" in output
 
 
 def git(*arguments: str, cwd) -> str:

@@ -1,4 +1,4 @@
-"""What ranks learn from each other while a group runs: start order, its end, failures, logs."""
+"""A running group of real processes: start order, end, failures, logs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_task_waits_until_another_has_started(group):
     trainer = group.start_rank("trainer-0", "echo ran")
     buffer = group.start_rank("buffer-0", "sleep 600", setup="until [ -e open ]; do sleep 0.1; done")
     buffer.until_output("starts attempt")
-    time.sleep(2)  # time for the trainer to do wrong
+    time.sleep(2)  # a trainer that does not wait would run by now
     assert "\nran" not in trainer.output()
     (buffer.root / "open").touch()
     trainer.until_output("\nran")
@@ -37,7 +37,7 @@ def test_a_task_waits_until_all_ranks_of_another_are_done(group):
     trainer = group.start_rank("trainer-0", "echo ran")
     quick, slow = group.start_rank("data-0"), group.start_rank("data-1", "until [ -e open ]; do sleep 0.1; done")
     assert quick.wait() == 0
-    time.sleep(2)  # time for the trainer to do wrong
+    time.sleep(2)  # a trainer that does not wait would run by now
     assert "\nran" not in trainer.output()
     (slow.root / "open").touch()
     assert (slow.wait(), trainer.wait()) == (0, 0)
@@ -68,7 +68,7 @@ def test_an_auxiliary_task_ends_after_its_delay_when_the_primaries_have_succeede
     assert "ended with the group" in buffer.output()
 
 
-def test_it_ends_without_delay_when_a_primary_has_failed(group):
+def test_an_auxiliary_task_ends_without_delay_when_a_primary_has_failed(group):
     group.write_plan(AUXILIARY, layout="jobs")
     buffer = group.start_rank("buffer-0", CATCHES, GPU_CHARTS_DELAY_S=60)
     trainers = [group.start_rank("trainer-0", "exit 5"), group.start_rank("trainer-1", CATCHES)]
@@ -89,7 +89,7 @@ def test_a_failed_auxiliary_task_does_not_end_the_group(group):
     assert [trainer.wait() for trainer in trainers] == [0, 0]
 
 
-def test_a_failed_task_lets_the_others_come_to_their_end_and_then_fails(group):
+def test_a_failed_task_waits_for_the_others_and_then_fails(group):
     group.write_plan({"a": {}, "b": {}}, stop=False)
     failed, good = (
         group.start_rank("a-0", "exit 4", GPU_CHARTS_END_LAST="yes"),
@@ -101,7 +101,7 @@ def test_a_failed_task_lets_the_others_come_to_their_end_and_then_fails(group):
     assert failed.wait() == 4
 
 
-def test_it_fails_also_when_the_others_had_ended_before(group):
+def test_a_failed_task_fails_even_if_the_others_ended_before(group):
     group.write_plan({"a": {}, "b": {}}, stop=False)
     good = group.start_rank("b-0", "echo ran")
     failed = group.start_rank("a-0", "until [ -e go ]; do sleep 0.1; done; exit 4", GPU_CHARTS_END_LAST="yes")
@@ -155,7 +155,7 @@ def test_sigterm_reaches_the_program_and_the_pod_does_not_count_as_failed(group,
     assert "stopped step=" in rank.output()
 
 
-def test_a_program_that_ignores_sigterm_is_killed_when_its_time_is_over(group):
+def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(group):
     group.write_plan({"a": {}})
     rank = group.start_rank("a-0", "trap '' TERM; echo ran; while :; do sleep 0.1; done", GPU_CHARTS_GRACE_S=2)
     rank.until_output("\nran")
@@ -163,10 +163,10 @@ def test_a_program_that_ignores_sigterm_is_killed_when_its_time_is_over(group):
     assert rank.wait() == 143
 
 
-def test_sigterm_while_the_group_is_not_complete(group):
+def test_sigterm_at_the_barrier_ends_the_rank_as_stopped(group):
     group.write_plan({"a": {}, "b": {}})
     rank = group.start_rank("a-0")
     rank.until_output("waits for the group")
-    until(lambda: "joined" in [path.name for path in (rank.root / "state").iterdir()], "the agent knows")
+    until(lambda: "joined" in [path.name for path in (rank.root / "state").iterdir()], "the agent has the event")
     rank.main.send_signal(signal.SIGTERM)
     assert rank.wait() == 143

@@ -1,4 +1,4 @@
-{{/* What users wrote goes into files, never into a command line. */}}
+{{/* Data of the ConfigMap with scripts. Text of users goes into files, never into a command line. */}}
 {{- define "job-group.scripts" -}}
 {{- $files := dict "entry.sh" (.Files.Get "files/entry.sh") "askpass.sh" (.Files.Get "files/askpass.sh") -}}
 {{- $_ := set $files "group.json" (include "job-group.plan" .) -}}
@@ -13,7 +13,7 @@
 {{- include "job-group.data" (dict "text" $files "binary" dict) -}}
 {{- end }}
 
-{{/* The group as its agents read it. */}}
+{{/* Plan of the group for its agents, as JSON. */}}
 {{- define "job-group.plan" -}}
 {{- $primaries := include "job-group.primaries" . | fromJsonArray -}}
 {{- $tasks := dict -}}
@@ -26,8 +26,8 @@
 {{- end }}
 
 {{/*
-What the entry script copies from /group/files, two lines a file: mode and key, target. Single files outside of the
-home folder are mounted instead.
+List of the files that the entry script copies from /group/files, two lines per file: mode and key, target. Single files
+outside of the home folder are mounted instead.
 */}}
 {{- define "job-group.copies" -}}
 {{- $root := .root -}}
@@ -51,7 +51,7 @@ home folder are mounted instead.
 {{- join "" $lines -}}
 {{- end }}
 
-{{/* The embedded files as data of a ConfigMap: the n-th file of a set, by path, has the key SET.n */}}
+{{/* Data of the ConfigMap with embedded files: the n-th file of a set, by path, has the key SET.n */}}
 {{- define "job-group.files" -}}
 {{- $text := dict -}}
 {{- $binary := dict -}}
@@ -70,8 +70,8 @@ home folder are mounted instead.
 {{- end }}
 
 {{/*
-Data of a ConfigMap: text by key, and binary by key in base64. Text with a character that YAML does not carry goes with
-the binary: toYaml would make nothing of all the texts, and say nothing.
+Data of a ConfigMap; call with text by key, and binary by key in base64. Text with a character that YAML cannot
+represent becomes binary, because toYaml would return an empty text for the whole map, without an error.
 */}}
 {{- define "job-group.data" -}}
 {{- $text := dict -}}

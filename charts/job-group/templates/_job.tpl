@@ -1,6 +1,6 @@
 {{/*
-Spec of the Job of one rank; call with root, id and item {task, rank, host}. One NonIndexed Job a rank: an Indexed
-Job would force its own host names, and J-i.G would not exist.
+Spec of the Job of one rank; call with root, id and item {task, rank, host}. One NonIndexed Job per rank, because an
+Indexed Job forces its own host names, and J-i.G would not exist.
 */}}
 {{- define "job-group.job" -}}
 {{- $task := index .root.Values.tasks .item.task -}}
@@ -15,7 +15,7 @@ ttlSecondsAfterFinished: {{ .root.Values.ttlSecondsAfterFinished | int64 }}
 {{- end }}
 podFailurePolicy:
   rules:
-    # A pod that was evicted, deleted, or lost with its node is replaced, and that counts as no failure.
+    # A pod that was evicted, deleted, or lost with its node is replaced, and this does not count as a failure.
     - action: Ignore
       onPodConditions:
         - {type: DisruptionTarget, status: "True"}
@@ -31,8 +31,8 @@ template:
 {{- end }}
 
 {{/*
-Exit codes of a task of several nodes that restart the whole group, as JSON; its Job fails with a reason of its own
-then (PodFailurePolicy), by which the JobSet knows. A task of one node starts again in its container instead.
+Exit codes of a task of several nodes that restart the whole group, as JSON. Its Job then fails with the reason
+PodFailurePolicy, which a rule of the JobSet matches. A task of one node starts again in its container instead.
 */}}
 {{- define "job-group.listedCodes" -}}
 {{- $codes := list -}}
@@ -42,7 +42,7 @@ then (PodFailurePolicy), by which the JobSet knows. A task of one node starts ag
 {{- if not (has (int .) (list (int $own.DONE) (int $own.STOPPED))) -}}{{- $codes = append $codes (int .) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
-{{- /* Kubernetes wants them sorted, each once; three digits sort as text. */ -}}
+{{- /* Kubernetes requires them sorted, without duplicates; with three digits they sort as text. */ -}}
 {{- $sorted := list -}}
 {{- range $codes -}}{{- $sorted = append $sorted (printf "%03d" .) -}}{{- end -}}
 {{- $numbers := list -}}
@@ -50,7 +50,7 @@ then (PodFailurePolicy), by which the JobSet knows. A task of one node starts ag
 {{- toJson $numbers -}}
 {{- end }}
 
-{{/* When the JobSet has succeeded, and what a failed Job does to it. */}}
+{{/* Success and failure policy of the JobSet. */}}
 {{- define "job-group.policies" -}}
 {{- $root := . -}}
 {{- $primaries := include "job-group.primaries" . | fromJsonArray -}}
@@ -74,7 +74,7 @@ successPolicy:
   {{- end }}
 failurePolicy:
   maxRestarts: {{ $restarts }}
-  # No rank of a new attempt may meet one of the last.
+  # No rank of a new attempt may meet a rank of the last one.
   restartStrategy: BlockingRecreate
   rules:
     {{- range $name, $task := .Values.tasks }}
@@ -100,7 +100,7 @@ failurePolicy:
       targetReplicatedJobs: []
 {{- end }}
 
-{{/* One topology domain for the group, and nodes that have one of the GPU models, by whichever label they carry. */}}
+{{/* Affinity: one topology domain for the group, and nodes with one of the GPU models, by any of the labels. */}}
 {{- define "job-group.affinity" -}}
 {{- $values := .root.Values }}
 {{- $task := index $values.tasks .item.task }}
@@ -147,7 +147,7 @@ kueue.x-k8s.io/pod-group-name: {{ .id | quote }}
 {{- define "job-group.queueAnnotations" -}}
 {{- if and .root.Values.kueue.queueName (eq .root.Values.layout "jobs") -}}
 kueue.x-k8s.io/pod-group-total-count: {{ include "job-group.size" .root | quote }}
-# A Job replaces its pod by itself. Kueue must not hold on to the pods of a cancelled group and wait for others.
+# The Job replaces its pod. Kueue must not keep the pods of a cancelled group and wait for others.
 kueue.x-k8s.io/retriable-in-group: "false"
 {{- with .root.Values.kueue.requiredTopology }}
 kueue.x-k8s.io/podset-required-topology: {{ . | quote }}

@@ -52,7 +52,7 @@ spec:
   initContainers:
     {{- if $agent }}
     - name: agent
-      restartPolicy: Always # a sidecar: it runs beside the task and ends after it
+      restartPolicy: Always # a sidecar: it starts before the task and ends after it
       image: {{ $worker | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       command: [group-agent]
@@ -141,7 +141,7 @@ spec:
           {{- end }}
     - name: state
       emptyDir: {}
-    # Writable also where the image or its user has no such place; kept while the task starts again in its container.
+    # Writable even if the image or its user has no such folder, and kept across restarts in the container.
     - name: home
       emptyDir: {}
     - name: tmp
@@ -175,7 +175,7 @@ ddp-launch serves the worker image only, where the task is distributed and its r
 {{- .task.launcher | default (ternary "ddp-launch" "torchrun" $automatic) -}}
 {{- end }}
 
-{{/* The pod template with the task's own podTemplate over it: maps merge, lists append, its first container is ours. */}}
+{{/* Pod template with the task's podTemplate merged over it; its first container is merged into the task's container. */}}
 {{- define "job-group.podTemplate" -}}
 {{- $pod := include "job-group.pod" . }}
 {{- $own := index .root.Values.tasks .item.task "podTemplate" }}
@@ -187,7 +187,7 @@ ddp-launch serves the worker image only, where the task is distributed and its r
 {{- range $volume := $spec.volumes }}
 {{- range $pod.spec.volumes }}
 {{- if eq .name $volume.name }}
-{{- fail (printf "\n\ntasks.%s.podTemplate.spec.volumes: the chart has a volume called %s; choose another name.\n" $.item.task .name) }}
+{{- fail (printf "\n\ntasks.%s.podTemplate.spec.volumes: the chart has a volume with the name %s. Choose another name.\n" $.item.task .name) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -197,15 +197,15 @@ ddp-launch serves the worker image only, where the task is distributed and its r
 {{- include "job-group.merge" (dict "base" $pod "over" (dict "metadata" ($own.metadata | default dict))) }}
 {{- $text := toYaml $pod }}
 {{- if not $text }}
-{{- fail (printf "\n\ntasks.%s: a text in its env or podTemplate has a control character that YAML does not carry; remove it.\n" .item.task) }}
+{{- fail (printf "\n\ntasks.%s: a text in its env or podTemplate has a control character that YAML cannot represent. Remove it.\n" .item.task) }}
 {{- end }}
 {{- $text }}
 {{- end }}
 {{- end }}
 
 {{/*
-Changes base: maps merge, lists of base grow by those of over, everything else of over wins. Where Kubernetes allows an
-entry of a list once, that of over replaces ours. A node must fit one of our terms and one of over's.
+Merge `over` into `base`, which is changed: maps merge, lists append, every other value of `over` wins. Where Kubernetes
+allows an entry of a list once, that of `over` replaces it. A node must fit one of the node selector terms of each.
 */}}
 {{- define "job-group.merge" -}}
 {{- $once := dict "env" "name" "volumeMounts" "mountPath" }}

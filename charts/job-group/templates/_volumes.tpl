@@ -1,4 +1,4 @@
-{{/* Where the task sees its volumes and files; call with root, id and item. */}}
+{{/* Volume mounts of a task; call with root, id and item. */}}
 {{- define "job-group.volumeMounts" -}}
 {{- $values := .root.Values }}
 {{- $task := index $values.tasks .item.task }}
@@ -29,7 +29,7 @@
 {{- end }}
 {{- end }}
 
-{{/* The volumes behind them. A folder of files is a copy of its own, which the task may change. */}}
+{{/* Volumes of a task. A folder of files is a copy that the task may change. */}}
 {{- define "job-group.volumes" -}}
 {{- $task := index .root.Values.tasks .item.task }}
 {{- range $index, $volume := $task.volumes }}
@@ -59,7 +59,7 @@
 - name: files
   configMap:
     name: {{ .id }}-files
-    defaultMode: 0755 # a program that is mounted by itself must run; copies get modes of their own
+    defaultMode: 0755 # a single file that is mounted may be a program; copies get the modes of their entries
 {{- end }}
 {{- range $index, $mount := $task.fileMounts }}
 {{- if not (or (hasPrefix "~/" .mountPath) .subPath) }}

@@ -1,0 +1,96 @@
+"""A group's task whose `torchrun` is ddp-launch, on real pods: worlds, causes of failures, and a lost pod."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.helpers.group_pods import LAYOUTS, exit_code, jobset_ends, output, rank, wait_for_output
+from tests.helpers.kube import Namespace, by_host, phases, wait_until
+
+PROGRAM = """
+import os, signal, sys, time
+import torch, torch.distributed as dist
+stopped = torch.zeros(1)
+signal.signal(signal.SIGTERM, lambda *_: stopped.fill_(1))
+dist.init_process_group("gloo")
+for step in range(int(os.environ["STEPS"])):
+    together = stopped.clone()
+    dist.all_reduce(together)
+    if together.item():
+        print("saved", flush=True)
+        sys.exit(75)
+    if dist.get_rank() == 1 and os.environ["FAULT"] == "exit":
+        os._exit(9)
+    print(f"[STEP] step={step} world={dist.get_world_size()} pod={os.environ['POD_NAME']}", flush=True)
+    time.sleep(0.1)
+print("[DONE]", flush=True)
+dist.destroy_process_group()
+"""
+# As SkyPilot's documentation writes it.
+TORCHRUN = """
+MASTER_ADDR=$(echo "$SKYPILOT_NODE_IPS" | head -n1)
+torchrun --nnodes=$SKYPILOT_NUM_NODES --nproc_per_node=1 --node_rank=$SKYPILOT_NODE_RANK \\
+  --master_addr=$MASTER_ADDR --master_port=29500 program.py
+"""
+TRAINERS = ("t-0", "t-1")
+
+
+def install(space: Namespace, layout: str, run: str = TORCHRUN, fault: str = "", steps: int = 3) -> None:
+    env = {"STEPS": str(steps), "FAULT": fault, "OMP_NUM_THREADS": "1"}
+    task = {"numNodes": 2, "run": run, "env": env, "workdir": {"files": "code"}}
+    files = {"code": {"program.py": {"text": PROGRAM}}}
+    values = {"schemaVersion": 1, "name": "g", "tasks": {"t": task}, "files": files, "layout": layout}
+    space.install("grp", "job-group", values=json.dumps({**values, "networkPolicy": {"enabled": True}}))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_ranks_of_a_task_form_a_world(namespace: Namespace, layout: str) -> None:
+    install(namespace, layout)
+    pods = by_host(namespace.wait_for_end("grp", ranks=2))
+    assert set(phases(list(pods.values())).values()) == {"Succeeded"}
+    for host in TRAINERS:
+        lines = output(namespace, host)
+        assert "[STEP] step=2 world=2" in lines and "\n[DONE]\n" in lines
+        assert 'phase="master ready, preflight" nodes=2' in lines
+
+
+def test_both_ranks_name_the_rank_that_failed(namespace: Namespace) -> None:
+    install(namespace, "jobs", fault="exit")
+    pods = by_host(namespace.wait_for_end("grp", ranks=2))
+    for host in TRAINERS:
+        assert exit_code(pods[host]) == 1
+        message = pods[host]["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+        assert "(program-failed)" in message and "rank 1 of node 1" in message and "exit code 9" in message
+
+
+def test_the_group_fails_with_its_task(namespace: Namespace) -> None:
+    install(namespace, "jobset", fault="exit")
+    assert jobset_ends(namespace) == "Failed"
+
+
+def test_a_node_that_ends_before_the_preflight_ends_the_other(namespace: Namespace) -> None:
+    install(namespace, "jobs", run='if [ "$NODE_RANK" = 1 ]; then sleep 5; exit 3; fi' + TORCHRUN)
+    pods = by_host(namespace.wait_for_end("grp", ranks=2))
+    assert (exit_code(pods["t-1"]), exit_code(pods["t-0"])) == (3, 1)
+    assert "stopped: failed t-1 3" in output(namespace, "t-0")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_world_that_loses_a_pod_saves_and_forms_again(namespace: Namespace, layout: str) -> None:
+    install(namespace, layout, steps=150)
+    for host in TRAINERS:
+        wait_for_output(namespace, host, "[STEP] step=5 ")
+    old = {host: rank(namespace, host)["metadata"]["name"] for host in TRAINERS}
+    namespace.kubectl("delete", "pod", old["t-1"], "--wait=false")
+
+    def done() -> bool:
+        pods = {host: rank(namespace, host) for host in TRAINERS}
+        return all(pod and pod["status"]["phase"] == "Succeeded" for pod in pods.values())
+
+    wait_until(done, "both ranks ended well in new pods", 240)
+    for host in TRAINERS:
+        new = rank(namespace, host)["metadata"]["name"]
+        assert new != old[host]
+        assert f"[STEP] step=149 world=2 pod={new}" in output(namespace, host)
