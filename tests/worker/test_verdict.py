@@ -113,3 +113,12 @@ def test_samples_are_thinned_out_evenly():
 def test_a_measurement_without_declaration_is_incomplete():
     found = verdict(Evidence([*evidence().measurements, Measurement("watts", 1, "W", "cuda:1")]))
     assert found.verdict == "INCOMPLETE" and found.reason.startswith("cuda:1: watts is not declared")
+
+
+def test_every_problem_keeps_its_own_verdict():
+    found = verdict(evidence(600, 640))
+    assert [(problem.verdict, problem.reason[:6]) for problem in found.problems] == [
+        ("FAIL", "cuda:0"),
+        ("WARN", "cuda:1"),
+    ]
+    assert found.reason == "; ".join(problem.reason for problem in found.problems)

@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpuworker.accept.report import INCOMPLETE, NODE, PASS, SKIP, WORLD
+from gpuworker.accept.report import INCOMPLETE, NODE, PASS, WORLD
 from gpuworker.fleet import fingerprint_vote, outliers
+from gpuworker.fleet.check_findings import check_findings, subject, world_name
 from gpuworker.fleet.fleet_report import (
     WORST_FIRST,
     Coverage,
@@ -23,7 +24,6 @@ from gpuworker.fleet.fleet_report import (
 )
 from gpuworker.fleet.report_sources import Source
 from gpuworker.fleet.version_drift import version_drift
-from gpuworker.fleet.world_findings import findings_by_place, subject, world_name
 
 
 @dataclass(frozen=True)
@@ -139,12 +139,7 @@ def _report_findings(report: dict) -> list[Finding]:
     """The findings of the report's checks, and where its verdict has no evidence in the report."""
     coverage, world = report["coverage"], report["scope"] == WORLD
     node, prefix = ("", f"{world_name(report)}: ") if world else (report["node"], "")
-    found = []
-    for check in report["checks"]:
-        if world:
-            found += findings_by_place(report, check)
-        elif check["verdict"] not in (PASS, SKIP):
-            found.append(Finding(check["verdict"], check["reason"] or "no reason given", node, check=check["name"]))
+    found = [finding for check in report["checks"] for finding in check_findings(report, check)]
 
     def no_evidence(verdict: str, reason: str) -> None:
         found.append(Finding(verdict, prefix + reason, node, found_by="coverage"))

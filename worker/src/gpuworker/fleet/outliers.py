@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpuworker.accept.report import FAIL, INCOMPLETE, NODE, WARN
+from gpuworker.fleet.check_findings import world_name
 from gpuworker.fleet.fleet_report import Distribution, Finding, Point, natural_sort_key
-from gpuworker.fleet.world_findings import world_name
 
 SMALL = 5
 LEAST_Z = 3.5

@@ -8,10 +8,10 @@ import threading
 from pathlib import Path
 
 from gpuworker.accept.report import write_json
+from gpuworker.fleet.check_findings import subject
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.merge import Expected, merge
 from gpuworker.fleet.report_sources import Source, from_text
-from gpuworker.fleet.world_findings import subject
 
 SUBMITTED = ""  # stands for the address of a pod that submitted its report and ended
 

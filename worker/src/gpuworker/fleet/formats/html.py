@@ -91,7 +91,7 @@ def _findings(fleet: Fleet) -> str:
     rest = len(fleet.findings) - MOST_FINDINGS
     more = f'<p class="dim">{rest} more findings are in /report.json</p>' if rest > 0 else ""
     header = "".join(f"<th>{name}</th>" for name in ("Verdict", "Node", "Device", "Finding"))
-    return f'<h2>Findings</h2><div class="scroll"><table><tr>{header}</tr>{rows}</table></div>{more}'
+    return f'<h2>Findings</h2><div class="scroll"><table class="findings"><tr>{header}</tr>{rows}</table></div>{more}'
 
 
 def _sentence(finding: Finding) -> str:
@@ -123,7 +123,7 @@ def _node_row(node: Node, checks: list[str]) -> str:
     lost = f"<br>pod no longer exists, last seen {escape(node.last_seen)}" if node.last_seen else ""
     started = escape(node.started) + lost
     name = f'<td class="n" title="{escape(node.pod)}">{escape(node.node)}</td>'
-    return f'<tr>{name}{_verdict(node.verdict)}{_check_cells(node, checks)}<td class="dim">{started}</td></tr>'
+    return f'<tr>{name}{_verdict(node.verdict)}{_check_cells(node, checks)}<td class="n dim">{started}</td></tr>'
 
 
 def _worlds(fleet: Fleet) -> str:
@@ -134,7 +134,7 @@ def _worlds(fleet: Fleet) -> str:
     header = "".join(f"<th>{escape(name)}</th>" for name in ("Ranks", "Verdict", *checks, "Started"))
     rows = "".join(
         f'<tr><td title="{escape(", ".join(world.nodes))}">{escape(world.name)}</td>{_verdict(world.verdict)}'
-        f'{_check_cells(world, checks)}<td class="dim">{escape(world.started)}</td></tr>'
+        f'{_check_cells(world, checks)}<td class="n dim">{escape(world.started)}</td></tr>'
         for world in fleet.worlds
     )
     return f'<h2>Cross-node checks</h2><div class="scroll"><table><tr>{header}</tr>{rows}</table></div>'
