@@ -8,7 +8,7 @@ import time
 import pytest
 
 from hack.local_cluster.settings import Node, nodes
-from tests.helpers.cluster_faults import cut, frozen, lose
+from tests.helpers.cluster_faults import cut_network, frozen, kill_node
 from tests.helpers.ddp_pods import (
     SILENCE_S,
     TRAIN,
@@ -48,7 +48,7 @@ def completes_at_once(space: Namespace) -> None:
 def test_packets_are_dropped_at_the_start(namespace: Namespace) -> None:
     start(namespace, *ONE_POD_A_NODE, before="until [ -e /tmp/go ]; do sleep 0.2; done")
     wait_until(lambda: both_run(namespace), "both pods run", 60)
-    with cut(addresses(namespace)):
+    with cut_network(addresses(namespace)):
         for number in range(2):
             inside(namespace, number, "touch /tmp/go")
         found = ends(namespace, 0, 1, since=now())
@@ -59,7 +59,7 @@ def test_packets_are_dropped_at_the_start(namespace: Namespace) -> None:
 def test_the_network_is_cut(namespace: Namespace) -> None:
     start(namespace, *ONE_POD_A_NODE, program=TRAIN_ON)
     until_trains(namespace)
-    with cut(addresses(namespace)):
+    with cut_network(addresses(namespace)):
         found = ends(namespace, 0, 1, within_s=SILENCE_S, since=now())
     one_verdict({0: found[0]}, 66, "node-lost", "node 1")
     one_verdict({1: found[1]}, 66, "node-lost", "node 0")
@@ -68,7 +68,7 @@ def test_the_network_is_cut(namespace: Namespace) -> None:
 def test_the_network_is_cut_and_comes_back(namespace: Namespace) -> None:
     start(namespace, *ONE_POD_A_NODE, "--set", "timeouts.heartbeatSeconds=60", program=TRAIN_ON)
     until_trains(namespace)
-    with cut(addresses(namespace)):
+    with cut_network(addresses(namespace)):
         time.sleep(20)  # the length of the cut
     completes_at_once(namespace)
 
@@ -97,6 +97,6 @@ def test_a_lost_node(namespace: Namespace) -> None:
     until_trains(namespace)
     on_n2 = next(number for number in range(2) if node(namespace, number)["spec"]["nodeName"] == nodes()[1].name)
     lost = now()
-    lose(nodes()[1])
+    kill_node(nodes()[1])
     found = ends(namespace, 1 - on_n2, within_s=SILENCE_S, since=lost)
     one_verdict(found, 66, "node-lost", f"node {on_n2}")

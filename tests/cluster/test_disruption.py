@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hack.local_cluster.settings import Node, nodes
-from tests.helpers.cluster_faults import lose
+from tests.helpers.cluster_faults import kill_node
 from tests.helpers.group_pods import execute, rank, wait_for_output
 from tests.helpers.kube import Namespace, phases, wait_until
 
@@ -72,7 +72,7 @@ def test_a_lost_node(group: Namespace) -> None:
     """The rank is replaced when the Node object is deleted, which clouds do."""
     client = rank(group, "client-0")
     old = rank(group, "server-0")["metadata"]["uid"]
-    lose(nodes()[1])
+    kill_node(nodes()[1])
 
     def not_ready() -> bool:
         state = group.cluster.kubectl("get", "node", nodes()[1].name, "--no-headers")

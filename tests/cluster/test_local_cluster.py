@@ -1,6 +1,6 @@
-"""The local cluster itself: it survives being killed, it leaves nothing behind, and nothing gets out of it.
+"""The local cluster: it recovers from a kill, `down` leaves nothing behind, and no packet leaves the machine.
 
-These tests break the running cluster and take it down at the end, so they run last. They need root.
+These tests break the running cluster and remove it at the end, so they run last. They need root.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hack.local_cluster import processes
 from hack.local_cluster.settings import BRIDGE, CGROUP, KUBECONFIG, RUN, STATE, nodes
 from hack.paths import BIN, REPO
 
-PATIENCE_S = 900  # to remove the images of an earlier cluster, 8 GB, took 13 s as a rule and 7 min on a disk kept busy
+PATIENCE_S = 900  # removing 8 GB of images took 13 s, and 7 min on a busy disk
 pytestmark = pytest.mark.timeout(3 * PATIENCE_S)
 
 
@@ -32,14 +32,8 @@ def text_of(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def route_to(address: str, *where: str) -> str:
-    """What `ip route get` says, good or bad."""
-    done = subprocess.run(["ip", *where, "route", "get", address], capture_output=True, text=True)
-    return done.stdout + done.stderr
-
-
 def traces() -> list[str]:
-    """Everything of ours that can be found on this machine."""
+    """Everything of the cluster that exists on this machine."""
     found = [str(root / CGROUP) for root in processes.hierarchies() if (root / CGROUP).exists()]
     found += [str(path) for path in (STATE, RUN) if path.exists()]
     found += [line for line in text_of("ip", "netns").splitlines() if "gpuc-" in line]
@@ -58,12 +52,12 @@ def traces() -> list[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def away_afterwards():
+def removed_afterwards():
     yield
     cluster("down")
 
 
-def test_nodes_have_no_way_out() -> None:
+def test_no_packet_leaves_the_machine() -> None:
     assert cluster("up").returncode == 0
     for node in nodes():
         routes = text_of("ip", "-n", node.namespace, "route")
@@ -75,30 +69,30 @@ def test_nodes_have_no_way_out() -> None:
     for address in (
         "10.244.200.1",
         "10.96.0.10",
-    ):  # a pod that no node has, a service: not even the host sends these on
-        gone = subprocess.run(["ip", "route", "get", address], capture_output=True, text=True)
-        assert "unreachable" in (gone.stdout + gone.stderr).lower() or "No route" in gone.stderr
+    ):  # a pod of no node, a Service: the host does not forward these either
+        lost = subprocess.run(["ip", "route", "get", address], capture_output=True, text=True)
+        assert "unreachable" in (lost.stdout + lost.stderr).lower() or "No route" in lost.stderr
 
 
 def test_down_leaves_nothing_behind() -> None:
     assert cluster("up").returncode == 0
-    assert traces(), "the search finds a running cluster"
+    assert traces(), "the search must find a running cluster"
     cgroups = [root / "k8s.io" / name for root in processes.hierarchies() for name in processes.containers()]
     assert any(path.exists() for path in cgroups)
     done = cluster("down")
     assert done.returncode == 0, done.stderr
     assert traces() == []
     assert not any(path.exists() for path in cgroups)
-    assert cluster("down").returncode == 0, "twice is fine"
+    assert cluster("down").returncode == 0, "down twice is not an error"
 
 
 @pytest.mark.parametrize("after_s", [0.5, 3, 9])
 def test_up_works_after_a_killed_up(after_s: float) -> None:
-    """SIGKILL at some moment of `up`, with the cluster half made; the next `up` cleans up and gives a whole one."""
+    """SIGKILL during `up`, with an incomplete cluster; the next `up` cleans up and starts a complete one."""
     assert cluster("down").returncode == 0
     command = [sys.executable, "-m", "hack.local_cluster", "up"]
     killed = subprocess.Popen(command, cwd=REPO, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    with pytest.raises(subprocess.TimeoutExpired):  # the moment is in the middle of it
+    with pytest.raises(subprocess.TimeoutExpired):  # `up` still runs
         killed.wait(after_s)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
@@ -120,7 +114,7 @@ def test_up_repairs_a_cluster_that_lost_a_process() -> None:
     assert [line.split()[1] for line in ready.splitlines()] == ["Ready"] * len(nodes())
 
 
-def test_without_root_it_says_so_first() -> None:
+def test_without_root_the_first_line_names_the_reason() -> None:
     command = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-m", "hack.local_cluster", "up"]
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
     assert done.returncode == 1

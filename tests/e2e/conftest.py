@@ -1,4 +1,4 @@
-"""Fixtures for tests on a real Kubernetes. They need KUBECONFIG, WORKER_IMAGE and SHELL_IMAGE, and skip nothing."""
+"""Fixtures for tests on a real Kubernetes. They need KUBECONFIG, WORKER_IMAGE and SHELL_IMAGE, and never skip."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helpers.kube import Cluster, Namespace, new_namespace
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--plan-results", type=Path, help="write what became of the rows of the test plan to this file")
+    parser.addoption("--plan-results", type=Path, help="write the results of the rows of the test plan to this file")
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +33,7 @@ def namespace(cluster: Cluster) -> Iterator[Namespace]:
 
 @pytest.fixture(autouse=True)
 def row(request: pytest.FixtureRequest, record_property) -> None:
-    """Lets the report of a test say which row of the plan it is, and the row's note."""
+    """Record the row of the plan, and its note, in the report of a test."""
     marker = request.node.get_closest_marker("row")
     if marker:
         number, title = marker.args
@@ -41,7 +41,7 @@ def row(request: pytest.FixtureRequest, record_property) -> None:
 
 
 class PlanResults:
-    """Collects the rows; with several workers only their controller has all reports."""
+    """Results of all rows; with several workers only their controller has all reports."""
 
     def __init__(self, file: Path):
         self.file, self.rows = file, []

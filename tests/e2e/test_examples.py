@@ -1,4 +1,4 @@
-"""The examples, each started and looked at with the two commands of its README."""
+"""Every example with a README, started and inspected with the two commands of its page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = REPO / "values-examples"
 
 
 def commands(example: Path) -> tuple[str, str]:
-    """What starts it, and what shows its result."""
+    """The command that starts the example and the command that shows its result."""
     start, look = re.search(r"^```sh\n(.*)\n(.*)\n```$", (example / "README.md").read_text(), re.MULTILINE).groups()
     return start, look
 
@@ -35,7 +35,7 @@ def start(space: Namespace, name: str) -> str:
 
 
 def result(space: Namespace, name: str) -> str:
-    """What the second command shows once the group has succeeded."""
+    """Output of the second command after the group has succeeded."""
     release = start(space, name)
     assert jobset_ends(space, release) == "Completed"
     _, command = commands(EXAMPLES / name)
@@ -43,36 +43,36 @@ def result(space: Namespace, name: str) -> str:
 
 
 def test_reinforcement_learning(namespace: Namespace) -> None:
-    """All seven ranks took part, and both trainers have learned the same."""
-    words = result(namespace, "rl")
-    walks = dict(re.findall(r"WALKS (\S+) (\d+)", words))
+    """All seven ranks take part, and both trainers learn the same policy."""
+    output = result(namespace, "rl")
+    walks = dict(re.findall(r"WALKS (\S+) (\d+)", output))
     assert sorted(walks) == ["environment-0", "environment-1", "rollout-server-0", "rollout-server-1"]
     assert all(int(count) > 0 for count in walks.values())
-    learned = re.findall(r"LEARNED ([a-z ]+) after (\d+) updates", words)
+    learned = re.findall(r"LEARNED ([a-z ]+) after (\d+) updates", output)
     assert len(learned) == 2 and learned[0] == learned[1]
     way = learned[0][0].split()
     assert sorted(way) == ["down"] * 3 + ["right"] * 3
 
 
 def test_train_and_evaluate(namespace: Namespace) -> None:
-    """The evaluator measured every checkpoint, and the best one is good."""
-    words = result(namespace, "train-eval")
-    saved, measured = re.findall(r"SAVED epoch (\d+)", words), re.findall(r"MEASURED epoch (\d+)", words)
+    """The evaluator measures every checkpoint, and the best one has a low loss."""
+    output = result(namespace, "train-eval")
+    saved, measured = re.findall(r"SAVED epoch (\d+)", output), re.findall(r"MEASURED epoch (\d+)", output)
     assert saved == measured == [str(epoch) for epoch in range(len(saved))] and len(saved) > 1
-    best = re.search(r"BEST epoch \d+, loss (\S+), of 2 ranks", words)
+    best = re.search(r"BEST epoch \d+, loss (\S+), of 2 ranks", output)
     assert float(best[1]) < 0.01
 
 
 def test_service_and_clients(namespace: Namespace) -> None:
-    """Three clients that try nothing twice got right answers; then the server ended."""
-    words = result(namespace, "service-clients")
+    """Three clients without retries get correct answers; then the server ends."""
+    output = result(namespace, "service-clients")
     for start_of, answer in (("retur", "return"), ("impor", "import"), ("conti", "continue")):
-        assert len(re.findall(rf"ANSWER {start_of}: {answer}\b", words)) == 3, words
+        assert len(re.findall(rf"ANSWER {start_of}: {answer}\b", output)) == 3, output
     wait_until(lambda: phases(namespace.pods("demo")).get("server-0") != "Running", "the server has ended", 90)
 
 
 def test_parameter_sweep(namespace: Namespace) -> None:
-    """Each combination was tried once, and the collector found the best."""
-    words = result(namespace, "parameter-sweep")
-    assert len(set(re.findall(r"^[\d.]+ +[\d.]+ +\S+$", words, re.MULTILINE))) == 16
-    assert "BEST rate 0.002, momentum 0.9\n" in words
+    """Each combination is tried once, and the collector finds the best."""
+    output = result(namespace, "parameter-sweep")
+    assert len(set(re.findall(r"^[\d.]+ +[\d.]+ +\S+$", output, re.MULTILINE))) == 16
+    assert "BEST rate 0.002, momentum 0.9\n" in output

@@ -1,4 +1,4 @@
-"""Ways to break the local cluster that only its owner has."""
+"""Faults of the local cluster: a lost node, a frozen process of the control plane, a cut network."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hack.local_cluster.settings import CGROUP, Node
 from hack.paths import run
 
 
-def lose(node: Node) -> None:
-    """SIGKILL to the node's kubelet, containerd, and every container: as if its power had gone."""
+def kill_node(node: Node) -> None:
+    """Send SIGKILL to the node's kubelet, containerd and every container, like a power failure."""
     unit = processes.tracking() / CGROUP / "system" / node.name
     pids = {int(pid) for file in unit.rglob("cgroup.procs") for pid in file.read_text().split()}
     for process in Path("/proc").glob("[0-9]*"):
@@ -28,7 +28,7 @@ def lose(node: Node) -> None:
 
 @contextlib.contextmanager
 def frozen(unit: str) -> Iterator[None]:
-    """A process of the control plane answers nobody."""
+    """Stop a process of the control plane, so that it does not answer, and continue it afterwards."""
     pids = [int(pid) for pid in (processes.tracking() / CGROUP / "system" / unit / "cgroup.procs").read_text().split()]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -40,8 +40,8 @@ def frozen(unit: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def cut(addresses: dict[Node, str]) -> Iterator[None]:
-    """Packets between pods of different nodes vanish: from none of the nodes can the others' addresses be reached."""
+def cut_network(addresses: dict[Node, str]) -> Iterator[None]:
+    """Drop packets between these addresses on different nodes."""
     routes = [(node, address) for node in addresses for other, address in addresses.items() if other != node]
     for node, address in routes:
         run("ip", "-n", node.namespace, "route", "add", "blackhole", address)

@@ -1,4 +1,4 @@
-"""kubectl, helm and jobgen as a user runs them, and waiting for what they lead to."""
+"""kubectl, helm and jobgen as a user runs them, and waiting for a state with a deadline."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def jobgen(*arguments: str) -> str:
 
 
 def wait_until(found: Callable[[], object], what: str, deadline_s: float = 180):
-    """Poll until `found` gives something true, and return it; the assertion says what it gave last."""
+    """Poll until `found` returns a true value, and return it. The assertion contains the last value."""
     start = time.monotonic()
     while not (value := found()):
         waited_s = time.monotonic() - start
         assert waited_s < deadline_s, f"not within {deadline_s:g} s: {what}; last seen: {value!r}"
-        time.sleep(min(1 + waited_s / 10, 4))  # each look costs a kubectl
+        time.sleep(min(1 + waited_s / 10, 4))  # each call runs kubectl
     return value
 
 
@@ -66,19 +66,19 @@ class Namespace:
         return json.loads(self.kubectl("get", kind, "-o", "json", *chosen))["items"]
 
     def lines(self, deadline_s: float, *arguments: str) -> Iterator[str]:
-        """What a kubectl prints that goes on by itself, until the deadline."""
+        """Lines of a kubectl command that does not end by itself, until the deadline."""
         command = ("kubectl", "--namespace", self.name, *arguments)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as going_on:
-            timer = threading.Timer(deadline_s, going_on.kill)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            timer = threading.Timer(deadline_s, process.kill)
             timer.start()
             try:
-                yield from going_on.stdout
+                yield from process.stdout
             finally:
                 timer.cancel()
-                going_on.kill()
+                process.kill()
 
     def watch(self, kind: str, deadline_s: float) -> Iterator[dict]:
-        """Every state of every object, until the deadline: also those that an object has just before it is deleted."""
+        """Every state of every object until the deadline, also the last one before its deletion."""
         lines = []
         for line in self.lines(deadline_s, "get", kind, "--watch", "--output=json"):
             lines.append(line)
@@ -87,7 +87,7 @@ class Namespace:
                 lines = []
 
     def install(self, release: str, chart: str, *settings: str, values: str | None = None) -> str:
-        """helm install; `values` goes through standard input, as the README shows it."""
+        """Run helm install; `values` goes through standard input, as in the README."""
         given = ["--values", "-"] if values is not None else []
         return run(
             "helm", "install", release, str(REPO / "charts" / chart), "--namespace", self.name,
@@ -101,7 +101,7 @@ class Namespace:
         return self.kubectl("logs", pod, "-c", container)
 
     def wait_for_end(self, release: str, ranks: int, deadline_s: float = 180) -> list[dict]:
-        """Wait until `ranks` pods of the release have ended, well or badly."""
+        """Wait until `ranks` pods of the release have ended, with success or failure."""
 
         def ended() -> list[dict] | None:
             pods = self.pods(release)
@@ -113,17 +113,17 @@ class Namespace:
 
 @contextlib.contextmanager
 def new_namespace(cluster: Cluster, level: str = "restricted") -> Iterator[Namespace]:
-    """A namespace that enforces this level of the Pod Security Standards; gone afterwards."""
+    """A namespace that enforces this level of the Pod Security Standards; deleted afterwards."""
     name = f"e2e-{uuid.uuid4().hex[:8]}"
     cluster.kubectl("create", "namespace", name)
     cluster.kubectl("label", "namespace", name, f"pod-security.kubernetes.io/enforce={level}")
     space = Namespace(cluster, name)
     try:
-        # Kueue looks a pod's namespace up in a cache, which has it a moment later; until then it refuses the pod.
-        wait_until(lambda: admits_pods(space), "Kueue knows the namespace", 30)
+        # Kueue reads a pod's namespace from a cache, which has it a moment later; until then it refuses the pod.
+        wait_until(lambda: admits_pods(space), "Kueue admits pods in the namespace", 30)
         yield space
     finally:
-        # A Job that still replaces a pod when its namespace ends can keep its pods for ever (Kubernetes 1.34).
+        # A Job that replaces a pod while its namespace is deleted can keep its pods forever (Kubernetes 1.34).
         space.kubectl("delete", "jobs", "--all", "--wait=false")
         cluster.kubectl("delete", "namespace", name, "--wait=false")
 

@@ -1,4 +1,4 @@
-"""What the tests ask of real processes: their environment, their descendants, and waiting with a deadline."""
+"""Real processes in tests: their environment, their descendants, and waiting with a deadline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATIENCE_S = 120  # until something that takes seconds on an idle machine counts
 
 
 def environment(**changes: object) -> dict[str, str]:
-    """This process's environment without a world of its own, with the package, on loopback, plus the changes."""
+    """This process's environment without variables of a world, with the package, on loopback, plus the changes."""
     world = ("RANK", "WORLD_SIZE", "NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT", "RUN_ID")
     inherited = {key: value for key, value in os.environ.items() if key not in world and not key.startswith("PET_")}
     fixed = {"PYTHONPATH": str(SOURCE), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -21,16 +21,16 @@ def environment(**changes: object) -> dict[str, str]:
 
 
 def until(condition: Callable[[], object], what: str, deadline_s: float = PATIENCE_S) -> object:
-    """Wait for a condition and give its value."""
+    """Wait for a condition and return its value."""
     end = time.monotonic() + deadline_s
     while not (value := condition()):
         assert time.monotonic() < end, f"{what}: not within {deadline_s} s"
-        time.sleep(0.02)  # between two looks
+        time.sleep(0.02)  # between two checks
     return value
 
 
 def alive(pid: int) -> bool:
-    """A zombie is not alive: it only waits to be counted."""
+    """True for a running process; a zombie has ended."""
     try:
         return _stat(pid)[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -51,7 +51,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """State, parent and what follows them; the name before them may hold anything."""
+    """Fields from the state on; the process name before them may contain any character."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 

@@ -1,6 +1,6 @@
-"""Hundreds of GPU nodes that are not there (KWOK), behind a real control plane: real scheduler, controllers and DNS.
+"""Simulated GPU nodes (KWOK) behind a real control plane: real scheduler, controllers and DNS.
 
-Their pods run nothing: KWOK says that they are ready and have an address. What is measured is what Kubernetes does.
+Their pods run nothing: KWOK sets them ready and gives them an address. The tests measure Kubernetes only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hack.paths import BIN
 from tests.helpers.kube import Cluster, wait_until
 
 NODES = 64
-# Pods become ready and stay so until they are deleted: a stage that completes pods of Jobs is left out.
+# Pods become ready and stay ready until they are deleted: the stage that completes pods of Jobs is omitted.
 STAGES = ("node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease")
 STAGES += ("pod/fast/pod-ready", "pod/fast/pod-delete")
 
@@ -32,7 +32,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture(scope="session", autouse=True)
 def nodes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """NODES nodes with 8 H100 each, tainted so that nothing else comes to them."""
+    """NODES nodes with 8 H100 each, tainted so that no other pod is scheduled to them."""
     stages = go_tools.build("kwok") / "stages"
     log = tmp_path_factory.mktemp("kwok") / "log"
     command = [str(BIN / "kwok"), "--kubeconfig", os.environ["KUBECONFIG"], "--manage-all-nodes=false"]

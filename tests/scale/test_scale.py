@@ -1,4 +1,4 @@
-"""Large groups: time until every pod has a node, names in DNS, sizes of objects; bare pods are the yardstick.
+"""Large groups: time until every pod has a node, names in DNS, sizes of objects; compared with bare pods.
 
 Run by `make scale`. Each test prints its figures.
 """
@@ -40,7 +40,7 @@ def values(ranks: int, gpus: int = 8, **more: object) -> dict:
 
 
 def bound(space: Namespace) -> tuple[int, int]:
-    """How many pods there are, and how many have a node."""
+    """Number of pods, and number of pods with a node."""
     lines = space.kubectl(
         "get", "pods", "-o", r"jsonpath={range .items[*]}{.spec.nodeName}{'\n'}{end}", "--chunk-size=0"
     ).split("\n")[:-1]
@@ -50,8 +50,8 @@ def bound(space: Namespace) -> tuple[int, int]:
 def until_bound(space: Namespace, ranks: int, deadline_s: float = 300) -> None:
     end = time.monotonic() + deadline_s
     while (state := bound(space)) != (ranks, ranks):
-        assert time.monotonic() < end, f"{state} of {ranks} pods (made, with a node) after {deadline_s:g} s"
-        time.sleep(0.25)  # each look costs a kubectl
+        assert time.monotonic() < end, f"{state} of {ranks} pods (created, with a node) after {deadline_s:g} s"
+        time.sleep(0.25)  # each call runs kubectl
 
 
 def install(space: Namespace, given: dict) -> float:
@@ -63,7 +63,7 @@ def install(space: Namespace, given: dict) -> float:
 
 
 def bare_pods(space: Namespace, given: dict) -> float:
-    """The same pods without Job, JobSet and Helm: what `kubectl create` of a list takes."""
+    """Seconds for the same pods without Job, JobSet and Helm: `kubectl create` of a list."""
     command = [
         "helm",
         "template",
@@ -99,29 +99,29 @@ def bare_pods(space: Namespace, given: dict) -> float:
 
 
 def resolves_all(space: Namespace, names: list[str]) -> None:
-    """A pod on a real node asks DNS for every name of the group."""
+    """Resolve every name of the group in a pod on a real node."""
     script = "import socket, sys\nfor name in sys.stdin.read().split(): socket.getaddrinfo(name, None)\nprint('ok')"
     pod = {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asks", "labels": {"asks": "yes"}},
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "resolver", "labels": {"resolver": "yes"}},
         "spec": {"containers": [{"name": "main", "image": space.cluster.image, "command": ["sleep", "600"]}]},
     }  # fmt: skip
     space.kubectl("apply", "-f", "-", input=json.dumps(pod))
-    space.kubectl("wait", "pod/asks", "--for=condition=Ready", "--timeout=60s")
+    space.kubectl("wait", "pod/resolver", "--for=condition=Ready", "--timeout=60s")
 
-    def all_there() -> bool:
+    def all_resolve() -> bool:
         done = subprocess.run(
-            ["kubectl", "-n", space.name, "exec", "-i", "asks", "--", "python3", "-c", script],
+            ["kubectl", "-n", space.name, "exec", "-i", "resolver", "--", "python3", "-c", script],
             input=" ".join(names), capture_output=True, text=True, timeout=120,
         )  # fmt: skip
         return done.stdout.strip() == "ok"
 
-    wait_until(all_there, f"{len(names)} names in DNS", 120)
-    space.kubectl("delete", "pod", "asks", "--grace-period=1")
+    wait_until(all_resolve, f"{len(names)} names in DNS", 120)
+    space.kubectl("delete", "pod", "resolver", "--grace-period=1")
 
 
 @pytest.mark.parametrize(("layout", "ranks"), [("jobset", 64), ("jobs", 256), ("jobs", 1000)])
 def test_time_until_every_pod_has_a_node(space: Namespace, layout: str, ranks: int) -> None:
-    """Against bare pods, in turns; at most 1.15 times their time is the goal."""
+    """Compared with bare pods, alternating; the goal is at most 1.15 times their time."""
     given = values(ranks, gpus=8 if ranks <= 64 else 0, layout=layout)
     ours, bare = [], []
     for _ in range(2 if ranks <= 256 else 1):
@@ -131,13 +131,13 @@ def test_time_until_every_pod_has_a_node(space: Namespace, layout: str, ranks: i
             print(f"\nJobSet of {ranks} ranks: {size / 1000:.0f} KB as JSON")
         resolves_all(space, [f"t-{rank}.big" for rank in range(ranks)])
         run("helm", "uninstall", "grp", "-n", space.name)
-        wait_until(lambda: bound(space)[0] == 0, "the group is gone", 300)
+        wait_until(lambda: bound(space)[0] == 0, "the group is deleted", 300)
         bare.append(bare_pods(space, given))
         space.kubectl("delete", "pods,configmaps,services", "--all", "--wait=false", "--grace-period=1")
-        wait_until(lambda: bound(space)[0] == 0, "the bare pods are gone", 300)
+        wait_until(lambda: bound(space)[0] == 0, "the bare pods are deleted", 300)
     ratio = min(ours) / min(bare)
     print(f"\n{ranks} ranks, layout {layout}: {min(ours):.1f} s; bare pods {min(bare):.1f} s; ratio {ratio:.2f}")
-    assert min(ours) < 10 * min(bare), "of another order"
+    assert min(ours) < 10 * min(bare), "more than ten times as long"
 
 
 QUEUES = (REPO / "tests/e2e/test_kueue.py").read_text().split('QUEUES = """\\\n')[1].split('"""')[0]
@@ -152,15 +152,15 @@ def test_a_kueue_pod_group_of_256(space: Namespace) -> None:
         assert len(space.objects("workloads.kueue.x-k8s.io")) == 1
     finally:
         run("helm", "uninstall", "grp", "-n", space.name)
-        # Kueue lets go of pods that have ended, and those of fake nodes only vanish.
+        # Kueue releases pods that have ended; pods of simulated nodes never end.
         space.kubectl("delete", "workloads.kueue.x-k8s.io", "--all", "--wait=false")
-        wait_until(lambda: bound(space)[0] == 0, "the group is gone", 300)
+        wait_until(lambda: bound(space)[0] == 0, "the group is deleted", 300)
         for kind in ("clusterqueue", "resourceflavor"):
             space.kubectl("delete", kind, space.name, "--wait=false")
 
 
-def test_a_hundred_groups_at_once(space: Namespace) -> None:
-    """Names that are prefixes of each other, the same tasks: each group's names lead to its own pods."""
+def test_a_hundred_groups_in_one_namespace(space: Namespace) -> None:
+    """Group names that are prefixes of each other, with equal tasks: each name resolves to the group's own pods."""
     groups = [f"g-{number}" for number in range(100)]
 
     def start(group: str) -> None:
@@ -183,7 +183,7 @@ def test_a_hundred_groups_at_once(space: Namespace) -> None:
         list(pool.map(lambda group: run("helm", "uninstall", group, "-n", space.name), groups))
 
 
-def test_sizes_that_do_not_fit_are_refused_before_anything_is_made(space: Namespace) -> None:
+def test_a_group_too_large_for_a_jobset_is_refused_before_any_object_exists(space: Namespace) -> None:
     chart = str(REPO / "charts/job-group")
     command = ["helm", "install", "grp", chart, "-n", space.name, *space.cluster.helm_image(), "-f", "-"]
     done = subprocess.run(command, input=json.dumps(values(400)), capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Starts the worker's programs as a pod would, and leaves none behind."""
+"""Fixtures that start the worker's programs as a pod does, and kill them after the test."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 from tests.helpers.processes import PATIENCE_S, descendants, environment
 
-# Before torch is imported: its threads would fight with those of the tests beside this one.
+# Before torch is imported: its threads would compete with those of parallel tests.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 
 class Started:
-    """A running program; its output goes to files, which nothing that it leaves behind can hold open."""
+    """A running program. Its output goes to files, because a process that it leaves would keep a pipe open."""
 
     def __init__(self, arguments: tuple[object, ...], folder: Path, env: dict[str, str]) -> None:
         self.stdout, self.stderr = folder / "stdout", folder / "stderr"
@@ -54,7 +54,7 @@ def start(tmp_path_factory):
 
 @pytest.fixture
 def termination_log(tmp_path, monkeypatch) -> Path:
-    """The file that Kubernetes reads the last words of a container from; it makes the file before the container."""
+    """The file of a container's termination message; Kubernetes creates it before the container."""
     path = tmp_path / "termination-log"
     path.touch()
     monkeypatch.setenv("TERMINATION_LOG", str(path))
