@@ -95,12 +95,12 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(REPO)) for page in PAGES])
-def test_every_file_that_a_page_names_exists(page: Path) -> None:
-    roots = [REPO, page.parent, REPO / "worker/src/gpuworker", REPO / "charts/job-group"]
-    named = re.findall(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|sh|yaml|md|json|tpl))`", page.read_text())
-    named = [name for name in named if name == name.lower() and name[0] != "."]  # NAME is a placeholder
-    missing = [name for name in named if not any((root / name).exists() for root in roots)]
-    assert missing == []
+def test_every_file_and_folder_of_the_repository_that_a_page_names_exists(page: Path) -> None:
+    roots = [REPO, page.parent, REPO / "worker/src/gpuworker"]
+    tops = {path.name for root in roots for path in root.iterdir() if path.is_dir()}
+    named = re.findall(r"(?<![\w/.-])((?:[\w.-]+/)+(?:[\w-]+\.(?:py|sh|yaml|md|json|tpl)\b)?)", page.read_text())
+    ours = [name for name in named if name.split("/")[0] in tops and "NAME" not in name]  # NAME is a placeholder
+    assert [name for name in ours if not any((root / name).exists() for root in roots)] == []
 
 
 def test_make_targets_in_the_documentation_exist() -> None:
