@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.train.trackers import RankInfo, SettingsError, add_arguments, open_trackers, settings, spool, tracker
+from gpuworker.train.trackers import RankInfo, SettingsError, add_arguments, open_trackers, settings, spool
 from gpuworker.train.trackers.tracker import flatten, metric_keys
 
 SERVER = "http://mlflow.mlflow.svc:5000"
@@ -25,7 +25,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         *settings.PLUTO_KEYS,
     ):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(tracker, "installed", lambda name: True)
+    monkeypatch.setattr(settings, "installed", lambda name: True)
     return monkeypatch
 
 
@@ -80,7 +80,7 @@ def test_missing_settings_are_named(flags: list[str], words: str) -> None:
 
 
 def test_a_missing_package_is_an_error_only_if_a_flag_asks_for_the_tracker(environment, capsys) -> None:
-    environment.setattr(tracker, "installed", lambda name: False)
+    environment.setattr(settings, "installed", lambda name: False)
     environment.setenv("MLFLOW_TRACKING_URI", SERVER)
     assert opened() == ()
     assert "mlflow-skinny" in capsys.readouterr().out

@@ -28,75 +28,41 @@ def upload_command(text: str) -> list[str]:
 
 
 def add_common(parser: argparse.ArgumentParser, epochs: int, batch: int, lr: float) -> None:
-    group = parser.add_argument_group("training")
-    group.add_argument("--epochs", type=positive_int, default=epochs, metavar="N", help=f"(default: {epochs})")
-    group.add_argument(
-        "--batch", type=positive_int, default=batch, metavar="N", help=f"samples per rank and pass (default: {batch})"
-    )
-    group.add_argument(
-        "--grad-accum", dest="accumulate", type=positive_int, default=1, metavar="N",
-        help="passes per optimizer step (default: 1)",
-    )  # fmt: skip
-    group.add_argument("--lr", type=float, default=lr, metavar="X", help=f"peak learning rate (default: {lr:g})")
-    group.add_argument("--wd", type=float, default=0.01, metavar="X", help="weight decay of matrices (default: 0.01)")
-    group.add_argument(
-        "--warmup",
-        type=float,
-        default=0.03,
-        metavar="X",
-        help="fraction of the run below 1, else steps (default: 0.03)",
-    )
-    group.add_argument(
-        "--schedule", choices=["cosine", "constant"], default="cosine", help="after the warmup (default: cosine)"
-    )
-    group.add_argument(
-        "--clip", type=float, default=1.0, metavar="X", help="maximum gradient norm; 0: unlimited (default: 1)"
-    )
-    group.add_argument("--seed", type=non_negative_int, default=42, metavar="N", help="(default: 42)")
-    group = parser.add_argument_group("speed and memory")
-    group.add_argument("--device", choices=["cpu", "cuda"], default="", help="(default: cuda where there is one)")
-    group.add_argument("--bf16", action="store_true", help="compute in bfloat16; weights stay in float32")
-    group.add_argument("--compile", action="store_true", help="use torch.compile; needs a C compiler in the image")
-    group.add_argument("--activation-checkpointing", action="store_true", help="compute twice to save memory")
-    group.add_argument(
-        "--find-unused-parameters", action="store_true", help="for models that skip parameters in some steps"
-    )
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "--output", default="", metavar="DIR", help="write checkpoints and report to DIR/RUN (default: no output)"
-    )
-    group.add_argument(
-        "--run", default=os.environ.get("RUN_ID") or "run", metavar="NAME", help="(default: RUN_ID, or run)"
-    )
-    group.add_argument("--report-json", default="", metavar="FILE", help="(default: report.json in DIR/RUN)")
-    group.add_argument(
-        "--resume", choices=["auto", "never"], default="auto",
-        help="auto: from the newest checkpoint of the run; never: set an earlier run's output aside (default: auto)",
-    )  # fmt: skip
-    group.add_argument(
-        "--save-every", type=non_negative_int, default=0, metavar="STEPS",
-        help="save after so many steps, in addition to the end of each epoch; 0: off (default: 0)",
-    )  # fmt: skip
-    group.add_argument(
-        "--keep",
-        type=positive_int,
-        default=2,
-        metavar="N",
-        help="newest checkpoints to keep, plus the best (default: 2)",
-    )
-    group.add_argument("--upload", type=upload_command, metavar="JSON", help=f"run for each checkpoint: {upload.HELP}")
-    group.add_argument(
-        "--upload-wait", type=float, default=60.0, metavar="SECONDS", help="for uploads at the end (default: 60)"
-    )
-    group.add_argument(
-        "--log-every", type=positive_int, default=10, metavar="STEPS",
-        help="interval of log lines and plot points (default: 10)",
-    )  # fmt: skip
-    group.add_argument(
-        "--log-batches", choices=["all", "first-last", "none"],
-        help="log every step, the first and last of an epoch, or none, instead of every --log-every steps",
-    )  # fmt: skip
-    group.add_argument(
-        "--log-level", choices=["debug", "info", "warning", "error"], default="warning", help="log level of libraries"
-    )
+    # fmt: off
+    add = parser.add_argument_group("training").add_argument
+    add("--epochs", type=positive_int, default=epochs, metavar="N", help=f"(default: {epochs})")
+    add("--batch", type=positive_int, default=batch, metavar="N", help=f"samples per rank and pass (default: {batch})")
+    add("--grad-accum", dest="accumulate", type=positive_int, default=1, metavar="N",
+        help="passes per optimizer step (default: 1)")
+    add("--lr", type=float, default=lr, metavar="X", help=f"peak learning rate (default: {lr:g})")
+    add("--wd", type=float, default=0.01, metavar="X", help="weight decay of matrices (default: 0.01)")
+    add("--warmup", type=float, default=0.03, metavar="X",
+        help="fraction of the run below 1, else steps (default: 0.03)")
+    add("--schedule", choices=["cosine", "constant"], default="cosine", help="after the warmup (default: cosine)")
+    add("--clip", type=float, default=1.0, metavar="X", help="maximum gradient norm; 0: unlimited (default: 1)")
+    add("--seed", type=non_negative_int, default=42, metavar="N", help="(default: 42)")
+    add = parser.add_argument_group("speed and memory").add_argument
+    add("--device", choices=["cpu", "cuda"], default="", help="(default: cuda where there is one)")
+    add("--bf16", action="store_true", help="compute in bfloat16; weights stay in float32")
+    add("--compile", action="store_true", help="use torch.compile; needs a C compiler in the image")
+    add("--activation-checkpointing", action="store_true", help="compute twice to save memory")
+    add("--find-unused-parameters", action="store_true", help="for models that skip parameters in some steps")
+    add = parser.add_argument_group("output").add_argument
+    add("--output", default="", metavar="DIR", help="write checkpoints and report to DIR/RUN (default: no output)")
+    add("--run", default=os.environ.get("RUN_ID") or "run", metavar="NAME", help="(default: RUN_ID, or run)")
+    add("--report-json", default="", metavar="FILE", help="(default: report.json in DIR/RUN)")
+    add("--resume", choices=["auto", "never"], default="auto",
+        help="auto: from the newest checkpoint of the run; never: set an earlier run's output aside (default: auto)")
+    add("--save-every", type=non_negative_int, default=0, metavar="STEPS",
+        help="save after so many steps, in addition to the end of each epoch; 0: off (default: 0)")
+    add("--keep", type=positive_int, default=2, metavar="N",
+        help="newest checkpoints to keep, plus the best (default: 2)")
+    add("--upload", type=upload_command, metavar="JSON", help=f"run for each checkpoint: {upload.HELP}")
+    add("--upload-wait", type=float, default=60.0, metavar="SECONDS", help="for uploads at the end (default: 60)")
+    add("--log-every", type=positive_int, default=10, metavar="STEPS",
+        help="interval of log lines and plot points (default: 10)")
+    add("--log-batches", choices=["all", "first-last", "none"],
+        help="log every step, the first and last of an epoch, or none, instead of every --log-every steps")
+    add("--log-level", choices=["debug", "info", "warning", "error"], default="warning", help="log level of libraries")
+    # fmt: on
     trackers.add_arguments(parser)

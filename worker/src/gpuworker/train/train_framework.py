@@ -28,45 +28,29 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="train_framework.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    group = parser.add_argument_group("model")
-    group.add_argument("--model", default="", metavar="NAME", help="name on the Hugging Face Hub, or a folder")
-    group.add_argument("--model-local-dir", default="", metavar="DIR", help="model folder; nothing is downloaded")
-    group.add_argument(
-        "--tokenizer-local-dir", default="", metavar="DIR", help="tokenizer folder (default: the model folder)"
-    )
-    group.add_argument("--local-files-only", action="store_true", help="do not connect to the hub")
-    group.add_argument(
-        "--from-scratch", choices=sorted(PRESETS), metavar="PRESET",
-        help=f"random weights in the form of a preset: {', '.join(sorted(PRESETS))}",
-    )  # fmt: skip
-    group = parser.add_argument_group("data")
-    group.add_argument("--data", default=str(INCLUDED_DATA), metavar="FILE", help="JSONL (default: the included text)")
-    group.add_argument(
-        "--val", default="", metavar="FILE", help="JSONL for evaluation (default: val.jsonl next to --data)"
-    )
-    group.add_argument(
-        "--seq-len", type=options.positive_int, default=512, metavar="N", help="tokens per sample (default: 512)"
-    )
-    group.add_argument(
-        "--no-pack", dest="pack", action="store_false",
-        help="one document per sample (default: cut a stream of documents every --seq-len tokens)",
-    )  # fmt: skip
-    group.add_argument(
-        "--cache", default=os.path.join(tempfile.gettempdir(), "gpuworker-cache"), metavar="DIR",
-        help="token files on each node, 4 bytes per token (default: below TMPDIR)",
-    )  # fmt: skip
-    group = parser.add_argument_group("LoRA")
-    group.add_argument("--lora", action="store_true", help="train low-rank adapters of frozen weights; needs peft")
-    group.add_argument(
-        "--lora-r", type=options.positive_int, default=16, metavar="N", help="rank of the adapters (default: 16)"
-    )
-    group.add_argument(
-        "--lora-alpha", type=options.positive_int, default=32, metavar="N", help="scale of the adapters (default: 32)"
-    )
-    group.add_argument(
-        "--lora-dropout", type=float, default=0.05, metavar="P", help="dropout of the adapters (default: 0.05)"
-    )
-    group.add_argument("--target-modules", default="", metavar="A,B", help="layer names (default: all linear layers)")
+    # fmt: off
+    add = parser.add_argument_group("model").add_argument
+    add("--model", default="", metavar="NAME", help="name on the Hugging Face Hub, or a folder")
+    add("--model-local-dir", default="", metavar="DIR", help="model folder; nothing is downloaded")
+    add("--tokenizer-local-dir", default="", metavar="DIR", help="tokenizer folder (default: the model folder)")
+    add("--local-files-only", action="store_true", help="do not connect to the hub")
+    add("--from-scratch", choices=sorted(PRESETS), metavar="PRESET",
+        help=f"random weights in the form of a preset: {', '.join(sorted(PRESETS))}")
+    add = parser.add_argument_group("data").add_argument
+    add("--data", default=str(INCLUDED_DATA), metavar="FILE", help="JSONL (default: the included text)")
+    add("--val", default="", metavar="FILE", help="JSONL for evaluation (default: val.jsonl next to --data)")
+    add("--seq-len", type=options.positive_int, default=512, metavar="N", help="tokens per sample (default: 512)")
+    add("--no-pack", dest="pack", action="store_false",
+        help="one document per sample (default: cut a stream of documents every --seq-len tokens)")
+    add("--cache", default=os.path.join(tempfile.gettempdir(), "gpuworker-cache"), metavar="DIR",
+        help="token files on each node, 4 bytes per token (default: below TMPDIR)")
+    add = parser.add_argument_group("LoRA").add_argument
+    add("--lora", action="store_true", help="train low-rank adapters of frozen weights; needs peft")
+    add("--lora-r", type=options.positive_int, default=16, metavar="N", help="rank of the adapters (default: 16)")
+    add("--lora-alpha", type=options.positive_int, default=32, metavar="N", help="scale of the adapters (default: 32)")
+    add("--lora-dropout", type=float, default=0.05, metavar="P", help="dropout of the adapters (default: 0.05)")
+    add("--target-modules", default="", metavar="A,B", help="layer names (default: all linear layers)")
+    # fmt: on
     options.add_common(parser, epochs=1, batch=8, lr=2e-5)
     return parser
 

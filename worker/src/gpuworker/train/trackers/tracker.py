@@ -23,18 +23,7 @@ from pathlib import Path
 
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
-from gpuworker.train.trackers import spool
-from gpuworker.train.trackers.settings import (
-    PACKAGES,
-    REQUIRED,
-    SettingsError,
-    check,
-    check_run_id,
-    failures_left,
-    has_single_writer,
-    installed,
-    selected,
-)
+from gpuworker.train.trackers import settings, spool
 
 STATUSES = ("finished", "failed", "saved")
 SAVED_S = 10.0  # a preempted pod has little time left, and another attempt continues its run
@@ -60,32 +49,17 @@ class RankInfo:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tracking flags. Servers, projects and keys are read from the environment, see docs/tracking.md."""
-    group = parser.add_argument_group("tracking")
-    group.add_argument(
-        "--trackers",
-        default="auto",
-        metavar="NAMES",
-        help="none, or any of pluto,mlflow; auto: those that the environment configures (default: auto)",
-    )
-    group.add_argument(
-        "--tracker-ranks",
-        choices=["node", "all"],
-        default="node",
-        help="ranks that report: the first rank of each node, or all (default: node)",
-    )
-    group.add_argument(
-        "--tracker-required",
-        action="store_true",
-        default=os.environ.get(REQUIRED) == "true",
-        help="fail if a tracker fails (default: tracking.required of the chart ddp-run)",
-    )
-    group.add_argument(
-        "--tracker-timeout",
-        type=float,
-        default=30.0,
-        metavar="SECONDS",
-        help="wait for the trackers at the end, and with --tracker-required at the start (default: 30)",
-    )
+    # fmt: off
+    add = parser.add_argument_group("tracking").add_argument
+    add("--trackers", default="auto", metavar="NAMES",
+        help="none, or any of pluto,mlflow; auto: those that the environment configures (default: auto)")
+    add("--tracker-ranks", choices=["node", "all"], default="node",
+        help="ranks that report: the first rank of each node, or all (default: node)")
+    add("--tracker-required", action="store_true", default=os.environ.get(settings.REQUIRED) == "true",
+        help="fail if a tracker fails (default: tracking.required of the chart ddp-run)")
+    add("--tracker-timeout", type=float, default=30.0, metavar="SECONDS",
+        help="wait for the trackers at the end, and with --tracker-required at the start (default: 30)")
+    # fmt: on
 
 
 def open_trackers(args: argparse.Namespace, rank_info: RankInfo) -> Tracker:
@@ -94,12 +68,14 @@ def open_trackers(args: argparse.Namespace, rank_info: RankInfo) -> Tracker:
     Raises SettingsError for settings that cannot work. Show its text and exit with 2.
     """
     names = []
-    for name in selected(args.trackers, os.environ):
-        check(name, os.environ)
-        if not installed(name):
-            text = f"the Python package {PACKAGES[name]} is not in this image; install it, see docs/tracking.md"
+    for name in settings.selected(args.trackers, os.environ):
+        settings.check(name, os.environ)
+        if not settings.installed(name):
+            text = (
+                f"the Python package {settings.PACKAGES[name]} is not in this image; install it, see docs/tracking.md"
+            )
             if args.tracker_required or args.trackers != "auto":
-                raise SettingsError(f"--trackers {name}: {text}")
+                raise settings.SettingsError(f"--trackers {name}: {text}")
             if rank_info.rank == 0:
                 log(Tag.TRACK, rank=0, tracker=name, state="off", why=text)
         elif reports_to(name, rank_info, args.tracker_ranks):
@@ -109,7 +85,7 @@ def open_trackers(args: argparse.Namespace, rank_info: RankInfo) -> Tracker:
 
 def reports_to(name: str, info: RankInfo, ranks: str) -> bool:
     """Whether this process reports to this tracker."""
-    if has_single_writer(name, os.environ):
+    if settings.has_single_writer(name, os.environ):
         if info.rank == 0 and info.nnodes > 1:
             why = "only one process may write to SQLite or files"
             log(Tag.TRACK, rank=0, tracker=name, state="rank 0 only", why=why)
@@ -145,7 +121,7 @@ class Tracker:
         run_ids = {name: run_id for name in self.names}
         if "pluto" in run_ids:
             run_ids["pluto"] = os.environ.get("PLUTO_RUN_ID") or run_id
-            check_run_id(run_ids["pluto"], "run id")
+            settings.check_run_id(run_ids["pluto"], "run id")
         for name in self.names:
             config = {
                 "tracker": name,
@@ -155,7 +131,7 @@ class Tracker:
                 "params": flatten(params) if self.rank_info.rank == 0 else {},
                 "run_name": run_name,
                 "run_id": run_ids[name],
-                "failures_left": failures_left(os.environ),
+                "failures_left": settings.failures_left(os.environ),
                 "timeout_s": self.timeout_s,
                 "unsent_folder": str(folder or Path("/out") / run_id),
             }
