@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from gpuworker.runtime import toy_problem
 from gpuworker.runtime.process_group import exit_now
 from gpuworker.train import options
 from gpuworker.train.distributed import DistributedContext
@@ -28,8 +29,7 @@ class ClusteredPoints:
 
     def __init__(self, centers: torch.Tensor, count: int, seed: int):
         generator = torch.Generator().manual_seed(seed)
-        self.labels = torch.randint(len(centers), (count,), generator=generator)
-        self.inputs = centers[self.labels] + 3 * torch.randn(count, centers.shape[1], generator=generator)
+        self.inputs, self.labels = toy_problem.sample_points(centers, count, generator)
         self.label_counts = self.token_counts = torch.ones(count, dtype=torch.int64)
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class ClusteredPoints:
 class Classifier(nn.Module):
     def __init__(self, features: int, classes: int):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(features, 2 * features), nn.ReLU(), nn.Linear(2 * features, classes))
+        self.layers = toy_problem.make_network(features, classes)
 
     def forward(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(self.layers(inputs).float(), labels, ignore_index=-1, reduction="sum")
@@ -77,8 +77,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="train.py", description=__doc__.splitlines()[0])
     positive_int = options.positive_int
     parser.add_argument("--samples", type=positive_int, default=4096, metavar="N", help="training set (default: 4096)")
-    parser.add_argument("--features", type=positive_int, default=128, metavar="N", help="per sample (default: 128)")
-    parser.add_argument("--classes", type=positive_int, default=4, metavar="N", help="(default: 4)")
+    parser.add_argument(
+        "--features", type=positive_int, default=toy_problem.FEATURES, metavar="N", help="per sample (default: 128)"
+    )
+    parser.add_argument("--classes", type=positive_int, default=toy_problem.CLASSES, metavar="N", help="(default: 4)")
     options.add_common(parser, epochs=2, batch=256, lr=3e-3)
     parser.set_defaults(warmup=0.0, schedule="constant", wd=0.0, log_every=1)
     return parser

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from gpuworker.runtime import toy_problem
+
 EPOCH_STEPS = 16  # 4000 samples in batches of 256, as the acceptance suite always had
 
 
@@ -29,14 +31,13 @@ def tiny_training(
     if steps < 2:
         raise ValueError(f"{steps} steps: the loss of the first and of the last cannot be compared")
     torch.manual_seed(seed)
-    classes = torch.randn(4, 128)
-    model = wrap(nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 4)).to(device))
+    centers = torch.randn(toy_problem.CLASSES, toy_problem.FEATURES)
+    model = wrap(toy_problem.make_network().to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     samples = torch.Generator().manual_seed(1000 + rank)
     losses = []
     for step in range(steps):
-        labels = torch.randint(4, (batch,), generator=samples)
-        inputs = classes[labels] + 3 * torch.randn(batch, 128, generator=samples)
+        inputs, labels = toy_problem.sample_points(centers, batch, samples)
         if poison and step == steps // 2:
             inputs[0, 0] = math.nan
         loss = nn.functional.cross_entropy(model(inputs.to(device)), labels.to(device))
