@@ -143,7 +143,7 @@ def test_a_long_level_shows_that_it_lives_and_shares_out_its_time(accept, add_ch
     code, report = accept("--device", "cpu", "--level", "burn-in", "--burn-in-seconds", 7, "--check", "long")
     assert code == 0
     assert by_name(report)["long"]["facts"]["seconds"] == 7
-    assert re.search(r"^\[STORAGE\] node=gpu-12 check=long running_s=\d+ of_about_s=7$", capsys.readouterr().out, re.M)
+    assert re.search(r"^\[STORAGE\] node=gpu-12 check=long running_s=\d+ expected_s=7$", capsys.readouterr().out, re.M)
 
 
 def test_a_broken_torch_is_a_finding(accept, monkeypatch, capsys):
@@ -179,18 +179,18 @@ def test_a_start_after_a_killed_one_is_incomplete(accept, tmp_path, termination_
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--device", "cuda"], "say how many GPUs this node must show"),
-        ([], "say how many GPUs this node must show"),
-        (["--device", "cpu", "--gpus", "2"], "--gpus makes no sense with --device cpu"),
-        (["--device", "cpu", "--check", "compute_"], "compute_: no such thing at level quick; did you mean compute?"),
-        (["--device", "cpu", "--inject", "gremlin"], "there are: .*hung-check"),
+        (["--device", "cuda"], "--gpus is needed"),
+        ([], "--gpus is needed"),
+        (["--device", "cpu", "--gpus", "2"], "--gpus cannot be combined with --device cpu"),
+        (["--device", "cpu", "--check", "compute_"], "--check compute_: .*did you mean compute?"),
+        (["--device", "cpu", "--inject", "gremlin"], "--inject gremlin: .*hung-check"),
         (["--device", "cpu", "--limit", "gemm_fp3=1"], "did you mean gemm_fp32?"),
         (["--device", "cpu", "--limit", "gemm_fp32=fast"], "write it as KEY=NUMBER"),
-        (["--device", "cpu", "--volume", "outputs=/none"], "no such folder; mount the volume there"),
+        (["--device", "cpu", "--volume", "outputs=/none"], "--volume outputs=/none: "),
         (["--device", "cpu", "--expect", "driver"], "write it as NAME=VALUE"),
     ],
 )  # fmt: skip
-def test_a_plan_without_sense_is_refused(monkeypatch, capsys, tmp_path, arguments, message):
+def test_wrong_usage_is_refused_before_anything_runs(monkeypatch, capsys, tmp_path, arguments, message):
     monkeypatch.setattr(sys, "argv", ["accept-node", "--report-dir", str(tmp_path), *arguments])
     with pytest.raises(SystemExit) as end:
         accept_node.main()

@@ -15,17 +15,17 @@ HERE = f"(node {os.uname().nodename}, cpu)"
 
 
 @pytest.fixture
-def locate(tmp_path, monkeypatch):
+def search_with(tmp_path, monkeypatch):
     """The evidence of a search among eight ranks; rank 2 has the fault, if any."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
 
-    def locate(fault: str = "", timeout_s: float = 60):
+    def search_with(fault: str = "", timeout_s: float = 60):
         plan = Plan("cpu", 0, scratch=tmp_path, processes=8, inject=fault)
         results = local_world.run(plan, slow_rank_2, timeout_s=timeout_s)
-        assert [bool(result) for result in results] == [True] + [False] * 7, "rank 0 alone tells"
+        assert [bool(result) for result in results] == [True] + [False] * 7, "only rank 0 returns findings"
         return search.evidence(results[0])
 
-    return locate
+    return search_with
 
 
 def slow_rank_2(context, timeout_s: float) -> dict:
@@ -33,8 +33,8 @@ def slow_rank_2(context, timeout_s: float) -> dict:
     return search.run(context, timeout_s)
 
 
-def test_a_healthy_world_accuses_nobody(locate):
-    found = locate()
+def test_a_healthy_world_accuses_nobody(search_with):
+    found = search_with()
     assert (found.failures, found.not_measured) == ([], [])
     assert [measurement.name for measurement in found.measurements] == ["pair_bandwidth"]
 
@@ -43,21 +43,21 @@ def test_a_healthy_world_accuses_nobody(locate):
     ("fault", "sight"),
     [("slow-node", "GB/s"), ("corrupt-node", "wrong data")],
 )
-def test_a_bad_node_is_named_with_what_was_seen(locate, fault, sight):
-    found = locate(fault)
+def test_a_bad_node_is_named_with_what_was_seen(search_with, fault, sight):
+    found = search_with(fault)
     (reason,) = found.failures
     assert reason.startswith(f"rank 2 {HERE} is bad: with rank ")
     assert reason.count(sight) == 3, "with three partners"
 
 
-def test_a_bad_link_is_named_by_its_two_ends(locate):
-    found = locate("slow-node-link")
+def test_a_bad_link_is_named_by_its_two_ends(search_with):
+    found = search_with("slow-node-link")
     (reason,) = found.failures
     assert reason.startswith(f"the link between rank 2 {HERE} and rank 5 {HERE} is bad, both are good with others: ")
 
 
-def test_a_node_that_hangs_is_named_and_the_search_goes_on(locate):
-    found = locate("hung-node", timeout_s=6)
+def test_a_node_that_hangs_is_named_and_the_search_goes_on(search_with):
+    found = search_with("hung-node", timeout_s=6)
     (reason,) = found.failures
     assert reason.startswith(f"rank 2 {HERE} is bad: with rank ")
     assert reason.count(": timed out") == 3
@@ -82,7 +82,7 @@ def test_the_outcome_is_the_slowest_step_and_hints_at_its_pair():
     posts = {rank: post(1.0, 1.0, 1.0, 1.0) for rank in range(5)}
     posts[1] = post(1.0, 4.0, 1.0, 1.0)
     posts[3] = post(1.0, 4.0, 1.0, 1.0)
-    assert group_test.outcome((0, 1, 2, 3, 4), units, posts, 8.0) == Outcome(2.0, suspects=((1, 3),))
+    assert group_test.outcome((0, 1, 2, 3, 4), units, posts, 8.0) == Outcome(2.0, hints=((1, 3),))
 
 
 @pytest.mark.parametrize("bad", [None, post(fault=group_test.TIMED_OUT)], ids=["silent", "timed out"])

@@ -71,12 +71,12 @@ CASES = [(device, kind) for device in DEVICES for kind in kinds_of(device)]
 @pytest.mark.parametrize(("device", "kind"), CASES, ids=[f"{kind}-{device}" for device, kind in CASES])
 def test_right_products_are_right_and_one_wrong_element_anywhere_is_found(device, kind):
     right = made(kind, device)
-    assert right.wrong() == []
+    assert right.errors() == []
     for row, column in ((0, 1), (right.size // 2 + 1, 7), (right.size - 1, right.size - 1)):
         for wrong in (float("nan"), float("inf"), 1e4, right.size**0.5 * 40):
             broken = made(kind, device)
             broken.out[row, column] = wrong
-            (words,) = [words for words in broken.wrong() if "row" in words]
+            (words,) = [words for words in broken.errors() if "row" in words]
             assert words == f"row {row} and column {column} are wrong", wrong
 
 
@@ -84,23 +84,23 @@ def test_right_products_are_right_and_one_wrong_element_anywhere_is_found(device
 def test_results_that_are_all_a_little_wrong_are_found(device, kind):
     broken = made(kind, device)
     broken.out = broken.out * 1.1
-    assert re.search(r"\d+ of 4096 sampled products are wrong", "; ".join(broken.wrong()))
+    assert re.search(r"\d+ of 4096 sampled products are wrong", "; ".join(broken.errors()))
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 def test_a_later_product_must_have_the_bits_of_the_first(device):
     again = made("fp32", device)
-    assert again.wrong() == []
+    assert again.errors() == []
     again.multiply()
-    assert again.wrong() == []
+    assert again.errors() == []
     again.out.view(torch.int32)[5, 6] ^= 1
     again.out.view(torch.int32)[9, 2] ^= 1
-    assert again.wrong() == ["row 5 and column 2 are wrong (2 rows and 2 columns in all)"]
+    assert again.errors() == ["row 5 and column 2 are wrong (2 rows and 2 columns in all)"]
 
 
 def test_float32_that_ran_as_tf32_is_told_from_a_fault(monkeypatch):
     honest = made("fp32", torch.device("cpu"), size=1024)
-    assert honest.wrong() == [] and not honest.is_tf32()
+    assert honest.errors() == [] and not honest.is_tf32()
     multiply = Product.multiply
 
     def rounded(self):  # to 10 bits of mantissa, as in a tensor core
@@ -111,7 +111,7 @@ def test_float32_that_ran_as_tf32_is_told_from_a_fault(monkeypatch):
 
     monkeypatch.setattr(Product, "multiply", rounded)
     forced = made("fp32", torch.device("cpu"), size=1024)
-    assert forced.is_tf32() and "sampled products are wrong" in forced.wrong()[0]
+    assert forced.is_tf32() and "sampled products are wrong" in forced.errors()[0]
     evidence = compute.measure(Plan("cpu", 0, seconds=0.1))
     assert (
         evidence.failures == []
@@ -136,7 +136,7 @@ def compared(*rates: float) -> Evidence:
     return evidence
 
 
-def test_the_slow_gpu_is_named_among_its_siblings():
+def test_the_slow_gpu_of_a_node_is_named():
     found = compared(700, 705, 698, 500, 702, 690, 701, 699)
     assert found.failures == ["cuda:3 is slow: gemm_bf16 500 TFLOP/s is 71% of the median of its peers"]
     assert found.warnings == []

@@ -1,4 +1,4 @@
-"""The environment check tells what is missing, ill, or not what was asked for."""
+"""The environment check names missing GPUs, unhealthy GPUs and wrong versions."""
 
 import re
 import sys
@@ -96,13 +96,13 @@ def test_more_gpus_than_expected_are_told_too(node):
     ("gpu", "verdict", "words"),
     [
         ({"uncorrected": 1}, "FAIL", "cuda:1: 1 uncorrectable memory errors"),
-        ({"remapped": (0, 1, 1, 0)}, "FAIL", "cuda:1: a bad row of its memory waits to be remapped"),
+        ({"remapped": (0, 1, 1, 0)}, "FAIL", "cuda:1: a bad row of its memory is not yet remapped"),
         ({"remapped": (0, 1, 0, 1)}, "FAIL", "cuda:1: it could not remap a bad row"),
-        ({"pages_pending": 1}, "FAIL", "cuda:1: bad pages of its memory wait"),
+        ({"pages_pending": 1}, "FAIL", "cuda:1: bad pages of its memory are"),
         ({"width": 8}, "FAIL", "cuda:1: PCIe is ×8 wide, GPU and slot can do ×16"),
         ({"lost": True}, "FAIL", "GPU 1 of the driver: the driver has lost it: GPU is lost"),
         ({"reasons": 0x48}, "WARN", "cuda:1: hardware slowdown at rest; cuda:1: hardware thermal slowdown at rest"),
-        ({"reasons": 0x2}, "WARN", "cuda:1: its clocks are set by hand, 1980 MHz are possible"),
+        ({"reasons": 0x2}, "WARN", "cuda:1: application clocks are set, 1980 MHz are possible"),
         ({"power_limit_mw": 500_000}, "WARN", "cuda:1: power is capped at 500 W of 700 W"),
         ({"mig": [1, 1]}, "WARN", "cuda:1: MIG is on"),
         ({"ecc": [0, 0]}, "WARN", "the GPUs differ in ECC: True on cuda:0; False on cuda:1"),
@@ -126,12 +126,12 @@ def test_an_ill_gpu_is_named(node, gpu, verdict, words):
     [
         ({"driver": "570.86"}, "PASS", ""),
         ({"driver": "570.86.15"}, "PASS", ""),
-        ({"driver": "570.8"}, "FAIL", "driver is 570.86.15, 570.8 was asked for"),
-        ({"torch": "1.13"}, "FAIL", "1.13 was asked for"),
+        ({"driver": "570.8"}, "FAIL", "driver is 570.86.15, 570.8 is required"),
+        ({"torch": "1.13"}, "FAIL", "1.13 is required"),
         (
             {"firmware": "1"},
             "INCOMPLETE",
-            "nothing is known of the version of firmware; ask for torch, cuda, nccl, cudnn, driver",
+            "the version of firmware is unknown; known are torch, cuda, nccl, cudnn, driver",
         ),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_version_that_cannot_be_read_is_no_pass():
     check = verdict_on(environment, environment.measure(plan), plan)
     assert (check.verdict, check.reason) == (
         "INCOMPLETE",
-        "the version of driver cannot be read here, 570 was asked for",
+        "the version of driver cannot be read here, 570 is required",
     )
 
 
@@ -162,7 +162,7 @@ def test_errors_of_the_kernel_log(node, monkeypatch):
     assert found(1) == ("FAIL", "Xid 79 of 0000:0b:00, 1 min ago: text of 79")
     monkeypatch.setattr(host_info, "xids", lambda log: None)
     assert found(1) == ("PASS", "")
-    assert environment.measure(Plan("cuda", 1)).facts["xids"] == "not readable here"
+    assert environment.measure(Plan("cuda", 1)).facts["xids"] == "not readable"
 
 
 def test_the_kernel_log_is_parsed(tmp_path):

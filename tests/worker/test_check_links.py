@@ -61,7 +61,7 @@ def test_rounds_have_every_pair_once_and_no_device_twice(count):
 
 def account(*gpus: Gpu, generations: dict[str, int] | None = None) -> Evidence:
     evidence = Evidence()
-    links._account(list(gpus), generations or {}, Plan("cuda", len(gpus)), evidence)
+    links._driver_view(list(gpus), generations or {}, Plan("cuda", len(gpus)), evidence)
     return evidence
 
 
@@ -85,7 +85,7 @@ def test_without_nvlink_or_figures_peers_have_no_ceiling():
 
 
 def test_a_gpu_with_fewer_or_broken_nvlinks_is_named():
-    assert account(h100(0), h100(1, nvlinks_up=12)).failures == ["cuda:1: 12 NVLinks, its siblings have 18"]
+    assert account(h100(0), h100(1, nvlinks_up=12)).failures == ["cuda:1: 12 NVLinks, other GPUs have 18"]
     assert account(h100(0), h100(1, nvlinks_up=16, nvlinks_down=2)).failures == ["cuda:1: 16 of 18 NVLinks are up"]
     assert account(h100(0), h100(1, nvlinks_up=0, nvlinks_down=18)).failures == ["cuda:1: 0 of 18 NVLinks are up"]
 
@@ -98,7 +98,7 @@ def test_nvlinks_that_are_all_down_are_a_finding_only_where_the_model_has_them()
 
 def test_a_link_below_its_generation_under_load_is_doubtful():
     evidence = account(h100(0), h100(1), generations={"cuda:0": 5, "cuda:1": 4})
-    assert evidence.warnings == ["cuda:1: PCIe ran at generation 4 under load, it can do 5"]
+    assert evidence.warnings == ["cuda:1: PCIe ran at generation 4 under load, it supports 5"]
 
 
 @pytest.mark.parametrize(("gbps", "verdict"), [(55.4, "PASS"), (46.0, "WARN"), (26.0, "FAIL")])

@@ -82,7 +82,7 @@ def test_order_counts_within_a_row_between_rows_and_between_results():
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 def test_integers_have_the_one_right_result_on_every_machine(device):
-    right = fingerprint.right_integers(128)
+    right = fingerprint.expected_integers(128)
     assert right == "50664495b2bfbb0c5eef0da1082553187e52a7d905ece2082113c40859cf6956"
     assert fingerprint.digest(fingerprint.sequences(device, 128)["integer"]()) == right
 
@@ -105,19 +105,17 @@ DEVICE = [torch.device("cuda", i) for i in range(8)]
 
 def voted(*bits: str, models: str = "XXXXXXXX") -> list[str]:
     usual = {device: {"bf16": value} for device, value in zip(DEVICE, bits, strict=False)}
-    return repeatability._siblings(usual, lambda device: models[device.index])
+    return repeatability._compare_devices(usual, lambda device: models[device.index])
 
 
 def test_the_majority_names_the_odd_gpu():
-    assert voted(*"aaaaabaa") == ["cuda:5: bf16 has other bits than 7 of 8 siblings"]
+    assert voted(*"aaaaabaa") == ["cuda:5: bf16 has other bits than 7 of 8 GPUs"]
     assert [words[:6] for words in voted(*"abacaaaa")] == ["cuda:1", "cuda:3"]
     assert voted(*"aaaaaaaa") == voted("a") == []
 
 
 def test_without_a_majority_all_are_named():
-    assert voted("a", "b") == [
-        "cuda:0 and cuda:1 do not agree on the bits of bf16: which of them is wrong is not known"
-    ]
+    assert voted("a", "b") == ["cuda:0 and cuda:1 have different bits of bf16, without a majority"]
     assert "cuda:0 and cuda:1 and cuda:2 and cuda:3" in voted(*"aabb")[0]
 
 

@@ -13,7 +13,7 @@ from gpuworker.accept.registry import LEVELS, Registered
 
 
 def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace:
-    """`limits`, `expect` and `volumes` are dictionaries. Ends the program for --list and for a plan without sense."""
+    """Arguments, with `limits`, `expect` and `volumes` as dictionaries. Exits after --list and for wrong usage."""
     parser = argparse.ArgumentParser(
         prog="accept-node", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -21,35 +21,35 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
     add("--device", choices=["cpu", "cuda"], default="cuda", help="cpu is a rehearsal without GPUs")
     add("--gpus", type=int, default=0, help="GPUs that this node must show")
     add("--level", choices=LEVELS, default="quick", help="quick: a minute; full: ten; burn-in: --burn-in-seconds")
-    add("--burn-in-seconds", type=float, default=3600, help="what the burn-in level takes in all (3600)")
+    add("--burn-in-seconds", type=float, default=3600, help="total time of the burn-in level (3600)")
     add("--check", action="append", metavar="NAME", help="only this check; repeat for more")
-    add("--list", action="store_true", help="list checks and faults, and end")
-    add("--inject", default="", metavar="FAULT", help="put a fault in; its check must find it (see --list)")
+    add("--list", action="store_true", help="list checks and faults, and exit")
+    add("--inject", default="", metavar="FAULT", help="inject a fault; its check must find it (see --list)")
     add("--limit", action="append", type=key_and_number, default=[], metavar="KEY=NUMBER",
-        help="a limit of your own, by key of limits.yaml or name of a measurement; repeat for more")  # fmt: skip
+        help="override a limit, by key of limits.yaml or name of a measurement; repeat for more")  # fmt: skip
     add("--expect", nargs="+", type=_pair, action="extend", default=[], metavar="WHAT=VERSION",
-        help="what must be found here, for example driver=570.86 torch=2.9")  # fmt: skip
+        help="required versions, for example driver=570.86 torch=2.9")  # fmt: skip
     add("--volume", action="append", type=_pair, default=[], metavar="NAME=PATH",
         help="a volume that jobs will use, for the storage check: outputs=/out, datasets=/data")  # fmt: skip
-    add("--processes", type=int, default=2, help="processes of a world in a rehearsal on the CPU (2)")
+    add("--processes", type=int, default=2, help="ranks of a rehearsal on the CPU (2)")
     add("--check-timeout", type=float,
-        help="seconds that one check may take; else three times what --list says and 30 (on the CPU 300)")  # fmt: skip
+        help="timeout of one check in seconds (three times the time in --list, plus 30, on the CPU 300)")  # fmt: skip
     add("--report-dir", default="reports", help="folder of report.json (reports)")
-    add("--run-id", default="1", help="a run with a report is not run again")
+    add("--run-id", default="1", help="a run that has a report is not repeated")
     add("--exit-zero", action="store_true", help="exit 0 once the report is written, whatever the verdict")
     args = parser.parse_args()
     if args.list:
         print("\n".join(listing(checks)))
         sys.exit(0)
     if args.device == "cuda" and args.gpus < 1:
-        parser.error("--gpus is needed with --device cuda: say how many GPUs this node must show")
+        parser.error("--gpus is needed with --device cuda: the number of GPUs that this node must show")
     if args.device == "cpu" and args.gpus:
-        parser.error("--gpus makes no sense with --device cpu")
+        parser.error("--gpus cannot be combined with --device cpu")
     args.limits, args.expect = dict(args.limit), dict(args.expect)
     args.volumes = {name: Path(path) for name, path in args.volume}
     measures = {name for check in checks.values() for name in check.spec.measures}
     at_level = {name for name, check in checks.items() if args.level in check.spec.seconds}
-    for option, given, there in (
+    for option, given, known in (
         ("--check", args.check or (), at_level),
         (
             "--inject",
@@ -59,13 +59,13 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
         ("--limit", args.limits, measures | set(RULES)),
     ):
         for word in given:
-            if word not in there:
-                close = difflib.get_close_matches(word, there, 1)
-                hint = f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(sorted(there))}"
-                parser.error(f"{option} {word}: no such thing at level {args.level}{hint}")
+            if word not in known:
+                close = difflib.get_close_matches(word, known, 1)
+                hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(sorted(known))}"
+                parser.error(f"{option} {word}: unknown at level {args.level}{hint}")
     for name, path in args.volumes.items():
         if not path.is_dir():
-            parser.error(f"--volume {name}={path}: no such folder; mount the volume there")
+            parser.error(f"--volume {name}={path}: folder not found; mount the volume there")
     return args
 
 

@@ -1,4 +1,4 @@
-"""What the node around the GPUs is like: PCI bus, kernel log, clock, shared memory, CPUs. All without root."""
+"""Host of the GPUs: PCI bus, kernel log, clock, shared memory, CPUs. All without root."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Xid:
 
 
 def facts() -> dict[str, object]:
-    """CPUs and memory that this process may use, shared memory, and what the kernel knows of its clock."""
+    """CPUs and memory that this process may use, shared memory, and the state of the kernel's clock."""
     return {
         "cpus": len(os.sched_getaffinity(0)),
         "cpu_quota": _cpu_quota(),
@@ -47,7 +47,7 @@ def cpu_model(path: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def nvidia_devices(root: Path = Path("/sys/bus/pci/devices")) -> list[str]:
-    """PCI addresses of the node's GPUs, whether the driver has them or not (vendor 10de, class display or 3D)."""
+    """PCI addresses of the node's GPUs, with or without a driver (vendor 10de, class display or 3D)."""
     found = []
     for device in sorted(root.iterdir()) if root.is_dir() else []:
         with contextlib.suppress(OSError):
@@ -60,19 +60,19 @@ def nvidia_devices(root: Path = Path("/sys/bus/pci/devices")) -> list[str]:
 def numa_node(bus_id: str, root: Path = Path("/sys/bus/pci/devices")) -> int | None:
     with contextlib.suppress(OSError, ValueError):
         node = int((root / bus_id / "numa_node").read_text())
-        return node if node >= 0 else None  # -1: the machine has no NUMA, or the firmware does not tell
+        return node if node >= 0 else None  # -1: the machine has no NUMA, or the firmware does not report it
     return None
 
 
 def xids(log: Path) -> list[Xid] | None:
-    """The driver's errors since the node started, or None where the kernel's log must not be read (most pods)."""
+    """The driver's errors since the node booted, or None where the kernel's log is not readable (most pods)."""
     try:
         records = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
     found, uptime_s = [], time.clock_gettime(time.CLOCK_MONOTONIC)
     try:
-        while record := os.read(records, 8192):  # one message a read: "PRIORITY,SEQUENCE,MICROSECONDS,-;TEXT"
+        while record := os.read(records, 8192):  # one message per read: "PRIORITY,SEQUENCE,MICROSECONDS,-;TEXT"
             for line in record.decode(errors="replace").splitlines():
                 head, _, text = line.partition(";")
                 fields = head.split(",")
@@ -97,9 +97,9 @@ def xid(text: str, age_s: float) -> Xid | None:
 
 
 def clock() -> dict[str, object]:
-    """Does the kernel call its clock synchronised, and how far off can it be at most? (adjtimex(2), reading only.)
+    """Whether the kernel's clock is synchronised, and its maximum error (adjtimex(2), read-only).
 
-    One node cannot know its own error; ddp-launch compares the clocks of all nodes.
+    A node cannot measure its own error; ddp-launch compares the clocks of all nodes.
     """
     # struct timex on 64-bit Linux: modes, offset, freq, maxerror, esterror, status …; 208 bytes in all.
     buffer = (ctypes.c_long * 26)()

@@ -1,9 +1,9 @@
-"""Limits: figures of the GPU model, ceilings of what is installed, and what the user sets, which wins over all.
+"""Limits: shares of the GPU model's figures or of a ceiling that a check derives; limits of the user override them.
 
-A limit above what the hardware can do fails every node, and one far below passes any. Both are refused:
+A limit above the hardware maximum fails every node, and one far below it passes every node. Both are refused:
 
-  python3 -m gpuworker.accept.limits                                        the table itself
-  python3 -m gpuworker.accept.limits --model "NVIDIA H200" memory_copy=2.3  limits of your own; exit code 1 if refused
+  python3 -m gpuworker.accept.limits                                        check the table itself
+  python3 -m gpuworker.accept.limits --model "NVIDIA H200" memory_copy=2.3  check your own limits; exit code 1: refused
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gpuworker.runtime import gpu_specs
 
 RULES = json.loads(Path(__file__).with_name("limits.json").read_text())  # generated from limits.yaml, which explains it
 KINDS = ("sustained", "best", "specification")  # the first that a model has is judged by
-LEAST_SHARE = 0.2  # of the ceiling; a lower limit passes everything
+LEAST_SHARE = 0.2  # of the ceiling; a lower limit passes every node
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """Below `fail` a check fails, below `warn` it warns (above them where lower is better)."""
+    """A check fails below `fail` and warns below `warn` (above them where lower is better)."""
 
     fail: float | None = None
     warn: float | None = None
@@ -48,7 +48,7 @@ class Limits:
     def threshold(
         self, name: str, measure: Measure, device: str = "", derived: tuple[float, str] | None = None
     ) -> Threshold:
-        """What a value is judged by. `derived` is (ceiling, origin) if the check derived one from what is installed."""
+        """Threshold of a measurement. `derived`: (ceiling, origin) that the check derived from the hardware."""
         key = measure.limit or name
         rule, figures = RULES.get(key, {}), self.figures(key, device)
         derived = derived or _ceiling_figure(rule, self._model(device))
@@ -68,19 +68,21 @@ class Limits:
                 return _share(rule[kind], figures[kind], ceiling, origin)
         if not self.models:
             return Threshold(source="none: a CPU rehearsal")
-        return Threshold(source=f"none: no figure for {self._model(device) or 'these GPUs'}; only the fleet judges")
+        return Threshold(
+            source=f"none: no figure for {self._model(device) or 'these GPUs'}; only compared with the fleet"
+        )
 
     def _model(self, device: str) -> str:
-        """The GPU model of a device; of several devices, or of the whole node, only if it is one model."""
+        """The GPU model of a device; of several devices, or of the node, only if all are of one model."""
         indices = [int(index) for index in re.findall(r"cuda:(\d+)", device)]
         names = {self.models[index] for index in indices if index < len(self.models)} or set(self.models)
         return names.pop() if len(names) == 1 else ""
 
 
 def problems(user: dict[str, float], models: tuple[str, ...] = ()) -> dict[str, str]:
-    """What is wrong with limits, by key: they cannot be met, or cannot be missed.
+    """Refused limits with the reason, by key: no node could pass, or every node would.
 
-    Without models (a rehearsal) only what no known GPU can do is refused.
+    Without models (a rehearsal) only limits above all known GPUs are refused.
     """
     found = {}
     for key, value in user.items():
@@ -89,7 +91,7 @@ def problems(user: dict[str, float], models: tuple[str, ...] = ()) -> dict[str, 
         if not (math.isfinite(value) and value > 0):
             found[key] = f"is {value:g}: a limit is a positive number"
         elif ceilings:
-            least, most = (choose(ceilings, key=ceilings.get) for choose in (min, max))
+            least, most = (extreme(ceilings, key=ceilings.get) for extreme in (min, max))
             can, unit = (least if known else most), RULES[key]["unit"]
             if value > ceilings[can]:
                 found[key] = f"is {value:g} {unit}, but {can} can do {ceilings[can]:g} at most: no node can pass"
@@ -100,7 +102,7 @@ def problems(user: dict[str, float], models: tuple[str, ...] = ()) -> dict[str, 
 
 
 def table_problems() -> list[str]:
-    """The same for every limit that the table gives, model by model."""
+    """Refused limits of the table itself, per model."""
     found = []
     for key, rule in RULES.items():
         for kind, figure, entry in _judged_by(key, rule):
@@ -123,7 +125,7 @@ def _judged_by(key: str, rule: dict) -> list[tuple[str, float, dict]]:
 
 
 def _ceiling_figure(rule: dict, model: str) -> tuple[float, str] | None:
-    """The ceiling that a rule takes from another figure of the model, for example a link's from its NVLink rate."""
+    """The ceiling of a rule that refers to another figure of the model, for example of a link to the NVLink rate."""
     figures = gpu_specs.figures(rule.get("ceiling", {}).get("figure", ""), model)
     if not figures:
         return None
@@ -131,7 +133,7 @@ def _ceiling_figure(rule: dict, model: str) -> tuple[float, str] | None:
 
 
 def _ceilings(key: str, models: list[str]) -> dict[str, float]:
-    """The most that a limit of `key` may be, by model, where it is known."""
+    """Known hardware maxima of a limit `key`, by model."""
     rule, found = RULES.get(key, {}), {}
     for model in models:
         if figures := gpu_specs.figures(key, model):
@@ -152,9 +154,9 @@ def main() -> None:
     parser.add_argument("limit", nargs="*", type=key_and_number, metavar="KEY=NUMBER")
     args = parser.parse_args()
     if unknown := [model for model in args.model if not gpu_specs.entry(model)]:
-        parser.error(f"no figures for {unknown[0]}; there are: {', '.join(e['model'] for e in gpu_specs.MODELS)}")
+        parser.error(f"no figures for {unknown[0]}; known: {', '.join(e['model'] for e in gpu_specs.MODELS)}")
     found = problems(dict(args.limit), tuple(args.model)).values() if args.limit else table_problems()
-    print("\n".join(found) or "all limits can be met and missed")
+    print("\n".join(found) or "all limits can be met, and can be missed")
     sys.exit(1 if found else 0)
 
 

@@ -1,15 +1,15 @@
-"""Matrix products of every number format are right on every GPU, and as fast as the model and its siblings are.
+"""Matrix products of every number format are correct on every GPU, and as fast as on other GPUs of the model and node.
 
-All GPUs of the node work together (they share power, cooling and the host), then one by one for comparison. The numbers
-are TFLOP/s = 2·n³ / median time / 1e12 of n×n matrices of normal random values (zeros would draw less power), with the
-L2 cache overwritten before each product. A product is right if
+All GPUs of the node run at the same time (they share power, cooling and the host), then one by one for comparison. The
+numbers are TFLOP/s = 2·n³ / median time / 1e12 of n×n matrices of normal random values (zeros would draw less power),
+with the L2 cache overwritten before each product. A product is correct if
 
 - 64×64 sampled elements agree with the same product in float64 on the host within
   4·eps·(|exact| + ‖row‖‖column‖/√n) + 2·eps32·‖row‖‖column‖, where eps is that of the format of the result: its
   rounding and that of partial sums, and the accumulation in float32. Errors of random data grow with √n, not n (Higham
   and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019): float32 that ran as TF32 is outside.
-- no row and no column stands out in C·x = A·(B·x) with random signs x in float64 on the device (Freivalds' check): this
-  covers every element of C of the first product.
+- no row and no column is an outlier in C·x = A·(B·x) with random signs x in float64 on the device (Freivalds' check):
+  this covers every element of C of the first product.
 - all later products have the bits of the first, after each batch.
 
 Not yet run on a GPU.
@@ -45,7 +45,7 @@ SPEC = Spec(
         "hot-gpu": r"(cpu|cuda):\d+: hardware thermal slowdown in \d+ of \d+ readings",
     },
 )
-BATCH = {"cuda": 50, "cpu": 2}  # products between two looks at the result: long, so that GPUs stay under load
+BATCH = {"cuda": 50, "cpu": 2}  # products between two verifications: many keep GPUs under load
 REHEARSAL_S = 1.0
 
 
@@ -89,7 +89,7 @@ def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidenc
     cold = timing.run_on_all(devices, timing.cold_buffer)
     taken: dict = {device: [] for device in devices}
     faulty = devices[-1]
-    told: set[tuple] = set()
+    reported: set[tuple] = set()
 
     def run(device) -> None:
         products[device].multiply()
@@ -100,9 +100,9 @@ def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidenc
         found = timing.seconds(lambda: run(device), device, repeats, cold[device])
         if device == faulty:
             _break(products[device], plan)
-        wrong = products[device].wrong()
-        evidence.failures += [f"{device}: {name}: {words}" for words in wrong if (device, words) not in told]
-        told.update((device, words) for words in wrong)
+        errors = products[device].errors()
+        evidence.failures += [f"{device}: {name}: {text}" for text in errors if (device, text) not in reported]
+        reported.update((device, text) for text in errors)
         return found
 
     timing.run_on_all(devices, lambda device: products[device].multiply())
@@ -111,7 +111,7 @@ def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidenc
         evidence.not_measured.append(f"{', '.join(forced)}: float32 ran as TF32: unset {names} where Python is started")
         return
     many, few = BATCH[plan.device], min(BATCH[plan.device], 10)
-    timing.run_on_all(devices, lambda device: batch(device, many))  # the warm-up: its times do not count
+    timing.run_on_all(devices, lambda device: batch(device, many))  # warm-up, not timed
     end = time.monotonic() + budget_s
     rounds = 0
     while rounds < 6 or time.monotonic() < end:
@@ -137,7 +137,7 @@ def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidenc
 
 
 def _has(kind: str, device) -> bool:
-    """Formats that the device computes in hardware. The CPU rehearses the two that it is quick enough at."""
+    """Whether the device computes the format in hardware. The CPU runs the two formats that it is fast enough for."""
     import torch
 
     if device.type == "cpu":
@@ -153,7 +153,7 @@ def _size(kind: str, plan: Plan) -> int:
 
 
 def _break(product, plan: Plan) -> None:
-    """Put the injected fault into the last result."""
+    """Inject the fault into the last result."""
     out, row = product.out, product.size // 2 + 3  # in no sampled row
     if plan.injected("flipped-bit-product"):
         import torch

@@ -1,7 +1,7 @@
-"""Everything is here that the other checks rely on: all GPUs, healthy, with the versions that were asked for.
+"""All GPUs are present, healthy and have the required versions, and the host fits.
 
-What the driver says comes through NVML (nvidia-ml-py), else from nvidia-smi, else the report says that there is
-neither. Not yet run on a GPU.
+The driver's data is read from NVML (nvidia-ml-py), else from nvidia-smi; without both the check warns.
+Not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SPEC = Spec(
     seconds={"quick": 4, "full": 4, "burn-in": 4},
     faults={
         "missing-gpu": r"torch sees (no|\d+) GPUs?, \d+ expected",
-        "wrong-version": r"torch is 0\.0\.0, \S+ was asked for",
+        "wrong-version": r"torch is 0\.0\.0, \S+ is required",
         "ecc-error": r"\d+ uncorrectable memory errors",
         "row-remap": r"could not remap a bad row",
         "narrow-pcie": r"PCIe is ×8 wide, GPU and slot can do ×16",
@@ -28,8 +28,8 @@ SPEC = Spec(
         "small-shm": r"/dev/shm holds 64 MiB",
     },
 )
-# What the faults change in the driver's account of the last GPU.
-BROKEN = {
+# Injected fault -> changes to the driver's data of the last GPU.
+FAULTY = {
     "ecc-error": {"ecc_uncorrected": 3},
     "row-remap": {"remap_failed": True},
     "narrow-pcie": {"pcie_width": 8, "pcie_width_max": 16},
@@ -55,8 +55,8 @@ def measure(plan: Plan) -> Evidence:
     source, gpus = gpu_inventory.inventory() if plan.device == "cuda" else ("", [gpu_inventory.Gpu("cpu")])
     if plan.device == "cuda":
         gpus = gpu_inventory.with_torch_names(gpus, timing.uuids(plan))
-    if gpus and plan.inject in BROKEN:
-        gpus[-1] = dataclasses.replace(gpus[-1], **BROKEN[plan.inject])
+    if gpus and plan.inject in FAULTY:
+        gpus[-1] = dataclasses.replace(gpus[-1], **FAULTY[plan.inject])
     versions = _versions(gpus)
     evidence = Evidence()
     evidence.facts = {
@@ -74,16 +74,16 @@ def measure(plan: Plan) -> Evidence:
     _count(plan, seen, expected, gpus, evidence)
     _expect(plan, versions, evidence)
     for gpu in gpus:
-        wrong, doubtful = _health(gpu)
-        evidence.failures += [f"{gpu.device}: {words}" for words in wrong]
-        evidence.warnings += [f"{gpu.device}: {words}" for words in doubtful]
+        failures, warnings = _health(gpu)
+        evidence.failures += [f"{gpu.device}: {text}" for text in failures]
+        evidence.warnings += [f"{gpu.device}: {text}" for text in warnings]
     evidence.warnings += _differences(gpus)
     _host(plan, evidence)
     return evidence
 
 
 def _versions(gpus: list) -> dict[str, str | None]:
-    """Versions that a user may ask for with --expect; None is not known here."""
+    """Versions that --expect can require; None: unknown on this node."""
     import torch
 
     nccl = torch.cuda.nccl.version() if hasattr(torch._C, "_nccl_version") else None
@@ -97,24 +97,24 @@ def _versions(gpus: list) -> dict[str, str | None]:
 
 
 def _count(plan: Plan, seen: int, expected: int, gpus: list, evidence: Evidence) -> None:
-    """All GPUs of the node, and which one is not there as far as the node's PCI bus shows it."""
+    """Compare the number of GPUs, and name the missing ones that the PCI bus shows."""
     from gpuworker.accept import host_info
 
     if seen == expected:
         return
     words = f"torch sees {seen or 'no'} GPU{'s' * (seen > 1)}, {expected} expected"
     known = {gpu.bus_id for gpu in gpus if not gpu.lost}
-    gone = [address for address in host_info.nvidia_devices() if address not in known]
-    if any(known) and gone and seen < expected:
-        words += f"; on the PCI bus but not shown to this pod: {', '.join(gone)}"
+    missing = [address for address in host_info.nvidia_devices() if address not in known]
+    if any(known) and missing and seen < expected:
+        words += f"; on the PCI bus but not shown to this pod: {', '.join(missing)}"
     if plan.device == "cuda" and seen == 0:
-        evidence.not_measured.append(words)  # a broken driver or a wrong pod: no proof against a GPU
+        evidence.not_measured.append(words)  # a broken driver or a wrong pod, not a proven fault of a GPU
     else:
         evidence.failures.append(words)
 
 
 def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> None:
-    """Versions that were asked for; "570.86" asks for any 570.86.x."""
+    """Compare versions with the required ones; "570.86" stands for any 570.86.x."""
     expected = dict(plan.expect)
     if plan.injected("wrong-version"):
         expected.setdefault("torch", str(versions["torch"]))
@@ -122,42 +122,42 @@ def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> 
     for name, wanted in expected.items():
         found = versions.get(name)
         if name not in versions:
-            evidence.not_measured.append(f"nothing is known of the version of {name}; ask for {', '.join(versions)}")
+            evidence.not_measured.append(f"the version of {name} is unknown; known are {', '.join(versions)}")
         elif found is None:
-            evidence.not_measured.append(f"the version of {name} cannot be read here, {wanted} was asked for")
+            evidence.not_measured.append(f"the version of {name} cannot be read here, {wanted} is required")
         elif found != wanted and not found.startswith((f"{wanted}.", f"{wanted}+")):
-            evidence.failures.append(f"{name} is {found}, {wanted} was asked for")
+            evidence.failures.append(f"{name} is {found}, {wanted} is required")
 
 
 def _health(gpu) -> tuple[list[str], list[str]]:
-    """What is wrong with a GPU by the driver's own account, and what is doubtful."""
+    """Failures and warnings of a GPU from the driver's data."""
     from gpuworker.runtime import gpu_telemetry
 
     if gpu.lost:
         return [f"the driver has lost it: {gpu.lost}"], []
-    wrong, doubtful = [], []
+    failures, warnings = [], []
     if gpu.ecc_uncorrected:
-        wrong.append(f"{gpu.ecc_uncorrected} uncorrectable memory errors since the driver started")
+        failures.append(f"{gpu.ecc_uncorrected} uncorrectable memory errors since the driver started")
     if gpu.remap_failed:
-        wrong.append("it could not remap a bad row of its memory: replace it")
+        failures.append("it could not remap a bad row of its memory: replace it")
     if gpu.remap_pending:
-        wrong.append("a bad row of its memory waits to be remapped: reset the GPU")
+        failures.append("a bad row of its memory is not yet remapped: reset the GPU")
     if gpu.pages_pending:
-        wrong.append("bad pages of its memory wait to be retired: reset the GPU")
+        failures.append("bad pages of its memory are not yet retired: reset the GPU")
     if gpu.pcie_width and gpu.pcie_width_max and gpu.pcie_width < gpu.pcie_width_max:
-        wrong.append(f"PCIe is ×{gpu.pcie_width} wide, GPU and slot can do ×{gpu.pcie_width_max}: reseat it")
-    doubtful += [f"{words} at rest" for words in gpu_telemetry.slowdowns(gpu.clock_reasons)]
+        failures.append(f"PCIe is ×{gpu.pcie_width} wide, GPU and slot can do ×{gpu.pcie_width_max}: reseat it")
+    warnings += [f"{reason} at rest" for reason in gpu_telemetry.slowdowns(gpu.clock_reasons)]
     if (gpu.clock_reasons or 0) & gpu_telemetry.APPLICATION_CLOCKS:
-        doubtful.append(f"its clocks are set by hand, {gpu.sm_mhz_max} MHz are possible")
+        warnings.append(f"application clocks are set, {gpu.sm_mhz_max} MHz are possible")
     if gpu.power_limit_w and gpu.power_default_w and gpu.power_limit_w < 0.99 * gpu.power_default_w:
-        doubtful.append(f"power is capped at {gpu.power_limit_w:g} W of {gpu.power_default_w:g} W")
+        warnings.append(f"power is capped at {gpu.power_limit_w:g} W of {gpu.power_default_w:g} W")
     if gpu.mig:
-        doubtful.append("MIG is on: figures of whole GPUs do not apply")
-    return wrong, doubtful
+        warnings.append("MIG is on: figures of whole GPUs do not apply")
+    return failures, warnings
 
 
 def _differences(gpus: list) -> list[str]:
-    """GPUs of a node that are not set up alike."""
+    """Settings that differ between the GPUs of the node."""
     fields = {
         "name": "model",
         "ecc": "ECC",
@@ -174,8 +174,8 @@ def _differences(gpus: list) -> list[str]:
             if not gpu.lost:
                 values.setdefault(getattr(gpu, field), []).append(gpu.device)
         if len(values) > 1:
-            account = "; ".join(f"{value} on {', '.join(devices)}" for value, devices in values.items())
-            found.append(f"the GPUs differ in {words}: {account}")
+            groups = "; ".join(f"{value} on {', '.join(devices)}" for value, devices in values.items())
+            found.append(f"the GPUs differ in {words}: {groups}")
     return found
 
 
@@ -186,7 +186,7 @@ def _host(plan: Plan, evidence: Evidence) -> None:
     events = host_info.xids(Path("/dev/kmsg"))
     if plan.injected("xid"):
         events = [*(events or []), host_info.xid("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", 60.0)]
-    evidence.facts["xids"] = "not readable here" if events is None else [dataclasses.asdict(event) for event in events]
+    evidence.facts["xids"] = "not readable" if events is None else [dataclasses.asdict(event) for event in events]
     for event in events or []:
         if event.hardware:
             words = f"Xid {event.code} of {event.bus_id}, {event.age_s / 60:.0f} min ago: {event.text}"
@@ -195,7 +195,7 @@ def _host(plan: Plan, evidence: Evidence) -> None:
     if shm is not None and shm < MIN_SHM_BYTES and (plan.gpus > 1 or plan.injected("small-shm")):
         words = f"/dev/shm holds {shm >> 20} MiB, programs with many GPUs need {MIN_SHM_BYTES >> 20} and more"
         evidence.warnings.append(f"{words}: mount an emptyDir with medium: Memory there")
-    # On a rehearsal's machine, often a laptop's virtual machine, this is no finding.
+    # Not a finding in a rehearsal, which often runs in a virtual machine.
     if plan.device == "cuda" and evidence.facts["clock_synchronised"] is False:
         evidence.warnings.append("the kernel's clock is not synchronised: is chronyd or another NTP client running?")
     if plan.device == "cuda" and not evidence.facts["gpus"]:

@@ -1,9 +1,9 @@
-"""Every link of a GPU, to the host and to each other GPU, is as fast as it should be and delivers what was sent.
+"""Every link of a GPU, to the host and to each other GPU, reaches its bandwidth and delivers data unchanged.
 
-Host links: copies from and to pinned memory, each way and both at once; judged one GPU at a time, since GPUs may
-rightly share an uplink (what they reach together is in the facts). Peer links: each GPU to each other one, alone, then
-all GPUs at once in disjoint pairs, both directions. GB/s = bytes / median time / 1e9. The limit of a host link comes
-from its PCIe generation and width, that of a peer link from the model's NVLink rate, if the driver shows NVLinks.
+Host links: copies from and to pinned memory, each direction alone and both together. One GPU is judged at a time, since
+GPUs may share an uplink (their joint rate is in the facts). Peer links: each GPU to each other one, alone, then all
+GPUs in disjoint pairs and both directions. GB/s = bytes / median time / 1e9. The limit of a host link comes
+from its PCIe generation and width, that of a peer link from the model's NVLink rate, if the driver lists NVLinks.
 
 A rehearsal copies between buffers of the CPU. Not yet run on a GPU.
 """
@@ -22,20 +22,20 @@ SPEC = Spec(
     measures={
         "link_h2d": Measure("GB/s", "from pinned host memory to the GPU", limit="host_link"),
         "link_d2h": Measure("GB/s", "from the GPU to pinned host memory", limit="host_link"),
-        "link_both": Measure("GB/s", "both directions at once, in sum"),
+        "link_both": Measure("GB/s", "sum of both directions at the same time"),
         "link_peer": Measure("GB/s", "from one GPU to another", limit="peer_link", each="node"),
     },
     faults={
         "slow-link": r"(cpu|cuda):\d+→(cpu|cuda):\d+ is slow: link_peer",
         "slow-host-link": r"(cpu|cuda):\d+ is slow: link_h2d",
         "corrupt-link": r"(cpu|cuda):\d+→(cpu|cuda):\d+ delivered \d+ wrong words",
-        "narrow-link": r"(cpu|cuda):\d+: PCIe ran at generation 1 under load, it can do 5",
+        "narrow-link": r"(cpu|cuda):\d+: PCIe ran at generation 1 under load, it supports 5",
         "missing-nvlink": r"(cpu|cuda):\d+: 17 of 18 NVLinks are up",
     },
 )
 GBPS_PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # PCIe, one way, after line coding
 BYTES = {"cuda": 256 << 20, "cpu": 8 << 20}
-SUSTAIN_S = 0.5  # all together, long enough for the driver to be asked for the links' state
+SUSTAIN_S = 0.5  # all GPUs together, long enough to read the links' state from the driver
 REPEATS = {"quick": 8, "full": 40, "burn-in": 100}
 
 
@@ -60,7 +60,7 @@ def measure(plan: Plan) -> Evidence:
     if gpus and plan.injected("narrow-link"):
         gpus[-1] = dataclasses.replace(gpus[-1], pcie_gen_max=5, pcie_width_max=16)
         generations[gpus[-1].device] = 1
-    _account(gpus, generations, plan, evidence)
+    _driver_view(gpus, generations, plan, evidence)
     if len(devices) > 1:
         _peers(devices, any(gpu.nvlinks_up for gpu in gpus), plan, evidence)
     else:
@@ -81,10 +81,10 @@ def _host(devices: list, plan: Plan, evidence: Evidence) -> None:
 
         def batch(device, name: str = name) -> list[float]:
             slow = plan.injected("slow-host-link") and name == "link_h2d" and device == devices[-1]
-            return hosts[device].seconds(name, 1 + repeats // 8, timing.DRAG_S if slow else 0.0)
+            return hosts[device].seconds(name, 1 + repeats // 8, timing.HOLD_S if slow else 0.0)
 
-        timing.run_on_all(devices, batch)  # the warm-up
-        for _ in range(8):  # in turns, so that a disturbance of the host meets all alike
+        timing.run_on_all(devices, batch)  # warm-up
+        for _ in range(8):  # in turns, so that a disturbance of the host affects all devices
             for device in devices:
                 taken[device] += timing.run_on_all([device], batch)[device]
         shared: dict = {device: [] for device in devices}
@@ -106,13 +106,13 @@ def _host(devices: list, plan: Plan, evidence: Evidence) -> None:
         peer_comparison.compare(evidence, name, "GB/s", rates, tolerance)
     for device in devices:
         if wrong := hosts[device].wrong_words():
-            evidence.failures.append(f"{device}: {wrong} words differ after the way to the GPU and back")
+            evidence.failures.append(f"{device}: {wrong} words differ after a copy to the GPU and back")
 
 
-def _account(gpus: list, generations: dict[str, int | None], plan: Plan, evidence: Evidence) -> None:
-    """Links as the driver sees them, and the ceilings that they give.
+def _driver_view(gpus: list, generations: dict[str, int | None], plan: Plan, evidence: Evidence) -> None:
+    """Links as reported by the driver, and the ceilings derived from them.
 
-    The PCIe generation counts under load only: a GPU at rest lowers it to save power.
+    The PCIe generation is read under load: a GPU at rest lowers it to save power.
     """
     from gpuworker.accept.limits import Limits
 
@@ -129,7 +129,7 @@ def _account(gpus: list, generations: dict[str, int | None], plan: Plan, evidenc
     for gpu in gpus:
         generation = generations.get(gpu.device)
         if generation and gpu.pcie_gen_max and generation < gpu.pcie_gen_max:
-            words = f"PCIe ran at generation {generation} under load, it can do {gpu.pcie_gen_max}"
+            words = f"PCIe ran at generation {generation} under load, it supports {gpu.pcie_gen_max}"
             evidence.warnings.append(f"{gpu.device}: {words}")
     evidence.failures += _nvlink_faults(gpus)
     widths = [
@@ -148,11 +148,11 @@ def _account(gpus: list, generations: dict[str, int | None], plan: Plan, evidenc
         origin = f"one-way NVLink rate of {nvlink['model']}: {nvlink['source']}"
         evidence.ceilings["link_peer"] = nvlink["specification"], origin
     elif nvlink and len(gpus) > 1 and None not in up:
-        evidence.warnings.append(f"no GPU has an NVLink up, {nvlink['model']} has them: is the fabric manager running?")
+        evidence.warnings.append(f"no NVLink of {nvlink['model']} GPUs is up: is the fabric manager running?")
 
 
 def _nvlink_faults(gpus: list) -> list[str]:
-    """GPUs with fewer links than they have or than their siblings have. Cards without bridges have all links down."""
+    """GPUs with links down, or with fewer links than other GPUs. Cards without bridges have all links down."""
     most = max((gpu.nvlinks_up or 0 for gpu in gpus), default=0)
     found = []
     for gpu in gpus:
@@ -160,19 +160,19 @@ def _nvlink_faults(gpus: list) -> list[str]:
         if most and down:
             found.append(f"{gpu.device}: {up} of {up + down} NVLinks are up")
         elif up < most and gpu.nvlinks_up is not None:
-            found.append(f"{gpu.device}: {up} NVLinks, its siblings have {most}")
+            found.append(f"{gpu.device}: {up} NVLinks, other GPUs have {most}")
     return found
 
 
 def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
-    """The matrix of all pairs, one direction at a time, then disjoint pairs together."""
+    """Measure all pairs, one direction at a time, then disjoint pairs together."""
     from gpuworker.accept import peer_comparison
     from gpuworker.accept.kernels import copies, timing
 
     size, repeats = BYTES[plan.device], REPEATS[plan.level]
     pairs = [(a, b) for a in devices for b in devices if a != b]
     buffers = {device: copies.PeerBuffers(device, size) for device in devices}
-    slow, faulty = (timing.DRAG_S if plan.injected("slow-link") else 0.0), pairs[-1]
+    slow, faulty = (timing.HOLD_S if plan.injected("slow-link") else 0.0), pairs[-1]
     taken: dict = {pair: [] for pair in pairs}
     for round_ in range(9):
         for pair in pairs:
@@ -204,7 +204,7 @@ def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
             together[f"{a}↔{b}"] = 2 * moved / found
     evidence.facts["peer_pairs_together_gbps"] = together
     typical, tolerance = peer_comparison.typical_time_and_tolerance(plan.device)
-    if plan.device == "cuda" and not nvlink:  # ways over PCIe differ by nature: one switch, one socket, two sockets
+    if plan.device == "cuda" and not nvlink:  # PCIe paths differ: one switch, one socket, two sockets
         tolerance = peer_comparison.Tolerance(0.40, None)
     compared = {_name(pair): moved / typical(found) for pair, found in taken.items()}
     peer_comparison.compare(evidence, "link_peer", "GB/s", compared, tolerance)
@@ -212,7 +212,7 @@ def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
 
 def rounds(count: int) -> list[list[tuple[int, int]]]:
     """All pairs of 0 … count-1 in rounds of disjoint pairs (the circle method of tournaments)."""
-    ring = list(range(count)) + [-1] * (count % 2)  # -1 rests
+    ring = list(range(count)) + [-1] * (count % 2)  # -1 pauses
     found = []
     for _ in range(len(ring) - 1):
         half = len(ring) // 2

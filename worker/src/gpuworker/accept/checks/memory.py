@@ -1,8 +1,8 @@
-"""The memory of every GPU is as fast as the model's should be, and holds what is written to it.
+"""The memory of every GPU reaches the bandwidth of its model and retains all data.
 
 copy is a = b, triad is a = b + s·c (STREAM's definition); GB/s = bytes read and written / median time / 1e9. All GPUs
-work together. The pattern test fills most of the free memory with each word's own address, its inverse, and random
-words, reads all of it back after all of it is written, and names the word that differs.
+run at the same time. The pattern test fills most of the free memory with the address of each word, its inverse, and
+random words. It reads back after all words are written, and names the words that differ.
 
 Not yet run on a GPU.
 """
@@ -21,14 +21,14 @@ SPEC = Spec(
     measures={
         "memory_copy": Measure("GB/s", "a copy within the memory, bytes read and written", limit="memory_copy"),
         "memory_triad": Measure("GB/s", "a = b + s·c, bytes read and written", limit="memory_triad"),
-        "memory_tested": Measure("GiB", "memory that held all patterns"),
+        "memory_tested": Measure("GiB", "memory that retained all patterns"),
     },
     faults={
         "slow-memory": r"(cpu|cuda):\d+ is slow: memory_\w+",
         "flipped-bit-memory": r"(cpu|cuda):\d+: memory at byte 0x[0-9a-f]+ .* \(bit 17\)",
     },
 )
-LEAST_TESTED = 0.75  # of a GPU's memory; less means that something else holds it
+LEAST_TESTED = 0.75  # of a GPU's memory; otherwise another program uses it
 ARRAY_BYTES = {"cuda": 1 << 30, "cpu": 16 << 20}
 REHEARSAL_BYTES = 64 << 20  # for the pattern test
 REHEARSAL_S = 1.0
@@ -58,8 +58,8 @@ def measure(plan: Plan) -> Evidence:
         if label := timing.report_name(device):
             evidence.measurements.append(Measurement("memory_tested", size / 2**30, "GiB", label))
         if device.type == "cuda" and size < LEAST_TESTED * (total := _total(device)):
-            words = f"only {size / 2**30:.1f} of {total / 2**30:.1f} GiB were free to be tested"
-            evidence.warnings.append(f"{device}: {words}: something else holds the rest")
+            text = f"only {size / 2**30:.1f} of {total / 2**30:.1f} GiB were free to be tested"
+            evidence.warnings.append(f"{device}: {text}: another program uses the rest")
     evidence.facts["pattern_passes"] = passes
     return evidence
 
@@ -90,7 +90,7 @@ def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: 
     def batch(device) -> list[float]:
         return timing.seconds(lambda: run(device), device, 20 if plan.device == "cuda" else 2)
 
-    timing.run_on_all(devices, batch)  # the warm-up
+    timing.run_on_all(devices, batch)  # warm-up
     end, rounds = time.monotonic() + budget_s, 0
     while rounds < 6 or time.monotonic() < end:
         for device, found in timing.run_on_all(devices, batch).items():
@@ -99,7 +99,7 @@ def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: 
     for device in devices:
         a, b, c = arrays[device]
         if not torch.equal(a, b if name == "memory_copy" else b + 3 * c):
-            evidence.failures.append(f"{device}: {name} gave wrong values")
+            evidence.failures.append(f"{device}: {name} returned wrong values")
     moved = streams * size / 1e9
     for device in devices:
         if label := timing.report_name(device):
@@ -115,7 +115,7 @@ def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: 
 
 
 def _bytes(device) -> int:
-    """Memory to fill: what is free, less a chunk's working space."""
+    """Memory to fill: the free memory without the working space of a chunk."""
     import torch
 
     from gpuworker.accept.kernels import memory_pattern

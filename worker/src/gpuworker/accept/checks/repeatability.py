@@ -1,11 +1,12 @@
-"""The same work gives the same bits, again and again, on every GPU: silent data corruption does not stay unseen.
+"""Repeated work gives the same bits on every GPU, which reveals silent data corruption.
 
 A fixed sequence per number format (product, elementwise functions, row-wise softmax, sums in fixed order) runs many
-times on every GPU and its results are hashed bit by bit: each repeat against the device's others, each GPU against its
-siblings of the same model (the majority names the odd one), and, by accept-report, each node against the fleet within
-facts["hash_group"]. Integers that float32 holds exactly, and 64-bit integer arithmetic, must have the one right result.
+times on every GPU, and every bit of its results is hashed. The hashes are compared between the repeats of a device,
+between the GPUs of one model in the node (the majority identifies the outlier) and, by accept-report, between the
+nodes within facts["hash_group"]. Integers that float32 represents exactly, and 64-bit integer arithmetic, must have
+the correct result.
 
-The inputs are the same everywhere: 32-bit integers of a seeded Mersenne Twister, scaled by a power of two.
+The inputs are equal everywhere: 32-bit integers of a seeded Mersenne Twister, scaled by a power of two.
 Not yet run on a GPU.
 """
 
@@ -20,10 +21,10 @@ from gpuworker.accept.report import Measurement
 SPEC = Spec(
     tag="REPEAT",
     seconds={"quick": 5, "full": 40, "burn-in": 600},
-    measures={"repeats": Measure("repeats", "how often the sequence ran", limit=None)},
+    measures={"repeats": Measure("repeats", "number of times that the sequence ran", limit=None)},
     faults={
         "flipped-bit-repeat": r"(cpu|cuda):\d+: repeat 3 of bf16 gave other bits than \d+ of its \d+ repeats",
-        "odd-device": r"(cpu|cuda):\d+: fp32 has other bits than \d+ of \d+ siblings",
+        "odd-device": r"(cpu|cuda):\d+: fp32 has other bits than \d+ of \d+ GPUs",
         "wrong-integers": r"(cpu|cuda):\d+: integer arithmetic gave a wrong result",
     },
 )
@@ -42,7 +43,7 @@ def measure(plan: Plan) -> Evidence:
     size = SIZE[plan.device]
     sequences = timing.run_on_all(devices, lambda device: fingerprint.sequences(device, size))
     seen: dict = {device: {kind: [] for kind in sequences[device]} for device in devices}
-    right = fingerprint.right_integers(size)
+    expected = fingerprint.expected_integers(size)
     start, repeats = time.monotonic(), 0
 
     def repeat(device) -> None:
@@ -62,9 +63,9 @@ def measure(plan: Plan) -> Evidence:
     }
     for device in devices:
         evidence.failures += _repeats(device, seen[device], usual[device])
-        if usual[device]["integer"] != right:
+        if usual[device]["integer"] != expected:
             evidence.failures.append(f"{device}: integer arithmetic gave a wrong result")
-    evidence.failures += _siblings(usual, fingerprint.model)
+    evidence.failures += _compare_devices(usual, fingerprint.model)
     for device in devices:
         if label := timing.report_name(device):
             evidence.measurements.append(Measurement("repeats", repeats, "repeats", label))
@@ -74,21 +75,22 @@ def measure(plan: Plan) -> Evidence:
 
 
 def _repeats(device, seen: dict[str, list[str]], usual: dict[str, str]) -> list[str]:
-    """Repeats of one device that differ from the others."""
+    """Repeats of one device that differ from most of its repeats."""
     found = []
     for kind, all_ in seen.items():
-        odd = [number for number, value in enumerate(all_, 1) if value != usual[kind]]
-        if odd:
-            same = len(all_) - len(odd)
-            more = f" ({len(odd)} such repeats)" if len(odd) > 1 else ""
+        differing = [number for number, value in enumerate(all_, 1) if value != usual[kind]]
+        if differing:
+            same = len(all_) - len(differing)
+            more = f" ({len(differing)} such repeats)" if len(differing) > 1 else ""
             found.append(
-                f"{device}: repeat {odd[0]} of {kind} gave other bits than {same} of its {len(all_)} repeats{more}"
+                f"{device}: repeat {differing[0]} of {kind} gave other bits than {same} of its {len(all_)} repeats"
+                f"{more}"
             )
     return found
 
 
-def _siblings(usual: dict, model_of) -> list[str]:
-    """Devices that agree with themselves but not with the others of their model."""
+def _compare_devices(usual: dict, model_of) -> list[str]:
+    """Devices whose repeats agree and differ from the others of their model."""
     models: dict[str, list] = {}
     for device in usual:
         models.setdefault(model_of(device), []).append(device)
@@ -98,16 +100,16 @@ def _siblings(usual: dict, model_of) -> list[str]:
             votes = Counter(usual[device][kind] for device in devices)
             most, count = votes.most_common(1)[0]
             if 2 * count > len(devices):
-                odd = [device for device in devices if usual[device][kind] != most]
-                found += [f"{device}: {kind} has other bits than {count} of {len(devices)} siblings" for device in odd]
+                outliers = [device for device in devices if usual[device][kind] != most]
+                found += [f"{device}: {kind} has other bits than {count} of {len(devices)} GPUs" for device in outliers]
             elif len(votes) > 1:
                 names = " and ".join(map(str, devices))
-                found.append(f"{names} do not agree on the bits of {kind}: which of them is wrong is not known")
+                found.append(f"{names} have different bits of {kind}, without a majority")
     return found
 
 
 def _break(kind: str, results: list, repeats: int, plan: Plan) -> None:
-    """Flip a bit of the last device's result: in its third repeat, or in all."""
+    """Inject a flipped bit into the last device's result: in its third repeat, or in all."""
     once = plan.injected("flipped-bit-repeat") and kind == "bf16" and repeats == 2
     always = plan.injected("odd-device") and kind == "fp32"
     if once or always:

@@ -1,4 +1,4 @@
-"""Copies between host and GPU and between GPUs, timed. On the CPU the same copies between its own buffers.
+"""Timed copies between host and GPU and between GPUs; on the CPU between buffers in memory.
 
 The CUDA paths have not yet run on a GPU.
 """
@@ -21,31 +21,31 @@ class HostLink:
         self.device = device
         self.sent = torch.empty(words, dtype=torch.int32, pin_memory=pinned).copy_(_content(words))
         self.back = torch.zeros(words, dtype=torch.int32, pin_memory=pinned)
-        self.there = torch.zeros(words, dtype=torch.int32, device=device)
-        self.returned = self.there.clone()  # so that both directions at once touch different memory
+        self.on_device = torch.zeros(words, dtype=torch.int32, device=device)
+        self.returned = self.on_device.clone()  # so that the two directions use different memory
         self.second = torch.cuda.Stream(device) if pinned else None
 
-    def seconds(self, name: str, repeats: int, drag_s: float = 0.0) -> list[float]:
+    def seconds(self, name: str, repeats: int, delay_s: float = 0.0) -> list[float]:
         """name: link_h2d, link_d2h or link_both."""
         action = {"link_h2d": self._in, "link_d2h": self._out, "link_both": self._both}[name]
 
         def run() -> None:
             action()
-            if drag_s:
-                timing.hold_stream(self.device, drag_s)
+            if delay_s:
+                timing.hold_stream(self.device, delay_s)
 
         return timing.seconds(run, self.device, repeats)
 
     def wrong_words(self) -> int:
-        """Words that differ after the way to the device and back."""
-        self.there.zero_()
+        """Number of words that differ after a copy to the device and back."""
+        self.on_device.zero_()
         self.back.zero_()
-        self.there.copy_(self.sent)
-        self.back.copy_(self.there)
+        self.on_device.copy_(self.sent)
+        self.back.copy_(self.on_device)
         return int((self.back != self.sent).sum())
 
     def _in(self) -> None:
-        self.there.copy_(self.sent, non_blocking=True)
+        self.on_device.copy_(self.sent, non_blocking=True)
 
     def _out(self) -> None:
         self.back.copy_(self.returned, non_blocking=True)
@@ -63,7 +63,7 @@ class HostLink:
 
 
 class PeerBuffers:
-    """What one device sends to its peers, the same on every device, and what it received."""
+    """Send and receive buffer of one device. All devices send the same data."""
 
     def __init__(self, device: torch.device, size: int) -> None:
         self.device = device
@@ -76,13 +76,13 @@ class PeerBuffers:
         return int((self.received != self.sent).sum())
 
 
-def seconds_between(source: PeerBuffers, target: PeerBuffers, repeats: int, drag_s: float = 0.0) -> list[float]:
+def seconds_between(source: PeerBuffers, target: PeerBuffers, repeats: int, delay_s: float = 0.0) -> list[float]:
     """Seconds of each copy from source to target. torch copies on the stream of the source."""
 
     def run() -> None:
         target.received.copy_(source.sent, non_blocking=True)
-        if drag_s:
-            timing.hold_stream(source.device, drag_s)
+        if delay_s:
+            timing.hold_stream(source.device, delay_s)
 
     if source.device.type == "cpu":
         return timing.seconds(run, source.device, repeats)
@@ -93,9 +93,9 @@ def seconds_between(source: PeerBuffers, target: PeerBuffers, repeats: int, drag
 
 
 def exchange(pairs: list[tuple[PeerBuffers, PeerBuffers]], repeats: int = 10) -> dict[tuple[str, str], float]:
-    """Both directions of all pairs at once: pair -> seconds of one exchange, by the host's clock over all of them.
+    """Both directions of all pairs at the same time: pair -> seconds of one exchange, by the host's clock.
 
-    Every pair gets the time of the slowest: they end together or the fabric is not up to all of them.
+    Every pair gets the time of the slowest one.
     """
 
     def once() -> None:
@@ -103,23 +103,23 @@ def exchange(pairs: list[tuple[PeerBuffers, PeerBuffers]], repeats: int = 10) ->
             a.received.copy_(b.sent, non_blocking=True)
             b.received.copy_(a.sent, non_blocking=True)
 
-    def settle() -> None:
+    def synchronize() -> None:
         for device in {buffers.device for pair in pairs for buffers in pair}:
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
 
     once()
-    settle()
+    synchronize()
     start = time.perf_counter()
     for _ in range(repeats):
         once()
-    settle()
+    synchronize()
     taken = (time.perf_counter() - start) / repeats
     return {(str(a.device), str(b.device)): taken for a, b in pairs}
 
 
 def direct(a: torch.device, b: torch.device) -> bool:
-    """Can a reach the memory of b without the host?"""
+    """Whether a reaches the memory of b without the host."""
     if a == b or a.type == "cpu":
         return True
     return torch.cuda.can_device_access_peer(a, b)
@@ -127,5 +127,5 @@ def direct(a: torch.device, b: torch.device) -> bool:
 
 @functools.cache
 def _content(words: int) -> torch.Tensor:
-    """Every word differs from its neighbours; the same everywhere."""
+    """Test data, equal on all devices; every word differs from its neighbours."""
     return (torch.arange(words) * 2654435761 & 0x7FFFFFFF).to(torch.int32)

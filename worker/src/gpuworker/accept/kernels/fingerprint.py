@@ -1,4 +1,4 @@
-"""A fixed sequence of operations per number format, and a hash of every bit of its results.
+"""Fingerprints: a fixed sequence of operations per number format, and a hash of every bit of its results.
 
 The CUDA paths have not yet run on a GPU.
 """
@@ -23,8 +23,8 @@ Sequence = Callable[[], list[torch.Tensor]]
 
 
 def deterministic() -> None:
-    """Only algorithms that give the same bits every time. Before the first use of CUDA in this process."""
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # one of the two settings that cuBLAS calls reproducible
+    """Select deterministic algorithms. Call it before the first use of CUDA in this process."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # one of the two reproducible settings of cuBLAS
     torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms would import half of torch
     torch.set_float32_matmul_precision("highest")
 
@@ -32,7 +32,7 @@ def deterministic() -> None:
 def sequences(device: torch.device, size: int) -> dict[str, Sequence]:
     """Format -> its sequence on size×size inputs. size is a multiple of 8.
 
-    The CPU has no float16 products worth waiting for.
+    The CPU is too slow for float16 products.
     """
     a, b = _inputs(size)
     found: dict[str, Sequence] = {"integer": _integer(a.to(device), b.to(device))}
@@ -45,18 +45,18 @@ def sequences(device: torch.device, size: int) -> dict[str, Sequence]:
     return found
 
 
-def right_integers(size: int) -> str:
-    """The digest that the integer sequence must have, computed on the host in float64 and int64."""
+def expected_integers(size: int) -> str:
+    """Expected digest of the integer sequence, computed on the host in float64 and int64."""
     a, b = _inputs(size)
     product = (a.double() @ b.double()).long()
     return digest([product, _scramble(product)])
 
 
 def digest(results: list[torch.Tensor]) -> str:
-    """SHA-256 over 64-bit sums of the results' words, computed where the results are.
+    """SHA-256 over 64-bit sums of the results' words, which are computed on the device of the results.
 
     Each row's words are summed with odd weights modulo 2^64, so that one changed bit always changes its row's sum:
-    the change is ±2^k times an odd number, which is no multiple of 2^64.
+    the change is ±2^k times an odd number, which is not a multiple of 2^64.
     """
     hashed = hashlib.sha256()
     for result in results:
@@ -72,7 +72,7 @@ def model(device: torch.device) -> str:
 
 
 def group(device: torch.device, size: int) -> str:
-    """What must be equal for bits to be comparable."""
+    """Name of the group of devices with comparable bits: model, versions and settings."""
     parts = [model(device), f"torch {torch.__version__}", f"size {size}"]
     if device.type == "cuda":
         from gpuworker.runtime import gpu_inventory
@@ -122,7 +122,7 @@ def _floating(a: torch.Tensor, b: torch.Tensor) -> Sequence:
 
 
 def _float8(a: torch.Tensor, b: torch.Tensor) -> Sequence:
-    left, right = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t()  # the kernel wants columns of the second
+    left, right = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t()  # the kernel needs the second one by columns
     one = torch.ones((), device=a.device)
 
     def run() -> list[torch.Tensor]:
@@ -133,7 +133,7 @@ def _float8(a: torch.Tensor, b: torch.Tensor) -> Sequence:
 
 
 def _cublas_version() -> str:
-    """Of the library that this process uses."""
+    """Version of the cuBLASLt that this process has loaded."""
     with contextlib.suppress(OSError, AttributeError):
         maps = Path("/proc/self/maps").read_text()
         if found := re.search(r"/\S*libcublasLt\.so\S*", maps):

@@ -1,4 +1,4 @@
-"""One matrix product on one device, and whether it is right (checks/compute.py says how and why).
+"""Matrix product on one device with its verification, which checks/compute.py explains.
 
 The CUDA paths have not yet run on a GPU.
 """
@@ -26,13 +26,13 @@ EPS = {
     "fp8": torch.finfo(torch.bfloat16).eps,
 }
 SAMPLES = 64  # rows and columns
-STANDS_OUT = 20  # times the median of all lines; normal errors do not come near
+OUTLIER_FACTOR = 20  # of the median of all lines; normal errors are far below
 
 
 def precision(kind: str) -> None:
-    """Let float32 products use TF32 or not, for the whole process.
+    """Allow or forbid TF32 in float32 products of this process.
 
-    NVIDIA's images switch TF32 on by environment for every program, and that would win over the call.
+    NVIDIA's images enable TF32 by environment variables, which would override the call.
     """
     for name in ("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "NVIDIA_TF32_OVERRIDE"):
         os.environ.pop(name, None)
@@ -47,20 +47,20 @@ class Product:
         self.kind, self.size, self.device = kind, size, device
         self.a, self.b = (torch.randn(size, size, device=device, generator=generator).to(STORED[kind]) for _ in "ab")
         if kind == "fp8":
-            self.b = self.b.t().contiguous().t()  # the order that the kernel wants
+            self.b = self.b.t().contiguous().t()  # the memory order that the kernel needs
         self.signs = torch.randint(0, 2, (size,), device=device, generator=generator).double() * 2 - 1
         a, b = self.a.double(), self.b.double()
         self.row_sums, self.column_sums = a @ (b @ self.signs), (self.signs @ a) @ b
         self.rows = torch.arange(0, size, size // SAMPLES)
         self.columns = self.rows + size // SAMPLES // 2
-        rows = a[self.rows.to(device)].cpu()  # the reference is computed on the host, not by what is tested
+        rows = a[self.rows.to(device)].cpu()  # the host computes the reference, not the device under test
         columns = b[:, self.columns.to(device)].cpu()
         self.exact = rows @ columns
         norms = torch.outer(rows.norm(dim=1), columns.norm(dim=0))
         self.bound = 4 * EPS[kind] * (self.exact.abs() + norms / size**0.5) + 2 * EPS32 * norms
         self.one = torch.ones((), device=device)
         self.out = torch.empty(0)
-        self.first: torch.Tensor | None = None  # the first right result
+        self.first: torch.Tensor | None = None  # the first correct result
 
     def multiply(self) -> None:
         if self.kind == "fp8":
@@ -70,24 +70,22 @@ class Product:
         else:
             self.out = self.a @ self.b
 
-    def wrong(self) -> list[str]:
-        """What is wrong with `out`, in words; empty if it is right. NaN is wrong."""
+    def errors(self) -> list[str]:
+        """Errors in `out` as texts; empty if it is correct. NaN is an error."""
         if self.first is not None:  # the same product on the same device has the same bits
             differs = self.out != self.first
-            return _place(*(differs.any(axis).nonzero().flatten().tolist() for axis in (1, 0)))
+            return _position(*(differs.any(axis).nonzero().flatten().tolist() for axis in (1, 0)))
         found = []
         if off := int((~((self._sampled() - self.exact).abs() <= self.bound)).sum()):
             found.append(f"{off} of {self.exact.numel()} sampled products are wrong")
         out = self.out.double()
-        found += _place(
-            _standing_out(out @ self.signs - self.row_sums), _standing_out(self.signs @ out - self.column_sums)
-        )
+        found += _position(_outliers(out @ self.signs - self.row_sums), _outliers(self.signs @ out - self.column_sums))
         if not found:
             self.first = self.out.clone()
         return found
 
     def is_tf32(self) -> bool:
-        """Was float32 computed as TF32 against our will? Its error is 1000 times that of float32, and no fault's."""
+        """Whether float32 was computed as TF32, whose error is 1000 times larger. This is not a fault of the GPU."""
         error = (self._sampled() - self.exact).norm() / self.exact.norm()
         return self.kind == "fp32" and 5e-5 < float(error) < 5e-3
 
@@ -95,15 +93,15 @@ class Product:
         return self.out[self.rows.to(self.device)][:, self.columns.to(self.device)].cpu().double()
 
 
-def _place(rows: list[int], columns: list[int]) -> list[str]:
+def _position(rows: list[int], columns: list[int]) -> list[str]:
     if not rows or not columns:
         return []
     more = "" if len(rows) == len(columns) == 1 else f" ({len(rows)} rows and {len(columns)} columns in all)"
     return [f"row {rows[0]} and column {columns[0]} are wrong{more}"]
 
 
-def _standing_out(residual: torch.Tensor) -> list[int]:
-    """Indices of the lines whose residual is far above that of the others."""
+def _outliers(residual: torch.Tensor) -> list[int]:
+    """Indices of the lines with a residual far above the median."""
     size = residual.abs()
     usual = size.nanmedian()
-    return (~(size <= STANDS_OUT * usual)).nonzero().flatten().tolist()
+    return (~(size <= OUTLIER_FACTOR * usual)).nonzero().flatten().tolist()

@@ -1,4 +1,4 @@
-"""Does memory hold what is written to it? Write all of it, then read all of it, pattern after pattern.
+"""Memory test: write one pattern to all of the memory, then read and compare all of it, for each pattern.
 
 The CUDA path has not yet run on a GPU.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 
 CHUNK_BYTES = 256 << 20
-SHOWN = 4  # wrong words told one by one
+SHOWN = 4  # wrong words reported one by one
 
 
 def _address(first: int, words: int, device: torch.device) -> torch.Tensor:
@@ -19,7 +19,7 @@ def _address(first: int, words: int, device: torch.device) -> torch.Tensor:
 
 
 def _inverted(first: int, words: int, device: torch.device) -> torch.Tensor:
-    """Every bit the other way round: finds bits that are stuck, whichever way."""
+    """Inverted addresses: find bits that are stuck at 0 or 1."""
     return _address(first, words, device).bitwise_not_()
 
 
@@ -36,9 +36,9 @@ PATTERNS: dict[str, Callable[[int, int, torch.device], torch.Tensor]] = {
 
 
 def test(device: torch.device, size: int, flip: bool = False) -> tuple[int, list[str]]:
-    """Test about `size` bytes: (bytes tested, what is wrong in words). `flip` really flips bit 17 of one word.
+    """Test about `size` bytes. Returns the tested bytes and the errors as texts. `flip` flips bit 17 of one word.
 
-    Addresses are offsets in the tested memory, which is most of the GPU's; physical ones are not to be had.
+    Addresses are offsets in the tested memory; physical addresses are not available.
     """
     chunk_words = min(CHUNK_BYTES, size // 4) // 8
     chunks = [torch.empty(chunk_words, dtype=torch.int64, device=device) for _ in range(size // 8 // chunk_words)]
@@ -65,7 +65,7 @@ def _differences(chunk: torch.Tensor, written: torch.Tensor, index: int, name: s
         which = f"bit{'s' * (len(bits) > 1)} {', '.join(map(str, bits))}" if len(bits) <= 4 else f"{len(bits)} bits"
         address = (index * chunk.numel() + position) * 8
         found.append(
-            f"memory at byte 0x{address:x} of the tested reads 0x{seen:016x} where 0x{wanted:016x} was written,"
+            f"memory at byte 0x{address:x} of the tested memory reads 0x{seen:016x} where 0x{wanted:016x} was written,"
             f" pattern {name} ({which})"
         )
     if len(bad) > SHOWN:

@@ -1,7 +1,7 @@
-"""How long work on a device takes: events on its stream, warm, cold L2, all devices together or one by one.
+"""Test devices and timing of work on them: stream events, cold L2 cache, all devices together or one by one.
 
-Rehearsals on the CPU run the same code on lanes "cpu:0", "cpu:1", …: one CPU that plays several devices, one after
-the other and with one thread each, so that what compares devices has something to compare.
+A rehearsal runs the same code on the test devices "cpu:0", "cpu:1", …: the CPU represents several devices, one after
+the other with one thread each, so that comparisons of devices have several.
 
 The CUDA paths have not yet run on a GPU.
 """
@@ -19,15 +19,15 @@ import torch
 from gpuworker.accept.registry import Plan
 
 COLD_BYTES = 256 << 20  # more than any L2 holds
-HOLD_S = 0.005  # enough to enqueue the first calls of a batch; the device then stays behind the host
-DRAG_S = 0.05  # what an injected slowness adds to each call
+ENQUEUE_S = 0.005  # enough to enqueue the first calls of a batch; the device then stays behind the host
+HOLD_S = 0.05  # delay per call of an injected slow device
 CYCLES_PER_S = 1.5e9  # about the clock of a data centre GPU
 
 
 def test_devices(plan: Plan, rehearsal: int = 2) -> list[torch.device]:
-    """The devices to test: the GPUs of the plan that are there, or the rehearsal's lanes.
+    """The GPUs of the plan that are present, or the test devices of a rehearsal.
 
-    A GPU that is not there gives no number, so that its check cannot pass.
+    A missing GPU has no measurement, so its check cannot pass.
     """
     if plan.device == "cuda":
         return [torch.device(name) for name in plan.devices[: torch.cuda.device_count()]]
@@ -36,14 +36,14 @@ def test_devices(plan: Plan, rehearsal: int = 2) -> list[torch.device]:
 
 
 def report_name(device: torch.device) -> str | None:
-    """The name that a device's numbers are reported under; None for the lanes beside the first: there is one CPU."""
+    """The device name of measurements; None for the other test devices of a rehearsal, which has one CPU."""
     if device.type == "cuda":
         return str(device)
     return "cpu" if device.index == 0 else None
 
 
 def uuids(plan: Plan) -> dict[str, str]:
-    """ "cuda:3" -> its UUID, "" if this torch does not tell; empty in a rehearsal, which leaves GPUs alone."""
+    """ "cuda:3" -> its UUID, "" if this torch does not report it; empty in a rehearsal, which does not use GPUs."""
     return {
         str(device): str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
         for device in (test_devices(plan) if plan.device == "cuda" else ())
@@ -51,9 +51,9 @@ def uuids(plan: Plan) -> dict[str, str]:
 
 
 def run_on_all(devices: list[torch.device], work: Callable[[torch.device], object]) -> dict[torch.device, object]:
-    """work(device) of all GPUs at once, a thread each: launches are asynchronous, so one interpreter feeds them all.
+    """Results of work(device), on all GPUs at the same time with one thread each, on CPU test devices in turn.
 
-    Lanes take turns. Raises RuntimeError that names the device.
+    Raises RuntimeError that names the device.
     """
 
     def run(device: torch.device) -> object:
@@ -76,22 +76,22 @@ def run_on_all(devices: list[torch.device], work: Callable[[torch.device], objec
 def seconds(
     action: Callable[[], object], device: torch.device, repeats: int, cold: torch.Tensor | None = None
 ) -> list[float]:
-    """Seconds of each of `repeats` calls; `cold` is overwritten before each, so that the L2 cache holds nothing.
+    """Seconds of each of `repeats` calls; `cold` is overwritten before each call to clear the L2 cache.
 
-    On a GPU the stream is held until everything is enqueued, so that no launch latency is counted. On the CPU the time
-    does not count in which the kernel let others run: a rehearsal shares its cores.
+    On a GPU the stream is held until the first calls are enqueued, which excludes launch latency. On the CPU the time
+    is excluded in which other processes had the core: a rehearsal shares its cores.
     """
     if device.type == "cpu":
         taken = []
         for _ in range(repeats):
             start, waited = time.perf_counter(), _waited()
             action()
-            waited = _waited() - waited  # asked between the two clock readings, so that it is never more than their gap
+            waited = _waited() - waited  # read between the two clock readings, so it never exceeds their difference
             taken.append(time.perf_counter() - start - waited)
         return taken
     stream = torch.cuda.current_stream(device)
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
-    hold_stream(device, HOLD_S)
+    hold_stream(device, ENQUEUE_S)
     for begin, end in events:
         if cold is not None:
             cold.zero_()
@@ -103,7 +103,7 @@ def seconds(
 
 
 def _waited() -> float:
-    """Seconds that this thread was ready to run and others had the CPU; 0 where the kernel does not tell."""
+    """Seconds that this thread was ready to run and waited for the CPU; 0 where the kernel does not report them."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
@@ -114,8 +114,8 @@ def cold_buffer(device: torch.device) -> torch.Tensor | None:
     return torch.empty(COLD_BYTES, dtype=torch.uint8, device=device) if device.type == "cuda" else None
 
 
-def hold_stream(device: torch.device, delay_s: float = DRAG_S) -> None:
-    """Keep the device busy for about that long: to hold its stream, or to make it slow on purpose."""
+def hold_stream(device: torch.device, delay_s: float = HOLD_S) -> None:
+    """Keep the device busy for about that long: to delay its stream, or to inject slowness."""
     if device.type == "cuda":
         with torch.cuda.device(device):
             torch.cuda._sleep(int(delay_s * CYCLES_PER_S))
@@ -124,12 +124,12 @@ def hold_stream(device: torch.device, delay_s: float = DRAG_S) -> None:
 
 
 def statistics_of(taken: list[float], amount: float) -> dict[str, float]:
-    """Rates of `amount` (TFLOP, GB) a call: the median, the slowest, and that of the 99th percentile of the times."""
+    """Rates of `amount` (TFLOP, GB) per call: the median, the slowest, and at the 99th percentile of the times."""
     ordered = sorted(taken)
     p99 = ordered[min(len(ordered) - 1, round(0.99 * (len(ordered) - 1)))]
     return {"median": amount / statistics.median(ordered), "p99": amount / p99, "min": amount / ordered[-1]}
 
 
-def subsample(samples: list[float], most: int = 200) -> list[float]:
-    """At most `most` of the samples, evenly spread in time."""
-    return samples if len(samples) <= most else [samples[i * len(samples) // most] for i in range(most)]
+def subsample(samples: list[float], limit: int = 200) -> list[float]:
+    """At most `limit` of the samples, evenly spread in time."""
+    return samples if len(samples) <= limit else [samples[i * len(samples) // limit] for i in range(limit)]

@@ -1,4 +1,4 @@
-"""A network small enough to train anywhere in a second, on data that it can learn."""
+"""Training of a network that is small enough for any device, on data that it can learn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 from gpuworker.runtime import toy_problem
 
-EPOCH_STEPS = 16  # 4000 samples in batches of 256, as the acceptance suite always had
+EPOCH_STEPS = 16  # 4000 samples in batches of 256, as in the original acceptance suite
 
 
 def tiny_training(

@@ -1,4 +1,4 @@
-"""What the search for bad nodes works with: the outcome of one group test, and what all of them prove."""
+"""Data of the bad-node search: the outcome of one group test, and the findings from all of them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ Group = tuple[int, ...]  # nodes in ascending order
 
 @dataclass(frozen=True)
 class Outcome:
-    """One group test: the slowest exchange in GB/s, and in words what else was wrong (wrong data, a time-out).
+    """One group test: the slowest exchange in GB/s, and any other fault as text (wrong data, a timeout).
 
-    `suspects` are pairs of nodes that stood out: hints that spare a search, never a proof.
+    `hints`: pairs of nodes that stood out. They shorten the search and do not prove anything.
     """
 
     gbps: float
     fault: str = ""
-    suspects: tuple[Group, ...] = ()
+    hints: tuple[Group, ...] = ()
 
     def __str__(self) -> str:
         return self.fault or f"{self.gbps:.3g} GB/s"
@@ -24,7 +24,7 @@ class Outcome:
 
 @dataclass
 class Findings:
-    """`bad_nodes` and `bad_links` are proven, by what was seen; of `undecided` parts nobody can tell."""
+    """`bad_nodes` and `bad_links` are proven, each with its evidence; `undecided` parts may be good or bad."""
 
     bad_nodes: dict[int, str] = field(default_factory=dict)
     bad_links: dict[Group, str] = field(default_factory=dict)

@@ -19,35 +19,35 @@ from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.runtime.process_group import keep_alive
 
 TIMED_OUT, BROKEN, WRONG = "timed out", "connection broken", "wrong data"
-STANDS_OUT = 1.5  # times the usual step, for a hint
-MOST_HINTS = 8
+OUTLIER_FACTOR = 1.5  # of the median step, for a hint
+MAX_HINTS = 8
 
 
 @dataclass
 class GroupTest:
-    """Tests of changing groups. `units[u]` are the ranks of node u, in the order of their local index."""
+    """Tests of changing groups. `units[u]`: the ranks of node u in the order of their local rank."""
 
     context: RankContext
     units: list[list[int]]
     numel: int
     repeats: int
     timeout_s: float
-    link: Group = ()  # two nodes between which the fault slow-node-link lies
+    link: Group = ()  # ends of the injected fault slow-node-link
 
     def run(self, members: Group, number: int) -> dict:
-        """This rank's part of a test of the nodes `members`: seconds of each step, and what went wrong in words."""
+        """This rank's part of a test of the nodes `members`: seconds of each step, and the fault as text."""
         try:
             if self.context.injected("hung-node"):
-                self.context.store.wait(["locate/done"], datetime.timedelta(hours=1))
+                self.context.store.wait(["bad_nodes/done"], datetime.timedelta(hours=1))
             return self._test(members, number)
-        except RuntimeError as error:  # what torch raises for time-outs and lost connections alike
+        except RuntimeError as error:  # torch raises it for timeouts and for lost connections
             text = str(error).lower()
             return {"steps": [], "fault": TIMED_OUT if "timed out" in text or "timeout" in text else BROKEN}
 
     def _test(self, members: Group, number: int) -> dict:
         context, device = self.context, self.context.device
         ranks = [rank for unit in members for rank in self.units[unit]]
-        group = self._group(ranks, f"locate/group/{number}/{members[0]}")
+        group = self._group(ranks, f"bad_nodes/group/{number}/{members[0]}")
         here = next(index for index, unit in enumerate(members) if context.rank in self.units[unit])
         own = self.units[members[here]]
         column = own.index(context.rank)
@@ -89,7 +89,7 @@ class GroupTest:
         return {"steps": steps, "fault": WRONG if wrong else ""}
 
     def _group(self, ranks: list[int], name: str) -> dist.ProcessGroup:
-        """A process group of these ranks alone; dist.new_group wants as many groups on every rank."""
+        """A process group of these ranks. dist.new_group would need the same calls on all other ranks."""
         store, timeout = dist.PrefixStore(name, self.context.store), datetime.timedelta(seconds=self.timeout_s)
         rank = ranks.index(self.context.rank)
         if self.context.device.type == "cpu":
@@ -100,7 +100,7 @@ class GroupTest:
 
     @staticmethod
     def _pattern(ramp: torch.Tensor, rank: int) -> torch.Tensor:
-        """As in operations.py: it depends on the rank and the position."""
+        """As in collectives/operations.py: depends on the rank and the position."""
         return (rank % 7 + 1) * ramp + rank % 1009
 
     def _is_slow(self, here: int, there: int) -> bool:
@@ -110,27 +110,27 @@ class GroupTest:
 
 
 def outcome(members: Group, units: list[list[int]], posts: dict[int, dict | None], gigabytes: float) -> Outcome:
-    """Of what the ranks of a group posted (None: nothing in time); `gigabytes` is what a step moves to each rank.
+    """Outcome from the posts of a group's ranks (None: no post in time). `gigabytes`: data of one step per rank.
 
-    A rank on the CPU may be kept waiting by other processes; the caller has cut that off in the times.
+    Other processes may delay a rank on the CPU; the caller has removed that from the times.
     """
     silent = [unit for unit in members if any(posts[rank] is None for rank in units[unit])]
     if silent:
         return Outcome(0.0, TIMED_OUT)
-    found = {posts[rank]["fault"] for unit in members for rank in units[unit]}
-    if fault := next((words for words in (TIMED_OUT, BROKEN, WRONG) if words in found), ""):
+    faults = {posts[rank]["fault"] for unit in members for rank in units[unit]}
+    if fault := next((text for text in (TIMED_OUT, BROKEN, WRONG) if text in faults), ""):
         return Outcome(0.0, fault)
     # A node is as slow as its slowest rank.
     steps = [[max(times) for times in zip(*(posts[rank]["steps"] for rank in units[unit]), strict=True)]
              for unit in members]  # fmt: skip
     usual = statistics.median(seconds for times in steps for seconds in times)
-    stands_out = [[seconds > STANDS_OUT * usual for seconds in times] for times in steps]
-    suspects = {
+    outliers = [[seconds > OUTLIER_FACTOR * usual for seconds in times] for times in steps]
+    pairs = {
         tuple(sorted((unit, members[(index + step) % len(members)])))
         for index, unit in enumerate(members)
         for step in range(1, len(members))
-        if stands_out[index][step - 1] and stands_out[(index + step) % len(members)][step - 1]
+        if outliers[index][step - 1] and outliers[(index + step) % len(members)][step - 1]
     }
     slowest = max(seconds for times in steps for seconds in times)
-    hints = tuple(sorted(suspects)) if len(suspects) <= MOST_HINTS else ()
-    return Outcome(gigabytes / slowest, suspects=hints)
+    hints = tuple(sorted(pairs)) if len(pairs) <= MAX_HINTS else ()
+    return Outcome(gigabytes / slowest, hints=hints)

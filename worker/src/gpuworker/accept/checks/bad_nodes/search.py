@@ -1,10 +1,10 @@
-"""Find the bad node inside one running job: the plan of locate.py on a real world.
+"""Bad-node search in a running job: rank 0 plans the rounds, the ranks of each group run the group tests.
 
-  ddp-launch -m gpuworker.accept.ddp_tests --locate
-  torchrun --standalone --nproc-per-node=8 -m gpuworker.accept.ddp_tests --device cpu --locate --timeout 20
+  ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes
+  torchrun --standalone --nproc-per-node=8 -m gpuworker.accept.ddp_tests --device cpu --bad-nodes --timeout 20
 
-Rank 0 plans. Rounds and results travel through the store, past the fabric on trial; a rank that posts nothing in time
-is a finding, and is not asked again. Nodes are tested, or the ranks of the only node.
+Rounds and results travel through the store and not through the fabric under test. A rank that posts no result in time
+is a finding, and is left out of later rounds. The units under test are nodes, or the ranks of the only node.
 """
 
 from __future__ import annotations
@@ -26,69 +26,69 @@ BYTES = {"cuda": 1 << 28, "cpu": 1 << 18}
 # How much slower counts as bad, and times below which differences mean nothing: ranks on the CPU share processors.
 TOLERANCE = {"cuda": 0.2, "cpu": 0.5}
 RESOLUTION_S = {"cuda": 0.0, "cpu": 0.15}
-PATIENCE_S = 10  # for a post to arrive after the ranks gave up
+POST_GRACE_S = 10  # for a post to arrive after the ranks timed out
 
 
 def run(context: RankContext, timeout_s: float, expected_gbps: float | None = None) -> dict:
-    """What was found, on rank 0; an empty dict on the others."""
+    """The findings as JSON types on rank 0; an empty dict on the others."""
     units = units_of(context)
     kind = context.device.type
     link = tuple(sorted((context.inject_rank % len(units), (context.inject_rank + 3) % len(units))))
-    exchange = GroupTest(context, units, BYTES[kind] // 4, 3 if kind == "cuda" else 1, timeout_s, link)
-    context.post("locate/place", context.label if context.nodes == 1 else context.node)
+    test = GroupTest(context, units, BYTES[kind] // 4, 3 if kind == "cuda" else 1, timeout_s, link)
+    context.post("bad_nodes/name", context.label if context.nodes == 1 else context.node)
     here = next(number for number, ranks in enumerate(units) if context.rank in ranks)
     if context.rank == 0:
-        return _lead(context, exchange, BadNodeSearch(len(units), TOLERANCE[kind], expected_gbps), here)
+        return _run_search(context, test, BadNodeSearch(len(units), TOLERANCE[kind], expected_gbps), here)
     number = 0
     while groups := _round(context, number):
-        _take_part(context, exchange, groups, here, number)
+        _take_part(context, test, groups, here, number)
         number += 1
     return {}
 
 
 def units_of(context: RankContext) -> list[list[int]]:
-    """The ranks of each node; torchrun numbers them node by node. On one node, each rank by itself."""
+    """The ranks of each node, which torchrun numbers node by node; on one node, each rank alone."""
     width = context.size // context.nodes if context.nodes > 1 else 1
     return [list(range(start, start + width)) for start in range(0, context.size, width)]
 
 
 def _round(context: RankContext, number: int) -> list[Group]:
-    context.store.wait([f"locate/round/{number}"], datetime.timedelta(hours=1))
-    return [tuple(group) for group in json.loads(context.store.get(f"locate/round/{number}"))]
+    context.store.wait([f"bad_nodes/round/{number}"], datetime.timedelta(hours=1))
+    return [tuple(group) for group in json.loads(context.store.get(f"bad_nodes/round/{number}"))]
 
 
-def _take_part(context: RankContext, exchange: GroupTest, groups: list[Group], here: int, number: int) -> None:
+def _take_part(context: RankContext, test: GroupTest, groups: list[Group], here: int, number: int) -> None:
     for group in groups:
         if here in group:
-            context.post(f"locate/{number}", exchange.run(group, number))
+            context.post(f"bad_nodes/{number}", test.run(group, number))
 
 
-def _lead(context: RankContext, exchange: GroupTest, plan: BadNodeSearch, here: int) -> dict:
-    units, silent, number = exchange.units, set(), 0
+def _run_search(context: RankContext, test: GroupTest, plan: BadNodeSearch, here: int) -> dict:
+    units, lost, number = test.units, set(), 0
     while groups := plan.next_round():
-        asked = [group for group in groups if silent.isdisjoint(group)]
+        groups_to_test = [group for group in groups if lost.isdisjoint(group)]
         outcomes = dict.fromkeys(groups, Outcome(0.0, TIMED_OUT))
-        if asked:
-            context.store.set(f"locate/round/{number}", json.dumps(asked))
+        if groups_to_test:
+            context.store.set(f"bad_nodes/round/{number}", json.dumps(groups_to_test))
             start = time.monotonic()
-            _take_part(context, exchange, asked, here, number)
-            deadline = start + exchange.timeout_s * 2 + PATIENCE_S
-            for group in asked:
+            _take_part(context, test, groups_to_test, here, number)
+            deadline = start + test.timeout_s * 2 + POST_GRACE_S
+            for group in groups_to_test:
                 posts = {rank: _post(context, number, rank, deadline) for unit in group for rank in units[unit]}
-                silent |= {unit for unit in group if any(posts[rank] is None for rank in units[unit])}
+                lost |= {unit for unit in group if any(posts[rank] is None for rank in units[unit])}
                 outcomes[group] = outcome(group, units, posts, BYTES[context.device.type] / 1e9)
             number += 1
             seconds = time.monotonic() - start
             bad = sum(bool(o.fault) for o in outcomes.values())
-            log("DDP", locate_round=number, groups=len(asked), faults=bad, seconds=seconds)
+            log("DDP", search_round=number, groups=len(groups_to_test), faults=bad, seconds=seconds)
         plan.record([outcomes[group] for group in groups])
-    context.store.set(f"locate/round/{number}", "[]")
-    context.store.set("locate/done", "yes")
+    context.store.set(f"bad_nodes/round/{number}", "[]")
+    context.store.set("bad_nodes/done", "yes")
     return _result(context, units, plan.findings)
 
 
 def _post(context: RankContext, number: int, rank: int, deadline: float) -> dict | None:
-    key = f"locate/{number}/{rank}"
+    key = f"bad_nodes/{number}/{rank}"
     while not context.store.check([key]):
         if time.monotonic() > deadline:
             return None
@@ -99,11 +99,11 @@ def _post(context: RankContext, number: int, rank: int, deadline: float) -> dict
 
 
 def _result(context: RankContext, units: list[list[int]], findings: Findings) -> dict:
-    places = [json.loads(context.store.get(f"locate/place/{ranks[0]}")) for ranks in units]
+    names = [json.loads(context.store.get(f"bad_nodes/name/{ranks[0]}")) for ranks in units]
     what = "node" if context.nodes > 1 else "rank"
 
     def name(group: Group) -> str:
-        parts = [places[unit] if what == "rank" else f"node {unit} ({places[unit]})" for unit in group[:8]]
+        parts = [names[unit] if what == "rank" else f"node {unit} ({names[unit]})" for unit in group[:8]]
         return " and ".join(parts) + (f" and {len(group) - 8} more" if len(group) > 8 else "")
 
     return {
@@ -133,5 +133,5 @@ def evidence(result: dict) -> Evidence:
     if result["reference_gbps"]:
         found.measurements.append(Measurement("pair_bandwidth", result["reference_gbps"], "GB/s"))
     else:
-        found.not_measured.append("no exchange came to its end")
+        found.not_measured.append("no exchange was completed")
     return found

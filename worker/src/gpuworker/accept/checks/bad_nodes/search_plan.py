@@ -1,56 +1,51 @@
-"""Which node, which link? A plan of group tests that names the bad ones and accuses nobody else. No torch here.
+"""Plan of the bad-node search: group tests that identify the bad nodes and links and accuse no healthy one. No torch.
 
-A group test lets every pair of nodes of a group exchange data and gives the slowest exchange (`Outcome`). So a group is
-bad if it holds a bad node, or both ends of a bad link. One round tests disjoint groups at the same time:
+In a group test every pair of nodes of a group exchanges data; the outcome is the slowest exchange (`Outcome`). So a
+group is bad if it contains a bad node, or both ends of a bad link. One round tests disjoint groups at the same time:
 
-1. Screening, two rounds: the nodes as a grid, its rows, then its columns. Who is in a group that passes is good.
-2. Confirmation, three rounds: each of the others with three known-good partners. Bad with all of them: a bad node.
-   Bad with some: the link to those is suspect.
-3. Bisection: a bad group of good nodes holds a bad link. Halve it; if both halves pass, the link runs between them, and
+1. Screening, two rounds: the rows, then the columns of a grid of all nodes. Every node of a group that passes is good.
+2. Confirmation, three rounds: each of the other nodes with three good partners. Bad with all of them: a bad node.
+   Bad with some: the links to those are checked.
+3. Bisection: a bad group of good nodes contains a bad link. Halve it; if both halves pass, the link connects them, and
    pairs of quarters find its ends. Two good nodes are accused as a link after three bad exchanges in a row.
-4. Verification: all that is left, together. What is still bad (a fault hid behind another one) goes to 3.
+4. Verification: all remaining nodes together. If they are still bad (one fault hid another), 3 follows.
 
-A healthy world takes 3 rounds, bad nodes 6, each link up to 2·log2(n) more, or 4 if the outcomes hint at it; see
-simulate.py.
+A healthy world takes 3 rounds, bad nodes 6, each link up to 2·log2(n) more, or 4 with hints; see simulate.py.
 Bad is relative: slower than the better groups by `tolerance`. So slow nodes in a clear majority look normal, unless
-`expected_gbps` gives an absolute yardstick. With two nodes nobody can tell which one is bad; that is said as such.
+`expected_gbps` sets an absolute limit. With two nodes the search cannot tell which one is bad, and reports that.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Generator
 
 from gpuworker.accept.checks.bad_nodes.findings import Findings, Group, Outcome
+from gpuworker.accept.checks.bad_nodes.tasks import RunningTask, Task, group_of, halves, upper_median, without_singles
 
 PARTNERS = 3  # known-good partners that must agree before a node is accused, and exchanges before a link is
 
 
-# A task yields groups to be tested, in whatever rounds they fit, and is sent their outcomes in the same order.
-Task = Generator[list[Group], list[Outcome], None]
-
-
 class BadNodeSearch:
-    """`while groups := plan.next_round(): plan.record([test(group) for group in groups])`, then `plan.findings`."""
+    """`while groups := search.next_round(): search.record([test(group) for group in groups])`, then `findings`."""
 
     def __init__(self, nodes: int, tolerance: float = 0.2, expected_gbps: float | None = None) -> None:
         if nodes < 2:
-            raise ValueError(f"{nodes} nodes: at least two must talk to each other")
+            raise ValueError(f"{nodes} nodes: the search needs at least two")
         self.nodes, self.tolerance, self.expected_gbps = nodes, tolerance, expected_gbps
         self.findings = Findings()
         self._good: set[int] = set()
         self._passed: list[frozenset[int]] = []
         self._screened: dict[Group, Outcome] = {}
         self._checked_links: set[Group] = set()
-        self._only_slow: set[int | Group] = set()  # accused for their bandwidth alone, which is relative
+        self._only_slow: set[int | Group] = set()  # accused by their bandwidth alone, which is relative
         self._best_gbps = 0.0
-        self._tasks: list[_Running] = []
+        self._tasks: list[RunningTask] = []
         self._phases = self._all_phases()
-        self._round: list[tuple[_Running, int]] = []
+        self._round: list[tuple[RunningTask, int]] = []
 
     def next_round(self) -> list[Group]:
-        """Disjoint groups to be tested now; none when the plan is done."""
+        """Disjoint groups to test now; none at the end of the search."""
         while not self._tasks:
             if next(self._phases, "done") == "done":
                 return []
@@ -84,10 +79,10 @@ class BadNodeSearch:
 
     def _all_phases(self) -> Generator[None, None, None]:
         yield from self._find()
-        self._doubt()
+        self._withdraw_if_reference_is_doubtful()
 
-    def _doubt(self) -> None:
-        """Who is only slow is not accused if the yardstick is doubtful."""
+    def _withdraw_if_reference_is_doubtful(self) -> None:
+        """Withdraw the accusation of nodes and links that are only slow if the reference may be wrong."""
         found, reference = self.findings, self.findings.reference_gbps or 0
         faster = self._best_gbps > reference / (1 - self.tolerance)
         if self.expected_gbps or not self._only_slow or not (faster or len(self._good) < self.nodes / 2):
@@ -104,16 +99,18 @@ class BadNodeSearch:
         found = self.findings
         self._start(self._screen())
         yield
-        found.reference_gbps = _upper([o.gbps for o in self._screened.values() if not o.fault])
+        found.reference_gbps = upper_median([o.gbps for o in self._screened.values() if not o.fault])
         for group, outcome in self._screened.items():
             if not self.is_bad(outcome):
                 self._pass(group)
         if not self._good:
             what = "; ".join(sorted({str(outcome) for outcome in self._screened.values()}))
-            found.undecided[tuple(range(self.nodes))] = f"no group passed, so nobody can tell who is bad ({what})"
+            found.undecided[tuple(range(self.nodes))] = (
+                f"no group passed, so the search cannot tell which nodes are bad ({what})"
+            )
             return
         for node in sorted(set(range(self.nodes)) - self._good):
-            self._start(self._suspect(node))
+            self._start(self._confirm(node))
         yield
         to_search = [(group, outcome) for group, outcome in self._screened.items() if not self._covered(group)]
         while True:
@@ -121,7 +118,7 @@ class BadNodeSearch:
             for group, outcome in to_search:
                 if self._explained(group):
                     continue
-                if hints := [pair for pair in outcome.suspects if pair not in self._checked_links]:
+                if hints := [pair for pair in outcome.hints if pair not in self._checked_links]:
                     for pair in hints:
                         self._start(self._link(*pair))
                 else:
@@ -146,33 +143,35 @@ class BadNodeSearch:
         else:
             width = math.isqrt(self.nodes - 1) + 1
             rows = [nodes[start : start + width] for start in range(0, self.nodes, width)]
-            groups = [*_no_singles(rows), *_no_singles([nodes[start::width] for start in range(width)])]
+            groups = [*without_singles(rows), *without_singles([nodes[start::width] for start in range(width)])]
         self._screened = dict(zip(groups, (yield groups), strict=True))
 
-    def _suspect(self, node: int) -> Task:
-        """A node that was in no group that passed: is it bad with every partner?"""
+    def _confirm(self, node: int) -> Task:
+        """Test a node that was in no group that passed: a bad node fails with every partner."""
         good, failed = sorted(self._good), []
-        # Spread over all good nodes, so that suspects seldom wait for each other's partner.
+        # Spread over all good nodes, so that two nodes seldom need the same partner in one round.
         partners = [good[(node * PARTNERS + turn * 7919) % len(good)] for turn in range(PARTNERS)]
         partners = list(dict.fromkeys(partners + good))[:PARTNERS]
         for partner in partners:
-            (outcome,) = yield [_group(node, partner)]
+            (outcome,) = yield [group_of(node, partner)]
             if not self.is_bad(outcome):
                 for other, _ in failed:
                     self._start(self._link(node, other))
                 return
             failed.append((partner, outcome))
-        words = ", ".join(f"with node {partner}: {outcome}" for partner, outcome in failed)
+        tests = ", ".join(f"with node {partner}: {outcome}" for partner, outcome in failed)
         if len(partners) == 1:
-            self.findings.undecided[_group(node, partners[0])] = f"the one good partner does not tell which: {words}"
+            self.findings.undecided[group_of(node, partners[0])] = (
+                f"the only good partner does not show which of the two: {tests}"
+            )
         else:
-            self.findings.bad_nodes[node] = words
+            self.findings.bad_nodes[node] = tests
             if not any(outcome.fault for _, outcome in failed):
                 self._only_slow.add(node)
 
     def _link(self, a: int, b: int) -> Task:
-        """Two nodes that are good with others: are they bad with each other, each time?"""
-        pair = _group(a, b)
+        """Test two nodes that are good with others: a bad link fails each time."""
+        pair = group_of(a, b)
         if pair in self._checked_links:
             return
         self._checked_links.add(pair)
@@ -180,7 +179,7 @@ class BadNodeSearch:
         for _ in range(PARTNERS):
             outcomes += yield [pair]
             if not self.is_bad(outcomes[-1]):
-                return  # the verification sees whether something is left
+                return  # the verification finds remaining faults
         self.findings.bad_links[pair] = ", ".join(map(str, outcomes))
         if not any(outcome.fault for outcome in outcomes):
             self._only_slow.add(pair)
@@ -190,28 +189,28 @@ class BadNodeSearch:
         if len(group) == 2:
             self._start(self._link(*group))
             return
-        halves = [half for half in _halves(group) if len(half) > 1 and not self._covered(half)]
-        outcomes = (yield halves) if halves else []
-        bad = [half for half, outcome in zip(halves, outcomes, strict=True) if self.is_bad(outcome)]
+        parts = [half for half in halves(group) if len(half) > 1 and not self._covered(half)]
+        outcomes = (yield parts) if parts else []
+        bad = [half for half, outcome in zip(parts, outcomes, strict=True) if self.is_bad(outcome)]
         for half in bad:
             self._start(self._search(half))
         if not bad:
-            self._start(self._cross(*_halves(group)))
+            self._start(self._cross(*halves(group)))
 
     def _cross(self, left: Group, right: Group) -> Task:
-        """Both sides are good in themselves and bad together. What was not tested follows from what passed."""
+        """Search between two sides that pass alone and fail together. The last pair is bad if all others pass."""
         if len(left) == len(right) == 1:
             self._start(self._link(*left, *right))
             return
         if len(left) == 1 or len(right) == 1:
             one, many = sorted((left, right), key=len)
-            first, second = _halves(many)
+            first, second = halves(many)
             steps, last = [[(one, first)]], (one, second)
         else:
-            (a, b), (c, d) = _halves(left), _halves(right)
+            (a, b), (c, d) = halves(left), halves(right)
             steps, last = [[(a, c), (b, d)], [(a, d)]], (b, c)
         for step in steps:
-            outcomes = yield [_group(*some, *others) for some, others in step]
+            outcomes = yield [group_of(*some, *others) for some, others in step]
             bad = [sides for sides, outcome in zip(step, outcomes, strict=True) if self.is_bad(outcome)]
             for sides in bad:
                 self._start(self._cross(*sides))
@@ -220,7 +219,7 @@ class BadNodeSearch:
         self._start(self._cross(*last))
 
     def _verify(self, bad: list[tuple[Group, Outcome]]) -> Task:
-        """Everything that is left, together, but for links that are known to be bad."""
+        """Test all remaining nodes together, without the links that are known to be bad."""
         undecided = {node for group in self.findings.undecided for node in group}
         rest = set(range(self.nodes)) - set(self.findings.bad_nodes) - undecided
         links = [set(link) for link in self.findings.bad_links]
@@ -228,11 +227,11 @@ class BadNodeSearch:
         for link in self.findings.bad_links:
             if cover.isdisjoint(link):
                 cover.add(link[0])
-        groups = [_group(*(rest - cover))]
-        for node in cover:  # with all the others, but for its partners and for the other ends in the cover
+        groups = [group_of(*(rest - cover))]
+        for node in cover:  # with all others except its partners and the other nodes of the cover
             partners = set().union(*(link for link in links if node in link))
-            groups.append(_group(*(rest - cover - partners), node))
-        groups += [_group(a, b) for a in cover for b in cover if a < b and {a, b} not in links]
+            groups.append(group_of(*(rest - cover - partners), node))
+        groups += [group_of(a, b) for a in cover for b in cover if a < b and {a, b} not in links]
         for group in groups:
             if len(group) > 1 and not self._covered(group):
                 (outcome,) = yield [group]
@@ -241,14 +240,14 @@ class BadNodeSearch:
                     return
 
     def _explained(self, group: Group) -> bool:
-        """A known fault lies within the group; what hides behind it is for the verification."""
-        culprits = [*((node,) for node in self.findings.bad_nodes), *self.findings.bad_links, *self.findings.undecided]
-        return any(set(culprit) <= set(group) for culprit in culprits) or any(
+        """Whether a known fault is within the group. The verification finds faults that it hides."""
+        known = [*((node,) for node in self.findings.bad_nodes), *self.findings.bad_links, *self.findings.undecided]
+        return any(set(part) <= set(group) for part in known) or any(
             set(group) & set(parts) for parts in self.findings.undecided
         )
 
     def _covered(self, group: Group) -> bool:
-        """A group that passed holds all of this one."""
+        """Whether a group that passed contains this one."""
         return any(passed.issuperset(group) for passed in self._passed)
 
     def _pass(self, group: Group) -> None:
@@ -256,48 +255,6 @@ class BadNodeSearch:
         self._passed.append(frozenset(group))
 
     def _start(self, task: Task) -> None:
-        running = _Running(task)
+        running = RunningTask(task)
         if running.resume():
             self._tasks.append(running)
-
-
-class _Running:
-    """A task and the groups that it waits for."""
-
-    def __init__(self, task: Task) -> None:
-        self.task, self.groups, self.outcomes = task, [], None
-
-    def resume(self) -> bool:
-        """Run it to its next wish; False if it is done."""
-        answers = None if self.outcomes is None else [self.outcomes[index] for index in range(len(self.groups))]
-        try:
-            self.groups = self.task.send(answers)
-        except StopIteration:
-            return False
-        self.outcomes: dict[int, Outcome] = {}
-        return True
-
-    def open(self) -> list[tuple[int, Group]]:
-        return [(index, group) for index, group in enumerate(self.groups) if index not in self.outcomes]
-
-
-def _group(*nodes: int) -> Group:
-    return tuple(sorted(nodes))
-
-
-def _halves(group: Group) -> tuple[Group, Group]:
-    middle = (len(group) + 1) // 2
-    return group[:middle], group[middle:]
-
-
-def _no_singles(groups: list[list[int]]) -> list[Group]:
-    """One node alone proves nothing: it joins the group before it."""
-    if len(groups[-1]) == 1:
-        groups = [*groups[:-2], groups[-2] + groups[-1]]
-    return [_group(*group) for group in groups]
-
-
-def _upper(values: list[float]) -> float:
-    """The median of the better quarter: right while at least an eighth of the groups is healthy, and no outlier."""
-    best = sorted(values, reverse=True)[: math.ceil(len(values) / 4)]
-    return statistics.median_high(best) if best else 0.0

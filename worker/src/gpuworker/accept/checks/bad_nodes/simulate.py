@@ -1,4 +1,4 @@
-"""The plan of locate.py on simulated faults: is every one named, is anybody accused falsely, in how many rounds?
+"""Simulation of the bad-node search: share of faults found, false accusations, rounds and tests needed.
 
 python3 -m gpuworker.accept.checks.bad_nodes.simulate --nodes 512 --seeds 1000
 """
@@ -19,12 +19,12 @@ SLOW, WRONG, HUNG = "slow", "wrong data", "timed out"
 
 @dataclass
 class Fabric:
-    """Nodes and links with faults; each fault has a severity: what is left of the bandwidth, or words."""
+    """Nodes and links with faults. The severity of a fault is the remaining share of the bandwidth, or a text."""
 
     bad_nodes: dict[int, float | str]
     bad_links: dict[Group, float | str]
     noise: random.Random
-    hints: bool = False  # a test tells which pairs stood out, if it came to an end
+    hints: bool = False  # a test that completes reports which pairs stood out
 
     @classmethod
     def draw(cls, nodes: int, bad_nodes: int, bad_links: int, seed: int, hints: bool = False) -> Fabric:
@@ -45,14 +45,14 @@ class Fabric:
         found += [severity for link, severity in self.bad_links.items() if inside.issuperset(link)]
         if HUNG in found:
             return Outcome(0.0, HUNG)
-        suspects = tuple(link for link in self.bad_links if inside.issuperset(link)) if self.hints else ()
+        hints = tuple(link for link in self.bad_links if inside.issuperset(link)) if self.hints else ()
         if WRONG in found:
-            return Outcome(HEALTHY_GBPS, WRONG, suspects)
+            return Outcome(HEALTHY_GBPS, WRONG, hints)
         slowest = HEALTHY_GBPS * min([1.0, *found]) * self.noise.uniform(1 - NOISE, 1 + NOISE)
-        return Outcome(slowest, suspects=suspects)
+        return Outcome(slowest, hints=hints)
 
     def is_named(self, findings: Findings) -> bool:
-        """Exactly the faults, as what they are."""
+        """Whether the findings are exactly the faults."""
         return (
             set(findings.bad_nodes) == set(self.bad_nodes)
             and set(findings.bad_links) == set(self.bad_links)
@@ -60,12 +60,12 @@ class Fabric:
             and not findings.unexplained
         )
 
-    def accused_falsely(self, findings: Findings) -> list[object]:
-        """Parts that are named and healthy."""
+    def false_accusations(self, findings: Findings) -> list[object]:
+        """Healthy nodes and links that the findings name."""
         return [*(set(findings.bad_nodes) - set(self.bad_nodes)), *(set(findings.bad_links) - set(self.bad_links))]
 
 
-def locate(nodes: int, fabric: Fabric, **options: float) -> Findings:
+def search(nodes: int, fabric: Fabric, **options: float) -> Findings:
     plan = BadNodeSearch(nodes, **options)
     while groups := plan.next_round():
         plan.record([fabric.test(group) for group in groups])
@@ -73,18 +73,18 @@ def locate(nodes: int, fabric: Fabric, **options: float) -> Findings:
 
 
 def _severity(dice: random.Random) -> float | str:
-    """What is left of the bandwidth: 5 % to 70 %, or data that is wrong, or nothing in time."""
+    """Remaining bandwidth of 5 % to 70 %, wrong data, or a timeout."""
     return dice.choice([dice.uniform(0.05, 0.7), dice.uniform(0.05, 0.7), WRONG, HUNG])
 
 
 def table(nodes: int, seeds: int, hints: bool) -> list[dict[str, object]]:
-    """One row for each mix of faults: how often all were named exactly, and the rounds and tests it took."""
+    """One row per mix of faults: how often the findings were exact, and the rounds and tests needed."""
     rows = []
     for bad_nodes, bad_links in [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (0, 1), (0, 3), (1, 1), (5, 2)]:
         runs = []
         for seed in range(seeds):
             fabric = Fabric.draw(nodes, bad_nodes, bad_links, seed, hints)
-            findings = locate(nodes, fabric)
+            findings = search(nodes, fabric)
             runs.append((fabric.is_named(findings), findings.rounds, findings.tests))
         named, rounds, tests = zip(*runs, strict=True)
         rows.append({
@@ -101,7 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="simulate", description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=512)
     parser.add_argument("--seeds", type=int, default=1000, help="random worlds for each mix of faults")
-    parser.add_argument("--hints", action="store_true", help="tests tell which pairs stood out")
+    parser.add_argument("--hints", action="store_true", help="tests report which pairs stood out")
     args = parser.parse_args()
     rows = table(args.nodes, args.seeds, args.hints)
     print("| " + " | ".join(rows[0]) + " |\n|" + "---|" * len(rows[0]))
