@@ -24,7 +24,7 @@ def test_a_slow_rank_is_named_once():
 def test_a_late_rank_is_named_though_it_computes_as_fast():
     found = rank_times.evidence(results([1.0] * 6, [0.5, 0.5, 0.5, 0.5, 0.0, 0.5]))
     assert found.failures == [
-        "rank 4 is late: the others wait 500 ms for it in every round, though it computes as fast as they do"
+        "rank 4 is late: the others wait 500 ms for it in every round, although it computes as fast as they do"
     ]
 
 

@@ -58,7 +58,7 @@ def gpus(count: int, alone_s: float, together_s: float, all_reduce_s: float = 0.
     fixed = {
         "model": "NVIDIA H100 80GB HBM3",
         "losses": [1.0, 0.1],
-        "loss_words": "",
+        "loss_text": "",
         "tokens": 1000,
         "parameters": 1,
         "flop_per_token": 989e9,

@@ -1,7 +1,7 @@
-"""Commands of the gpu-cluster-acceptance image, under their old names, flags, tags and report files.
+"""Commands of the gpu-cluster-acceptance image with their original names, flags, tags and report files.
 
-They test with the checks of this package; what was wrong with the originals is not kept (tests/worker/test_fronts.py
-lists it). Beside the old flags each takes --device cpu for a rehearsal. New is exit code 3: nothing was tested.
+They run the checks of this package; tests/worker/test_legacy_cli.py lists the corrected faults of the originals. Each
+also takes --device cpu for a rehearsal, and returns exit code 3 if nothing was tested.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def parser(name: str, description: str, report_name: str) -> argparse.ArgumentPa
 
 
 def environment() -> dict:
-    """The `env` of the old reports."""
+    """The `env` of the original reports."""
     import torch
 
     gpus = enumerate(gpu_inventory.inventory()[1])
@@ -45,7 +45,7 @@ def environment() -> dict:
 
 
 def skip_without_gpu(env: dict, device: str, path: Path | None) -> None:
-    """End the program where there is no GPU to test: the originals called that a success."""
+    """Exit with NOT_TESTED if no GPU is present; the originals reported success."""
     if device == "cpu" or env["cuda_device_count"]:
         return
     if path:
@@ -55,5 +55,5 @@ def skip_without_gpu(env: dict, device: str, path: Path | None) -> None:
 
 
 def gpus_expected(env: dict) -> int:
-    """What the manifest says in GPUS_PER_NODE, else what is there."""
+    """GPUS_PER_NODE of the manifest, else the number of present GPUs."""
     return int(os.environ.get("GPUS_PER_NODE") or env["cuda_device_count"])

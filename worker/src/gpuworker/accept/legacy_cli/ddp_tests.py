@@ -1,4 +1,4 @@
-"""ddp_tests.py, under torchrun: all-reduce between all processes is right; with --train-smoke, DDP learns.
+"""ddp_tests.py, under torchrun: all-reduce between all processes is correct; with --train-smoke, DDP learns.
 
 Reports ddp_tests_result.json {world, iters, numel, time, ok, …} and ddp_training_result.json {world, epochs,
 batch_size, steps, loss_start, loss_end, improved}; without a GPU ddp_tests_skipped.json. Only rank 0 writes.
@@ -15,7 +15,7 @@ from pathlib import Path
 from gpuworker.accept.legacy_cli import environment, parser, skip_without_gpu
 from gpuworker.accept.report import write_json
 
-SAMPLES, BATCH = 4000, 256  # of one epoch, as ever; batches have the size that the small training uses
+SAMPLES, BATCH = 4000, 256  # per epoch, as in the original; the batch size is that of the small training
 LEAST_STEPS = 10  # the first losses are compared with the last
 
 
@@ -53,7 +53,7 @@ def parse():
 
 
 def amend(path: Path, renamed: dict[str, str], **more: object) -> None:
-    """Add what readers of the old files look for."""
+    """Add the keys that readers of the original files need."""
     if path.exists():
         result = json.loads(path.read_text())
         write_json(path, result | {old: result[new] for old, new in renamed.items()} | more)

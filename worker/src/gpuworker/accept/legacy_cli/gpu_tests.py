@@ -1,4 +1,4 @@
-"""gpu_tests.py: products on every GPU of this node are right and fast, and a small network learns.
+"""gpu_tests.py: matrix products on every GPU of this node are correct and fast, and a small network learns.
 
 Report gpu_tests_result.json: {env, compute, training, verdict, measurements} or {env, failures, …}; without a GPU
 gpu_tests_skipped.json. Exit code 0: passed, 2: failed, 3: not tested.

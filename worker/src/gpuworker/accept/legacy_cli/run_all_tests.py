@@ -1,7 +1,7 @@
 """run_all_tests.py: gpu_tests, then ddp_tests on all GPUs of this node, without and with training.
 
 Report summary.json: {env, gpu_tests, ddp_tests, ddp_train}, each {returncode, stdout, stderr}. Every part runs,
-whatever became of those before it. Exit code 0: all passed; else that of the last part that did not.
+also after failures. Exit code 0: all passed; else that of the last part that failed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The collectives on trial: what each rank puts in, and what every element of the result must be.
+"""Collectives under test: the input of each rank, and the expected value of every element of the result.
 
 Element i of rank r in round k is a_r·p_i + b_r with p_i = (i + k) mod 61, a_r = r mod 7 + 1, b_r = r mod 1009. It
-depends on rank, position and round, so data of another rank, another place or an earlier round is wrong. Sums over all
-ranks stay below 2^24 up to 18,000 ranks, so float32 holds them exactly, in whatever order they are added.
+depends on rank, position and round, so data of another rank, position or round is detected. Sums over all
+ranks stay below 2^24 up to 18,000 ranks, so float32 represents them exactly, in any order of addition.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import torch.distributed as dist
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.runtime.process_group import keep_alive
 
-UNSUPPORTED = ("not support", "not implemented")  # what Gloo says of collectives that it lacks
+UNSUPPORTED = ("not support", "not implemented")  # in Gloo's errors for collectives that it lacks
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One collective on tensors of `bytes` bytes, by the meaning of size in NVIDIA nccl-tests (doc/PERFORMANCE.md)."""
+    """One collective on tensors of `bytes` bytes, the size as defined by NVIDIA nccl-tests (doc/PERFORMANCE.md)."""
 
     name: str
     bytes: int
     fill: Callable[[int], None]  # the input of round k
     call: Callable[[], object]
     output: torch.Tensor
-    expected: Callable[[int], torch.Tensor]  # the right output of round k, in the shape of `output`
+    expected: Callable[[int], torch.Tensor]  # the correct output of round k, in the shape of `output`
 
 
 def factor(name: str, size: int) -> float:
@@ -39,7 +39,7 @@ def factor(name: str, size: int) -> float:
 
 
 def operations(context: RankContext, numel: int) -> list[Operation]:
-    """All of them on float32 tensors of at least `numel` elements, rounded up to whole parts for each rank."""
+    """All collectives on float32 tensors of at least `numel` elements, rounded up to equal parts per rank."""
     size, rank, device = context.size, context.rank, context.device
     part = -(-numel // size)
     numel = part * size

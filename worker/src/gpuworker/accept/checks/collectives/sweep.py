@@ -1,6 +1,4 @@
-"""A sweep over collectives and sizes, every element of every round checked.
-
-  torchrun --standalone --nproc-per-node=2 -m gpuworker.accept.ddp_tests --device cpu --sweep
+"""Sweep over collectives and message sizes that verifies every element of every round.
 
 Bus bandwidth in GB/s (1e9 bytes) = bytes / time × factor; time = the slowest rank of each round, median over rounds.
 """
@@ -26,9 +24,9 @@ NVLS_LEAST_GPUS, NVLS_GAIN = 5, 1.15  # NCCL uses NVLS from 5 GPUs of a node on;
 def run(
     context: RankContext, sizes: list[int], rounds: int = ROUNDS, warm_up: int = WARM_UP, seconds: float = 0
 ) -> dict:
-    """Seconds of every timed round and wrong elements of every round, for each collective and size in bytes.
+    """Seconds of every timed round and wrong elements of every round, per collective and size in bytes.
 
-    All sizes are gone through again until `seconds` have passed on rank 0.
+    The sweep repeats until `seconds` have passed on rank 0.
     """
     start, curves, wrong = time.monotonic(), {}, []
     unsupported: dict[str, str] = {}
@@ -39,26 +37,26 @@ def run(
                 if operation.name in unsupported:
                     continue
                 try:
-                    times, faults = trial(context, operation, rounds, warm_up)
+                    times, errors = trial(context, operation, rounds, warm_up)
                 except (RuntimeError, NotImplementedError) as error:
-                    if context.device.type == "cuda" or not any(words in str(error) for words in UNSUPPORTED):
+                    if context.device.type == "cuda" or not any(text in str(error) for text in UNSUPPORTED):
                         raise
                     unsupported[operation.name] = f"{dist.get_backend()} has no {operation.name}"
                     continue
                 curves.setdefault(operation.name, {})[str(operation.bytes)] = times
-                wrong += faults
+                wrong += errors
         unfinished = context.agree(time.monotonic() - start < seconds)
     model = torch.cuda.get_device_name(context.device) if context.device.type == "cuda" else ""
     return {"label": context.label, "model": model, "curves": curves, "wrong": wrong[:20], "unsupported": unsupported}
 
 
 def trial(context: RankContext, operation: Operation, rounds: int, warm_up: int) -> tuple[list[float], list[str]]:
-    """Seconds of each timed round on this rank, and what was wrong in any round."""
-    times, faults = [], []
+    """Seconds of each timed round on this rank, and the errors of all rounds as texts."""
+    times, errors = [], []
     for number in range(warm_up + rounds):
         operation.fill(number)
         context.synchronize()
-        dist.barrier()  # or the skew between ranks would count as time of the collective
+        dist.barrier()  # otherwise the skew between ranks is counted as time of the collective
         clock = _Clock(context.device)
         operation.call()
         seconds = clock.seconds()
@@ -69,16 +67,16 @@ def trial(context: RankContext, operation: Operation, rounds: int, warm_up: int)
         expected = operation.expected(number)
         if bad := int((operation.output != expected).sum()):  # NaN differs too
             first = int((operation.output != expected).nonzero()[0])
-            faults.append(
+            errors.append(
                 f"{operation.name} of {operation.bytes} bytes, round {number}: {bad} of {expected.numel()} elements "
-                f"are wrong; the first is element {first}: {operation.output[first].item():g}, right is "
+                f"are wrong; the first is element {first}: {operation.output[first].item():g} instead of "
                 f"{expected[first].item():g}"
             )
-    return times, faults
+    return times, errors
 
 
 class _Clock:
-    """Seconds from now to the end of what is queued: by CUDA events on the stream, on the CPU by the clock."""
+    """Seconds from now to the end of the queued work: by CUDA events on the stream, on the CPU by the clock."""
 
     def __init__(self, device: torch.device) -> None:
         self.cuda = device.type == "cuda"
@@ -97,7 +95,7 @@ class _Clock:
 
 
 def evidence(results: list[dict], nodes: int = 1, nic_gbps: float | None = None) -> Evidence:
-    """Judged at the largest size; `nic_gbps`: GB/s of the NIC of one GPU, if known."""
+    """Evidence at the largest size. `nic_gbps`: GB/s of the NIC of one GPU, if known."""
     size, found = len(results), Evidence()
     for result in results:
         found.failures += [f"{result['label']}: {fault}" for fault in result["wrong"][:3]]
@@ -107,7 +105,7 @@ def evidence(results: list[dict], nodes: int = 1, nic_gbps: float | None = None)
         if reason := next((r["unsupported"][name] for r in results if name in r["unsupported"]), ""):
             found.inapplicable[measure] = reason
         elif size == 1:
-            found.inapplicable[measure] = "one process has nobody to talk to"
+            found.inapplicable[measure] = "one process has no peer"
         elif all(name in result["curves"] for result in results):
             slowest = {
                 bytes_: [
@@ -132,9 +130,9 @@ def _curve(points: dict[str, float]) -> dict:
 
 
 def _add_ceilings(found: Evidence, results: list[dict], nodes: int, nic_gbps: float | None) -> None:
-    """What the links allow. Within a node one-way NVLink; across nodes a ring also passes every NIC of a node once.
+    """Ceilings of the links: one-way NVLink within a node; across nodes a ring also passes every NIC of a node once.
 
-    All-to-all across nodes: b·(n-1)/(n-g) for n ranks, g GPUs a node and b GB/s for the NIC of each: only the share
+    All-to-all across nodes: b·(n-1)/(n-g) for n ranks, g GPUs per node and b GB/s for the NIC of each: only the share
     (n-g)/(n-1) of a rank's data leaves its node.
     """
     models = tuple(result["model"] for result in results)
@@ -145,30 +143,30 @@ def _add_ceilings(found: Evidence, results: list[dict], nodes: int, nic_gbps: fl
         if nic_gbps is None:
             return
         ring = nic_gbps * per_node
-        source = f"{per_node} NICs of {nic_gbps:g} GB/s a node" if not rate or ring < rate else source
+        source = f"{per_node} NICs of {nic_gbps:g} GB/s per node" if not rate or ring < rate else source
         rate = min(ring, rate or ring)
         spread = nic_gbps * (size - 1) / (size - per_node)
-        found.ceilings["all_to_all_busbw"] = (spread, f"{per_node} NICs of {nic_gbps:g} GB/s a node")
+        found.ceilings["all_to_all_busbw"] = (spread, f"{per_node} NICs of {nic_gbps:g} GB/s per node")
     if rate:
         for name in ("all_reduce", "all_gather", "reduce_scatter"):
             found.ceilings[f"{name}_busbw"] = (rate, source)
     if nodes == 1 and models[0]:
-        _tell_algorithm(found, rate, size)
+        _add_algorithm(found, rate, size)
 
 
-def _tell_algorithm(found: Evidence, nvlink_gbps: float | None, gpus: int) -> None:
-    """Ring or NVLS? A ring moves data over NVLink only, NVLS adds in the switch and so passes a ring's ceiling."""
+def _add_algorithm(found: Evidence, nvlink_gbps: float | None, gpus: int) -> None:
+    """Add the algorithm, ring or NVLS. A ring is limited by NVLink; NVLS adds in the switch and exceeds that."""
     busbw = {m.name: m.value for m in found.measurements}
     reduce, gather = busbw.get("all_reduce_busbw", 0.0), busbw.get("all_gather_busbw", 0.0)
     nvls = bool(nvlink_gbps and reduce > nvlink_gbps) or (gather > 0 and reduce > NVLS_GAIN * gather)
     found.facts["all_reduce_algorithm"] = "NVLS" if nvls else "ring or tree"
     if nvlink_gbps and not nvls and gpus >= NVLS_LEAST_GPUS and _hopper_or_newer():
         found.warnings.append(
-            f"all-reduce at {reduce:.4g} GB/s is no faster than all-gather ({gather:.4g} GB/s), so the switch does not "
-            "add (NVLS): is it switched off (NCCL_NVLS_ENABLE), or is the fabric manager not running?"
+            f"all-reduce at {reduce:.4g} GB/s is not faster than all-gather ({gather:.4g} GB/s), so NVLS is not "
+            "in use: is it disabled (NCCL_NVLS_ENABLE), or is the fabric manager not running?"
         )
 
 
 def _hopper_or_newer() -> bool:
-    """NVLS needs the third generation of NVSwitch, which comes with compute capability 9.0 and above."""
+    """NVLS needs the third generation of NVSwitch, that is, compute capability 9.0 or above."""
     return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 9

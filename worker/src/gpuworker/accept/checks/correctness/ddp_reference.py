@@ -1,6 +1,6 @@
-"""Does DDP train as one process would? Gradients, parameters, checkpoints.
+"""Comparison of DDP with one process: gradients, parameters, checkpoints.
 
-Everything is in float64, so that the order of additions makes differences of 1e-15 and any real fault is far above.
+All values are float64: the order of additions causes differences of 1e-15, and real faults are far larger.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
 
-SAMPLES, FEATURES, CLASSES = 16, 32, 8  # samples of each rank in a step
+SAMPLES, FEATURES, CLASSES = 16, 32, 8  # samples per rank and step
 TOLERANCE = 1e-10  # of the largest gradient
 
 
 def run(context: RankContext, folder: str, steps: int = 5) -> dict:
-    """Compare with a single process, train, save, resume. `folder` is for the checkpoints, a file for each rank."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may add in another order each time
+    """Compare with a single process, train, save, resume. `folder`: for a checkpoint file per rank."""
+    # Otherwise cuBLAS may vary the order of additions.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     try:
         return _run(context, folder, steps)
@@ -51,8 +52,8 @@ def _run(context: RankContext, folder: str, steps: int) -> dict:
     path = Path(folder) / f"rank-{context.rank}.pt"
     _save(path, ddp.module, optimizer)
     trained = _hash(ddp)
-    # DDP sorts its buckets anew after the first step, and with them the order of additions. A resumed run starts with a
-    # new DDP, so the run that goes on gets a new one too.
+    # DDP reorders its buckets after the first step, and with them the additions. A resumed run starts with a new DDP,
+    # so the continued run gets a new one, too.
     ddp = DistributedDataParallel(ddp.module, device_ids=_ids(context))
     _train(context, ddp, optimizer, steps, 2 * steps)
     straight = _hash(ddp)
@@ -78,7 +79,7 @@ def evidence(results: list[dict]) -> Evidence:
     worst = max(max(result["own_error"], result["reduced_error"]) for result in results)
     found.measurements = [Measurement("gradient_error", worst, "x")]
     for result in results:
-        if not result["own_error"] <= TOLERANCE:  # NaN is wrong too
+        if not result["own_error"] <= TOLERANCE:  # also for NaN
             found.failures.append(
                 f"{result['label']}: its own gradient, before any communication, differs from the reference by "
                 f"{result['own_error']:.2g} of the largest gradient"
@@ -92,8 +93,8 @@ def evidence(results: list[dict]) -> Evidence:
     counts = Counter(result["trained"] for result in results)
     common, votes = counts.most_common(1)[0]
     if len(counts) > 1 and votes * 2 > len(results):
-        odd = ", ".join(result["label"] for result in results if result["trained"] != common)
-        found.failures.append(f"parameters differ after training: {odd} against all others")
+        outliers = ", ".join(result["label"] for result in results if result["trained"] != common)
+        found.failures.append(f"parameters differ after training: {outliers} against all others")
     elif len(counts) > 1:
         all_of_them = ", ".join(f"{result['label']}: {result['trained'][:12]}" for result in results[:8])
         found.failures.append(f"parameters differ after training, with no majority: {all_of_them}")
@@ -101,7 +102,7 @@ def evidence(results: list[dict]) -> Evidence:
     for result in results:
         if result["loaded"] != result["trained"]:
             found.failures.append(f"{result['label']}: the checkpoint that it read is not the one that it wrote")
-        elif result["resumed"] != result["straight"] and not faults:  # else it is a consequence
+        elif result["resumed"] != result["straight"] and not faults:  # otherwise it is a consequence
             found.failures.append(f"{result['label']}: training resumed from the checkpoint ends with other parameters")
     return found
 
@@ -120,10 +121,10 @@ def _gradients(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> 
     return [parameter.grad.clone() for parameter in model.parameters()]
 
 
-def _error(found: list[torch.Tensor], right: list[torch.Tensor]) -> float:
-    """The largest difference as a share of the largest right gradient. JSON has no infinity: 1e300 stands for it."""
-    largest = max(float(gradient.abs().max()) for gradient in right)
-    difference = torch.stack([(a - b).abs().max() for a, b in zip(found, right, strict=True)]).max()
+def _error(found: list[torch.Tensor], reference: list[torch.Tensor]) -> float:
+    """The largest difference as a share of the largest reference gradient, at most 1e300: JSON has no infinity."""
+    largest = max(float(gradient.abs().max()) for gradient in reference)
+    difference = torch.stack([(a - b).abs().max() for a, b in zip(found, reference, strict=True)]).max()
     return min(float(torch.nan_to_num(difference, nan=1e300, posinf=1e300)) / largest, 1e300)
 
 

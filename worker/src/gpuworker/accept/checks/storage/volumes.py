@@ -1,9 +1,7 @@
-"""Volumes as training uses them: all ranks write a checkpoint with fsync, then read shards that no cache holds.
+"""Volume test with the access pattern of training: all ranks write a checkpoint with fsync, then read uncached shards.
 
-  torchrun --standalone --nproc-per-node=2 -m gpuworker.accept.ddp_tests --device cpu --storage /out
-
-MB/s (1e6 bytes) = bytes of all ranks / time of the slowest. Latencies are those of blocks of 1 MiB. Of a volume that
-cannot be written, files that are there already are read.
+MB/s (1e6 bytes) = bytes of all ranks / time of the slowest. Latencies are those of blocks of 1 MiB. On a
+read-only volume the existing files are read.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def run(context: RankContext, volumes: dict[str, str], mib: int) -> dict:
-    """For each volume by name: seconds and bytes of this rank's writing and reading, and what went wrong."""
+    """Per volume: seconds and bytes of this rank's writing and reading, and the error."""
     return {
         "label": context.label,
         "volumes": {name: _volume(context, name, path, mib) for name, path in volumes.items()},
@@ -35,16 +33,16 @@ def run(context: RankContext, volumes: dict[str, str], mib: int) -> dict:
 
 
 def _volume(context: RankContext, name: str, path: str, mib: int) -> dict:
-    seen: dict = {"path": path, "wrong": "", "read_only": False, "write_s": 0.0, "read_bytes": 0, "latencies_s": []}
+    seen: dict = {"path": path, "error": "", "read_only": False, "write_s": 0.0, "read_bytes": 0, "latencies_s": []}
     folder = Path(path) / f".storage-test-{os.environ.get('RUN_ID', 'local')}"
     mine, neighbour = folder / f"shard-{context.rank}", (context.rank + 1) % context.size
     shard = folder / f"shard-{neighbour}"
     try:
-        with _failures_into(seen, name):
+        with _errors_into(seen, name):
             folder.mkdir(exist_ok=True)
         context.barrier(f"storage/{name}/begin")  # all write at the same time
         if folder.exists():
-            with _failures_into(seen, name):
+            with _errors_into(seen, name):
                 seen["write_s"] = _write(
                     Path("/dev/full") if context.injected("full-volume") else mine, context.rank, mib
                 )
@@ -55,41 +53,41 @@ def _volume(context: RankContext, name: str, path: str, mib: int) -> dict:
         context.store.add(f"storage/{name}/writers", int(seen["write_s"] > 0))
         context.barrier(f"storage/{name}/written")
         all_wrote = context.store.add(f"storage/{name}/writers", 0) == context.size
-        with _failures_into(seen, name):
-            if all_wrote and shard.exists():  # on a volume of this node alone, other nodes' shards are not there
+        with _errors_into(seen, name):
+            if all_wrote and shard.exists():  # other nodes' shards are missing on a volume of this node alone
                 _read(seen, shard, neighbour, mib, name)
             elif seen["write_s"]:
                 _read(seen, mine, context.rank, mib, name)
             elif seen["read_only"]:
-                _read_what_is_there(seen, context, Path(path), mib)
-        context.barrier(f"storage/{name}/read")  # nobody removes what another still reads
+                _read_existing_files(seen, context, Path(path), mib)
+        context.barrier(f"storage/{name}/read")  # no rank removes a shard that another rank still reads
     finally:
-        with contextlib.suppress(OSError):  # a folder that is read-only, or not empty: the last one removes it
+        with contextlib.suppress(OSError):  # read-only, or not empty: the last rank removes it
             mine.unlink(missing_ok=True)
             folder.rmdir()
     return seen
 
 
 @contextlib.contextmanager
-def _failures_into(seen: dict, name: str) -> Iterator[None]:
-    """What the volume refuses is a finding; the other ranks wait for this one to go on."""
+def _errors_into(seen: dict, name: str) -> Iterator[None]:
+    """Record errors of the volume and continue: the other ranks wait for this one."""
     try:
         yield
     except OSError as error:
         if error.errno in READ_ONLY:
             seen["read_only"] = True
         else:
-            seen["wrong"] = f"{name} ({seen['path']}): {_why(error, Path(seen['path']))}"
+            seen["error"] = f"{name} ({seen['path']}): {_describe(error, Path(seen['path']))}"
 
 
 def _blocks(rank: int, mib: int) -> Iterator[bytes]:
-    """The content of a shard: each block starts with its place, the rest cannot be compressed."""
+    """The content of a shard: each block starts with its position, the rest cannot be compressed."""
     body = random.Random(rank).randbytes(BLOCK - 16)
     return (rank.to_bytes(8, "big") + index.to_bytes(8, "big") + body for index in range(mib))
 
 
 def _write(path: Path, rank: int, mib: int) -> float:
-    """Seconds until the storage has it."""
+    """Seconds until fsync returns."""
     blocks = _blocks(rank, mib)
     start = time.perf_counter()
     with path.open("wb", buffering=0) as file:
@@ -102,40 +100,40 @@ def _write(path: Path, rank: int, mib: int) -> float:
 
 
 def _read(seen: dict, path: Path, rank: int, mib: int, name: str) -> None:
-    """Read a shard that this test wrote, past the cache, and compare it."""
+    """Read a shard that this test wrote, without the cache, and compare it."""
     blocks = 0
     for found, right in zip(_timed_blocks(seen, path, mib * BLOCK), _blocks(rank, mib), strict=False):
         if found != right:
             first = next((i for i, (a, b) in enumerate(zip(found, right, strict=False)) if a != b), len(found))
             place = blocks * BLOCK + first
-            seen["wrong"] = f"{name} ({path}): what was read is not what was written, from byte {place} on"
+            seen["error"] = f"{name} ({path}): what was read is not what was written, from byte {place} on"
             return
         blocks += 1
     if blocks != mib:
-        seen["wrong"] = f"{name} ({path}): {blocks} of {mib} MiB came back"
+        seen["error"] = f"{name} ({path}): {blocks} of {mib} MiB were returned"
 
 
-def _read_what_is_there(seen: dict, context: RankContext, path: Path, mib: int) -> None:
-    """Files of the volume, each rank others, as far as they go."""
+def _read_existing_files(seen: dict, context: RankContext, path: Path, mib: int) -> None:
+    """Read existing files of the volume, different ones on each rank."""
     files = sorted(file for file in _some_files(path) if file.stat().st_size >= BLOCK)
     for file in files[context.rank % max(1, len(files)) :: context.size]:
         for _ in _timed_blocks(seen, file, mib * BLOCK - seen["read_bytes"]):
             pass
 
 
-def _some_files(path: Path, most: int = 1000) -> list[Path]:
+def _some_files(path: Path, limit: int = 1000) -> list[Path]:
     found: list[Path] = []
     for folder, _, names in os.walk(path):
         found += [file for file in (Path(folder, name) for name in names) if file.is_file()]
-        if len(found) >= most:
+        if len(found) >= limit:
             break
-    return found[:most]
+    return found[:limit]
 
 
 def _timed_blocks(seen: dict, path: Path, most: int) -> Iterator[bytes]:
-    """Blocks of a file, at most so many bytes; times and bytes are added to what was seen."""
+    """Blocks of a file, at most `most` bytes; adds their times and sizes to `seen`."""
     with path.open("rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # what the cache holds would not test the storage
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # cached data would not test the storage
         for _ in range(most // BLOCK):
             start = time.perf_counter()
             data = b""
@@ -148,7 +146,7 @@ def _timed_blocks(seen: dict, path: Path, most: int) -> Iterator[bytes]:
             yield data
 
 
-def _why(error: OSError, path: Path) -> str:
+def _describe(error: OSError, path: Path) -> str:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return f"cannot be written: {error.strerror}"
     free = shutil.disk_usage(path).free
@@ -159,7 +157,7 @@ def evidence(results: list[dict], mib: int) -> Evidence:
     found = Evidence(facts={"ranks": len(results), "mib_of_each_rank": mib})
     for name in results[0]["volumes"]:
         seen = [result["volumes"][name] for result in results]
-        faults = [f"{r['label']}: {s['wrong']}" for r, s in zip(results, seen, strict=True) if s["wrong"]]
+        faults = [f"{r['label']}: {s['wrong']}" for r, s in zip(results, seen, strict=True) if s["error"]]
         found.failures += faults[:4]
         found.facts[name] = {"path": seen[0]["path"], "read_only": seen[0]["read_only"]}
         if all(s["write_s"] for s in seen):
@@ -178,7 +176,7 @@ def evidence(results: list[dict], mib: int) -> Evidence:
             )
     if all(s["read_only"] for r in results for s in r["volumes"].values()):
         found.inapplicable["storage_write"] = "all volumes are read-only"
-    elif found.failures:  # the fault says why a number is not there
+    elif found.failures:  # the error explains the missing numbers
         measured = {measurement.name for measurement in found.measurements}
         for name in ("storage_write", "storage_read", "storage_read_p99"):
             if name not in measured:

@@ -1,8 +1,8 @@
-"""Which rank keeps the others waiting? A collective hides it, since all ranks leave it together; so look before it.
+"""Compute time and arrival of each rank, which show the stragglers that a collective hides.
 
-Compute time: the same work on every rank, timed where it runs. Arrival: each rank's wait in the barrier behind it; who
-waits least came last. No clocks are compared between ranks. Ranks of a rehearsal share processors with whatever else
-runs there: their compute time is the processor time of the process, and of all rounds their best one counts.
+Compute time: the same work on every rank, timed by the rank. Arrival: each rank's wait in the barrier after the work;
+the rank that waits least arrived last. Clocks of different ranks are not compared. Ranks of a rehearsal share
+processors: their compute time is the processor time of the process, and their best round counts.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
 
 ROUNDS = 20
-# How much slower than the median counts: healthy GPUs of one model differ by 5 % (stas00/ml-engineering), and 10 % is
-# the tolerance of huggingface/gpu-fryer. Ranks of a rehearsal get differing shares of caches and memory.
+# Smallest excess over the median that counts: healthy GPUs of one model differ by 5 % (stas00/ml-engineering), and 10 %
+# is the tolerance of huggingface/gpu-fryer. Ranks of a rehearsal get differing shares of caches and memory.
 FLOOR = {"cuda": 0.10, "cpu": 0.60}
-LATE_S = {"cuda": 0.005, "cpu": 0.15}  # lateness that a scheduler of the operating system may cause
-FEW = 5  # below it the median absolute deviation says nothing
+LATE_S = {"cuda": 0.005, "cpu": 0.15}  # delay that the OS scheduler may cause
+FEW = 5  # fewer values have no meaningful median absolute deviation
 
 
 def run(context: RankContext, rounds: int = ROUNDS) -> dict:
-    """Seconds of compute and of waiting in each round on this rank."""
+    """Seconds of computing and of waiting per round on this rank."""
     size, repeats = (8192, 8) if context.device.type == "cuda" else (192, 8)
     a, b = (torch.randn(size, size, device=context.device) for _ in range(2))
     work = repeats * (4 if context.injected("slow-rank") else 1)
@@ -41,7 +41,7 @@ def run(context: RankContext, rounds: int = ROUNDS) -> dict:
         context.synchronize()
         seconds = _now(context) - start
         if context.injected("late-rank"):
-            time.sleep(0.6)  # far beyond LATE_S, also where the others are held up
+            time.sleep(0.6)  # far above LATE_S, even if other ranks are delayed
         arrived = time.perf_counter()
         dist.barrier()
         context.synchronize()
@@ -56,7 +56,7 @@ def _now(context: RankContext) -> float:
 
 
 def evidence(results: list[dict]) -> Evidence:
-    """Names the ranks that compute slower or arrive later than the others."""
+    """Evidence that names the ranks that compute slower or arrive later than the others."""
     kind = results[0]["device"]
     typical, _ = peer_comparison.typical_time_and_tolerance(kind)
     compute = [typical(result["compute_s"]) for result in results]
@@ -78,13 +78,13 @@ def evidence(results: list[dict]) -> Evidence:
         if late[rank] - on_time > max(LATE_S[kind], FLOOR[kind] * usual):
             found.failures.append(
                 f"{results[rank]['label']} is late: the others wait {late[rank] * 1e3:.3g} ms for it in every round, "
-                f"though it computes as fast as they do"
+                f"although it computes as fast as they do"
             )
     return found
 
 
 def outliers(values: list[float], floor: float) -> list[int]:
-    """Who is above the median by `floor` and, among five or more, by 3 robust standard deviations (1.4826 · MAD)."""
+    """Indices of values above the median by `floor` and, of five or more, by 3 robust deviations (1.4826 · MAD)."""
     usual = _usual(values)
     spread = 0.0
     if len(values) >= FEW:
@@ -93,5 +93,5 @@ def outliers(values: list[float], floor: float) -> list[int]:
 
 
 def _usual(values: list[float]) -> float:
-    """The median; of few values the lower one, since half of two may be bad."""
+    """The median; of few values the lower median, since half of them may be bad."""
     return statistics.median(values) if len(values) >= FEW else statistics.median_low(values)

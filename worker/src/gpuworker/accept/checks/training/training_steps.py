@@ -1,7 +1,7 @@
-"""Training on every GPU of the node: does a loss fall, how fast is a transformer step, what does talking cost?
+"""Training on every GPU of the node: loss, time of transformer steps, and cost of communication.
 
 Model FLOP of a token = 6·N + 12·layers·width·length, N without the embedding table (Chowdhery et al., PaLM, appendix B;
-causal masks are not counted off). MFU = tokens/s of a GPU × FLOP of a token / peak of its data sheet.
+causal masks are not subtracted). MFU = tokens/s of a GPU × FLOP of a token / peak of its data sheet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
 from gpuworker.runtime.process_group import keep_alive
 
-DOMINATES = 4  # so many times the gradients' all-reduce must one step compute, or scaling shows the network alone
+MIN_COMPUTE_RATIO = 4  # step time over all-reduce time; below it scaling shows only the network
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def run(context: RankContext, steps: int) -> dict:
         "device": str(context.device),
         "model": torch.cuda.get_device_name(context.device) if context.device.type == "cuda" else "",
         "losses": None if not math.isfinite(first + last) else [first, last],
-        "loss_words": f"{first:.4g} to {last:.4g}",
+        "loss_text": f"{first:.4g} to {last:.4g}",
         "tokens": shape.tokens,
         "parameters": numel,
         "flop_per_token": flop,
@@ -132,7 +132,7 @@ def _steps(context: RankContext, model: nn.Module, shape: Shape, steps: int, war
             logits = model(tokens[:, :-1])
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
-        with torch.no_grad():  # plain descent: an optimizer with state would test the memory
+        with torch.no_grad():  # plain gradient descent: an optimizer with state would test the memory
             for parameter in model.parameters():
                 parameter -= 1e-4 * parameter.grad
                 parameter.grad = None
@@ -143,7 +143,7 @@ def _steps(context: RankContext, model: nn.Module, shape: Shape, steps: int, war
 
 
 def evidence(results: list[dict]) -> Evidence:
-    """Loss of every device, tokens/s and MFU of every device, and the efficiency of talking."""
+    """Loss, tokens/s and MFU of every device, and the weak scaling."""
     first = results[0]
     found = Evidence(facts={"ranks": len(results), "parameters": first["parameters"]})
     for result in results if first["model"] else results[:1]:  # ranks of a rehearsal share one device
@@ -152,8 +152,8 @@ def evidence(results: list[dict]) -> Evidence:
             found.measurements.append(Measurement("loss_drop", drop, "x", result["device"]))
     for result in results:
         if not result["losses"]:
-            found.failures.append(f"{result['label']}: loss went from {result['loss_words']}")
-            found.inapplicable["loss_drop"] = "a loss is no number"
+            found.failures.append(f"{result['label']}: loss went from {result['loss_text']}")
+            found.inapplicable["loss_drop"] = "a loss is not finite"
     slowest = statistics.median(max(times) for times in zip(*(r["together_s"] for r in results), strict=True))
     for result in results if first["model"] else results[:1]:
         rate = result["tokens"] / slowest
@@ -167,15 +167,15 @@ def evidence(results: list[dict]) -> Evidence:
         else:
             found.inapplicable["mfu"] = f"no peak is known for {result['model'] or 'a CPU'}"
     found.samples["step_s"] = [max(times) for times in zip(*(r["together_s"] for r in results), strict=True)][:200]
-    alone, talking = statistics.median(first["alone_s"]), max(result["all_reduce_s"] for result in results)
+    alone, communication_s = statistics.median(first["alone_s"]), max(result["all_reduce_s"] for result in results)
     if len(results) == 1:
         found.inapplicable["weak_scaling"] = "one device"
     elif not first["model"]:
-        found.inapplicable["weak_scaling"] = "ranks of a rehearsal share processors: that is no scaling"
-    elif alone < DOMINATES * talking:
+        found.inapplicable["weak_scaling"] = "ranks of a rehearsal share processors"
+    elif alone < MIN_COMPUTE_RATIO * communication_s:
         found.inapplicable["weak_scaling"] = (
-            f"a step computes {alone * 1e3:.3g} ms and its all-reduce takes {talking * 1e3:.3g} ms: compute does not "
-            "dominate"
+            f"a step computes {alone * 1e3:.3g} ms and its all-reduce takes {communication_s * 1e3:.3g} ms: compute "
+            "does not dominate"
         )
     else:
         found.measurements.append(Measurement("weak_scaling", alone / slowest, "ratio"))
