@@ -33,9 +33,9 @@ def test_a_good_volume_is_measured_and_left_empty(plan, tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_without_volumes_the_report_says_what_was_tested(plan):
+def test_without_volumes_the_scratch_folder_is_tested_and_noted(plan):
     found = check.measure(plan(volumes={}))
-    assert found.facts["note"] == "no volume is mounted: this was the scratch folder"
+    assert "scratch folder" in found.facts["note"]
     assert {measurement.device for measurement in found.measurements} == {"scratch"}
 
 
