@@ -114,7 +114,7 @@ def page() -> str:
 
 
 def _figure(key: str, entry: dict) -> str:
-    """`989 (620 / 657)`: what the data sheet says, and the two limits."""
+    """`989 (620 / 657)`: the data sheet value, and the two limits."""
     from gpuworker.accept.limits import Limits
     from gpuworker.accept.registry import Measure
 

@@ -1,4 +1,4 @@
-"""What tests of single checks share: the devices that are there, and the verdict on what a check found."""
+"""Plans for tests of single checks on the present devices, and the verdict on a check's evidence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuworker.accept.report import Check
 from gpuworker.accept.verdict import judge
 
 GPUS = torch.cuda.device_count()
-# The same tests run on GPUs where there are some. What compares devices needs two of them.
+# The same tests run on GPUs where present. Comparisons of devices need two of them.
 PLANS = {"cpu": Plan("cpu", 0, seconds=1)} | ({"cuda": Plan("cuda", GPUS, seconds=4)} if GPUS else {})
 COMPARING_PLANS = {name: plan for name, plan in PLANS.items() if name == "cpu" or GPUS > 1}
 

@@ -1,4 +1,4 @@
-"""Stands in for NVIDIA's pynvml: the functions that telemetry.py asks, with its signatures, units and errors.
+"""Stand-in for NVIDIA's pynvml: the functions that gpu_inventory and gpu_telemetry call, with their units and errors.
 
 No GPU is behind it. Names and return types are those of nvidia-ml-py 13.
 """
@@ -41,7 +41,7 @@ HEALTHY = {
 
 
 class Library(types.ModuleType):
-    """gpus: what differs from a healthy H100, GPU by GPU; None as a value: the board does not support the question."""
+    """`gpus`: differences from a healthy H100, per GPU; None as a value: the board does not support the query."""
 
     NVMLError = NVMLError
     NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 0, 1

@@ -48,7 +48,7 @@ def test_a_wrong_element_on_one_rank_fails_every_rank(start, tmp_path):
     assert "exitcode  : 3" in program.output, "torchrun gives 1 for any of them"
     result = json.loads((tmp_path / "ddp_tests_result.json").read_text())
     assert (result["wrong_iters"], result["ok"]) == (5, False)
-    assert program.output.count("ok=false") == 2, "every rank must know of the wrong one"
+    assert program.output.count("ok=false") == 2, "every rank fails"
 
 
 def test_checks_across_nodes_write_one_report(start, tmp_path):
@@ -89,7 +89,7 @@ def test_a_rank_that_dies_leaves_an_incomplete_report(start, tmp_path):
     assert report["coverage"] == report["coverage"] | {"checks_expected": 2, "checks_reported": 1}
 
 
-def test_without_torchrun_the_command_is_told(monkeypatch, capsys):
+def test_without_torchrun_the_error_shows_the_command(monkeypatch, capsys):
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setattr(sys, "argv", ["ddp-tests", "--device", "cpu"])
     with pytest.raises(SystemExit) as end:

@@ -1,4 +1,4 @@
-"""What the driver says of each GPU is read right, from NVML and from nvidia-smi, and its silence is no answer."""
+"""GPU inventory and telemetry: values from NVML and nvidia-smi are read correctly, missing values stay unknown."""
 
 import os
 import sys
@@ -38,7 +38,7 @@ def smi(tmp_path, monkeypatch):
     return use
 
 
-def test_nvml_tells_all_of_a_gpu(driver):
+def test_nvml_gives_all_fields_of_a_gpu(driver):
     library = driver({}, {"remapped": (0, 2, 1, 0), "links": [1] * 17 + [0], "corrected": 7, "uncorrected_ever": 1})
     source, (first, second) = gpu_inventory.inventory()
     assert source == "NVML"
@@ -78,7 +78,7 @@ def test_without_a_driver_there_is_no_gpu(driver, monkeypatch):
     assert gpu_inventory.inventory() == ("", [])
 
 
-def test_nvidia_smi_answers_where_nvml_does_not(smi):
+def test_nvidia_smi_is_used_where_nvml_is_missing(smi):
     smi(
         "cat <<'END'\n"
         "GPU-aa, NVIDIA L4, 00000000:3B:00.0, 570.86.15, 0, 2, No, 0x0000000000000004, 2040, 2040, 8, 16, 4, 4,"
@@ -161,7 +161,7 @@ def test_the_sampler_is_silent_without_a_driver(driver):
     assert sampler.readings == [] and gpu_telemetry.summary([]) == {}
 
 
-def test_a_slowdown_is_told_by_its_reason():
+def test_a_slowdown_is_named_by_its_reason():
     assert gpu_telemetry.slowdowns(0x20 | 0x80 | 0x4) == ["software thermal slowdown", "power brake"]
     assert gpu_telemetry.slowdowns(None) == []
     summary = gpu_telemetry.summary(

@@ -1,4 +1,4 @@
-"""Limits come from the GPU that is there, and one that cannot be met or missed is refused."""
+"""Limits follow the present GPU model; a limit that no node or every node passes is refused."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_a_slip_in_the_table_is_found(monkeypatch):
         ("host_link", -1, "", "is -1: a limit is a positive number"),
     ],
 )
-def test_a_limit_that_says_nothing_is_refused(key, value, model, text):
+def test_a_limit_that_no_node_or_every_node_passes_is_refused(key, value, model, text):
     found = problems({key: value}, (model,) if model else ())
     assert list(found) == [key]
     assert any(part in found[key] for part in text.split("|"))

@@ -37,7 +37,7 @@ def test_a_file_is_a_check(add):
     assert found["disk"].measure(registry.Plan("cpu", 0)).facts == {"rpm": 7200}
 
 
-def test_what_the_others_rely_on_runs_first():
+def test_checks_that_others_depend_on_run_first():
     tags = [check.spec.tag for check in registry.node_checks().values()]
     assert len(tags) > 3 and tags[0] == "ENV"
     assert tags == sorted(tags, key=registry.TAGS.index)
@@ -71,14 +71,14 @@ def test_a_check_may_run_across_nodes_alone(add):
         (GOOD.replace("stuck-disk", "hung-check"), "the fault hung-check belongs to the runner and to disk"),
     ],
 )
-def test_what_is_no_check_is_refused(add, text, message):
+def test_a_file_that_is_not_a_check_is_refused(add, text, message):
     add("disk", text)
     with pytest.raises(ValueError, match=message):
         registry.load()
 
 
-def test_checks_are_read_without_torch(start):
-    """The docs are made, and --list answers, where no torch is."""
+def test_checks_are_listed_without_torch(start):
+    """Docs and --list do not need torch."""
     text = "import sys; sys.modules['torch'] = None; from gpuworker.accept import registry; print(len(registry.load()))"
     program = start("-c", text)
     assert program.wait() == 0, program.output

@@ -114,20 +114,20 @@ def test_what_cannot_be_written_leaves_the_file_as_it_was(tmp_path):
 
 
 def test_files_are_json_for_every_reader(tmp_path):
-    """NaN and Infinity are no JSON; most readers outside Python refuse the whole file."""
+    """NaN and Infinity are not JSON; most readers outside Python refuse the whole file."""
     write_json(tmp_path / "r.json", {"loss": math.nan, "more": [1.5, (math.inf, {"x": -math.inf})]})
     found = json.loads((tmp_path / "r.json").read_text(), parse_constant=lambda word: pytest.fail(f"{word} in JSON"))
     assert found == {"loss": None, "more": [1.5, [None, {"x": None}]]}
 
 
-def test_last_words_fit_what_kubernetes_keeps(termination_log):
+def test_a_termination_message_fits_the_limit_of_kubernetes(termination_log):
     write_termination_message("FAIL: " + "ü" * 5000)
     written = termination_log.read_bytes()
     assert written.startswith(b"FAIL: ")
     assert 3000 < len(written) <= 4096
 
 
-def test_no_last_words_outside_kubernetes(tmp_path, monkeypatch):
+def test_no_termination_message_is_written_outside_kubernetes(tmp_path, monkeypatch):
     monkeypatch.setenv("TERMINATION_LOG", str(tmp_path / "none"))
     write_termination_message("PASS")
     assert not (tmp_path / "none").exists()

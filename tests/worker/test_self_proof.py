@@ -46,8 +46,8 @@ def test_a_fault_is_found_and_named(accept, fault):
     (result,) = re.findall(r"^\[RESULT\] .* verdict=(\w+) .*summary=(.*)$", said, re.MULTILINE)
     verdict, summary = result[0], json.loads(result[1])
     assert verdict != "PASS" and code == EXIT_CODES[verdict], summary
-    assert re.search(fault.reason, summary), f"{summary!r} does not say {fault.reason!r}"
-    assert f"{fault.id} injected" in summary, "nobody may take this for a verdict on the node"
+    assert re.search(fault.reason, summary), f"{summary!r} does not match {fault.reason!r}"
+    assert f"{fault.id} injected" in summary, "the summary marks the injected fault"
 
 
 @pytest.mark.parametrize("run", range(int(os.environ.get("CLEAN_RUNS", "1"))))

@@ -1,4 +1,4 @@
-"""The stragglers check names who is slow or late, and nobody in a healthy world."""
+"""The stragglers check names slow and late ranks, and no rank of a healthy world."""
 
 import pytest
 
