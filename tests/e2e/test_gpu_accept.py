@@ -56,8 +56,8 @@ def merged_logs(space: Namespace, nodes: int) -> dict:
     )
     command = ["accept-report", "merge", f"--expect-nodes={nodes}", "--json=/tmp/fleet.json", "||", "true"]
     script = f"{' '.join(command)}; cat /tmp/fleet.json"
-    said = space.kubectl("exec", "-i", "deployment/accept-gpu-accept-fleet", "--", "sh", "-c", script, input=logs)
-    return json.loads(said[said.index('{"verdict"') :])
+    output = space.kubectl("exec", "-i", "deployment/accept-gpu-accept-fleet", "--", "sh", "-c", script, input=logs)
+    return json.loads(output[output.index('{"verdict"') :])
 
 
 def finished(space: Namespace) -> list[dict] | None:
@@ -89,9 +89,9 @@ def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> Non
         verdicts = {check["name"]: check["verdict"] for check in report["checks"]}
         assert verdicts.keys() >= {"environment", "compute", "memory", "training", "collectives", "storage"}
         assert set(verdicts.values()) <= {"PASS", "WARN", "SKIP"}, report["reason"]
-        said = namespace.logs(pod["metadata"]["name"], "accept")
+        output = namespace.logs(pod["metadata"]["name"], "accept")
         for tag in ("[ENV]", "[COMPUTE]", "[TRAIN]", "[DDP]", "[RESULT]", "[REPORT]"):
-            assert tag in said
+            assert tag in output
     namespace.kubectl("rollout", "status", "daemonset/accept-gpu-accept", "--timeout=60s")
     verdict = "WARN" if "WARN" in {report_of(namespace, p["metadata"]["name"])["verdict"] for p in pods} else "PASS"
     fleet = fleet_with(namespace, verdict)

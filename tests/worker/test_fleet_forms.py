@@ -12,10 +12,9 @@ import yaml
 from jsonschema import Draft7Validator
 
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
-from gpuworker.fleet.fleet_report import Distribution, Fleet, Point
+from gpuworker.fleet.fleet_report import Distribution, Fleet, Point, json_text
 from gpuworker.fleet.formats import plots
 from gpuworker.fleet.formats.html import page
-from gpuworker.fleet.formats.json_text import json_text
 from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.table import table
@@ -27,7 +26,7 @@ VOID = {"meta", "br", "path", "circle", "rect"}
 
 
 class Page(HTMLParser):
-    """The elements of a page; whatever would run or be fetched is refused at once."""
+    """The elements of a page; whatever would run or be fetched is refused."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -59,7 +58,7 @@ class Page(HTMLParser):
 
 
 def linked(node: str, slow: bool) -> dict:
-    """A node with links, a curve and a fingerprint; the slow one has a bad link and says so."""
+    """A node with links, a curve and a fingerprint; the slow one reports a bad link."""
     report = node_report(node, (100.0, 80.0 if slow else 100.0))
     values = {"cuda:0→cuda:1": 40.0 if slow else 390.0, "cuda:1→cuda:0": 388.0}
     links = check("links", measurements=[measurement(v, pair, "peer", "GB/s") for pair, v in values.items()])
@@ -112,11 +111,11 @@ def test_json_fits_the_published_schema(fleet: str) -> None:
 
 def test_page_shows_suspects_first_and_every_plot() -> None:
     shown = Page(page(everything()))
-    said = shown.all_text()
-    assert said.index("✗ FAIL") < said.index("Findings") < said.index("Nodes") < said.index("one point per device")
-    assert "5 of 6 nodes reported, 10 of 10 GPUs" in said
+    text = shown.all_text()
+    assert text.index("✗ FAIL") < text.index("Findings") < text.index("Nodes") < text.index("one point per device")
+    assert "5 of 6 nodes reported, 10 of 10 GPUs" in text
     for part in ("cuda:0→cuda:1: peer 40 GB/s is below the limit of 300", "n6", "no report received"):
-        assert part in said
+        assert part in text
     points = [attributes["class"] for tag, attributes in shown.tags if tag == "circle" and "p " in attributes["class"]]
     assert points.count("p FAIL") == 2  # the slow GPU, which the fleet found, and the bad link, which its node found
     labels = [attributes["aria-label"] for tag, attributes in shown.tags if tag == "svg"]
@@ -125,8 +124,8 @@ def test_page_shows_suspects_first_and_every_plot() -> None:
 
 
 def test_page_of_any_name_is_whole_and_runs_nothing() -> None:
-    said = Page(page(hostile())).all_text()
-    assert '<script>alert("1")</script>' in said
+    text = Page(page(hostile())).all_text()
+    assert '<script>alert("1")</script>' in text
 
 
 def test_page_of_nothing() -> None:
@@ -223,9 +222,9 @@ def test_table_for_a_terminal() -> None:
 
 
 def test_no_name_drives_the_terminal() -> None:
-    said = table(hostile())
-    assert '<script>alert("1")</script>' in said
-    assert all(char.isprintable() or char == "\n" for char in said)
+    text = table(hostile())
+    assert '<script>alert("1")</script>' in text
+    assert all(char.isprintable() or char == "\n" for char in text)
 
 
 def test_verdicts_are_the_same_in_every_form() -> None:

@@ -19,13 +19,13 @@ from tests.helpers.fleet_reports import failing, node_report
     [
         (node_report("n1"), "PASS"),
         (failing("n1"), "FAIL"),
-        ({"verdict": "PASS", "reason": "", "node": "n1"}, "INCOMPLETE"),  # says PASS and holds nothing
+        ({"verdict": "PASS", "reason": "", "node": "n1"}, "INCOMPLETE"),  # PASS without evidence
     ],
 )
 def test_metrics_of_a_node(report: dict, verdict: str, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text(json.dumps(report))
-    with ThreadingHTTPServer(("127.0.0.1", 0), type("Holder", (NodeHandler,), {"report": path})) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("Server", (NodeHandler,), {"report": path})) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()

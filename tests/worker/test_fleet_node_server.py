@@ -42,7 +42,7 @@ def test_only_a_node_that_passed_is_ready(server, tmp_path):
         path.write_text(broken)
         status, _, text = get("/readyz")
         assert (status, text[:11]) == (503, "no report: "), broken
-        assert get("/healthz") == (200, "text/plain; charset=utf-8", "alive\n"), "a bad report is no reason to restart"
+        assert get("/healthz") == (200, "text/plain; charset=utf-8", "alive\n"), "a bad report restarts nothing"
 
     for verdict, reason, status in [
         ("PASS", "", 200),

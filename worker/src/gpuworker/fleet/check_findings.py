@@ -8,7 +8,7 @@ from gpuworker.accept.report import NODE, PASS, SKIP, WORLD
 from gpuworker.fleet.fleet_report import Finding
 
 # "rank 5 (node gpu-7, cuda:1)" or "rank 5", and "node 2 (gpu-7)" of the bad-node search
-RANK = re.compile(r"\brank (\d+)(?: \(node \S+, ([^\s)]+)\))?")
+RANK = re.compile(r"\brank (\d+)(?: \(node \S+, (cuda:\d+)\))?")
 NODE_NAME = re.compile(r"\bnode \d+ \(([^\s)]+)\)")
 
 
@@ -24,7 +24,7 @@ def world_name(report: dict) -> str:
     """A short name of the world for people."""
     names = [each["node"] for each in report["world"]["nodes"]]
     nodes = f"{len(names)} nodes ({names[0]} … {names[-1]})" if len(names) > 2 else " and ".join(names)
-    return f"{report['world']['size']} ranks on {nodes}"
+    return f"{report['world']['size']} rank{'s' * (report['world']['size'] != 1)} on {nodes}"
 
 
 def check_findings(report: dict, check: dict) -> list[Finding]:

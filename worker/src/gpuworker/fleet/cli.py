@@ -18,9 +18,8 @@ from pathlib import Path
 
 from gpuworker.accept.report import EXIT_CODES
 from gpuworker.fleet import baseline, collector, diff, submit
-from gpuworker.fleet.fleet_report import Fleet
+from gpuworker.fleet.fleet_report import Fleet, json_text
 from gpuworker.fleet.formats.html import page
-from gpuworker.fleet.formats.json_text import json_text
 from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.table import table

@@ -25,9 +25,8 @@ import urllib.request
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
-from gpuworker.fleet.fleet_report import Fleet, describe_coverage
+from gpuworker.fleet.fleet_report import Fleet, describe_coverage, json_text
 from gpuworker.fleet.formats.html import page
-from gpuworker.fleet.formats.json_text import json_text
 from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
 from gpuworker.fleet.http_handler import TEXT, ReportHandler

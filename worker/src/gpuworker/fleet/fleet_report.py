@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ FOUND_BY = ("node", "world", "coverage", "fingerprint", "fleet", "baseline")
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem and the part that has it. An empty node stands for the whole fleet."""
+    """One problem and the part that has it. An empty node is the whole fleet."""
 
     verdict: str
     reason: str
@@ -178,6 +179,11 @@ class Fleet:
             "rehearsal": self.rehearsal,
             **dataclasses.asdict(self),
         }
+
+
+def json_text(fleet: Fleet) -> str:
+    """The fleet report as JSON, by the schema schemas/fleet.yaml."""
+    return json.dumps(fleet.to_dict(), allow_nan=False) + "\n"
 
 
 def check_names(results: Iterable[Node | World]) -> list[str]:

@@ -96,7 +96,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    """Null stands for a value that was not finite."""
+    """A number, or null for a value that was not finite."""
     if value is None:
         return True
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST_NUMBER

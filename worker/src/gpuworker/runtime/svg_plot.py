@@ -11,7 +11,7 @@ from html import escape
 
 LEFT, RIGHT, TOP, BOTTOM = 58, 20, 24, 42
 CHARACTER_WIDTH = 6.4  # pixels of one character at 11 px, about
-MOST_POINTS = 600  # more points per line cannot be told apart
+MOST_POINTS = 600  # per line
 MOST_MARKERS = 40  # a line of more points has no marker per point
 COLOURS = ("#3b7fc4", "#d0602e", "#4a9a4e", "#9a62c7", "#b58a1b", "#c7527f")
 

@@ -133,7 +133,7 @@ def _worlds(fleet: Fleet) -> str:
     checks = check_names(fleet.worlds)
     header = "".join(f"<th>{escape(name)}</th>" for name in ("Ranks", "Verdict", *checks, "Started"))
     rows = "".join(
-        f'<tr><td title="{escape(", ".join(world.nodes))}">{escape(world.name)}</td>{_verdict(world.verdict)}'
+        f'<tr><td class="n" title="{escape(", ".join(world.nodes))}">{escape(world.name)}</td>{_verdict(world.verdict)}'
         f'{_check_cells(world, checks)}<td class="n dim">{escape(world.started)}</td></tr>'
         for world in fleet.worlds
     )
