@@ -11,6 +11,7 @@ import subprocess
 
 import pytest
 
+from gpuworker.group.barrier import format_missing
 from tests.helpers.group_pods import (
     LAYOUTS,
     exit_code,
@@ -50,7 +51,7 @@ def test_the_barrier_names_a_rank_whose_image_cannot_be_pulled(namespace: Namesp
     wait_until(lambda: phases(namespace.pods("grp")).get("good-0") == "Failed", "good-0 gave up", 90)
     assert exit_code(rank(namespace, "good-0")) == 66
     words = output(namespace, "good-0")
-    assert "bad-0 did not start (image pull? crash?)" in words and "USER CODE" not in words
+    assert format_missing([], ["bad-0"]) in words and "USER CODE" not in words
 
 
 CATCHES = "trap 'echo caught SIGTERM; exit 0' TERM; echo serving; while :; do sleep 0.2; done"

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from gpuworker.group.barrier import format_missing
 from tests.helpers.group_pods import (
     LAYOUTS,
     execute,
@@ -192,7 +193,7 @@ def test_an_impossible_job_lets_nothing_run(namespace: Namespace, layout: str) -
     pod = wait_until(failed, "normal-job-0 gave up at the barrier", 90)
     assert exit_code(pod) == 66
     last_words = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
-    assert "no pod with an address for impossible-job-0 (not scheduled, or not created)" in last_words
+    assert format_missing(["impossible-job-0"], []) in last_words
     assert "Normal job" not in output(namespace, "normal-job-0")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuworker.group.barrier import format_missing
 from gpuworker.launch import build_zipapp
 from gpuworker.launch.failure_causes import Verdict
 from gpuworker.launch.torchrun_command import parser, to_launch_arguments
@@ -77,13 +78,19 @@ def test_what_contradicts_the_contract_is_refused(case):
     assert all(word in refused.value.reason for word in (*words, "launcher: torchrun")), refused.value.reason
 
 
-def test_wording_of_refusals():
-    lines = []
-    for flags, _ in REFUSED.values():
+def test_wording_of_a_group():
+    """Missing ranks, and refused command lines of torchrun."""
+    lines = [
+        format_missing(["a-0", "b-1"], ["c-2"]),
+        format_missing([], [], "a-0"),
+    ]
+    for case, (flags, _) in REFUSED.items():
+        if case == "no program":
+            continue  # the text is argparse's, which depends on the version of Python
         with pytest.raises(Verdict) as refused:
             translated(*flags.split())
-        lines.append(f"torchrun {flags}\n  {refused.value.reason}\n")
-    golden.check("group.txt", "".join(lines))
+        lines += [f"torchrun {flags}", f"  {refused.value.reason}"]
+    golden.check("group.txt", "\n".join(lines) + "\n")
 
 
 PROGRAM = """

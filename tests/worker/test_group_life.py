@@ -71,7 +71,11 @@ def test_an_auxiliary_task_ends_after_its_delay_when_the_primaries_have_succeede
 def test_an_auxiliary_task_ends_without_delay_when_a_primary_has_failed(group):
     group.write_plan(AUXILIARY, layout="jobs")
     buffer = group.start_rank("buffer-0", CATCHES, GPU_CHARTS_DELAY_S=60)
-    trainers = [group.start_rank("trainer-0", "exit 5"), group.start_rank("trainer-1", CATCHES)]
+    wait = "until [ -e open ]; do sleep 0.1; done; exit 5"
+    trainers = [group.start_rank("trainer-0", wait), group.start_rank("trainer-1", CATCHES)]
+    for rank in (buffer, trainers[1]):
+        rank.until_output("\nran")
+    (trainers[0].root / "open").touch()
     assert trainers[0].wait() == 5
     assert (trainers[1].wait(), buffer.wait()) == (1, 1)
     for rank in (trainers[1], buffer):

@@ -73,8 +73,7 @@ class Agent(RankServer):
             self.pipes.send(Pipe.ACK, "ack")
 
     def dependents(self) -> set[str]:
-        tasks = [task for task in self.plan.tasks.values() if self.task.name in task.depends_on]
-        return {host for task in tasks for host in task.hosts}
+        return {host for task in self.plan.tasks.values() if self.task.name in task.depends_on for host in task.hosts}
 
     def ranks_that_need_the_result(self) -> set[str]:
         """Auxiliaries end with the primaries, a failure concerns every rank, and a rank that failed may wait for all.
@@ -106,10 +105,10 @@ class Agent(RankServer):
         reason = self.state.end_reason(self.host, self.plan)
         if reason is None:
             self.pipes.send(Pipe.START, "run")
-        else:  # the group ended before this task began
-            self.pipes.send(
-                Pipe.START, "done" if reason == "done" else f"fail {ExitCode.FAILED:d} not started: {reason}"
-            )
+        elif reason == "done":  # the group ended before this task began
+            self.pipes.send(Pipe.START, reason)
+        else:
+            self.pipes.send(Pipe.START, f"fail {ExitCode.FAILED:d} not started: {reason}")
         while reason is None:
             await self.next_change()
             reason = self.state.end_reason(self.host, self.plan)

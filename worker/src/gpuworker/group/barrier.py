@@ -97,19 +97,23 @@ async def await_abort(server: RankServer) -> None:
 
 
 async def describe_missing(server: RankServer) -> str:
-    """Description of the ranks that have not joined, from the leader's list or from requests of this rank."""
+    """Description of the ranks that have not joined, after a request to each rank that has not sent one."""
     addresses = await server.peers.resolve_all(server.plan.hosts)
-    joined = set(server.joined)
-    if server.host != leader(server):
-        hosts = [host for host in addresses if host != server.host]
-        replies = await asyncio.gather(*(server.peers.request(addresses[host]) for host in hosts))
-        joined |= {host for host, reply in zip(hosts, replies, strict=True) if reply and reply.joined}
+    # Also in the leader: a rank that still resolves names has sent it no request.
+    hosts = [host for host in addresses if host not in server.joined and host != server.host]
+    replies = await asyncio.gather(*(server.peers.request(addresses[host]) for host in hosts))
+    joined = server.joined | {host for host, reply in zip(hosts, replies, strict=True) if reply and reply.joined}
     missing = [host for host in server.plan.hosts if host not in joined and host != server.host]
     unresolved = [host for host in missing if host not in addresses]
     silent = [host for host in missing if host in addresses]
+    return format_missing(unresolved, silent, leader(server))
+
+
+def format_missing(unresolved: list[str], silent: list[str], leader: str = "") -> str:
+    """`unresolved` ranks have no address, `silent` ranks have one and have not joined."""
     parts = []
     if unresolved:
         parts.append(f"no pod with an address for {', '.join(unresolved)} (not scheduled, or not created)")
     if silent:
         parts.append(f"{', '.join(silent)} did not start (image pull? crash?)")
-    return "; ".join(parts) or f"{leader(server)}, the first rank, did not reply on port {GROUP_AGENT_PORT}"
+    return "; ".join(parts) or f"{leader}, the first rank, did not reply on port {GROUP_AGENT_PORT}"

@@ -16,11 +16,8 @@ class RankServer:
     """`host` is that of this rank, TASK-RANK. `stores` are folders in which the group's state survives a restart."""
 
     def __init__(self, plan: GroupPlan, host: str, folder: Path, stores: list[Path], run: str, attempt: str):
-        self.plan, self.host, self.folder, self.run, self.attempt, self.stores = (
-            plan, host, folder, run, attempt, stores,
-        )  # fmt: skip
-        self.task = plan.task_of(host)
-        self.state = GroupState()
+        self.plan, self.host, self.task, self.folder, self.stores = plan, host, plan.task_of(host), folder, stores
+        self.run, self.attempt, self.state = run, attempt, GroupState()
         # Ranks whose task containers run: this one, and in the leader all that have sent a request.
         self.joined: set[str] = {host} if (folder / "joined").exists() else set()
         self.missing = ""  # a rank's join timeout has passed; describes the missing ranks

@@ -79,7 +79,3 @@ def main() -> None:
         except Verdict as verdict:
             sys.exit(launcher.report(None, verdict, 0.0))
     launcher.main()
-
-
-if __name__ == "__main__":
-    main()
