@@ -14,6 +14,16 @@ STAND_IN, FAULTS = HERE / "torch_stand_in", HERE / "launch_faults"
 NOBODY = "x" * 64 + ".invalid"  # too long for a label of DNS: no question about it leaves this machine
 DEADLINE_S = 4
 MODULE = ("-m", "gpuworker.launch.launcher")
+# Variables that a pod of a run has.
+CONTRACT = {
+    "NNODES": "4",
+    "NODE_RANK": "0",
+    "NPROC_PER_NODE": "8",
+    "MASTER_ADDR": "run-0.run.ml.svc.cluster.local",
+    "MASTER_PORT": "29500",
+    "RUN_ID": "llm",
+    "ATTEMPT": "3",
+}
 
 
 def free_ports() -> int:

@@ -11,17 +11,9 @@ from gpuworker.launch import failure_causes, network, torchrun_args
 from gpuworker.launch.config import parser, read_config
 from gpuworker.launch.failure_causes import CAUSES, Verdict, classify
 from gpuworker.runtime.contract import INTERNAL_PREFIX
+from tests.helpers.launchers import CONTRACT
 
 REPO = Path(__file__).parents[2]
-CONTRACT = {
-    "NNODES": "4",
-    "NODE_RANK": "0",
-    "NPROC_PER_NODE": "8",
-    "MASTER_ADDR": "run-0.run.ml.svc.cluster.local",
-    "MASTER_PORT": "29500",
-    "RUN_ID": "llm",
-    "ATTEMPT": "3",
-}
 
 
 def config(*flags: str, **changes: str):
