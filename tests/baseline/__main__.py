@@ -1,9 +1,9 @@
-"""What ddp-run does beside manifests that people write by hand: python -m tests.baseline [starts [ROUNDS]] [faults].
+"""Comparison of ddp-run with hand-written manifests: python -m tests.baseline [starts [ROUNDS]] [faults].
 
-`starts`: seconds from `helm install` or `kubectl apply` to the end of the first all-reduce, one run after the other, in
-turns. `faults`: the same faults in each, side by side; what ends with which exit code, after how long, and what hangs.
-In the manifests only the image, the number of GPUs and the program are replaced, and the namespace. Two nodes, one
-process each; a run that is not over after LIMIT_S counts as hanging.
+`starts`: seconds from `kubectl apply` to the end of the first all-reduce, one run after the other, alternating.
+`faults`: the same injected faults in each, in parallel; exit codes, seconds, and which runs hang. In the manifests,
+only the image, the number of GPUs, the program and the namespace are replaced. Each run has two nodes with one process
+each; a run that has not ended after LIMIT_S counts as hanging. docs/ddp-run-vs-manifests.md has the results.
 """
 
 from __future__ import annotations
@@ -40,21 +40,22 @@ dist.destroy_process_group()
 print("LAST", flush=True)
 """
 SILENT = "import socket\ns = socket.create_server(('', PORT))\nkept = []\nwhile True: kept.append(s.accept()[0])"
-# Name -> shell before the launcher on node 0 or 1, or what rank 1 does in step 7.
-BEFORE = {
+# Fault -> shell before the launcher on node 0 or 1.
+FAULTS_BEFORE_START = {
     "node 0 starts 60 s late": '[ "$INDEX" != 0 ] || sleep 60',
-    "node 1 never comes": '[ "$INDEX" != 1 ] || exec sleep 3600',
-    "node 0's port refuses": '[ "$INDEX" != 0 ] || exec sleep 3600',
-    "a silent stranger on node 0's port": f'[ "$INDEX" != 0 ] || exec python3 -c "{SILENT}"',
-    "an HTTP server on node 0's port": '[ "$INDEX" != 0 ] || exec python3 -m http.server PORT',
-    "node 1 says 3 nodes": '[ "$INDEX" != 1 ] || export NNODES=3',
-    "the name does not resolve": "export MASTER_ADDR=nobody.invalid",
+    "node 1 never joins": '[ "$INDEX" != 1 ] || exec sleep 3600',
+    "node 0's port refuses connections": '[ "$INDEX" != 0 ] || exec sleep 3600',
+    "a program on that port that sends nothing": f'[ "$INDEX" != 0 ] || exec python3 -c "{SILENT}"',
+    "an HTTP server on that port": '[ "$INDEX" != 0 ] || exec python3 -m http.server PORT',
+    "node 1 has a different node count": '[ "$INDEX" != 1 ] || export NNODES=3',
+    "node 0's name does not resolve": "export MASTER_ADDR=nobody.invalid",
 }
-DURING = {
+# Fault -> statement of rank 1 in step 7.
+FAULTS_DURING_RUN = {
     "rank 1 exits with 9": "sys.exit(9)",
     "rank 1 is killed": "os.kill(os.getpid(), signal.SIGKILL)",
     "rank 1 is frozen": "os.kill(os.getpid(), signal.SIGSTOP)",
-    "rank 1 ends early": "break",
+    "rank 1 exits with 0 while others work": "break",
 }
 
 
@@ -84,8 +85,8 @@ def manifests(way: str, space: Namespace, before: str, fault: str) -> list[dict]
 
 
 def outcome(cluster: Cluster, way: str, before: str = "", fault: str = "pass") -> tuple[float | None, str]:
-    """Seconds until the first all-reduce ended on both nodes, and in words how the run ended."""
-    # Manifests by hand are not made for a stricter level.
+    """Seconds until the first all-reduce ended on both nodes, and a description of how the run ended."""
+    # Hand-written manifests do not fit a stricter level.
     with new_namespace(cluster, "privileged") as space:
         objects = yaml.safe_dump_all(manifests(way, space, before, fault))
         begun, clock = time.monotonic(), time.time()
@@ -117,7 +118,7 @@ def firsts(space: Namespace, word: str) -> dict[str, str]:
 
 
 def starts(cluster: Cluster, rounds: int) -> None:
-    """Of the two that are sure to form a world; how the others start is the first row of `faults`."""
+    """Start-up of the two ways that reliably form a world. The first row of `faults` has that of the others."""
     seconds: dict[str, list[float | None]] = {way: [] for way in WAYS[:2]}
     for _ in range(rounds):
         for way in seconds:
@@ -134,8 +135,8 @@ def starts(cluster: Cluster, rounds: int) -> None:
 
 def faults(cluster: Cluster) -> None:
     cases = [("none", way, {}) for _ in range(3) for way in WAYS]
-    cases += [(name, way, {"before": shell}) for name, shell in BEFORE.items() for way in WAYS]
-    cases += [(name, way, {"fault": code}) for name, code in DURING.items() for way in WAYS]
+    cases += [(name, way, {"before": shell}) for name, shell in FAULTS_BEFORE_START.items() for way in WAYS]
+    cases += [(name, way, {"fault": code}) for name, code in FAULTS_DURING_RUN.items() for way in WAYS]
     with ThreadPoolExecutor(8) as pool:
         found = pool.map(lambda case: outcome(cluster, case[1], **case[2]), cases)
         for (name, way, _), (first, words) in zip(cases, found, strict=True):

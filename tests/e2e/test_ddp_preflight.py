@@ -1,4 +1,4 @@
-"""ddp-run with real pods: a fault before the world is formed ends with one verdict on all of them."""
+"""ddp-run with real pods: a fault before the world is formed ends all of them with one verdict."""
 
 from __future__ import annotations
 
@@ -8,92 +8,95 @@ import time
 import pytest
 
 from tests.helpers.ddp_pods import (
-    ends,
+    assert_verdict,
     etcd_image,
     install,
     job_ended,
-    node,
-    nodes_of,
-    one_verdict,
+    logs_by_node,
+    node_pod,
+    node_pods,
     pod_name,
-    said,
     start,
+    wait_for_ends,
 )
 from tests.helpers.kube import REPO, Namespace, wait_until
 
-ODD = '[ "$NODE_RANK" != 1 ] || '
+ON_NODE_1 = '[ "$NODE_RANK" != 1 ] || '
 LISTEN = (
     "import socket, time\ns = socket.create_server(('', 29501))\nkept = []\nwhile True:\n    c = s.accept()[0]\n    "
 )
 SKEW = (REPO / "tests/helpers/launch_faults/sitecustomize.py").read_text()
-BEFORE = {
+# Fault -> shell before the launcher; code, cause and facts of the verdict.
+FAULTS = {
     "the name does not resolve": (
-        "export MASTER_ADDR=nobody.invalid", 64, "name-not-resolved", "nobody.invalid did not resolve",
+        "export MASTER_ADDR=nobody.invalid", 64, "name-not-resolved", "nobody.invalid",
     ),
     "the name is that of a Service": (
-        "export MASTER_ADDR=kubernetes.default.svc", 64, "wrong-address", "no such address",
+        "export MASTER_ADDR=kubernetes.default.svc", 64, "wrong-address", "kubernetes.default.svc",
     ),
-    "another number of nodes": (ODD + "export NNODES=3", 67, "nodes-differ", "nnodes: node 1"),
-    "another number of processes": (ODD + "export NPROC_PER_NODE=2", 67, "nodes-differ", "nproc_per_node: node 1"),
-    "another image": (ODD + "export GPU_CHARTS_IMAGE=other", 67, "nodes-differ", "image: node 1"),
-    "fewer GPUs": (ODD + "export NUM_GPUS_PER_NODE=1", 67, "node-unfit", "node 1"),
+    "another number of nodes": (ON_NODE_1 + "export NNODES=3", 67, "nodes-differ", "nnodes: node 1"),
+    "another number of processes": (
+        ON_NODE_1 + "export NPROC_PER_NODE=2", 67, "nodes-differ", "nproc_per_node: node 1",
+    ),
+    "another image": (ON_NODE_1 + "export GPU_CHARTS_IMAGE=other", 67, "nodes-differ", "image: node 1"),
+    "fewer GPUs": (ON_NODE_1 + "export NUM_GPUS_PER_NODE=1", 67, "node-unfit", "node 1"),
     "another torch": (
-        ODD + "{ mkdir -p /tmp/x/torch; touch /tmp/x/torch/__init__.py; "
+        ON_NODE_1 + "{ mkdir -p /tmp/x/torch; touch /tmp/x/torch/__init__.py; "
         "echo \"__version__ = '1.0'\" > /tmp/x/torch/version.py; export PYTHONPATH=/tmp/x; }",
         67, "nodes-differ", "torch: node 1",
     ),
     "a clock that is off": (
         f"mkdir /tmp/x; cat > /tmp/x/sitecustomize.py <<'END'\n{SKEW}\nEND\n"
-        + ODD + "export PYTHONPATH=/tmp/x FAULT_CLOCK_S=60",
+        + ON_NODE_1 + "export PYTHONPATH=/tmp/x FAULT_CLOCK_S=60",
         67, "node-unfit", "node 1", "clock +60 s off",
     ),
-    "a wrong interface": (ODD + "export GLOO_SOCKET_IFNAME=eth99", 68, "interface-not-found", "node 1", "eth99"),
+    "a wrong interface": (ON_NODE_1 + "export GLOO_SOCKET_IFNAME=eth99", 68, "interface-not-found", "node 1", "eth99"),
 }  # fmt: skip
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("fault", BEFORE)
-def test_a_fault_before_the_start(namespace: Namespace, fault: str) -> None:
-    before, code, cause, *words = BEFORE[fault]
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_node_at_fault_is_named(namespace: Namespace, fault: str) -> None:
+    before, code, cause, *words = FAULTS[fault]
     start(namespace, before=before)
-    if cause == "wrong-address":  # only node 0 can know; to the others that address is silent
-        one_verdict({0: ends(namespace, 0, 1)[0]}, code, cause, *words)
+    if cause == "wrong-address":  # only node 0 can detect it; the other nodes get no answer from that address
+        assert_verdict({0: wait_for_ends(namespace, 0, 1)[0]}, code, cause, *words)
     else:
         words = [word for word in words if word != "node 1" or cause != "interface-not-found"]
-        one_verdict(ends(namespace, 0, 1), code, cause, *words)
+        assert_verdict(wait_for_ends(namespace, 0, 1), code, cause, *words)
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 60) == "Failed"
 
 
-# What is on node 0's port in place of the launcher -> the row of the table.
-STRANGERS = {
+# Service on node 0's port in place of the launcher -> its command and the cause.
+FOREIGN_SERVICES = {
     "nothing": ("sleep 600", "connection-refused"),
     "an HTTP server": ("exec python3 -m http.server 29501", "foreign-service"),
-    "a silent one": (f"exec python3 -c \"{LISTEN}kept.append(c)\"", "no-response"),
-    "a proxy without its master": (f"exec python3 -c \"{LISTEN}c.close()\"", "connection-closed"),
+    "a service that sends nothing": (f"exec python3 -c \"{LISTEN}kept.append(c)\"", "no-response"),
+    "a proxy without its target": (f"exec python3 -c \"{LISTEN}c.close()\"", "connection-closed"),
 }  # fmt: skip
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("stranger", STRANGERS)
-def test_a_stranger_on_node_0(namespace: Namespace, stranger: str) -> None:
-    command, cause = STRANGERS[stranger]
+@pytest.mark.parametrize("service", FOREIGN_SERVICES)
+def test_a_foreign_service_on_the_port_of_node_0_is_classified(namespace: Namespace, service: str) -> None:
+    command, cause = FOREIGN_SERVICES[service]
     start(namespace, before=f'[ "$NODE_RANK" != 0 ] || {{ {command}; }}')
-    one_verdict(ends(namespace, 1), 65, cause, "node 0 at run-ddp-run-")
+    assert_verdict(wait_for_ends(namespace, 1), 65, cause, "node 0 at run-ddp-run-")
 
 
 @pytest.mark.matrix
-def test_node_0_is_pending(namespace: Namespace) -> None:
+def test_a_pending_node_0_has_no_name(namespace: Namespace) -> None:
     start(namespace, change=wait_for_admission)
     admit(namespace, 1)
-    one_verdict(ends(namespace, 1), 64, "name-not-resolved", "did not resolve")
+    assert_verdict(wait_for_ends(namespace, 1), 64, "name-not-resolved", "run-ddp-run-")
 
 
 @pytest.mark.matrix
-def test_node_0_is_pending_for_a_while(namespace: Namespace) -> None:
-    """Its name resolves late, and then nothing listens there yet."""
+def test_node_0_may_be_pending_for_a_while(namespace: Namespace) -> None:
+    """Its name resolves late, and its port is closed for some more time."""
     start(namespace, "--set", "timeouts.joinSeconds=120", change=wait_for_admission)
     admit(namespace, 1)
-    wait_until(lambda: "attempt=0 " in said(namespace).get(1, ""), "node 1 asks for node 0", 60)
+    wait_until(lambda: "attempt=0 " in logs_by_node(namespace).get(1, ""), "node 1 resolves the name of node 0", 60)
     time.sleep(10)  # so long the name does not resolve
     admit(namespace, 0)
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
@@ -104,33 +107,33 @@ def wait_for_admission(pod: dict, container: dict) -> None:
 
 
 def admit(space: Namespace, number: int) -> None:
-    gone = json.dumps([{"op": "remove", "path": "/spec/schedulingGates"}])
-    space.kubectl("patch", "pod", pod_name(space, number), "--type=json", f"--patch={gone}")
+    patch = json.dumps([{"op": "remove", "path": "/spec/schedulingGates"}])
+    space.kubectl("patch", "pod", pod_name(space, number), "--type=json", f"--patch={patch}")
 
 
 @pytest.mark.matrix
-def test_node_0s_image_cannot_be_pulled(namespace: Namespace) -> None:
+def test_a_missing_image_of_node_0_is_connection_refused(namespace: Namespace) -> None:
     def no_image(pod: dict, container: dict) -> None:
         container["image"] = "localhost/absent:1"
 
     start(namespace, change=no_image)
     namespace.kubectl("set", "image", f"pod/{pod_name(namespace, 1)}", f"trainer={namespace.cluster.image}")
-    one_verdict(ends(namespace, 1), 65, "connection-refused", "node 0 at run-ddp-run-", "image not pulled")
+    assert_verdict(wait_for_ends(namespace, 1), 65, "connection-refused", "node 0 at run-ddp-run-", "image not pulled")
 
 
 @pytest.mark.matrix
-def test_one_node_too_many(namespace: Namespace) -> None:
+def test_a_node_rank_beyond_nnodes_is_a_usage_error(namespace: Namespace) -> None:
     start(namespace, "--set", "nodes=3", before="export NNODES=2")
-    one_verdict(ends(namespace, 2), 2, "usage", "one node too many?")
+    assert_verdict(wait_for_ends(namespace, 2), 2, "usage", "NODE_RANK=2")
 
 
 @pytest.mark.matrix
-def test_two_pods_of_one_index(namespace: Namespace) -> None:
-    """A pod that is left over from somewhere, which the Job does not know."""
+def test_two_pods_with_one_index_are_duplicate_nodes(namespace: Namespace) -> None:
+    """The second pod is not one of the Job's."""
     start(namespace, "--set", "nodes=3", change=wait_for_admission)
     admit(namespace, 0)
     admit(namespace, 1)
-    pod = node(namespace, 1)
+    pod = node_pod(namespace, 1)
     spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "schedulingGates")}
     own = {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
     about = {
@@ -140,17 +143,17 @@ def test_two_pods_of_one_index(namespace: Namespace) -> None:
     }
     copy = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
     namespace.kubectl("apply", "-f", "-", input=json.dumps(copy))
-    one_verdict(ends(namespace, 0, 1), 67, "duplicate-node", "left-over")
+    assert_verdict(wait_for_ends(namespace, 0, 1), 67, "duplicate-node", "left-over")
 
 
 @pytest.mark.matrix
-def test_no_etcd(namespace: Namespace) -> None:
+def test_an_unreachable_etcd_is_reported(namespace: Namespace) -> None:
     start(namespace, "--set", "rendezvous.backend=etcd", "--set", "rendezvous.etcd.endpoint=nobody.invalid:2379")
-    one_verdict(ends(namespace, 0, 1), 69, "etcd-unreachable", "nobody.invalid:2379")
+    assert_verdict(wait_for_ends(namespace, 0, 1), 69, "etcd-unreachable", "nobody.invalid:2379")
 
 
 @pytest.mark.matrix
-def test_etcd_without_its_v2_api(namespace: Namespace) -> None:
+def test_an_etcd_without_the_v2_api_is_reported(namespace: Namespace) -> None:
     etcd = ["etcd", "--data-dir=/data/etcd", "--listen-client-urls=http://0.0.0.0:2379"]
     etcd += ["--advertise-client-urls=http://127.0.0.1:2379"]
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
@@ -162,48 +165,50 @@ def test_etcd_without_its_v2_api(namespace: Namespace) -> None:
     namespace.kubectl("apply", "-f", "-", input=json.dumps(pod))
     address = wait_until(lambda: namespace.objects("pods")[0]["status"].get("podIP"), "etcd's address", 60)
     start(namespace, "--set", "rendezvous.backend=etcd", "--set", f"rendezvous.etcd.endpoint={address}:2379")
-    one_verdict(ends(namespace, 0, 1), 69, "etcd-without-v2", "answers 404 to /v2/keys")
+    assert_verdict(wait_for_ends(namespace, 0, 1), 69, "etcd-without-v2", "404", "/v2/keys")
 
 
 @pytest.mark.matrix
-def test_a_node_that_cannot_be_scheduled(namespace: Namespace) -> None:
+def test_an_unschedulable_node_is_named(namespace: Namespace) -> None:
     room = len(namespace.cluster.schedulable_nodes())
     settings = ["--set", f"nodes={room + 1}", "--set", "placement.onePodPerNode=required"]
     start(namespace, *settings, change=wait_for_admission)
     for number in range(room):
         admit(namespace, number)
     wait_until(
-        lambda: all("nodeName" in node(namespace, number)["spec"] for number in range(room)), "they have room", 30
+        lambda: all("nodeName" in node_pod(namespace, number)["spec"] for number in range(room)),
+        "the other pods are scheduled",
+        30,
     )
     admit(namespace, room)
-    one_verdict(ends(namespace, *range(room)), 66, "node-missing", f"node {room} did not join")
+    assert_verdict(wait_for_ends(namespace, *range(room)), 66, "node-missing", f"node {room} ")
 
 
 @pytest.mark.matrix
-def test_too_little_shared_memory(namespace: Namespace) -> None:
+def test_too_little_shared_memory_is_reported(namespace: Namespace) -> None:
     start(namespace, "--set", "sharedMemory.sizeLimit=64Mi")
-    one_verdict(ends(namespace, 0, 1), 67, "node-unfit", "/dev/shm has 64Mi, at least 1Gi expected")
+    assert_verdict(wait_for_ends(namespace, 0, 1), 67, "node-unfit", "/dev/shm", "64Mi", "1Gi")
 
 
 @pytest.mark.matrix
-def test_sigterm_while_waiting(namespace: Namespace) -> None:
+def test_sigterm_during_preflight_ends_the_pod_immediately(namespace: Namespace) -> None:
     start(namespace, "--set", "timeouts.joinSeconds=300", before='[ "$NODE_RANK" != 0 ] || sleep 600')
-    wait_until(lambda: "phase=interface" in said(namespace).get(1, ""), "node 1 waits", 120)
-    begun = time.monotonic()
+    wait_until(lambda: "phase=interface" in logs_by_node(namespace).get(1, ""), "node 1 waits", 120)
+    started = time.monotonic()
     victim = pod_name(namespace, 1)
     namespace.kubectl("delete", "pod", victim, "--wait=true")
-    assert time.monotonic() - begun < 15, "it does not use up its grace period"
+    assert time.monotonic() - started < 15, "the pod ends before its grace period is over"
 
 
 @pytest.mark.matrix
-def test_two_runs_on_the_nodes_own_network(namespace: Namespace) -> None:
-    """The second waits for the ports of the first; it never meets it."""
+def test_two_runs_in_the_host_network_wait_for_each_others_ports(namespace: Namespace) -> None:
+    """The second run is not scheduled until the first has ended, so they never connect."""
     level = "pod-security.kubernetes.io/enforce=privileged"
     namespace.kubectl("label", "namespace", namespace.name, level, "--overwrite")
     settings = ["--set", "network.hostNetwork=true", "--set", "timeouts.joinSeconds=200"]
     start(namespace, *settings, before="until [ -e /tmp/go ]; do sleep 0.2; done")
     names = [pod_name(namespace, number) for number in range(2)]
-    wait_until(lambda: [p for p in nodes_of(namespace) if p["status"]["phase"] == "Running"][1:], "the first runs", 60)
+    wait_until(lambda: [p for p in node_pods(namespace) if p["status"]["phase"] == "Running"][1:], "the first runs", 60)
     install(namespace, *settings, release="second")
     second = "app.kubernetes.io/instance=second"
 

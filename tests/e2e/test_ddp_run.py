@@ -1,4 +1,4 @@
-"""ddp-run with real pods: worlds form in every workload and with every backend."""
+"""ddp-run with real pods: worlds form with every workload and every backend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.helpers.ddp_pods import TRAIN, etcd_image, install, job_ended, nodes_of, said, start
+from tests.helpers.ddp_pods import TRAIN, etcd_image, install, job_ended, logs_by_node, node_pods, start
 from tests.helpers.kube import REPO, Namespace, wait_until
 
 
@@ -20,7 +20,7 @@ def test_a_world_forms(namespace: Namespace, nodes: int, backend: str) -> None:
     install(namespace, *(word for setting in settings for word in ("--set", setting)))
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
     ranks = set()
-    for node, text in said(namespace).items():
+    for node, text in logs_by_node(namespace).items():
         phases = ["resolve", "interface", '"master ready, preflight"', '"world formed"', '"process group"']
         for phase in phases + ["etcd"] * (backend == "etcd"):
             assert f"[DDP] node={node} phase={phase} " in text, text
@@ -33,36 +33,36 @@ def test_a_world_forms(namespace: Namespace, nodes: int, backend: str) -> None:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("number", range(int(os.environ.get("STARTS", "2"))))
-def test_a_healthy_start_raises_no_alarm(namespace: Namespace, number: int) -> None:
-    """STARTS=100 for more of them, with 2 to 8 pods in turn."""
+def test_a_healthy_run_starts_without_errors(namespace: Namespace, number: int) -> None:
+    """STARTS=100 repeats it, with 2 to 8 pods in turn."""
     nodes = 2 + number % 7
     install(namespace, "--set", f"nodes={nodes}", "--set", "placement.onePodPerNode=any")
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
-    told = said(namespace)
-    assert len(told) == len(nodes_of(namespace)) == nodes, "every pod started once"
-    assert all(f"[DONE] node={node} world={nodes} " in text and "[FATAL]" not in text for node, text in told.items())
+    logs = logs_by_node(namespace)
+    assert len(logs) == len(node_pods(namespace)) == nodes, "every pod started once"
+    assert all(f"[DONE] node={node} world={nodes} " in text and "[FATAL]" not in text for node, text in logs.items())
 
 
 @pytest.mark.matrix
-def test_ranks_are_indexes_with_twelve_pods(namespace: Namespace) -> None:
+def test_ranks_follow_node_indices_with_twelve_pods(namespace: Namespace) -> None:
     program = TRAIN.replace("FAULT", "if step == 6: break")
     start(namespace, "--set", "nodes=12", "--set", "placement.onePodPerNode=any", "--set",
           "timeouts.joinSeconds=180", program=program)  # fmt: skip
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 400) == "Complete"
-    for node, text in said(namespace).items():
+    for node, text in logs_by_node(namespace).items():
         assert f"rank {node} of 12 on node {node} is done" in text
 
 
 @pytest.mark.matrix
-def test_a_statefulset_parks(namespace: Namespace) -> None:
+def test_the_pods_of_a_statefulset_idle_after_the_run(namespace: Namespace) -> None:
     install(namespace, "--set", "workload=statefulset")
-    wait_until(lambda: [t for t in said(namespace).values() if "[IDLE]" in t][1:], "both pods are parked", 240)
-    for pod in nodes_of(namespace):
+    wait_until(lambda: [t for t in logs_by_node(namespace).values() if "[IDLE]" in t][1:], "both pods idle", 240)
+    for pod in node_pods(namespace):
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
         assert pod["status"]["containerStatuses"][0]["ready"]
 
 
-def test_a_jobset_starts_the_whole_set_again(namespace: Namespace) -> None:
+def test_a_jobset_starts_all_pods_again(namespace: Namespace) -> None:
     program = TRAIN.replace("FAULT", "if step == 7 and not attempt and dist.get_rank() == 1: sys.exit(9)")
     start(namespace, "--set", "workload=jobset", "--set", "maxRestarts=1", program=program)
 
@@ -70,12 +70,12 @@ def test_a_jobset_starts_the_whole_set_again(namespace: Namespace) -> None:
         return [s for s in namespace.objects("jobset") if s.get("status", {}).get("terminalState") == "Completed"] != []
 
     wait_until(completed, "the JobSet completed", 240)
-    assert all("attempt=1 " in text for text in said(namespace).values())
+    assert all("attempt=1 " in text for text in logs_by_node(namespace).values())
 
 
 @pytest.mark.matrix
-def test_any_image_gets_the_launcher(namespace: Namespace) -> None:
-    """The image is the worker's own, for want of another with torch; it runs what the init container brought."""
+def test_an_image_of_the_user_gets_the_launcher(namespace: Namespace) -> None:
+    """The image is the worker image, but its pods use the launcher from the init container."""
     install(
         namespace, "--set", f"program.image={namespace.cluster.image}",
         "--set", "program.args={-m,gpuworker.accept.ddp_tests,--numel,1000,--report-dir,/out}",
@@ -84,25 +84,25 @@ def test_any_image_gets_the_launcher(namespace: Namespace) -> None:
 
 
 @pytest.mark.matrix
-def test_a_bare_torchrun(namespace: Namespace) -> None:
+def test_torchrun_runs_without_the_launcher(namespace: Namespace) -> None:
     install(namespace, "--set", "launcher=torchrun")
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
 
 
 @pytest.mark.matrix
-def test_node_0_starts_late(namespace: Namespace) -> None:
+def test_node_0_may_start_60_s_late(namespace: Namespace) -> None:
     start(namespace, "--set", "timeouts.joinSeconds=120", before='[ "$NODE_RANK" != 0 ] || sleep 60')
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete"
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("node", [0, 1])
-def test_dns_still_has_the_pod_that_was_node_0_before(namespace: Namespace, node: int) -> None:
-    """As for some seconds after a restart of the whole set."""
+def test_a_run_waits_while_dns_returns_the_previous_node_0(namespace: Namespace, node: int) -> None:
+    """This happens for some seconds after a restart of all pods."""
     fault = (REPO / "tests/helpers/launch_faults/sitecustomize.py").read_text()
     write = f"mkdir /tmp/fault; cat > /tmp/fault/sitecustomize.py <<'END'\n{fault}\nEND\n"
     stale = 'export PYTHONPATH=/tmp/fault FAULT_STALE="${POD_IP%.*}.250:10"'
     before = f'[ "$NODE_RANK" != {node} ] || {{\n{write}{stale}\n}}'
     start(namespace, "--set", "timeouts.joinSeconds=60", before=before)
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
-    assert ("which node 0 does not have" in said(namespace)[0]) == (node == 0)
+    assert ("phase=resolve waiting_for=" in logs_by_node(namespace)[0]) == (node == 0)

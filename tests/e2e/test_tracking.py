@@ -12,7 +12,7 @@ import sys
 import pytest
 import yaml
 
-from tests.helpers.ddp_pods import index, nodes_of, start
+from tests.helpers.ddp_pods import node_index, node_pods, start
 from tests.helpers.kube import REPO, Namespace, wait_until
 
 sys.path.insert(0, str(REPO / "tests" / "tracking"))
@@ -104,7 +104,7 @@ def train(space: Namespace, image: str, *settings: str) -> dict[int, str]:
         return [s for s in space.objects("jobset") if s.get("status", {}).get("terminalState") == "Completed"] != []
 
     wait_until(completed, "the JobSet completed", 300)
-    logs = {index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in nodes_of(space)}
+    logs = {node_index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in node_pods(space)}
     assert sorted(logs) == [0, 1]
     return logs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_group_resources import shared_volume  # noqa: F401 (a fixture)
 
-from tests.helpers.ddp_pods import containers, index, install, job_ended, nodes_of, output
+from tests.helpers.ddp_pods import containers, install, job_ended, logs_by_node, node_index, node_pods
 from tests.helpers.group_pods import uninstall
 from tests.helpers.kube import Namespace, wait_until
 
@@ -21,15 +21,15 @@ def test_training_resumes_after_a_pod_is_deleted(namespace: Namespace, shared_vo
     }  # fmt: skip
     install(namespace, *(word for name, value in settings.items() for word in ("--set", f"{name}={value}")))
     wait_until(
-        lambda: "[EPOCH] node=0 rank=0 epoch=1 " in output(namespace).get(0, ""), "the first epoch has ended", 240
+        lambda: "[EPOCH] node=0 rank=0 epoch=1 " in logs_by_node(namespace).get(0, ""), "the first epoch has ended", 240
     )
-    victim = next(pod for pod in nodes_of(namespace) if index(pod) == nodes - 1)["metadata"]["name"]
+    victim = next(pod for pod in node_pods(namespace) if node_index(pod) == nodes - 1)["metadata"]["name"]
     namespace.kubectl("delete", "pod", victim, "--wait=false")
     ended = wait_until(lambda: job_ended(namespace), "the Job ended", 300)
-    ends = [status["state"] for pod in nodes_of(namespace) for status in containers(pod)]
+    ends = [status["state"] for pod in node_pods(namespace) for status in containers(pod)]
     assert ended == "Complete", ends
-    done = [pod for pod in nodes_of(namespace) if pod["status"]["phase"] == "Succeeded"]
-    logs = {index(pod): namespace.logs(pod["metadata"]["name"], "trainer") for pod in done}
+    done = [pod for pod in node_pods(namespace) if pod["status"]["phase"] == "Succeeded"]
+    logs = {node_index(pod): namespace.logs(pod["metadata"]["name"], "trainer") for pod in done}
     assert len(logs) == nodes and all(f"[DONE] node={node} world={nodes * each} " in logs[node] for node in logs)
     assert "resumed=epoch-000" in logs[0], "resumed from a checkpoint"
     assert "[DONE] node=0 rank=0 status=finished " in logs[0]

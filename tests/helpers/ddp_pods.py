@@ -1,4 +1,4 @@
-"""A run of ddp-run on the cluster: with shell before the launcher, so that one node has a fault, and how it ends."""
+"""Runs of ddp-run on a cluster: start with an injected fault of one node, events of the run, and how its pods end."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ import yaml
 
 from tests.helpers.kube import REPO, Namespace, run, wait_until
 
-DEADLINE_S = 25
-SILENCE_S = 15
-GRACE_S = 20  # of the program: the launcher keeps 10 s of the pod's for itself
-# The nodes of a local cluster share the machine's cores, and torch would start a thread for each of them in every pod.
+JOIN_TIMEOUT_S = 25
+HEARTBEAT_TIMEOUT_S = 15
+GRACE_PERIOD_S = 20  # of the program; the launcher needs the last 10 s of the pod's
+# The nodes of a local cluster share the cores of one machine, and torch would start a thread per core in every pod.
 ONE_THREAD = ["--set-string", "env.OMP_NUM_THREADS=1"]
-FAST = [*ONE_THREAD, "--set", f"timeouts.joinSeconds={DEADLINE_S}"]
-FAST += ["--set", f"timeouts.heartbeatSeconds={SILENCE_S}", "--set", f"terminationGracePeriodSeconds={GRACE_S + 10}"]
-# Trains until SIGTERM, and saves then. In a later attempt it ends after a few steps.
+SHORT_TIMEOUTS = [*ONE_THREAD, "--set", f"timeouts.joinSeconds={JOIN_TIMEOUT_S}"]
+SHORT_TIMEOUTS += [
+    "--set",
+    f"timeouts.heartbeatSeconds={HEARTBEAT_TIMEOUT_S}",
+    "--set",
+    f"terminationGracePeriodSeconds={GRACE_PERIOD_S + 10}",
+]
+# Trains until SIGTERM and then saves. A later attempt ends after a few steps.
 TRAIN = """
 import os, signal, sys, time
 import torch, torch.distributed as dist
@@ -54,7 +59,7 @@ class End(NamedTuple):
 
 
 def install(space: Namespace, *settings: str, release: str = "run") -> None:
-    """helm install of the chart as it is."""
+    """helm install of the chart without changes."""
     space.install(release, "ddp-run", *ONE_THREAD, *settings)
 
 
@@ -65,9 +70,12 @@ def start(
     program: str = "",
     change: Callable[[dict, dict], None] = lambda pod, container: None,
 ) -> None:
-    """helm template | kubectl apply, with shell before the launcher; `program` is what /tmp/train.py holds, `change`
-    alters the specs of the nodes' pods and of their container."""
-    values = [*space.cluster.helm_image(), *FAST, *settings]
+    """helm template | kubectl apply, with changes.
+
+    `before`: shell commands before the launcher. `program`: content of /tmp/train.py, which then is the program.
+    `change`: gets the specs of the nodes' pod and of its container.
+    """
+    values = [*space.cluster.helm_image(), *SHORT_TIMEOUTS, *settings]
     values += ["--set", "program.args={/tmp/train.py}"] if program else []
     rendered = run("helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name, *values)
     objects = [item for item in yaml.safe_load_all(rendered) if item]
@@ -88,42 +96,48 @@ def pod_specs(node: object) -> list[dict]:
     return [spec for value in node for spec in pod_specs(value)] if isinstance(node, list) else []
 
 
-def nodes_of(space: Namespace) -> list[dict]:
+def node_pods(space: Namespace) -> list[dict]:
     return space.objects("pods", "app.kubernetes.io/instance=run,app.kubernetes.io/component=node")
 
 
-def node(space: Namespace, number: int) -> dict:
-    """The pod of that index, as soon as there is one."""
-    return wait_until(lambda: next((pod for pod in nodes_of(space) if index(pod) == number), None), f"pod {number}", 60)
+def node_pod(space: Namespace, number: int) -> dict:
+    """The pod of a node, as soon as it exists."""
+    return wait_until(
+        lambda: next((pod for pod in node_pods(space) if node_index(pod) == number), None), f"pod {number}", 60
+    )
 
 
 def pod_name(space: Namespace, number: int) -> str:
-    return node(space, number)["metadata"]["name"]
+    return node_pod(space, number)["metadata"]["name"]
 
 
-def index(pod: dict) -> int:
+def node_index(pod: dict) -> int:
     found = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index")
     return int(found if found is not None else pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"])
 
 
-def ends(
-    space: Namespace, *numbers: int, within_s: float = DEADLINE_S, since: datetime | None = None
+def wait_for_ends(
+    space: Namespace, *numbers: int, within_s: float = JOIN_TIMEOUT_S, since: datetime | None = None
 ) -> dict[int, End]:
-    """Index -> the end of these nodes, when all of them have ended, each at most 5 s later than `within_s` after the
-    fault, which was there from its start or since then."""
+    """Node index -> how the node ended, once all of `numbers` have ended.
+
+    Each must end at most `within_s` + 5 s after the fault: after `since`, or else after its own start.
+    """
     seen: dict[int, End] = {}
-    patience_s = within_s + 60
-    for pod in space.watch("pods", patience_s):  # not by looking now and then: a failed Job deletes its other pods
-        of_the_run = pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "node"
-        if of_the_run and (ended := over(pod)):
-            seen[index(pod)] = ended
+    timeout_s = within_s + 60
+    for pod in space.watch("pods", timeout_s):  # not polled, because a failed Job deletes its other pods
+        is_node = pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "node"
+        if is_node and (ended := end_of_pod(pod)):
+            seen[node_index(pod)] = ended
         if seen.keys() >= {*numbers}:
             break
     else:
-        raise AssertionError(f"not within {patience_s} s: the end of nodes {numbers}; seen: {seen}; {said(space)}")
+        raise AssertionError(
+            f"not within {timeout_s} s: the end of nodes {numbers}; seen: {seen}; {logs_by_node(space)}"
+        )
     for number in numbers:
         took_s = (seen[number].finished - (since or seen[number].started)).total_seconds()
-        assert took_s <= within_s + 5 + 1, (number, took_s, seen)  # Kubernetes notes whole seconds
+        assert took_s <= within_s + 5 + 1, (number, took_s, seen)  # Kubernetes records whole seconds
     return {number: seen[number] for number in numbers}
 
 
@@ -143,14 +157,14 @@ def job_ended(space: Namespace) -> str | None:
     return next((c["type"] for c in conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None)
 
 
-def said(space: Namespace) -> dict[int, str]:
-    """What the nodes have printed that have started."""
-    started = [pod for pod in nodes_of(space) if any("waiting" not in status["state"] for status in containers(pod))]
-    return {index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in started}
+def logs_by_node(space: Namespace) -> dict[int, str]:
+    """Node index -> log, of the nodes that have started."""
+    started = [pod for pod in node_pods(space) if any("waiting" not in status["state"] for status in containers(pod))]
+    return {node_index(pod): space.logs(pod["metadata"]["name"], "trainer") for pod in started}
 
 
-def over(pod: dict) -> End | None:
-    """Its end, once it has ended."""
+def end_of_pod(pod: dict) -> End | None:
+    """How a pod ended; None while it runs."""
     ended = [status["state"].get("terminated") for status in containers(pod)]
     if not ended or not ended[0]:
         return None
@@ -162,8 +176,8 @@ def containers(pod: dict) -> list[dict]:
     return pod["status"].get("containerStatuses", [])
 
 
-def until_trains(space: Namespace) -> None:
-    """Until node 1 says so; a step is done by all ranks together."""
+def wait_until_training(space: Namespace) -> None:
+    """Wait until node 1 has logged a step, which all ranks do together."""
     pod = pod_name(space, 1)
     space.kubectl("wait", f"pod/{pod}", "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
     lines = []
@@ -171,14 +185,14 @@ def until_trains(space: Namespace) -> None:
         lines.append(line)
         if "trains" in line:
             return
-    raise AssertionError(f"{pod} ended, or 120 s passed, before the program ran; it said: {''.join(lines)}")
+    raise AssertionError(f"{pod} ended, or 120 s passed, before the program ran; its log: {''.join(lines)}")
 
 
-def inside(space: Namespace, number: int, command: str) -> None:
+def exec_in_node(space: Namespace, number: int, command: str) -> None:
     space.kubectl("exec", pod_name(space, number), "-c", "trainer", "--", "bash", "-c", command)
 
 
-def one_verdict(found: dict[int, End], code: int, cause: str, *words: str) -> None:
+def assert_verdict(found: dict[int, End], code: int, cause: str, *words: str) -> None:
     for node, end in found.items():
         assert end.code == code, (node, found)
         assert end.message.startswith(f"exit code {code} ({cause}): "), (node, end.message)

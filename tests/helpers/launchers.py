@@ -1,4 +1,4 @@
-"""Several ddp-launch as the pods of one run: each a process of its own, on loopback."""
+"""The launchers of one run as processes on the loopback interface, in place of pods."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.helpers.processes import SOURCE, free_port
 
 HERE = Path(__file__).parent
 STAND_IN, FAULTS = HERE / "torch_stand_in", HERE / "launch_faults"
-NOBODY = "x" * 64 + ".invalid"  # too long for a label of DNS: no question about it leaves this machine
-DEADLINE_S = 4
+UNRESOLVABLE = "x" * 64 + ".invalid"  # longer than a DNS label may be, so no query leaves this machine
+JOIN_TIMEOUT_S = 4
 MODULE = ("-m", "gpuworker.launch.launcher")
 # Variables that a pod of a run has.
 CONTRACT = {
@@ -26,8 +26,8 @@ CONTRACT = {
 }
 
 
-def free_ports() -> int:
-    """The first of two free ports in a row: the rendezvous store's and the launchers'."""
+def free_port_pair() -> int:
+    """The first of two adjacent free ports: for the rendezvous store and for the launchers."""
     while True:
         port = free_port()
         if port < 65534:
@@ -54,24 +54,24 @@ class Pod:
 
     @property
     def seconds(self) -> float:
-        """As the launcher counts them: this machine may take a while to start Python."""
+        """Run time as the launcher measures it, without the start of Python, which a busy machine delays."""
         return float(re.search(r" seconds=(\S+)$", self.verdicts[0])[1])
 
     @property
-    def message(self) -> str:
+    def termination_message(self) -> str:
         return self.message_file.read_text()
 
 
 class Run:
-    """The pods of a run. `torch` False: the stand-in, for what happens before or beside torchrun."""
+    """The pods of a run. With `torch` False, a stand-in replaces torchrun."""
 
     def __init__(self, start, folder: Path, torch: bool = False):
         self.start, self.folder, self.torch = start, folder, torch
-        self.port = free_ports()
+        self.port = free_port_pair()
         self.pods: list[Pod] = []
 
     def pod(self, node: int, nodes: int, *flags: object, program: tuple = (), **variables: object) -> Pod:
-        """Start one; of a flag that is given twice the last one counts."""
+        """Start one pod. If a flag is given twice, the last one counts."""
         paths = [FAULTS, SOURCE] if self.torch else [FAULTS, STAND_IN, SOURCE]
         message = self.folder / f"message-{len(self.pods)}"
         message.touch()
@@ -87,7 +87,7 @@ class Run:
         if not self.torch:
             contract["GLOO_SOCKET_IFNAME"] = ""
         wanted = [
-            f"--join-timeout={DEADLINE_S}",
+            f"--join-timeout={JOIN_TIMEOUT_S}",
             "--rendezvous-timeout=60",
             "--heartbeat-timeout=20",
             "--grace-period=20",
@@ -106,22 +106,23 @@ class Run:
         """Exit codes of all pods."""
         return [pod.started.wait() for pod in self.pods]
 
-    def say(self) -> str:
+    @property
+    def output(self) -> str:
         return "\n".join(f"--- node {pod.node}\n{pod.output}" for pod in self.pods)
 
-    def all_end(self, code: int, cause: str, *words: str, within_s: float = DEADLINE_S + 5) -> None:
-        """Every pod ends in time with the same verdict, said once, and left where Kubernetes shows it."""
+    def assert_verdict(self, code: int, cause: str, *words: str, within_s: float = JOIN_TIMEOUT_S + 5) -> None:
+        """Every pod ends in time with the same verdict: one log line, and the termination message."""
         codes = self.wait()
-        assert set(codes) == {code}, self.say()
+        assert set(codes) == {code}, self.output
         for pod in self.pods:
-            check(pod, code, cause, *words)
-            assert pod.seconds < within_s, self.say()
+            assert_verdict(pod, code, cause, *words)
+            assert pod.seconds < within_s, self.output
 
 
-def check(pod: Pod, code: int, cause: str, *words: str) -> None:
+def assert_verdict(pod: Pod, code: int, cause: str, *words: str) -> None:
     assert len(pod.verdicts) == 1, pod.output
     assert f"exit_code={code} cause={cause} " in pod.verdicts[0], pod.output
-    assert pod.message.startswith(f"exit code {code} ({cause}): "), pod.message
+    assert pod.termination_message.startswith(f"exit code {code} ({cause}): "), pod.termination_message
     for word in words:
         assert word in pod.verdicts[0], (word, pod.output)
-        assert word in pod.message.replace("\n", " "), (word, pod.message)
+        assert word in pod.termination_message.replace("\n", " "), (word, pod.termination_message)

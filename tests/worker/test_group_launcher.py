@@ -16,7 +16,7 @@ from gpuworker.launch.failure_causes import Verdict
 from gpuworker.launch.torchrun_command import parser, to_launch_arguments
 from tests.helpers import golden
 from tests.helpers.group_agents import Group, Rank
-from tests.helpers.launchers import free_ports
+from tests.helpers.launchers import free_port_pair
 
 CONTRACT = {"NNODES": "2", "NODE_RANK": "1", "NPROC_PER_NODE": "8", "MASTER_ADDR": "t-0.g", "MASTER_PORT": "29500"}
 
@@ -118,7 +118,7 @@ class Task:
     def __init__(self, folder: Path):
         self.group = Group(folder)
         self.group.write_plan({"t": {"numNodes": 2}})
-        self.port = free_ports()
+        self.port = free_port_pair()
         self.program = folder / "program.py"
         self.program.write_text(PROGRAM)
 

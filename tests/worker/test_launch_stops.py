@@ -1,4 +1,4 @@
-"""ddp-launch while a run is on: SIGTERM, and nodes that are lost. A stand-in starts the ranks, in a moment."""
+"""ddp-launch during a run: SIGTERM and lost nodes. A fast stand-in replaces torchrun."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import time
 
 import pytest
 
-from tests.helpers.launchers import Run, check, free_ports
+from tests.helpers.launchers import Run, assert_verdict, free_port_pair
 from tests.helpers.processes import alive, descendants, until
 
 pytestmark = pytest.mark.slow
 
-# A program that runs until it is told to stop, and then does what the test says.
+# A program that runs until SIGTERM and then executes the statement of the test.
 TRAINS = """
 import os, signal, sys, time
 def stop(*_):
@@ -46,62 +46,61 @@ def stop(run: Run, *nodes: int) -> None:
 
 
 @pytest.mark.parametrize("nodes", [(1,), (0,), (0, 1)])
-def test_sigterm_reaches_the_programs_which_save(run, nodes):
-    """Also those of pods that were not told: a world without one of its nodes ends."""
+def test_sigterm_to_any_pod_lets_all_programs_save(run, nodes):
+    """Also those of pods that got no signal, because the world ends without one of its nodes."""
     running(run, TRAINS.format(stop="time.sleep(1); print('saved', flush=True); sys.exit(75)"))
     stop(run, *nodes)
-    run.all_end(75, "saved", "got SIGTERM; all nodes saved", within_s=60)
+    run.assert_verdict(75, "saved", "SIGTERM", within_s=60)
     for pod in run.pods:
         assert "saved" in pod.output.splitlines()
         assert pod.verdicts[0].startswith("[DONE]")
 
 
-def test_sigterm_to_a_program_that_does_not_save(run):
+def test_a_node_that_did_not_save_is_named(run):
     running(run, TRAINS.format(stop="sys.exit(3 if os.environ['RANK'] == '1' else 75)"))
     stop(run, 0)
-    run.all_end(
-        143, "stopped", "node 0 (pod run-0 on n0) got SIGTERM; not saved on node 1 (pod run-1 on n1)", within_s=60
+    run.assert_verdict(
+        143, "stopped", "node 0 (pod run-0 on n0) got SIGTERM", "not saved on node 1 (pod run-1 on n1)", within_s=60
     )
 
 
-def test_sigterm_to_a_program_that_does_not_listen(run):
-    """It has its grace time, and not more."""
+def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(run):
     running(
         run, TRAINS.format(stop="pass").replace("time.sleep(600)", "\nwhile True: time.sleep(1)"), 2, "--grace-period=3"
     )
     children = [pid for pod in run.pods for pid in descendants(pod.started.process.pid)]
     assert len(children) >= 4, "torchrun and the program, twice"
-    begun = time.monotonic()
+    started = time.monotonic()
     stop(run, 1)
-    run.all_end(143, "stopped", "not saved on node 0 (pod run-0 on n0), node 1", within_s=60)
-    assert 3 <= time.monotonic() - begun < 3 + 10
+    run.assert_verdict(143, "stopped", "not saved on node 0 (pod run-0 on n0), node 1", within_s=60)
+    assert 3 <= time.monotonic() - started < 3 + 10
     assert not any(map(alive, children)), "no process is left"
 
 
-def test_a_program_that_ends_well_on_sigterm_is_done(run):
+def test_a_program_that_exits_with_0_on_sigterm_is_done(run):
     running(run, TRAINS.format(stop="sys.exit(0)"))
     stop(run, 0)
-    assert run.wait() == [0, 0], run.say()
+    assert run.wait() == [0, 0], run.output
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_a_pod_is_gone_at_once(run, node):
-    """Its container was killed: for memory, or by kubectl delete --force."""
+def test_a_killed_pod_is_a_lost_node(run, node):
+    """For example by the kernel for memory, or by kubectl delete --force."""
     running(run, TRAINS.format(stop="sys.exit(75)"))
     victim = run.pods.pop(node)
     for pid in [victim.started.process.pid, *descendants(victim.started.process.pid)]:
         os.kill(pid, signal.SIGKILL)
-    words = "node 0 " if node == 0 else "node 1 (pod run-1 on n1) "
-    run.all_end(66, "node-lost", words + "closed the connection without a report", within_s=60)
+    name = "node 0 " if node == 0 else "node 1 (pod run-1 on n1) "
+    run.assert_verdict(66, "node-lost", name, "closed the connection", within_s=60)
 
 
-class Wire:
-    """The network between a pod and node 0, which can be cut: packets are then neither delivered nor refused."""
+class Link:
+    """A network link between a pod and node 0. When it is cut, packets are neither delivered nor refused."""
 
     def __init__(self, far: int):
-        self.whole = threading.Event()
-        self.whole.set()
-        self.near, self.far = free_ports() + 1, far
+        self.connected = threading.Event()
+        self.connected.set()
+        self.near, self.far = free_port_pair() + 1, far
         self.server = socket.create_server(("127.0.0.1", self.near))
         threading.Thread(target=self.accept, daemon=True).start()
 
@@ -115,54 +114,54 @@ class Wire:
                     near.close()
                     continue
                 for ends in ((near, far), (far, near)):
-                    threading.Thread(target=self.carry, args=ends, daemon=True).start()
+                    threading.Thread(target=self.forward, args=ends, daemon=True).start()
 
-    def carry(self, source: socket.socket, target: socket.socket) -> None:
+    def forward(self, source: socket.socket, target: socket.socket) -> None:
         try:
             while data := source.recv(65536):
-                self.whole.wait()
+                self.connected.wait()
                 target.sendall(data)
         except OSError:
-            pass  # an end has closed it
+            pass  # an end has closed the connection
         source.close()
         target.close()
 
 
 @pytest.fixture
-def wire(run):
-    made = Wire(run.port + 1)
+def link(run):
+    made = Link(run.port + 1)
     yield made
     made.server.shutdown(socket.SHUT_RDWR)
     made.server.close()
-    made.whole.set()
+    made.connected.set()
 
 
-@pytest.mark.parametrize("back", [True, False], ids=["comes back", "stays away"])
-def test_the_network_is_cut(run, wire, back):
-    """A cut that is shorter than --heartbeat-timeout is survived; one that is longer ends the run on both sides."""
-    silence, end = 8, run.folder / "end"
+@pytest.mark.parametrize("short", [True, False], ids=["short cut", "long cut"])
+def test_a_network_cut_ends_the_run_only_after_the_heartbeat_timeout(run, link, short):
+    """A run survives a shorter cut. A longer one ends the run on both sides."""
+    timeout_s, end = 8, run.folder / "end"
     program = run.script(
         "import os, time\nprint('trains', flush=True)\n" + f"while not os.path.exists({str(end)!r}): time.sleep(0.1)"
     )
-    for node, port in enumerate((run.port, wire.near - 1)):
-        run.pod(node, 2, "--join-timeout=30", f"--heartbeat-timeout={silence}", program=[program], MASTER_PORT=port)
+    for node, port in enumerate((run.port, link.near - 1)):
+        run.pod(node, 2, "--join-timeout=30", f"--heartbeat-timeout={timeout_s}", program=[program], MASTER_PORT=port)
     for pod in run.pods:
         until(lambda pod=pod: "trains" in pod.output, "the program runs")
-    wire.whole.clear()
-    time.sleep(silence * 0.5)
-    if back:
-        wire.whole.set()
-        time.sleep(silence)
+    link.connected.clear()
+    time.sleep(timeout_s * 0.5)
+    if short:
+        link.connected.set()
+        time.sleep(timeout_s)
         end.touch()
-        assert run.wait() == [0, 0], run.say()
+        assert run.wait() == [0, 0], run.output
     else:
-        assert run.wait() == [66, 66], run.say()
-        check(run.pods[0], 66, "node-lost", f"node 1 (pod run-1 on n1) sent no heartbeat for {silence} s")
-        check(run.pods[1], 66, "node-lost", f"node 0 sent no heartbeat for {silence} s")
+        assert run.wait() == [66, 66], run.output
+        assert_verdict(run.pods[0], 66, "node-lost", "node 1 (pod run-1 on n1)", "heartbeat", f"{timeout_s} s")
+        assert_verdict(run.pods[1], 66, "node-lost", "node 0 ", "heartbeat", f"{timeout_s} s")
 
 
-def test_a_frozen_pod_is_named(run):
+def test_a_frozen_launcher_is_a_lost_node(run):
     running(run, TRAINS.format(stop="sys.exit(75)"), 2, "--heartbeat-timeout=4")
     frozen = run.pods.pop(1)
     frozen.started.process.send_signal(signal.SIGSTOP)
-    run.all_end(66, "node-lost", "node 1 (pod run-1 on n1) sent no heartbeat for 4 s", within_s=60)
+    run.assert_verdict(66, "node-lost", "node 1 (pod run-1 on n1)", "heartbeat", "4 s", within_s=60)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -46,7 +45,7 @@ def usage_problems() -> list[str]:
 
 
 def ports() -> list[str]:
-    answers = [(asyncio.TimeoutError(), None), (ConnectionResetError(), None), (ConnectionRefusedError(111, ""), None),
+    answers = [(TimeoutError(), None), (ConnectionResetError(), None), (ConnectionRefusedError(111, ""), None),
                (None, None), (None, b""), (None, b"HTTP/1.1 400 Bad Request\r\n")]  # fmt: skip
     return [": ".join(network.classify_port_failure(error, answer)) for error, answer in answers]
 

@@ -1,4 +1,4 @@
-"""Log lines: one line, one fact, whatever the fact."""
+"""Log lines: every fact is on the line of its tag, whatever it contains."""
 
 import pytest
 
@@ -17,13 +17,13 @@ from gpuworker.runtime.log import log
         ('no module "x"', r'"no module \"x\""'),
     ],
 )
-def test_a_fact_stays_on_its_line(capsys, monkeypatch, fact, text):
+def test_a_fact_with_spaces_quotes_or_newlines_is_quoted_on_one_line(capsys, monkeypatch, fact, text):
     monkeypatch.setenv("NODE_RANK", "7")
     log("RESULT", fact=fact, last=1)
     assert capsys.readouterr().out == f"[RESULT] node=7 fact={text} last=1\n"
 
 
-def test_the_node_is_its_rank_or_its_name(capsys, monkeypatch):
+def test_the_node_is_the_node_rank_or_else_the_name_of_the_node(capsys, monkeypatch):
     monkeypatch.delenv("NODE_RANK", raising=False)
     monkeypatch.setenv("NODE_NAME", "gpu-12")
     log("DONE")

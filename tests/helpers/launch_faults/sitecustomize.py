@@ -1,9 +1,9 @@
-"""Faults of one node for the tests of ddp-launch: Python runs this file at its start when it is on PYTHONPATH.
+"""Injected faults of one node for the tests of ddp-launch. Python runs this file at its start if it is on PYTHONPATH.
 
-FAULT_DNS_S=10    for so long names do not resolve, as when DNS is down
-FAULT_STALE=A:10  for so long node 0's name has the address A, as when DNS still knows the pod that was there before
-FAULT_RMDIR=1     an empty folder is gone when this node comes to remove it: another one was first
-FAULT_CLOCK_S=60  the wall clock is so far off
+FAULT_DNS_S=10    names do not resolve for 10 s, as when DNS is down
+FAULT_STALE=A:10  node 0's name has the address A for 10 s, as when DNS still returns that of the previous pod
+FAULT_RMDIR=1     another node removes an empty folder before this one does
+FAULT_CLOCK_S=60  the wall clock is 60 s ahead
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Stands in for torchrun where a test is not about it: starts the ranks in a moment, and meets nobody."""
+"""Stand-in for torchrun, for tests that do not need a rendezvous: it starts the ranks within milliseconds."""
 
 import os
 import subprocess
