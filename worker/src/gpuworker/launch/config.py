@@ -16,14 +16,14 @@ from gpuworker.runtime.contract import INTERNAL_PREFIX, LAUNCHER_PORT_OFFSET
 
 # Variable that every node needs -> its range.
 NUMBERS = {"NNODES": (1, 65536), "NODE_RANK": (0, 65535), "NPROC_PER_NODE": (1, 1024), "MASTER_PORT": (1024, 65534)}
-# Flag -> default in seconds and meaning, for everything that is waited for.
+# Flag -> default in seconds and meaning.
 TIMEOUTS = {
-    "join-timeout": (600, "until all nodes have joined and match; counts from the start of this launcher"),
-    "rendezvous-timeout": (120, "torchrun's own rendezvous, once all nodes have joined"),
-    "heartbeat-timeout": (60, "until a node that sends no heartbeat counts as lost"),
-    "startup-collective-timeout": (600, "a collective before the first training step, unless the program sets one"),
-    "collective-timeout": (1800, "a collective after the first training step, unless the program sets one"),
-    "grace-period": (90, "from SIGTERM until the program is killed"),
+    "join-timeout": (600, "for all nodes to join and pass preflight, from the start of this launcher"),
+    "rendezvous-timeout": (120, "for torchrun's own rendezvous, after all nodes have joined"),
+    "heartbeat-timeout": (60, "without a heartbeat, after which a node counts as lost"),
+    "startup-collective-timeout": (600, "for a collective before the first optimizer step, if the program sets none"),
+    "collective-timeout": (1800, "for a collective after the first optimizer step, if the program sets none"),
+    "grace-period": (90, "from SIGTERM to SIGKILL of the program"),
 }
 SIZE_FLAGS = ("min-shm", "min-disk")
 SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -71,18 +71,20 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="ddp-launch", description="Run a program under torchrun on every node.")
     for name, (default, meaning) in TIMEOUTS.items():
         made.add_argument(f"--{name}", type=int, default=default, metavar="SECONDS", help=f"{meaning} ({default})")
-    made.add_argument("--backend", choices=["c10d", "static", "etcd"], default="static", help="torchrun's rendezvous")
-    made.add_argument("--etcd", default="", metavar="HOST:PORT", help="for --backend=etcd")
-    made.add_argument("--interface", default="", help="network interface; empty: the one of the route to node 0")
+    made.add_argument("--backend", choices=["c10d", "static", "etcd"], default="static", help="rendezvous (static)")
+    made.add_argument("--etcd", default="", metavar="HOST:PORT", help="address of etcd, for --backend=etcd")
+    made.add_argument("--interface", default="", help="network interface; empty: that of the route to node 0")
     made.add_argument("--output-dir", default="", metavar="FOLDER", help="folder for flight records and folded output")
-    made.add_argument("--min-shm", default="0", metavar="SIZE", help="least size of /dev/shm, such as 16Gi")
-    made.add_argument("--min-disk", default="0", metavar="SIZE", help="least free space below --output-dir")
-    made.add_argument("--max-clock-skew", type=float, default=10, metavar="SECONDS", help="between nodes (10)")
-    made.add_argument("--max-attempts", type=int, default=0, help="restarts in this pod, with --idle-after-exit")
+    made.add_argument("--min-shm", default="0", metavar="SIZE", help="minimum size of /dev/shm, such as 16Gi")
+    made.add_argument("--min-disk", default="0", metavar="SIZE", help="minimum free space in --output-dir")
+    made.add_argument("--max-clock-skew", type=float, default=10, metavar="SECONDS", help="between nodes' clocks (10)")
     made.add_argument(
-        "--idle-after-exit", metavar="FOLDER", help="keep the pod after the end (StatefulSet); FOLDER keeps the count"
+        "--max-attempts", type=int, default=0, metavar="NUMBER", help="restarts with --idle-after-exit (0)"
     )
-    made.add_argument("program", nargs="+", help="what torchrun runs: SCRIPT ARGS… or -m MODULE ARGS…, after --")
+    made.add_argument(
+        "--idle-after-exit", metavar="FOLDER", help="keep the pod after the end; FOLDER stores the count of attempts"
+    )
+    made.add_argument("program", nargs="+", help="program for torchrun, after --: SCRIPT ARGS… or -m MODULE ARGS…")
     return made
 
 

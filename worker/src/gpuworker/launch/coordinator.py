@@ -45,6 +45,8 @@ LINGER_S, LATE_S = 4, 1
 
 
 class Coordinator:
+    """Server for the participants of all nodes, and the only place where the verdict of the run is decided."""
+
     def __init__(self, config: LaunchConfig, join_deadline: float):
         self.config, self.join_deadline = config, join_deadline
         self.nodes: dict[int, NodeStatus] = {}
@@ -144,7 +146,7 @@ class Coordinator:
                 self.check_run(now) if self.started_at else self.check_join(now)
             except Verdict as verdict:
                 self.finish(verdict.message())
-            except Exception as error:  # node info that makes no sense; without this task all nodes would wait
+            except Exception as error:  # invalid node info; without this task all nodes would wait
                 self.finish(Verdict("launcher-failed", f"node 0: {type(error).__name__}: {error}").message())
 
     def missing(self) -> list[int]:

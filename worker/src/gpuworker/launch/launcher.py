@@ -1,6 +1,6 @@
 """ddp-launch: run a program under torchrun on every node of a run, without hangs and with one verdict for all nodes.
 
-  ddp-launch [FLAGS] -- train.py --epochs 3        (after -- what torchrun runs: SCRIPT ARGS… or -m MODULE ARGS…)
+  ddp-launch [FLAGS] -- train.py --epochs 3        (after --, the program for torchrun: SCRIPT ARGS… or -m MODULE ARGS…)
 
 The configuration is in the flags and in NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR, MASTER_PORT, RUN_ID and
 ATTEMPT. Phases: config, resolve, interface, preflight, rendezvous, run; one log line each. The last line is the same on

@@ -61,14 +61,14 @@ class Participant:
         while True:
             await self.connect(max(1.0, min(5.0, deadline - time.monotonic())))
             if self.go.done():
-                await asyncio.sleep(1)  # the last message may be in the hands of another task
+                await asyncio.sleep(1)  # another task may still deliver the last message
                 self.set_end(End("node-lost", "node 0 closed the connection without a report", "run"))
                 return
             self.last_heartbeat = 0.0
             if time.monotonic() > deadline:
                 return
             await asyncio.sleep(0.3)
-            # Node 0 may be another pod by now, or its name still had the address of the pod before it.
+            # Node 0 may have been replaced by a new pod, or DNS may have returned the address of the previous one.
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 self.address = await asyncio.wait_for(look_up(self.config.master_addr), 1)
 

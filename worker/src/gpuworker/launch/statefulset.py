@@ -31,7 +31,7 @@ def finish(folder: Path, max_attempts: int, code: int) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     if code != ExitCode.DONE:
         (folder / "ready").unlink()
-    result = "the run is done" if code == ExitCode.DONE else f"all {max_attempts + 1} attempts have failed"
+    result = "the run is done" if code == ExitCode.DONE else f"attempt {attempts + 1} of {max_attempts + 1} failed"
     log(Tag.IDLE, exit_code=code, reason=f"{result}; this pod idles until it is deleted")
     sys.stdout.flush()
     signal.sigwait(STOP_SIGNALS)

@@ -70,7 +70,7 @@ class TorchrunProcess:
         self.output_folder = self.folder
         if config.output_dir:
             self.output_folder = Path(config.output_dir) / STATE_FOLDER / go.rendezvous_id
-        with contextlib.suppress(OSError):  # a full disk is the program's to report
+        with contextlib.suppress(OSError):  # the disk is full, which the program will report
             self.output_folder.mkdir(parents=True, exist_ok=True)
         loop = asyncio.get_running_loop()
         self.events = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
