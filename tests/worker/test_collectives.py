@@ -103,7 +103,7 @@ def test_nvls_and_ring_are_told_apart(reduce_gbps, algorithm):
 
 def test_across_nodes_the_network_cards_set_the_ceiling():
     found = sweep.evidence(gpu_results(300, 200, gpus=16), nodes=2, nic_gbps=25)
-    assert found.ceilings["all_reduce_busbw"] == (200, "8 NICs of 25 GB/s a node")
+    assert found.ceilings["all_reduce_busbw"] == (200, "8 NICs of 25 GB/s per node")
     assert found.ceilings["all_to_all_busbw"][0] == pytest.approx(25 * 15 / 8)
     assert sweep.evidence(gpu_results(300, 200, gpus=16), nodes=2).ceilings == {}, "nothing is guessed"
 

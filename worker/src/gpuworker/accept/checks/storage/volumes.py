@@ -157,7 +157,7 @@ def evidence(results: list[dict], mib: int) -> Evidence:
     found = Evidence(facts={"ranks": len(results), "mib_of_each_rank": mib})
     for name in results[0]["volumes"]:
         seen = [result["volumes"][name] for result in results]
-        faults = [f"{r['label']}: {s['wrong']}" for r, s in zip(results, seen, strict=True) if s["error"]]
+        faults = [f"{r['label']}: {s['error']}" for r, s in zip(results, seen, strict=True) if s["error"]]
         found.failures += faults[:4]
         found.facts[name] = {"path": seen[0]["path"], "read_only": seen[0]["read_only"]}
         if all(s["write_s"] for s in seen):
