@@ -45,6 +45,15 @@ def test_flags_that_repeat_the_contract_are_dropped(flags):
     )
 
 
+def test_the_address_of_node_0_is_its_name_which_outlives_its_pod(monkeypatch):
+    monkeypatch.setitem(CONTRACT, "SKYPILOT_NODE_IPS", "10.0.0.7\n10.0.0.8")
+    monkeypatch.setitem(CONTRACT, "PET_MASTER_ADDR", "t-0.g")
+    assert translated("--master_addr=10.0.0.7", "train.py")[1] == {}
+    assert translated("--master_addr=10.0.0.8", "train.py")[1] == {"MASTER_ADDR": "10.0.0.8"}
+    monkeypatch.setitem(CONTRACT, "MASTER_ADDR", "10.0.0.7")
+    assert translated("--master_addr=10.0.0.7", "train.py")[1] == {"MASTER_ADDR": "t-0.g"}
+
+
 def test_flags_that_a_user_may_change_are_followed():
     flags = "--nproc_per_node=4 --master_addr=10.0.0.7 --master_port=30000 --rdzv_backend=c10d -m pkg.train a"
     assert translated(*flags.split()) == (

@@ -151,7 +151,8 @@ step() { # setup or run; its exit code is in $code
   step=$1
   code=0
   [ -s "$scripts/$1" ] || return 0
-  "$shell" "$scripts/$1" 3>&- &
+  # With this trap the shell waits for its program: the container ends with process 1, whatever else still runs.
+  "$shell" -c "trap 'exit $STOPPED' TERM; . \"\$0\"" "$scripts/$1" 3>&- &
   wait_for $!
 }
 

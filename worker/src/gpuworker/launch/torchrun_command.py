@@ -46,6 +46,10 @@ def to_launch_arguments(args: argparse.Namespace, environ: MutableMapping[str, s
     if args.rdzv_endpoint:
         host, _, port = args.rdzv_endpoint.partition(":")
         flags |= {"master-addr": flags["master-addr"] or host, "master-port": flags["master-port"] or port}
+    address = flags["master-addr"] or environ.get("MASTER_ADDR", "")
+    if address == environ.get("SKYPILOT_NODE_IPS", "").partition("\n")[0]:
+        # The name still finds node 0 when its pod has been replaced. A script may have set MASTER_ADDR, too.
+        flags["master-addr"] = environ.get("PET_MASTER_ADDR", address)
     if flags["nproc-per-node"] in ("auto", "gpu"):
         flags["nproc-per-node"] = None
     override = {variable.name: variable.override for variable in VARIABLES}
