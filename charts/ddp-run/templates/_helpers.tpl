@@ -46,14 +46,14 @@ maxFailedIndexes: 0
 podReplacementPolicy: Failed
 podFailurePolicy:
   rules:
-    # A pod that was evicted, deleted, or lost with its node is replaced, and that counts as no failure.
+    # Replace a pod that was evicted, deleted, or lost with its node, and count no failure.
     - action: Ignore
       onPodConditions:
         - {type: DisruptionTarget, status: "True"}
-    # Stopped, with all others of its set, because one of them was.
+    # Replace a pod that was stopped because another pod of the run was stopped.
     - action: Ignore
       onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.SAVED $codes.STOPPED | toJson }}}
-    # A wrong plan does not become right.
+    # A usage error does not go away with a restart.
     - action: FailJob
       onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.USAGE | toJson }}}
 template:
@@ -84,7 +84,7 @@ successPolicy:
   targetReplicatedJobs: []
 failurePolicy:
   maxRestarts: {{ .root.Values.maxRestarts | int64 }}
-  # No pod of a new attempt may meet one of the last.
+  # No pod of an attempt may meet a pod of the previous attempt.
   restartStrategy: BlockingRecreate
   rules:
     - name: preempted_or_saved
@@ -104,7 +104,7 @@ replicatedJobs:
         podReplacementPolicy: Failed
         podFailurePolicy:
           rules:
-            # These fail the Job with a reason of their own, by which the JobSet knows that they do not count.
+            # Fail the Job with the reason PodFailurePolicy, which the JobSet does not count.
             - action: FailJob
               onPodConditions:
                 - {type: DisruptionTarget, status: "True"}

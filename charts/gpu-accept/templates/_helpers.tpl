@@ -18,13 +18,13 @@ app.kubernetes.io/component: fleet
 completionMode: Indexed
 completions: {{ .Values.nodes | int64 }}
 parallelism: {{ .Values.nodes | int64 }}
-# A node that failed is not tried again, and the others are tested to the end.
+# A node that failed is not tested again, and the others are tested to the end.
 backoffLimitPerIndex: 0
 maxFailedIndexes: {{ .Values.nodes | int64 }}
 podReplacementPolicy: Failed
 podFailurePolicy:
   rules:
-    # A pod that was evicted, deleted, or lost with its node says nothing about the node: it is replaced.
+    # Replace a pod that was evicted, deleted, or lost with its node: it proves nothing about the node.
     - action: Ignore
       onPodConditions:
         - {type: DisruptionTarget, status: "True"}
@@ -37,7 +37,7 @@ template:
 {{ eq .Values.device "cuda" | ternary (.Values.gpusPerNode | int) 0 }}
 {{- end }}
 
-{{/* What a node is tested for. */}}
+{{/* Arguments of the tests of a node. */}}
 {{- define "gpu-accept.args" -}}
 - --exit-zero
 - --device={{ .Values.device }}
