@@ -85,12 +85,12 @@ def test_a_world_that_loses_a_pod_saves_and_forms_again(namespace: Namespace, la
     old = {host: rank(namespace, host)["metadata"]["name"] for host in TRAINERS}
     namespace.kubectl("delete", "pod", old["t-1"], "--wait=false")
 
-    def done() -> bool:
-        pods = {host: rank(namespace, host) for host in TRAINERS}
-        return all(pod and pod["status"]["phase"] == "Succeeded" for pod in pods.values())
+    def succeeded() -> dict[str, dict] | None:
+        """The new pods; the Job keeps the stopped one of t-0."""
+        pods = by_host([pod for pod in namespace.pods("grp") if pod["status"]["phase"] == "Succeeded"])
+        return pods if set(pods) == set(TRAINERS) else None
 
-    wait_until(done, "both ranks ended well in new pods", 240)
-    for host in TRAINERS:
-        new = rank(namespace, host)["metadata"]["name"]
+    for host, pod in wait_until(succeeded, "both ranks ended well in new pods", 240).items():
+        new = pod["metadata"]["name"]
         assert new != old[host]
-        assert f"[STEP] step=149 world=2 pod={new}" in output(namespace, host)
+        assert f"[STEP] step=149 world=2 pod={new}" in namespace.logs(new, "task")
