@@ -141,7 +141,7 @@ RESERVED_MOUNTS = ("/tmp", "/group", "/dev/shm", "/dev", "/proc", "/sys")
 class Tag(str, enum.Enum):
     """First word of a log line that people and tools search for: `[TAG] node=… key=value …`."""
 
-    __str__ = str.__str__  # the word itself, on every version of Python
+    __str__ = str.__str__  # the word itself also in f-strings, on every version of Python
 
     ENV = "ENV"
     DDP = "DDP"
@@ -158,8 +158,6 @@ class Tag(str, enum.Enum):
     RESULT = "RESULT"
     REPORT = "REPORT"
     FLEET = "FLEET"
-
-    __str__ = str.__str__  # for f-strings: an enum's own form is Tag.FLEET
 
 
 def reserved_names(*, groups: bool) -> list[str]:
