@@ -72,14 +72,16 @@ GEMM = ("gemm_fp32", "gemm_tf32", "gemm_bf16", "gemm_fp16", "gemm_fp8", "memory_
 
 def page() -> str:
     sys.path.insert(0, str(REPO / "worker/src"))
-    from gpuworker.accept import fault_injection, registry
+    from gpuworker.accept import check_spec, fault_injection, registry
     from gpuworker.accept.limits import RULES
     from gpuworker.runtime import gpu_specs
 
     checks = registry.load()
     parts = [HEAD, "\n| check | proves | quick | full | burn-in |\n|---|---|---|---|---|\n"]
     for name, check in registry.node_checks().items():
-        times = (f"{check.spec.seconds[level]:g} s" if level in check.spec.seconds else "" for level in registry.LEVELS)
+        times = (
+            f"{check.spec.seconds[level]:g} s" if level in check.spec.seconds else "" for level in check_spec.LEVELS
+        )
         parts.append(_row(f"[{name}](#{name})", check.proves, *times))
     parts.append(AFTER_CHECKS)
     for name, check in registry.world_checks().items():
@@ -115,8 +117,8 @@ def page() -> str:
 
 def _figure(key: str, entry: dict) -> str:
     """`989 (620 / 657)`: the data sheet value, and the two limits."""
+    from gpuworker.accept.check_spec import Measure
     from gpuworker.accept.limits import Limits
-    from gpuworker.accept.registry import Measure
 
     if key not in entry:
         return ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from gpuworker.accept.check_spec import Evidence, Plan
 from gpuworker.accept.limits import Limits
-from gpuworker.accept.registry import Evidence, Plan
 from gpuworker.accept.report import Check
 from gpuworker.accept.verdict import judge
 

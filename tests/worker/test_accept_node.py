@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:Deprec
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
 CHECK = '''"""{proves}."""
 
-from gpuworker.accept.registry import Evidence, Measure, Spec
+from gpuworker.accept.check_spec import Evidence, Measure, Spec
 from gpuworker.accept.report import Measurement
 
 MEASURES = {{"speed": Measure("GB/s", "that it runs")}}

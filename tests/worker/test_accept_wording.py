@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from gpuworker.accept import cli, publish, registry
+from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
 from gpuworker.accept.checks.correctness import ddp_reference
 from gpuworker.accept.checks.stragglers import rank_times
 from gpuworker.accept.limits import Limits, problems
-from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
 from gpuworker.accept.report import Check, Coverage, Measurement
 from gpuworker.accept.verdict import judge
 from tests.helpers import golden

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks.bad_nodes import group_test, search
 from gpuworker.accept.checks.bad_nodes.findings import Outcome
 from gpuworker.accept.distributed import local_world
-from gpuworker.accept.registry import Plan
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from gpuworker.accept import peer_comparison
+from gpuworker.accept.check_spec import Evidence, Plan
 from gpuworker.accept.checks import compute
 from gpuworker.accept.kernels import gemm, timing
 from gpuworker.accept.kernels.gemm import Product
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.peer_comparison import GPUS as TOLERANCE
-from gpuworker.accept.registry import Evidence, Plan
 from gpuworker.accept.report import Measurement
 from gpuworker.accept.verdict import judge
 from tests.helpers.cpu_worlds import COMPARING_PLANS, GPUS, PLANS, verdict_on

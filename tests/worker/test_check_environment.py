@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from gpuworker.accept import host_info
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
-from gpuworker.accept.registry import Plan
 from tests.helpers.cpu_worlds import PLANS, verdict_on
 from tests.helpers.pynvml_stand_in import Library
 

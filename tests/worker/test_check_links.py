@@ -4,10 +4,10 @@ import re
 
 import pytest
 
+from gpuworker.accept.check_spec import Evidence, Plan
 from gpuworker.accept.checks import links
 from gpuworker.accept.kernels import copies
 from gpuworker.accept.limits import Limits
-from gpuworker.accept.registry import Evidence, Plan
 from gpuworker.accept.report import Measurement
 from gpuworker.accept.verdict import judge
 from gpuworker.runtime.gpu_inventory import Gpu

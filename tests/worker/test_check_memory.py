@@ -5,10 +5,10 @@ import re
 import pytest
 import torch
 
+from gpuworker.accept.check_spec import Evidence, Plan
 from gpuworker.accept.checks import memory
 from gpuworker.accept.kernels import memory_pattern
 from gpuworker.accept.limits import Limits
-from gpuworker.accept.registry import Evidence, Plan
 from gpuworker.accept.report import Measurement
 from gpuworker.accept.verdict import judge
 from tests.helpers.cpu_worlds import COMPARING_PLANS, GPUS, PLANS, verdict_on

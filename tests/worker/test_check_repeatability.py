@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 import torch
 
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import repeatability
 from gpuworker.accept.kernels import fingerprint
-from gpuworker.accept.registry import Plan
 from tests.helpers.cpu_worlds import COMPARING_PLANS, GPUS, PLANS, verdict_on
 
 FAULTS = repeatability.SPEC.faults

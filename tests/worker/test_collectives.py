@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import collectives as check
 from gpuworker.accept.checks.collectives import sweep
 from gpuworker.accept.checks.collectives.operations import NAMES, factor
 from gpuworker.accept.distributed import local_world
-from gpuworker.accept.registry import Plan
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import correctness as check
 from gpuworker.accept.checks.correctness import ddp_reference
-from gpuworker.accept.registry import Plan
 
 RIGHT = {"own_error": 1e-16, "reduced_error": 1e-16, "trained": "a", "straight": "b", "loaded": "a", "resumed": "b"}
 

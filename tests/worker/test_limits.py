@@ -3,8 +3,8 @@
 import pytest
 
 from gpuworker.accept import limits, registry
+from gpuworker.accept.check_spec import Measure
 from gpuworker.accept.limits import RULES, Limits, problems, table_problems
-from gpuworker.accept.registry import Measure
 from gpuworker.runtime import gpu_specs
 
 H100, H200, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA A100-SXM4-80GB"

@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from gpuworker.accept import checks, registry
+from gpuworker.accept import check_spec, checks, registry
 
 GOOD = '''"""The disk spins."""
-from gpuworker.accept.registry import Evidence, Spec
+from gpuworker.accept.check_spec import Evidence, Spec
 
 SPEC = Spec("STORAGE", {"full": 1}, faults={"stuck-disk": "stuck"})
 
@@ -34,13 +34,13 @@ def test_a_file_is_a_check(add):
     found = registry.load()
     assert set(found) - set(before) == {"disk"}
     assert found["disk"].proves == "The disk spins"
-    assert found["disk"].measure(registry.Plan("cpu", 0)).facts == {"rpm": 7200}
+    assert found["disk"].measure(check_spec.Plan("cpu", 0)).facts == {"rpm": 7200}
 
 
 def test_checks_that_others_depend_on_run_first():
     tags = [check.spec.tag for check in registry.node_checks().values()]
     assert len(tags) > 3 and tags[0] == "ENV"
-    assert tags == sorted(tags, key=registry.TAGS.index)
+    assert tags == sorted(tags, key=check_spec.TAGS.index)
 
 
 def test_checks_across_nodes_are_those_with_measure_world():

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from gpuworker.accept.check_process import run_check
-from gpuworker.accept.registry import Evidence, Plan, Registered, Spec
+from gpuworker.accept.check_spec import Evidence, Plan, Registered, Spec
 from tests.helpers.processes import alive, until
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.

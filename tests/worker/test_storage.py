@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import storage as check
 from gpuworker.accept.checks.storage import volumes
 from gpuworker.accept.distributed import local_world
-from gpuworker.accept.registry import Plan
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import stragglers as check
 from gpuworker.accept.checks.stragglers import rank_times
-from gpuworker.accept.registry import Plan
 
 
 def results(compute_s: list[float], wait_s: list[float], device: str = "cuda") -> list[dict]:

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import training as check
 from gpuworker.accept.checks.training import training_steps
 from gpuworker.accept.kernels.tiny_classifier import EPOCH_STEPS, tiny_training
-from gpuworker.accept.registry import Plan
 
 CPU = torch.device("cpu")
 

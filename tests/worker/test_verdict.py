@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
 from gpuworker.accept.limits import Limits
-from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
 from gpuworker.accept.report import Check, Measurement
 from gpuworker.accept.verdict import judge
 

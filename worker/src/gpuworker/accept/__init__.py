@@ -1,1 +1,1 @@
-"""Is this node good? Checks, their verdict, and the report."""
+"""Acceptance: checks of nodes and of worlds, their verdicts, and the report."""

@@ -16,13 +16,13 @@ import traceback
 from argparse import Namespace
 from pathlib import Path
 
-from gpuworker.accept import fault_injection, registry
+from gpuworker.accept import check_spec, fault_injection, registry
 from gpuworker.accept.check_process import run_check
+from gpuworker.accept.check_spec import Plan, Registered
 from gpuworker.accept.cli import parse
 from gpuworker.accept.limits import Limits, problems
 from gpuworker.accept.node_facts import IDENTITY
 from gpuworker.accept.publish import log_check, new_report, publish
-from gpuworker.accept.registry import Plan, Registered
 from gpuworker.accept.report import EXIT_CODES, INCOMPLETE, Check, Coverage, Report
 from gpuworker.accept.verdict import judge
 from gpuworker.runtime.log import log
@@ -94,7 +94,7 @@ def run(report: Report, plan: Plan, chosen: list[Registered], args: Namespace, s
             report.checks.append(Check(registered.name, INCOMPLETE, "not run: stopped by SIGTERM"))
             continue
         seconds = registered.spec.seconds[plan.level] * (args.burn_in_seconds / total_s if plan.level == BURN_IN else 1)
-        inject = "" if index and plan.inject in registry.RUNNER_FAULTS else plan.inject
+        inject = "" if index and plan.inject in check_spec.RUNNER_FAULTS else plan.inject
         its_plan = dataclasses.replace(plan, seconds=seconds, inject=inject)
         evidence, duration_s = run_check(registered, its_plan, args.check_timeout, stopped)
         check = judge(registered.name, registered.spec, evidence, limits, its_plan)

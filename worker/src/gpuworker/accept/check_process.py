@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuworker.accept import fault_injection
-from gpuworker.accept.registry import Evidence, Plan, Registered
+from gpuworker.accept.check_spec import Evidence, Plan, Registered
 from gpuworker.accept.report import to_json
 from gpuworker.runtime.log import log
 

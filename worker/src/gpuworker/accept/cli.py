@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from gpuworker.accept import fault_injection
+from gpuworker.accept.check_spec import LEVELS, Registered
 from gpuworker.accept.limits import RULES, key_and_number
-from gpuworker.accept.registry import LEVELS, Registered
 
 
 def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace:

@@ -20,9 +20,9 @@ import torch
 import torch.distributed as dist
 
 from gpuworker.accept import registry, world_checks
+from gpuworker.accept.check_spec import LEVELS, Plan, Registered
 from gpuworker.accept.distributed.rank_context import RankContext, from_torchrun
 from gpuworker.accept.kernels.tiny_classifier import tiny_training
-from gpuworker.accept.registry import LEVELS, Plan, Registered
 from gpuworker.accept.report import write_json
 from gpuworker.runtime import process_group
 from gpuworker.runtime.log import log

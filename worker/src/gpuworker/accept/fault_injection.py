@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuworker.accept.registry import RUNNER_FAULTS, Evidence, Plan, Registered
+from gpuworker.accept.check_spec import RUNNER_FAULTS, Evidence, Plan, Registered
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuworker.accept.registry import Measure
+from gpuworker.accept.check_spec import Measure
 from gpuworker.runtime import gpu_specs
 
 RULES = json.loads(Path(__file__).with_name("limits.json").read_text())  # generated from limits.yaml, which explains it

@@ -6,7 +6,7 @@ import os
 import platform
 
 from gpuworker.accept import host_info
-from gpuworker.accept.registry import Evidence, Plan, Registered, Spec
+from gpuworker.accept.check_spec import Evidence, Plan, Registered, Spec
 from gpuworker.runtime import gpu_inventory
 
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpuworker.accept.registry import Evidence
+from gpuworker.accept.check_spec import Evidence
 
 
 @dataclass(frozen=True)

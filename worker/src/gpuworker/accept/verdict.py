@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
 from gpuworker.accept.limits import Limits
-from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN, Check, Measurement, Problem
 
 # Clocks of a GPU may boost beyond those of its data sheet, by less than this. A faster result is a measurement error.

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
+from gpuworker.accept.check_spec import Plan, Registered, Spec
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.publish import log_check, new_report, publish
-from gpuworker.accept.registry import Plan, Registered, Spec
 from gpuworker.accept.report import INCOMPLETE, PASS, WARN, WORLD, Check, Coverage, Report, World, WorldNode, write_json
 from gpuworker.accept.verdict import judge
 

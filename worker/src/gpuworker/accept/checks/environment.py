@@ -10,7 +10,7 @@ import dataclasses
 import platform
 from pathlib import Path
 
-from gpuworker.accept.registry import Evidence, Plan, Spec
+from gpuworker.accept.check_spec import Evidence, Plan, Spec
 
 SPEC = Spec(
     tag="ENV",

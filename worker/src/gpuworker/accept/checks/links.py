@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import time
 
-from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
 from gpuworker.accept.report import Measurement
 
 SPEC = Spec(

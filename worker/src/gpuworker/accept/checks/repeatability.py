@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
 from gpuworker.accept.report import Measurement
 
 SPEC = Spec(

@@ -17,8 +17,8 @@ import torch.distributed as dist
 import torch.multiprocessing
 from torch.multiprocessing.spawn import ProcessException, ProcessExitedException
 
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.distributed.rank_context import RankContext, join
-from gpuworker.accept.registry import Plan
 from gpuworker.runtime import process_group
 
 TIMEOUT_S = 60.0  # of one collective; healthy ones take seconds at most

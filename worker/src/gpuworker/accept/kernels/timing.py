@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from gpuworker.accept.registry import Plan
+from gpuworker.accept.check_spec import Plan
 
 COLD_BYTES = 256 << 20  # more than any L2 holds
 ENQUEUE_S = 0.005  # enough to enqueue the first calls of a batch; the device then stays behind the host

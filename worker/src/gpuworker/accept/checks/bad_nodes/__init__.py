@@ -7,7 +7,7 @@ ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes
 
 from __future__ import annotations
 
-from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
 
 SPEC = Spec(
     tag="DDP",

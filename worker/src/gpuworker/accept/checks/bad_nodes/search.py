@@ -14,11 +14,11 @@ import json
 import os
 import time
 
+from gpuworker.accept.check_spec import Evidence
 from gpuworker.accept.checks.bad_nodes.findings import Findings, Group, Outcome
 from gpuworker.accept.checks.bad_nodes.group_test import TIMED_OUT, GroupTest, outcome
 from gpuworker.accept.checks.bad_nodes.search_plan import BadNodeSearch
 from gpuworker.accept.distributed.rank_context import RankContext
-from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
 from gpuworker.runtime.log import log
 

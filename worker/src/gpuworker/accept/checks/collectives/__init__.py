@@ -5,7 +5,7 @@ On one node: NVLink or PCIe. Across nodes: ddp-launch -m gpuworker.accept.ddp_te
 
 from __future__ import annotations
 
-from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
 
 SPEC = Spec(
     tag="DDP",

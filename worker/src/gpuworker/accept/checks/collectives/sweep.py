@@ -11,10 +11,10 @@ import time
 import torch
 import torch.distributed as dist
 
+from gpuworker.accept.check_spec import Evidence
 from gpuworker.accept.checks.collectives.operations import NAMES, UNSUPPORTED, Operation, factor, operations
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.limits import Limits
-from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
 
 WARM_UP, ROUNDS = 5, 20

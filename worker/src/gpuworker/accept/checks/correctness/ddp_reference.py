@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gpuworker.accept.check_spec import Evidence
 from gpuworker.accept.distributed.rank_context import RankContext
-from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
 
 SAMPLES, FEATURES, CLASSES = 16, 32, 8  # samples per rank and step

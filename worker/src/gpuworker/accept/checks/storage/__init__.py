@@ -6,7 +6,7 @@ ddp-launch -m gpuworker.accept.ddp_tests --storage /out
 
 from __future__ import annotations
 
-from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
 
 SPEC = Spec(
     tag="STORAGE",

@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from gpuworker.accept.check_spec import Evidence
 from gpuworker.accept.distributed.rank_context import RankContext
-from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
 
 BLOCK = 1 << 20

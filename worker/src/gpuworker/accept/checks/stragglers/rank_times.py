@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 
 from gpuworker.accept import peer_comparison
+from gpuworker.accept.check_spec import Evidence
 from gpuworker.accept.distributed.rank_context import RankContext
-from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
 
 ROUNDS = 20

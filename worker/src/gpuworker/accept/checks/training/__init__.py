@@ -5,7 +5,7 @@ A small training across nodes: ddp-launch -m gpuworker.accept.ddp_tests --train-
 
 from __future__ import annotations
 
-from gpuworker.accept.registry import Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
 
 SPEC = Spec(
     tag="TRAIN",

@@ -16,10 +16,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gpuworker.accept.check_spec import Evidence
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.kernels.tiny_classifier import tiny_training
 from gpuworker.accept.limits import Limits
-from gpuworker.accept.registry import Evidence
 from gpuworker.accept.report import Measurement
 from gpuworker.runtime.process_group import keep_alive
 

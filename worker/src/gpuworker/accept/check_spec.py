@@ -1,0 +1,112 @@
+"""Specification of a check, its input (Plan) and its output (Evidence).
+
+A check is one file or folder with a docstring (its first line states what the check proves), `SPEC`, and one or both of
+
+- `measure(plan) -> Evidence` for one node, run by accept-node,
+- `measure_world(context, plan) -> Evidence` for a world of many nodes: ddp-tests calls it on every rank (a RankContext)
+  and judges what rank 0 returns.
+
+Checks are listed without torch (--list, docs), so they import torch inside their functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+
+from gpuworker.accept.report import Measurement
+
+LEVELS = ("quick", "full", "burn-in")
+# Tags of the log, in the order in which the checks run: first what the others depend on.
+TAGS = ("ENV", "COMPUTE", "MEMORY", "LINKS", "REPEAT", "TRAIN", "DDP", "STORAGE")
+
+# Faults of the runner itself, in fault_injection.py: id -> (regex that the verdict's reason must match, what happens).
+RUNNER_FAULTS = {
+    "hung-check": (r"not done after \d", "the first check never ends"),
+    "crashed-check": (r"the check ended with signal 9", "the process of the first check is killed"),
+    "parse-failure": (r"its evidence cannot be read", "the evidence of the first check is truncated"),
+    "lying-clock": (r"the wall clock advanced by \S+ s", "the wall clock jumps by an hour during the first check"),
+    "bad-limit": (r"limits\.gemm_bf16 is 1e\+06 TFLOP/s, but", "a limit that no GPU can reach"),
+    "full-disk": (r"report: \S+ cannot be written: .*No space left on device", "the report's disk is full"),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to test: input of every check."""
+
+    device: str  # "cpu" | "cuda"
+    gpus: int  # GPUs that this node must show; 0 on the CPU
+    level: str = "quick"
+    scratch: Path = Path("/tmp")  # a writable folder for this check alone
+    seconds: float = 10  # what this check should take at this level; burn-in checks loop until then
+    inject: str = ""  # id of a fault to inject, which proves that its detector works
+    processes: int = 2  # local processes of a rehearsal on the CPU
+    volumes: dict[str, Path] = field(default_factory=dict)  # "outputs": Path("/out"), "datasets": Path("/data")
+    expect: dict[str, str] = field(default_factory=dict)  # versions that must be found: "driver": "570.86"
+    timeout_s: float = 300  # of one collective across nodes
+    nic_gbps: float | None = None  # GB/s of the network card of each GPU, if known
+    expected_gbps: float | None = None  # GB/s that two nodes must reach
+
+    @property
+    def devices(self) -> list[str]:
+        return [f"cuda:{index}" for index in range(self.gpus)] if self.device == "cuda" else ["cpu"]
+
+    def injected(self, fault: str) -> bool:
+        return self.inject == fault
+
+
+@dataclass
+class Evidence:
+    """Observations of a check, from which verdict.py derives the verdict. Each text names the part concerned."""
+
+    measurements: list[Measurement] = field(default_factory=list)
+    facts: dict[str, object] = field(default_factory=dict)  # not judged; must be JSON
+    failures: list[str] = field(default_factory=list)  # proven faults -> FAIL
+    warnings: list[str] = field(default_factory=list)  # -> WARN
+    not_measured: list[str] = field(default_factory=list)  # -> INCOMPLETE
+    inapplicable: dict[str, str] = field(default_factory=dict)  # measure -> why this hardware cannot have it
+    ceilings: dict[str, tuple[float, str]] = field(default_factory=dict)  # measure -> (ceiling, its origin)
+    hashes: dict[str, str] = field(default_factory=dict)  # fingerprint -> hex; group in facts["hash_group"]
+    samples: dict[str, list[float]] = field(default_factory=dict)  # raw samples for plots
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number that a check promises. A check without a promised number is INCOMPLETE."""
+
+    unit: str
+    proves: str
+    _: KW_ONLY
+    better: str = "higher"  # or "lower"
+    limit: str | None = None  # key in limits.yaml; None: informational, unless the user limits it by its own name
+    limit_across_nodes: str | None = None  # key instead of `limit` in a world of several nodes
+    each: str = "device"  # "device": one value per device; "node": at least one value
+
+    def __post_init__(self) -> None:
+        if self.better not in ("higher", "lower") or self.each not in ("device", "node"):
+            raise ValueError(f"{self}: better is higher or lower, each is device or node")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """`seconds`: level -> stated time on a healthy 8-GPU node. The check does not run at other levels."""
+
+    tag: str
+    seconds: dict[str, float]
+    measures: dict[str, Measure] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)  # fault id -> regex that the verdict's reason must match
+    across_nodes: str = ""  # help of the check's flag of ddp-tests, which `measure_world` needs
+    takes_volumes: bool = False  # the flag takes folders to test
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A check that was found. `measure` is None for a check that needs several nodes."""
+
+    name: str
+    proves: str
+    spec: Spec
+    measure: Callable[[Plan], Evidence] | None
+    measure_world: Callable[[object, Plan], Evidence] | None = None
