@@ -40,18 +40,11 @@ def secrets(task: GroupDocument) -> list[str]:
             task.report("conflicting-fields", path, message, key=True)
         if isinstance(given, dict) and given[key] is not None:
             if key.startswith("secrets:"):
-                task.report(
-                    "bad-value",
-                    path,
-                    "a name with the prefix secrets: takes no value; remove the prefix or the value",
-                    key=True,
-                )
+                message = "a name with the prefix secrets: takes no value; remove the prefix or the value"
+                task.report("bad-value", path, message, key=True)
             else:
-                task.note(
-                    path,
-                    "not used, because the value comes from the Secret; remove it from the file",
-                    "secret-value",
-                )
+                message = "not used, because the value comes from the Secret; remove it from the file"
+                task.note(path, message, "secret-value")
         names[name] = None
     for key in task.fields.get("managed_secrets", ()):
         names[_name(key)] = None

@@ -76,11 +76,9 @@ def barrier_seconds(group: Group) -> int | None:
     for task in group.tasks:
         seconds = kubernetes(task).get("provision_timeout")
         if seconds == -1:
-            path = ("config", "kubernetes", "provision_timeout")
-            task.note(
-                path,
-                "the barrier always has a time limit; set the chart's value barrier.timeoutSeconds as high as you need",
-            )
+            message = "the barrier always has a time limit; "
+            message += "set the chart's value barrier.timeoutSeconds as high as you need"
+            task.note(("config", "kubernetes", "provision_timeout"), message)
         elif seconds is not None:
             longest = max(longest or 1, seconds)
     return longest

@@ -21,10 +21,8 @@ def _volume(task: GroupDocument, mount_path: str, given: str | dict, several: bo
     path = ("volumes", mount_path)
     if isinstance(given, dict) and "size" in given:
         if several:
-            message = (
-                "not supported: a volume with a size belongs to one pod, and this task has several. Name an existing"
-            )
-            message += " ReadWriteMany claim, or give each pod its own with --lenient"
+            message = "not supported: a volume with a size belongs to one pod, and this task has several. "
+            message += "Name an existing ReadWriteMany claim, or give each pod its own with --lenient"
             task.report("volume-of-one-node", path, message, REFUSAL, fallback="each pod gets its own")
         return _ephemeral(mount_path, given)
     name = given if isinstance(given, str) else given["name"]

@@ -277,11 +277,7 @@ class _Composer:
         return (
             (value, mark, weight)
             if isinstance(value, str) and value == text and tag != yaml_scalars.DATE
-            else (
-                value,
-                (*mark, None, text),
-                weight,
-            )
+            else (value, (*mark, None, text), weight)
         )
 
 
