@@ -33,15 +33,10 @@ class GroupPlan:
     @staticmethod
     def load(path: Path) -> GroupPlan:
         data = json.loads(path.read_text())
-        tasks = {
-            name: Task(
-                name,
-                tuple(f"{name}-{rank}" for rank in range(task["numNodes"])),
-                task["primary"],
-                task.get("dependsOn") or {},
-            )
-            for name, task in data["tasks"].items()
-        }
+        tasks = {}
+        for name, task in data["tasks"].items():
+            hosts = tuple(f"{name}-{rank}" for rank in range(task["numNodes"]))
+            tasks[name] = Task(name, hosts, task["primary"], task.get("dependsOn") or {})
         stop, plain_jobs = data["onFailure"] == "stop", data["layout"] == "jobs"
         return GroupPlan(data["domain"], data["timeoutSeconds"], stop, plain_jobs, tasks)
 
