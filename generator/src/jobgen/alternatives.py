@@ -57,22 +57,14 @@ def _merge_gpu_types(task: GroupDocument, merged: list[tuple[int, dict]], path: 
     first_index, first = merged[0]
     first_path = (*path, first_index)
     for index, other in merged[1:]:
-        differs = sorted(
-            key for key in {*first, *other} - {*_GPUS} if _normalized(first, key) != _normalized(other, key)
-        )
+        keys = {*first, *other} - {*_GPUS}
+        differs = sorted(key for key in keys if _normalized(first, key) != _normalized(other, key))
         if any(key in first for key in _GPUS) != any(key in other for key in _GPUS):
             differs.append("accelerators")
         if differs:
-            message = (
-                f"not supported: it differs from the first alternative in {', '.join(differs)}; a task has one set of"
-            )
-            task.report(
-                "refused-field",
-                (*path, index),
-                f"{message} resources, with several GPU types at most",
-                REFUSAL,
-                fallback="the first one is used",
-            )
+            message = f"not supported: it differs from the first alternative in {', '.join(differs)}; "
+            message += "a task has one set of resources, with several GPU types at most"
+            task.report("refused-field", (*path, index), message, REFUSAL, fallback="the first one is used")
             return first, first_path
     if any(key in first for key in _GPUS):
         types = [item for _, each in merged for item in _gpu_list(each)]

@@ -140,7 +140,6 @@ def _secret_name(group: Group, name: str, tasks: dict[str, dict]) -> str | None:
     keys = dict.fromkeys(key for task in users for key in tasks[task.fields["name"]]["secrets"])
     literals = " ".join(f'--from-literal={key}="${key}"' for key in keys)
     path = ("secrets",) if "secrets" in users[0].fields else ("managed_secrets",)
-    users[0].note(
-        path, f"create the Secret before you install: kubectl create secret generic {name} {literals}", "secret-needed"
-    )
+    command = f"kubectl create secret generic {name} {literals}"
+    users[0].note(path, f"create the Secret before you install: {command}", "secret-needed")
     return name

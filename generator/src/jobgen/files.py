@@ -22,6 +22,7 @@ MAX_PATH = 400
 
 WORKDIR = "~/sky_workdir"
 ADVICE = "build them into the image, put them on a volume, or clone them with `workdir: {url: ..., ref: ...}`"
+_ALLOW_OUTSIDE = "the group file's folder; allow it with --allow-outside"
 
 
 class EmbedError(Exception):
@@ -54,8 +55,7 @@ class FileSets:
         given = task.fields.get("workdir")
         if isinstance(given, dict):
             return {"git": {key: given[key] for key in ("url", "ref") if key in given}}
-        set_ = self._embed(task, ("workdir",), given, must_be_folder=True) if given is not None else None
-        return set_
+        return self._embed(task, ("workdir",), given, must_be_folder=True) if given is not None else None
 
     def _embed(self, task: GroupDocument, path: Path, source: str, must_be_folder: bool = False) -> dict | None:
         if task.has_unresolved_variable(path):
@@ -90,15 +90,9 @@ class FileSets:
             raise EmbedError("bad-value", "not a path")
         if not self.allow_outside:
             if not _inside(target, base):
-                raise EmbedError(
-                    "file-outside",
-                    f"{quoted(source)} is outside the group file's folder; allow it with --allow-outside",
-                )
+                raise EmbedError("file-outside", f"{quoted(source)} is outside {_ALLOW_OUTSIDE}")
             if not _inside(os.path.realpath(target), base):
-                raise EmbedError(
-                    "file-outside",
-                    f"{quoted(source)} links out of the group file's folder; allow it with --allow-outside",
-                )
+                raise EmbedError("file-outside", f"{quoted(source)} links out of {_ALLOW_OUTSIDE}")
         return os.path.realpath(target)
 
     def _add(self, source: str, real: str, is_folder: bool) -> str:
@@ -110,10 +104,8 @@ class FileSets:
         found = dict(self._walk(real)) if is_folder else {last: real}
         if not found:
             raise EmbedError("file-missing", f"{quoted(source)} contains no files")
-        contents = {}
-        for relative in sorted(found, key=os.fsencode):
-            contents[relative] = self._content(found[relative], f"{name}/{relative}")
-        self.sets[name] = contents
+        ordered = sorted(found, key=os.fsencode)
+        self.sets[name] = {each: self._content(found[each], f"{name}/{each}") for each in ordered}
         self.names[real, is_folder] = name
         return name
 
@@ -136,22 +128,16 @@ class FileSets:
                 if entry.name == ALWAYS or _ignored(rules, relative, entry.is_dir()):
                     continue
                 if not relative.isprintable() or len(os.fsencode(relative)) > MAX_PATH:
-                    raise EmbedError(
-                        "bad-value",
-                        f"{quoted(relative)}: a file's name must be printable, its path at most {MAX_PATH} bytes",
-                    )
+                    message = f"a file's name must be printable, its path at most {MAX_PATH} bytes"
+                    raise EmbedError("bad-value", f"{quoted(relative)}: {message}")
                 real = os.path.realpath(entry.path)
                 if not self.allow_outside and not _inside(real, base):
-                    raise EmbedError(
-                        "file-outside",
-                        f"{quoted(relative)} links out of the group file's folder; allow it with --allow-outside",
-                    )
+                    raise EmbedError("file-outside", f"{quoted(relative)} links out of {_ALLOW_OUTSIDE}")
                 if not entry.is_dir():
                     yield relative, real
                 elif real in above:
-                    raise EmbedError(
-                        "file-unreadable", f"{quoted(relative)} is a symbolic link to a folder that contains it"
-                    )
+                    message = f"{quoted(relative)} is a symbolic link to a folder that contains it"
+                    raise EmbedError("file-unreadable", message)
                 else:
                     pending.append((real, f"{relative}/", rules, above | {real}))
 

@@ -56,9 +56,8 @@ def _requests(task: GroupDocument, given: dict, path: Path) -> dict[str, str]:
     for field in disks[1:]:
         task.report("ignored-field", (*path, field), "ignored: disk_size has the same meaning and is used", NOTE, True)
     if disks and str(given[disks[0]]) == "256":
-        task.report(
-            "ignored-field", (*path, disks[0]), "ignored: 256 is SkyPilot's default, which requests nothing", NOTE, True
-        )
+        message = "ignored: 256 is SkyPilot's default, which requests nothing"
+        task.report("ignored-field", (*path, disks[0]), message, NOTE, True)
     elif disks:
         requests["ephemeral-storage"] = quantity(given[disks[0]], "gb")
     return requests
@@ -84,13 +83,8 @@ def _accelerators(task: GroupDocument, given: dict, path: Path) -> dict | None:
     if len(set(counts.values())) > 1:
         kept = next(iter(counts))
         message = "not supported: alternatives with different counts; a task has the same number of GPUs on every node"
-        task.report(
-            "refused-field",
-            path,
-            f"{message}. Write one, such as {kept}:{math.ceil(counts[kept])}",
-            REFUSAL,
-            fallback=f"{kept} is used",
-        )
+        message += f". Write one, such as {kept}:{math.ceil(counts[kept])}"
+        task.report("refused-field", path, message, REFUSAL, fallback=f"{kept} is used")
         counts = {kept: counts[kept]}
     count = next(iter(counts.values()))
     whole = math.ceil(count)
@@ -98,20 +92,16 @@ def _accelerators(task: GroupDocument, given: dict, path: Path) -> dict | None:
         task.note(path, f"rounded up to {whole}: Kubernetes assigns whole GPUs to a pod")
     for name in counts:
         if name not in ACCELERATORS:
-            message = (
-                f'the chart has no node labels for "{name}", so nodes need the label nvidia.com/gpu.product={name};'
-            )
+            label = f"nvidia.com/gpu.product={name}"
+            message = f'the chart has no node labels for "{name}", so nodes need the label {label};'
             task.note(path, f'{message} for other labels set the chart\'s value accelerators.types."{name}"')
     return {"types": list(counts), "count": whole}
 
 
 def _accelerator_counts(given: str | dict | list) -> dict[str, Decimal]:
     """H100, "H100:8", {H100: 8}, [L4, T4] -> type to count."""
-    pairs = (
-        given.items()
-        if isinstance(given, dict)
-        else [(each, None) for each in ([given] if isinstance(given, str) else given)]
-    )
+    names = [given] if isinstance(given, str) else given
+    pairs = given.items() if isinstance(given, dict) else [(each, None) for each in names]
     counts = {}
     for text, amount in pairs:
         name, _, count = text.partition(":")
@@ -121,13 +111,8 @@ def _accelerator_counts(given: str | dict | list) -> dict[str, Decimal]:
 
 def _recovery(task: GroupDocument, given: str | dict, path: Path) -> dict:
     if isinstance(given, str):
-        task.report(
-            "ignored-field",
-            path,
-            "ignored: a strategy chooses between clouds; Kubernetes replaces a pod that was preempted",
-            NOTE,
-            True,
-        )
+        message = "ignored: a strategy chooses between clouds; Kubernetes replaces a pod that was preempted"
+        task.report("ignored-field", path, message, NOTE, True)
         return {}
     values = {}
     if given.get("max_restarts_on_errors"):

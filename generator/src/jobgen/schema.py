@@ -66,9 +66,8 @@ class SchemaValidator:
                 return self._wrong_type(schema, value, path, report)
             clean = self._validate(branch, value, path, report)
         elif "if" in schema:
-            clean = self._validate(
-                schema["then" if self._matches(schema["if"], value) else "else"], value, path, report
-            )
+            branch = schema["then" if self._matches(schema["if"], value) else "else"]
+            clean = self._validate(branch, value, path, report)
         else:
             clean = self._validate_plain(schema, value, path, report)
         if clean is not DROP and "x-note" in schema:

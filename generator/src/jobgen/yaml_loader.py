@@ -189,9 +189,8 @@ class _Composer:
     def alias(self, event: AliasEvent, mark: Mark) -> tuple[object, Mark, int]:
         found = self.anchors.get(event.anchor, 0)
         if found == 0:
-            raise invalid(
-                (mark[0] + 1, mark[1] + 1), "not-yaml", "an alias (*name) without an anchor (&name) before it"
-            )
+            message = "an alias (*name) without an anchor (&name) before it"
+            raise invalid((mark[0] + 1, mark[1] + 1), "not-yaml", message)
         if found is None:
             raise invalid((mark[0] + 1, mark[1] + 1), "too-deep", "an alias (*name) inside its own anchor (&name)")
         value, inner, weight = found
@@ -226,9 +225,8 @@ class _Composer:
             if merge:
                 merged += self.merges(value, inner)
             elif not isinstance(key, str) or (len(position) > 2 and position[2] is None):
-                self.error(
-                    position, "yaml-key", "YAML does not read this key as text; put it in quotes", *self.name(event)
-                )
+                message = "YAML does not read this key as text; put it in quotes"
+                self.error(position, "yaml-key", message, *self.name(event))
             elif key in values:
                 first = marks[key][0] + 1
                 self.error(position, "duplicate-key", f"duplicate key (first at line {first})", key)
@@ -265,20 +263,16 @@ class _Composer:
             tag = yaml_scalars.tag(text) if event.implicit[0] else None
             if tag is None:
                 if "\0" in text or yaml_scalars.SURROGATE.search(text):
-                    self.error(
-                        mark, "not-text", "a character that no container accepts (NUL, or half of a surrogate pair)"
-                    )
+                    message = "a character that no container accepts (NUL, or half of a surrogate pair)"
+                    self.error(mark, "not-text", message)
                 return text, mark, weight
         try:
             value = yaml_scalars.construct(tag, text)
         except ValueError as error:
             self.error(mark, "bad-tag", str(error))
             return None, mark, weight
-        return (
-            (value, mark, weight)
-            if isinstance(value, str) and value == text and tag != yaml_scalars.DATE
-            else (value, (*mark, None, text), weight)
-        )
+        same = isinstance(value, str) and value == text and tag != yaml_scalars.DATE
+        return value, (mark if same else (*mark, None, text)), weight
 
 
 _COLLECTION_TAGS = (None, "!", *(f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "set", "omap")))
