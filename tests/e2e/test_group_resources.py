@@ -126,7 +126,7 @@ def test_logs_outlive_the_pods(namespace: Namespace, shared_volume: str, tmp_pat
     wait_until(lambda: not rank(namespace, "good-0"), "good-0 was ended with its group", 90)
     command = next(line.strip() for line in notes.splitlines() if "sort -m" in line).replace("/MOUNT/", "/mnt/")
     # The writers of busy nodes may lag a little.
-    waits = "until cat /mnt/logs/*/good-*.log | grep -q SIGTERM; do sleep 1; done"
+    waits = "until cat /mnt/logs/*/good-*.log | grep -q stopped; do sleep 1; done"
     header = "---\nname: r\nexecution: parallel\n---\nname: r\nvolumes: {/mnt: shared-volume}\n"
     reader = f"{header}run: |\n  {waits}\n  {command}\n"
     (tmp_path / "reader.yaml").write_text(reader)
