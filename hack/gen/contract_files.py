@@ -33,6 +33,7 @@ def helm(chart: str) -> str:
         "internalPrefix": contract.INTERNAL_PREFIX,
         "user": contract.USER_NAME,
         "agreesWith": {each.name: each.agrees_with for each in variables if each.agrees_with},
+        "accepts": {each.name: list(each.accepts) for each in variables if each.accepts[0]},
         "reserved": {name: instead(name, chart) for name in reserved},
     }
     text = yaml.safe_dump(table, sort_keys=False, width=116, default_flow_style=None)

@@ -9,6 +9,7 @@ import tomllib
 import pytest
 import yaml
 
+from gpuworker.launch import config
 from gpuworker.runtime import contract
 from jobgen import contract as jobgen_contract
 from jobgen import schema
@@ -96,11 +97,11 @@ def test_a_reserved_name_is_refused_by_its_path(chart: str) -> None:
 
 @pytest.mark.parametrize("chart", CHARTS)
 def test_what_follows_from_a_variable_takes_the_users_value(chart: str) -> None:
-    mine = {name: "7" for name in [*FOLLOWED, "USER"]}
+    mine = {name: "7007" if name == "MASTER_PORT" else "7" for name in [*FOLLOWED, "USER"]}
     found = environment(chart, mine)
     for variable in contract.VARIABLES:
         if variable.agrees_with in mine:
-            assert found[variable.name] == "7", variable.name
+            assert found[variable.name] == mine[variable.agrees_with], variable.name
     assert {name: found[name] for name in mine} == mine
 
 
@@ -166,3 +167,32 @@ def test_one_version() -> None:
 def test_the_default_port_of_the_rendezvous_is_the_contracts() -> None:
     values = yaml.safe_load((REPO / "charts/ddp-run/values.yaml").read_text())
     assert values["rendezvous"]["port"] == contract.RENDEZVOUS_PORT
+
+
+WRONG = {
+    "MASTER_PORT": ["", "abc", "0", "1023", "65535", "70000", " 29500", "08", "1, hostPort: 22", "é$X"],
+    "NPROC_PER_NODE": ["", "0", "-1", "1025", "gpu", "1.5"],
+    "MASTER_ADDR": ["", "two words", "a\nb"],
+}
+RIGHT = {
+    "MASTER_PORT": ["1024", "29500", "65534"],
+    "NPROC_PER_NODE": ["1", "8", "1024"],
+    "MASTER_ADDR": ["a.b", "fd00::9"],
+}
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_followed_variable_takes_only_values_that_can_work(chart, name):
+    for value in WRONG[name]:
+        done = template("helm", chart, with_env(chart, {name: value}))
+        assert done.returncode and f"env.{name}: " in done.stderr.decode(), (value, done.stderr.decode())
+    for value in RIGHT[name]:
+        assert environment(chart, {name: value})[name] == value
+
+
+def test_the_range_of_a_port_is_that_of_the_launcher():
+    low, high = config.NUMBERS["MASTER_PORT"]
+    assert [port for port in range(70_000) if re.fullmatch(contract.PORT, str(port))] == list(range(low, high + 1))
+    low, high = config.NUMBERS["NPROC_PER_NODE"]
+    assert [n for n in range(70_000) if re.fullmatch(contract.PROCESSES, str(n))] == list(range(low, high + 1))

@@ -74,6 +74,11 @@ variables env, and where they belong to a task of a group, the path task.
 {{- if hasPrefix $contract.internalPrefix $name -}}
 {{- fail (printf "\n\n%s.%s: names that begin with %s are internal to the chart. Choose another name.\n" $.path $name $contract.internalPrefix) -}}
 {{- end -}}
+{{- with get $contract.accepts $name -}}
+{{- if and (kindIs "string" $value) (ne $value "…") (not (regexMatch (printf "^(%s)$" (index . 1)) $value)) -}}
+{{- fail (printf "\n\n%s.%s: the value %q is wrong. Set %s.\n" $.path $name $value (index . 0)) -}}
+{{- end -}}
+{{- end -}}
 {{- if hasKey $contract.reserved $name -}}
 {{- $instead := "" -}}
 {{- range $depth, $key := index $contract.reserved $name | replace "TASK" $task | replace "ENV" (printf "%s.env" $task) | splitList "." | compact -}}

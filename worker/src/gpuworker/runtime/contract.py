@@ -61,7 +61,8 @@ class Variable:
     """One environment variable of the user's program.
 
     `agrees_with`: the variable whose value this one has. `instead`: per chart, the path of the value to set instead,
-    where ENV is the path of `env` and TASK that of the group's task. `charts`: those that set it.
+    where ENV is the path of `env` and TASK that of the group's task. `charts`: those that set it. `accepts`:
+    the values that a user may set, in words and as a regular expression of the whole value (syntax of Python and Go).
     """
 
     name: str
@@ -70,8 +71,15 @@ class Variable:
     agrees_with: str = ""
     instead: Mapping[str, str] = field(default_factory=dict)
     charts: tuple[str, ...] = ("ddp-run", "job-group")
+    accepts: tuple[str, str] = ("", "")
 
 
+# 1024 to 65534, because the launchers use the next port.
+PORT = (
+    "102[4-9]|10[3-9][0-9]|1[1-9][0-9]{2}|[2-9][0-9]{3}|[1-5][0-9]{4}"
+    "|6([0-4][0-9]{3}|5([0-4][0-9]{2}|5([0-2][0-9]|3[0-4])))"
+)
+PROCESSES = "[1-9][0-9]{0,2}|10[01][0-9]|102[0-4]"
 CHARTS = ("gpu-accept", "ddp-run", "job-group")
 _GROUPS = ("job-group",)
 _NODES = {"gpu-accept": "nodes", "ddp-run": "nodes", "job-group": "TASK.numNodes"}
@@ -81,9 +89,16 @@ _RUN_ID = {"gpu-accept": "runId", "ddp-run": "runId", "job-group": "runId"}
 VARIABLES = (
     Variable("NNODES", "number of nodes", instead=_NODES),
     Variable("NODE_RANK", "index of this pod, 0 to NNODES - 1"),
-    Variable("NPROC_PER_NODE", "processes per node", Override.FOLLOWED),
-    Variable("MASTER_ADDR", "DNS name of node 0", Override.FOLLOWED),
-    Variable("MASTER_PORT", "port of the rendezvous on node 0", Override.FOLLOWED),
+    Variable(
+        "NPROC_PER_NODE", "processes per node", Override.FOLLOWED, accepts=("a whole number from 1 to 1024", PROCESSES)
+    ),
+    Variable("MASTER_ADDR", "DNS name of node 0", Override.FOLLOWED, accepts=("a name or address", r"\S+")),
+    Variable(
+        "MASTER_PORT",
+        "port of the rendezvous on node 0",
+        Override.FOLLOWED,
+        accepts=("a whole number from 1024 to 65534", PORT),
+    ),
     Variable("PET_NNODES", "NNODES, as torchrun reads it", agrees_with="NNODES"),
     Variable("PET_NODE_RANK", "NODE_RANK, as torchrun reads it", agrees_with="NODE_RANK"),
     Variable("PET_NPROC_PER_NODE", "NPROC_PER_NODE, as torchrun reads it", agrees_with="NPROC_PER_NODE"),
