@@ -23,9 +23,8 @@ def build(target: Path) -> None:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(zipfile.ZipInfo("__main__.py"), MAIN)
             for path in sources:
-                archive.writestr(
-                    zipfile.ZipInfo(f"gpuworker/{path.relative_to(package).as_posix()}"), path.read_bytes()
-                )
+                name = f"gpuworker/{path.relative_to(package).as_posix()}"
+                archive.writestr(zipfile.ZipInfo(name), path.read_bytes())
     target.chmod(0o755)
 
 

@@ -100,9 +100,8 @@ def read_config(args: argparse.Namespace, environ: dict[str, str]) -> LaunchConf
     if not environ.get("MASTER_ADDR"):
         problems.append("MASTER_ADDR=(not set): must be the DNS name of node 0")
     if {"NNODES", "NODE_RANK"} <= numbers.keys() and numbers["NODE_RANK"] >= numbers["NNODES"]:
-        problems.append(
-            f"NODE_RANK={numbers['NODE_RANK']}: must be below NNODES={numbers['NNODES']}, one node too many?"
-        )
+        rank, nnodes = numbers["NODE_RANK"], numbers["NNODES"]
+        problems.append(f"NODE_RANK={rank}: must be below NNODES={nnodes}, one node too many?")
     timeouts = {name: getattr(args, name.replace("-", "_")) for name in TIMEOUTS}
     problems += [f"--{name}={value}: must be at least 1 second" for name, value in timeouts.items() if value < 1]
     if args.backend == "etcd" and not re.fullmatch(r"\S+:\d+", args.etcd):

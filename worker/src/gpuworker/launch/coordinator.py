@@ -11,28 +11,10 @@ import resource
 import secrets
 import time
 
-from gpuworker.launch import node_info, root_cause
+from gpuworker.launch import node_info, protocol, root_cause
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Verdict
 from gpuworker.launch.network import check_port_free
-from gpuworker.launch.protocol import (
-    CODEC,
-    HEARTBEAT_S,
-    VERSION,
-    End,
-    Go,
-    Heartbeat,
-    Hello,
-    NodeState,
-    RankFailure,
-    Rejected,
-    StackRequest,
-    Stacks,
-    StateChange,
-    Stop,
-    StopRequested,
-    Welcome,
-)
 from gpuworker.launch.root_cause import NodeStatus
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode
@@ -55,7 +37,7 @@ class Coordinator:
         self.started_at = 0.0  # when Go was sent
         self.mismatch_since = self.failed_at = self.stopped_at = 0.0
         self.stop_reason, self.stacks_requested = "", False
-        self.verdict: End | None = None
+        self.verdict: protocol.End | None = None
         self.notified: set[int] = set()  # nodes that were sent the verdict
         self.server: asyncio.Server | None = None
         self.monitoring: asyncio.Task | None = None
@@ -79,11 +61,11 @@ class Coordinator:
     async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         node = index = None
         try:
-            hello = CODEC.decode(await asyncio.wait_for(reader.readline(), HELLO_TIMEOUT_S))
-            if not isinstance(hello, Hello) or hello.version != VERSION:
+            hello = protocol.CODEC.decode(await asyncio.wait_for(reader.readline(), HELLO_TIMEOUT_S))
+            if not isinstance(hello, protocol.Hello) or hello.version != protocol.VERSION:
                 return
             if hello.run_id != self.config.run_id:
-                writer.write(encode(Rejected(self.config.run_id)))
+                writer.write(encode(protocol.Rejected(self.config.run_id)))
                 return
             node, index = NodeStatus(hello.info, writer, time.monotonic()), hello.info.node
             node.info.clock_skew = node.info.clock - time.time()
@@ -92,17 +74,18 @@ class Coordinator:
                 self.notified.add(index)
                 return
             if self.started_at:  # a pod that restarted alone; the others must restart, too
-                writer.write(encode(Rejected(f"{self.config.run_id}, which runs without it since its restart")))
+                reason = f"{self.config.run_id}, which runs without it since its restart"
+                writer.write(encode(protocol.Rejected(reason)))
                 return
             if index in self.nodes and self.nodes[index].info.pod != node.info.pod:
                 self.duplicate = (self.nodes[index], node, time.monotonic())
             self.nodes[index] = node
             if node.info.problem:
                 self.finish(node.info.problem)
-            writer.write(encode(self.verdict or Welcome(self.missing())))
+            writer.write(encode(self.verdict or protocol.Welcome(self.missing())))
             while line := await reader.readline():
                 node.last_heartbeat = time.monotonic()
-                self.on_message(node, CODEC.decode(line))
+                self.on_message(node, protocol.CODEC.decode(line))
         except (asyncio.TimeoutError, asyncio.CancelledError, OSError, ValueError):
             pass  # a stranger, a line that was cut, or the end of the run
         finally:
@@ -114,20 +97,20 @@ class Coordinator:
                     self.lost.setdefault(index, "closed the connection without a report")
 
     def on_message(self, node: NodeStatus, message: object) -> None:
-        if isinstance(message, RankFailure):
+        if isinstance(message, protocol.RankFailure):
             if not node.failure:
                 node.failure, node.failed_at = message, time.monotonic()
             self.failed_at = self.failed_at or time.monotonic()
             if not self.stacks_requested:
                 self.stacks_requested = True
-                self.broadcast(StackRequest())
-        elif isinstance(message, Stacks):
+                self.broadcast(protocol.StackRequest())
+        elif isinstance(message, protocol.Stacks):
             node.stacks |= message.ranks
-        elif isinstance(message, StopRequested) and not self.stopped_at:
+        elif isinstance(message, protocol.StopRequested) and not self.stopped_at:
             self.stopped_at = time.monotonic()
             self.stop_reason = f"{node_info.format_node(node.info)} got {message.signal}"
-            self.broadcast(Stop(self.stop_reason))
-        elif isinstance(message, StateChange):
+            self.broadcast(protocol.Stop(self.stop_reason))
+        elif isinstance(message, protocol.StateChange):
             node.state = message.state
 
     async def monitor(self) -> None:
@@ -135,13 +118,14 @@ class Coordinator:
         while not self.verdict:
             await asyncio.sleep(0.1)
             now = time.monotonic()
-            if now - checked > 5 * HEARTBEAT_S:  # this process itself was frozen, so no heartbeat could be read
+            # This process itself was frozen, so no heartbeat could be read.
+            if now - checked > 5 * protocol.HEARTBEAT_S:
                 for node in self.nodes.values():
                     node.last_heartbeat = now
             checked = now
-            if now - sent > HEARTBEAT_S:
+            if now - sent > protocol.HEARTBEAT_S:
                 sent = now
-                self.broadcast(Heartbeat([] if self.started_at else self.missing()))
+                self.broadcast(protocol.Heartbeat([] if self.started_at else self.missing()))
             try:
                 self.check_run(now) if self.started_at else self.check_join(now)
             except Verdict as verdict:
@@ -155,7 +139,7 @@ class Coordinator:
     def check_join(self, now: float) -> None:
         """Send Go once every node has joined and all match. Raises Verdict."""
         config = self.config
-        if self.duplicate and now - self.duplicate[2] > 3 * HEARTBEAT_S:
+        if self.duplicate and now - self.duplicate[2] > 3 * protocol.HEARTBEAT_S:
             old, new, since = self.duplicate
             if old.last_heartbeat > since and new.last_heartbeat > since:
                 both = " and ".join(node_info.format_node(node.info) for node in (old, new))
@@ -165,7 +149,7 @@ class Coordinator:
         # Nodes that disagree about the size may never be complete; a moment later most of those that start have joined.
         if any((n.nnodes, n.nproc_per_node) != (config.nnodes, config.nproc_per_node) for n in joined):
             self.mismatch_since = self.mismatch_since or now
-            if now > self.mismatch_since + 2 * HEARTBEAT_S:
+            if now > self.mismatch_since + 2 * protocol.HEARTBEAT_S:
                 node_info.compare(config, joined)
         if not self.missing() and not self.duplicate:
             node_info.compare(config, joined)
@@ -173,7 +157,7 @@ class Coordinator:
             for info in joined if config.debug else []:
                 log(Tag.DEBUG, **vars(info))
             rendezvous_id = f"{config.run_id}-{config.attempt}-{secrets.token_hex(4)}"
-            self.broadcast(Go(rendezvous_id, config.attempt))
+            self.broadcast(protocol.Go(rendezvous_id, config.attempt))
         elif now > self.join_deadline:
             missing = self.missing()
             names = ", ".join(f"node {index}" for index in missing[:20]) + (", …" if len(missing) > 20 else "")
@@ -187,9 +171,9 @@ class Coordinator:
         for index, node in self.nodes.items():
             if node.state.running and now - node.last_heartbeat > timeouts["heartbeat-timeout"]:
                 self.lost.setdefault(index, f"sent no heartbeat for {timeouts['heartbeat-timeout']} s")
-        states = {NodeState.STOPPED if node.failure else node.state for node in self.nodes.values()}
-        if states == {NodeState.DONE}:
-            self.finish(End("done", phase="run"))
+        states = {protocol.NodeState.STOPPED if node.failure else node.state for node in self.nodes.values()}
+        if states == {protocol.NodeState.DONE}:
+            self.finish(protocol.End("done", phase="run"))
         elif self.stopped_at:
             # The programs' grace period is over before this; a node that has sent nothing by then has not saved.
             over = now > self.stopped_at + timeouts["grace-period"] + 2
@@ -200,7 +184,7 @@ class Coordinator:
             if verdict := root_cause.failed(self.nodes, self.lost, now - self.failed_at):
                 raise verdict
         elif now > self.started_at + timeouts["rendezvous-timeout"]:
-            late = [node for node in self.nodes.values() if node.state is NodeState.JOINED]
+            late = [node for node in self.nodes.values() if node.state is protocol.NodeState.JOINED]
             if late:
                 names = ", ".join(node_info.format_node(node.info) for node in late[:8])
                 reason = f"{names} formed no world within {timeouts['rendezvous-timeout']} s"
@@ -212,7 +196,7 @@ class Coordinator:
             with contextlib.suppress(OSError, RuntimeError):  # its connection is closed
                 node.writer.write(encode(message))
 
-    def finish(self, verdict: End) -> None:
+    def finish(self, verdict: protocol.End) -> None:
         """The first verdict is the verdict of every node."""
         if not self.verdict:
             self.verdict = verdict

@@ -54,6 +54,5 @@ async def wait(config: LaunchConfig, deadline: float) -> str:
         except (ValueError, IndexError, KeyError):
             error = "the reply is not etcd's"
         await asyncio.sleep(min(0.5, max(0, deadline - time.monotonic())))
-    raise Verdict(
-        "etcd-unreachable", f"etcd at {config.etcd}, for {config.timeouts['join-timeout']} s: {error}", "etcd"
-    )
+    reason = f"etcd at {config.etcd}, for {config.timeouts['join-timeout']} s: {error}"
+    raise Verdict("etcd-unreachable", reason, "etcd")

@@ -56,11 +56,8 @@ async def resolve(config: LaunchConfig, end: float) -> str:
                 return address
             if not wrong:
                 until = min(end, now + STALE_S)
-                log(
-                    Tag.DDP,
-                    phase="resolve",
-                    waiting_for=f"{config.master_addr} is {address}, which node 0 does not have",
-                )
+                reason = f"{config.master_addr} is {address}, which node 0 does not have"
+                log(Tag.DDP, phase="resolve", waiting_for=reason)
             wrong = address
         except asyncio.TimeoutError:
             error = "no answer from DNS"
@@ -69,9 +66,8 @@ async def resolve(config: LaunchConfig, end: float) -> str:
         await asyncio.sleep(min(0.1 * tries, 0.5, max(0, until - time.monotonic())))
     if wrong:
         own = os.environ.get("POD_IP") or socket.gethostname()
-        raise Verdict(
-            "wrong-address", f"{config.master_addr} is {wrong}, and node 0 ({own}) has no such address", "resolve"
-        )
+        reason = f"{config.master_addr} is {wrong}, and node 0 ({own}) has no such address"
+        raise Verdict("wrong-address", reason, "resolve")
     timeout_s = config.timeouts["join-timeout"]
     reason = f"{config.master_addr} did not resolve within {timeout_s} s ({tries} look-ups, last: {error})"
     raise Verdict("name-not-resolved", reason, "resolve")
@@ -143,11 +139,8 @@ def choose_interface(config: LaunchConfig, master: str) -> tuple[str, str]:
     for source, names in wanted.items():
         for name in filter(None, names.split(",")):
             if name not in found:
-                raise Verdict(
-                    "interface-not-found",
-                    f"{source}={name}: no such interface; this node has: {available}",
-                    "interface",
-                )
+                reason = f"{source}={name}: no such interface; this node has: {available}"
+                raise Verdict("interface-not-found", reason, "interface")
     nccl = os.environ.get("NCCL_SOCKET_IFNAME", "")
     if nccl and not any(nccl_takes(nccl, name) for name in found):
         raise Verdict("interface-not-found", f"NCCL_SOCKET_IFNAME={nccl} matches none of: {available}", "interface")
@@ -159,11 +152,8 @@ def choose_interface(config: LaunchConfig, master: str) -> tuple[str, str]:
         return "lo", address
     name = next((name for name, own in found.items() if address in own), "")
     if not name:
-        raise Verdict(
-            "interface-not-found",
-            f"no interface has {address}, the route to node 0; this node has: {available}",
-            "interface",
-        )
+        reason = f"no interface has {address}, the route to node 0; this node has: {available}"
+        raise Verdict("interface-not-found", reason, "interface")
     return name, address
 
 

@@ -7,39 +7,28 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from gpuworker.launch import protocol
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Verdict
 from gpuworker.launch.network import classify_port_failure, look_up
-from gpuworker.launch.protocol import (
-    CODEC,
-    HEARTBEAT_S,
-    VERSION,
-    End,
-    Go,
-    Heartbeat,
-    Hello,
-    NodeInfo,
-    Rejected,
-    Welcome,
-)
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode
+
+Handlers = dict[type, Callable[[object], None]]
 
 
 class Participant:
     """`go` and `end` hold the messages of that name; `handlers` get the other messages by their class."""
 
-    def __init__(
-        self, config: LaunchConfig, info: NodeInfo, address: str, handlers: dict[type, Callable[[object], None]]
-    ):
+    def __init__(self, config: LaunchConfig, info: protocol.NodeInfo, address: str, handlers: Handlers):
         self.config, self.info, self.address, self.handlers = config, info, address, handlers
-        self.go: asyncio.Future[Go] = asyncio.get_running_loop().create_future()
-        self.end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+        self.go: asyncio.Future[protocol.Go] = asyncio.get_running_loop().create_future()
+        self.end: asyncio.Future[protocol.End] = asyncio.get_running_loop().create_future()
         self.writer: asyncio.StreamWriter | None = None
         self.missing: list[int] = []
         self.last_heartbeat = 0.0
         self.failure = ("connection-refused", "was not reached")  # of the last attempt to connect
 
-    async def join(self, deadline: float) -> Go:
+    async def join(self, deadline: float) -> protocol.Go:
         """Connect to the coordinator, send the node info and wait until all nodes have joined. Raises Verdict."""
         self.connection = asyncio.create_task(self.stay_connected(deadline))
         waits = {self.go, self.end, self.connection}
@@ -62,7 +51,7 @@ class Participant:
             await self.connect(max(1.0, min(5.0, deadline - time.monotonic())))
             if self.go.done():
                 await asyncio.sleep(1)  # another task may still deliver the last message
-                self.set_end(End("node-lost", "node 0 closed the connection without a report", "run"))
+                self.set_end(protocol.End("node-lost", "node 0 closed the connection without a report", "run"))
                 return
             self.last_heartbeat = 0.0
             if time.monotonic() > deadline:
@@ -83,7 +72,7 @@ class Participant:
                 self.failure = classify_port_failure(error, None)
                 return
             self.info.clock = time.time()
-            writer.write(encode(Hello(VERSION, self.config.run_id, self.info)))
+            writer.write(encode(protocol.Hello(protocol.VERSION, self.config.run_id, self.info)))
             try:
                 line = await asyncio.wait_for(reader.readline(), timeout_s)
             except asyncio.TimeoutError:
@@ -92,11 +81,11 @@ class Participant:
             except (OSError, ValueError) as error:
                 self.failure = classify_port_failure(error, b"?")
                 return
-            reply = CODEC.decode(line)
-            if isinstance(reply, Rejected):
+            reply = protocol.CODEC.decode(line)
+            if isinstance(reply, protocol.Rejected):
                 self.failure = ("other-run", f"belongs to the run {reply.run!r}, this is {self.config.run_id!r}")
                 return
-            if not isinstance(reply, Welcome | End):
+            if not isinstance(reply, protocol.Welcome | protocol.End):
                 self.failure = classify_port_failure(None, line)
                 return
             self.writer = writer
@@ -104,7 +93,7 @@ class Participant:
             heartbeats = asyncio.create_task(self.send_heartbeats())
             with contextlib.suppress(OSError, ValueError):
                 while line := await reader.readline():
-                    self.on_message(CODEC.decode(line))
+                    self.on_message(protocol.CODEC.decode(line))
             heartbeats.cancel()
         finally:
             self.writer = None
@@ -113,34 +102,29 @@ class Participant:
 
     def on_message(self, message: object) -> None:
         self.last_heartbeat = time.monotonic()
-        if isinstance(message, Welcome | Heartbeat):
+        if isinstance(message, protocol.Welcome | protocol.Heartbeat):
             self.missing = message.missing
-        elif isinstance(message, Go):
+        elif isinstance(message, protocol.Go):
             if not self.go.done():
                 self.go.set_result(message)
-        elif isinstance(message, End):
+        elif isinstance(message, protocol.End):
             self.set_end(message)
         elif handler := self.handlers.get(type(message)):
             handler(message)
 
-    def set_end(self, end: End) -> None:
+    def set_end(self, end: protocol.End) -> None:
         if not self.end.done():
             self.end.set_result(end)
 
     async def send_heartbeats(self) -> None:
         timeout_s = self.config.timeouts["heartbeat-timeout"]
         while True:
-            self.send(Heartbeat())
-            await asyncio.sleep(HEARTBEAT_S)
+            self.send(protocol.Heartbeat())
+            await asyncio.sleep(protocol.HEARTBEAT_S)
             if self.go.done() and time.monotonic() - self.last_heartbeat > timeout_s:
-                self.set_end(End("node-lost", f"node 0 sent no heartbeat for {timeout_s} s", "run"))
+                self.set_end(protocol.End("node-lost", f"node 0 sent no heartbeat for {timeout_s} s", "run"))
 
     def send(self, message: object) -> None:
         if self.writer:
             with contextlib.suppress(OSError, RuntimeError):
                 self.writer.write(encode(message))
-
-    async def close(self) -> None:
-        if self.writer:
-            with contextlib.suppress(OSError, asyncio.TimeoutError):
-                await asyncio.wait_for(self.writer.drain(), 1)

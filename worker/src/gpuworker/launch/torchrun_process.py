@@ -146,9 +146,8 @@ class TorchrunProcess:
         if not self.formed and all(rank.pid for rank in self.ranks.values()):
             self.formed = True
             ranks = ",".join(str(rank.rank) for rank in self.ranks.values())
-            log(
-                Tag.DDP, phase="world formed", world=world_size, ranks=ranks, seconds=time.monotonic() - self.started_at
-            )
+            seconds = time.monotonic() - self.started_at
+            log(Tag.DDP, phase="world formed", world=world_size, ranks=ranks, seconds=seconds)
 
     # -- the end
 
