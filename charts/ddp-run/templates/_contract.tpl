@@ -15,7 +15,7 @@ accepts:
   MASTER_ADDR: [a name or address, \S+]
   MASTER_PORT: [a whole number from 1024 to 65534, '102[4-9]|10[3-9][0-9]|1[1-9][0-9]{2}|[2-9][0-9]{3}|[1-5][0-9]{4}|6([0-4][0-9]{3}|5([0-4][0-9]{2}|5([0-2][0-9]|3[0-4])))']
 reserved: {NNODES: nodes, NODE_RANK: '', PET_NNODES: nodes, PET_NODE_RANK: '', PET_NPROC_PER_NODE: ENV.NPROC_PER_NODE,
-  PET_MASTER_ADDR: ENV.MASTER_ADDR, PET_MASTER_PORT: ENV.MASTER_PORT, PET_RDZV_ID: '', RUN_ID: runId, ATTEMPT: '', POD_NAME: '',
+  PET_MASTER_ADDR: ENV.MASTER_ADDR, PET_MASTER_PORT: ENV.MASTER_PORT, PET_RDZV_ID: '', RUN_ID: runName, ATTEMPT: '', POD_NAME: '',
   POD_IP: '', NODE_NAME: '', NUM_NODES: nodes, NUM_GPUS_PER_NODE: gpusPerNode, RANK: '', WORLD_SIZE: '', LOCAL_RANK: '',
   LOCAL_WORLD_SIZE: '', GROUP_RANK: ''}
 {{- end }}

@@ -15,7 +15,7 @@ NPROC_PER_NODE: {{ $values.procsPerNode | default (max 1 $values.gpusPerNode) | 
 MASTER_ADDR: {{ $master | quote }}
 MASTER_PORT: {{ include "ddp-run.port" .root | quote }}
 NUM_GPUS_PER_NODE: {{ $values.gpusPerNode | int64 | quote }}
-RUN_ID: {{ .id | quote }}
+RUN_ID: {{ include "ddp-run.runName" .root | quote }}
 HOME: /tmp
 POD_NAME: {valueFrom: {fieldRef: {fieldPath: metadata.name}}}
 POD_IP: {valueFrom: {fieldRef: {fieldPath: status.podIP}}}
@@ -107,7 +107,7 @@ GPU_CHARTS_TRACKERS_REQUIRED: {{ $values.tracking.required | quote }}
 {{- end }}
 {{- with $values.tracking.pluto }}
 {{- if .secretName }}
-PLUTO_RUN_ID: {{ .runId | default $.id | quote }}
+PLUTO_RUN_ID: {{ .runId | default (include "ddp-run.runName" $.root) | quote }}
 PLUTO_DIR: /tmp/pluto # its database must be on local disk
 PLUTO_DISABLE_TELEMETRY: "1"
 {{- with .project }}

@@ -1,4 +1,9 @@
-{{/* Name of this version of the run: a changed run is a new object, because the pods of a Job cannot be changed. */}}
+{{/* Name of the run. It names folders and tracker runs, so it stays the same when the run's object is replaced. */}}
+{{- define "ddp-run.runName" -}}
+{{ .Values.runName | default (include "ddp-run.fullname" .) }}
+{{- end }}
+
+{{/* Name of the run's object: a changed run is a new object, because the pods of a Job cannot be changed. */}}
 {{- define "ddp-run.id" -}}
 {{- $spec := include (printf "ddp-run.%s" .Values.workload) (dict "root" . "id" "") -}}
 {{ include "ddp-run.fullname" . }}-{{ list .Values.workload .Values.runId $spec | join "\n" | sha256sum | trunc 8 }}

@@ -84,7 +84,7 @@ CHARTS = ("gpu-accept", "ddp-run", "job-group")
 _GROUPS = ("job-group",)
 _NODES = {"gpu-accept": "nodes", "ddp-run": "nodes", "job-group": "TASK.numNodes"}
 _GPUS = {"gpu-accept": "gpusPerNode", "ddp-run": "gpusPerNode", "job-group": "TASK.accelerator.count"}
-_RUN_ID = {"gpu-accept": "runId", "ddp-run": "runId", "job-group": "runId"}
+_RUN_ID = {"gpu-accept": "runId", "ddp-run": "runName", "job-group": "runId"}
 
 VARIABLES = (
     Variable("NNODES", "number of nodes", instead=_NODES),
