@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import logging
 import platform
@@ -22,11 +23,12 @@ from gpuworker.train.distributed import DistributedContext, host_name
 from gpuworker.train.model import ModelError
 from gpuworker.train.preemption import Stopped, StopSignal
 from gpuworker.train.run_checkpoints import ResumeError, RunCheckpoints
+from gpuworker.train.run_lock import RunLockedError, run_lock
 from gpuworker.train.train_spec import TrainSpec
 from gpuworker.train.trainer import Trainer
 from gpuworker.train.upload import Uploader
 
-USAGE_ERRORS = (DataError, DeviceError, ModelError, ResumeError, trackers.SettingsError)
+USAGE_ERRORS = (DataError, DeviceError, ModelError, ResumeError, RunLockedError, trackers.SettingsError)
 
 
 def run(
@@ -75,6 +77,23 @@ def log_environment(context: DistributedContext) -> None:
 
 def train(spec: TrainSpec, args, context: DistributedContext, stop: StopSignal, tracker, started: float, judge) -> int:
     folder = Path(args.output) / args.run if args.output else None
+    with contextlib.ExitStack() as held:
+        with context.raise_on_all_ranks():
+            if folder and context.is_rank_0:
+                held.enter_context(run_lock(folder, lambda: stop.requested))
+        return train_in(folder, spec, args, context, stop, tracker, started, judge)
+
+
+def train_in(
+    folder: Path | None,
+    spec: TrainSpec,
+    args,
+    context: DistributedContext,
+    stop: StopSignal,
+    tracker,
+    started: float,
+    judge,
+) -> int:
     on_rank_0 = folder if context.is_rank_0 else None
     uploader = Uploader(args.upload, args.run) if args.upload and on_rank_0 else None
     checkpointer = Checkpointer(on_rank_0, args.keep, uploader.in_use if uploader else set) if on_rank_0 else None
