@@ -82,11 +82,77 @@ def test_a_corrupt_checkpoint_is_skipped_for_the_one_before_it_and_the_log_has_t
     assert reason in capfd.readouterr().out
 
 
-def test_a_corrupt_checkpoint_is_logged_when_there_is_no_other(tmp_path, capfd):
+FINISHED = {name: corrupt for name, (corrupt, reason) in CORRUPTIONS.items() if "finished" not in reason}
+
+
+@pytest.mark.parametrize("corrupt", FINISHED.values(), ids=FINISHED)
+def test_a_run_whose_checkpoints_are_all_corrupt_is_refused_and_nothing_is_overwritten(checkpointer, capfd, corrupt):
+    folders = sorted(checkpointer.folder.glob("epoch-*"))
+    for folder in folders:
+        corrupt(folder)
+    with pytest.raises(checkpoint.ResumeError, match="--resume never"):
+        checkpointer.load_newest()
+    assert capfd.readouterr().out.count("ignored=") == 2 and sorted(checkpointer.folder.glob("epoch-*")) == folders
+
+
+def test_a_save_that_was_never_finished_is_no_checkpoint(tmp_path):
     checkpointer = Checkpointer(tmp_path / "run", keep=1)
-    flip_byte(save(checkpointer, 1))
+    (save(checkpointer, 1) / MANIFEST).unlink()  # a kill on a volume that renames by copying
     assert checkpointer.load_newest() is None
-    assert "checkpoint=epoch-0001-step-00000001 ignored=" in capfd.readouterr().out
+
+
+def unreadable(path: Path) -> None:
+    """A link to itself: it cannot be read by any user, root included."""
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("name", [MANIFEST, "rank-0/model.safetensors", f"rank-0/{checkpoint.STATE}"])
+def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_a_corrupt_one(checkpointer, name):
+    unreadable(checkpointer.folder / "epoch-0001-step-00000010" / name)
+    with pytest.raises(checkpoint.UnreadableCheckpointError, match=Path(name).name):
+        checkpointer.load_newest()
+
+
+@pytest.mark.parametrize("number, error", [(13, checkpoint.ResumeError), (5, OSError), (116, OSError)])
+def test_files_of_another_user_are_a_usage_error_and_faults_of_the_volume_are_tried_again(
+    checkpointer, monkeypatch, number, error
+):
+    tries = []
+
+    def fail(path: Path):
+        tries.append(path)
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(checkpoint, "read_blocks", fail)
+    monkeypatch.setattr(checkpoint, "RETRY_S", 0.0)
+    with pytest.raises(error, match=os.strerror(number)):
+        checkpointer.load_newest()
+    assert len(tries) == (1 if number == 13 else checkpoint.READ_TRIES)
+
+
+def test_a_fault_of_the_volume_that_passes_is_survived(checkpointer, monkeypatch):
+    real, faults = checkpoint.read_blocks, [OSError(116, "Stale file handle")]
+
+    def fail_once(path: Path):
+        if faults:
+            raise faults.pop()
+        return real(path)
+
+    monkeypatch.setattr(checkpoint, "read_blocks", fail_once)
+    monkeypatch.setattr(checkpoint, "RETRY_S", 0.0)
+    assert checkpointer.load_newest().state == {"step": 10}
+
+
+def test_every_user_can_read_a_checkpoint(tmp_path):
+    def write_privately(folder: Path) -> None:
+        write(folder)
+        (folder / "model.safetensors").chmod(0o600)  # as safetensors creates it
+        (folder / "parts").chmod(0o700)
+
+    made = Checkpointer(tmp_path / "run", keep=1).save("epoch-0001", (1, 1), {}, write_privately)
+    for path in [made, *made.rglob("*")]:
+        assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644), path
 
 
 def test_leftovers_of_a_killed_save_are_removed(checkpointer):

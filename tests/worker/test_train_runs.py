@@ -183,9 +183,20 @@ def test_a_bad_line_ends_all_ranks_with_its_file_and_line(tmp_path):
     lines[20] = '{"text": 3}'
     data.write_text("\n".join(lines))
     ranks = Ranks(LM, (*TINY, "--data", data, "--output", tmp_path), 2, tmp_path)
-    codes = ranks.wait()
-    assert 0 not in codes and 2 in codes, ranks.all_output()
+    assert 2 in ranks.wait(), ranks.all_output()
     assert f"{data}:21: 'text'" in ranks.all_output()
+    assert "Traceback" not in ranks.all_output()  # of the ranks that have read no bad line, too
+
+
+def test_checkpoints_that_cannot_be_read_end_all_ranks_and_stay(single, tmp_path):
+    shutil.copytree(single / "run", tmp_path / "run", symlinks=True)
+    for model in tmp_path.glob("run/epoch-*/rank-0/model.safetensors"):
+        model.unlink()
+        model.symlink_to(model.name)  # cannot be read by any user, root included
+    names = checkpoints(tmp_path)
+    ranks = Ranks(LM, (*TINY, "--batch", BATCH // 2, "--output", tmp_path), 2, tmp_path)
+    assert set(ranks.wait()) <= {1, -9} and "model.safetensors" in ranks.all_output(), ranks.all_output()
+    assert checkpoints(tmp_path) == names and "resumed=no" not in ranks.all_output()
 
 
 def test_the_smoke_test_learns_and_logs_every_tag(tmp_path):

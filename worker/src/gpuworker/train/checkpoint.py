@@ -13,11 +13,13 @@ and random numbers are derived in each step from seed, step and rank.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,10 +32,25 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 STATE = "trainer.json"
 UNKNOWN_ORDER = (-1, -1)  # of a folder without a readable manifest
+READ_TRIES, RETRY_S = 4, 2.0  # of a volume that fails for a while
+ACCESS_ERRORS = (errno.EACCES, errno.EPERM)
+WAY_OUT = "or start from the beginning with --resume never, which sets them aside, or under another runName (--run)"
 
 
 class CorruptCheckpointError(ValueError):
     """A folder is not a complete checkpoint. The message contains the reason."""
+
+
+class UnfinishedCheckpointError(CorruptCheckpointError):
+    """A folder was never a complete checkpoint, because it has no manifest."""
+
+
+class UnreadableCheckpointError(OSError):
+    """A checkpoint may be complete, but the volume does not return its files."""
+
+
+class ResumeError(ValueError):
+    """The run's checkpoints cannot be resumed from, and must not be overwritten."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +74,22 @@ class Checkpointer:
             shutil.rmtree(leftover, ignore_errors=True)
 
     def load_newest(self) -> Checkpoint | None:
-        """Newest complete checkpoint. Logs the reason for every newer one that it skips."""
+        """Newest complete checkpoint. Logs the reason for every newer one that it skips.
+
+        Raises ResumeError or UnreadableCheckpointError if there are checkpoints and none can be used: training from the
+        beginning would overwrite them.
+        """
+        corrupt = 0
         folders = [(read_order(each), each) for each in self.folder.glob("epoch-*")]
         # Folders of unknown order are read first so that they are logged. None of them is complete.
         for _, folder in sorted(folders, key=lambda pair: (pair[0] == UNKNOWN_ORDER, *pair), reverse=True):
             try:
-                return load(folder)
+                return load_patiently(folder)
             except CorruptCheckpointError as error:
                 log(Tag.TRAIN, checkpoint=folder.name, ignored=error)
+                corrupt += not isinstance(error, UnfinishedCheckpointError)
+        if corrupt:
+            raise ResumeError(f"{self.folder}: all {corrupt} checkpoints are corrupt; restore one, {WAY_OUT}")
         return None
 
     def set_aside(self) -> None:
@@ -83,6 +108,7 @@ class Checkpointer:
             (partial / "rank-0").mkdir(parents=True)
             write(partial / "rank-0")
             (partial / "rank-0" / STATE).write_text(json.dumps(state))
+            make_readable(partial)
             files = {str(path.relative_to(partial)): path for path in sorted(partial.rglob("*")) if path.is_file()}
             listed = {key: {"size": path.stat().st_size, "sha256": sha256_of(path)} for key, path in files.items()}
             for path in files.values():
@@ -91,6 +117,7 @@ class Checkpointer:
                 sync_to_disk(path)
             manifest = {"format": FORMAT, "order": order, "files": listed}
             (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
+            (partial / MANIFEST).chmod(0o644)
             sync_to_disk(partial / MANIFEST)
             sync_to_disk(partial)
             if final.exists():  # corrupt, or it would have been resumed
@@ -143,8 +170,26 @@ def read_order(folder: Path) -> tuple[int, int]:
         return UNKNOWN_ORDER
 
 
+def load_patiently(folder: Path) -> Checkpoint:
+    """`load`, tried again while the volume fails. Raises ResumeError for the files of another user."""
+    for left in reversed(range(READ_TRIES)):
+        try:
+            return load(folder)
+        except UnreadableCheckpointError as error:
+            if error.errno in ACCESS_ERRORS:
+                raise ResumeError(
+                    f"{error}: this program runs as user {os.getuid()}; run it as the owner of the files, "
+                    f"make them readable, {WAY_OUT}"
+                ) from None
+            if not left:
+                raise
+            log(Tag.TRAIN, checkpoint=folder.name, retrying=error)
+            time.sleep(RETRY_S)
+    raise AssertionError("unreachable")
+
+
 def load(folder: Path) -> Checkpoint:
-    """Checkpoint whose files all match the manifest. Raises CorruptCheckpointError."""
+    """Checkpoint whose files all match the manifest. Raises CorruptCheckpointError or UnreadableCheckpointError."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
         files, order = manifest["files"], tuple(manifest["order"])
@@ -152,10 +197,12 @@ def load(folder: Path) -> Checkpoint:
             raise CorruptCheckpointError(f"format {manifest['format']}; this program reads format {FORMAT}")
         expected = {name: (entry["size"], entry["sha256"]) for name, entry in files.items()}
     except FileNotFoundError:
-        raise CorruptCheckpointError("no manifest: it was never finished") from None
+        raise UnfinishedCheckpointError("no manifest: it was never finished") from None
     except CorruptCheckpointError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except OSError as error:
+        raise unreadable(folder / MANIFEST, error) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptCheckpointError(f"the manifest cannot be read: {error}") from None
     for name, (size, sha256) in expected.items():
         path = folder / name
@@ -165,12 +212,28 @@ def load(folder: Path) -> Checkpoint:
                 raise CorruptCheckpointError(f"{name} has {found} bytes, not {size}")
             if sha256_of(path) != sha256:
                 raise CorruptCheckpointError(f"{name} does not match its SHA-256")
-        except OSError as error:
+        except FileNotFoundError as error:
             raise CorruptCheckpointError(f"{name}: {error.strerror}") from None
+        except OSError as error:
+            raise unreadable(path, error) from None
     try:
         return Checkpoint(folder, order, json.loads((folder / "rank-0" / STATE).read_text()))
-    except (OSError, ValueError) as error:
+    except FileNotFoundError as error:
+        raise CorruptCheckpointError(f"rank-0/{STATE}: {error.strerror}") from None
+    except OSError as error:
+        raise unreadable(folder / "rank-0" / STATE, error) from None
+    except ValueError as error:
         raise CorruptCheckpointError(f"rank-0/{STATE}: {error}") from None
+
+
+def unreadable(path: Path, error: OSError) -> UnreadableCheckpointError:
+    return UnreadableCheckpointError(error.errno, error.strerror, str(path))
+
+
+def make_readable(folder: Path) -> None:
+    """Let every user read a checkpoint, because the next reader may have another user id."""
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:

@@ -25,7 +25,8 @@ class DistributedContext:
 
     device = torch.device("cpu")
 
-    def __init__(self) -> None:
+    def __init__(self, usage_errors: tuple[type[Exception], ...] = ()) -> None:
+        self.usage_errors = usage_errors
         env = os.environ
         self.rank, self.world_size = int(env.get("RANK", "0")), int(env.get("WORLD_SIZE", "1"))
         self.local_rank, self.local_world_size = int(env.get("LOCAL_RANK", "0")), int(env.get("LOCAL_WORLD_SIZE", "1"))
@@ -95,15 +96,21 @@ class DistributedContext:
             yield
         except Exception as caught:
             error = caught
-        errors = self.all_gather_object(f"{type(error).__name__}: {error}" if error else "")
+        text = f"{type(error).__name__}: {error}" if error else ""
+        errors = self.all_gather_object((text, isinstance(error, self.usage_errors)))
         if error:
             raise error
-        if first := next(filter(None, errors), ""):
-            raise PeerError(f"rank {errors.index(first)} failed: {first}")
+        for rank, (text, usage) in enumerate(errors):
+            if text:
+                raise PeerError(f"rank {rank} failed: {text}", usage)
 
 
 class PeerError(RuntimeError):
-    """Another rank failed. The message contains that rank's error."""
+    """Another rank failed. The message contains that rank's error. `usage`: a restart does not help."""
+
+    def __init__(self, message: str, usage: bool):
+        super().__init__(message)
+        self.usage = usage
 
 
 def host_name() -> str:

@@ -17,18 +17,19 @@ from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.process_group import DeviceError, destroy
 from gpuworker.train import report, trackers
-from gpuworker.train.checkpoint import Checkpointer
+from gpuworker.train.checkpoint import Checkpointer, ResumeError, UnreadableCheckpointError
 from gpuworker.train.dataset import DataError
-from gpuworker.train.distributed import DistributedContext, host_name
+from gpuworker.train.distributed import DistributedContext, PeerError, host_name
 from gpuworker.train.model import ModelError
 from gpuworker.train.preemption import Stopped, StopSignal
-from gpuworker.train.run_checkpoints import ResumeError, RunCheckpoints
+from gpuworker.train.run_checkpoints import RunCheckpoints
 from gpuworker.train.run_lock import RunLockedError, run_lock
 from gpuworker.train.train_spec import TrainSpec
 from gpuworker.train.trainer import Trainer
 from gpuworker.train.upload import Uploader
 
 USAGE_ERRORS = (DataError, DeviceError, ModelError, ResumeError, RunLockedError, trackers.SettingsError)
+FAILURES = (PeerError, UnreadableCheckpointError)  # whose message is enough: a traceback adds nothing
 
 
 def run(
@@ -47,21 +48,22 @@ def run(
     stop.install()
     args = parser.parse_args(argv)
     logging.basicConfig(level=args.log_level.upper())
-    context, tracker = DistributedContext(), None
+    context, tracker = DistributedContext(USAGE_ERRORS), None
     try:
         prepared = [prepare(args)] if prepare else []
         tracker = trackers.open_trackers(args, context.rank_info())
         context.initialize(args.device)
         log_environment(context)
         code = train(make_spec(args, context, *prepared), args, context, stop, tracker, started, judge)
-    except USAGE_ERRORS as error:
-        log(Tag.FATAL, rank=context.rank, exit_code=int(ExitCode.USAGE), why=error)
-        code = ExitCode.USAGE
+    except (*USAGE_ERRORS, *FAILURES) as error:
+        usage = error.usage if isinstance(error, PeerError) else isinstance(error, USAGE_ERRORS)
+        code = ExitCode.USAGE if usage else ExitCode.FAILED
+        log(Tag.FATAL, rank=context.rank, exit_code=int(code), why=error)
     except BaseException:
         if tracker:
             tracker.finish("failed")
         raise
-    if code == ExitCode.USAGE and tracker:
+    if code in (ExitCode.USAGE, ExitCode.FAILED) and tracker:
         tracker.finish("failed")
     else:
         destroy()

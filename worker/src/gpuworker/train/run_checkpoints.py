@@ -11,15 +11,11 @@ from pathlib import Path
 
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
-from gpuworker.train.checkpoint import Checkpoint, Checkpointer
+from gpuworker.train.checkpoint import Checkpoint, Checkpointer, ResumeError
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.train_spec import TrainSpec
 from gpuworker.train.train_state import TrainState
 from gpuworker.train.upload import Uploader
-
-
-class ResumeError(ValueError):
-    """The run's checkpoint belongs to another training."""
 
 
 class RunCheckpoints:
