@@ -171,6 +171,12 @@ TABLE = [
         codes="file-outside",
     ),
     Entry(
+        "What looks like a credential: variables by their name, files, tokens and addresses with a password",
+        "Values are committed and stored in ConfigMaps. The error names the way to a Secret; --allow accepts it.",
+        "name: a\nenvs: {WANDB_API_KEY: abc}\n",
+        codes="credential-value credential-file",
+    ),
+    Entry(
         "A variable in both envs and secrets",
         "SkyPilot silently uses the secret.",
         "name: a\nenvs: {A: x}\nsecrets: {A: null}\n",

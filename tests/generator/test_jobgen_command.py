@@ -10,7 +10,7 @@ import yaml
 
 import jobgen as package
 
-GROUP = "name: rl\nexecution: parallel\n---\nname: t\nenvs: {TOKEN: s3cret}\nrun: echo hi\n"
+GROUP = "name: rl\nexecution: parallel\n---\nname: t\nenvs: {SETTING: s3cret}\nrun: echo hi\n"
 
 
 def run_process(*arguments: str, **options) -> subprocess.CompletedProcess:
@@ -83,7 +83,7 @@ def test_check_reports_a_difference_and_hides_variables(jobgen, tmp_path):
     assert (other.exit_code, other.stdout) == (1, "")
     lines = other.stderr.splitlines()
     assert "-      echo hi" in lines and "+      echo ho" in lines
-    assert "-      TOKEN: ***" in lines and "s3cret" not in other.stderr  # the change is visible, the value is not
+    assert "-      SETTING: ***" in lines and "s3cret" not in other.stderr  # the change is visible, the value is not
     assert out.read_text() == before
 
 
@@ -103,7 +103,7 @@ def test_diagnostics_do_not_reach_the_values(jobgen):
     assert (result.exit_code, len(result.stderr.splitlines())) == (0, 3)
     assert yaml.safe_load(result.stdout)["tasks"]["t"] == {
         "numNodes": 1,
-        "env": {"TOKEN": "s3cret"},
+        "env": {"SETTING": "s3cret"},
         "run": "echo hi",
     }
 

@@ -95,10 +95,19 @@ def test_times_and_modes_of_files_do_not_change_the_values(convert, folder):
     assert convert("workdir: code")[0] == before
 
 
-def test_the_folder_of_the_group_file_can_be_embedded(convert):
-    values, _ = convert("workdir: .")
+def test_the_folder_of_the_group_file_can_be_embedded_without_that_file(convert):
+    values, (line,) = convert("workdir: .")
     assert values["tasks"]["t0"]["workdir"] == {"files": "files"}
-    assert "group.yaml" in values["files"]["files"]
+    assert "app.toml" in values["files"]["files"] and "group.yaml" not in values["files"]["files"]
+    assert "left out" in line and "group.yaml" in line.partition("left out")[2]
+
+
+def test_a_folder_of_which_nothing_is_left_is_not_mounted(convert, folder):
+    (folder / "copy").mkdir()
+    (folder / "copy/group.yaml").symlink_to("../group.yaml")
+    values, (line,) = convert("workdir: copy")
+    assert "files" not in values and "workdir" not in values["tasks"]["t0"]
+    assert brief(line) == "5:10 $.workdir embedded" and "group.yaml" in line.partition("left out")[2]
 
 
 def test_git_workdir_is_not_embedded(convert):

@@ -87,9 +87,7 @@ def test_secrets_become_references(values, secrets):
     found, lines = values(f"{HEADER}name: t\n{secrets}\n")
     assert found["secretName"] == "rl-secrets"
     assert found["tasks"]["t"]["secrets"] == ["HF_TOKEN", "WANDB"]
-    command = (
-        'kubectl create secret generic rl-secrets --from-literal=HF_TOKEN="$HF_TOKEN" --from-literal=WANDB="$WANDB"'
-    )
+    command = r"printf '%s\n' HF_TOKEN WANDB | kubectl create secret generic rl-secrets --from-env-file=/dev/stdin"
     assert sum(command in line for line in lines) == 1
     assert "s3cret" not in str(found) + str(lines)
 
@@ -100,7 +98,7 @@ def test_all_tasks_share_one_secret(values):
     assert found["secretName"] == "mine"
     assert [task.get("secrets") for task in found["tasks"].values()] == [["A"], ["B"], None]
     (note,) = lines
-    assert 'generic mine --from-literal=A="$A" --from-literal=B="$B" [secret-needed]' in note
+    assert "' A B | kubectl create secret generic mine --from-env-file=/dev/stdin [secret-needed]" in note
 
 
 @pytest.mark.parametrize(

@@ -5,25 +5,18 @@ It reads the files that the group embeds, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass
 
-from jobgen import group
+from jobgen import group, leaks
 from jobgen.convert import convert
 from jobgen.diagnostics import Diagnostic, InvalidInputError
 from jobgen.files import FileSets
+from jobgen.options import Options
 from jobgen.yaml_loader import load
 from jobgen.yaml_writer import dump
 
-
-@dataclass(frozen=True)
-class Options:
-    name: str | None = None  # replaces the group's name
-    env: Mapping[str, str] = field(default_factory=dict)  # variables for every task
-    secret_name: str | None = None  # default: NAME-secrets
-    lenient: bool = False  # refused fields become warnings if the task runs without them
-    folder: str | None = None  # base of local paths; default: the current folder
-    allow_outside: bool = False  # embed files from outside that folder
+_DEFAULTS = Options()
 
 
 @dataclass(frozen=True)
@@ -32,26 +25,38 @@ class Result:
     diagnostics: list[Diagnostic]  # sorted by position
     secret_lines: frozenset[int] = frozenset()  # source lines that may contain values of envs or secrets
     parsed: bool = True  # whether secret_lines is known
+    hidden: tuple[str, ...] = ()  # credentials that no output may contain
 
 
-def to_values(source: bytes, options: Options = Options()) -> Result:
+def to_values(source: bytes, options: Options = _DEFAULTS) -> Result:
     """Convert a group file. The result depends on the source, the options and the embedded files only."""
     try:
         documents = load(source)
-        found = group.read(documents, options.name, options.env, options.lenient)
+        hidden = leaks.hidden_values(documents, options.env)
+        found = group.read(documents, options.name, options.env, options.lenient, hidden)
     except InvalidInputError as invalid:
         return Result(None, sorted(invalid.diagnostics), parsed=False)
-    files = FileSets(options.folder, options.allow_outside)
+    secrets = leaks.secret_values(documents)
+    for task in found.tasks:
+        leaks.check(task, options.allow, secrets)
+    files = FileSets(options, source, secrets)
     values = convert(found, files, options.secret_name, frozenset(options.env))
     text = dump(values, source) if found.is_valid else None
-    return Result(text, found.diagnostics, _secret_lines(found))
+    return Result(text, found.diagnostics, _secret_lines(found), hidden=hidden)
+
+
+_PRIVATE_FIELD = re.compile("env|secret|config|workdir|token|pass|key|cred|auth|login|service|pool", re.IGNORECASE)
 
 
 def _secret_lines(found: group.Group) -> frozenset[int]:
+    """Return the lines of fields that contain credentials, or may contain them."""
     lines: set[int] = set()
-    for task in found.tasks:
-        value = task.document.value
-        for field_ in ("envs", "secrets", "config", "workdir"):
-            if isinstance(value, dict) and field_ in value:
-                lines.update(task.document.lines((field_,)))
+    for each in (found.header, *found.tasks):
+        value = each.document.value
+        leaking = {line.path for line in each.diagnostics if line.code == "credential-value"}
+        for field in value if isinstance(value, dict) else ():
+            if _PRIVATE_FIELD.search(field) or any(path.startswith(f"$.{field}") for path in leaking):
+                lines.update(each.document.lines((field,)))
+        if not isinstance(value, dict):
+            lines.update(each.document.lines(()))
     return frozenset(lines)

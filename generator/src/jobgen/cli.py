@@ -94,6 +94,12 @@ _SHARED = [
     ),
     click.option("--allow-outside", is_flag=True, help="Also embed files from outside the group file's folder."),
     click.option(
+        "--allow",
+        metavar="WHAT",
+        multiple=True,
+        help="Accept a variable, file or path that looks like a credential (repeatable).",
+    ),
+    click.option(
         "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Format of the diagnostics."
     ),
     click.option(
@@ -118,7 +124,7 @@ def _shared(command):
 def validate(ctx: click.Context, files: tuple[str, ...], form: str, color: str, **options) -> None:
     """Check job groups and list all errors, warnings and notes. `-` is standard input."""
     sources = [(file, _read(file)) for file in files]
-    found = [(file, source, _convert(file, source, **options)) for file, source in sources]
+    found = [(file, source, _convert(file, source, frozenset(), **options)) for file, source in sources]
     if form == "json":
         from jobgen.reporter import format_json
 
@@ -154,7 +160,8 @@ def to_values(
     if sum(each is not None for each in (output, expected, compared)) > 1:
         raise click.UsageError("-o, --check and --diff exclude each other")
     source = _read(file)
-    result = _convert(file, source, **options)
+    outputs = _identities(output, expected, compared)
+    result = _convert(file, source, outputs, **options)
     if form == "json":
         from jobgen.reporter import format_json
 
@@ -164,21 +171,21 @@ def to_values(
     if result.text is None:
         ctx.exit(1)
     elif expected is not None or compared is not None:
-        _compare(ctx, file, result.text, expected or compared or "", to_stdout=compared is not None)
+        _compare(ctx, file, result, expected or compared or "", to_stdout=compared is not None)
     elif output and output != "-":
         _replace(Path(output), result.text)
     else:
         _write(result.text)
 
 
-def _compare(ctx: click.Context, file: str, text: str, existing: str, to_stdout: bool) -> None:
+def _compare(ctx: click.Context, file: str, result: Result, existing: str, to_stdout: bool) -> None:
     with open(existing, "rb") as stream:
         old = stream.read().decode("utf-8", "replace")
-    if old == text:
+    if old == result.text:
         return
     from jobgen.diff import diff
 
-    difference = diff(old, text, existing)
+    difference = diff(old, result.text, existing, result.hidden)
     if to_stdout:
         _write(difference + "\n")
     else:
@@ -195,17 +202,32 @@ def schema(name: str) -> None:
     _write(text(name))
 
 
+def _identities(*files: str | None) -> frozenset[tuple[int, int]]:
+    """Return device and inode of the files that exist, and of standard output."""
+    found = []
+    for file in (*files, sys.stdout):
+        try:
+            found.append(os.fstat(file.fileno()) if file is sys.stdout else os.stat(file or ""))
+        except (OSError, ValueError):  # it does not exist yet, or is not a file
+            continue
+    return frozenset((each.st_dev, each.st_ino) for each in found)
+
+
 def _convert(
     file: str,
     source: bytes,
+    outputs: frozenset[tuple[int, int]],
     set_name: str | None,
     env: dict[str, str],
     secret_name: str | None,
     lenient: bool,
     allow_outside: bool,
+    allow: tuple[str, ...],
 ) -> Result:
     folder = None if file == "-" else os.path.dirname(file) or "."
-    return convert(source, Options(set_name, env, secret_name, lenient, folder, allow_outside))
+    return convert(
+        source, Options(set_name, env, secret_name, lenient, folder, allow_outside, frozenset(allow), outputs)
+    )
 
 
 def _print_diagnostics(found: list[tuple[str, bytes, Result]], color: str) -> None:

@@ -92,6 +92,17 @@ CODES = {
     "secret-in-values": _task(
         "A path contains a secret, which would be readable in the values.", "secrets: {PLACE: abc}\nworkdir: $PLACE"
     ),
+    "credential-value": _task(
+        "A value looks like a credential, by its format or by the name of its variable, and would be readable in the "
+        "values. --allow with the name that the message shows accepts it.",
+        "envs: {WANDB_API_KEY: abc}",
+    ),
+    "credential-file": _task(
+        "A file looks like a credential, by its name or its content, or is the group file itself, and would be "
+        "readable in the values. --allow with the path that the message shows accepts it.",
+        "file_mounts: {/app/.env: .env}",
+        {".env": 20},
+    ),
     "unknown-variable": _task(
         "A path contains a variable that is not one of the task's envs.", "workdir: code-${VERSION}"
     ),

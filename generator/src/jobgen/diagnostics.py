@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from jobgen.credentials import redact
+
 Path = tuple[str | int, ...]
 Position = tuple[int, int]  # line and column, from 1
 
@@ -55,16 +57,18 @@ def json_path(path: Path) -> str:
 
 
 def quoted(value: object) -> str:
-    """Return a value of the input for a message: on one line, at most 80 characters, and safe to print."""
+    """Return a value of the input for a message: on one line, at most 80 characters, and without credentials."""
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
     if not isinstance(value, str):
         return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)[:80]
-    text = value if len(value) <= 80 else value[:77] + "..."
+    text = redact(value[:_LONGEST])
+    text = text if len(text) <= 80 else text[:77] + "..."
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return '"' + _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + '"'
 
 
+_LONGEST = 4_000  # characters that are searched for credentials before the text is cut
 _PLAIN = re.compile(r"[A-Za-z_][\w-]{0,79}", re.ASCII)
 # Control characters, including those that change the direction of text, and code points that are not characters.
 _UNSAFE = re.compile("[\0-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]")

@@ -1,18 +1,24 @@
-"""Local file_mounts and workdir, embedded in the values as sets of files, each folder once."""
+"""Local file_mounts and workdir, embedded in the values as sets of files, each folder once.
+
+Never embedded: the group file, values that jobgen wrote, and credentials.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
 import posixpath
+import shlex
 import stat
 from collections.abc import Iterator
 
-from jobgen import names
+from jobgen import credentials, names
 from jobgen.contract import FILES_LIMIT_BYTES
 from jobgen.diagnostics import Path, quoted
 from jobgen.gitignore import ALWAYS, FILES, Rules
 from jobgen.group import GroupDocument
+from jobgen.options import Options
+from jobgen.yaml_writer import TITLE
 
 # Helm stores the values and the rendered objects in one Secret of at most 1 MiB. It contains the files twice,
 # compressed, and is base64 (x 4/3). With 100 kB for the chart itself: (1 MiB - 100 kB) / 2 / (4/3).
@@ -22,6 +28,8 @@ MAX_PATH = 400
 
 WORKDIR = "~/sky_workdir"
 ADVICE = "build them into the image, put them on a volume, or clone them with `workdir: {url: ..., ref: ...}`"
+_HEAD = 4096  # bytes that show what a file is
+_OUTPUT, _GROUP, _CREDENTIAL = "output", "group", "credential"
 _ALLOW_OUTSIDE = "the group file's folder; allow it with --allow-outside"
 
 
@@ -32,9 +40,13 @@ class EmbedError(Exception):
 class FileSets:
     """The sets of files of one group."""
 
-    def __init__(self, folder: str | None, allow_outside: bool):
-        self.folder = folder or "."
-        self.allow_outside = allow_outside
+    def __init__(self, options: Options, source: bytes, secrets: tuple[str, ...]):
+        self.folder = options.folder or "."
+        self.allow_outside = options.allow_outside
+        self.allow = options.allow
+        self.left_out = options.left_out
+        self.source = source
+        self.secrets = tuple(each.encode().decode("latin-1") for each in secrets)
         self.sets: dict[str, dict] = {}  # name -> relative path -> content
         self.names: dict[tuple[str, bool], str] = {}  # (real path, is a folder) -> name
         self.sizes: list[tuple[int, str]] = []  # of the files that are embedded
@@ -67,11 +79,7 @@ class FileSets:
                 raise EmbedError("bad-value", f"{quoted(source)} is a file; workdir must be a folder")
             name = self.names.get((real, is_folder))
             if name is None:
-                name = self._add(source, real, is_folder)
-                files = self.sets[name]
-                size = sum(size for size, _ in self.sizes[-len(files) :])
-                count = "1 file" if len(files) == 1 else f"{len(files)} files"
-                task.note(path, f"embedded {count}, {size:,} bytes", "embedded")
+                name = self._add(task, path, source, real, is_folder)
         except EmbedError as error:
             task.report(*error.args[:1], path, error.args[1])
             return None
@@ -80,6 +88,9 @@ class FileSets:
             task.report(code, path, f"{quoted(source)}: {error.strerror or 'cannot be read'}")
             return None
         self.first = self.first or (task, path)
+        if not self.sets[name]:  # every file is left out
+            del self.sets[name], self.names[real, is_folder]
+            return None
         return {"files": name} if is_folder else {"files": name, "subPath": next(iter(self.sets[name]))}
 
     def _resolve(self, source: str) -> str:
@@ -95,7 +106,8 @@ class FileSets:
                 raise EmbedError("file-outside", f"{quoted(source)} links out of {_ALLOW_OUTSIDE}")
         return os.path.realpath(target)
 
-    def _add(self, source: str, real: str, is_folder: bool) -> str:
+    def _add(self, task: GroupDocument, path: Path, source: str, real: str, is_folder: bool) -> str:
+        """Embed a folder or a file under a new name, and report what is embedded."""
         last = posixpath.basename(posixpath.normpath(source.rstrip("/") or "/"))
         wanted = names.label(last, "files")[:40].rstrip("-") or "files"
         name, number = wanted, 2
@@ -104,10 +116,45 @@ class FileSets:
         found = dict(self._walk(real)) if is_folder else {last: real}
         if not found:
             raise EmbedError("file-missing", f"{quoted(source)} contains no files")
-        ordered = sorted(found, key=os.fsencode)
-        self.sets[name] = {each: self._content(found[each], f"{name}/{each}") for each in ordered}
-        self.names[real, is_folder] = name
+        before = self.total
+        self.sets[name], self.names[real, is_folder] = {}, name
+        left_out, refused = [], []
+        for each in sorted(found, key=os.fsencode):
+            shown = posixpath.normpath(posixpath.join(source, each) if is_folder else source)
+            data, size = self._read(found[each], f"{name}/{each}")
+            aliases = {shown, found[each]} if is_folder else {shown, found[each], str(path[-1])}
+            kind = self._kind(found[each], data, aliases)
+            if kind is None or (shown in self.allow and kind != _OUTPUT):
+                self.sets[name][each] = self._content(found[each], f"{name}/{each}", data, size)
+            elif kind == _CREDENTIAL or not is_folder:
+                refused.append(shown)
+            else:
+                left_out.append(each)
+        if refused:
+            listed = ", ".join(map(quoted, refused))
+            message = f"not embedded, because the values are readable: {listed}. Mount a Kubernetes Secret in place of "
+            message += "a credential (volumes in config.kubernetes.pod_config), and list its file in .skyignore. "
+            task.report("credential-file", path, f"{message}If it is not one, pass --allow {shlex.quote(refused[0])}")
+        self._note(task, path, self.sets[name], self.total - before, left_out)
         return name
+
+    def _note(self, task: GroupDocument, path: Path, files: dict[str, dict], size: int, left_out: list[str]) -> None:
+        count = "1 file" if len(files) == 1 else f"{len(files)} files"
+        message = f"embedded {count}, {size:,} bytes"
+        message += f": {', '.join(files)}" if files else ""
+        message += f"; left out, because jobgen reads or writes it: {', '.join(left_out)}" if left_out else ""
+        task.note(path, message, "embedded")
+
+    def _kind(self, real: str, data: bytes, aliases: set[str]) -> str | None:
+        """Return what a file is, if it is one that is never embedded."""
+        found = os.stat(real)
+        if (found.st_dev, found.st_ino) in self.left_out or data.startswith(TITLE.encode()):
+            return _OUTPUT
+        if data == self.source:
+            return _GROUP
+        if any(map(credentials.is_file, aliases)) or credentials.contains(data.decode("latin-1"), self.secrets):
+            return _CREDENTIAL
+        return None
 
     def _walk(self, top: str) -> Iterator[tuple[str, str]]:
         """Yield the relative path and the real path of every file below `top`."""
@@ -141,19 +188,22 @@ class FileSets:
                 else:
                     pending.append((real, f"{relative}/", rules, above | {real}))
 
-    def _content(self, real: str, shown: str) -> dict:
-        mode = os.stat(real).st_mode
-        if not stat.S_ISREG(mode):
+    def _read(self, real: str, shown: str) -> tuple[bytes, int]:
+        """Return the content and the size of a file; only its head if it does not fit any more."""
+        found = os.stat(real)
+        if not stat.S_ISREG(found.st_mode):
             raise EmbedError("file-unreadable", f"{quoted(shown)} is neither a file nor a folder")
-        size = os.stat(real).st_size
+        fits = self.total + found.st_size <= FILES_LIMIT_BYTES
+        with open(real, "rb") as file:
+            return file.read(FILES_LIMIT_BYTES + 1 if fits else _HEAD), found.st_size
+
+    def _content(self, real: str, shown: str, data: bytes, size: int) -> dict:
         self.sizes.append((size, shown))
         self.total += size
         if self.total > FILES_LIMIT_BYTES:
             return {"text": ""}  # check_size() reports it
-        with open(real, "rb") as file:
-            data = file.read(FILES_LIMIT_BYTES + 1)
         content: dict = _as_text(data)
-        if mode & stat.S_IXUSR:
+        if os.stat(real).st_mode & stat.S_IXUSR:
             content["executable"] = True
         return content
 

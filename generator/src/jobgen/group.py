@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from jobgen import names, not_a_group, schema
+from jobgen.credentials import redact
 from jobgen.diagnostics import (
     ERROR,
     NOTE,
@@ -29,10 +30,11 @@ _VARIABLE = re.compile(r"\$\{?\b([a-zA-Z_][a-zA-Z0-9_]*)\b\}?", re.ASCII)
 class GroupDocument:
     """The header (number 0) or a task (from 1, as in SkyPilot), with its valid fields and diagnostics."""
 
-    def __init__(self, document: Document, number: int, lenient: bool):
+    def __init__(self, document: Document, number: int, lenient: bool, hidden: tuple[str, ...] = ()):
         self.document = document
         self.number = number
         self.lenient = lenient
+        self.hidden = hidden  # credentials that no message may contain
         self.diagnostics: list[Diagnostic] = []
         self.fields: dict = {}  # valid, supported and not null
         self.original_keys: dict[Path, str] = {}  # a path after substitution -> the key in the file
@@ -59,7 +61,8 @@ class GroupDocument:
 
     def _diagnostic(self, position: Position, path: Path, message: str, code: str, severity: str = ERROR) -> Diagnostic:
         task = self.name if self.number else None
-        return Diagnostic(*position, self.scope, task, json_path(path), message, code, severity)
+        shown = [redact(each, self.hidden) for each in (json_path(path), message)]
+        return Diagnostic(*position, self.scope, task, *shown, code, severity)
 
     def note(self, path: Path, message: str, code: str = "honoured-differently") -> None:
         self.report(code, path, message, NOTE)
@@ -97,18 +100,22 @@ class Group:
         return all(each.severity != ERROR for document in documents for each in document.diagnostics)
 
 
-def read(documents: list[Document], name: str | None, env: Mapping[str, str], lenient: bool) -> Group:
+def read(
+    documents: list[Document], name: str | None, env: Mapping[str, str], lenient: bool, hidden: tuple[str, ...] = ()
+) -> Group:
     """Return the group in `documents`, with the command line's `name` and `env` applied. Raises InvalidInputError."""
     if reason := not_a_group.explain(documents):
         position = documents[0].position(()) if documents else (1, 1)
         raise InvalidInputError(Diagnostic(*position, "header", None, "$", f"not a job group: {reason}", "not-a-group"))
-    header = GroupDocument(documents[0], 0, lenient)
+    header = GroupDocument(documents[0], 0, lenient, hidden)
     header.read("header", header.document.value if name is None else {**header.document.value, "name": name})
     if name is not None:
         header.name = name
     # As in SkyPilot, empty documents are skipped but counted.
     tasks = [
-        GroupDocument(each, number, lenient) for number, each in enumerate(documents[1:], 1) if each.value is not None
+        GroupDocument(each, number, lenient, hidden)
+        for number, each in enumerate(documents[1:], 1)
+        if each.value is not None
     ]
     for task in tasks:
         task.read("task", _with_overrides(task, env))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from jobgen import credentials
 from jobgen.api import Result
 from jobgen.diagnostics import ERROR, NOTE, WARNING, Diagnostic
 
@@ -11,6 +12,8 @@ _COLOURS = {ERROR: "\x1b[31m", WARNING: "\x1b[33m", NOTE: "\x1b[36m"}
 _BOLD, _DIM, _END = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # line ends in YAML
 _WIDTH = 160
+# In a file that is not YAML, nothing else shows where a secret is.
+_SUSPICIOUS = re.compile("env|secret|token|passw|key|cred|://[^/ ]*@", re.IGNORECASE)
 
 
 def format_plain(file: str, result: Result) -> list[str]:
@@ -35,14 +38,15 @@ def format_with_source(file: str, result: Result, source: bytes, colour: bool) -
 def _excerpt(diagnostic: Diagnostic, lines: list[str], result: Result, colour: bool) -> list[str]:
     """Return three source lines and a caret. Lines that may contain a secret are hidden."""
     secret = result.secret_lines
-    if not result.parsed and re.search("env|secret", "\n".join(lines), re.IGNORECASE):
+    if not result.parsed and _SUSPICIOUS.search("\n".join(lines)):
         return []
     width = len(str(diagnostic.line + 1))
     shown = []
     for number in range(max(1, diagnostic.line - 1), min(len(lines), diagnostic.line + 1) + 1):
-        text = "(hidden: it may contain a secret)" if number in secret else _printable(lines[number - 1])
-        shown.append(f"  {number:>{width}} | {text}")
-        if number == diagnostic.line and number not in secret and diagnostic.column <= _WIDTH:
+        line = lines[number - 1]
+        hidden = number in secret or credentials.redact(line, result.hidden) != line
+        shown.append(f"  {number:>{width}} | {'(hidden: it may contain a secret)' if hidden else _printable(line)}")
+        if number == diagnostic.line and not hidden and diagnostic.column <= _WIDTH:
             caret = f"  {' ' * width} | {' ' * (diagnostic.column - 1)}"
             shown.append(f"{caret}{_COLOURS[diagnostic.severity]}^{_END}" if colour else f"{caret}^")
     return shown

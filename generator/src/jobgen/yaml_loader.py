@@ -77,8 +77,8 @@ class Document:
         return mark[3] if len(mark) > 2 and mark[2] is None else None
 
     def lines(self, path: Path) -> range:
-        """Return the lines, from 1, of a key and its value."""
-        mark = self.mark
+        """Return the lines, from 1, of a key and its value, or of the whole document."""
+        start, mark = self.mark[0], self.mark
         for part in path:
             start, _, mark = mark[2][part]
         end = mark[3] if len(mark) > 2 and mark[2] is not None else mark[0]

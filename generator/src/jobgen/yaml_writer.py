@@ -21,12 +21,13 @@ _NOT_A_BLOCK = re.compile(
 _ESCAPED = re.compile(r'["\\\0-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]')
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 SCRIPTS = ("setup", "run")
+TITLE = "# Values of the chart job-group, written by jobgen"
 
 
 def dump(values: dict, source: bytes) -> str:
     """Return the text of the values file, with the hash of its source."""
     lines = [
-        f"# Values of the chart job-group, written by jobgen {__version__}. Change the source, not this file.",
+        f"{TITLE} {__version__}. Change the source, not this file.",
         f"# Source: sha256 {hashlib.sha256(source).hexdigest()}",
     ]
     _mapping(values, "", lines)

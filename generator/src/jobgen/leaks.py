@@ -1,0 +1,79 @@
+"""Refusal of credentials in the fields of a task, and the values that no message may contain."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+from jobgen import credentials
+from jobgen.diagnostics import Path, json_path
+from jobgen.group import GroupDocument
+from jobgen.yaml_loader import Document
+
+_WORD = 7  # characters; a value of this length may be an ordinary word elsewhere
+_NAMES_ONLY = ("secrets", "managed_secrets")  # their values never reach the output
+_WAY_OUT = {
+    "envs": "move it to `secrets`, whose values come from a Kubernetes Secret",
+    "config": "write valueFrom.secretKeyRef, which names a Kubernetes Secret",
+}
+_OTHER_WAY_OUT = "add it to `secrets` and read that variable, which comes from a Kubernetes Secret"
+
+
+def secret_values(documents: Iterable[Document]) -> tuple[str, ...]:
+    """Return the values of `secrets` in the file, line by line, without those that may be ordinary words."""
+    return tuple(each for each in _secret_values(documents) if len(each) > _WORD)
+
+
+def _secret_values(documents: Iterable[Document]) -> tuple[str, ...]:
+    return _lines(value for each in documents for value in _mapping(each, "secrets").values())
+
+
+def hidden_values(documents: list[Document], env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return every known credential, line by line: of `secrets`, and of variables with such a name."""
+    variables = [*(pair for each in documents for pair in _mapping(each, "envs").items()), *env.items()]
+    named = (value for name, value in variables if isinstance(name, str) and credentials.is_named(name, value))
+    return (*_secret_values(documents), *_lines(named))
+
+
+def _mapping(document: Document, field: str) -> dict:
+    found = document.value.get(field) if isinstance(document.value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _lines(values: Iterable[object]) -> tuple[str, ...]:
+    return tuple(line.strip() for value in values if value is not None for line in str(value).splitlines())
+
+
+def check(task: GroupDocument, allow: frozenset[str], secrets: tuple[str, ...]) -> None:
+    """Report every credential in the task's fields that --allow does not name."""
+    for field, value in task.fields.items():
+        if field not in _NAMES_ONLY:
+            _check(task, value, (field,), allow, secrets)
+
+
+def _check(task: GroupDocument, value: object, path: Path, allow: frozenset[str], secrets: tuple[str, ...]) -> None:
+    if isinstance(value, str):
+        if credentials.contains(value, secrets):
+            _report(task, path, json_path(path), allow)
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            _check(task, each, (*path, index), allow, secrets)
+    elif isinstance(value, dict):
+        if isinstance(value.get("name"), str) and credentials.is_named(value["name"], value.get("value")):
+            _report(task, (*path, "value"), value["name"], allow)
+            return
+        for key, each in value.items():
+            named = path == ("envs",) or key.isupper()
+            if named and not isinstance(each, (dict, list)) and credentials.is_named(key, each):
+                _report(task, (*path, key), key, allow)
+            elif credentials.contains(key, secrets):
+                _report(task, (*path, key), json_path((*path, key)), allow)
+            elif key not in allow:
+                _check(task, each, (*path, key), allow, secrets)
+
+
+def _report(task: GroupDocument, path: Path, name: str, allow: frozenset[str]) -> None:
+    if name not in allow and json_path(path) not in allow:
+        way_out = _WAY_OUT.get(str(path[0]), _OTHER_WAY_OUT)
+        message = f"looks like a credential, which would be readable in the values; {way_out}."
+        task.report("credential-value", path, f"{message} If it is not one, pass --allow {shlex.quote(name)}")

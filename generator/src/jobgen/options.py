@@ -1,0 +1,18 @@
+"""Options of a conversion, as the command line sets them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Options:
+    name: str | None = None  # replaces the group's name
+    env: Mapping[str, str] = field(default_factory=dict)  # variables for every task
+    secret_name: str | None = None  # default: NAME-secrets
+    lenient: bool = False  # refused fields become warnings if the task runs without them
+    folder: str | None = None  # base of local paths; default: the current folder
+    allow_outside: bool = False  # embed files from outside that folder
+    allow: frozenset[str] = frozenset()  # variables, files and paths that are not credentials, whatever they look like
+    left_out: frozenset[tuple[int, int]] = frozenset()  # device and inode of files that are never embedded
