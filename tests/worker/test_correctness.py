@@ -2,11 +2,21 @@
 
 import pytest
 
-from gpuworker.accept.check_spec import Plan
+from gpuworker.accept import registry
+from gpuworker.accept.check_spec import Plan, Registered
 from gpuworker.accept.checks import correctness as check
 from gpuworker.accept.checks.correctness import ddp_reference
+from gpuworker.accept.limits import Limits
+from gpuworker.accept.report import FAIL, Coverage, Report, to_json
+from gpuworker.accept.verdict import judge
+from gpuworker.fleet.merge import Expected, merge
+from gpuworker.fleet.report_sources import from_text
 
 RIGHT = {"own_error": 1e-16, "reduced_error": 1e-16, "trained": "a", "straight": "b", "loaded": "a", "resumed": "b"}
+
+
+def correctness_check() -> Registered:
+    return registry.load()["correctness"]
 
 
 def results(*changes: dict) -> list[dict]:
@@ -36,6 +46,16 @@ def test_the_rank_is_named(change, reason):
     assert found.startswith(reason)
 
 
+@pytest.mark.parametrize("error", [float("inf"), float("nan"), 1e300])
+def test_a_gradient_that_is_not_finite_is_a_fail_that_the_fleet_can_read(error: float) -> None:
+    spec, plan = correctness_check().spec, Plan("cuda", 0)
+    found = judge("correctness", spec, ddp_reference.evidence(results({}, {"own_error": error})), Limits(), plan)
+    report = Report("n1", "p", "1", "cuda", "quick", "2026-01-05T10:00:00+00:00", Coverage(1, 0, 0, 1), [found])
+    (source,) = from_text("n1", to_json(report.to_dict(), None).encode())
+    fleet = merge([source], Expected(1))
+    assert fleet.verdict == FAIL and "n1 correctness: rank 1: its own gradient" in fleet.reason
+
+
 def test_two_ranks_that_differ_are_both_named():
     (found,) = ddp_reference.evidence(results({}, {"trained": "c", "loaded": "c"})).failures
     assert found == "parameters differ after training, with no majority: rank 0: a, rank 1: c"
@@ -48,6 +68,7 @@ def test_two_ranks_that_differ_are_both_named():
     [
         ("", None),
         ("flipped-gradient", "rank 2 ("),
+        ("nan-gradient", "rank 2 ("),
         ("diverged-parameter", "parameters differ after training: rank 2 ("),
         ("damaged-checkpoint", "rank 2 ("),
     ],

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-import math
 import re
 import zlib
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ WORST_FIRST = (FAIL, INCOMPLETE, WARN, PASS)
 EXIT_CODES = {PASS: 0, WARN: 0, FAIL: 1, INCOMPLETE: 3}
 SCHEMA_VERSION = 3
 NODE, WORLD = "node", "world"  # scope of a report
+LARGEST_NUMBER = 1e100  # no measured value needs more, and sums of such values stay finite
 LOG_PART_BYTES = 12_000  # container runtimes split lines at 16 KiB
 
 
@@ -216,7 +216,7 @@ def write_json(path: Path, data: dict) -> None:
 
 
 def to_json(data: dict, indent: int | None) -> str:
-    """JSON has no NaN: what is not a finite number is null."""
+    """JSON has no NaN: a number that is not finite, or above LARGEST_NUMBER, is null."""
     return json.dumps(_finite(data), indent=indent, allow_nan=False)
 
 
@@ -225,4 +225,4 @@ def _finite(value: object) -> object:
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return None if isinstance(value, float) and not abs(value) < LARGEST_NUMBER else value  # NaN is not below either

@@ -15,7 +15,18 @@ import types
 import typing
 from collections.abc import Callable
 
-from gpuworker.accept.report import FAIL, INCOMPLETE, NODE, PASS, SCHEMA_VERSION, SKIP, WARN, WORLD, Report
+from gpuworker.accept.report import (
+    FAIL,
+    INCOMPLETE,
+    LARGEST_NUMBER,
+    NODE,
+    PASS,
+    SCHEMA_VERSION,
+    SKIP,
+    WARN,
+    WORLD,
+    Report,
+)
 
 VERDICTS = (FAIL, INCOMPLETE, WARN, PASS, SKIP)
 DIRECTIONS = ("higher", "lower", "")
@@ -23,7 +34,6 @@ NOT_A_REPORT = "JSON that is not a report"
 SUPPORTED_VERSIONS = (2, SCHEMA_VERSION)
 # Fields that a report of version 2 lacks, with the value that they get
 ADDED_IN_3 = {"scope": NODE, "world": None, "better": "", "judged": False, "problems": []}
-LARGEST_NUMBER = 1e100  # no measured value needs more, and sums of such values stay finite
 
 Problem = str  # "" or the path of a value with what is wrong with it
 

@@ -18,6 +18,7 @@ SPEC = Spec(
     },
     faults={
         "flipped-gradient": r"rank \d+ \(node \S+, \S+\): its own gradient, before any communication, differs",
+        "nan-gradient": r"rank \d+ \(node \S+, \S+\): its own gradient, .* differs from the reference by inf",
         "diverged-parameter": r"parameters differ after training.*rank \d+",
         "damaged-checkpoint": r"rank \d+ \(node \S+, \S+\): the checkpoint that it read is not the one",
     },

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 import os
 from collections import Counter
 from pathlib import Path
@@ -41,6 +42,8 @@ def _run(context: RankContext, folder: str, steps: int) -> dict:
     ddp = DistributedDataParallel(copy.deepcopy(plain), device_ids=_ids(context))
     if context.injected("flipped-gradient"):
         next(ddp.parameters()).register_hook(lambda gradient: _flip(gradient, 54))
+    if context.injected("nan-gradient"):
+        next(ddp.parameters()).register_hook(lambda gradient: gradient / 0)
     mine = slice(context.rank * SAMPLES, (context.rank + 1) * SAMPLES)
     inputs, labels = _batch(context, 0)
     with ddp.no_sync():
@@ -76,8 +79,11 @@ def _run(context: RankContext, folder: str, steps: int) -> dict:
 
 def evidence(results: list[dict]) -> Evidence:
     found = Evidence(facts={"ranks": len(results), "parameters_sha256": results[0]["trained"]})
-    worst = max(max(result["own_error"], result["reduced_error"]) for result in results)
-    found.measurements = [Measurement("gradient_error", worst, "x")]
+    errors = [result[kind] for result in results for kind in ("own_error", "reduced_error")]
+    if all(map(math.isfinite, errors)):
+        found.measurements = [Measurement("gradient_error", max(errors), "x")]
+    else:  # the failure below has it; a report has no number that is not finite
+        found.inapplicable["gradient_error"] = "a gradient is not finite"
     for result in results:
         if not result["own_error"] <= TOLERANCE:  # also for NaN
             found.failures.append(
@@ -122,10 +128,10 @@ def _gradients(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> 
 
 
 def _error(found: list[torch.Tensor], reference: list[torch.Tensor]) -> float:
-    """The largest difference as a share of the largest reference gradient, at most 1e300: JSON has no infinity."""
+    """The largest difference as a share of the largest reference gradient; infinite if a gradient is not finite."""
     largest = max(float(gradient.abs().max()) for gradient in reference)
-    difference = torch.stack([(a - b).abs().max() for a, b in zip(found, reference, strict=True)]).max()
-    return min(float(torch.nan_to_num(difference, nan=1e300, posinf=1e300)) / largest, 1e300)
+    difference = float(torch.stack([(a - b).abs().max() for a, b in zip(found, reference, strict=True)]).max())
+    return difference / largest if math.isfinite(difference) else math.inf
 
 
 def _ids(context: RankContext) -> list[torch.device] | None:
