@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -93,12 +94,12 @@ def example_lines(name: str, code) -> Iterator[str]:
     """Yield the diagnostics with this code about its example."""
     from jobgen.api import Options, to_values
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for path, size in code.files.items():
             target = Path(folder, path)
             if size is None:
                 os.mkfifo(target)
             else:
                 target.write_bytes(b"x" * size)
-        diagnostics = to_values(code.source.encode(), Options(folder=folder)).diagnostics
+        diagnostics = to_values(code.source.encode(), Options()).diagnostics
     return (diagnostic.text("group.yaml") for diagnostic in diagnostics if diagnostic.code == name)

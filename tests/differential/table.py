@@ -165,7 +165,7 @@ TABLE = [
         check=lambda difference: difference.value in (0, [0]) or 0 in difference.value,
     ),
     Entry(
-        "Files outside the group file's folder",
+        "Files outside the folder in which the path is looked up",
         "They would be embedded in the values, so --allow-outside must confirm the intention.",
         "name: a\nworkdir: ..\n",
         codes="file-outside",

@@ -96,7 +96,7 @@ def test_times_and_modes_of_files_do_not_change_the_values(convert, folder):
 
 
 def test_the_folder_of_the_group_file_can_be_embedded_without_that_file(convert):
-    values, (line,) = convert("workdir: .")
+    values, (line, _) = convert("workdir: .")
     assert values["tasks"]["t0"]["workdir"] == {"files": "files"}
     assert "app.toml" in values["files"]["files"] and "group.yaml" not in values["files"]["files"]
     assert "left out" in line and "group.yaml" in line.partition("left out")[2]

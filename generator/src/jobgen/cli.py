@@ -92,7 +92,12 @@ _SHARED = [
     click.option(
         "--lenient", is_flag=True, help="Leave out refused fields with a warning if the task runs without them."
     ),
-    click.option("--allow-outside", is_flag=True, help="Also embed files from outside the group file's folder."),
+    click.option(
+        "--folder",
+        type=click.Path(exists=True, file_okay=False),
+        help="Base of local paths (default: the group file's folder, and then the current one).",
+    ),
+    click.option("--allow-outside", is_flag=True, help="Also embed files from outside that folder."),
     click.option(
         "--allow",
         metavar="WHAT",
@@ -221,13 +226,23 @@ def _convert(
     env: dict[str, str],
     secret_name: str | None,
     lenient: bool,
+    folder: str | None,
     allow_outside: bool,
     allow: tuple[str, ...],
 ) -> Result:
-    folder = None if file == "-" else os.path.dirname(file) or "."
-    return convert(
-        source, Options(set_name, env, secret_name, lenient, folder, allow_outside, frozenset(allow), outputs)
+    beside = None if file == "-" else os.path.dirname(file) or "."
+    options = Options(
+        name=set_name,
+        env=env,
+        secret_name=secret_name,
+        lenient=lenient,
+        folder=folder or beside,
+        second_folder="." if beside and not folder else None,
+        allow_outside=allow_outside,
+        allow=frozenset(allow),
+        left_out=outputs,
     )
+    return convert(source, options)
 
 
 def _print_diagnostics(found: list[tuple[str, bytes, Result]], color: str) -> None:

@@ -110,9 +110,12 @@ CODES = {
     "embedded": _task(
         "The files are embedded in the values.", "file_mounts: {/etc/app.toml: app.toml}", {"app.toml": 120}
     ),
-    "file-missing": _task("The file or folder does not exist, or the folder is empty.", "workdir: no-such-folder"),
+    "file-missing": _task(
+        "The file or folder does not exist in the folders that the message names, or is empty.",
+        "workdir: no-such-folder",
+    ),
     "file-outside": _task(
-        "The path leads outside the group file's folder; --allow-outside permits it.", "workdir: ../code"
+        "The path leads outside the folder in which it is looked up; --allow-outside permits it.", "workdir: .."
     ),
     "file-unreadable": _task(
         "The path is not a file or folder, is not readable, or is a folder that contains itself.",

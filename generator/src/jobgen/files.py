@@ -17,6 +17,7 @@ from jobgen.contract import FILES_LIMIT_BYTES
 from jobgen.diagnostics import Path, quoted
 from jobgen.gitignore import ALWAYS, FILES, Rules
 from jobgen.group import GroupDocument
+from jobgen.local_paths import EmbedError, LocalPaths
 from jobgen.options import Options
 from jobgen.yaml_writer import TITLE
 
@@ -30,19 +31,13 @@ WORKDIR = "~/sky_workdir"
 ADVICE = "build them into the image, put them on a volume, or clone them with `workdir: {url: ..., ref: ...}`"
 _HEAD = 4096  # bytes that show what a file is
 _OUTPUT, _GROUP, _CREDENTIAL = "output", "group", "credential"
-_ALLOW_OUTSIDE = "the group file's folder; allow it with --allow-outside"
-
-
-class EmbedError(Exception):
-    """A file that cannot be embedded; the arguments are the diagnostic's code and message."""
 
 
 class FileSets:
     """The sets of files of one group."""
 
     def __init__(self, options: Options, source: bytes, secrets: tuple[str, ...]):
-        self.folder = options.folder or "."
-        self.allow_outside = options.allow_outside
+        self.paths = LocalPaths(options)
         self.allow = options.allow
         self.left_out = options.left_out
         self.source = source
@@ -73,13 +68,15 @@ class FileSets:
         if task.has_unresolved_variable(path):
             return None
         try:
-            real = self._resolve(source)
+            real, base, note = self.paths.find(source)
             is_folder = stat.S_ISDIR(os.stat(real).st_mode)
             if must_be_folder and not is_folder:
                 raise EmbedError("bad-value", f"{quoted(source)} is a file; workdir must be a folder")
             name = self.names.get((real, is_folder))
             if name is None:
-                name = self._add(task, path, source, real, is_folder)
+                name = self._add(task, path, source, real, base if is_folder else None)
+                if note:
+                    task.note(path, note)
         except EmbedError as error:
             task.report(*error.args[:1], path, error.args[1])
             return None
@@ -93,27 +90,15 @@ class FileSets:
             return None
         return {"files": name} if is_folder else {"files": name, "subPath": next(iter(self.sets[name]))}
 
-    def _resolve(self, source: str) -> str:
-        """Return the real path of a source."""
-        base = os.path.realpath(self.folder)
-        target = os.path.normpath(os.path.join(base, os.path.expanduser(source)))
-        if "\0" in target:
-            raise EmbedError("bad-value", "not a path")
-        if not self.allow_outside:
-            if not _inside(target, base):
-                raise EmbedError("file-outside", f"{quoted(source)} is outside {_ALLOW_OUTSIDE}")
-            if not _inside(os.path.realpath(target), base):
-                raise EmbedError("file-outside", f"{quoted(source)} links out of {_ALLOW_OUTSIDE}")
-        return os.path.realpath(target)
-
-    def _add(self, task: GroupDocument, path: Path, source: str, real: str, is_folder: bool) -> str:
-        """Embed a folder or a file under a new name, and report what is embedded."""
+    def _add(self, task: GroupDocument, path: Path, source: str, real: str, base: str | None) -> str:
+        """Embed a folder inside `base`, or a file, under a new name, and report what is embedded."""
         last = posixpath.basename(posixpath.normpath(source.rstrip("/") or "/"))
         wanted = names.label(last, "files")[:40].rstrip("-") or "files"
         name, number = wanted, 2
         while name in self.sets:
             name, number = f"{wanted}-{number}", number + 1
-        found = dict(self._walk(real)) if is_folder else {last: real}
+        is_folder = base is not None
+        found = dict(self._walk(real, base)) if is_folder else {last: real}
         if not found:
             raise EmbedError("file-missing", f"{quoted(source)} contains no files")
         before = self.total
@@ -156,9 +141,8 @@ class FileSets:
             return _CREDENTIAL
         return None
 
-    def _walk(self, top: str) -> Iterator[tuple[str, str]]:
+    def _walk(self, top: str, base: str) -> Iterator[tuple[str, str]]:
         """Yield the relative path and the real path of every file below `top`."""
-        base = top if self.allow_outside else os.path.realpath(self.folder)
         pending: list[tuple[str, str, list, frozenset[str]]] = [(top, "", [], frozenset([top]))]
         seen = 0
         while pending:
@@ -178,8 +162,7 @@ class FileSets:
                     message = f"a file's name must be printable, its path at most {MAX_PATH} bytes"
                     raise EmbedError("bad-value", f"{quoted(relative)}: {message}")
                 real = os.path.realpath(entry.path)
-                if not self.allow_outside and not _inside(real, base):
-                    raise EmbedError("file-outside", f"{quoted(relative)} links out of {_ALLOW_OUTSIDE}")
+                self.paths.check_inside(real, base, f"{quoted(relative)} links out of the folder")
                 if not entry.is_dir():
                     yield relative, real
                 elif real in above:
@@ -249,10 +232,6 @@ def _as_text(data: bytes) -> dict:
 
 
 _CONTROL = [chr(code) for code in (*range(9), 11, 12, *range(14, 32), 127)]
-
-
-def _inside(path: str, base: str) -> bool:
-    return path == base or path.startswith(base.rstrip("/") + "/")
 
 
 def _ignore_text(folder: str) -> str:

@@ -13,6 +13,7 @@ class Options:
     secret_name: str | None = None  # default: NAME-secrets
     lenient: bool = False  # refused fields become warnings if the task runs without them
     folder: str | None = None  # base of local paths; default: the current folder
-    allow_outside: bool = False  # embed files from outside that folder
+    second_folder: str | None = None  # base of local paths that do not exist in `folder`
+    allow_outside: bool = False  # embed files from outside these folders
     allow: frozenset[str] = frozenset()  # variables, files and paths that are not credentials, whatever they look like
     left_out: frozenset[tuple[int, int]] = frozenset()  # device and inode of files that are never embedded

@@ -1,0 +1,83 @@
+"""Local paths: relative to the group file or, as in SkyPilot, to the folder in which the command runs."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.generator.diagnostic_lines import brief
+
+HEADER = "name: rl\nexecution: parallel\n---\nname: t\n"
+
+
+@pytest.fixture
+def convert(jobgen, tmp_path, monkeypatch):
+    """Return a function that converts examples/rl/group.yaml from the folder that contains examples."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(fields: str, files: list[str], *options: str) -> tuple[set[str] | None, list[str]]:
+        for path in ("examples/rl/group.yaml", *files):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).write_text(path)
+        Path("examples/rl/group.yaml").write_text(HEADER + fields + "\n")
+        result = jobgen("to-values", *options, "examples/rl/group.yaml")
+        assert result.exit_code in (0, 1), result.output
+        lines = [line.partition("group.yaml:")[2] for line in result.stderr.splitlines()[:-1]]
+        if result.exit_code:
+            return None, lines
+        sets = yaml.safe_load(result.stdout)["files"].values()
+        return {content["text"] for files in sets for content in files.values()}, lines
+
+    return run
+
+
+@pytest.mark.parametrize("field", ["workdir: {}", "file_mounts: {{/code: {}}}"])
+def test_a_path_from_the_current_folder_is_found(convert, field):
+    files, lines = convert(field.format("./examples/rl/code"), ["examples/rl/code/a.py"])
+    assert files == {"examples/rl/code/a.py"}
+    assert [brief(line).split()[-1] for line in lines] == ["embedded", "honoured-differently"]
+    assert "current folder" in lines[1]
+
+
+def test_a_path_from_the_group_file_is_found(convert):
+    files, lines = convert("workdir: code", ["examples/rl/code/a.py"])
+    assert files == {"examples/rl/code/a.py"}
+    assert [brief(line).split()[-1] for line in lines] == ["embedded"]
+
+
+def test_of_two_paths_the_one_next_to_the_group_file_is_taken_with_a_note(convert):
+    both = ["examples/rl/code/a.py", "code/a.py"]
+    files, lines = convert("workdir: code", both)
+    assert files == {"examples/rl/code/a.py"}
+    (line,) = [line for line in lines if "[honoured-differently]" in line]
+    assert "--folder ." in line
+    files, lines = convert("workdir: code", both, "--folder", ".")
+    assert files == {"code/a.py"} and len(lines) == 1
+
+
+def test_folder_is_the_only_base(convert):
+    assert convert("workdir: code", ["other/code/a.py"], "--folder", "other")[0] == {"other/code/a.py"}
+    files, (line,) = convert("workdir: lib", ["examples/rl/lib/a.py"], "--folder", "other")
+    assert files is None and brief(line) == "5:10 $.workdir file-missing" and '"other"' in line
+
+
+def test_an_error_says_where_the_path_was_looked_up(convert):
+    _, (line,) = convert("workdir: code", [])
+    assert brief(line) == "5:10 $.workdir file-missing" and '"examples/rl"' in line and "current folder" in line
+
+
+def test_an_error_says_that_the_path_exists_from_here(convert):
+    Path("other").mkdir()
+    _, (line,) = convert("workdir: code", ["code/a.py"], "--folder", "other")
+    assert brief(line) == "5:10 $.workdir file-missing" and "--folder ." in line
+
+
+def test_the_current_folder_is_a_border_like_the_group_files(convert):
+    files, (line,) = convert("workdir: ../else/code", ["../else/code/a.py"])
+    assert files is None and "[file-outside]" in line
+    assert convert("workdir: ../else/code", ["../else/code/a.py"], "--allow-outside")[0] == {"../else/code/a.py"}
+
+
+def test_a_folder_that_does_not_exist_is_a_usage_error(jobgen):
+    result = jobgen("to-values", "--folder", "no-such-folder", "-", stdin=HEADER)
+    assert result.exit_code == 2 and "no-such-folder" in result.stderr
