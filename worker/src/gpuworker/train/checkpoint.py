@@ -101,6 +101,20 @@ class Checkpointer:
             self.folder.mkdir()
             log(Tag.TRAIN, rank=0, set_aside=other.name)
 
+    def set_aside_after(self, step: int) -> list[str]:
+        """Rename the checkpoints after this step, so that none is resumed, and point the links to older ones."""
+        orders = {folder: read_order(folder) for folder in self.folder.glob("epoch-*")}
+        bad = [folder for folder, order in orders.items() if order[0] > step]
+        for folder in bad:
+            folder.rename(self.folder / f"not-finite-{folder.name}-{uuid.uuid4().hex[:8]}")
+        left = sorted((order, folder.name) for folder, order in orders.items() if folder not in bad)
+        for link in ("latest", "best"):
+            if bad and self.linked_name(link) in {folder.name for folder in bad}:
+                (self.folder / link).unlink()
+                if left:
+                    self.link(link, left[-1][1])
+        return [folder.name for folder in bad]
+
     def save(self, name: str, order: tuple[int, int], state: dict, write: Callable[[Path], None]) -> Path:
         """Commit a checkpoint. `write` receives the folder for the shared files. An OSError leaves nothing behind."""
         final, partial = self.folder / name, self.folder / f".partial-{name}-{uuid.uuid4().hex[:8]}"

@@ -41,7 +41,8 @@ class DataParallelModel:
             )
         self.compiled = torch.compile(self.ddp) if args.compile else self.ddp
         self.trainable = [each for each in self.module.parameters() if each.requires_grad]
-        self.optimizer = optimizer.adamw(self.trainable, args.lr, args.wd)
+        self.updater = optimizer.Updater(self.trainable, args.lr, args.wd, args.clip)
+        self.optimizer = self.updater.optimizer
         if context.broadcast_object(checkpoint is not None):
             optimizer.load(self.optimizer, self.trainable, checkpoint, context)
         self.flops_per_token = spec.flops_per_token(self.module)
@@ -90,8 +91,17 @@ class DataParallelModel:
         with self.gradient_sync(sync_gradients):
             loss.backward()
 
-    def step(self, lr: float) -> None:
-        optimizer.step(self.optimizer, self.trainable, lr, self.args.clip)
+    def step(self, lr: float) -> torch.Tensor:
+        """Take an optimizer step. Returns 1 if it was skipped, else 0."""
+        return self.updater.step(lr)
+
+    def checkpoint_bytes(self) -> int:
+        """Size of a checkpoint: the weights, of adapters only those that change, and two optimizer states for each."""
+        everything = list(self.module.parameters())
+        saved = everything if len(self.trainable) == len(everything) else self.trainable
+        sizes = (sum(each.numel() * each.element_size() for each in part) for part in (saved, self.trainable))
+        weights, changing = sizes
+        return weights + 2 * changing
 
     def save(self, folder: Path) -> None:
         """Write rank 0's model and optimizer state, which all ranks share."""

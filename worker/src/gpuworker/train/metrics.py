@@ -17,7 +17,11 @@ from gpuworker.train.train_state import TrainState
 
 
 class LossError(ArithmeticError):
-    """The loss is not finite."""
+    """Loss, gradients or weights are not finite. `good_step`: the last step whose state may still be good."""
+
+    def __init__(self, what: str, good_step: int):
+        super().__init__(f"{what}: lower --lr, raise --warmup, or check the data")
+        self.good_step = good_step
 
 
 class MetricsProcessor:
@@ -37,6 +41,18 @@ class MetricsProcessor:
         self.loss = torch.zeros((), dtype=torch.float64, device=context.device)
         if context.is_rank_0:
             self.loss += state.pending_loss_sum
+        self.skipped_labels = torch.zeros((), dtype=torch.float64, device=context.device)
+
+    def add(self, loss: torch.Tensor, labels: int, skipped: torch.Tensor) -> None:
+        """Count a step with this sum of losses, unless the step was skipped. Does not wait for the device."""
+        self.loss += torch.where(skipped > 0, 0.0, loss)
+        self.skipped_labels += labels * skipped
+        self.state.pending_labels += labels
+
+    def settle_labels(self) -> None:
+        """Take the labels of skipped steps out of the state's count."""
+        self.state.pending_labels -= int(self.skipped_labels)
+        self.skipped_labels.zero_()
 
     def is_recorded(self) -> bool:
         """Whether the report and the trackers contain this step."""
@@ -50,18 +66,22 @@ class MetricsProcessor:
         return lines[self.args.log_batches]
 
     def log_step(self, lr: float) -> None:
-        """Record and log this step if it is due: plot, trackers, log line. Collective."""
-        if not (self.is_recorded() or self.is_logged()):
-            return
+        """Record and log this step: plot, trackers, log line. Collective."""
         state, context = self.state, self.context
         figures = self.throughput.measure()
         rank_tokens_per_s = figures["tokens_per_s"] / context.world_size
         loss_sum, data_wait = context.all_reduce_sum(self.loss.item(), figures["data_wait"])
+        self.settle_labels()
+        skipped = state.skipped[0]
+        if not state.pending_labels and state.skipped[1]:
+            if context.is_rank_0 and self.is_logged():
+                log(Tag.STEP, rank=0, step=state.step, loss="n/a", lr=lr, skipped=skipped)
+            return
         loss = loss_sum / max(1, state.pending_labels)
         self.loss.zero_()
         state.pending_labels = 0
         if not math.isfinite(loss):
-            raise LossError(f"the loss is {loss} at step {state.step}: lower --lr, raise --warmup, or check the data")
+            raise LossError(f"the loss is {loss} at step {state.step}", state.step)
         figures["data_wait"] = data_wait / context.world_size
         metrics = {"loss": loss, "lr": lr, **figures}
         epoch = self.schedule.fraction_done(state) * self.schedule.epochs
@@ -78,12 +98,14 @@ class MetricsProcessor:
                 lr=lr,
                 tokens_per_s=f"{figures['tokens_per_s']:.0f}",
                 **{"mfu": "n/a", **shares},
+                **({"skipped": skipped} if skipped else {}),
                 eta=format_duration(self.schedule.steps_to_go(state) * figures["step_s"]),
             )
 
     def reduce_pending_loss(self) -> None:
         """Put the loss sum of the unfinished interval into the state. Collective."""
         state = self.state
+        self.settle_labels()
         state.pending_loss_sum = self.context.all_reduce_sum(self.loss.item())[0]
         if not math.isfinite(state.pending_loss_sum):
-            raise LossError(f"the loss is {state.pending_loss_sum} at step {state.step}: lower --lr, or check the data")
+            raise LossError(f"the loss is {state.pending_loss_sum} at step {state.step}", state.step)

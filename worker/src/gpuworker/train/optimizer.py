@@ -1,4 +1,4 @@
-"""AdamW, with its state on disk and on all ranks."""
+"""AdamW that skips gradients which are not finite, with its state on disk and on all ranks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from gpuworker.train.distributed import DistributedContext
 
 FILE = "optimizer.pt"
 STATE_TENSORS = ("step", "exp_avg", "exp_avg_sq")
+MAX_SKIPPED = 10  # steps in a row
 
 
 def adamw(parameters: list[torch.nn.Parameter], lr: float, decay: float) -> torch.optim.AdamW:
@@ -21,13 +22,37 @@ def adamw(parameters: list[torch.nn.Parameter], lr: float, decay: float) -> torc
     return torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, fused=True)
 
 
-def step(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], lr: float, clip: float) -> None:
-    if clip:
-        torch.nn.utils.clip_grad_norm_(parameters, clip)
-    for group in optimizer.param_groups:
-        group["lr"] = lr
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+class Updater:
+    """Optimizer steps of one rank. A gradient that is not finite changes nothing, and is counted.
+
+    The counts stay on the device until they are read, so that no step waits for the device.
+    """
+
+    def __init__(self, parameters: list[torch.nn.Parameter], lr: float, decay: float, clip: float):
+        self.parameters, self.clip = parameters, clip
+        self.optimizer = adamw(parameters, lr, decay)
+        self.counts = torch.zeros(2, device=parameters[0].device)  # of skipped steps: all, and in a row
+
+    def step(self, lr: float) -> torch.Tensor:
+        """Take a step. Returns 1 if it was skipped, else 0."""
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip or float("inf"))
+        skip = (~norm.isfinite()).float()
+        self.counts[0] += skip
+        self.counts[1] = (self.counts[1] + 1) * skip
+        self.optimizer.found_inf = skip  # the fused kernels of AdamW then leave weights and state as they are
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return skip
+
+    def skipped(self) -> tuple[int, int]:
+        """Skipped steps of the run: all, and in a row until now."""
+        total, in_a_row = self.counts.tolist()
+        return int(total), int(in_a_row)
+
+    def weights_are_finite(self) -> bool:
+        return all(torch.stack([each.detach().isfinite().all() for each in self.parameters]).tolist())
 
 
 def save(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], folder: Path) -> None:

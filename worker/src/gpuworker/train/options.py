@@ -20,6 +20,12 @@ def non_negative_int(text: str) -> int:
     return number
 
 
+def non_negative_number(text: str) -> float:
+    if not (number := float(text)) >= 0 or number == float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
+    return number
+
+
 def upload_command(text: str) -> list[str]:
     try:
         return upload.parse_command(text)
@@ -55,6 +61,8 @@ def add_common(parser: argparse.ArgumentParser, epochs: int, batch: int, lr: flo
         help="auto: from the newest checkpoint of the run; never: set an earlier run's output aside (default: auto)")
     add("--save-every", type=non_negative_int, default=0, metavar="STEPS",
         help="save after so many steps, in addition to the end of each epoch; 0: off (default: 0)")
+    add("--save-every-minutes", type=non_negative_number, default=15.0, metavar="MINUTES",
+        help="save after so much time, and once after the first minute; 0: off (default: 15)")
     add("--keep", type=positive_int, default=2, metavar="N",
         help="newest checkpoints to keep, plus the best (default: 2)")
     add("--upload", type=upload_command, metavar="JSON", help=f"run for each checkpoint: {upload.HELP}")

@@ -1,8 +1,9 @@
-"""Agreement of all ranks on the step after which they save and exit on SIGTERM."""
+"""Agreement of all ranks on the step after which they save, and exit on SIGTERM."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -14,14 +15,18 @@ class Stopped(Exception):
     """All ranks have agreed to stop here."""
 
 
+SAVE, STOP = 1, 2  # what a rank requests; the ranks agree on the largest
+
+
 class StopSignal:
-    """Stop request from a signal on any rank, agreed on by all ranks at the next step boundary.
+    """Request of any rank to save or to stop, agreed on by all ranks at the next step boundary.
 
     Every boundary takes part in one all-reduce of a byte on the CPU. The all-reduce starts with the step and is waited
     for at its end, so it overlaps with the step.
     """
 
     requested = False
+    save_is_due: Callable[[], bool] = staticmethod(lambda: False)  # for rank 0
 
     def install(self) -> None:
         """Install the signal handlers. Call it first: a signal before this ends the process."""
@@ -32,13 +37,14 @@ class StopSignal:
         self.requested = True
 
     def start_agreement(self, context: DistributedContext) -> None:
-        self.flag = torch.tensor([self.requested], dtype=torch.uint8)
+        self.flag = torch.tensor([STOP if self.requested else SAVE * self.save_is_due()], dtype=torch.uint8)
         distributed = context.world_size > 1
         self.work = dist.all_reduce(self.flag, op=dist.ReduceOp.MAX, async_op=True) if distributed else None
 
     def agreed(self) -> bool:
-        """Whether a stop was requested on some rank before its step started."""
+        """Whether a stop was requested on some rank before its step started. Sets `save` if a save was."""
         if self.work:
             self.work.wait()
-            return bool(self.flag)
-        return self.requested
+        agreed = int(self.flag) if self.work or not self.requested else STOP
+        self.save = agreed == SAVE
+        return agreed == STOP

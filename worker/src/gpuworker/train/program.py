@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import gc
 import logging
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -20,16 +21,36 @@ from gpuworker.train import report, trackers
 from gpuworker.train.checkpoint import Checkpointer, ResumeError, UnreadableCheckpointError
 from gpuworker.train.dataset import DataError
 from gpuworker.train.distributed import DistributedContext, PeerError, host_name
+from gpuworker.train.metrics import LossError
 from gpuworker.train.model import ModelError
 from gpuworker.train.preemption import Stopped, StopSignal
-from gpuworker.train.run_checkpoints import RunCheckpoints
+from gpuworker.train.run_checkpoints import RunCheckpoints, SaveError, SpaceError, probe
 from gpuworker.train.run_lock import RunLockedError, run_lock
 from gpuworker.train.train_spec import TrainSpec
 from gpuworker.train.trainer import Trainer
 from gpuworker.train.upload import Uploader
 
-USAGE_ERRORS = (DataError, DeviceError, ModelError, ResumeError, RunLockedError, trackers.SettingsError)
-FAILURES = (PeerError, UnreadableCheckpointError)  # whose message is enough: a traceback adds nothing
+
+class OutputError(ValueError):
+    """The output folder cannot be used."""
+
+
+USAGE_ERRORS = (
+    OutputError,
+    DataError,
+    DeviceError,
+    ModelError,
+    ResumeError,
+    RunLockedError,
+    SpaceError,
+    trackers.SettingsError,
+)
+FAILURES = (
+    LossError,
+    PeerError,
+    SaveError,
+    UnreadableCheckpointError,
+)  # whose message is enough: a traceback adds nothing
 
 
 def run(
@@ -79,27 +100,34 @@ def log_environment(context: DistributedContext) -> None:
 
 def train(spec: TrainSpec, args, context: DistributedContext, stop: StopSignal, tracker, started: float, judge) -> int:
     folder = Path(args.output) / args.run if args.output else None
+    if not folder and context.is_rank_0:
+        log(Tag.TRAIN, rank=0, warning="no checkpoint and no model will be kept: set --output")
+    checkpointer = uploader = None
     with contextlib.ExitStack() as held:
         with context.raise_on_all_ranks():
             if folder and context.is_rank_0:
-                held.enter_context(run_lock(folder, lambda: stop.requested))
-        return train_in(folder, spec, args, context, stop, tracker, started, judge)
+                try:
+                    held.enter_context(run_lock(folder, lambda: stop.requested))
+                    uploader = Uploader(args.upload, args.run) if args.upload else None
+                    checkpointer = Checkpointer(folder, args.keep, uploader.in_use if uploader else set)
+                    probe(folder)
+                except OSError as error:
+                    raise OutputError(f"--output {args.output}: user {os.getuid()} cannot write: {error}") from None
+        checkpoints = RunCheckpoints(spec, args, context, checkpointer, uploader)
+        return train_run(folder, checkpoints, spec, args, context, stop, tracker, started, judge)
 
 
-def train_in(
+def train_run(
     folder: Path | None,
+    checkpoints: RunCheckpoints,
     spec: TrainSpec,
-    args,
+    args: argparse.Namespace,
     context: DistributedContext,
     stop: StopSignal,
-    tracker,
+    tracker: trackers.Tracker,
     started: float,
-    judge,
+    judge: Callable[[dict], tuple[int, dict]],
 ) -> int:
-    on_rank_0 = folder if context.is_rank_0 else None
-    uploader = Uploader(args.upload, args.run) if args.upload and on_rank_0 else None
-    checkpointer = Checkpointer(on_rank_0, args.keep, uploader.in_use if uploader else set) if on_rank_0 else None
-    checkpoints = RunCheckpoints(spec, args, context, checkpointer, uploader)
     trainer = Trainer(spec, args, context, stop, checkpoints, tracker)
     trainer.prepare()
     tracker.start(report.run_parameters(trainer), args.run, args.run, folder)
@@ -126,8 +154,8 @@ def train_in(
         for path in report.write(result, target) if target else []:
             tracker.artifact(path)
     tracker.finish(status)
-    if uploader:
-        uploader.finish(args.upload_wait)
+    if checkpoints.uploader:
+        checkpoints.uploader.finish(args.upload_wait)
     if context.is_rank_0:
         saved, seconds = checkpoints.newest, time.monotonic() - started
         name = saved.name if saved else "none"

@@ -60,6 +60,7 @@ def collect(trainer: Trainer, status: str) -> dict:
         "summary": {"step": state.step, "tokens_per_s": tokens_per_s, **validation},
         "parameters": run_parameters(trainer),
         "attempts": state.attempts,
+        "skipped_steps": state.skipped[0],
         "history": state.history,
         "evaluations": state.evaluations,
         "ranks": ranks,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -16,6 +17,18 @@ from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.train_spec import TrainSpec
 from gpuworker.train.train_state import TrainState
 from gpuworker.train.upload import Uploader
+
+EARLY_S = 60.0  # until the first save by time
+PROBE_BYTES = 1 << 20
+clock = time.monotonic
+
+
+class SaveError(OSError):
+    """The last checkpoint of a run could not be written."""
+
+
+class SpaceError(ValueError):
+    """The volume is too small for the run's checkpoints."""
 
 
 class RunCheckpoints:
@@ -34,6 +47,7 @@ class RunCheckpoints:
         self.identity = {**spec.identity, "spec": spec.name, "seed": args.seed}
         self.newest: Path | None = None  # of those that this attempt has saved
         self.saved_order: tuple[int, int] | None = None
+        self.due_at = clock() + min(EARLY_S, 60 * args.save_every_minutes)
 
     def resume(self) -> tuple[TrainState, Checkpoint | None]:
         """State to continue from and, on rank 0, its checkpoint. Collective.
@@ -62,25 +76,87 @@ class RunCheckpoints:
         state.attempts += 1
         return state, found
 
+    def check_space(self, size: int) -> None:
+        """Raise SpaceError on all ranks unless the volume has space for the checkpoints that are kept. Collective."""
+        with self.context.raise_on_all_ranks():
+            if self.checkpointer:
+                folder = self.checkpointer.folder
+                kept = len(list(folder.glob("epoch-*")))
+                wanted = self.args.keep + 2  # the best one, and the one being written
+                usage = shutil.disk_usage(folder)
+                missing = max(1, wanted - kept) * size
+                if usage.total and usage.free < missing:
+                    raise SpaceError(
+                        f"{folder}: {usage.free >> 20} MiB are free and checkpoints need {missing >> 20} MiB: {wanted} "
+                        f"of {size >> 20} MiB, of which {kept} exist; use a larger volume or a smaller --keep"
+                    )
+
+    def is_due(self) -> bool:
+        """Whether a save by time is due. For rank 0, whose request all ranks follow."""
+        return bool(self.checkpointer and self.args.save_every_minutes) and clock() >= self.due_at
+
+    def set_aside_after(self, good_step: int) -> None:
+        """Keep checkpoints after this step from being resumed."""
+        if self.checkpointer:
+            for name in self.checkpointer.set_aside_after(good_step):
+                log(Tag.TRAIN, rank=0, checkpoint=name, set_aside="not finite")
+
     def needs_save(self, state: TrainState, evaluated: bool) -> bool:
         return bool(self.args.output) and order_of(state, evaluated) != self.saved_order
 
-    def save(self, state: TrainState, write: Callable[[Path], None], evaluated: bool, best: bool) -> None:
-        """Commit a checkpoint on rank 0, link it, submit it for upload, and remove old ones."""
-        self.saved_order = order = order_of(state, evaluated)
-        if not self.checkpointer:
-            return
+    def save(
+        self, state: TrainState, write: Callable[[Path], None], evaluated: bool, best: bool, last: bool = False
+    ) -> None:
+        """Commit a checkpoint on rank 0, link it, submit it for upload, and remove old ones. Collective.
+
+        If the volume fails, the run goes on and tries again later. Only if this is the `last` checkpoint of the run,
+        it raises SaveError on all ranks.
+        """
+        order = order_of(state, evaluated)
+        failure = ""
+        if self.checkpointer:
+            try:
+                self.commit(self.checkpointer, state, order, write, best)
+            except OSError as error:
+                failure = str(error)
+                log(Tag.TRAIN, rank=0, save_failed=failure, step=state.step)
+        failure = self.context.broadcast_object(failure)
+        # Not before the end of the save: the next one is due after training, however long this one took.
+        self.due_at = clock() + 60 * self.args.save_every_minutes
+        if not failure:
+            self.saved_order = order
+        elif last:
+            raise SaveError(f"the last checkpoint could not be saved: {failure}")
+
+    def commit(self, checkpointer: Checkpointer, state: TrainState, order, write, best: bool) -> None:
         started = time.perf_counter()
         epoch = f"epoch-{state.epoch if order[1] else state.epoch + 1:04}"
         name = epoch if order[1] else f"{epoch}-step-{state.step:08}"
         contents = {"train_state": asdict(state), "identity": self.identity, "world_size": self.context.world_size}
-        self.newest = self.checkpointer.save(name, order, contents, write)
+
+        def write_or_name_cause(folder: Path) -> None:
+            try:
+                write(folder)
+            except Exception:
+                probe(folder)  # libraries name a full disk in many ways, or in none
+                raise
+
+        self.newest = checkpointer.save(name, order, contents, write_or_name_cause)
         if best:
-            self.checkpointer.link("best", name)
+            checkpointer.link("best", name)
         if self.uploader:
             self.uploader.submit(self.newest)
-        self.checkpointer.remove_old()
+        checkpointer.remove_old()
         log(Tag.TRAIN, rank=0, saved=name, step=state.step, best=best, seconds=time.perf_counter() - started)
+
+
+def probe(folder: Path) -> None:
+    """Write a file, and raise the OSError of a volume that is full or fails."""
+    path = folder / ".probe"
+    with path.open("wb", buffering=0) as file:
+        file.write(bytes(PROBE_BYTES))
+        os.fsync(file.fileno())
+    path.unlink()
 
 
 def order_of(state: TrainState, evaluated: bool) -> tuple[int, int]:

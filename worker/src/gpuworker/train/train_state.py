@@ -15,6 +15,7 @@ class TrainState:
     tokens: int = 0
     seconds: float = 0.0  # of training, in all attempts
     attempts: int = 0
+    skipped: list[int] = field(default_factory=lambda: [0, 0])  # steps, because of their gradients: all, in a row
     best_val_loss: float | None = None
     pending_loss_sum: float = 0.0  # over all ranks, of the interval that is not logged yet
     pending_labels: int = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import time
 
 import torch
@@ -18,7 +19,8 @@ from gpuworker.runtime.log import log
 from gpuworker.train.data_parallel import DataParallelModel
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.evaluate import evaluate
-from gpuworker.train.metrics import MetricsProcessor
+from gpuworker.train.metrics import LossError, MetricsProcessor
+from gpuworker.train.optimizer import MAX_SKIPPED
 from gpuworker.train.preemption import Stopped, StopSignal
 from gpuworker.train.run_checkpoints import RunCheckpoints
 from gpuworker.train.schedule import BatchLayout, RunSchedule, derive_seed, epoch_order, learning_rate, rank_rows
@@ -58,18 +60,23 @@ class Trainer:
                     started = time.perf_counter()
                     self.stop.start_agreement(self.context)
                     self.train_step()
-                    self.metrics.log_step(self.lr)
+                    if self.metrics.is_recorded() or self.metrics.is_logged():
+                        self.read_skipped()
+                        self.metrics.log_step(self.lr)
                     if state.step % GC_STEPS == 0:
                         gc.collect()
                     stopped = self.stop.agreed()
                     state.seconds += time.perf_counter() - started
                     if stopped:
                         raise Stopped
-                    if args.save_every and state.step % args.save_every == 0:
+                    if self.stop.save or (args.save_every and state.step % args.save_every == 0):
                         self.save()
                 self.finish_epoch()
         except Stopped:
-            self.save()
+            self.save(last=True)
+            raise
+        except LossError as error:
+            self.checkpoints.set_aside_after(error.good_step)
             raise
 
     def prepare(self) -> None:
@@ -77,6 +84,9 @@ class Trainer:
         context = self.context
         self.state, checkpoint = self.checkpoints.resume()
         self.model = DataParallelModel(self.spec, self.args, context, checkpoint.shared if checkpoint else None)
+        self.model.updater.counts += torch.tensor(self.state.skipped, device=context.device)
+        self.checkpoints.check_space(self.model.checkpoint_bytes())
+        self.stop.save_is_due = self.checkpoints.is_due
         throughput = ThroughputMeter(
             context.device, context.world_size, self.model.flops_per_token, self.model.local_backward_s
         )
@@ -108,6 +118,7 @@ class Trainer:
         scale = context.world_size / max(1, labels)
         micro_batches = rank_rows(self.order, state.position, self.layout, context.rank)
         torch.manual_seed(derive_seed(args.seed, state.step, context.rank + 1))  # dropout
+        step_loss = torch.zeros((), dtype=torch.float64, device=context.device)
         for number, rows in enumerate(micro_batches):
             started = time.perf_counter()
             batch = self.spec.train.batch(rows)
@@ -116,7 +127,7 @@ class Trainer:
             throughput.data_s += time.perf_counter() - started
             last = number == len(micro_batches) - 1
             loss = self.model.forward(batch, sync_gradients=last)
-            self.metrics.loss += loss.detach()
+            step_loss += loss.detach()
             backward_started = record_time(context.device)
             self.model.backward(loss * scale, sync_gradients=last)
             if last and context.world_size > 1:
@@ -125,9 +136,8 @@ class Trainer:
         self.lr = learning_rate(
             self.schedule.fraction_done(state), args.lr, self.schedule.warmup_fraction(args.warmup), args.schedule
         )
-        self.model.step(self.lr)
+        self.metrics.add(step_loss, labels, self.model.step(self.lr))
         state.step += 1
-        state.pending_labels += labels
         tokens = int(self.spec.train.token_counts[taken].sum())
         state.tokens += tokens
         throughput.tokens += tokens
@@ -141,6 +151,9 @@ class Trainer:
             started = time.perf_counter()
             model = self.model
             result = evaluate(model.module, self.spec, context, self.stop, self.args.batch, model.autocast)
+            if not math.isfinite(result["loss"]):
+                self.read_skipped()
+                raise self.diverged(f"the validation loss is {result['loss']}")
             self.tracker.log(state.step, {f"validation/{name}": result[name] for name in ("loss", "perplexity")})
             state.evaluations.append({"step": state.step, "epoch": state.epoch + 1, **result})
             result["seconds"] = time.perf_counter() - started
@@ -152,11 +165,32 @@ class Trainer:
         if context.is_rank_0:
             facts = {"val_" + name: value for name, value in result.items()} if result else {"val_loss": "none"}
             log(Tag.EPOCH, rank=0, epoch=state.epoch, of=self.args.epochs, step=state.step, best=best, **facts)
-        self.save(evaluated=True, best=best)
+        self.save(evaluated=True, best=best, last=state.epoch == self.args.epochs)
 
-    def save(self, evaluated: bool = False, best: bool = False) -> None:
-        """Commit a checkpoint of this step unless it exists. Collective."""
-        if self.checkpoints.needs_save(self.state, evaluated):
-            self.metrics.reduce_pending_loss()
-            self.checkpoints.save(self.state, self.model.save, evaluated, best)
-            self.metrics.throughput.reset()
+    def save(self, evaluated: bool = False, best: bool = False, last: bool = False) -> None:
+        """Commit a checkpoint of this step unless it exists. Collective.
+
+        A state whose last gradient was not finite is kept only if it is the last one: it may have diverged.
+        """
+        if not self.checkpoints.needs_save(self.state, evaluated):
+            return
+        self.read_skipped()
+        if self.state.skipped[1] and not last:
+            return
+        if not self.model.updater.weights_are_finite():
+            raise self.diverged("some weights are not finite")
+        self.metrics.reduce_pending_loss()
+        self.checkpoints.save(self.state, self.model.save, evaluated, best, last)
+        self.metrics.throughput.reset()
+
+    def read_skipped(self) -> None:
+        """Put the counts of skipped steps into the state. Raises LossError after too many in a row."""
+        state = self.state
+        state.skipped = list(self.model.updater.skipped())
+        if state.skipped[1] >= MAX_SKIPPED:
+            raise self.diverged(f"the gradients of the last {state.skipped[1]} steps are not finite")
+
+    def diverged(self, what: str) -> LossError:
+        """Error of the current weights, which have been the same since the last step that was not skipped."""
+        step = self.state.step
+        return LossError(f"{what} at step {step}", step - self.state.skipped[1] - 1)
