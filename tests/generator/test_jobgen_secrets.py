@@ -94,7 +94,7 @@ def test_secrets_become_references(values, secrets):
 
 def test_all_tasks_share_one_secret(values):
     text = f"{HEADER}name: a\nsecrets: {{A: }}\n---\nname: b\nsecrets: {{B: }}\n---\nname: c\n"
-    found, lines = values(text, "--secret-name", "mine", "--set-name", "other")
+    found, lines = values(text, "--secret-name", "mine", "--name", "other")
     assert found["secretName"] == "mine"
     assert [task.get("secrets") for task in found["tasks"].values()] == [["A"], ["B"], None]
     (note,) = lines

@@ -59,10 +59,9 @@ def test_minimal_group_has_this_text(jobgen, seeds):
     )
 
 
-def test_set_name_changes_the_name_only(jobgen, seeds):
+def test_name_changes_the_name_only(jobgen, seeds):
     first, second = (
-        values(jobgen("to-values", seeds / "test_job_group.yaml", "--set-name", name))
-        for name in ("group-1", "group-2")
+        values(jobgen("to-values", seeds / "test_job_group.yaml", "--name", name)) for name in ("group-1", "group-2")
     )
     assert (first.pop("name"), second.pop("name")) == ("group-1", "group-2")
     assert first == second

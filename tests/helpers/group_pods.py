@@ -13,7 +13,7 @@ LAYOUTS = ("jobset", "jobs")
 
 def launch(space: Namespace, file: str | Path, *settings: str, name: str | None = None, release: str = "grp") -> str:
     """jobgen to-values FILE | helm install grp charts/job-group -f - ; returns the group's name."""
-    renamed = ["--set-name", name] if name else []
+    renamed = ["--name", name] if name else []
     values = jobgen("to-values", str(SEEDS / file), *renamed)
     space.install(release, "job-group", *settings, values=values)
     return name or re.search(r"^name: (\S+)$", values, re.MULTILINE)[1]

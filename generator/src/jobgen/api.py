@@ -32,15 +32,15 @@ def to_values(source: bytes, options: Options = _DEFAULTS) -> Result:
     """Convert a group file. The result depends on the source, the options and the embedded files only."""
     try:
         documents = load(source)
-        hidden = leaks.hidden_values(documents, options.env)
-        found = group.read(documents, options.name, options.env, options.lenient, hidden)
+        hidden = leaks.hidden_values(documents, options)
+        found = group.read(documents, options, hidden)
     except InvalidInputError as invalid:
         return Result(None, sorted(invalid.diagnostics), parsed=False)
-    secrets = leaks.secret_values(documents)
+    secrets = leaks.secret_values(documents, options)
     for task in found.tasks:
         leaks.check(task, options.allow, secrets)
     files = FileSets(options, source, secrets)
-    values = convert(found, files, options.secret_name, frozenset(options.env))
+    values = convert(found, files, options.secret_name, frozenset([*options.env, *options.env_file]))
     text = dump(values, source) if found.is_valid else None
     return Result(text, found.diagnostics, _secret_lines(found), hidden=hidden)
 

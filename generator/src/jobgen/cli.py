@@ -9,13 +9,16 @@ import errno
 import os
 import re
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from jobgen import __version__, names
+from jobgen import __version__, names, variables
 from jobgen.api import Options, Result
 from jobgen.api import to_values as convert
+from jobgen.diagnostics import NOTE
 from jobgen.yaml_loader import MAX_BYTES
 
 
@@ -69,20 +72,25 @@ def _secret_name(ctx: click.Context, parameter: click.Parameter, value: str | No
     return value
 
 
-def _env(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
-    pairs = [item.partition("=") for item in value]
-    for name, equals, content in pairs:
-        if not equals or not re.fullmatch(names.ENV, name) or re.search("[\0\ud800-\udfff]", content):
-            # The message does not repeat the argument: it may be a secret.
-            raise click.BadParameter("must be NAME=VALUE in UTF-8; NAME consists of letters, digits and _")
-    return {name: content for name, _, content in pairs}
-
-
+_FILE = click.Path()  # completes file names
 _SHARED = [
-    click.option("--set-name", metavar="NAME", callback=_group_name, help="Use NAME as the name of the group."),
+    click.option("-n", "--name", "group_name", callback=_group_name, help="Use NAME as the name of the group."),
     click.option(
-        "--env", metavar="K=V", multiple=True, callback=_env, help="Set a variable in every task (repeatable)."
+        "--env",
+        metavar="NAME[=VALUE]",
+        multiple=True,
+        callback=variables.pairs,
+        help="Set a variable in every task, from the environment without a value (repeatable).",
     ),
+    click.option("--env-file", type=_FILE, callback=variables.file, help="Set the variables of a dotenv file."),
+    click.option(
+        "--secret",
+        metavar="NAME[=VALUE]",
+        multiple=True,
+        callback=variables.pairs,
+        help="Take a variable of every task from the Secret; the value is not used (repeatable).",
+    ),
+    click.option("--secret-file", type=_FILE, callback=variables.file, help="Secrets of a dotenv file."),
     click.option(
         "--secret-name",
         metavar="NAME",
@@ -92,6 +100,8 @@ _SHARED = [
     click.option(
         "--lenient", is_flag=True, help="Leave out refused fields with a warning if the task runs without them."
     ),
+    click.option("--strict", is_flag=True, help="Refuse what causes a warning, is ignored or has no effect."),
+    click.option("-q", "--quiet", is_flag=True, help="Print no notes."),
     click.option(
         "--folder",
         type=click.Path(exists=True, file_okay=False),
@@ -124,32 +134,43 @@ def _shared(command):
 
 @cli.command()
 @_shared
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=_FILE)
 @click.pass_context
 def validate(ctx: click.Context, files: tuple[str, ...], form: str, color: str, **options) -> None:
     """Check job groups and list all errors, warnings and notes. `-` is standard input."""
-    sources = [(file, _read(file)) for file in files]
-    found = [(file, source, _convert(file, source, frozenset(), **options)) for file, source in sources]
+    found, unreadable = [], []
+    for file in files:
+        try:
+            source = _read(file)
+        except OSError as error:
+            unreadable.append(f"error: {file}: {error.strerror}")
+        else:
+            found.append((file, source, _convert(file, source, frozenset(), **options)))
     if form == "json":
         from jobgen.reporter import format_json
 
         _write(format_json([(_display_name(file), result) for file, _, result in found]))
+        _print_errors(unreadable)
     else:
-        _print_diagnostics(found, color)
-    ctx.exit(1 if any(result.text is None for _, _, result in found) else 0)
+        _print_diagnostics(found, color, unreadable)
+    invalid = any(result.text is None for _, _, result in found)
+    ctx.exit(2 if unreadable else 1 if invalid else 0)
 
 
 @cli.command("to-values")
-@click.option("-o", "--output", metavar="OUT", help="Write the values to OUT atomically.")
-@click.option("--check", "expected", metavar="FILE", help="Write nothing; exit 1 if FILE differs from the values.")
+@click.option("-o", "--output", metavar="OUT", type=_FILE, help="Write the values to OUT atomically.")
+@click.option(
+    "--check", "expected", metavar="FILE", type=_FILE, help="Write nothing; exit 1 if FILE differs from the values."
+)
 @click.option(
     "--diff",
     "compared",
     metavar="FILE",
+    type=_FILE,
     help="Print the difference between FILE and the values; exit 1 if there is one.",
 )
 @_shared
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", type=_FILE)
 @click.pass_context
 def to_values(
     ctx: click.Context,
@@ -222,30 +243,33 @@ def _convert(
     file: str,
     source: bytes,
     outputs: frozenset[tuple[int, int]],
-    set_name: str | None,
-    env: dict[str, str],
-    secret_name: str | None,
-    lenient: bool,
+    group_name: str | None,
     folder: str | None,
-    allow_outside: bool,
     allow: tuple[str, ...],
+    quiet: bool,
+    **options,
 ) -> Result:
+    if options["strict"] and options["lenient"]:
+        raise click.UsageError("--strict and --lenient exclude each other")
     beside = None if file == "-" else os.path.dirname(file) or "."
-    options = Options(
-        name=set_name,
-        env=env,
-        secret_name=secret_name,
-        lenient=lenient,
-        folder=folder or beside,
-        second_folder="." if beside and not folder else None,
-        allow_outside=allow_outside,
-        allow=frozenset(allow),
-        left_out=outputs,
+    options["secrets"] = {**options.pop("secret_file"), **options.pop("secret")}
+    result = convert(
+        source,
+        Options(
+            name=group_name,
+            folder=folder or beside,
+            second_folder="." if beside and not folder else None,
+            allow=frozenset(allow),
+            left_out=outputs,
+            **options,
+        ),
     )
-    return convert(source, options)
+    if quiet:
+        return replace(result, diagnostics=[each for each in result.diagnostics if each.severity != NOTE])
+    return result
 
 
-def _print_diagnostics(found: list[tuple[str, bytes, Result]], color: str) -> None:
+def _print_diagnostics(found: list[tuple[str, bytes, Result]], color: str, unreadable: Sequence[str] = ()) -> None:
     """Print the diagnostics of each (file, source, result) to standard error, and their count."""
     from jobgen import reporter
 
@@ -256,7 +280,8 @@ def _print_diagnostics(found: list[tuple[str, bytes, Result]], color: str) -> No
         lines = reporter.format_with_source(name, result, source, coloured) if terminal else None
         for line in lines or reporter.format_plain(name, result):
             click.echo(line, err=True, color=True)
-    if count := reporter.format_count([result for _, _, result in found]):
+    _print_errors(unreadable)
+    if count := reporter.format_count([result for _, _, result in found], len(found) + len(unreadable)):
         _print_error(count)
 
 
@@ -276,6 +301,11 @@ def _display_name(file: str) -> str:
 
 def _print_error(message: str) -> None:
     click.echo(message, err=True)
+
+
+def _print_errors(messages: Sequence[str]) -> None:
+    for message in messages:
+        _print_error(message)
 
 
 def _write(text: str) -> None:

@@ -11,7 +11,7 @@ def env(task: GroupDocument, given: frozenset[str]) -> dict[str, str]:
     for name, value in task.fields.get("envs", {}).items():
         path = ("envs", name)
         if value is None:
-            message = f"has no value; write one, or pass --env {name}=VALUE"
+            message = f"has no value; write one, or pass --env {name}, --env {name}=VALUE or --secret {name}"
             task.report("missing-value", path, message)
         elif name not in given:
             text = task.document.source_text(path)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from jobgen import names, not_a_group, schema
-from jobgen.credentials import redact
+from jobgen.credentials import is_named, redact
 from jobgen.diagnostics import (
     ERROR,
     NOTE,
@@ -19,10 +19,12 @@ from jobgen.diagnostics import (
     json_path,
     quoted,
 )
+from jobgen.options import Options
 from jobgen.yaml_loader import Document
 
 # Fields in which SkyPilot replaces $NAME and ${NAME} by the values of envs.
 SUBSTITUTED = ("file_mounts", "workdir", "volumes")
+_STRICT = ("ignored-field", "no-effect")  # errors with --strict
 _LONGEST = 10_000  # characters that variables may add to one text
 _VARIABLE = re.compile(r"\$\{?\b([a-zA-Z_][a-zA-Z0-9_]*)\b\}?", re.ASCII)
 
@@ -30,10 +32,10 @@ _VARIABLE = re.compile(r"\$\{?\b([a-zA-Z_][a-zA-Z0-9_]*)\b\}?", re.ASCII)
 class GroupDocument:
     """The header (number 0) or a task (from 1, as in SkyPilot), with its valid fields and diagnostics."""
 
-    def __init__(self, document: Document, number: int, lenient: bool, hidden: tuple[str, ...] = ()):
+    def __init__(self, document: Document, number: int, options: Options, hidden: tuple[str, ...]):
         self.document = document
         self.number = number
-        self.lenient = lenient
+        self.options = options
         self.hidden = hidden  # credentials that no message may contain
         self.diagnostics: list[Diagnostic] = []
         self.fields: dict = {}  # valid, supported and not null
@@ -54,8 +56,10 @@ class GroupDocument:
     ) -> None:
         """Add a diagnostic; `fallback` describes what --lenient does in place of the refused field."""
         if severity == REFUSAL or (code == "unknown-field" and not self.number):
-            severity = WARNING if self.lenient else ERROR
-            message += f" ({fallback})" if self.lenient else ""
+            severity = WARNING if self.options.lenient else ERROR
+            message += f" ({fallback})" if self.options.lenient else ""
+        if self.options.strict and (severity == WARNING or code in _STRICT):
+            severity = ERROR
         position = self.document.position(self._path_in_file(path), key)
         self.diagnostics.append(self._diagnostic(position, path, message, code, severity))
 
@@ -100,38 +104,36 @@ class Group:
         return all(each.severity != ERROR for document in documents for each in document.diagnostics)
 
 
-def read(
-    documents: list[Document], name: str | None, env: Mapping[str, str], lenient: bool, hidden: tuple[str, ...] = ()
-) -> Group:
-    """Return the group in `documents`, with the command line's `name` and `env` applied. Raises InvalidInputError."""
+def read(documents: list[Document], options: Options, hidden: tuple[str, ...]) -> Group:
+    """Return the group in `documents`, with the command line's options applied. Raises InvalidInputError."""
     if reason := not_a_group.explain(documents):
         position = documents[0].position(()) if documents else (1, 1)
         raise InvalidInputError(Diagnostic(*position, "header", None, "$", f"not a job group: {reason}", "not-a-group"))
-    header = GroupDocument(documents[0], 0, lenient, hidden)
-    header.read("header", header.document.value if name is None else {**header.document.value, "name": name})
-    if name is not None:
-        header.name = name
+    header = GroupDocument(documents[0], 0, options, hidden)
+    value = header.document.value
+    if options.name is not None:
+        value = {**value, "name": options.name}
+        header.name = options.name
+    header.read("header", value)
     # As in SkyPilot, empty documents are skipped but counted.
     tasks = [
-        GroupDocument(each, number, lenient, hidden)
+        GroupDocument(each, number, options, hidden)
         for number, each in enumerate(documents[1:], 1)
         if each.value is not None
     ]
     for task in tasks:
-        task.read("task", _with_overrides(task, env))
+        task.read("task", _with_overrides(task, options))
     _check_names(header, tasks)
     return Group(header, tasks)
 
 
-def _with_overrides(task: GroupDocument, env: Mapping[str, str]) -> object:
+def _with_overrides(task: GroupDocument, options: Options) -> object:
     """Return the task after overrides and substitution, as SkyPilot reads it."""
     value = task.document.value
     if not isinstance(value, dict):
         return value
-    envs = {} if value.get("envs") is None else value["envs"]
-    if env and isinstance(envs, dict):
-        envs = {**envs, **env}
-        value = {**value, "envs": envs}
+    value = _with_variables(value, options)
+    envs = value.get("envs")
     known = {key: str(each) for key, each in envs.items() if each is not None} if isinstance(envs, dict) else {}
     changed = {}
     for field in SUBSTITUTED:
@@ -141,6 +143,24 @@ def _with_overrides(task: GroupDocument, env: Mapping[str, str]) -> object:
             if filled != given:
                 changed[field] = filled
     return {**value, **changed} if changed else value
+
+
+def _with_variables(value: dict, options: Options) -> dict:
+    """Return the task with the variables and secrets of the command line."""
+    envs, secrets = ({} if value.get(field) is None else value[field] for field in ("envs", "secrets"))
+    declared = _secret_names(secrets) | _secret_names(value.get("managed_secrets"))
+    from_file = {name for name, each in options.env_file.items() if name in declared or is_named(name, each)}
+    added = [name for name in (*options.secrets, *from_file) if name not in options.env]
+    if isinstance(envs, dict) and (options.env or options.env_file or added):
+        plain = {name: each for name, each in options.env_file.items() if name not in from_file}
+        envs = {name: each for name, each in {**envs, **plain}.items() if name not in added}
+        value = {**value, "envs": {**envs, **options.env}}
+    if missing := [name for name in added if name not in declared]:
+        if isinstance(secrets, dict):
+            value = {**value, "secrets": {**secrets, **dict.fromkeys(missing)}}
+        elif isinstance(secrets, list):
+            value = {**value, "secrets": [*secrets, *(f"secrets:{name}" for name in missing)]}
+    return value
 
 
 def _substitute(value: object, known: Mapping[str, str], secret: set[str], task: GroupDocument, path: Path) -> object:

@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from jobgen import credentials
 from jobgen.diagnostics import Path, json_path
 from jobgen.group import GroupDocument
+from jobgen.options import Options
 from jobgen.yaml_loader import Document
 
 _WORD = 7  # characters; a value of this length may be an ordinary word elsewhere
 _NAMES_ONLY = ("secrets", "managed_secrets")  # their values never reach the output
 _WAY_OUT = {
-    "envs": "move it to `secrets`, whose values come from a Kubernetes Secret",
+    "envs": "move it to `secrets`, or pass --secret NAME: its value then comes from a Kubernetes Secret",
     "config": "write valueFrom.secretKeyRef, which names a Kubernetes Secret",
 }
 _OTHER_WAY_OUT = "add it to `secrets` and read that variable, which comes from a Kubernetes Secret"
 
 
-def secret_values(documents: Iterable[Document]) -> tuple[str, ...]:
-    """Return the values of `secrets` in the file, line by line, without those that may be ordinary words."""
-    return tuple(each for each in _secret_values(documents) if len(each) > _WORD)
+def secret_values(documents: Iterable[Document], options: Options) -> tuple[str, ...]:
+    """Return the values of secrets, line by line, without those that may be ordinary words."""
+    return tuple(each for each in _secret_values(documents, options) if len(each) > _WORD)
 
 
-def _secret_values(documents: Iterable[Document]) -> tuple[str, ...]:
-    return _lines(value for each in documents for value in _mapping(each, "secrets").values())
+def _secret_values(documents: Iterable[Document], options: Options) -> tuple[str, ...]:
+    given = [value for each in documents for value in _mapping(each, "secrets").values()]
+    return _lines([*given, *options.secrets.values()])
 
 
-def hidden_values(documents: list[Document], env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return every known credential, line by line: of `secrets`, and of variables with such a name."""
-    variables = [*(pair for each in documents for pair in _mapping(each, "envs").items()), *env.items()]
+def hidden_values(documents: list[Document], options: Options) -> tuple[str, ...]:
+    """Return every known credential, line by line: of secrets, and of variables with such a name."""
+    variables = [pair for each in documents for pair in _mapping(each, "envs").items()]
+    variables += [*options.env.items(), *options.env_file.items()]
     named = (value for name, value in variables if isinstance(name, str) and credentials.is_named(name, value))
-    return (*_secret_values(documents), *_lines(named))
+    return (*_secret_values(documents, options), *_lines(named))
 
 
 def _mapping(document: Document, field: str) -> dict:

@@ -39,9 +39,7 @@ class LocalPaths:
         note = None
         if base != self.folder:
             note = f"taken from {_shown(base)}, because {_shown(self.folder)} does not contain it"
-        elif len(existing) > 1 and os.path.realpath(_join(base, source)) != os.path.realpath(
-            _join(self.second, source)
-        ):
+        elif len({os.path.realpath(_join(folder, source)) for folder in existing}) > 1:
             note = f"taken from {_shown(base)}; SkyPilot would take it from {_shown(self.second)}, as does --folder ."
         return Found(self._checked(source, base), os.path.realpath(base), note)
 

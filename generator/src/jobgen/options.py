@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 class Options:
     name: str | None = None  # replaces the group's name
     env: Mapping[str, str] = field(default_factory=dict)  # variables for every task
+    env_file: Mapping[str, str] = field(default_factory=dict)  # the same; a credential among them is a secret
+    secrets: Mapping[str, str] = field(default_factory=dict)  # secrets for every task; the values are only hidden
     secret_name: str | None = None  # default: NAME-secrets
     lenient: bool = False  # refused fields become warnings if the task runs without them
+    strict: bool = False  # warnings, ignored fields and fields without effect become errors
     folder: str | None = None  # base of local paths; default: the current folder
     second_folder: str | None = None  # base of local paths that do not exist in `folder`
     allow_outside: bool = False  # embed files from outside these folders

@@ -58,11 +58,17 @@ def _printable(line: str) -> str:
     return re.sub("[\0-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]", " ", cut)
 
 
-def format_count(results: list[Result]) -> str:
-    """Return the number of errors, warnings and notes, such as "2 errors, 1 note in 1 file"; "" without any."""
+def format_count(results: list[Result], files: int) -> str:
+    """Return the number of errors, warnings and notes, such as "2 errors, 1 note in 1 file", and of valid files."""
     severities = [diagnostic.severity for result in results for diagnostic in result.diagnostics]
     counts = [_count(severities.count(each), each) for each in (ERROR, WARNING, NOTE) if each in severities]
-    return f"{', '.join(counts)} in {_count(sum(bool(each.diagnostics) for each in results), 'file')}" if counts else ""
+    found = (
+        f"{', '.join(counts)} in {_count(sum(bool(each.diagnostics) for each in results), 'file')}" if counts else ""
+    )
+    if files == 1:
+        return found
+    valid = sum(result.text is not None for result in results)
+    return f"{valid} of {files} files {'is' if valid == 1 else 'are'} valid{found and f': {found}'}"
 
 
 def _count(number: int, noun: str) -> str:
