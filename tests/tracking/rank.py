@@ -20,6 +20,7 @@ parser.add_argument("--seconds", type=float, default=0.01)
 parser.add_argument("--first", type=int, default=0)
 parser.add_argument("--end", default="finished")
 parser.add_argument("--artifact", type=Path)
+parser.add_argument("--history", type=int, default=0)
 parser.add_argument("--out", type=Path, required=True)
 add_arguments(parser)
 args = parser.parse_args()
@@ -34,6 +35,8 @@ try:
 except SettingsError as error:
     print(error)
     sys.exit(2)
+for step in range(args.history):
+    tracker.log(step, {"history": 0.5 * step}, at=1.8e9 + step, again=True)
 delays, last = [], args.first
 for step in range(args.first, args.first + args.steps):
     time.sleep(args.seconds)  # the work of a step

@@ -8,8 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -151,3 +153,71 @@ def test_only_rank_0_reports_to_mlflows_file_store(ranks: Ranks) -> None:
     assert "state=sent" in output[0] and "rank 0 only" in output[0] and "[TRACK]" not in output[1]
     (file,) = ranks.folder.glob("mlruns/*/*/metrics/loss")
     assert len(file.read_text().splitlines()) == 5
+
+
+def test_an_artifact_store_that_fails_does_not_keep_the_run_open(ranks: Ranks, mlflow: Mlflow) -> None:
+    """S3 without its client in the image, which is usual."""
+    mlflow.call("experiments/create", {"name": "s3", "artifact_location": "s3://bucket/path"})
+    variables = {"MLFLOW_TRACKING_URI": mlflow.uri, "MLFLOW_EXPERIMENT_NAME": "s3"}
+    output, facts = ranks.end(ranks.start("--steps", 40, "--artifact", REPO / "LICENSE", **variables))
+    (run,) = mlflow.runs("s3")
+    assert run["info"]["status"] == "FINISHED" and mlflow.series(run, "loss") == list(range(40))
+    assert facts["finish"] < 15 and "state=unsent records=" in output and "boto3" in output
+    kept = ranks.unsent("mlflow")
+    assert kept[0]["artifact"].endswith("LICENSE"), kept
+    assert not any("metrics" in record for record in kept)
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A proxy that answers every request with a status and JSON of its own."""
+
+    status = 401
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = b'{"detail": "not here"}'
+        self.send_response(self.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("status, state", [(401, "rejected"), (403, "rejected"), (404, "rejected"), (503, "retrying")])
+def test_the_status_of_a_response_decides_what_is_logged(ranks: Ranks, status: int, state: str) -> None:
+    handler = type("Handler", (Refusing,), {"status": status})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        variables = {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{server.server_port}"}
+        output, _ = ranks.end(ranks.start("--steps", 5, "--tracker-timeout", 4, **variables))
+        server.shutdown()
+        thread.join()
+    assert f"state={state}" in output, output
+    assert ("MLFLOW_TRACKING_USERNAME" in output) == (status in (401, 403)), output
+
+
+def test_digits_in_an_address_are_no_status(ranks: Ranks) -> None:
+    port = next(number for number in (14033, 24012, 34031, 44010) if not in_use(number))
+    variables = {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{port}"}
+    output, _ = ranks.end(ranks.start("--steps", 5, "--tracker-timeout", 4, **variables))
+    assert "state=retrying" in output and "MLFLOW_TRACKING_USERNAME" not in output
+
+
+def in_use(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_records_that_were_sent_before_are_kept_once(ranks: Ranks, mlflow: Mlflow) -> None:
+    """Steps 0 to 9 again, with their times, as after a resume from a checkpoint."""
+    variables = {"MLFLOW_TRACKING_URI": mlflow.uri, "MLFLOW_EXPERIMENT_NAME": "again"}
+    ranks.end(ranks.start("--steps", 10, "--history", 10, "--end", "saved", **variables))
+    ranks.end(ranks.start("--first", 10, "--steps", 5, "--history", 10, **variables))
+    (run,) = mlflow.runs("again")
+    assert mlflow.series(run, "history") == list(range(10))
+    assert mlflow.series(run, "loss") == list(range(15))

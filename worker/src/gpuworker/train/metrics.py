@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import time
 
 import torch
 
@@ -85,8 +86,9 @@ class MetricsProcessor:
         figures["data_wait"] = data_wait / context.world_size
         metrics = {"loss": loss, "lr": lr, **figures}
         epoch = self.schedule.fraction_done(state) * self.schedule.epochs
-        state.history.append({"step": state.step, "epoch": epoch, **metrics})
-        self.tracker.log(state.step, metrics if context.is_rank_0 else {"tokens_per_s": rank_tokens_per_s})
+        now = time.time()
+        state.history.append({"step": state.step, "epoch": epoch, "time": now, **metrics})
+        self.tracker.log(state.step, metrics if context.is_rank_0 else {"tokens_per_s": rank_tokens_per_s}, now)
         if context.is_rank_0 and self.is_logged():
             shares = {name: f"{figures[name]:.1%}" for name in ("mfu", "data_wait", "communication") if name in figures}
             log(
@@ -102,6 +104,23 @@ class MetricsProcessor:
                 eta=format_duration(self.schedule.steps_to_go(state) * figures["step_s"]),
             )
 
+    def log_evaluation(self, epoch: int, result: dict[str, float]) -> None:
+        state, now = self.state, time.time()
+        state.evaluations.append({"step": state.step, "epoch": epoch, "time": now, **result})
+        self.tracker.log(state.step, validation_metrics(result), now)
+
+    def resend_history(self) -> None:
+        """Report what earlier attempts recorded, because they may have ended before it was sent."""
+        if not self.context.is_rank_0:
+            return
+        for entry in self.state.history:
+            if "time" in entry:
+                metrics = {name: entry[name] for name in entry if name not in ("step", "epoch", "time")}
+                self.tracker.log(entry["step"], metrics, entry["time"], again=True)
+        for entry in self.state.evaluations:
+            if "time" in entry:
+                self.tracker.log(entry["step"], validation_metrics(entry), entry["time"], again=True)
+
     def reduce_pending_loss(self) -> None:
         """Put the loss sum of the unfinished interval into the state. Collective."""
         state = self.state
@@ -109,3 +128,7 @@ class MetricsProcessor:
         state.pending_loss_sum = self.context.all_reduce_sum(self.loss.item())[0]
         if not math.isfinite(state.pending_loss_sum):
             raise LossError(f"the loss is {state.pending_loss_sum} at step {state.step}", state.step)
+
+
+def validation_metrics(result: dict) -> dict[str, float]:
+    return {f"validation/{name}": result[name] for name in ("loss", "perplexity")}

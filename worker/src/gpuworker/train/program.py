@@ -131,6 +131,7 @@ def train_run(
     trainer = Trainer(spec, args, context, stop, checkpoints, tracker)
     trainer.prepare()
     tracker.start(report.run_parameters(trainer), args.run, args.run, folder)
+    trainer.metrics.resend_history()
     gc.collect()
     gc.freeze()
     # The loop collects on all ranks in the same step, because a pause of one rank is a pause of all.

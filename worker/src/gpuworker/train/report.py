@@ -62,7 +62,7 @@ def collect(trainer: Trainer, status: str) -> dict:
         "attempts": state.attempts,
         "skipped_steps": state.skipped[0],
         "history": state.history,
-        "evaluations": state.evaluations,
+        "evaluations": [{name: entry[name] for name in entry if name != "time"} for entry in state.evaluations],
         "ranks": ranks,
     }
 

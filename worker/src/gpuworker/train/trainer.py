@@ -154,8 +154,7 @@ class Trainer:
             if not math.isfinite(result["loss"]):
                 self.read_skipped()
                 raise self.diverged(f"the validation loss is {result['loss']}")
-            self.tracker.log(state.step, {f"validation/{name}": result[name] for name in ("loss", "perplexity")})
-            state.evaluations.append({"step": state.step, "epoch": state.epoch + 1, **result})
+            self.metrics.log_evaluation(state.epoch + 1, result)
             result["seconds"] = time.perf_counter() - started
         state.epoch += 1
         state.position = 0

@@ -10,7 +10,12 @@ class RejectedError(Exception):
 
 
 class Backend(Protocol):
-    """Client of one tracker. Every method may raise; the sender retries later with the same records."""
+    """Client of one tracker. Every method may raise; the sender retries later with the same records.
+
+    `artifacts_last`: files are sent after the end of the run, so that a store that fails cannot keep the run open.
+    """
+
+    artifacts_last: bool
 
     def start(self) -> dict[str, object]:
         """Find or create the run and join it. Returns facts for a log line."""

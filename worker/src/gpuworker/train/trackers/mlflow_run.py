@@ -16,8 +16,29 @@ TAG = "gpu-charts.run_id"  # finds the run of an earlier attempt, and of the oth
 METRICS_LIMIT, PARAMS_LIMIT, VALUE_LIMIT = 1000, 100, 6000  # of the server: items per call, characters per value
 STATUS = {"finished": "FINISHED", "failed": "FAILED"}
 
+last_response = {"status": 0}  # 0: the last request had no response
+
+
+def observe_responses() -> None:
+    """Keep the status of each HTTP response, which the client's exceptions contain as text at most."""
+    import requests
+
+    send = requests.Session.send
+    if send.__name__ == "observed":
+        return
+
+    def observed(*arguments, **options):
+        last_response["status"] = 0
+        response = send(*arguments, **options)
+        last_response["status"] = response.status_code
+        return response
+
+    requests.Session.send = observed
+
 
 class MlflowRun:
+    artifacts_last = True
+
     def __init__(self, config: dict):
         self.config = config
         for name, value in {
@@ -34,6 +55,7 @@ class MlflowRun:
         try:
             import mlflow
 
+            observe_responses()
             self.client = mlflow.MlflowClient(self.uri)
             run, resumed = self.find(), True
             if run is None and self.config["rank"]:
@@ -44,6 +66,8 @@ class MlflowRun:
             if self.config["rank"] == 0:
                 self.update(run)
         except Exception as error:
+            if isinstance(error, ImportError):
+                raise RejectedError(f"{error}: this URI needs the full package mlflow") from error
             raise self.explain(error) from error
         url = f"{redact_password(self.uri)}/#/experiments/{run.info.experiment_id}/runs/{self.run_id}"
         return {"run": self.run_id, "run_id": self.config["run_id"], "resumed": resumed, "url": url}
@@ -90,9 +114,18 @@ class MlflowRun:
                 self.client.log_batch(self.run_id, metrics=metrics[first : first + METRICS_LIMIT])
             for record in records:
                 if "artifact" in record and Path(record["artifact"]).exists():
-                    self.client.log_artifact(self.run_id, record["artifact"])
+                    self.log_artifact(record["artifact"])
         except Exception as error:
             raise self.explain(error) from error
+
+    def log_artifact(self, path: str) -> None:
+        try:
+            self.client.log_artifact(self.run_id, path)
+        except ImportError as error:
+            raise RejectedError(
+                f"the store of the artifacts needs the Python package {error.name}, which is not in this image: "
+                f"pip install {error.name}, or start the server with --serve-artifacts"
+            ) from error
 
     def delivered(self) -> bool:
         return True  # send returns once the server has the records
@@ -113,11 +146,17 @@ class MlflowRun:
                 f"the MLflow server does not accept the host name {host}: start it with --allowed-hosts '{host}' "
                 "(MLFLOW_SERVER_ALLOWED_HOSTS)"
             )
-        if isinstance(error, ImportError):
-            return RejectedError(f"{text}: this URI needs the full package mlflow")
-        status = getattr(error, "get_http_status_code", lambda: 500)()
-        if "401" in text or "403" in text:
+        if isinstance(error, RejectedError):
+            return error
+        status = (
+            last_response["status"]
+            if last_response["status"] >= 400
+            else getattr(error, "get_http_status_code", lambda: 500)()
+        )
+        if status in (401, 403):
             return RejectedError(
-                f"the MLflow server denied access: {text}; check MLFLOW_TRACKING_USERNAME and _PASSWORD, or _TOKEN"
+                f"the MLflow server denied access ({status}): {text}; "
+                "check MLFLOW_TRACKING_USERNAME and _PASSWORD, or _TOKEN"
             )
-        return RejectedError(text) if 400 <= status < 500 else error
+        passing = status in (408, 429) or status >= 500  # the next attempt may succeed
+        return error if passing else RejectedError(text)

@@ -20,6 +20,8 @@ CODES = {"finished": 0, "failed": 1}
 
 
 class PlutoRun:
+    artifacts_last = False
+
     def __init__(self, config: dict, folder: Path):
         self.config, self.folder = config, folder
         os.environ |= {"PLUTO_API_KEY": pluto_key(os.environ), "PLUTO_DISABLE_TELEMETRY": "1", "PLUTO_DIR": str(folder)}

@@ -57,6 +57,7 @@ class Sender:
         self.status: str | None = None  # of the training, once its last record is read
         self.lock = threading.Lock()
         self.client: Backend | None = None
+        self.artifacts: list[dict] = []  # records of files that are sent after the end of the run
         self.orphan = False  # the training has died and does not wait for this process
 
     def log(self, **facts: object) -> None:
@@ -84,7 +85,8 @@ class Sender:
                 os._exit(2)  # reached only if give_up failed: the training saves the rest
 
     def give_up(self) -> None:
-        count, file = spool.save_unsent(self.folder, self.state["delivered"], Path(self.config["unsent_folder"]))
+        target = Path(self.config["unsent_folder"])
+        count, file = spool.save_unsent(self.folder, self.state["delivered"], target, self.artifacts)
         self.why = self.why or self.last_client_line() or "no response in time"
         self.log(state="unsent", records=count, why=self.why, kept=file)
         self.save_state(why=f"{count} records are kept in {file}: {self.why}", kept_here=file.parent == self.folder)
@@ -121,7 +123,9 @@ class Sender:
                 if system and time.monotonic() >= sample_at and self.status is None:
                     sample_at = time.monotonic() + SYSTEM_S
                     self.client.send([system.sample()])
-                self.client.send(records)
+                later = [record for record in records if "artifact" in record and self.client.artifacts_last]
+                self.client.send([record for record in records if record not in later])
+                self.artifacts += later
                 self.sent, pause = self.next_offset, RETRY_S[0]
                 if self.client.delivered():
                     if self.sent != self.state["delivered"]:
@@ -169,9 +173,23 @@ class Sender:
     def finish(self) -> None:
         client, self.client = self.client, None  # if this fails, the next attempt starts a new client
         client.end(self.final_status())
+        self.send_artifacts(client)
         with self.lock:
             self.log(state="sent", status=self.final_status() or "left open")
             self.exit_now(0)
+
+    def send_artifacts(self, client: Backend) -> None:
+        """Send the files that are left. Gives up at the deadline, or if the server rejects one."""
+        while self.artifacts:
+            try:
+                client.send(self.artifacts[:1])
+                self.artifacts.pop(0)
+            except Exception as error:
+                self.log_failure(error)
+                if isinstance(error, RejectedError):
+                    with self.lock:
+                        self.give_up()
+                time.sleep(RETRY_S[0])
 
 
 def resend(file: Path) -> int:

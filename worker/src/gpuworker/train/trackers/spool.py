@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 SPOOL, STATE, CONFIG = "spool.jsonl", "state.json", "config.json"
@@ -68,15 +69,18 @@ def load_state(folder: Path) -> dict:
         return {}
 
 
-def save_unsent(folder: Path, offset: int, target: Path) -> tuple[int, Path]:
-    """Copy the configuration and the records from `offset` on to a file in `target`, or in `folder` if that fails.
+def save_unsent(folder: Path, offset: int, target: Path, first: Sequence[dict] = ()) -> tuple[int, Path]:
+    """Copy the configuration and the unsent records to a file in `target`, or in `folder` if that fails.
+
+    The unsent records are those in `first`, and those of the spool from `offset` on.
 
     Returns the number of records and the file.
     """
     text = (folder / CONFIG).read_text()
     config = json.loads(text)
     name = f"unsent-{config['tracker']}-rank-{config['rank']}-{int(time.time())}.jsonl"
-    lines, count, end = [], 0, offset
+    lines = [json.dumps(record, separators=(",", ":")) + "\n" for record in first]
+    count, end = len(lines), offset
     while True:
         records, end = read_records(folder / SPOOL, end)
         if not records:

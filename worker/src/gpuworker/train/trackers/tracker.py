@@ -25,6 +25,7 @@ from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.train.trackers import settings, spool
 
+KEEP_ONE = ("mlflow",)  # trackers that keep one of two equal points
 STATUSES = ("finished", "failed", "saved")
 SAVED_S = 10.0  # a preempted pod has little time left, and another attempt continues its run
 MARGIN_S = 5.0  # a sender exits in time; a frozen one is killed after this
@@ -144,13 +145,19 @@ class Tracker:
             for sender in self.senders:
                 sender.wait_started(end)
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Report metrics of one optimizer step. Takes microseconds and never waits for a tracker."""
+    def log(self, step: int, metrics: Mapping[str, float], at: float | None = None, again: bool = False) -> None:
+        """Report metrics of one optimizer step. Takes microseconds and never waits for a tracker.
+
+        `again`: an earlier attempt may have reported them, with the same time `at`. Only trackers that then keep one of
+        both receive them (MLflow does).
+        """
         if not self.senders:
             return
         values = {key: float(value) for key, value in metric_keys(metrics, self.rank_info).items()}
-        record = {"step": int(step), "time": time.time(), "metrics": values}
+        record = {"step": int(step), "time": time.time() if at is None else at, "metrics": values}
         for sender in self.senders:
+            if again and sender.name not in KEEP_ONE:
+                continue
             sender.spool.write(record)
             if sender.has_exited() and not sender.exit_logged:
                 sender.exit_logged = True
