@@ -31,7 +31,7 @@ class Started:
 
     @property
     def output(self) -> str:
-        return self.stdout.read_text() + self.stderr.read_text()
+        return self.stdout.read_text(errors="replace") + self.stderr.read_text(errors="replace")
 
 
 @pytest.fixture

@@ -107,15 +107,6 @@ def test_an_nvidia_smi_that_fails_or_hangs_gives_no_gpu(smi, script):
     assert gpu_inventory.from_nvidia_smi(timeout_s=0.3) == []
 
 
-@pytest.mark.parametrize(
-    ("script", "names"),
-    [("printf 'NVIDIA L4\\nNVIDIA L4\\n'", ["NVIDIA L4"] * 2), ("exit 9", []), ("exec sleep 600", [])],
-)
-def test_gpu_names_need_nvidia_smi_alone(smi, script, names):
-    smi(script)
-    assert gpu_inventory.gpu_names(timeout_s=0.3 if "sleep" in script else 30) == names
-
-
 def test_gpus_get_the_names_of_torch_by_uuid_whatever_the_order():
     gpus = [
         Gpu("GPU 0 of the driver", uuid="GPU-AA"),

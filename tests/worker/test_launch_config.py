@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from gpuworker.launch import failure_causes, network, torchrun_args
 from gpuworker.launch.config import parser, read_config
-from gpuworker.launch.failure_causes import CAUSES, Verdict, classify
+from gpuworker.launch.failure_causes import CAUSES, Verdict, of_exception, of_text
 from gpuworker.runtime.contract import INTERNAL_PREFIX
 from tests.helpers.launchers import CONTRACT
 
@@ -22,10 +23,12 @@ def config(*flags: str, **changes: str):
 
 def problems(*flags: str, program: tuple[str, ...] = ("-m", "prog"), **changes: str) -> list[tuple[str, list[str]]]:
     """What the verdict objects to, and the numbers that it requires."""
-    with pytest.raises(Verdict) as wrong:
-        read_config(parser().parse_args([*flags, "--", *program]), CONTRACT | changes)
-    assert wrong.value.code == 2
-    found = [text.partition(": ") for text in str(wrong.value).split("; ")]
+    try:
+        wrong = read_config(parser().parse_args([*flags, "--", *program]), CONTRACT | changes).problem
+    except Verdict as raised:
+        wrong = raised
+    assert wrong.code == 2
+    found = [text.partition(": ") for text in str(wrong).split("; ")]
     return [(subject, re.findall(r"\d+", rest)) for subject, _, rest in found]
 
 
@@ -91,7 +94,7 @@ def test_an_invalid_configuration_ends_with_the_code_of_usage(start, termination
 @pytest.mark.parametrize("rank", [0, 1, 3])
 def test_only_node_0_hosts_the_c10d_store(rank):
     command = torchrun_args.arguments(
-        config("--backend=c10d", NODE_RANK=str(rank)), "llm-3-1", "10.0.0.9", "/x/rank_wrapper.py"
+        config("--backend=c10d", NODE_RANK=str(rank)), "llm-3-1", "10.0.0.9", "/x/rank_runner.py"
     )
     assert command == [
         "--nnodes=4",
@@ -102,8 +105,7 @@ def test_only_node_0_hosts_the_c10d_store(rank):
         "--rdzv-id=llm-3-1",
         "--local-addr=10.0.0.9" if rank == 0 else f"--local-addr=~node-0000{rank}",
         "--max-restarts=0",
-        "/x/rank_wrapper.py",
-        *("-m", "prog", "--flag"),
+        *("--no-python", sys.executable, "-I", "-S", "/x/rank_runner.py", "--python", "-m", "prog", "--flag"),
     ]
 
 
@@ -137,10 +139,17 @@ def test_address_labels_sort_in_node_order():
 def test_user_variables_win_and_pet_variables_are_removed(monkeypatch):
     monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     monkeypatch.setenv("PET_NNODES", "7")
-    environ = torchrun_args.environment(config(), 4, "eth7", "/f", "/out/flight-")
+    environ = torchrun_args.environment(config(), 4, "eth7", "/f", "/out")
     assert (environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"], environ["NCCL_SOCKET_IFNAME"]) == ("1", "=eth7")
     assert (environ["ATTEMPT"], environ["TORCH_FR_DUMP_TEMP_FILE"]) == ("4", "/out/flight-")
     assert "PET_NNODES" not in environ
+
+
+def test_options_of_torchrun_itself_are_passed_on(monkeypatch):
+    monkeypatch.setenv("PET_NUMA_BINDING", "node")
+    assert torchrun_args.environment(config(), 4, "eth7", "/f", "/out")["PET_NUMA_BINDING"] == "node"
+    assert config(PET_TEE="3").torchrun_output
+    assert not config().torchrun_output
 
 
 @pytest.mark.parametrize(
@@ -174,23 +183,62 @@ MESSAGES = {
         "collective-timeout",
     "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE) ran": "collective-timeout",
     "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:2001": "peer-lost",
-    "OSError: [Errno 28] No space left on device": "disk-full",
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": "gpu-out-of-memory",
-    "Unexpected bus error encountered in worker. This might be caused by insufficient shared": "shared-memory-full",
+    "DataLoader worker (pid 12) is killed by signal: Bus error. It is possible that": "shared-memory-full",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("text", MESSAGES)
 def test_messages_of_torch_are_classified(text):
-    assert classify(text).key == MESSAGES[text]
+    assert of_text(text).key == MESSAGES[text]
 
 
 def test_an_unknown_message_has_no_cause():
-    assert classify("ZeroDivisionError: division by zero") is None
+    assert of_text("ZeroDivisionError: division by zero") is None
 
 
 def test_a_root_cause_has_priority_over_a_secondary_one():
-    assert classify("Connection closed by peer\nNo space left on device").key == "disk-full"
+    assert of_text("Connection closed by peer\nCUDA out of memory").key == "gpu-out-of-memory"
+
+
+def exception(kind: str, reason: str, number: int | None = None):
+    return of_exception({"kinds": [kind, "builtins.Exception"], "reason": reason, "errno": number}).key
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "number"),
+    [
+        ("socket.gaierror", "gaierror: [Errno -2] Name or service not known", None),
+        ("builtins.OSError", "OSError: [Errno 98] Address already in use", 98),
+        ("builtins.OSError", "OSError: [Errno 113] No route to host", 113),
+        ("builtins.TimeoutError", "TimeoutError: database: Timed out waiting 5000ms", None),
+        ("builtins.ConnectionRefusedError", "ConnectionRefusedError: [Errno 111] Connection refused", 111),
+        ("builtins.BrokenPipeError", "BrokenPipeError: [Errno 32] Broken pipe", 32),
+        ("requests.exceptions.ConnectionError", "ConnectionError: 'hub' (Name or service not known)", None),
+        ("huggingface_hub.errors.HfHubHTTPError", "HfHubHTTPError: Temporary failure in name resolution", None),
+        ("mlflow.exceptions.MlflowException", "MlflowException: Connection refused", None),
+        ("builtins.RuntimeError", "RuntimeError: the redis queue timed out, Connection reset by peer", None),
+        ("builtins.SystemError", "SystemError: EADDRINUSE", None),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_program_is_never_one_of_the_launch(kind, reason, number):
+    assert exception(kind, reason, number) == "program-failed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "number", "cause"),
+    [
+        ("builtins.OSError", "OSError: [Errno 28] No space left on device", 28, "disk-full"),
+        ("builtins.OSError", "OSError: [Errno 122] Disk quota exceeded", 122, "disk-full"),
+        ("torch.OutOfMemoryError", "OutOfMemoryError: anything", None, "gpu-out-of-memory"),
+        ("builtins.RuntimeError", "RuntimeError: HIP out of memory. Tried", None, "gpu-out-of-memory"),
+        ("torch.AcceleratorError", "AcceleratorError: uncorrectable ECC error encountered", None, "gpu-failed"),
+        ("torch.distributed.DistBackendError", "NCCL error: remote process exited", None, "peer-lost"),
+        ("torch.distributed.DistNetworkError", "DistNetworkError: failed to recv, got 0 bytes", None, "peer-lost"),
+    ],
+)  # fmt: skip
+def test_an_exception_is_judged_by_its_class_first(kind, reason, number, cause):
+    assert exception(kind, reason, number) == cause
 
 
 def test_causes_have_unique_keys_all_codes_and_valid_patterns():
@@ -203,7 +251,8 @@ def test_the_documentation_prints_the_table():
     assert failure_causes.markdown() in (REPO / "docs/ddp-run.md").read_text()
 
 
-def test_the_rank_wrapper_has_the_prefix_of_the_contract():
-    """It cannot import the contract, because the program may bring another gpuworker."""
-    source = (REPO / "worker/src/gpuworker/launch/rank_wrapper.py").read_text()
-    assert f'PREFIX = "{INTERNAL_PREFIX}"\n' in source
+@pytest.mark.parametrize("name", ["rank_wrapper", "rank_runner"])
+def test_programs_in_a_rank_have_the_prefix_of_the_contract(name):
+    """They cannot import the contract, because the program may bring another gpuworker."""
+    source = (REPO / f"worker/src/gpuworker/launch/{name}.py").read_text()
+    assert f'PREFIX = "{INTERNAL_PREFIX}"' in source

@@ -60,12 +60,15 @@ def test_the_first_line_logs_all_timeouts(run):
         "--heartbeat-timeout=22",
         "--startup-collective-timeout=11",
         "--collective-timeout=55",
+        "--exit-timeout=77",
+        "--progress-timeout=88",
         "--grace-period=66",
     )
     run.wait()
     printed = (
         "join_timeout_s=44 rendezvous_timeout_s=33 heartbeat_timeout_s=22 "
-        "startup_collective_timeout_s=11 collective_timeout_s=55 grace_period_s=66"
+        "startup_collective_timeout_s=11 collective_timeout_s=55 exit_timeout_s=77 "
+        "progress_timeout_s=88 grace_period_s=66"
     )
     assert printed in run.pods[0].output.splitlines()[0]
 
@@ -247,7 +250,7 @@ def test_a_node_with_fewer_gpus_is_named(run, tmp_path, gpus, requested, cause, 
         folder = tmp_path / f"bin-{node}"
         folder.mkdir()
         tool = folder / "nvidia-smi"
-        tool.write_text("#!/bin/sh\n" + "echo NVIDIA H100 80GB HBM3\n" * count)
+        tool.write_text("#!/bin/sh\n" + "echo 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)'\n" * count)
         tool.chmod(0o755)
         path = f"{folder}:{os.environ['PATH']}"
         run.pod(node, 3, PATH=path, **({"NUM_GPUS_PER_NODE": requested} if requested else {}))

@@ -80,11 +80,12 @@ def nodes_that_are_missing() -> list[str]:
     twice.duplicate = (old, new, 90.0)
     lost = coordinator(joined(0, 1, 2), "--heartbeat-timeout=15", started_at=100.0)
     lost.failed_at = 100.0
-    unformed = coordinator(joined(0, 1, 2), "--rendezvous-timeout=30", started_at=100.0)
+    unformed = coordinator(joined(0, 1, 2, state=NodeState.READY), "--rendezvous-timeout=30", started_at=100.0)
     unformed.nodes[0].state = NodeState.FORMED
     return [
         reason(coordinator(joined(0)).check_join, 101.0),
         reason(coordinator(joined(0), NNODES="64").check_join, 101.0),
+        reason(coordinator(joined(0, 1, 2)).check_join, 101.0),
         reason(twice.check_join, 100.0),
         reason(lost.check_run, 116.0),
         reason(unformed.check_run, 131.0),
@@ -92,37 +93,45 @@ def nodes_that_are_missing() -> list[str]:
 
 
 def rank_failures() -> list[str]:
-    raised = {"reason": "ValueError: loss is NaN\nin batch 7", "location": "train.py:7 in backward"}
+    raised = {"reason": "ValueError: loss is NaN\nin batch 7", "location": "train.py:7 in backward", "errno": None}
+    watchdog = "ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, "
     ranks = [
-        RankState(3, exit_code=9, tail=["bad flag"]),
-        RankState(3, exit_code=1, exit_text="no data under /data"),
-        RankState(3, exit_code=75),
-        RankState(3, torchrun_exit_code=-signal.SIGKILL, tail=["step 5"]),
-        RankState(3, torchrun_exit_code=-signal.SIGSEGV),
-        RankState(3, error=raised),
+        RankState(3, code=9, tail=["bad flag"]),
+        RankState(3, code=1, ending={"text": "no data under /data", "threads": []}),
+        RankState(3, code=-signal.SIGKILL, tail=["step 5", ""]),
+        RankState(3, code=-signal.SIGSEGV),
+        RankState(3, code=-signal.SIGABRT, tail=[""], evidence=[watchdog + "OpType=ALLREDUCE) ran for 600001 ms"]),
+        RankState(3, error=raised | {"kinds": ["builtins.ValueError"]}),
     ]
-    failures = [(rank, False) for rank in ranks] + [(ranks[3], True)]
+    failures = [(rank, False) for rank in ranks] + [(ranks[2], True)]
     return [f"{found.cause}: {found.detail}" for found in (rank.failure(oom) for rank, oom in failures)]
 
 
 def run_verdicts() -> list[str]:
     def verdict(nodes: dict[int, NodeStatus], lost: dict[int, str] | None = None) -> str:
-        found = root_cause.failed(nodes, lost or {}, 60.0)
+        found = root_cause.failed(nodes, lost or {}, 60.0, 160.0)
         return f"{found.code} {found.cause.key}: {found.reason}"
 
     exited = joined(0, 1, 2)
     exited[1].failure = RankFailure("program-failed", 3, "exit code 9; last line: bad flag")
     timed_out = joined(0, 1, 2)
     timed_out[0].failure = RankFailure("collective-timeout", 0, "RuntimeError: timed out (train.py:30 in step)")
-    timed_out[0].stacks = {"0": "waits in train.py:30 in step", "1": "is stopped by a signal (SIGSTOP)"}
+    timed_out[0].stacks = {"0": "timed out at train.py:30 in step", "1": "is stopped by a signal (SIGSTOP)"}
+    different = joined(0, 1, 2)
+    different[0].failure = timed_out[0].failure
+    for node, name in ((0, "barrier at train.py:9 in evaluate"), (1, "all_reduce at train.py:30 in step")):
+        different[node].stacks = {str(node): f"waits in {name}"}
+    different[2].stacks, different[0].sequences = {"2": "waits in all_reduce at train.py:30 in step"}, {"0": {"1": 7}}
+    different[1].sequences = {"1": {"1": 8}}
     early = joined(0, 1, 2)
     early[0].failure = timed_out[0].failure
-    early[1].stacks = {"2": root_cause.ENDED}
+    early[1].stacks = {"2": root_cause.ENDED_WELL[0]}
     silent = joined(0)
     silent[0].failure = timed_out[0].failure
     return [
         verdict(exited),
         verdict(timed_out),
+        verdict(different),
         verdict(early),
         verdict(silent),
         verdict(joined(0, 1, 2), {1: "closed the connection without a report"}),
@@ -133,7 +142,15 @@ def stops() -> list[str]:
     some, all_saved = joined(0, 1, 2), joined(0, 1, 2, state=NodeState.SAVED)
     some[1].state = NodeState.SAVED
     found = [root_cause.stopped("node 0 (pod run-0 on n0) got SIGTERM", nodes) for nodes in (some, all_saved)]
+    found += [root_cause.asked_for_restart(configuration(ATTEMPT=attempt), asked(attempt)) for attempt in ("0", "7")]
     return [f"{verdict.code} {verdict.cause.key}: {verdict.reason}" for verdict in found]
+
+
+def asked(attempt: str) -> dict[int, NodeStatus]:
+    nodes = joined(0, 1, state=NodeState.SAVED)
+    for node in nodes.values():
+        node.progressed = attempt == "0"
+    return nodes
 
 
 def last_lines(capsys, termination_log) -> str:

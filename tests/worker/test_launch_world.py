@@ -188,7 +188,7 @@ def test_the_rank_that_misses_a_collective_is_named(run, frozen):
         70,
         "collective-timeout",
         f"rank 1 of node 1 (pod run-1 on n1) {location}",
-        "(rank 0)",
+        "rank 0 of node 0",
         within_s=120,
     )
     assert time.monotonic() - started < timeout + 5 + 5

@@ -70,6 +70,17 @@ spec:
         - --heartbeat-timeout={{ $values.timeouts.heartbeatSeconds | int64 }}
         - --startup-collective-timeout={{ $values.timeouts.startupCollectiveSeconds | int64 }}
         - --collective-timeout={{ $values.timeouts.collectiveSeconds | int64 }}
+        - --exit-timeout={{ $values.timeouts.exitSeconds | int64 }}
+        - --progress-timeout={{ $values.timeouts.progressSeconds | int64 }}
+        - --progress-action={{ $values.progressAction }}
+        - --max-restarts-in-place={{ $values.maxRestartsInPlace | int64 }}
+        - --rank-wrapper={{ ternary "on" "off" $values.rankWrapper }}
+        {{- if $values.rankOutput.prefix }}
+        - --rank-prefix
+        {{- end }}
+        {{- if $values.rankOutput.files }}
+        - --rank-logs
+        {{- end }}
         - --grace-period={{ max 1 (sub $values.terminationGracePeriodSeconds 10) }}
         - --backend={{ $values.rendezvous.backend }}
         {{- if eq $values.rendezvous.backend "etcd" }}

@@ -3,6 +3,7 @@
 FAULT_DNS_S=10    names do not resolve for 10 s, as when DNS is down
 FAULT_STALE=A:10  node 0's name has the address A for 10 s, as when DNS still returns that of the previous pod
 FAULT_RMDIR=1     another node removes an empty folder before this one does
+FAULT_NO_TEMPORARY_FOLDER=1  no folder can be created
 FAULT_CLOCK_S=60  the wall clock is 60 s ahead
 """
 
@@ -42,3 +43,10 @@ if os.environ.get("FAULT_RMDIR"):
         raise FileNotFoundError(2, "No such file or directory", path)
 
     os.rmdir = rmdir
+
+if os.environ.get("FAULT_NO_TEMPORARY_FOLDER"):
+
+    def mkdir(path, *_, **__):
+        raise OSError(30, "Read-only file system", path)
+
+    os.mkdir = mkdir

@@ -23,6 +23,8 @@ TIMEOUTS = {
     "heartbeat-timeout": (60, "without a heartbeat, after which a node counts as lost"),
     "startup-collective-timeout": (600, "for a collective before the first optimizer step, if the program sets none"),
     "collective-timeout": (1800, "for a collective after the first optimizer step, if the program sets none"),
+    "exit-timeout": (300, "for a rank's process to end after its main program, with its threads and exit handlers"),
+    "progress-timeout": (0, "without progress of any rank: an optimizer step, before the first one output; 0 is off"),
     "grace-period": (90, "from SIGTERM to SIGKILL of the program"),
 }
 SIZE_FLAGS = ("min-shm", "min-disk")
@@ -51,7 +53,14 @@ class LaunchConfig:
     min_shm: int
     min_disk: int
     program: tuple[str, ...]
+    progress_action: str = "end"
+    max_restarts_in_place: int = 0
+    rank_wrapper: bool = True
+    rank_prefix: bool = False
+    rank_logs: bool = False
+    torchrun_output: bool = False  # torchrun's --tee or --redirects: it handles the output of the ranks
     timeouts: dict[str, int] = field(default_factory=dict)
+    problem: Verdict | None = None  # what is wrong with the configuration of this node
 
     @property
     def world_size(self) -> int:
@@ -63,12 +72,24 @@ class LaunchConfig:
 
     @property
     def python_program(self) -> bool:
-        """Whether the rank wrapper runs the program; it can only run Python."""
+        """Whether Python runs the program, so that the rank wrapper can."""
         return self.program[0] != "--no-python"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The program without the mode."""
+        return self.program if self.python_program else self.program[1:]
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose error is the verdict `usage`, so that it has a line and a termination message."""
+
+    def error(self, message: str) -> None:
+        raise Verdict("usage", f"{message}; put -- before the program: ddp-launch FLAGS -- train.py ARGS", "config")
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="ddp-launch", description="Run a program under torchrun on every node.")
+    made = _Parser(prog="ddp-launch", description="Run a program under torchrun on every node.")
     for name, (default, meaning) in TIMEOUTS.items():
         made.add_argument(f"--{name}", type=int, default=default, metavar="SECONDS", help=f"{meaning} ({default})")
     made.add_argument("--backend", choices=["c10d", "static", "etcd"], default="static", help="rendezvous (static)")
@@ -78,6 +99,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--min-shm", default="0", metavar="SIZE", help="minimum size of /dev/shm, such as 16Gi")
     made.add_argument("--min-disk", default="0", metavar="SIZE", help="minimum free space in --output-dir")
     made.add_argument("--max-clock-skew", type=float, default=10, metavar="SECONDS", help="between nodes' clocks (10)")
+    made.add_argument(
+        "--progress-action", choices=["end", "warn"], default="end", help="at the progress time-out (end)"
+    )
+    made.add_argument("--max-restarts-in-place", type=int, default=0, metavar="NUMBER",
+                      help="starts of the program after a failure, in the same pods (0)")  # fmt: skip
+    made.add_argument("--rank-wrapper", choices=["on", "off"], default="on", help="time-outs and stacks in ranks (on)")
+    made.add_argument("--rank-prefix", action="store_true", help="begin every line of a rank with [rank3]:")
+    made.add_argument("--rank-logs", action="store_true", help="also write rank-<n>.log below --output-dir")
     made.add_argument(
         "--max-attempts", type=int, default=0, metavar="NUMBER", help="restarts with --idle-after-exit (0)"
     )
@@ -89,11 +118,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_config(args: argparse.Namespace, environ: dict[str, str]) -> LaunchConfig:
-    """The configuration. Raises the verdict `usage` with every problem in it."""
+    """The configuration. With wrong settings it has the verdict `usage` as `problem`, which this node sends to node 0
+    so that the others do not wait; it raises that verdict if this node cannot reach node 0.
+    """
     numbers, problems = {}, []
     for name, (low, high) in NUMBERS.items():
         text = environ.get(name, "")
-        if text.isdecimal() and low <= int(text) <= high:
+        if text.isascii() and text.isdecimal() and low <= int(text) <= high:
             numbers[name] = int(text)
         else:
             problems.append(f"{name}={text or '(not set)'}: must be a whole number from {low} to {high}")
@@ -103,7 +134,8 @@ def read_config(args: argparse.Namespace, environ: dict[str, str]) -> LaunchConf
         rank, nnodes = numbers["NODE_RANK"], numbers["NNODES"]
         problems.append(f"NODE_RANK={rank}: must be below NNODES={nnodes}, one node too many?")
     timeouts = {name: getattr(args, name.replace("-", "_")) for name in TIMEOUTS}
-    problems += [f"--{name}={value}: must be at least 1 second" for name, value in timeouts.items() if value < 1]
+    problems += [f"--{name}={value}: must be at least 1 second" for name, value in timeouts.items()
+                 if value < (0 if name == "progress-timeout" else 1)]  # fmt: skip
     if args.backend == "etcd" and not re.fullmatch(r"\S+:\d+", args.etcd):
         problems.append(f"--etcd={args.etcd or '(not set)'}: --backend=etcd needs HOST:PORT")
     sizes = {}
@@ -116,11 +148,18 @@ def read_config(args: argparse.Namespace, environ: dict[str, str]) -> LaunchConf
             problems.append(f"--{name}={text}: must be a size such as 16Gi")
     if args.output_dir and not Path(args.output_dir).is_dir():
         problems.append(f"--output-dir={args.output_dir}: no such folder")
+    if args.rank_logs and not args.output_dir:
+        problems.append("--rank-logs: needs --output-dir")
     script = args.program[0]
+    if script in ("-m", "--no-python") and len(args.program) < 2:
+        problems.append(f"program {script}: what it runs is missing")
     if not script.startswith("-") and not Path(script).exists():
         problems.append(f"program {script}: no such file on this node")
-    if problems:
-        raise Verdict("usage", "; ".join(problems), "config")
+    problem = Verdict("usage", "; ".join(problems), "config") if problems else None
+    if problem and (numbers.keys() != NUMBERS.keys() or not environ.get("MASTER_ADDR")):
+        raise problem  # this node cannot reach the others
+    if problem and numbers["NODE_RANK"] >= numbers["NNODES"]:
+        raise problem
     # Kubernetes counts a Job's failures and its ignored failures (preemption) apart; each was an attempt.
     attempts = [environ.get(name, "") for name in ("ATTEMPT", f"{INTERNAL_PREFIX}ATTEMPTS_IGNORED")]
     gpus = environ.get("NUM_GPUS_PER_NODE", "")
@@ -139,10 +178,17 @@ def read_config(args: argparse.Namespace, environ: dict[str, str]) -> LaunchConf
         gpus_per_node=int(gpus) if gpus.isdecimal() else 0,
         debug=environ.get("DEBUG_DISTRIBUTED", "") not in ("", "0", "false"),
         max_clock_skew=args.max_clock_skew,
-        min_shm=sizes["min-shm"],
-        min_disk=sizes["min-disk"],
+        min_shm=sizes.get("min-shm", 0),
+        min_disk=sizes.get("min-disk", 0),
         program=tuple(args.program),
+        progress_action=args.progress_action,
+        max_restarts_in_place=args.max_restarts_in_place,
+        rank_wrapper=args.rank_wrapper == "on",
+        rank_prefix=args.rank_prefix,
+        rank_logs=args.rank_logs,
+        torchrun_output=any(environ.get(f"PET_{name}", "0") not in ("", "0") for name in ("TEE", "REDIRECTS")),
         timeouts=timeouts,
+        problem=problem,
     )
 
 

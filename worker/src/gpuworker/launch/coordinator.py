@@ -13,7 +13,7 @@ import time
 
 from gpuworker.launch import node_info, protocol, root_cause
 from gpuworker.launch.config import LaunchConfig
-from gpuworker.launch.failure_causes import Verdict
+from gpuworker.launch.failure_causes import BY_KEY, Verdict
 from gpuworker.launch.network import check_port_free
 from gpuworker.launch.root_cause import NodeStatus
 from gpuworker.runtime.contract import Tag
@@ -32,11 +32,13 @@ class Coordinator:
     def __init__(self, config: LaunchConfig, join_deadline: float):
         self.config, self.join_deadline = config, join_deadline
         self.nodes: dict[int, NodeStatus] = {}
+        self.compared: list[str] = []  # pods
         self.duplicate: tuple[NodeStatus, NodeStatus, float] | None = None  # two pods of one index, since when
         self.lost: dict[int, str] = {}  # node index -> how it was lost during the run
         self.started_at = 0.0  # when Go was sent
         self.mismatch_since = self.failed_at = self.stopped_at = 0.0
         self.stop_reason, self.stacks_requested = "", False
+        self.restarts, self.restarting, self.warned_at = 0, False, 0.0
         self.verdict: protocol.End | None = None
         self.notified: set[int] = set()  # nodes that were sent the verdict
         self.server: asyncio.Server | None = None
@@ -73,7 +75,7 @@ class Coordinator:
                 writer.write(encode(self.verdict))
                 self.notified.add(index)
                 return
-            if self.started_at:  # a pod that restarted alone; the others must restart, too
+            if self.started_at or self.restarting:  # a pod that restarted alone; the others must restart, too
                 reason = f"{self.config.run_id}, which runs without it since its restart"
                 writer.write(encode(protocol.Rejected(reason)))
                 return
@@ -91,27 +93,35 @@ class Coordinator:
         finally:
             writer.close()
             if node and self.nodes.get(index) is node and not self.verdict:
-                if not self.started_at:
+                if not self.started_at and not self.restarting:
                     del self.nodes[index]  # it may join again until the deadline
                 elif node.state.running and not node.failure:
                     self.lost.setdefault(index, "closed the connection without a report")
 
     def on_message(self, node: NodeStatus, message: object) -> None:
         if isinstance(message, protocol.RankFailure):
-            if not node.failure:
+            if not node.failure or BY_KEY[node.failure.cause].secondary > BY_KEY[message.cause].secondary:
                 node.failure, node.failed_at = message, time.monotonic()
             self.failed_at = self.failed_at or time.monotonic()
-            if not self.stacks_requested:
-                self.stacks_requested = True
-                self.broadcast(protocol.StackRequest())
+            self.request_stacks()
+        elif isinstance(message, protocol.HangSuspected):
+            self.request_stacks()
+        elif isinstance(message, protocol.Heartbeat):
+            node.progress_at = time.monotonic() - message.progress_age
         elif isinstance(message, protocol.Stacks):
             node.stacks |= message.ranks
+            node.sequences |= message.sequences
         elif isinstance(message, protocol.StopRequested) and not self.stopped_at:
             self.stopped_at = time.monotonic()
             self.stop_reason = f"{node_info.format_node(node.info)} got {message.signal}"
             self.broadcast(protocol.Stop(self.stop_reason))
         elif isinstance(message, protocol.StateChange):
-            node.state = message.state
+            node.state, node.progressed = message.state, message.progressed
+
+    def request_stacks(self, reason: str = "") -> None:
+        if not self.stacks_requested:
+            self.stacks_requested = True
+            self.broadcast(protocol.StackRequest(reason))
 
     async def monitor(self) -> None:
         sent, checked = 0.0, time.monotonic()
@@ -151,19 +161,35 @@ class Coordinator:
             self.mismatch_since = self.mismatch_since or now
             if now > self.mismatch_since + 2 * protocol.HEARTBEAT_S:
                 node_info.compare(config, joined)
-        if not self.missing() and not self.duplicate:
-            node_info.compare(config, joined)
-            self.started_at = now
+        if self.lost:  # during a restart in place
+            raise root_cause.node_lost(self.nodes, self.lost)
+        late = [index for index, node in sorted(self.nodes.items()) if node.state is not protocol.NodeState.READY]
+        if not self.missing() and not self.duplicate and (self.restarting or self.compare_once(joined)) and not late:
+            self.started_at, self.restarting = now, False
             for info in joined if config.debug else []:
                 log(Tag.DEBUG, **vars(info))
             rendezvous_id = f"{config.run_id}-{config.attempt}-{secrets.token_hex(4)}"
+            self.failed_at, self.stacks_requested = 0.0, False
+            for node in self.nodes.values():
+                node.progress_at = now
             self.broadcast(protocol.Go(rendezvous_id, config.attempt))
         elif now > self.join_deadline:
             missing = self.missing()
-            names = ", ".join(f"node {index}" for index in missing[:20]) + (", …" if len(missing) > 20 else "")
+            names = ", ".join(f"node {index}" for index in (missing or late)[:20])
+            names += ", …" if len(missing or late) > 20 else ""
             timeout_s = config.timeouts["join-timeout"]
             reason = f"{names} did not join within {timeout_s} s; {len(joined)} of {config.nnodes} joined"
+            if not missing:
+                reason = f"{names} joined, and did not finish importing torch within {timeout_s} s"
             raise Verdict("node-missing", reason, "preflight")
+
+    def compare_once(self, joined: list[protocol.NodeInfo]) -> bool:
+        """Compare complete nodes; once is enough, until another pod joins. Raises Verdict."""
+        pods = [info.pod for info in joined]
+        if self.compared != pods:
+            node_info.compare(self.config, joined)
+            self.compared = pods
+        return True
 
     def check_run(self, now: float) -> None:
         """Decide whether the run has ended. Raises Verdict."""
@@ -181,14 +207,50 @@ class Coordinator:
                 raise root_cause.stopped(self.stop_reason, self.nodes)
         elif self.failed_at or self.lost:
             self.failed_at = self.failed_at or now
-            if verdict := root_cause.failed(self.nodes, self.lost, now - self.failed_at):
+            verdict = root_cause.failed(self.nodes, self.lost, now - self.failed_at, now)
+            if verdict and not self.restart(verdict, now):
                 raise verdict
-        elif now > self.started_at + timeouts["rendezvous-timeout"]:
-            late = [node for node in self.nodes.values() if node.state is protocol.NodeState.JOINED]
-            if late:
-                names = ", ".join(node_info.format_node(node.info) for node in late[:8])
-                reason = f"{names} formed no world within {timeouts['rendezvous-timeout']} s"
-                raise Verdict("world-not-formed", reason, "rendezvous")
+        elif all(not state.running for state in states):  # every rank ended with 0 or 75, on some node with 75
+            self.finish(root_cause.asked_for_restart(self.config, self.nodes).message())
+        else:
+            self.check_rendezvous(now)
+            self.check_progress(now)
+
+    def check_rendezvous(self, now: float) -> None:
+        """Compare torchrun's rendezvous with its time-out. Raises Verdict."""
+        limit = self.config.timeouts["rendezvous-timeout"]
+        late = [node for node in self.nodes.values() if node.state is protocol.NodeState.READY]
+        if late and now > self.started_at + limit:
+            names = ", ".join(node_info.format_node(node.info) for node in late[:8])
+            raise Verdict("world-not-formed", f"{names} formed no world within {limit} s", "rendezvous")
+
+    def check_progress(self, now: float) -> None:
+        """Compare the last progress of all nodes with the time-out: then end, or warn. Raises Verdict."""
+        limit = self.config.timeouts["progress-timeout"]
+        running = [node for node in self.nodes.values() if node.state.running]
+        if not limit or not running or now < max(node.progress_at for node in running) + limit:
+            self.warned_at = 0.0
+            return
+        if not self.warned_at:
+            self.warned_at, self.stacks_requested = now, False
+            ends = self.config.progress_action == "end"
+            self.request_stacks("" if ends else f"no rank made progress for {limit} s; the run goes on")
+        elif self.config.progress_action == "end" and now > self.warned_at + root_cause.SETTLE_S:
+            reason = f"no rank made progress for {limit} s: {root_cause.format_locations(self.nodes)}"
+            raise Verdict("no-progress", reason, "run")
+
+    def restart(self, verdict: Verdict, now: float) -> bool:
+        """Start the program again in the same pods, if the configuration allows it and no node is lost."""
+        if self.lost or self.restarts >= self.config.max_restarts_in_place or not verdict.cause.restartable:
+            return False
+        self.restarts += 1
+        self.restarting, self.started_at = True, 0.0
+        self.join_deadline = now + self.config.timeouts["join-timeout"]
+        for node in self.nodes.values():
+            node.state, node.failure, node.failed_at = protocol.NodeState.JOINED, None, 0.0
+            node.stacks, node.sequences = {}, {}
+        self.broadcast(protocol.Restart(self.restarts, f"{verdict.cause.key}: {verdict.reason}"))
+        return True
 
     def broadcast(self, message: object) -> None:
         displaced = [self.duplicate[0]] if self.duplicate else []

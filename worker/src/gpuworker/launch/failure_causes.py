@@ -5,6 +5,7 @@ The launcher ends by this table, and docs/ddp-run.md prints it (`python3 -m gpuw
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import dataclass
 
@@ -14,9 +15,10 @@ from gpuworker.runtime.contract import ExitCode
 
 @dataclass(frozen=True)
 class Cause:
-    """One way for a run to end. `pattern` finds it in text that torch or the program printed.
+    """One way for a run to end. `pattern` finds it in text that torchrun, c10d or NCCL wrote, never in other text.
 
-    `secondary`: the cause only reports the failure of another rank, so it is never the root cause.
+    `kinds`: classes of exceptions that always have this cause. `secondary`: the cause only reports the failure of
+    another rank, so it is never the root cause.
     """
 
     key: str
@@ -24,7 +26,13 @@ class Cause:
     meaning: str
     remedy: str
     pattern: str = ""
+    kinds: tuple[str, ...] = ()
     secondary: bool = False
+
+    @property
+    def restartable(self) -> bool:
+        """Whether the program may be started again in the same pods: its own failure, not one of the launch."""
+        return self.code in (ExitCode.FAILED, ExitCode.HANG) and self.key not in ("launcher-failed", "restart-loop")
 
 
 CAUSES = [
@@ -40,7 +48,7 @@ CAUSES = [
           "look at pod 0: pending, image not pulled, still starting, or ended"),
     Cause("packets-dropped", ExitCode.PORT, "node 0's address does not answer: packets are dropped",
           "let the run's pods reach each other on all ports (NetworkPolicy, firewall), or look for a dead node 0",
-          r"No route to host|connectFullMesh|timed out connecting"),
+          r"No route to host|connectFullMesh|timed out connecting|connect\w* .*Connection timed out"),
     Cause("connection-closed", ExitCode.PORT, "node 0's port accepts connections and closes them",
           "switch off the proxy or service mesh that is in front of the port"),
     Cause("no-response", ExitCode.PORT, "node 0's port accepts connections and sends nothing",
@@ -73,16 +81,23 @@ CAUSES = [
           "check that etcd runs and that this pod may reach it"),
     Cause("etcd-without-v2", ExitCode.RENDEZVOUS, "this etcd has no v2 API", "use etcd 3.4 or 3.5 with --enable-v2"),
     # -- the program
-    Cause("collective-timeout", ExitCode.COLLECTIVE_TIMEOUT, "a collective timed out",
+    Cause("collective-timeout", ExitCode.HANG, "a collective timed out",
           "look at the ranks that the line names",
           r"Watchdog caught collective operation timeout|Timed out (after )?waiting \d+ ?ms|wait timeout after \d+"
-          r"|Collective .*timed out|monitoredBarrier"),
-    Cause("disk-full", ExitCode.FAILED, "a disk is full", "free some space, or enlarge the volume",
-          r"No space left on device|Errno 28"),
+          r"|Collective .*timed out|monitoredBarrier|watchdog got stuck|[Tt]ime ?out waiting for key"),
+    Cause("no-progress", ExitCode.HANG, "no rank made progress",
+          "look at the places that the line names; raise the time-out if the work takes so long"),
+    Cause("exit-timeout", ExitCode.HANG, "a rank's main program ended, and its process did not",
+          "end or join the threads that the line names, or make them daemons"),
+    Cause("disk-full", ExitCode.FAILED, "a disk is full", "free some space, or enlarge the volume"),
     Cause("shared-memory-full", ExitCode.FAILED, "/dev/shm is too small", "raise sharedMemory.sizeLimit",
-          r"[Bb]us error|SIGBUS"),
+          r"DataLoader worker .*[Bb]us error|unable to (mmap|allocate shared memory|write to file </torch_)"),
     Cause("gpu-out-of-memory", ExitCode.FAILED, "a GPU is out of memory", "use a smaller batch or model",
-          r"CUDA out of memory"),
+          r"(CUDA|HIP) out of memory|Cuda failure (2 )?'out of memory'",
+          kinds=("torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError")),
+    Cause("gpu-failed", ExitCode.FAILED, "a GPU failed", "test the node with gpu-accept before it is used again",
+          r"uncorrectable ECC error|hardware stack error|unspecified launch failure|fallen off the bus|GPU is lost"
+          r"|GPU requires reset|uncorrectable NVLink error|Cuda failure (214|220|719)\b"),
     Cause("out-of-memory", ExitCode.FAILED, "a rank was killed: the container is out of memory",
           "raise resources.limits.memory"),
     Cause("killed", ExitCode.FAILED, "a rank was ended by a signal", "look at the rank's last lines and at its node"),
@@ -90,9 +105,15 @@ CAUSES = [
           "let all ranks run the same number of steps"),
     Cause("peer-lost", ExitCode.FAILED, "a rank lost the connection to another rank",
           "look at the rank that failed first",
-          r"Connection closed by peer|Connection reset by peer|Broken pipe|[Cc]onnection refused|ncclRemoteError"
-          r"|remote process exited|Socket closed", secondary=True),
+          r"Connection (was )?(likely )?(closed|reset) by (remote )?peer|Broken pipe|[Cc]onnection refused"
+          r"|ncclRemoteError"
+          r"|remote process (exited|has)|[Ss]ocket closed|[Ff]ailed to recv, got 0 bytes|Read error|Write error"
+          r"|closed the connection|NCCL communicator was aborted|ncclSystemError|unhandled system error"
+          r"|torch\.distributed\.DistNetworkError",
+          secondary=True),
     Cause("program-failed", ExitCode.FAILED, "the program failed", "read the lines of the first failing rank above"),
+    Cause("restart-loop", ExitCode.FAILED, "the program asks to be started again and again, without progress",
+          "find out why it exits with 75 before its first step"),
     Cause("launcher-failed", ExitCode.FAILED, "ddp-launch itself failed", "report it, with the traceback above"),
     # -- stopped from outside
     Cause("saved", ExitCode.SAVED, "stopped, and the program saved: start it again", "nothing"),
@@ -122,10 +143,37 @@ class Verdict(Exception):
         return End(self.cause.key, self.reason, self.phase)
 
 
-def classify(text: str) -> Cause | None:
-    """The first cause whose pattern matches the text; a root cause before a secondary one."""
+# Marks that c10d, Gloo and NCCL leave in their messages. An exception of a program with the same words has none.
+COMPONENT = re.compile(
+    r"gloo/|ProcessGroup(Gloo|NCCL|UCC|XCCL|MPI)|NCCL|ncclComm|c10d|TCPStore|FileStore|CUDA|HIP|torch_"
+)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def of_text(text: str) -> Cause | None:
+    """The first cause whose pattern matches text of torchrun, c10d or NCCL; a root cause before a secondary one."""
     found = [cause for cause in CAUSES if cause.pattern and re.search(cause.pattern, text)]
     return min(found, key=lambda cause: cause.secondary, default=None)
+
+
+def of_exception(error: dict) -> Cause:
+    """Cause of an exception by its classes, its errno and, only if torch raised it, its text."""
+    kinds, reason = error["kinds"] or [""], error["reason"]
+    for cause in CAUSES:
+        if set(cause.kinds) & set(kinds):
+            return cause
+    if error["errno"] in DISK_FULL:
+        return BY_KEY["disk-full"]
+    # C++ errors arrive as RuntimeError or as a class of torch itself; OSError and its like are the program's own.
+    from_torch = kinds[0].startswith("torch.") or (
+        kinds[0] == "builtins.RuntimeError"
+        and (COMPONENT.search(reason) or reason.startswith("RuntimeError: DataLoader worker"))
+    )
+    if from_torch and (found := of_text(reason)):
+        return found
+    if from_torch and kinds[0].startswith("torch.distributed."):
+        return BY_KEY["peer-lost"]
+    return BY_KEY["program-failed"]
 
 
 def markdown() -> str:

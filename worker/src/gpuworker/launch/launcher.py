@@ -22,14 +22,26 @@ from gpuworker.launch.config import LaunchConfig, parser, read_config
 from gpuworker.launch.coordinator import Coordinator
 from gpuworker.launch.failure_causes import Verdict
 from gpuworker.launch.participant import Participant
-from gpuworker.launch.protocol import Go, NodeState, StackRequest, Stacks, StateChange, Stop, StopRequested
-from gpuworker.launch.torchrun_process import TorchrunProcess
+from gpuworker.launch.protocol import (
+    Go,
+    HangSuspected,
+    NodeState,
+    RankFailure,
+    Restart,
+    StackRequest,
+    StateChange,
+    Stop,
+    StopRequested,
+)
+from gpuworker.launch.torchrun_process import TERMINATE_S, TorchrunProcess
 from gpuworker.runtime.contract import ExitCode, Tag
-from gpuworker.runtime.log import log, write_termination_message
+from gpuworker.runtime.log import BackgroundOutput, log, write_termination_message
 from gpuworker.runtime.processes import adopt_orphans, child_pids, reap
 
 # Seconds that processes left behind by the ranks (an uploader of metrics) may take at the end of a good and a bad run.
 LEFTOVERS_S, LEFTOVERS_AFTER_FAILURE_S = 30, 10
+VERDICT_S = 3  # after which the verdict is logged although ranks still run
+LONG_RUN_S = 600  # a program that ran so long has made progress
 
 
 class Launcher:
@@ -41,6 +53,7 @@ class Launcher:
         self.coordinator: Coordinator | None = None
         self.participant: Participant | None = None
         self.torchrun: TorchrunProcess | None = None
+        self.restart: Restart | None = None  # requested by the coordinator
         self.running = self.ending = False  # torchrun was started; the end has begun
         self.stop_reason = ""
         self.stopped_early: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -60,47 +73,65 @@ class Launcher:
             master=f"{config.master_addr}:{config.master_port}", run_id=config.run_id, attempt=config.attempt,
             backend=config.backend,
             **{name.replace("-", "_") + "_s": value for name, value in config.timeouts.items()})  # fmt: skip
-        self.torchrun = TorchrunProcess(config)
         if config.node_rank == 0:
             self.coordinator = Coordinator(config, self.join_deadline)
             await self.coordinator.serve()
+        # A problem of this node goes to node 0, so that no other node waits for this one.
+        problem, address, interface, own_address = config.problem, "", "", ""
+        try:
+            if not problem:
+                self.torchrun = TorchrunProcess(config)
+        except (Verdict, OSError) as error:
+            problem = self.problem(error)
         address = await network.resolve(config, self.join_deadline)
         now = self.log_phase("resolve", now, master=config.master_addr, address=address)
-        problem, interface, own_address = None, "", ""
         try:
-            interface, own_address = network.choose_interface(config, address)
-            now = self.log_phase("interface", now, interface=interface, address=own_address)
-            if config.backend == "etcd":
-                version = await etcd.wait(config, self.join_deadline)
-                now = self.log_phase("etcd", now, endpoint=config.etcd, version=version)
-        except Verdict as verdict:
-            problem = verdict  # sent to node 0, so that no other node waits for this one
+            if not problem:
+                interface, own_address = network.choose_interface(config, address)
+                now = self.log_phase("interface", now, interface=interface, address=own_address)
+                if config.backend == "etcd":
+                    version = await etcd.wait(config, self.join_deadline)
+                    now = self.log_phase("etcd", now, endpoint=config.etcd, version=version)
+        except (Verdict, OSError) as error:
+            problem = self.problem(error)
         go = await self.preflight(address, interface, own_address, problem)
         address = self.participant.address  # where the coordinator was reached
         now = self.log_phase("master ready, preflight", now, nodes=config.nnodes, id=go.rendezvous_id)
-        if self.ending:
-            return
-        self.running = True
-        arguments = self.torchrun.start(go, address, interface)
-        if config.debug:
-            log(Tag.DEBUG, torchrun=" ".join(arguments))
-        await self.supervise()
+        while not self.ending:
+            self.running = True
+            arguments = self.torchrun.start(go, address, interface)
+            self.participant.progress_age = self.torchrun.ranks.progress_age
+            if config.debug:
+                log(Tag.DEBUG, torchrun=" ".join(arguments))
+            if not await self.supervise():
+                return
+            go = await self.start_again()
+
+    def problem(self, error: Exception) -> Verdict:
+        """Any fault of this node before the run, as a verdict that the other nodes can be given."""
+        if isinstance(error, Verdict):
+            return error
+        node = node_info.format_node(node_info.describe_self())
+        return Verdict("launcher-failed", f"{node}: {type(error).__name__}: {error}", "preflight")
 
     async def preflight(self, address: str, interface: str, own_address: str, problem: Verdict | None) -> Go:
         """Join the run. Raises Verdict."""
-        # In a thread: the query for GPUs can take seconds, and on node 0 the other nodes connect meanwhile.
-        info = await asyncio.to_thread(node_info.collect, self.config, interface, own_address)
+        info = node_info.describe_self()
+        info.node = self.config.node_rank
         try:
             if not problem:
+                # In a thread: the query for GPUs can take seconds, and on node 0 the other nodes connect meanwhile.
+                info = await asyncio.to_thread(node_info.collect, self.config, interface, own_address)
                 node_info.check_self(self.config, info)
-        except Verdict as verdict:
-            problem = verdict
+        except Exception as error:
+            problem = self.problem(error)
         if problem:
             info.problem = problem.message()
         if self.config.debug:
             log(Tag.DEBUG, interfaces=network.interfaces(), resolv_conf=network.resolv_conf(), **vars(info))
-        handlers = {Stop: self.on_stop, StackRequest: self.on_stack_request}
+        handlers = {Stop: self.on_stop, StackRequest: self.on_stack_request, Restart: self.on_restart}
         self.participant = Participant(self.config, info, address, handlers)
+        self.importing = asyncio.create_task(self.wait_for_torch())
         try:
             return await self.participant.join(self.join_deadline)
         except Verdict:
@@ -108,29 +139,66 @@ class Launcher:
                 raise problem from None
             raise
 
-    async def supervise(self) -> None:
-        """Report this node's state until the coordinator sends the verdict. Raises Verdict."""
-        participant, torchrun = self.participant, self.torchrun
-        waiting = asyncio.create_task(torchrun.wait())
-        formed = ended = False  # what has been reported
+    async def wait_for_torch(self) -> None:
+        """Report READY once torchrun's process has imported torch, or that it could not."""
+        while self.torchrun and not self.torchrun.ready:
+            await asyncio.sleep(0.05)
+            if failure := self.torchrun.failure():
+                self.participant.send(failure)
+                return
+        self.participant.set_ready()
+
+    async def supervise(self) -> bool:
+        """Report this node's state until the coordinator sends the verdict. Raises Verdict; True: start again."""
+        participant, torchrun, ranks = self.participant, self.torchrun, self.torchrun.ranks
+        formed = ended = hang_sent = False  # what has been reported
+        reported: RankFailure | None = None
         while not participant.end.done():
             reap(torchrun.process.pid)
-            if torchrun.formed and not formed and not ended:
+            if ranks.formed and not formed:
                 formed = True
                 participant.send(StateChange(NodeState.FORMED))
-            if not ended and not self.stop_reason and (failure := torchrun.failure()):
+            if ranks.hang_seen and not hang_sent:
+                hang_sent = True
+                participant.send(HangSuspected())
+            if self.restart:
+                return True
+            if not ended and not reported and (state := ranks.final_state()):
                 ended = True
-                participant.send(failure)
-            if waiting.done() and not ended:
+                ranks.release()
+                progressed = ranks.stepped or time.monotonic() > ranks.started_at + LONG_RUN_S
+                participant.send(StateChange(state, progressed))
+            if not ended and not self.stop_reason and (failure := ranks.failure() or torchrun.failure()):
+                # A failure that only follows from another rank's may be replaced by one with a cause of its own.
+                if reported is None or failure.cause != reported.cause:
+                    participant.send(failure)
+                reported = failure
+            if not ended and self.stop_reason and torchrun.failure():
                 ended = True
-                code = waiting.result()
-                well = self.stop_reason or code == 0
-                participant.send(StateChange(torchrun.state_after(code)) if well else torchrun.torchrun_failure(code))
+                participant.send(StateChange(NodeState.STOPPED))
             await asyncio.wait({participant.end}, timeout=0.1)
-        waiting.cancel()
         end = participant.end.result()
         if end.cause != "done":
             raise Verdict.of(end)
+        return False
+
+    async def start_again(self) -> Go:
+        """End the program, check this node, and wait until all nodes are ready. Raises Verdict."""
+        restart, self.restart, self.running = self.restart, None, False
+        log(Tag.DDP, phase="restart in place", number=restart.number, reason=restart.reason)
+        await self.torchrun.end(TERMINATE_S, "the program starts again")
+        self.torchrun.close()
+        self.participant.go = asyncio.get_running_loop().create_future()
+        try:
+            info = await asyncio.to_thread(node_info.collect, self.config, self.participant.info.interface, "")
+            node_info.check_self(self.config, info)
+            self.torchrun = TorchrunProcess(self.config)
+        except (Verdict, OSError) as error:
+            found = self.problem(error)
+            self.participant.send(RankFailure(found.cause.key, None, found.reason, "preflight"))
+        else:
+            self.importing = asyncio.create_task(self.wait_for_torch())
+        return await self.participant.wait_for_go(time.monotonic() + self.config.timeouts["join-timeout"] + 5)
 
     # -- signals and messages
 
@@ -150,33 +218,50 @@ class Launcher:
             log(Tag.DDP, phase="stop", reason=message.reason)
         self.stop_reason = self.stop_reason or message.reason
         if self.running:
-            self.torchrun.terminate_ranks()
-            asyncio.get_running_loop().call_later(self.config.timeouts["grace-period"], self.torchrun.kill_all)
+            grace_s = self.config.timeouts["grace-period"]
+            self.torchrun.ranks.stopping = True
+            self.torchrun.ranks.terminate()
+            reason = f"the grace period of {grace_s} s is over"
+            asyncio.get_running_loop().call_later(grace_s, self.torchrun.ranks.kill, reason)
 
-    def on_stack_request(self, _: StackRequest) -> None:
+    def on_restart(self, message: Restart) -> None:
+        self.restart = message
+
+    def on_stack_request(self, request: StackRequest) -> None:
         async def report() -> None:
-            self.participant.send(Stacks(await self.torchrun.collect_stacks()))
+            stacks = await self.torchrun.ranks.collect()
+            if request.reason:
+                places = {f"rank_{rank}": where for rank, where in stacks.ranks.items()}
+                log(Tag.DDP, phase="no progress", reason=request.reason, **places)
+            self.participant.send(stacks)
 
         if self.running:
             self.stack_report = asyncio.create_task(report())
 
     async def close(self, verdict: Verdict | None) -> None:
-        """Send the verdict to the other nodes and end every process of the run."""
+        """Send the verdict to the other nodes and end the ranks."""
         self.ending = True  # a SIGTERM from now on changes nothing
         if self.coordinator and verdict and verdict.phase != "stop":
             self.coordinator.finish(verdict.message())
         if self.coordinator:
             await self.coordinator.close()
         if self.torchrun:
-            await self.torchrun.close()
-        end = time.monotonic() + (LEFTOVERS_AFTER_FAILURE_S if verdict else LEFTOVERS_S)
+            # A stop has had its grace period; after a good end only torchrun itself still runs.
+            grace_s = 0 if self.stop_reason else TERMINATE_S
+            await self.torchrun.end(grace_s, f"the run has ended: {verdict.cause.key if verdict else 'done'}")
+
+    async def wait_for_leftovers(self, failed: bool) -> None:
+        """Give processes that the ranks left behind some time; the verdict is already written."""
+        end = time.monotonic() + (LEFTOVERS_AFTER_FAILURE_S if failed else LEFTOVERS_S)
         while child_pids(os.getpid()) and time.monotonic() < end:
             reap(0)
             await asyncio.sleep(0.1)
+        if self.torchrun:
+            self.torchrun.close()
 
 
-async def launch(config: LaunchConfig, started_at: float) -> Verdict | None:
-    """Run one launch. Returns None when all nodes are done, else the verdict."""
+async def launch(config: LaunchConfig, started_at: float) -> int:
+    """Run one launch. Returns the exit code, after the verdict was logged."""
     launcher, verdict = Launcher(config, started_at), None
     running = asyncio.create_task(launcher.run())
     await asyncio.wait({running, launcher.stopped_early}, return_when=asyncio.FIRST_COMPLETED)
@@ -193,29 +278,35 @@ async def launch(config: LaunchConfig, started_at: float) -> Verdict | None:
     except Exception as error:
         traceback.print_exc()
         verdict = Verdict("launcher-failed", f"{this_node}: {type(error).__name__}: {error}")
+    closing = asyncio.create_task(launcher.close(verdict))
+    await asyncio.wait({closing}, timeout=VERDICT_S)
+    code = report(config, verdict, time.monotonic() - started_at)
     try:
-        await launcher.close(verdict)
+        await closing
+        await launcher.wait_for_leftovers(failed=verdict is not None)
     except Exception:  # a failure of the clean-up does not change the verdict
         traceback.print_exc()
-    return verdict
+    return code
 
 
 def main() -> None:
     started_at = time.monotonic()
-    args = parser().parse_args()
-    environ, config = dict(os.environ), None
-    if args.idle_after_exit:
-        environ["ATTEMPT"] = statefulset.begin(Path(args.idle_after_exit))
+    output = BackgroundOutput(1)
+    sys.stdout = sys.stderr = output
+    environ, args, config = dict(os.environ), None, None
     try:
+        args = parser().parse_args()
+        if args.idle_after_exit:
+            environ["ATTEMPT"] = statefulset.begin(Path(args.idle_after_exit))
         config = read_config(args, environ)
         # Not asyncio.run, which waits for every task to end: tasks that still wait end with the process.
-        verdict = asyncio.new_event_loop().run_until_complete(launch(config, started_at))
+        code = asyncio.new_event_loop().run_until_complete(launch(config, started_at))
     except Verdict as found:
-        verdict = found
-    code = report(config, verdict, time.monotonic() - started_at)
-    if args.idle_after_exit:
+        code = report(config, found, time.monotonic() - started_at)
+    output.close()
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    if args and args.idle_after_exit:
         statefulset.finish(Path(args.idle_after_exit), args.max_attempts, code)
-    sys.stdout.flush()
     os._exit(code)  # a look-up of a name that still hangs in its thread must not delay the exit
 
 

@@ -14,11 +14,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from gpuworker.launch import gpus
 from gpuworker.launch.config import LaunchConfig, pod_name
 from gpuworker.launch.failure_causes import Verdict
 from gpuworker.launch.protocol import NodeInfo
 from gpuworker.runtime.contract import INTERNAL_PREFIX
-from gpuworker.runtime.gpu_inventory import gpu_names
 
 # Fields that must be the same on every node. The configuration is first, because the rest follows from it.
 MUST_MATCH = ("nnodes", "nproc_per_node", "backend", "program", "image", "launcher", "python", "torch", "cuda", "nccl",
@@ -28,7 +28,7 @@ MUST_MATCH = ("nnodes", "nproc_per_node", "backend", "program", "image", "launch
 def collect(config: LaunchConfig, interface: str, address: str) -> NodeInfo:
     """The node info of this node."""
     torch = torch_build()
-    gpus = gpu_names()
+    visible, driver_problem = gpus.visible()
     disk = config.output_dir or "/tmp"
     info = describe_self()
     info.node = config.node_rank
@@ -40,8 +40,9 @@ def collect(config: LaunchConfig, interface: str, address: str) -> NodeInfo:
     info.launcher = launcher_digest()
     info.python = platform.python_version()
     info.torch, info.cuda = torch.get("__version__", ""), torch.get("cuda", "")
-    info.nccl = nccl_version() if gpus else ""
-    info.gpus, info.gpu_model = len(gpus), ", ".join(sorted(set(gpus)))
+    info.nccl = nccl_version() if visible else ""
+    info.gpus = -1 if visible is None else len(visible)
+    info.gpu_model, info.gpu_problem = ", ".join(sorted(set(visible or []))), driver_problem
     info.shm_bytes = shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0
     info.disk_bytes, info.disk_path = shutil.disk_usage(disk).free, disk
     info.clock = time.time()
@@ -88,8 +89,9 @@ def nccl_version() -> str:
 def check_self(config: LaunchConfig, info: NodeInfo) -> None:
     """Compare one node with what the run requests. Raises the verdict node-unfit."""
     problems = []
-    if info.gpus < config.gpus_per_node:
-        problems.append(f"{info.gpus} GPUs, {config.gpus_per_node} expected")
+    if 0 <= info.gpus < config.gpus_per_node:
+        why = f" ({info.gpu_problem})" if info.gpu_problem else ""
+        problems.append(f"{info.gpus} GPUs{why}, {config.gpus_per_node} expected")
     if not info.torch:
         problems.append("no torch for this Python")
     if info.shm_bytes < config.min_shm:

@@ -21,6 +21,9 @@ class Participant:
 
     def __init__(self, config: LaunchConfig, info: protocol.NodeInfo, address: str, handlers: Handlers):
         self.config, self.info, self.address, self.handlers = config, info, address, handlers
+        self.progress_age: Callable[[], float] = lambda: 0.0
+        self.started = False  # Go has arrived once
+        self.state = protocol.NodeState.JOINED  # sent again with each new connection
         self.go: asyncio.Future[protocol.Go] = asyncio.get_running_loop().create_future()
         self.end: asyncio.Future[protocol.End] = asyncio.get_running_loop().create_future()
         self.writer: asyncio.StreamWriter | None = None
@@ -31,8 +34,12 @@ class Participant:
     async def join(self, deadline: float) -> protocol.Go:
         """Connect to the coordinator, send the node info and wait until all nodes have joined. Raises Verdict."""
         self.connection = asyncio.create_task(self.stay_connected(deadline))
+        return await self.wait_for_go(deadline + 1)
+
+    async def wait_for_go(self, deadline: float) -> protocol.Go:
+        """Wait until all nodes have joined and are ready. Raises Verdict."""
         waits = {self.go, self.end, self.connection}
-        await asyncio.wait(waits, timeout=deadline - time.monotonic() + 1, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waits, timeout=deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED)
         if self.end.done():
             raise Verdict.of(self.end.result())
         if self.go.done():
@@ -49,7 +56,7 @@ class Participant:
         """Keep a connection to node 0. Before Go it is made again when it ends; after Go its end ends the run."""
         while True:
             await self.connect(max(1.0, min(5.0, deadline - time.monotonic())))
-            if self.go.done():
+            if self.started:
                 await asyncio.sleep(1)  # another task may still deliver the last message
                 self.set_end(protocol.End("node-lost", "node 0 closed the connection without a report", "run"))
                 return
@@ -90,6 +97,8 @@ class Participant:
                 return
             self.writer = writer
             self.on_message(reply)
+            if self.state is protocol.NodeState.READY:
+                self.send(protocol.StateChange(self.state))
             heartbeats = asyncio.create_task(self.send_heartbeats())
             with contextlib.suppress(OSError, ValueError):
                 while line := await reader.readline():
@@ -105,6 +114,7 @@ class Participant:
         if isinstance(message, protocol.Welcome | protocol.Heartbeat):
             self.missing = message.missing
         elif isinstance(message, protocol.Go):
+            self.started = True
             if not self.go.done():
                 self.go.set_result(message)
         elif isinstance(message, protocol.End):
@@ -119,10 +129,15 @@ class Participant:
     async def send_heartbeats(self) -> None:
         timeout_s = self.config.timeouts["heartbeat-timeout"]
         while True:
-            self.send(protocol.Heartbeat())
+            self.send(protocol.Heartbeat(progress_age=self.progress_age()))
             await asyncio.sleep(protocol.HEARTBEAT_S)
-            if self.go.done() and time.monotonic() - self.last_heartbeat > timeout_s:
+            if self.started and time.monotonic() - self.last_heartbeat > timeout_s:
                 self.set_end(protocol.End("node-lost", f"node 0 sent no heartbeat for {timeout_s} s", "run"))
+
+    def set_ready(self) -> None:
+        """torch is imported here: the run may start."""
+        self.state = protocol.NodeState.READY
+        self.send(protocol.StateChange(self.state))
 
     def send(self, message: object) -> None:
         if self.writer:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from gpuworker.runtime.json_lines import Codec
 
-VERSION = "ddp-launch/2"
+VERSION = "ddp-launch/3"
 HEARTBEAT_S = 1.0
 
 
@@ -19,6 +19,7 @@ class NodeState(str, enum.Enum):
     """State of one node, as its participant reports it."""
 
     JOINED = "joined"  # its node info is known
+    READY = "ready"  # torchrun has imported torch
     FORMED = "formed"  # torchrun's rendezvous is complete
     DONE = "done"  # every rank ended with 0
     SAVED = "saved"  # stopped, and every rank saved
@@ -26,7 +27,7 @@ class NodeState(str, enum.Enum):
 
     @property
     def running(self) -> bool:
-        return self in (NodeState.JOINED, NodeState.FORMED)
+        return self in (NodeState.JOINED, NodeState.READY, NodeState.FORMED)
 
 
 @dataclass
@@ -51,8 +52,9 @@ class NodeInfo:
     torch: str = ""
     cuda: str = ""
     nccl: str = ""
-    gpus: int = 0
+    gpus: int = 0  # -1: of a vendor whose GPUs cannot be counted
     gpu_model: str = ""
+    gpu_problem: str = ""  # why the driver does not answer
     shm_bytes: int = 0
     disk_bytes: int = 0
     disk_path: str = ""
@@ -94,16 +96,21 @@ class Go:
 
 @dataclass
 class Heartbeat:
-    """Sign of life, sent every HEARTBEAT_S seconds; from the coordinator with the nodes that are missing."""
+    """Sign of life, sent every HEARTBEAT_S seconds; from the coordinator with the nodes that are missing.
+
+    `progress_age`: seconds since the last progress of any rank of the node that sends it.
+    """
 
     missing: list = field(default_factory=list)
+    progress_age: float = 0.0
 
 
 @dataclass
 class StateChange:
-    """New state of the node that sends it."""
+    """New state of the node that sends it. `progressed`: whether its program made a step, or ran for long."""
 
     state: NodeState
+    progressed: bool = True
 
 
 @dataclass
@@ -131,15 +138,31 @@ class Stop:
 
 
 @dataclass
+class HangSuspected:
+    """NCCL has printed that a collective timed out, and will end the ranks soon."""
+
+
+@dataclass
 class StackRequest:
-    """Report where every local rank is."""
+    """Report where every local rank is. `reason`: if the run goes on, what to log."""
+
+    reason: str = ""
 
 
 @dataclass
 class Stacks:
-    """Rank (as text) -> where in the program it is."""
+    """Rank (as text) -> where in the program it is; rank -> process group -> collectives that it has started."""
 
     ranks: dict
+    sequences: dict = field(default_factory=dict)
+
+
+@dataclass
+class Restart:
+    """End the program on every node, then report READY: it starts again in the same pods. `number` counts from 1."""
+
+    number: int
+    reason: str
 
 
 @dataclass
@@ -152,5 +175,8 @@ class End:
 
 
 CODEC = Codec(
-    (Hello, Welcome, Rejected, Go, Heartbeat, StateChange, RankFailure, StopRequested, Stop, StackRequest, Stacks, End)
-)
+    (
+        Hello, Welcome, Rejected, Go, Heartbeat, StateChange, RankFailure, StopRequested, Stop, HangSuspected,
+        StackRequest, Stacks, Restart, End,
+    )
+)  # fmt: skip

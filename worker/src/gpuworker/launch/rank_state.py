@@ -1,83 +1,120 @@
-"""State of one local rank: its last lines, how it ended, and where in the program it is."""
+"""State of one local rank: its process, how it ended, what it last printed, and where in the program it is.
+
+The exit code is the kernel's, from rank_runner.py. What rank_wrapper.py reports explains it and never replaces it.
+"""
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-from collections import deque
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuworker.launch.failure_causes import BY_KEY, classify
+from gpuworker.launch import stacks
+from gpuworker.launch.failure_causes import BY_KEY, Cause, of_exception, of_text
 from gpuworker.launch.protocol import RankFailure
-from gpuworker.launch.root_cause import ENDED, WAITING
 from gpuworker.runtime.contract import ExitCode
 from gpuworker.runtime.processes import state
 
-STACK = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
-TAIL_LINES = 20
+# Codes that end no other rank: the program is done, or has saved and wants to be started again.
+GOOD_CODES = (ExitCode.DONE, ExitCode.SAVED)
+
+
+ENQUEUED = re.compile(r"\[PG (?:ID )?(\d+) .*last enqueued NCCL work: (-?\d+)")
+# Which line of c10d or NCCL tells most, the first kind first.
+TELLING = ("Watchdog caught collective", "terminated with exception", "got stuck", "NCCL WARN", "NCCL error")
 
 
 @dataclass
 class RankState:
-    """One rank, as its launcher sees it. `error`: the wrapper's report of an exception (`reason`, `location`)."""
+    """One rank, as its launcher knows it. `code`: None while it runs, negative for a signal."""
 
     rank: int
     pid: int = 0
-    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
-    partial_line: bytes = b""
-    folded_lines: int = 0  # kept in a file, not shown
-    error: dict | None = None
-    exit_code: int | None = None  # of a program that ended by itself
-    exit_text: str = ""  # what it passed to sys.exit
-    torchrun_exit_code: int | None = None  # as torchrun reports a rank that did neither
-    gone_at: float = 0.0  # when its process was gone
+    wrapped: bool = False  # the rank wrapper can answer SIGUSR2
+    code: int | None = None
+    ended_at: float = 0.0
+    tail: list[str] = field(default_factory=list)  # its last lines
+    evidence: list[str] = field(default_factory=list)  # lines of c10d and NCCL, the first ones of the rank
+    error: dict | None = None  # the rank wrapper's report of an exception
+    error_at: float = 0.0
+    ending: dict | None = None  # the program's main thread has ended: `text` of sys.exit, `threads` that go on
+    ending_at: float = 0.0
+    sequence: dict[str, int] = field(default_factory=dict)  # process group -> number of collectives started
+    progress_at: float = 0.0  # last optimizer step; before the first one, last output
+    steps: bool = False
+    killed_because: str = ""  # the launcher killed it
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended, by itself, with another code than 0 and 75."""
+        return self.code is not None and self.code not in GOOD_CODES and not self.killed_because
+
+    def on_end(self, code: int, tail: list[str], evidence: list[str]) -> None:
+        self.code, self.ended_at, self.tail = code, time.monotonic(), tail
+        self.evidence = evidence or self.evidence
+
+    def on_evidence(self, line: str) -> None:
+        """A line of c10d or NCCL. NCCL's watchdog says how many collectives this rank has started."""
+        self.evidence.append(line)
+        if found := ENQUEUED.search(line):
+            self.sequence[found[1] or "0"] = int(found[2])
+
+    def cause(self, oom: bool) -> Cause:
+        """By structure first: the signal, the exception's class; then text that c10d or NCCL wrote."""
+        if self.code == -signal.SIGKILL:
+            return BY_KEY["out-of-memory" if oom else "killed"]
+        found = of_exception(self.error) if self.error else of_text("\n".join(self.evidence))
+        if found:
+            return found
+        if self.code == -signal.SIGBUS:
+            return BY_KEY["shared-memory-full"]
+        return BY_KEY["killed" if (self.code or 0) < 0 else "program-failed"]
 
     def failure(self, oom: bool) -> RankFailure:
         """The report for the coordinator. `oom`: the kernel killed a process of this container for memory."""
-        code = self.torchrun_exit_code if self.exit_code is None else self.exit_code
-        text = self.error["reason"] if self.error else "\n".join([self.exit_text, *self.tail])
-        cause = classify(text) or BY_KEY["program-failed"]
-        detail = self.exit_text or f"exit code {code}"
         if self.error:
-            detail = f"{self.error['reason'].splitlines()[0][:400]} ({self.error['location']})"
-        elif code == ExitCode.SAVED:
-            cause, detail = BY_KEY["saved"], "ended with 75, which means saved"
-        elif code is not None and code < 0:
-            detail = f"ended by {signal.Signals(-code).name}"
-            if code == -signal.SIGKILL:
-                cause = BY_KEY["out-of-memory" if oom else "killed"]
-            elif cause.key == "program-failed":
-                cause = BY_KEY["killed"]
-        if not self.error and self.tail:
-            detail += f"; last line: {self.tail[-1][:200]}"
-        return RankFailure(cause.key, self.rank, detail)
-
-    @property
-    def secondary(self) -> bool:
-        """Whether its error only reports the failure of another rank."""
-        cause = classify(self.error["reason"]) if self.error else None
-        return bool(cause and cause.secondary)
+            place = f" ({self.error['location']})" if self.error["location"] else ""
+            detail = f"{self.error['reason'].splitlines()[0][:400]}{place}"
+        elif self.code is not None and self.code < 0:
+            detail = f"ended by {signal_name(-self.code)}"
+        else:
+            text = (self.ending or {}).get("text")
+            detail = text or f"exit code {self.code}"
+        if self.error and self.code is not None and self.code < 0:
+            detail += f", then ended by {signal_name(-self.code)}"
+        last = next((line.strip() for line in reversed(self.tail) if line.strip()), "")
+        if self.evidence and not self.error:
+            last = most_telling(self.evidence)
+        if last and not self.error:
+            detail += f"; last line: {last[:300]}"
+        return RankFailure(self.cause(oom).key, self.rank, detail)
 
     def location(self, stack: Path) -> str:
-        """Where the rank is. `stack`: the file to which the rank has just written its stack, if it could."""
-        if self.exit_code is not None:
-            return ENDED if self.exit_code == 0 else f"has ended with {self.exit_code}"
+        """Where the rank is. `stack`: the file to which it has just written its stacks, if it could."""
+        if self.code is not None:
+            how = f"by {signal_name(-self.code)}" if self.code < 0 else f"with {self.code}"
+            return f"has ended {how}"
         if self.error:
-            cause = classify(self.error["reason"])
-            waited = cause and cause.key == "collective-timeout"
-            return f"{WAITING}{self.error['location']}" if waited else f"has failed at {self.error['location']}"
+            waits = self.cause(False).key == "collective-timeout"
+            return f"{'timed out' if waits else 'failed'} at {self.error['location'] or 'an unknown line'}"
         if state(self.pid) in ("T", "t"):
             return "is stopped by a signal (SIGSTOP)"
-        if state(self.pid) in ("", "Z"):
-            return "is dead"
-        frames = STACK.findall(stack.read_text()) if stack.exists() else []
-        own = [f"{os.path.basename(file)}:{line} in {name}" for file, line, name in frames if not in_library(file)]
-        if not own:
-            return "did not report its stack"
-        return f"{WAITING if '/torch/' in frames[0][0] else 'is at '}{own[0]}"
+        if self.ending:
+            threads = ", ".join(self.ending["threads"]) or "its exit handlers"
+            return f"has left its main program, which waits for {threads}"
+        found = stacks.parse(stack.read_text(errors="replace")) if stack.exists() else None
+        return str(found) if found else "did not report its stack"
 
 
-def in_library(file: str) -> bool:
-    return any(part in file for part in ("site-packages", "dist-packages", "/torch/", "/rank_wrapper.py", "<frozen"))
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def most_telling(lines: list[str]) -> str:
+    """The line of c10d or NCCL that names the operation or the error, else the first one."""
+    return next((line for words in TELLING for line in lines if words in line), lines[0])

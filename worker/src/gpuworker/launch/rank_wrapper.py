@@ -1,10 +1,11 @@
-"""Wrapper around the user program in each rank; reports start, first step, errors and exit to the launcher.
+"""Wrapper around the user program in each rank: it reports errors, the first step and hangs to the launcher.
 
-  torchrun … rank_wrapper.py SCRIPT ARGS…      or -m MODULE ARGS…
+  rank_wrapper.py SCRIPT ARGS…      or -m MODULE ARGS…      (`--rank-wrapper=off` of ddp-launch starts them without it)
 
 It imports nothing of gpuworker, so that it works from a zipapp and the program may bring another gpuworker, and it
-imports torch only when the program does. The rank's output goes to a separate pipe. Collectives get a time-out where
-the program sets none. SIGUSR2 writes the stack of the main thread to a file.
+imports torch only when the program does. Collectives of every group get a time-out where the program sets none.
+SIGUSR2 writes the stacks of all threads to a file. How the rank ended is not decided here: rank_runner.py reports the
+exit code of the process.
 """
 
 import atexit
@@ -32,10 +33,44 @@ LOCAL = os.environ["LOCAL_RANK"]
 STARTUP_TIMEOUT_S = float(os.environ.get(f"{PREFIX}STARTUP_COLLECTIVE_TIMEOUT", "0"))
 TIMEOUT_S = float(os.environ.get(f"{PREFIX}COLLECTIVE_TIMEOUT", "0"))
 TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
-channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+STEP_S = 1.0  # at most one report of a step in this time
+STACKS_S = 2.0  # a rank whose collective timed out stays, so that the launchers can collect the stacks of the others
+# Paths of Python, its packages and this file: not the user's program.
+LIBRARY = re.compile(r"/lib(64)?/python3|site-packages|dist-packages|^<frozen|/rank_wrapper\.py$")
+channel = None
 stepped = threading.Event()
 PID = os.getpid()
 exit_codes = []  # one, once it is known
+
+
+def connect():
+    """A connection to the launcher of this node. Its path may be longer than an address of a socket may be."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    handle = os.open(FOLDER, os.O_RDONLY)
+    try:
+        made.connect(f"/proc/self/fd/{handle}/events")
+    finally:
+        os.close(handle)
+    return made
+
+
+def send(event, **facts):
+    if os.getpid() != PID:  # a process that the program started
+        return
+    with contextlib.suppress(OSError, AttributeError):  # the launcher has ended; the program must not fail for that
+        channel.send(json.dumps({"event": event, "local": int(LOCAL), **facts}).encode(), socket.MSG_DONTWAIT)
+
+
+def answer_requests():
+    """Thread: the number of collectives that this rank has started, per process group, whenever the launcher asks."""
+    with contextlib.suppress(OSError):
+        while channel.recv(4096):
+            c10d = sys.modules.get("torch.distributed.distributed_c10d")
+            numbers = {}
+            with contextlib.suppress(Exception):  # a private interface: without it, the stacks remain
+                for group in list(c10d._world.pg_map):
+                    numbers[c10d._world.pg_names[group]] = group._get_sequence_number_for_group()
+            send("sequence", numbers=numbers)
 
 
 def exit_now():
@@ -48,13 +83,6 @@ def exit_now():
             with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(exit_codes[0] & 0xFF)
-
-
-def send(event, **facts):
-    if os.getpid() != PID:  # a process that the program started
-        return
-    with contextlib.suppress(OSError):  # the launcher has ended; the program must not fail for that
-        channel.sendto(json.dumps({"event": event, "local": int(LOCAL), **facts}).encode(), f"{FOLDER}/events")
 
 
 class ImportHook(importlib.abc.MetaPathFinder):
@@ -79,35 +107,57 @@ class ImportHook(importlib.abc.MetaPathFinder):
 
 
 def patch_c10d(c10d):
-    original = c10d.init_process_group
+    """Default time-outs of all groups: new_group, DeviceMesh and FSDP use the module's defaults, as the world does."""
+    startup, later = (datetime.timedelta(seconds=seconds) for seconds in (STARTUP_TIMEOUT_S, TIMEOUT_S))
+    for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
+        if getattr(c10d, name, None) is not None:
+            setattr(c10d, name, startup)
+    defaults = set()  # groups whose time-out the program did not set
+    original_init, original_new = c10d.init_process_group, c10d._new_process_group_helper
+    threads_started = []
 
-    @functools.wraps(original)
+    @functools.wraps(original_init)
     def init_process_group(*args, **kwargs):
-        has_timeout = kwargs.get("timeout") is not None or len(args) > 2
-        if not has_timeout:
-            kwargs["timeout"] = datetime.timedelta(seconds=STARTUP_TIMEOUT_S)
         started = time.monotonic()
-        original(*args, **kwargs)
+        original_init(*args, **kwargs)
         send("formed", world=c10d.get_world_size(), seconds=time.monotonic() - started)
-        if not has_timeout:
-            threading.Thread(target=extend_timeout, daemon=True).start()
+        if not threads_started:
+            threads_started.append(threading.Thread(target=extend_timeouts, daemon=True))
+            threads_started[0].start()
 
-    def extend_timeout():
+    @functools.wraps(original_new)
+    def new_process_group_helper(*args, **kwargs):
+        made = original_new(*args, **kwargs)
+        if kwargs.get("timeout") == startup:
+            defaults.add(made[0])
+            if stepped.is_set():
+                extend(made[0])
+        return made
+
+    def extend(group):
+        with contextlib.suppress(Exception):  # a group that this rank is not in, or one that is destroyed
+            (getattr(c10d, "set_timeout", None) or c10d._set_pg_timeout)(later, group)
+
+    def extend_timeouts():
         stepped.wait(STARTUP_TIMEOUT_S)
-        change = getattr(c10d, "set_timeout", None) or c10d._set_pg_timeout
-        if c10d.is_initialized():
-            change(datetime.timedelta(seconds=TIMEOUT_S))
+        stepped.set()
+        for group in list(defaults):
+            extend(group)
 
-    c10d.init_process_group = init_process_group
+    c10d.init_process_group, c10d._new_process_group_helper = init_process_group, new_process_group_helper
 
 
 def patch_optimizer(module):
-    def first(*_):
-        if not stepped.is_set():
+    last = [0.0]
+
+    def step(*_):
+        now = time.monotonic()
+        if now - last[0] >= STEP_S:
+            last[0] = now
             stepped.set()
             send("step")
 
-    module.register_optimizer_step_post_hook(first)
+    module.register_optimizer_step_post_hook(step)
 
 
 def write_flight_record():
@@ -134,13 +184,14 @@ def run(program):
 
 
 def main():
+    global channel
     atexit.register(exit_now)  # registered first, so it runs last
-    pipe = os.open(f"{FOLDER}/output-{LOCAL}", os.O_WRONLY)
-    for target in (1, 2):
-        os.dup2(pipe, target)
-    stack = open(f"{FOLDER}/stack-{LOCAL}", "a")  # noqa: SIM115 (it stays open)
-    faulthandler.register(signal.SIGUSR2, stack, all_threads=False)
-    send("start", pid=os.getpid(), rank=int(os.environ["RANK"]), world=int(os.environ["WORLD_SIZE"]))
+    with contextlib.suppress(OSError):
+        channel = connect()
+        threading.Thread(target=answer_requests, daemon=True).start()
+        stack = open(f"{FOLDER}/stack-{LOCAL}", "a")  # noqa: SIM115 (it stays open)
+        faulthandler.register(signal.SIGUSR2, stack, all_threads=True)
+        send("wrapped")
     sys.meta_path.insert(
         0, ImportHook({"torch.distributed.distributed_c10d": patch_c10d, "torch.optim.optimizer": patch_optimizer})
     )
@@ -148,28 +199,53 @@ def main():
         run(sys.argv[1:])
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-        send("end", code=code, text="" if end.code is None or isinstance(end.code, int) else str(end.code)[:500])
+        send("ending", text="" if isinstance(end.code, int | None) else str(end.code)[:500], threads=threads())
         exit_codes.append(code)
         raise
     except BaseException as error:
         own = error.__traceback__
         while own and ("runpy" in own.tb_frame.f_code.co_filename or own.tb_frame.f_code.co_filename == __file__):
             own = own.tb_next
-        send("error", reason=f"{type(error).__name__}: {error}"[:2000], location=location(own))
-        traceback.print_exception(type(error), error, own)
-        sys.stderr.flush()
+        send("error", **describe(error, own))
+        with contextlib.suppress(Exception):
+            traceback.print_exception(type(error), error, own)
+            sys.stderr.flush()
         if TIMED_OUT.search(str(error)):
             write_flight_record()
-            time.sleep(2)  # torchrun ends the other ranks with this one; the launcher first collects their stacks
+            time.sleep(STACKS_S)
+        send("ending", text="", threads=threads())
         exit_codes.append(1)
         sys.exit(1)
-    send("end", code=0, text="")
+    send("ending", text="", threads=threads())
     exit_codes.append(0)
 
 
-def location(own):
-    """Innermost line of the program, not of a library."""
-    frames = [frame for frame in traceback.extract_tb(own) if "site-packages" not in frame.filename]
+def threads():
+    """Threads for which the interpreter waits at the end, with the line of the program at which each one is."""
+    frames, found = sys._current_frames(), []
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon and thread.ident in frames:
+            stack = traceback.extract_stack(frames[thread.ident])
+            found.append(f"{thread.name} at {place(stack)}")
+    return found[:5]
+
+
+def describe(error, own):
+    """Facts of an exception: its classes, errno, and where it was raised."""
+    stack = traceback.extract_tb(own)
+    kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
+    return {
+        "reason": f"{type(error).__name__}: {error}"[:2000],
+        "kinds": kinds[: kinds.index("builtins.BaseException")] if "builtins.BaseException" in kinds else kinds,
+        "errno": getattr(error, "errno", None) if isinstance(error, OSError) else None,
+        "location": place(stack),
+        "files": [frame.filename for frame in stack[-12:]],
+    }
+
+
+def place(stack):
+    """Innermost line of the program, else of a library; empty without a stack."""
+    frames = [frame for frame in stack if not LIBRARY.search(frame.filename)] or list(stack)
     return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
 
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.node_info import torch_build
 from gpuworker.runtime.contract import INTERNAL_PREFIX
 
 FLIGHT = {"TORCH_FR_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
+# torchrun's own options that a user may set by variable. The launcher sets the others.
+PASSED = tuple(f"PET_{name}" for name in (
+    "DUPLICATE_STDERR_FILTERS", "DUPLICATE_STDOUT_FILTERS", "EVENT_LOG_HANDLER", "LOCAL_RANKS_FILTER", "LOGS_SPECS",
+    "LOG_DIR", "LOG_LINE_PREFIX_TEMPLATE", "MONITOR_INTERVAL", "NUMA_BINDING", "REDIRECTS", "ROLE",
+    "SIGNALS_TO_HANDLE", "TEE", "VIRTUAL_LOCAL_RANK",
+))  # fmt: skip
 DEBUG = {"LOGLEVEL": "INFO", "TORCH_CPP_LOG_LEVEL": "INFO", "TORCH_DISTRIBUTED_DEBUG": "INFO", "NCCL_DEBUG": "INFO"}
 
 
@@ -17,8 +24,11 @@ def bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def arguments(config: LaunchConfig, rendezvous_id: str, master: str, wrapper: str) -> list[str]:
-    """torchrun's command line. `master` is node 0's address, not its name: the run needs no DNS from here on."""
+def arguments(config: LaunchConfig, rendezvous_id: str, master: str, runner: str) -> list[str]:
+    """torchrun's command line. `master` is node 0's address, not its name: the run needs no DNS from here on.
+
+    `runner`: path of rank_runner.py, which torchrun starts for each rank.
+    """
     join = config.timeouts["rendezvous-timeout"]
     endpoint = f"{bracketed(master)}:{config.master_port}"
     # Only torchrun's rank 0 must be reachable by this name. For the others it is a label, and ranks follow the order of
@@ -34,12 +44,13 @@ def arguments(config: LaunchConfig, rendezvous_id: str, master: str, wrapper: st
         "etcd": ["--rdzv-backend=etcd-v2", f"--rdzv-endpoint={config.etcd}",
                  f"--rdzv-conf=join_timeout={join},read_timeout={join}"],
     }  # fmt: skip
-    program = [wrapper, *config.program] if config.python_program else list(config.program)
+    mode = [] if not config.python_program else ["--python"] if config.rank_wrapper else ["--bare-python"]
+    program = [sys.executable, "-I", "-S", runner, *mode, *config.command]
     return [
         f"--nnodes={config.nnodes}", f"--nproc-per-node={config.nproc_per_node}", *backends[config.backend],
         f"--rdzv-id={rendezvous_id}", f"--local-addr={label}",
-        "--max-restarts=0",  # one lost rank ends the world; the workload restarts the whole set
-        *program,
+        "--max-restarts=0",  # a failed rank ends the world; the launcher or the workload restarts it
+        "--no-python", *program,
     ]  # fmt: skip
 
 
@@ -49,9 +60,13 @@ def preload_environment(config: LaunchConfig, modules: str) -> dict[str, str]:
     return {**more, **os.environ, "PYTHONPATH": ":".join(filter(None, [modules, os.environ.get("PYTHONPATH")]))}
 
 
-def environment(config: LaunchConfig, attempt: int, interface: str, folder: str, flight: str) -> dict[str, str]:
-    """This process's environment without what would contradict the arguments. The user's own settings win."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PET_")}
+def environment(config: LaunchConfig, attempt: int, interface: str, folder: str, output: str) -> dict[str, str]:
+    """This process's environment without what would contradict the arguments. The user's own settings win.
+
+    `output`: the folder for flight records and the output of ranks.
+    """
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PET_") or key in PASSED}
+    flight = f"{output}/flight-"
     defaults = {
         "GLOO_SOCKET_IFNAME": interface,
         "NCCL_SOCKET_IFNAME": f"={interface}",
@@ -69,6 +84,9 @@ def environment(config: LaunchConfig, attempt: int, interface: str, folder: str,
         f"{INTERNAL_PREFIX}LAUNCH_FOLDER": folder,
         f"{INTERNAL_PREFIX}STARTUP_COLLECTIVE_TIMEOUT": str(config.timeouts["startup-collective-timeout"]),
         f"{INTERNAL_PREFIX}COLLECTIVE_TIMEOUT": str(config.timeouts["collective-timeout"]),
+        f"{INTERNAL_PREFIX}RANK_PREFIX": "1" if config.rank_prefix else "",
+        f"{INTERNAL_PREFIX}RANK_LOGS": output if config.rank_logs else "",
+        f"{INTERNAL_PREFIX}OUTPUT": "torchrun" if config.torchrun_output else "",
     }
     return {**defaults, **kept, **fixed}
 

@@ -1,6 +1,6 @@
 """Early start of torchrun: imports torch while the nodes join, then becomes torchrun.
 
-  torchrun_preload.py FOLDER      a line on standard input: run torchrun as FOLDER/order says; end of file: exit
+  torchrun_preload.py      a line of JSON on standard input: run torchrun so; end of file: exit
 
 It imports nothing of gpuworker, so that it works from a zipapp.
 """
@@ -14,11 +14,12 @@ sys.path[:] = [path for path in sys.path if path != here]
 
 from torch.distributed import run  # noqa: E402
 
-if __name__ == "__main__" and sys.stdin.readline():
-    with open(os.path.join(sys.argv[1], "order")) as file:
-        order = json.load(file)
-    os.environ.clear()
-    os.environ.update(order["environ"])
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the ranks inherit it
-    sys.argv = ["torchrun", *order["arguments"]]
-    run.main()
+if __name__ == "__main__":
+    print("torch is imported", file=sys.stderr, flush=True)
+    if line := sys.stdin.readline():
+        order = json.loads(line)
+        os.environ.clear()
+        os.environ.update(order["environ"])
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the ranks inherit it
+        sys.argv = ["torchrun", *order["arguments"]]
+        run.main()

@@ -27,7 +27,7 @@ class ExitCode(enum.IntEnum):
     NODES_DIFFER = 67
     INTERFACE = 68
     RENDEZVOUS = 69
-    COLLECTIVE_TIMEOUT = 70
+    HANG = 70
     SAVED = 75
     STOPPED = 143
 
@@ -42,7 +42,7 @@ EXIT_CODE_MEANINGS = {
     ExitCode.NODES_DIFFER: "nodes differ, or a node lacks what was requested",
     ExitCode.INTERFACE: "no network interface leads to node 0",
     ExitCode.RENDEZVOUS: "the nodes joined, and torchrun formed no world",
-    ExitCode.COLLECTIVE_TIMEOUT: "a collective timed out",
+    ExitCode.HANG: "the program hangs: a collective, its progress or its end took too long",
     ExitCode.SAVED: "stopped after the program saved; start it again",
     ExitCode.STOPPED: "stopped before the program saved",
 }

@@ -77,21 +77,6 @@ class Gpu:
     nvlinks_down: int | None = None
 
 
-def gpu_names(timeout_s: float = 30) -> list[str]:
-    """One model name per GPU that this pod sees: from nvidia-smi, else "GPU" for each device file.
-
-    For the launcher: standard library only, and far quicker than `inventory`. Empty if nvidia-smi fails or hangs.
-    """
-    if tool := shutil.which("nvidia-smi"):
-        command = [tool, "--query-gpu=name", "--format=csv,noheader"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            return []
-        return done.stdout.splitlines() if done.returncode == 0 else []
-    return ["GPU" for _ in Path("/dev").glob("nvidia[0-9]*")]
-
-
 def driver_version(proc: Path = Path("/proc/driver/nvidia/version")) -> str | None:
     """Version of the NVIDIA driver: from /proc, else from the first GPU of the inventory."""
     with contextlib.suppress(OSError):

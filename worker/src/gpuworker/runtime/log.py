@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import queue
 import re
 import sys
+import threading
 from pathlib import Path
 
 from gpuworker.runtime.contract import TERMINATION_MESSAGE_BYTES
@@ -24,7 +27,36 @@ def write_termination_message(text: str) -> None:
     """Write the text that `kubectl describe pod` shows, cut to what Kubernetes keeps."""
     path = Path(os.environ.get("TERMINATION_LOG", "/dev/termination-log"))
     if path.exists():
-        path.write_bytes(text.encode()[:TERMINATION_MESSAGE_BYTES])
+        path.write_bytes(text.encode(errors="replace")[:TERMINATION_MESSAGE_BYTES])
+
+
+class BackgroundOutput(io.TextIOBase):
+    """Text output that a thread writes, so that a reader who stops reading cannot stop the program."""
+
+    CLOSE_S = 5.0  # how long the end waits for such a reader
+
+    def __init__(self, descriptor: int):
+        self.descriptor, self.pending = descriptor, queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._write, daemon=True)
+        self.thread.start()
+
+    def write(self, text: str) -> int:
+        self.pending.put(text)
+        return len(text)
+
+    def close(self) -> None:
+        """Wait until everything is written, or nobody reads."""
+        self.pending.put(None)
+        self.thread.join(self.CLOSE_S)
+
+    def _write(self) -> None:
+        while (text := self.pending.get()) is not None:
+            data = text.encode(errors="replace")
+            try:
+                while data:
+                    data = data[os.write(self.descriptor, data) :]
+            except OSError:  # nobody reads any more
+                continue
 
 
 def _short(value: object) -> str:

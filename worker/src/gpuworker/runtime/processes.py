@@ -54,6 +54,22 @@ def children(pid: int) -> list[tuple[int, dict[str, str]]]:
     return found
 
 
+SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
+
+
+def behind_shells(pid: int, number: signal.Signals) -> list[int]:
+    """The processes that should get a signal: instead of a shell that has no trap for it, what the shell waits for.
+
+    A shell without a trap ends at once and passes no signal on, so its program would run on, unsaved.
+    """
+    with contextlib.suppress(OSError, StopIteration, ValueError):  # it has ended
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        caught = int(status["SigCgt"], 16) >> (number - 1) & 1
+        if status["Name"] in SHELLS and not caught and (started := child_pids(pid)):
+            return [target for child in started for target in behind_shells(child, number)]
+    return [pid]
+
+
 def descendants(pid: int) -> list[int]:
     found, parent_of = [pid], parents()
     for known in found:  # grows while it is read
@@ -65,3 +81,13 @@ def kill(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def oom_kills() -> int:
+    """How many processes of this container the kernel has killed for memory."""
+    for file in ("memory.events", "memory/memory.oom_control"):  # of cgroup v2, of v1
+        with contextlib.suppress(OSError):
+            for line in Path("/sys/fs/cgroup", file).read_text().splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    return 0

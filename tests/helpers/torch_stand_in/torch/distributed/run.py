@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 
+time.sleep(float(os.environ.get("STAND_IN_IMPORT_S", "0")))  # a slow disk or network
+
 
 def main():
     options, program = {}, []
@@ -20,12 +22,15 @@ def main():
     for local in range(each):
         world = {"LOCAL_RANK": local, "RANK": node * each + local, "WORLD_SIZE": nodes * each}
         environ = os.environ | {name: str(value) for name, value in world.items()}
-        ranks.append(subprocess.Popen([sys.executable, "-u", *program], env=environ))
+        ranks.append(subprocess.Popen(program, env=environ, start_new_session=True))
     while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
         time.sleep(0.05)
     for local, rank in enumerate(ranks):
         if rank.poll():
-            print(f"failed (exitcode: {rank.returncode}) local_rank: {local} (pid: {rank.pid}) of binary: python")
+            print(
+                f"failed (exitcode: {rank.returncode}) local_rank: {local} (pid: {rank.pid}) of binary: python",
+                file=sys.stderr,
+            )
             for other in ranks:
                 other.terminate()
             sys.exit(1)

@@ -1,0 +1,71 @@
+"""GPUs that the preflight counts, per vendor, as a container sees them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuworker.launch import gpus
+
+H100 = "GPU {}: NVIDIA H100 80GB HBM3 (UUID: GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f)"
+MIG = "  MIG 3g.40gb     Device  {}: (UUID: MIG-c7384736-a75d-5afc-978f-d2f1294409fd)"
+
+
+@pytest.fixture
+def smi(tmp_path, monkeypatch):
+    def write(script: str) -> None:
+        tool = tmp_path / "nvidia-smi"
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return write
+
+
+def test_nvidia_gpus_are_counted(smi):
+    smi("\n".join(f"echo '{H100.format(index)}'" for index in range(8)))
+    assert gpus.visible() == (["NVIDIA H100 80GB HBM3"] * 8, "")
+
+
+def test_mig_devices_count_instead_of_their_gpu(smi):
+    smi("\n".join(f"echo '{line}'" for line in (H100.format(0), MIG.format(0), MIG.format(1))))
+    assert gpus.visible() == (["MIG 3g.40gb"] * 2, "")
+
+
+def test_a_driver_that_does_not_answer_is_named(smi, monkeypatch):
+    smi("echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver'; exit 9")
+    found, problem = gpus.visible()
+    assert found == [] and "9" in problem and "driver" in problem
+    smi("exec sleep 60")
+    monkeypatch.setattr(gpus, "TIMEOUT_S", 0.3)
+    found, problem = gpus.visible()
+    assert found == [] and "0.3" in problem
+
+
+def test_an_nvidia_smi_that_does_not_start_counts_nothing(smi, tmp_path):
+    smi("")
+    (tmp_path / "nvidia-smi").write_bytes(b"\x7fELF")
+    assert gpus.visible()[0] is None
+
+
+def test_amd_gpus_are_those_with_a_device_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    dev, sys = tmp_path / "dev", tmp_path / "sys"
+    (dev / "dri").mkdir(parents=True)
+    (dev / "kfd").touch()
+    for index in range(9):  # node 0 is the CPU
+        folder = sys / f"class/kfd/kfd/topology/nodes/{index}"
+        folder.mkdir(parents=True)
+        simd = 1216 if index else 0
+        (folder / "properties").write_text(
+            f"simd_count {simd}\ngfx_target_version 90402\ndrm_render_minor {127 + index}\n"
+        )
+    for minor in (128, 129, 130, 131):
+        (dev / f"dri/renderD{minor}").touch()
+    assert gpus.visible(dev, sys) == (["AMD gfx90402"] * 4, "")
+
+
+def test_devices_of_other_vendors_are_not_counted(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    (tmp_path / "neuron0").touch()
+    assert gpus.visible(tmp_path) == (None, "")
+    assert gpus.visible(tmp_path / "empty") == ([], "")

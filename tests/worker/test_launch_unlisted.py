@@ -1,0 +1,318 @@
+"""ddp-launch when a program ends in unusual ways: nothing is destroyed, nothing hangs, and nobody else is blamed.
+
+The ranks are processes on the loopback interface, with a stand-in for torchrun that ends siblings as torchrun does.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.helpers.launchers import Run
+from tests.helpers.processes import environment, until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def run(start, tmp_path):
+    return Run(start, tmp_path)
+
+
+SAVE = """
+import os, signal, sys, time
+stop = []
+signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+print("READY", flush=True)
+while not stop:
+    time.sleep(0.05)
+if os.environ["LOCAL_RANK"] == "0":
+    time.sleep(5)
+    open(sys.argv[1] + os.environ["RANK"], "w").write("saved")
+"""
+
+
+@pytest.mark.parametrize("end", ["sys.exit(75)", "os._exit(75)"])
+def test_a_stop_waits_for_the_rank_that_still_saves(run, end):
+    """Its siblings end at once; torchrun would end it with them."""
+    program = run.script(SAVE + end)
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=30", program=[program, run.folder / "checkpoint-"], NPROC_PER_NODE=2)
+    until(lambda: all(pod.output.count("READY") == 2 for pod in run.pods), "the programs run")
+    run.pods[1].started.process.send_signal(signal.SIGTERM)
+    run.assert_verdict(75, "saved", within_s=60)
+    assert [(run.folder / f"checkpoint-{rank}").exists() for rank in (0, 2)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ["python", "os._exit(0)"],
+        ["python", "os.execv('/bin/true', ['true'])"],
+        ["--no-python", "pass"],
+    ],
+)
+def test_a_rank_that_ends_with_0_ends_no_sibling(run, program):
+    """The other rank needs longer than torchrun and the launcher would wait."""
+    mode, end = program
+    text = "import os, sys, time\n"
+    text += f"if os.environ['LOCAL_RANK'] == '1':\n    {end}\n"
+    text += "else:\n    time.sleep(6)\n    open(sys.argv[1], 'w').write('final')\n"
+    final = run.folder / "final"
+    command = [run.script(text), final]
+    run.pod(0, 1, program=command if mode == "python" else ["--no-python", sys.executable, *command], NPROC_PER_NODE=2)
+    assert run.wait() == [0], run.output
+    assert final.read_text() == "final"
+
+
+def test_a_shell_passes_sigterm_on_and_its_exit_code_counts(run):
+    program = run.script(SAVE + "sys.exit(75)")
+    shell = f"{sys.executable} -u {program} {run.folder}/checkpoint-; exit $?"
+    run.pod(0, 1, "--join-timeout=30", program=["--no-python", "bash", "-c", shell])
+    until(lambda: "READY" in run.pods[0].output, "the program runs")
+    run.pods[0].started.process.send_signal(signal.SIGTERM)
+    run.assert_verdict(75, "saved", within_s=60)
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "word"),
+    [
+        ("import atexit, os; atexit.register(os._exit, 3)", 1, "exit code 3"),
+        ("import atexit, os; atexit.register(os.kill, os.getpid(), 11)", 1, "SIGSEGV"),
+        ("import os; os.close(1); os.close(2); os._exit(7)", 1, "exit code 7"),
+        ("import os, ctypes; os.kill(os.getpid(), 6)", 1, "SIGABRT"),
+    ],
+)
+def test_the_real_exit_code_is_reported(run, program, code, word):
+    run.pod(0, 1, program=[run.script(program)])
+    codes = run.wait()
+    assert codes == [code], run.output
+    assert word in run.pods[0].verdicts[0]
+
+
+def test_a_thread_that_keeps_a_finished_rank_is_named(run):
+    program = run.script(
+        "import os, threading, time\n"
+        "def upload():\n    time.sleep(600)\n"
+        "if os.environ['RANK'] == '1':\n    threading.Thread(target=upload, name='uploader').start()\n"
+    )
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=30", "--exit-timeout=3", program=[program])
+    run.assert_verdict(70, "exit-timeout", "rank 1 of node 1", "uploader", f"{program.name}:3 in upload", within_s=60)
+
+
+def test_a_frozen_torchrun_does_not_hold_a_finished_run(run):
+    program = run.script("import os, signal; os.kill(int(os.popen(f'ps -o ppid= -p {os.getppid()}').read()), 19)")
+    run.pod(0, 1, program=[program])
+    assert run.wait() == [0], run.output
+    assert run.pods[0].seconds < 30
+
+
+def test_a_killed_torchrun_is_reported(run):
+    program = run.script(
+        "import os, signal, time\ntime.sleep(1)\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    os.kill(int(os.popen(f'ps -o ppid= -p {os.getppid()}').read()), 9)\n"
+        "time.sleep(600)\n"
+    )
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=30", program=[program])
+    run.assert_verdict(1, "killed", "node 1", "torchrun was ended by SIGKILL", within_s=60)
+
+
+@pytest.mark.parametrize(
+    ("end", "shown"),
+    [
+        ("print('result=42', end='')", "result=42"),
+        ("sys.stderr.write('fatal: no shard'); sys.exit(4)", "fatal: no shard"),
+    ],
+)
+def test_a_last_line_without_newline_is_shown(run, end, shown):
+    run.pod(0, 1, program=[run.script(f"import sys; {end}")])
+    run.wait()
+    assert re.search(f"^{shown}$", run.pods[0].output, re.MULTILINE), run.output
+    assert shown in run.pods[0].verdicts[0] or run.pods[0].verdicts[0].startswith("[DONE]")
+
+
+def test_a_progress_bar_is_shown_live(run):
+    program = run.script("import sys, time\nsys.stdout.write('50%\\r'); sys.stdout.flush()\ntime.sleep(600)\n")
+    pod = run.pod(0, 1, program=[program])
+    until(lambda: "50%" in pod.output, "the bar", 30)
+    pod.started.process.send_signal(signal.SIGTERM)
+    run.wait()
+
+
+def test_ranks_can_be_told_apart(run):
+    program = run.script("import os; print('first'); print('second of', os.environ['RANK'])")
+    pod = run.pod(
+        0, 1, "--rank-prefix", "--rank-logs", f"--output-dir={run.folder}", program=[program], NPROC_PER_NODE=2
+    )
+    assert run.wait() == [0], run.output
+    for rank in (0, 1):
+        assert f"[rank{rank}]: first\n" in pod.output
+        assert f"[rank{rank}]: second of {rank}\n" in pod.output
+        file = next(run.folder.glob(f".ddp-launch/*/rank-{rank}.log"))
+        assert file.read_text() == f"first\nsecond of {rank}\n"
+
+
+def test_a_flood_of_short_lines_is_not_a_lost_node(run):
+    """Each rank has its own process for its output, so heartbeats go on."""
+    program = run.script(
+        "import os, time\nend = time.monotonic() + 8\nwhile time.monotonic() < end:\n    os.write(1, b'x\\n' * 1000)\n"
+    )
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=30", "--heartbeat-timeout=5", program=[program], NPROC_PER_NODE=2)
+    assert run.wait() == [0, 0], [pod.verdicts for pod in run.pods]
+
+
+class Unread:
+    """A pod whose output nobody reads for a while, as when the node's disk for logs stalls."""
+
+    def __init__(self, *arguments: object, **variables: object):
+        command = [sys.executable, *map(str, arguments)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(**variables), text=True)
+        self.output = ""
+
+    def wait(self) -> int:
+        self.output = self.process.communicate(timeout=60)[0]
+        return self.process.returncode
+
+
+def test_output_that_nobody_reads_is_not_a_lost_node(run):
+    """The pipe of node 0 stays full for longer than the heartbeat time-out."""
+    program = run.script("import os, time\nos.write(1, b'x' * 300_000 + b'\\n')\n")
+    start = run.start
+    for node in range(2):
+        run.start = start if node else Unread
+        run.pod(node, 2, "--join-timeout=30", "--heartbeat-timeout=4", program=[program])
+    time.sleep(10)
+    assert run.wait() == [0, 0], [pod.verdicts for pod in run.pods]
+    assert "x" * 300_000 + "\n" in run.pods[0].output
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("fault", ["TMPDIR", "--min-disk=1x", "program"])
+def test_a_launcher_that_cannot_start_ends_all_nodes_with_one_cause(run, failing, fault):
+    """No node waits for one that has already failed."""
+    for node in range(2):
+        flags, variables, program = [], {}, None
+        if node == failing and fault == "program":
+            program = [run.folder / "missing.py"]
+        elif node == failing and fault == "TMPDIR":
+            variables = {"FAULT_NO_TEMPORARY_FOLDER": "1"}
+        elif node == failing:
+            flags = [fault]
+        run.pod(node, 2, "--join-timeout=30", *flags, program=program or (), **variables)
+    code, cause = (67, "node-unfit") if fault == "TMPDIR" else (2, "usage")
+    run.assert_verdict(code, cause, within_s=12)
+
+
+def test_a_long_temporary_path_works(run):
+    folder = run.folder / ("x" * 120)
+    folder.mkdir()
+    run.pod(0, 1, program=[run.script("print('worked')")], TMPDIR=folder)
+    assert run.wait() == [0], run.output
+    assert "worked" in run.output
+
+
+def test_flags_of_the_program_without_the_dashes_are_a_usage_error_with_a_message(run):
+    pod = run.pod(0, 1, "train.py", "--epochs", "3")
+    assert run.wait() == [2]
+    assert "cause=usage" in pod.verdicts[0] and "--" in pod.verdicts[0]
+    assert pod.termination_message.startswith("exit code 2 (usage)")
+
+
+def test_a_slow_import_of_torch_is_waited_for(run):
+    """The run starts when every node has imported torch."""
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=20", "--rendezvous-timeout=3", STAND_IN_IMPORT_S=6 * node)
+    assert run.wait() == [0, 0], run.output
+
+
+def test_an_import_of_torch_that_takes_too_long_is_named(run):
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=4", STAND_IN_IMPORT_S=60 * node)
+    run.assert_verdict(66, "node-missing", "node 1", "torch", within_s=15)
+
+
+def test_the_verdict_does_not_wait_for_processes_left_behind(run):
+    program = run.script(
+        "import os, sys, time\nif not os.fork():\n    os.setsid()\n    time.sleep(8)\n    os._exit(0)\nsys.exit(3)\n"
+    )
+    run.pod(0, 1, program=[program])
+    run.assert_verdict(1, "program-failed", "exit code 3", within_s=6)
+
+
+def test_one_rank_that_exits_with_75_does_not_end_the_others(run):
+    program = run.script("import os, sys, time\ntime.sleep(4 * int(os.environ['RANK']))\nsys.exit(75)")
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=30", program=[program])
+    run.assert_verdict(75, "saved", within_s=60)
+    assert all(pod.seconds > 4 for pod in run.pods)
+
+
+def test_restarts_without_progress_are_counted_in_the_end(run):
+    run.pod(0, 1, program=[run.script("import sys; sys.exit(75)")], ATTEMPT=3)
+    run.assert_verdict(1, "restart-loop", within_s=60)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ConnectionRefusedError(111, 'Connection refused')",
+        "OSError(98, 'Address already in use')",
+        "TimeoutError('database: Timed out waiting 5000ms')",
+        "RuntimeError('cannot reach the queue: Temporary failure in name resolution')",
+    ],
+)
+def test_an_error_of_the_program_keeps_its_class_and_its_traceback(run, error):
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=30", program=[run.script(f"raise {error}")])
+    run.assert_verdict(1, "program-failed", within_s=60)
+    assert all("Traceback (most recent call last)" in pod.output for pod in run.pods)
+
+
+def test_a_warning_before_an_exit_is_not_the_cause(run):
+    program = run.script("import sys; print('wandb: WARNING Connection refused'); print('x'); sys.exit(3)")
+    run.pod(0, 1, program=[program])
+    run.assert_verdict(1, "program-failed", "exit code 3", within_s=60)
+
+
+def test_no_progress_ends_the_run_with_all_places(run):
+    program = run.script("import time\nprint('start', flush=True)\ndef load():\n    time.sleep(600)\nload()\n")
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=30", "--progress-timeout=4", program=[program])
+    run.assert_verdict(70, "no-progress", f"{program.name}:4 in load", within_s=60)
+
+
+def test_a_lack_of_progress_can_be_a_warning(run):
+    program = run.script("import time\nprint('start', flush=True)\ntime.sleep(9)\n")
+    pod = run.pod(0, 1, "--progress-timeout=3", "--progress-action=warn", program=[program])
+    assert run.wait() == [0], run.output
+    assert len(re.findall(r'phase="no progress"', pod.output)) == 1
+    assert f"{program.name}:3 in <module>" in pod.output
+
+
+def test_a_failed_program_starts_again_in_place(run):
+    text = "import os, pathlib, sys\nmark = pathlib.Path(sys.argv[1] + os.environ['RANK'])\n"
+    text += "if not mark.exists():\n    mark.write_text('')\n    sys.exit(9 * (os.environ['RANK'] == '1'))\n"
+    text += "print('SECOND')\n"
+    program = run.script(text)
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=30", "--max-restarts-in-place=1", program=[program, run.folder / "mark-"])
+    assert run.wait() == [0, 0], run.output
+    for pod in run.pods:
+        assert "SECOND" in pod.output
+        assert len(re.findall('phase="restart in place".*rank 1 of node 1', pod.output)) == 1
+
+
+def test_restarts_in_place_have_a_limit(run):
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=30", "--max-restarts-in-place=2", program=[run.script("raise SystemExit(9)")])
+    run.assert_verdict(1, "program-failed", "exit code 9", within_s=60)
+    assert all(pod.output.count("restart in place") == 2 for pod in run.pods)

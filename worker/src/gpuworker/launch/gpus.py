@@ -1,0 +1,51 @@
+"""GPUs that this container sees, of any vendor, for the preflight. Standard library only; nothing opens a GPU."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+TIMEOUT_S = 30
+# Devices of vendors that this file cannot count: TPU and Gaudi, Neuron, Ascend, Intel.
+OTHER_DEVICES = ("accel*", "accel/accel*", "neuron*", "davinci[0-9]*", "xpu*")
+
+
+def visible(dev: Path = Path("/dev"), sys: Path = Path("/sys")) -> tuple[list[str] | None, str]:
+    """One model name per GPU, or None if they cannot be counted; and why the driver does not answer, or "".
+
+    A MIG device counts as a GPU, since the container sees it instead of the GPU.
+    """
+    if tool := shutil.which("nvidia-smi"):
+        return _nvidia(tool)
+    if (dev / "kfd").exists():
+        return _amd(dev, sys)
+    if any(list(dev.glob(pattern)) for pattern in OTHER_DEVICES):
+        return None, ""
+    return ["GPU" for _ in dev.glob("nvidia[0-9]*")], ""
+
+
+def _nvidia(tool: str) -> tuple[list[str] | None, str]:
+    try:
+        done = subprocess.run([tool, "-L"], capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return [], f"nvidia-smi did not answer within {TIMEOUT_S} s"
+    except OSError as error:
+        return None, f"nvidia-smi does not start: {error.strerror}"
+    if done.returncode:
+        said = next((line for line in (done.stdout + done.stderr).splitlines() if line.strip()), "")
+        return [], f"nvidia-smi ended with {done.returncode}: {said.strip()[:200]}"
+    gpus = re.findall(r"^GPU \d+: (.+?)(?: \(UUID|$)", done.stdout, re.MULTILINE)
+    mig = re.findall(r"^\s+(MIG \S+)", done.stdout, re.MULTILINE)
+    return mig or gpus, ""
+
+
+def _amd(dev: Path, sys: Path) -> tuple[list[str] | None, str]:
+    """GPUs of the kernel's list whose device file the container has: the list itself shows those of the whole node."""
+    names = []
+    for file in sorted((sys / "class/kfd/kfd/topology/nodes").glob("*/properties")):
+        facts = dict(line.split(" ", 1) for line in file.read_text().splitlines() if " " in line)
+        if facts.get("simd_count", "0") != "0" and (dev / f"dri/renderD{facts.get('drm_render_minor')}").exists():
+            names.append(f"AMD gfx{facts.get('gfx_target_version', '')}")
+    return (names if names else None), ""
