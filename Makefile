@@ -5,7 +5,7 @@ SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-e2e ddp-matrix ddp-baseline plan-table scale differential fuzz bench train-bench lint generate verify image cluster-up cluster-down
+.PHONY: help demo test test-fast test-e2e ddp-matrix ddp-baseline launch-family plan-table scale differential fuzz bench train-bench lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ ddp-matrix: ## Every injected fault of a torchrun world, with processes and with
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev torch train
 	@$(PYTHON) -m hack.test matrix
+
+launch-family: ## RUNS (500) generated faults and as many healthy runs of ddp-launch (SEED chooses others)
+	@python3 -m hack.deps.venv dev torch train
+	@FAMILY_RUNS=$(or $(RUNS),500) FAMILY_SEED=$(or $(SEED),1) $(PYTHON) -m pytest -q -n 5 tests/worker/test_launch_family.py
 
 ddp-baseline: ## The same faults and start-up times with ddp-run and with hand-written manifests
 	@python3 -m hack.preflight cluster

@@ -1,0 +1,270 @@
+"""Generated launches with an oracle: a random fault in a random phase, node and rank, and what the verdict must be.
+
+`generate` draws a case from a seed; `check` runs it with processes on the loopback interface and returns what differs
+from the oracle. Healthy cases have no fault, and something that could be mistaken for one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.helpers.launchers import Run
+from tests.helpers.processes import until
+
+# Lines that every rank's program begins with. `hit` is true in the rank that has the fault.
+HEAD = """
+import os, random, signal, sys, threading, time
+RANK, FOLDER = int(os.environ["RANK"]), sys.argv[1]
+hit = RANK == {culprit}
+fault = os.path.join(FOLDER, "fault")
+def wait_for_fault():
+    while not os.path.exists(fault):
+        time.sleep(0.02)
+def steps(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.05)
+def begin_fault():
+    open(fault, "w").close()
+"""
+# The fault of one rank -> statements, cause, exit code of the run, words of the verdict.
+FAULTS: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
+    "exit code": ("sys.exit(9)", "program-failed", 1, ("exit code 9",)),
+    "os._exit": ("os._exit(11)", "program-failed", 1, ("exit code 11",)),
+    "exit text": ("sys.exit('no data under /data')", "program-failed", 1, ("no data under /data",)),
+    "exception": ("raise ValueError('loss is NaN')", "program-failed", 1, ("ValueError: loss is NaN",)),
+    "refused": ("raise ConnectionRefusedError(111, 'Connection refused')", "program-failed", 1, ("Refused",)),
+    "address in use": ("raise OSError(98, 'Address already in use')", "program-failed", 1, ("Errno 98",)),
+    "name": ("import socket; raise socket.gaierror(-2, 'Name not known')", "program-failed", 1, ("gaierror",)),
+    "database": ("raise TimeoutError('database: Timed out waiting 5000ms')", "program-failed", 1, ("database",)),
+    "no route": ("raise OSError(113, 'No route to host')", "program-failed", 1, ("Errno 113",)),
+    "warned": ("print('Connection refused'); print('Bus error'); sys.exit(3)", "program-failed", 1, ("code 3",)),
+    "disk": ("raise OSError(28, 'No space left on device')", "disk-full", 1, ("Errno 28",)),
+    "quota": ("raise OSError(122, 'Disk quota exceeded')", "disk-full", 1, ("Errno 122",)),
+    "killed": ("os.kill(os.getpid(), signal.SIGKILL)", "killed", 1, ("SIGKILL",)),
+    "segfault": ("os.kill(os.getpid(), signal.SIGSEGV)", "killed", 1, ("SIGSEGV",)),
+    "abort": ("os.abort()", "killed", 1, ("SIGABRT",)),
+    "atexit": ("import atexit; atexit.register(os._exit, 5); sys.exit(0)", "program-failed", 1, ("exit code 5",)),
+    "surrogate": ("raise ValueError('\\\\udcff bad')", "program-failed", 1, ("ValueError",)),
+    "closed output": ("os.close(1); os.close(2); os._exit(7)", "program-failed", 1, ("exit code 7",)),
+    "thread": ("threading.Thread(target=time.sleep, args=(600,), name='uploader').start(); sys.exit(0)",
+               "exit-timeout", 70, ("uploader",)),
+    "exec": ("os.execv('/bin/sh', ['sh', '-c', 'exit 6'])", "program-failed", 1, ("exit code 6",)),
+}  # fmt: skip
+# What the other ranks do when a peer has failed: they hang, or torch tells them.
+PEERS = {
+    "hang": "time.sleep(600)",
+    "told at once": "raise RuntimeError('[/pytorch/gloo/transport/tcp/pair.cc:525] Connection closed by peer')",
+    "told later": "time.sleep(random.random() * 1.5); raise RuntimeError('NCCL error in: ProcessGroupNCCL.cpp:1, "
+                  "remote process exited or there was a network error')",
+    "busy": "steps(600)",
+}  # fmt: skip
+SAVES = ("sys.exit(75)", "os._exit(75)", "sys.exit(0)")
+# Healthy programs -> what looks like a fault.
+HEALTHY = {
+    "os._exit": "steps(RANK % 2 * 4); os._exit(0)",
+    "exec": "steps(RANK % 2 * 4); os.execv('/bin/true', ['true'])",
+    "daemon left": "os.fork() or (os.setsid(), time.sleep(3), os._exit(0))",
+    "flood": "end = time.monotonic() + 3\nwhile time.monotonic() < end:\n    os.write(1, b'y\\n' * 500)",
+    "no newline": "os.write(1, b'x' * 200_000); time.sleep(1); os.write(1, b'\\x00\\xff\\x1b[0m' * 100)",
+    "silent": "time.sleep(5)",
+    "thread": "threading.Thread(target=time.sleep, args=(3,)).start()",
+    "unequal": "steps(RANK * 1.5)",
+    "warnings": "print('Connection refused'); print('Traceback (most recent call last)'); print('x [FATAL] NCCL WARN x')",
+    "children": "[os.wait() for _ in range(20) if os.fork() or os._exit(1)]",
+    "sigterm ignored": "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+    "closes output": "os.close(1); os.close(2)",
+}
+CODES = {"sys.exit(75)": 75, "os._exit(75)": 75, "sys.exit(0)": 0}
+
+
+@dataclass
+class Case:
+    """One launch and what must come of it. `codes`: of each node; `named`: words that every verdict has."""
+
+    name: str
+    nodes: int
+    each: int
+    program: str
+    cause: str
+    code: int
+    named: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    variables: dict[int, dict[str, object]] = field(default_factory=dict)
+    action: Callable[[Run], None] | None = None
+    checkpoints: tuple[int, ...] = ()  # ranks that must have saved
+    without_node: int | None = None  # a node that has no verdict, because its launcher was killed
+    limit_s: float = 40
+
+
+def generate(seed: int, healthy: bool) -> Case:
+    draw = random.Random(seed)
+    nodes, each = draw.choice([(1, 2), (1, 4), (2, 1), (2, 2), (2, 4), (3, 1), (3, 2), (4, 1)])
+    if healthy:
+        return _healthy(draw, nodes, each)
+    kind = draw.choice(["rank", "rank", "rank", "stop", "stop", "launcher", "preflight"])
+    if kind == "stop":
+        return _stop(draw, nodes, each)
+    if kind == "launcher" and nodes > 1:
+        return _launcher(draw, nodes, each)
+    if kind == "preflight" and nodes > 1:
+        return _preflight(draw, nodes, each)
+    return _rank(draw, nodes, each)
+
+
+def _rank(draw: random.Random, nodes: int, each: int) -> Case:
+    culprit = draw.randrange(nodes * each)
+    fault, peers = draw.choice(list(FAULTS)), draw.choice(list(PEERS))
+    statements, cause, code, words = FAULTS[fault]
+    flags = ("--exit-timeout=2",) if cause == "exit-timeout" else ()
+    if cause == "exit-timeout":
+        peers = draw.choice(["hang", "busy"])  # a rank that has not ended has lost no connection
+    phase = draw.choice([0, 0.3, 2])
+    program = HEAD.format(culprit=culprit) + (
+        f"steps({phase})\nif hit:\n    begin_fault()\n    {statements}\n"
+        f"else:\n    wait_for_fault()\n    {PEERS[peers]}\n"
+    )
+    named = (f"rank {culprit} of node {culprit // each} ", *words)
+    return Case(
+        f"rank {culprit}: {fault} after {phase} s, peers {peers}", nodes, each, program, cause, code, named, flags
+    )
+
+
+def _stop(draw: random.Random, nodes: int, each: int) -> Case:
+    """SIGTERM to one pod: every rank saves for its own time, or one does not save."""
+    world, saves = nodes * each, draw.choice(SAVES)
+    slow, bad = draw.randrange(world), draw.choice([None, None, draw.randrange(world)])
+    target, seconds = draw.randrange(nodes), draw.choice([1, 4])
+    program = HEAD.format(culprit=-1) + (
+        "stop = []\nsignal.signal(signal.SIGTERM, lambda *_: stop.append(1))\nprint('READY', flush=True)\n"
+        "while not stop:\n    time.sleep(0.02)\n"
+        f"if RANK == {bad}:\n    sys.exit(4)\n"
+        f"time.sleep({seconds} * (RANK == {slow}))\n"
+        f"open(os.path.join(FOLDER, f'checkpoint-{{RANK}}'), 'w').write('whole')\n{saves}\n"
+    )
+
+    def action(run: Run) -> None:
+        ready = lambda: all(pod.output.count("READY") == each for pod in run.pods)  # noqa: E731
+        until(ready, "the programs run", 60)
+        run.pods[target].started.process.send_signal(signal.SIGTERM)
+
+    saved = tuple(rank for rank in range(world) if rank != bad)
+    if bad is not None:
+        cause, code, named = "stopped", 143, (f"node {target} ", f"not saved on node {bad // each} ")
+    elif CODES[saves] == 75:
+        cause, code, named = "saved", 75, (f"node {target} ",)
+    else:
+        cause, code, named = "done", 0, ()
+    name = f"SIGTERM to node {target}, rank {slow} saves {seconds} s, rank {bad} does not, {saves}"
+    return Case(name, nodes, each, program, cause, code, named, action=action, checkpoints=saved)
+
+
+def _launcher(draw: random.Random, nodes: int, each: int) -> Case:
+    victim, delay = draw.randrange(nodes), draw.choice([0, 1])
+    peers = draw.choice(list(PEERS))
+    program = HEAD.format(culprit=-1) + f"print('READY', flush=True)\nwait_for_fault()\n{PEERS[peers]}\n"
+
+    def action(run: Run) -> None:
+        until(lambda: all(pod.output.count("READY") == each for pod in run.pods), "the programs run", 60)
+        time.sleep(delay)
+        run.pods[victim].started.process.send_signal(signal.SIGKILL)
+        (run.folder / "fault").touch()
+
+    named = (f"node {victim}",)
+    name = f"launcher of node {victim} killed, peers {peers}"
+    return Case(name, nodes, each, program, "node-lost", 66, named, action=action, without_node=victim)
+
+
+def _preflight(draw: random.Random, nodes: int, each: int) -> Case:
+    victim = draw.randrange(nodes)
+    kind = draw.choice(["no folder", "another program", "flag"])
+    if kind == "no folder":
+        fault, cause, code = {"FAULT_NO_TEMPORARY_FOLDER": "1"}, "node-unfit", 67
+    elif kind == "flag":
+        fault, cause, code = {"FLAG": "--min-disk=lots"}, "usage", 2
+    else:
+        fault, cause, code = {"FLAG": "--min-disk=1Ei"}, "usage", 2
+    program = HEAD.format(culprit=-1) + "steps(600)\n"
+    name = f"node {victim} cannot start: {kind}"
+    return Case(name, nodes, each, program, cause, code, (), variables={victim: fault}, limit_s=15)
+
+
+def _healthy(draw: random.Random, nodes: int, each: int) -> Case:
+    first, second = draw.sample(list(HEALTHY), 2)
+    slow = draw.choice([0, 0, 5])
+    program = HEAD.format(culprit=draw.randrange(nodes * each))
+    # In one rank only or in all; what ends the process comes last.
+    last = ["closes output", "os._exit", "exec"]
+    first, second = sorted((first, second), key=lambda name: last.index(name) if name in last else -1)
+    everyone = draw.choice([True, False])
+    for name in (first, second):
+        block = HEALTHY[name].replace("\n", "\n    ")
+        program += f"if hit or {everyone}:\n    {block}\n"
+    variables = {draw.randrange(nodes): {"STAND_IN_IMPORT_S": slow}} if slow else {}
+    flags = ("--heartbeat-timeout=5", "--rendezvous-timeout=4") if slow else ("--heartbeat-timeout=5",)
+    flags += draw.choice([(), ("--rank-prefix",)])
+    name = f"healthy: {first}, {second}, {'all ranks' if everyone else 'one rank'}, import {slow} s"
+    return Case(name, nodes, each, program, "done", 0, (), flags, variables)
+
+
+def check(start: Callable[..., object], folder: Path, case: Case) -> list[str]:
+    """Run a case. Returns what differs from the oracle, with the output of all pods at the end."""
+    run = Run(start, folder)
+    program = run.script(case.program)
+    for node in range(case.nodes):
+        changes = dict(case.variables.get(node, {}))
+        flags = [*case.flags, *filter(None, [changes.pop("FLAG", "")])]
+        run.pod(
+            node,
+            case.nodes,
+            "--join-timeout=30",
+            *flags,
+            program=[program, folder],
+            NPROC_PER_NODE=case.each,
+            **changes,
+        )
+    started, found = time.monotonic(), []
+    try:
+        if case.action:
+            case.action(run)
+        codes = [pod.started.wait(case.limit_s + 30) for pod in run.pods]
+    except Exception as error:
+        return [f"hang: {type(error).__name__}: {error}", run.output]
+    if time.monotonic() - started > case.limit_s:
+        found.append(f"took {time.monotonic() - started:.0f} s, limit {case.limit_s:.0f} s")
+    for pod, code in zip(run.pods, codes, strict=True):
+        if pod.node != case.without_node:
+            found += _compare(case, pod, code)
+    for rank in case.checkpoints:
+        if not (folder / f"checkpoint-{rank}").exists():
+            found.append(f"the checkpoint of rank {rank} was destroyed")
+    return [*found, run.output] if found else []
+
+
+def _compare(case: Case, pod: object, code: int) -> list[str]:
+    if code != case.code:
+        return [f"node {pod.node}: exit code {code}, not {case.code}"]
+    if len(pod.verdicts) != 1:
+        return [f"node {pod.node}: {len(pod.verdicts)} verdicts"]
+    verdict = pod.verdicts[0]
+    found = []
+    if case.cause != "done" and f" cause={case.cause} " not in verdict:
+        found.append(f"node {pod.node}: not the cause {case.cause}: {verdict}")
+    missing = [word for word in case.named if word not in verdict]
+    if missing:
+        found.append(f"node {pod.node}: {missing} is not in {verdict}")
+    if case.code not in (0,) and not re.match(rf"exit code {case.code} \({case.cause}\)", pod.termination_message):
+        found.append(f"node {pod.node}: termination message {pod.termination_message!r}")
+    return found
+
+
+def seeds() -> tuple[int, int]:
+    """First seed and number of cases of each kind, from the environment."""
+    return int(os.environ.get("FAMILY_SEED", "1")), int(os.environ.get("FAMILY_RUNS", "8"))
