@@ -77,7 +77,7 @@ HEALTHY = {
     "silent": "time.sleep(5)",
     "thread": "threading.Thread(target=time.sleep, args=(3,)).start()",
     "unequal": "steps(RANK * 1.5)",
-    "warnings": "print('Connection refused'); print('Traceback (most recent call last)'); print('x [FATAL] NCCL WARN x')",
+    "warnings": "print('Connection refused'); print('Traceback (most recent call last)'); print('x NCCL WARN x')",
     "children": "[os.wait() for _ in range(20) if os.fork() or os._exit(1)]",
     "sigterm ignored": "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
     "closes output": "os.close(1); os.close(2)",
