@@ -33,9 +33,10 @@ from gpuworker.accept.report import (
     WorldNode,
 )
 from gpuworker.fleet import outliers
+from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.formats import html, plots
-from gpuworker.fleet.merge import Expected, merge
+from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_form import validated
 from gpuworker.fleet.report_sources import Source
 

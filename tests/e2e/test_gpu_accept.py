@@ -105,7 +105,8 @@ def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> Non
 
 
 def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> None:
-    namespace.install("accept", "gpu-accept", "--set", "device=cpu", "--set", "limits.gemm_fp32=70", *QUICKLY)
+    settings = f"device=cpu,nodes={len(namespace.cluster.schedulable_nodes())},limits.gemm_fp32=70"
+    namespace.install("accept", "gpu-accept", "--set", settings, *QUICKLY)
     for pod in wait_until(lambda: finished(namespace), "every node has a report", 240):
         report = report_of(namespace, pod["metadata"]["name"])
         Draft7Validator(SCHEMA).validate(report)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from pathlib import Path
 
-from gpuworker.accept.report import FAIL, INCOMPLETE, NODE, PASS, SCHEMA_VERSION, WARN, WORLD
+from gpuworker.accept import registry
+from gpuworker.accept.check_spec import Evidence, Plan, Spec
+from gpuworker.accept.limits import Limits
+from gpuworker.accept.rejudge import Requested
+from gpuworker.accept.report import FAIL, INCOMPLETE, NODE, PASS, SCHEMA_VERSION, WARN, WORLD, Measurement, to_json
+from gpuworker.accept.verdict import judge
+from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
-from gpuworker.fleet.merge import Expected, merge
+from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_form import validated
 from gpuworker.fleet.report_sources import Source
 
@@ -76,6 +83,39 @@ def failing(node: str, reason: str = "cuda:1: 2 products are wrong") -> dict:
     report = node_report(node, verdict=FAIL, reason=f"compute: {reason}")
     report["checks"][1] |= {"verdict": FAIL, "reason": reason}
     return report
+
+
+REQUESTED = Requested("cuda", 2, "quick")
+LINKS = {"host_link": (63.0, "PCIe 5.0 x16"), "peer_link": (450.0, "NVLink"), "busbw_node": (450.0, "NVLink")}
+
+
+def complete_report(node: str, requested: Requested = REQUESTED, **changes: object) -> dict:
+    """A report of every check of the level with every number that it promises, judged as accept-node does it."""
+    report = node_report(node, (1.0,) * requested.gpus, level=requested.level, device=requested.device)
+    plan, limits = Plan(requested.device, requested.gpus, requested.level), Limits((H100,) * requested.gpus)
+    report["checks"] = [
+        dataclasses.asdict(judge(name, registered.spec, _evidence(registered.spec, plan, limits), limits, plan))
+        for name, registered in registry.node_checks().items()
+        if not requested.checks or name in requested.checks
+    ]
+    report["coverage"] |= dict.fromkeys(("checks_expected", "checks_reported"), len(report["checks"]))
+    return {**json.loads(to_json(report, None)), **changes}
+
+
+def _evidence(spec: Spec, plan: Plan, limits: Limits) -> Evidence:
+    found = Evidence(
+        facts={"hash_group": GROUP}, hashes={f"{n} {d}": "aa" for n in spec.fingerprints for d in plan.devices}
+    )
+    for name, measure in spec.measures.items():
+        if measure.limit in LINKS:
+            found.ceilings[name] = LINKS[measure.limit]
+        pairs = [f"{a}→{b}" for a in plan.devices for b in plan.devices if a != b]
+        for device in {"device": plan.devices, "pair": pairs, "node": [""]}[measure.each]:
+            threshold = limits.threshold(name, measure, device, found.ceilings.get(name))
+            least = threshold.warn or threshold.fail or (100.0 if measure.better == "higher" else 0.01)
+            value = 1.02 * least if measure.better == "higher" else 0.9 * least
+            found.measurements.append(Measurement(name, value, measure.unit, device))
+    return found
 
 
 def world_report(nodes: dict[str, list[int]], *checks: dict, **changes: object) -> dict:

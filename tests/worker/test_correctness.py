@@ -9,7 +9,8 @@ from gpuworker.accept.checks.correctness import ddp_reference
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.report import FAIL, Coverage, Report, to_json
 from gpuworker.accept.verdict import judge
-from gpuworker.fleet.merge import Expected, merge
+from gpuworker.fleet.expected import Expected
+from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
 
 RIGHT = {"own_error": 1e-16, "reduced_error": 1e-16, "trained": "a", "straight": "b", "loaded": "a", "resumed": "b"}

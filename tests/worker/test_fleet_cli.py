@@ -33,7 +33,8 @@ def report(tmp_path: Path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "code", "verdict"),
     [
-        (["good"], 0, "PASS"),
+        (["good"], 3, "INCOMPLETE"),
+        (["good", "--expect-nodes", "2", "--device", "cuda", "--gpus", "2"], 3, "INCOMPLETE"),
         (["good", "--expect-nodes", "2"], 0, "PASS"),
         (["good", "--expect-names", "n1,n2"], 0, "PASS"),
         (["good", "bad.json"], 1, "FAIL"),
@@ -53,7 +54,9 @@ def test_exit_code_is_the_verdict(report, arguments: list[str], code: int, verdi
     [
         (["good", "--expect-names", "n1,,n2"], "'n1,,n2'"),
         (["good", "--expect-names", "n1", "--expect-nodes", "1"], "omit --expect-nodes"),
-        (["good", "--expect-nodes", "0"], "--expect-nodes 0"),
+        (["good", "--expect-nodes", "0"], "--expect-nodes: 0"),
+        (["good", "--gpus", "8"], "need --device"),
+        (["good", "--device", "cuda"], "--gpus is the number of GPUs"),
         (["good", "--fleet-warn", "20"], "WARN must not be above"),
         (["good", "--fleet-fail", "200"], "200 is not between 0 and 100"),
         (["good", "--json", "-", "--html", "-"], "standard output"),
@@ -67,7 +70,18 @@ def test_contradicting_options_are_usage_errors(report, arguments: list[str], na
 
 def test_one_run_writes_all_formats(report, tmp_path: Path) -> None:
     code, out, _ = report(
-        "merge", "good", "--json", "r.json", "--html", "r.html", "--junit", "r.xml", "--prometheus", "r.prom"
+        "merge",
+        "good",
+        "--json",
+        "r.json",
+        "--html",
+        "r.html",
+        "--junit",
+        "r.xml",
+        "--prometheus",
+        "r.prom",
+        "--expect-nodes",
+        "2",
     )
     assert code == 0 and out.startswith("PASS: 2 of ")
     starts = {"r.json": '{"verdict": "PASS"', "r.html": "<!DOCTYPE html>", "r.xml": "<?xml", "r.prom": "# HELP"}
@@ -76,7 +90,7 @@ def test_one_run_writes_all_formats(report, tmp_path: Path) -> None:
 
 
 def test_a_format_on_standard_output_replaces_the_table(report) -> None:
-    code, out, _ = report("merge", "good", "--json", "-")
+    code, out, _ = report("merge", "good", "--json", "-", "--expect-nodes", "2")
     assert code == 0 and json.loads(out)["verdict"] == "PASS"
 
 
@@ -95,7 +109,7 @@ def test_every_command_has_help(report, command: str) -> None:
 @pytest.mark.parametrize("command", ["merge", "diff", "serve", "submit"])
 def test_a_folder_with_the_name_of_a_command_can_be_merged(report, tmp_path: Path, command: str) -> None:
     (tmp_path / "good").rename(tmp_path / command)
-    assert report("merge", command)[:2] == (0, report("merge", f"./{command}")[1])
+    assert report("merge", command)[:2] == (3, report("merge", f"./{command}")[1])
 
 
 def later(tmp_path: Path, **speeds: tuple[float, ...]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -17,8 +19,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuworker.accept.report import to_log_lines
 from gpuworker.fleet import cli, collector, submit
 from gpuworker.fleet.collector import CollectorHandler, Poller
+from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.report_store import ReportStore
 from tests.helpers.fleet_reports import failing, node_report
 from tests.helpers.processes import until
@@ -93,7 +97,7 @@ def poller_of(pods: Pods, store: ReportStore) -> Poller:
 
 def test_the_fleet_is_complete_when_all_pods_have_reported(pods: Pods, tmp_path: Path) -> None:
     first, second = pods.start(), pods.start(node_report("n2"))
-    store = ReportStore(tmp_path, "1", expect_nodes=2)
+    store = ReportStore(tmp_path, Expected(2, run_id="1"))
     poller = poller_of(pods, store)
     poller.poll()
     assert (store.fleet().verdict, len(store.fleet().nodes)) == ("INCOMPLETE", 1)
@@ -106,7 +110,7 @@ def test_the_fleet_is_complete_when_all_pods_have_reported(pods: Pods, tmp_path:
 
 def test_a_failed_node_fails_the_fleet(pods: Pods, tmp_path: Path) -> None:
     pods.start(node_report("n1")), pods.start(failing("n2"))
-    store = ReportStore(tmp_path, "1", expect_nodes=2)
+    store = ReportStore(tmp_path, Expected(2, run_id="1"))
     poller_of(pods, store).poll()
     assert store.fleet().verdict == "FAIL"
 
@@ -114,7 +118,7 @@ def test_a_failed_node_fails_the_fleet(pods: Pods, tmp_path: Path) -> None:
 @pytest.mark.parametrize("answer", [b"{", b"", b'{"checks": []}', b"x" * 100])
 def test_a_pod_whose_answer_is_not_a_report_is_named(answer: bytes, pods: Pods, tmp_path: Path) -> None:
     address = pods.start(answer)
-    store = ReportStore(tmp_path, "1")
+    store = ReportStore(tmp_path, Expected(1, run_id="1"))
     poller_of(pods, store).poll()
     assert store.fleet().verdict == "INCOMPLETE" and f"pod {address}" in store.fleet().reason
 
@@ -122,29 +126,29 @@ def test_a_pod_whose_answer_is_not_a_report_is_named(answer: bytes, pods: Pods, 
 def test_an_answer_that_is_too_long_is_refused(pods: Pods, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(collector, "MOST_REPORT_BYTES", 1000)
     pods.start(b" " * 5000)
-    store = ReportStore(tmp_path, "1")
+    store = ReportStore(tmp_path, Expected(1, run_id="1"))
     poller_of(pods, store).poll()
     assert "more than 1000 bytes" in store.fleet().reason
 
 
-def test_the_report_of_a_lost_pod_is_kept_with_a_note(pods: Pods, tmp_path: Path) -> None:
+def test_the_report_of_a_lost_pod_is_shown_and_is_no_pass(pods: Pods, tmp_path: Path) -> None:
     pods.start(node_report("n1")), pods.start(node_report("n2"))
-    store = ReportStore(tmp_path, "1", expect_nodes=2)
+    store = ReportStore(tmp_path, Expected(2, run_id="1"))
     poller = poller_of(pods, store)
     poller.poll()
     names, pods.names = pods.names, []
     poller.poll()
     fleet = store.fleet()
-    assert fleet.verdict == "PASS" and all(node.last_seen for node in fleet.nodes)
-    assert sum("last seen" in note for note in fleet.notes) == 2
+    assert fleet.verdict == "INCOMPLETE" and all(node.last_seen for node in fleet.nodes)
+    assert [(found.verdict, found.node) for found in fleet.findings] == [("INCOMPLETE", "n1"), ("INCOMPLETE", "n2")]
     pods.names = names
     poller.poll()
-    assert not any(node.last_seen for node in store.fleet().nodes)
+    assert store.fleet().verdict == "PASS" and not any(node.last_seen for node in store.fleet().nodes)
 
 
 def test_a_failing_dns_server_does_not_make_pods_lost(pods: Pods, tmp_path: Path) -> None:
     pods.start(node_report("n1"))
-    store = ReportStore(tmp_path, "1")
+    store = ReportStore(tmp_path, Expected(1, run_id="1"))
     poller = poller_of(pods, store)
     poller.poll()
     pods.failure = socket.EAI_AGAIN
@@ -154,21 +158,26 @@ def test_a_failing_dns_server_does_not_make_pods_lost(pods: Pods, tmp_path: Path
 
 def test_a_pod_with_a_report_of_an_earlier_run_is_pending(pods: Pods, tmp_path: Path) -> None:
     pods.start(node_report("n1", run_id="1"))
-    store = ReportStore(tmp_path, "2")
+    store = ReportStore(tmp_path, Expected(1, run_id="2"))
     poller_of(pods, store).poll()
     assert (store.fleet().verdict, store.fleet().nodes) == ("INCOMPLETE", [])
 
 
 def test_a_restarted_collector_keeps_its_reports(pods: Pods, tmp_path: Path) -> None:
     pods.start(node_report("n1"))
-    poller_of(pods, ReportStore(tmp_path, "1")).poll()
-    assert [node.node for node in ReportStore(tmp_path, "1").fleet().nodes] == ["n1"]
-    assert ReportStore(tmp_path, "2").fleet().nodes == []
+    poller_of(pods, ReportStore(tmp_path, Expected(1, run_id="1"))).poll()
+    restarted = ReportStore(tmp_path, Expected(1, run_id="1"))
+    assert [node.node for node in restarted.fleet().nodes] == ["n1"]
+    restarted.update(set(), set(), {})
+    assert restarted.fleet().verdict == "INCOMPLETE", "its pod may be gone"
+    poller_of(pods, restarted).poll()
+    assert restarted.fleet().verdict == "PASS"
+    assert ReportStore(tmp_path, Expected(1, run_id="2")).fleet().nodes == []
 
 
 def test_the_result_is_rebuilt_only_after_a_change(pods: Pods, tmp_path: Path) -> None:
     pods.start(node_report("n1"))
-    store = ReportStore(tmp_path, "1")
+    store = ReportStore(tmp_path, Expected(1, run_id="1"))
     poller = poller_of(pods, store)
     poller.poll()
     before = store.fleet()
@@ -181,7 +190,7 @@ def test_the_result_is_rebuilt_only_after_a_change(pods: Pods, tmp_path: Path) -
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, ReportStore]]:
     """A collector with one node and without pods to poll."""
-    store = ReportStore(tmp_path, "1", expect_nodes=2)
+    store = ReportStore(tmp_path, Expected(2, run_id="1"))
     store.add(node_report("n1"), "")
     handler = type("Collector", (CollectorHandler,), {"store": store, "accept_posts": True})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -219,10 +228,15 @@ def submitted(path: Path, url: str, timeout_s: float = 5) -> int:
 def test_submit_sends_the_report_and_exits_with_its_verdict(served, tmp_path: Path) -> None:
     url, store = served
     path = tmp_path / "report.json.txt"
-    for report, code in ((failing("n2"), 1), (node_report("n2", started="2026-01-05T11:00:00+00:00"), 0)):
+    for report, code, verdict in (
+        (node_report("n2"), 0, "PASS"),
+        (failing("n2"), 1, "FAIL"),
+        (node_report("n2", started="2026-01-05T11:00:00+00:00"), 0, "FAIL"),
+    ):
         path.write_text(json.dumps(report))
         assert submitted(path, url) == code
-    assert (store.fleet().verdict, store.fleet().coverage.nodes_reported) == ("PASS", 2)
+        assert (store.fleet().verdict, store.fleet().coverage.nodes_reported) == (verdict, 2)
+    assert any(note.startswith("n2: several reports") for note in store.fleet().notes)
 
 
 def test_a_report_that_was_not_accepted_is_not_a_pass(served, tmp_path: Path, capsys) -> None:
@@ -244,6 +258,9 @@ def test_a_report_that_was_not_accepted_is_not_a_pass(served, tmp_path: Path, ca
         (b"{", {}, 400),
         (b"[" * 200_000, {}, 400),
         (b"{" + b'"a":{' * 100_000, {}, 400),
+        (json.dumps(node_report("n2", facts={"a": json.loads("[" * 495 + "]" * 495)})).encode(), {}, 400),
+        (json.dumps(node_report("n" * 254)).encode(), {}, 400),
+        ("\n".join(to_log_lines(node_report("n2", reason="x" * 20_000_000))).encode(), {}, 400),
         (b"x", {"Content-Length": str(1 << 40)}, 413),
         (b"x", {"Content-Length": "-1"}, 413),
     ],
@@ -255,6 +272,62 @@ def test_a_post_that_is_not_a_report_is_refused(served, body: bytes, headers: di
         connection.request("POST", "/reports", body, headers)
         assert connection.getresponse().status == code
     assert store.fleet().coverage.nodes_reported == 1
+
+
+def post(url: str, report: dict) -> int:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
+    with contextlib.closing(connection):
+        connection.request("POST", "/reports", json.dumps(report).encode())
+        return connection.getresponse().status
+
+
+def test_a_report_that_cannot_be_stored_is_not_acknowledged(served, monkeypatch) -> None:
+    """It is on the disk before the answer, and a full disk loses no report that was acknowledged."""
+    url, store = served
+    real, synced = os.fsync, []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(file) or real(file))
+    assert post(url, node_report("n2")) == 200 and len(synced) == 1
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert post(url, failing("n3")) == 507
+    restarted = ReportStore(store.folder, store.expected, keep_gone=True)
+    for each in (store, restarted):
+        assert [node.node for node in each.fleet().nodes] == ["n1", "n2"]
+
+
+def test_the_number_of_reports_is_bounded(served, monkeypatch) -> None:
+    url, store = served
+    store.most = 2
+    assert [post(url, node_report(name)) for name in ("n2", "n3", "n2")] == [200, 507, 200]
+
+
+def test_a_restart_writes_nothing_and_a_damaged_file_costs_its_own_row_only(served, monkeypatch) -> None:
+    _, store = served
+    (store.folder / "0.json").write_bytes(b"\x80 damaged")
+    (store.folder / "1.json").mkdir()
+    before = {path: path.stat().st_mtime_ns for path in store.folder.iterdir()}
+    monkeypatch.setattr(Path, "replace", lambda *_: pytest.fail("a report was written again"))
+    restarted = ReportStore(store.folder, store.expected, keep_gone=True)
+    assert [node.node for node in restarted.fleet().nodes] == ["n1"] and "0.json" in restarted.fleet().reason
+    assert {path: path.stat().st_mtime_ns for path in store.folder.iterdir()} == before
+
+
+def test_a_report_that_starts_in_the_future_hides_no_other(served) -> None:
+    url, store = served
+    assert post(url, failing("n2")) == 200
+    assert post(url, node_report("n2", started="2099-01-01T00:00:00+00:00")) == 200
+    assert (store.fleet().verdict, store.fleet().nodes[1].verdict) == ("FAIL", "FAIL")
+
+
+def test_a_pod_at_the_address_of_another_shows_that_the_other_is_gone(tmp_path: Path) -> None:
+    store = ReportStore(tmp_path, Expected(2, run_id="1"))
+    store.add(node_report("n1"), "10.0.0.1")
+    store.add(node_report("n2"), "10.0.0.1")
+    store.update({"10.0.0.1"}, set(), {})
+    assert [node.verdict for node in store.fleet().nodes] == ["INCOMPLETE", "PASS"]
 
 
 def test_posts_are_refused_by_default(served, tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ import yaml
 from jsonschema import Draft7Validator
 
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
+from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Distribution, Fleet, Point, json_text
 from gpuworker.fleet.formats import plots
 from gpuworker.fleet.formats.html import page
 from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.table import table
-from gpuworker.fleet.merge import Expected
 from tests.helpers.fleet_reports import REPO, check, failing, measurement, merged, node_report
 
 HOSTILE = '<script>alert("1")</script>\\"&\'\n\x1b[31m\x00{x="y"}'

@@ -10,8 +10,9 @@ import yaml
 from jsonschema import Draft7Validator
 
 from gpuworker.fleet.cli import FORMATS
+from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.formats.table import table
-from gpuworker.fleet.merge import Expected, merge
+from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
 from tests.helpers.fleet_reports import REPO, changed, check, measurement, node_report
 

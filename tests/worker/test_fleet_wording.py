@@ -6,9 +6,10 @@ import pytest
 
 from gpuworker.accept.report import FAIL, SKIP, WARN
 from gpuworker.fleet import baseline, cli
+from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.formats.table import table
-from gpuworker.fleet.merge import Expected, merge
+from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import Source, from_text
 from tests.helpers import golden
 from tests.helpers.fleet_reports import changed, check, failing, merged, node_report, world_report

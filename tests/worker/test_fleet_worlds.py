@@ -10,12 +10,12 @@ import pytest
 
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, WARN
 from gpuworker.fleet import cli
+from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.formats.html import page
 from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.table import table
-from gpuworker.fleet.merge import Expected
 from gpuworker.fleet.report_sources import read
 from gpuworker.fleet.report_store import SUBMITTED, ReportStore
 from tests.helpers.fleet_reports import changed, check, measurement, merged, node_report, world_report
@@ -149,7 +149,7 @@ def test_a_world_report_without_its_nodes_is_damaged(world: object, tmp_path: Pa
 
 def test_the_collector_keeps_a_node_and_a_world_apart(tmp_path: Path) -> None:
     for restarted in range(2):
-        store = ReportStore(tmp_path, "1", 1)
+        store = ReportStore(tmp_path, Expected(1, run_id="1"))
         if not restarted:
             store.add(node_report("n1"), SUBMITTED)
             store.add(world_report(RANKS, check("sweep"), run_id="1"), SUBMITTED)

@@ -29,7 +29,7 @@ def test_every_limit_of_a_check_is_in_the_table():
 
 @pytest.mark.parametrize("wrong", [{"better": "gemm_bf16"}, {"each": "gpu"}])
 def test_a_measure_that_cannot_be_judged_is_refused(wrong):
-    with pytest.raises(ValueError, match="better is higher or lower, each is device or node"):
+    with pytest.raises(ValueError, match="better is higher or lower, each is device, pair or node"):
         Measure("GB/s", "speed", **wrong)
 
 

@@ -37,28 +37,33 @@ template:
 {{ eq .Values.device "cuda" | ternary (.Values.gpusPerNode | int) 0 }}
 {{- end }}
 
-{{/* Arguments of the tests of a node. */}}
-{{- define "gpu-accept.args" -}}
-- --exit-zero
+{{/* What every node tests, and what the fleet report requires of every node. */}}
+{{- define "gpu-accept.requested" -}}
 - --device={{ .Values.device }}
 {{- with include "gpu-accept.gpus" . | int }}
 - --gpus={{ . }}
 {{- end }}
 - --level={{ .Values.level }}
-{{- if eq .Values.level "burn-in" }}
-- --burn-in-seconds={{ .Values.burnInSeconds | int64 }}
-{{- end }}
 {{- range .Values.checks }}
 - --check={{ . }}
 {{- end }}
 {{- range $key, $number := .Values.limits }}
 - --limit={{ $key }}={{ $number | toJson }}
 {{- end }}
-{{- range $what, $version := .Values.expect }}
-- {{ printf "--expect=%s=%s" $what $version | replace "$" "$$" | quote }}
-{{- end }}
 {{- with .Values.inject }}
 - --inject={{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Arguments of the tests of a node. */}}
+{{- define "gpu-accept.args" -}}
+- --exit-zero
+{{ include "gpu-accept.requested" . }}
+{{- if eq .Values.level "burn-in" }}
+- --burn-in-seconds={{ .Values.burnInSeconds | int64 }}
+{{- end }}
+{{- range $what, $version := .Values.expect }}
+- {{ printf "--expect=%s=%s" $what $version | replace "$" "$$" | quote }}
 {{- end }}
 {{- if .Values.volumes.outputs.claimName }}
 - --volume=outputs=/out

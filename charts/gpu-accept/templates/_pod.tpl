@@ -96,7 +96,10 @@ spec:
       args: [/reports/report.json, --to=http://{{ include "gpu-accept.fullname" . }}-fleet/reports]
       {{- else }}
       command: [tini, --, accept-report, merge]
-      args: [/reports/report.json, --expect-nodes=1]
+      args:
+        - /reports/report.json
+        - --expect-nodes=1
+        {{- include "gpu-accept.requested" . | nindent 8 }}
       {{- end }}
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:

@@ -82,11 +82,12 @@ class Measure:
     better: str = "higher"  # or "lower"
     limit: str | None = None  # key in limits.yaml; None: informational, unless the user limits it by its own name
     limit_across_nodes: str | None = None  # key instead of `limit` in a world of several nodes
-    each: str = "device"  # "device": one value per device; "node": at least one value
+    each: str = "device"  # "device": one value per device; "pair": per two devices; "node": at least one value
+    optional: bool = False  # some GPUs cannot have it; else only a node with one GPU, or a rehearsal, may lack it
 
     def __post_init__(self) -> None:
-        if self.better not in ("higher", "lower") or self.each not in ("device", "node"):
-            raise ValueError(f"{self}: better is higher or lower, each is device or node")
+        if self.better not in ("higher", "lower") or self.each not in ("device", "pair", "node"):
+            raise ValueError(f"{self}: better is higher or lower, each is device, pair or node")
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Spec:
     faults: dict[str, str] = field(default_factory=dict)  # fault id -> regex that the verdict's reason must match
     across_nodes: str = ""  # help of the check's flag of ddp-tests, which `measure_world` needs
     takes_volumes: bool = False  # the flag takes folders to test
+    fingerprints: tuple[str, ...] = ()  # names of the hashes that every device must have
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import os
 import re
 import zlib
 from collections.abc import Iterable
@@ -22,6 +23,7 @@ EXIT_CODES = {PASS: 0, WARN: 0, FAIL: 1, INCOMPLETE: 3}
 SCHEMA_VERSION = 3
 NODE, WORLD = "node", "world"  # scope of a report
 LARGEST_NUMBER = 1e100  # no measured value needs more, and sums of such values stay finite
+MOST_UNPACKED_BYTES = 16 << 20  # a few bytes of a log can unpack to gigabytes
 LOG_PART_BYTES = 12_000  # container runtimes split lines at 16 KiB
 
 
@@ -197,18 +199,26 @@ def from_log_lines(lines: Iterable[str]) -> list[dict]:
             packed = base64.b64decode("".join(found[number] for number in range(1, count + 1)), validate=True)
             if f"{zlib.crc32(packed):08x}" != crc:
                 raise ValueError("the checksum differs")
-            reports.append(json.loads(zlib.decompress(packed)))
-        except (ValueError, zlib.error) as error:
+            unpacker = zlib.decompressobj()
+            text = unpacker.decompress(packed, MOST_UNPACKED_BYTES)
+            if unpacker.unconsumed_tail:
+                raise ValueError(f"it has more than {MOST_UNPACKED_BYTES} bytes")
+            reports.append(json.loads(text))
+        except (ValueError, RecursionError, zlib.error) as error:
             raise ValueError(f"report {crc}: damaged in the log: {error}") from None
     return reports
 
 
 def write_json(path: Path, data: dict) -> None:
-    """Write the whole file or nothing: readers poll for it."""
+    """Write the whole file to the disk or nothing: readers poll for it, and the collector acknowledges it."""
+    text = to_json(data, indent=1) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(path.name + ".partial")
     try:
-        scratch.write_text(to_json(data, indent=1) + "\n")
+        with scratch.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         scratch.replace(path)
     except OSError:
         scratch.unlink(missing_ok=True)

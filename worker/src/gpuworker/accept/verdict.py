@@ -22,8 +22,12 @@ def judge(name: str, spec: Spec, evidence: Evidence, limits: Limits, plan: Plan)
         where = f"{measurement.device or 'node'}: {measurement.name}"
         if measure is None:
             texts[INCOMPLETE].append(f"{where} is not declared in this check's SPEC")
+        elif measurement.unit != measure.unit:
+            texts[INCOMPLETE].append(f"{where} has the unit {measurement.unit!r:.40}, declared is {measure.unit!r}")
         elif not math.isfinite(measurement.value):
             texts[INCOMPLETE].append(f"{where} is not finite ({measurement.value})")
+        elif measurement.value < 0 or (measurement.value == 0 and measure.better == "higher"):
+            texts[INCOMPLETE].append(f"{where} is {measurement.value:g} {measurement.unit}: nothing was measured")
         else:
             derived = evidence.ceilings.get(measurement.name)
             _compare(measurement, measure, limits, derived)
@@ -51,11 +55,26 @@ def _promised_and_missing(spec: Spec, evidence: Evidence, plan: Plan) -> list[st
             continue
         if measure.each == "device":
             missing += [f"{device}: no {name}" for device in plan.devices if device not in found.get(name, ())]
+        elif measure.each == "pair":
+            missing += [f"{pair}: no {name}" for pair in _pairs(plan.devices) if pair not in found.get(name, ())]
         elif name not in found:
             missing.append(f"no {name}")
+    missing += _missing_fingerprints(spec, evidence, plan) if spec.fingerprints else []
     if not (spec.measures or evidence.facts or evidence.hashes):
         missing.append("the check returned no evidence")
     return missing
+
+
+def _pairs(devices: list[str]) -> list[str]:
+    return [f"{a}→{b}" for a in devices for b in devices if a != b]
+
+
+def _missing_fingerprints(spec: Spec, evidence: Evidence, plan: Plan) -> list[str]:
+    """Fingerprints that the SPEC promises or another device has, and their group, without which none is compared."""
+    names = {*spec.fingerprints, *(key.partition(" ")[0] for key in evidence.hashes)}
+    wanted = [f"{name} {device}" for device in plan.devices for name in sorted(names)]
+    missing = [f"no fingerprint {key}" for key in wanted if not evidence.hashes.get(key)]
+    return missing + ["the fingerprints have no hash_group"] * (not evidence.facts.get("hash_group"))
 
 
 def _compare(measurement: Measurement, measure: Measure, limits: Limits, derived: tuple[float, str] | None) -> None:

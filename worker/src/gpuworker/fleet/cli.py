@@ -1,6 +1,6 @@
 """accept-report: merge reports into one fleet report, compare two runs, serve a page, submit a report.
 
-accept-report merge reports/                                 # files and folders of reports
+accept-report merge reports/ --expect-nodes 16               # files and folders of reports
 kubectl logs -l … --prefix --tail=-1 | accept-report merge --expect-nodes 16
 accept-report merge reports/ --html page.html --json fleet.json
 accept-report merge reports/ --baseline earlier.json         # is anything slower than in an earlier run?
@@ -17,13 +17,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpuworker.accept.report import EXIT_CODES
-from gpuworker.fleet import baseline, collector, diff, submit
+from gpuworker.fleet import baseline, collector, diff, expected, submit
 from gpuworker.fleet.fleet_report import Fleet, json_text
 from gpuworker.fleet.formats.html import page
 from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.table import table
-from gpuworker.fleet.merge import Expected, merge
+from gpuworker.fleet.merge import merge
 from gpuworker.fleet.outliers import Thresholds
 from gpuworker.fleet.report_sources import read
 
@@ -53,9 +53,8 @@ def add_merge_command(commands: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("paths", nargs="*", metavar="PATH", help="report, log, folder of them, or - (default: -)")
-    parser.add_argument("--expect-nodes", type=int, metavar="N", help="fewer node reports are INCOMPLETE")
-    parser.add_argument("--expect-names", type=_names, default=(), metavar="NODE,…", help="nodes that must report")
     parser.add_argument("--run-id", metavar="ID", help="ignore the reports of other runs")
+    expected.add_options(parser)
     parser.add_argument("--baseline", metavar="PATH", help="earlier run: output of merge --json, or reports")
     for name, default, meaning in (
         ("fleet-warn", 5, "WARN if worse than the median of the fleet by more"),
@@ -67,16 +66,15 @@ def add_merge_command(commands: argparse._SubParsersAction) -> None:
         parser.add_argument(f"--{name}", type=_percent, default=default, metavar="PERCENT", help=text)
     for name in FORMATS:
         parser.add_argument(f"--{name}", metavar="FILE", help=f"write {name}; - is standard output")
-    parser.set_defaults(run=run_merge, error=parser.error)
+    parser.set_defaults(run=run_merge)
 
 
 def run_merge(args: argparse.Namespace) -> int:
     check_usage(args)
     sources = [source for path in args.paths or ["-"] for source in read(path)]
-    expected = Expected(args.expect_nodes, args.expect_names, args.run_id)
     thresholds = Thresholds(args.fleet_warn, args.fleet_fail, args.baseline_warn, args.baseline_fail)
     earlier = baseline.values(baseline.load(args.baseline)) if args.baseline else None
-    fleet = merge(sources, expected, thresholds, earlier)
+    fleet = merge(sources, expected.from_args(args), thresholds, earlier)
     targets = {name: target for name in FORMATS if (target := getattr(args, name))}
     for name, target in targets.items():
         if target == "-":
@@ -90,23 +88,12 @@ def run_merge(args: argparse.Namespace) -> int:
 
 def check_usage(args: argparse.Namespace) -> None:
     """Exit with 2 if options contradict each other."""
-    if args.expect_names and args.expect_nodes is not None:
-        args.error("--expect-names sets the number of nodes: omit --expect-nodes")
-    if args.expect_nodes is not None and args.expect_nodes < 1:
-        args.error(f"--expect-nodes {args.expect_nodes}: must be at least 1")
     if args.fleet_warn > args.fleet_fail or args.baseline_warn > args.baseline_fail:
         args.error("the percentage for WARN must not be above the percentage for FAIL")
     if sum(getattr(args, name) == "-" for name in FORMATS) > 1:
         args.error("only one format can be written to standard output")
     if not args.paths and sys.stdin.isatty():
         args.error("name files or folders, or pipe a log: kubectl logs … | accept-report merge")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise argparse.ArgumentTypeError(f"{text!r} contains an empty name; write node1,node2")
-    return names
 
 
 def _percent(text: str) -> float:

@@ -22,9 +22,11 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
+from gpuworker.fleet.expected import add_options, from_args
 from gpuworker.fleet.fleet_report import Fleet, describe_coverage, json_text
 from gpuworker.fleet.formats.html import page
 from gpuworker.fleet.formats.junit import junit
@@ -38,7 +40,8 @@ from gpuworker.runtime.log import log
 MOST_REQUESTS = 16
 REFRESH_S = 60
 REQUEST_TIMEOUT_S = 5
-MOST_REPORT_BYTES = 16 << 20
+MOST_REPORT_BYTES = 2 << 20  # a node of 8 GPUs has 0.3 MB
+MOST_POSTS = 16  # that are received at the same time
 
 FORMATS = {
     "/": (page, "text/html; charset=utf-8"),
@@ -66,10 +69,15 @@ class Poller:
         pending, unreadable = set(), {}
         with concurrent.futures.ThreadPoolExecutor(MOST_REQUESTS) as pool:
             for address, (report, problem) in zip(due, pool.map(self.fetch, due), strict=True):
-                if report and self.store.add(report, address):
+                status = None
+                if report:
+                    status, answer = self.store.add(report, address)
+                if status == HTTPStatus.OK:
                     self.fetched[address] = time.monotonic()
                     continue
                 self.fetched.pop(address, None)
+                if status == HTTPStatus.INSUFFICIENT_STORAGE:
+                    problem = answer
                 if problem:
                     unreadable[address] = problem
                 else:  # no report yet, or one of an earlier run
@@ -102,6 +110,8 @@ class CollectorHandler(ReportHandler):
     paths = tuple(FORMATS)
     store: ReportStore  # set by run
     accept_posts: bool
+    posts = threading.BoundedSemaphore(MOST_POSTS)
+    reading = threading.Lock()  # one at a time: a parsed report takes some ten times its size of memory
 
     def get(self, path: str) -> tuple[int, str, str]:
         return 200, rendered(self.store.fleet(), path), FORMATS[path][1]
@@ -115,13 +125,20 @@ class CollectorHandler(ReportHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > MOST_REPORT_BYTES:
             return 413, f"Content-Length must be at most {MOST_REPORT_BYTES} bytes\n"
-        (source, *_) = from_text("the request", self.rfile.read(int(length)))
-        if source.report is None:
-            return 400, f"{source.error}\n"
-        if not self.store.add(source.report, SUBMITTED):
-            return 409, f"the report is of run {source.report['run_id']}; this collector has run {self.store.run_id}\n"
-        self.store.submitters.add(self.client_address[0])
-        return 200, "accepted\n"
+        if not self.posts.acquire(timeout=self.timeout):
+            return 503, "the collector is busy; try again\n"
+        try:
+            data = self.rfile.read(int(length))
+            with self.reading:
+                (source, *_) = from_text("the request", data)
+                if source.report is None:
+                    return 400, f"{source.error}\n"
+                status, answer = self.store.add(source.report, SUBMITTED)
+        finally:
+            self.posts.release()
+        if status == HTTPStatus.OK:
+            self.store.submitters.add(self.client_address[0])
+        return status, f"{answer}\n"
 
 
 RENDERED: dict[str, tuple[Fleet, str]] = {}  # path -> a result and its text
@@ -138,7 +155,7 @@ def rendered(fleet: Fleet, path: str) -> str:
 def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     args.report_dir.mkdir(parents=True, exist_ok=True)
-    store = ReportStore(args.report_dir, args.run_id, args.expect_nodes)
+    store = ReportStore(args.report_dir, from_args(args), keep_gone=args.accept_posts)
     with ThreadingHTTPServer(("", args.port), CollectorHandler) as server:
         server.daemon_threads = True
         CollectorHandler.store, CollectorHandler.accept_posts = store, args.accept_posts
@@ -165,8 +182,8 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--service-port", type=int, default=REPORT_PORT, metavar="PORT", help="port of these pods")
     parser.add_argument("--port", type=int, default=REPORT_PORT, help=f"port to serve on (default: {REPORT_PORT})")
     parser.add_argument("--run-id", required=True, metavar="ID", help="ignore the reports of other runs")
-    parser.add_argument("--expect-nodes", type=int, metavar="N", help="fewer node reports are INCOMPLETE")
     parser.add_argument("--interval", type=float, default=5, metavar="S", help="seconds between rounds (default: 5)")
     parser.add_argument("--accept-posts", action="store_true", help="accept reports at POST /reports")
     parser.add_argument("--report-dir", type=Path, default=kept, help=f"folder to keep reports in (default: {kept})")
+    add_options(parser)
     parser.set_defaults(run=run)

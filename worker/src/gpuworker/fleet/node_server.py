@@ -16,9 +16,10 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 from gpuworker.accept.report import PASS, WARN
+from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
 from gpuworker.fleet.http_handler import TEXT, ReportHandler
-from gpuworker.fleet.merge import Expected, merge
+from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.runtime.contract import REPORT_PORT, Tag
 from gpuworker.runtime.log import log

@@ -35,6 +35,9 @@ SUPPORTED_VERSIONS = (2, SCHEMA_VERSION)
 # Fields that a report of version 2 lacks, with the value that they get
 ADDED_IN_3 = {"scope": NODE, "world": None, "better": "", "judged": False, "problems": []}
 
+DEEPEST = 32  # levels of nested lists and objects; a report has about ten
+LONGEST_NAME = 253  # characters, as Kubernetes allows for the name of a node
+
 Problem = str  # "" or the path of a value with what is wrong with it
 
 
@@ -45,6 +48,8 @@ def validated(report: object) -> dict:
     version = report.get("schema_version")
     if version not in SUPPORTED_VERSIONS or isinstance(version, bool):
         raise ValueError(f"schema_version {version!r} is not supported; supported: 2, {SCHEMA_VERSION}")
+    if _is_deeper(report, DEEPEST):
+        raise ValueError(f"damaged report: more than {DEEPEST} levels of nested lists and objects")
     json.dumps(report, ensure_ascii=False).encode()  # raises on half a character (\ud800), which no file can hold
     if problem := _checker(Report)(report) or _beyond_types(report):
         raise ValueError(f"damaged report: {problem.removeprefix('.')}")
@@ -86,6 +91,15 @@ def _dataclass_checker(kind: type) -> Callable[[object], Problem]:
         return ""
 
     return check
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Level by level and not recursive: a hostile report may be nested as deep as it is long."""
+    level = [value]
+    for _ in range(levels):
+        level = [item for each in level if isinstance(each, dict | list)
+                 for item in (each.values() if isinstance(each, dict) else each)]  # fmt: skip
+    return any(isinstance(each, dict | list) for each in level)
 
 
 def _check_items(value: object, origin: type, check: Callable[[object], Problem]) -> Problem:
@@ -133,6 +147,15 @@ def _beyond_types(report: dict) -> Problem:
         for name, curve in curves.items() if isinstance(curves, dict) else [("", None)]:
             if not _is_curve(curve):
                 return f"checks[{index}].facts.curves[{name!r}]" + _wrong(curve, "unit and points [bytes, value]")
+    names = [("node", report["node"]), ("pod", report["pod"]), ("run_id", report["run_id"])]
+    names += [(f"checks[{index}].name", check["name"]) for index, check in enumerate(report["checks"])]
+    for index, check in enumerate(report["checks"]):
+        for number, found in enumerate(check["measurements"]):
+            names += [(f"checks[{index}].measurements[{number}].{key}", found[key]) for key in ("name", "device")]
+        names += [(f"checks[{index}].hashes", name) for name in check["hashes"]]
+    for path, name in names:
+        if len(name) > LONGEST_NAME:
+            return f"{path} has {len(name)} characters, at most {LONGEST_NAME} are allowed"
     for path, value, allowed in named:
         if value not in allowed:
             return path + _wrong(value, f"one of {', '.join(map(repr, allowed))}")
@@ -156,4 +179,4 @@ def _is_curve(curve: object) -> bool:
 
 def _is_point(point: object) -> bool:
     pair = isinstance(point, list) and len(point) == 2 and None not in point
-    return pair and all(map(_is_number, point)) and point[0] > 0
+    return pair and all(map(_is_number, point)) and point[0] > 0 and point[1] >= 0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuworker.accept.report import from_log_lines
+from gpuworker.fleet.fleet_report import Finding
 from gpuworker.fleet.report_form import NOT_A_REPORT, validated
 
 PREFIX = re.compile(r"^\[pod/([^/\]]+)/[^\]]+\] ")  # of every line of `kubectl logs --prefix`
@@ -25,6 +26,8 @@ class Source:
     name: str
     report: dict | None = None
     error: str = ""
+    findings: tuple[Finding, ...] | None = None  # of the report alone, if they are known already
+    notes: tuple[str, ...] = ()
 
 
 def read(path: str) -> list[Source]:

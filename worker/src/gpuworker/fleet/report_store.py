@@ -1,56 +1,96 @@
-"""Store of the collector: the newest report of every node of one run, in memory and on disk."""
+"""Store of the collector: the report that counts of every node of one run, in memory and on disk."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import hashlib
 import threading
+from http import HTTPStatus
 from pathlib import Path
 
-from gpuworker.accept.report import write_json
+from gpuworker.accept.report import NODE, write_json
 from gpuworker.fleet.check_findings import subject
-from gpuworker.fleet.fleet_report import Fleet
-from gpuworker.fleet.merge import Expected, merge
-from gpuworker.fleet.report_sources import Source, from_text
+from gpuworker.fleet.evidence import own_verdict, report_findings
+from gpuworker.fleet.expected import Expected
+from gpuworker.fleet.fleet_report import WORST_FIRST, Fleet
+from gpuworker.fleet.merge import merge
+from gpuworker.fleet.report_sources import Source, read
 
 SUBMITTED = ""  # stands for the address of a pod that submitted its report and ended
+NOT_SEEN = "?"  # stands for the address of a pod that this collector has not seen since its start
+MOST_REPORTS = 4096  # if the number of nodes is not known
+SPARE_REPORTS = 64  # more than the expected nodes: worlds, and nodes that nobody expected
 
 
 class ReportStore:
-    """Reports by node, kept in `folder` so that a restarted collector has them. Safe for several threads."""
+    """Reports by node, kept in `folder` so that a restarted collector has them. Safe for several threads.
 
-    def __init__(self, folder: Path, run_id: str, expect_nodes: int | None = None) -> None:
-        self.folder, self.run_id, self.expect_nodes = folder, run_id, expect_nodes
+    `keep_gone`: pods submit their report and end, so a report counts although its pod no longer exists.
+    """
+
+    def __init__(self, folder: Path, expected: Expected, keep_gone: bool = False) -> None:
+        self.folder, self.expected = folder, expected
+        count = len(set(expected.names)) or expected.count
+        self.most = MOST_REPORTS if count is None else count + SPARE_REPORTS
         self.lock = threading.RLock()
-        self.reports: dict[str, dict] = {}  # node, or subject of a world report -> report
+        self.sources: dict[str, Source] = {}  # node, or subject of a world report -> its report that counts
         self.addresses: dict[str, str] = {}  # node -> address of its pod
         self.submitters: set[str] = set()  # addresses of pods that submitted their report
         self.last_seen: dict[str, str] = {}  # node -> when its pod was last listed
+        self.damaged: list[Source] = []  # files of an earlier collector that are not reports
         self.state: tuple = ((), (), ())  # pending, unreadable and lost pods
         self.result: Fleet | None = None
         for path in sorted(folder.glob("*.json")):
-            for source in from_text(path.name, path.read_bytes()):
-                if source.report:
-                    when = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.timezone.utc)
-                    self.add(source.report, SUBMITTED, when)
+            self._load(path, SUBMITTED if keep_gone else NOT_SEEN)
 
-    def add(self, report: dict, address: str, when: datetime.datetime | None = None) -> bool:
-        """Keep the newest report of a node. Return False if the report is of another run."""
-        if report["run_id"] != self.run_id:
-            return False
+    def _load(self, path: Path, address: str) -> None:
+        """A file that an earlier collector wrote. A file that cannot be read costs its own row only."""
+        for source in read(str(path)):
+            if source.report is None:
+                self.damaged.append(source)
+            elif source.report["run_id"] == self.expected.run_id and len(self.sources) < self.most:
+                when = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.timezone.utc)
+                self._count(self._source(source.report, when), address, when)
+
+    def add(self, report: dict, address: str) -> tuple[HTTPStatus, str]:
+        """Take a report: on disk first, then in memory. Of several reports of a node the worst counts."""
+        if report["run_id"] != self.expected.run_id:
+            ours = f"this collector has run {self.expected.run_id}"
+            return HTTPStatus.CONFLICT, f"the report is of run {report['run_id']}; {ours}"
+        when = datetime.datetime.now(datetime.timezone.utc)
+        source = self._source(report, when)
+        with self.lock:
+            known = self.sources.get(source.name)
+            if known is None and len(self.sources) >= self.most:
+                return HTTPStatus.INSUFFICIENT_STORAGE, f"the collector has {self.most} reports, which is its limit"
+            if known and known.report != source.report:
+                source = _worst(known, source, address)
+            if known is None or known.report != source.report:
+                try:
+                    write_json(self._path(source.name), source.report)
+                except OSError as error:
+                    return HTTPStatus.INSUFFICIENT_STORAGE, f"the report cannot be stored: {error.strerror or error}"
+            self._count(source, address, when)
+        return HTTPStatus.OK, "accepted"
+
+    def _source(self, report: dict, when: datetime.datetime) -> Source:
         # Raw samples are not used, and thousands of GPUs have many.
         report = {**report, "checks": [{**check, "samples": {}} for check in report["checks"]]}
-        node = subject(report)
-        with self.lock:
-            known = self.reports.get(node)
-            if known and _started(known) > _started(report):
-                return True
-            self.addresses[node] = address
-            self.last_seen[node] = (when or datetime.datetime.now(datetime.timezone.utc)).isoformat(timespec="seconds")
-            if known != report:
-                self.reports[node], self.result = report, None
-                write_json(self.folder / f"{hashlib.sha256(node.encode()).hexdigest()}.json", report)
-        return True
+        findings = tuple(report_findings(report, self.expected.requested, when))
+        return Source(subject(report), report, findings=findings)
+
+    def _count(self, source: Source, address: str, when: datetime.datetime) -> None:
+        if self.sources.get(source.name) != source:
+            self.sources[source.name], self.result = source, None
+        if address not in (SUBMITTED, NOT_SEEN):  # another node's pod had this address and is gone
+            others = [node for node, at in self.addresses.items() if at == address and node != source.name]
+            self.addresses |= dict.fromkeys(others, NOT_SEEN)
+        self.addresses[source.name] = address
+        self.last_seen[source.name] = when.isoformat(timespec="seconds")
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
 
     def update(self, present: set[str], pending: set[str], unreadable: dict[str, str]) -> None:
         """Set the addresses of all pods, of pods without a report, and of pods with an unreadable report."""
@@ -67,12 +107,23 @@ class ReportStore:
         with self.lock:
             if self.result is None:
                 pending, unreadable, lost = self.state
-                sources = [Source(node, report) for node, report in self.reports.items()]
+                sources = [*self.sources.values(), *self.damaged]
                 sources += [Source(f"pod {address}", error=problem) for address, problem in unreadable]
                 lost_nodes = {node: self.last_seen[node] for node in lost}
-                self.result = merge(sources, Expected(self.expect_nodes, (), self.run_id, pending, lost_nodes))
+                expected = dataclasses.replace(self.expected, pending=pending, lost=lost_nodes)
+                self.result = merge(sources, expected)
             return self.result
 
 
-def _started(report: dict) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(report["started"])
+def _worst(known: Source, new: Source, address: str) -> Source:
+    """The source that counts, with a note about the other. The newest of two worlds; the worst of two node reports."""
+    if new.report["scope"] != NODE:
+        return new if new.report["started"] >= known.report["started"] else known
+    verdicts = [own_verdict(source.report, source.findings) for source in (known, new)]
+    counts, other = (known, new) if WORST_FIRST.index(verdicts[0]) < WORST_FIRST.index(verdicts[1]) else (new, known)
+    worst = min(verdicts, key=WORST_FIRST.index)
+    note = (
+        f"{new.name}: several reports of this run, the worst counts: {worst} of {counts.report['started']}, not "
+        f"{max(verdicts, key=WORST_FIRST.index)} of {other.report['started']}; the last came from {address or 'a post'}"
+    )
+    return dataclasses.replace(counts, notes=(note,))

@@ -22,6 +22,7 @@ SPEC = Spec(
     tag="REPEAT",
     seconds={"quick": 5, "full": 40, "burn-in": 600},
     measures={"repeats": Measure("repeats", "number of times that the sequence ran", limit=None)},
+    fingerprints=("fp32", "integer"),
     faults={
         "flipped-bit-repeat": r"(cpu|cuda):\d+: repeat 3 of bf16 gave other bits than \d+ of its \d+ repeats",
         "odd-device": r"(cpu|cuda):\d+: fp32 has other bits than \d+ of \d+ GPUs",

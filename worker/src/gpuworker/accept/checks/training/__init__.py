@@ -13,9 +13,13 @@ SPEC = Spec(
     measures={
         "loss_drop": Measure("x", "loss of the first steps over loss of the last", limit="loss_drop"),
         "tokens_per_s": Measure("tokens/s", "of one device, in steps of all devices together"),
-        "mfu": Measure("ratio", "model FLOPs utilization: share of the peak rate"),
+        "mfu": Measure("ratio", "model FLOPs utilization: share of the peak rate", optional=True),
         "weak_scaling": Measure(
-            "ratio", "time of a step on one device / time of a step on all devices", limit="weak_scaling", each="node"
+            "ratio",
+            "time of a step on one device / time of a step on all devices",
+            limit="weak_scaling",
+            each="node",
+            optional=True,
         ),
     },
     faults={"nan-loss": r"rank \d+ \(node \S+, \S+\): loss went from \S+ to nan"},

@@ -1,0 +1,151 @@
+"""No PASS without evidence: a good report passes, and no report that lacks a part of its evidence does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
+from gpuworker.fleet.expected import Expected
+from gpuworker.fleet.fleet_report import Fleet
+from gpuworker.fleet.merge import merge
+from gpuworker.fleet.report_sources import from_text
+from tests.helpers.fleet_reports import REQUESTED, changed, complete_report
+
+EXPECTED = Expected(names=("n1", "n2", "n3"), run_id="1", requested=REQUESTED)
+GOOD = complete_report("n1")
+MISSING = ...  # changed() removes the field
+
+
+def fleet_of(report: dict, expected: Expected = EXPECTED) -> Fleet:
+    """The fleet of a report of n1 and two good ones."""
+    reports = [report, complete_report("n2"), complete_report("n3")]
+    return merge([s for r in reports for s in from_text(f"file of {r.get('node')}", json.dumps(r).encode())], expected)
+
+
+def mutations() -> Iterator[tuple[str, object]]:
+    """Path and value of every change of one field that removes evidence."""
+    for path, values in {
+        "schema_version": (1, "3", None, MISSING),
+        "scope": ("world", "", None),
+        "node": ("stranger", "", "n" * 300, MISSING),
+        "run_id": ("2", "", MISSING),
+        "device": ("cpu", "", MISSING),
+        "level": ("full", "", MISSING),
+        "started": ("2099-01-01T00:00:00+00:00", "", "yesterday", MISSING),
+        "injected": ("slow-gpu",),
+        "verdict": (FAIL, WARN, INCOMPLETE, SKIP, "GOOD", MISSING),
+        "facts": ({}, [], MISSING),
+        "facts/gpu_models": ([], None, "H100", GOOD["facts"]["gpu_models"][:1], MISSING),
+        "checks": ([], None, MISSING),
+        "coverage": ({}, MISSING),
+    }.items():
+        yield from ((path, value) for value in values)
+    for name, value in GOOD["coverage"].items():
+        if isinstance(value, int):
+            yield from ((f"coverage/{name}", wrong) for wrong in (0, value - 1, value + 1, -1, None, "8", MISSING))
+    for index, check in enumerate(GOOD["checks"]):
+        at = f"checks/{index}"
+        yield from ((at, value) for value in (MISSING, {}, None))
+        yield from ((f"{at}/name", value) for value in ("other", "", MISSING))
+        yield from ((f"{at}/verdict", value) for value in (FAIL, WARN, INCOMPLETE, SKIP, "", MISSING))
+        yield from (
+            (f"{at}/measurements", value) for value in (None, MISSING, *([[]] if check["measurements"] else []))
+        )
+        yield from mutated_measurements(at, check)
+        for name in check["hashes"]:
+            yield from ((f"{at}/hashes/{name}", value) for value in ("", "bb", None, MISSING))
+        if check["hashes"]:
+            yield from ((f"{at}/facts/hash_group", value) for value in ("", MISSING))
+            yield f"{at}/hashes", {}
+
+
+def mutated_measurements(at: str, check: dict) -> Iterator[tuple[str, object]]:
+    for number, found in enumerate(check["measurements"]):
+        path = f"{at}/measurements/{number}"
+        yield path, MISSING
+        yield from ((f"{path}/value", value) for value in (None, -1.0, 1e200, "fast", True, MISSING))
+        if found["better"] == "higher":
+            yield f"{path}/value", 0.0
+        if found["limit"] or found["warn_limit"]:
+            yield f"{path}/value", 0.5 * (found["limit"] or found["warn_limit"])
+        yield from ((f"{path}/{key}", "other") for key in ("name", "unit"))
+        if found["device"]:
+            yield from ((f"{path}/device", value) for value in ("cuda:99", "", "x" * 300))
+
+
+MUTATIONS = list(mutations())
+
+
+def test_the_good_report_passes() -> None:
+    fleet = fleet_of(GOOD)
+    assert (fleet.verdict, fleet.reason, fleet.findings) == (PASS, "", [])
+    assert len(MUTATIONS) >= 300
+
+
+def test_no_report_that_lacks_evidence_passes() -> None:
+    passed = []
+    for path, value in MUTATIONS:
+        fleet = fleet_of(changed(GOOD, path, value))
+        if fleet.verdict == PASS or not any("n1" in f"{f.node} {f.reason}" for f in fleet.findings):
+            passed.append((path, value))
+    assert passed == []
+
+
+def lower(report: dict, name: str, **fields: object) -> dict:
+    """All numbers of this name replaced."""
+    for check in report["checks"]:
+        for number in check["measurements"]:
+            if number["name"] == name:
+                number |= fields
+    return report
+
+
+@pytest.mark.parametrize("name", ["gemm_bf16", "memory_copy", "link_h2d", "link_peer", "all_reduce_busbw"])
+def test_numbers_are_judged_again_against_the_limits(name: str) -> None:
+    """The report claims that it has no limit and that slow is good."""
+    forged = lower(complete_report("n1"), name, value=1.0, limit=None, warn_limit=None, better="lower", judged=False)
+    assert fleet_of(forged).nodes[0].verdict == FAIL
+    own = Expected(3, requested=REQUESTED.__class__("cuda", 2, "quick", limits={"gemm_fp32": 66.0}))
+    assert fleet_of(GOOD, own).verdict == FAIL
+
+
+def test_what_is_said_to_be_inapplicable_must_be_possible() -> None:
+    report = complete_report("n1")
+    for check in report["checks"]:
+        names = {number["name"] for number in check["measurements"]}
+        if check["name"] == "compute":
+            check["measurements"], check["facts"]["inapplicable"] = [], dict.fromkeys(names, "not on these GPUs")
+            check["verdict"] = SKIP
+    fleet = fleet_of(report)
+    assert fleet.nodes[0].verdict == INCOMPLETE and "compute" in fleet.reason
+
+
+def test_a_cpu_rehearsal_is_not_a_pass_of_a_cuda_fleet_and_fewer_checks_are_not_all() -> None:
+    assert fleet_of(complete_report("n1", device="cpu", coverage=GOOD["coverage"])).verdict == INCOMPLETE
+    chosen = REQUESTED.__class__("cuda", 2, "quick", checks=("environment", "compute"))
+    few = [complete_report(name, chosen) for name in ("n1", "n2", "n3")]
+    sources = [s for r in few for s in from_text(r["node"], json.dumps(r).encode())]
+    assert merge(sources, Expected(3, requested=chosen)).verdict == PASS
+    assert merge(sources, EXPECTED).verdict == INCOMPLETE
+
+
+def test_strangers_gone_pods_and_an_unknown_number_of_nodes_are_incomplete() -> None:
+    assert fleet_of(GOOD, Expected()).verdict == INCOMPLETE
+    for expected in (Expected(2), Expected(names=("n1", "n2")), Expected(3, lost={"n1": "2026-01-05T12:00:00+00:00"})):
+        fleet = fleet_of(GOOD, expected)
+        assert fleet.verdict == INCOMPLETE, expected
+    assert (fleet.nodes[0].verdict, fleet.findings[0].node) == (INCOMPLETE, "n1")
+
+
+def test_the_worst_of_several_reports_of_a_run_counts_and_both_are_named() -> None:
+    failed = lower(complete_report("n1"), "gemm_bf16", value=1.0)
+    forged = complete_report("n1", started="2026-01-05T11:00:00+00:00")
+    for reports in ([failed, forged], [forged, failed]):
+        fleet = merge(
+            [s for r in reports for s in from_text("x", json.dumps(r).encode())], Expected(1, requested=REQUESTED)
+        )
+        (note,) = [note for note in fleet.notes if note.startswith("n1: ")]
+        assert fleet.verdict == FAIL and "worst of 2 reports" in note

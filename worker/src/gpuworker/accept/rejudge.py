@@ -1,0 +1,127 @@
+"""Second judgement of a node's report: does it hold the evidence that was requested, do its numbers meet the limits?
+
+A reader of reports cannot rely on their verdicts: a program, a disk or a person may have changed them. The evidence of
+each check is judged again by the rules that judged it on the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gpuworker.accept import registry
+from gpuworker.accept.check_spec import LEVELS, Evidence, Measure, Plan, Registered
+from gpuworker.accept.limits import RULES, Limits, key_and_number
+from gpuworker.accept.report import FAIL, INCOMPLETE, SKIP, WORST_FIRST, Measurement
+from gpuworker.accept.verdict import judge
+
+
+@dataclass(frozen=True)
+class Requested:
+    """What every node was requested to test. No `checks`: all of the level."""
+
+    device: str
+    gpus: int
+    level: str
+    checks: tuple[str, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
+    inject: str = ""
+
+
+class Objection(NamedTuple):
+    """Why a report does not prove its verdict. An empty check is the whole report."""
+
+    verdict: str
+    reason: str
+    check: str = ""
+
+
+limit = key_and_number  # for argparse
+
+
+def known_levels() -> tuple[str, ...]:
+    return LEVELS
+
+
+def known_checks() -> list[str]:
+    return list(registry.node_checks())
+
+
+def objections(report: dict, requested: Requested) -> Iterator[Objection]:
+    """Everything that a report of scope "node" lacks or that its numbers contradict."""
+    for what, found, wanted in (
+        ("device", report["device"], requested.device),
+        ("level", report["level"], requested.level),
+        ("injected fault", report["injected"], requested.inject),
+    ):
+        if found != wanted:
+            yield Objection(INCOMPLETE, f"the {what} of the report is {found!r:.80}, requested was {wanted!r}")
+    coverage, models = report["coverage"], report["facts"].get("gpu_models")
+    models = tuple(map(str, models)) if isinstance(models, list) else ()
+    counts = coverage["gpus_seen"], coverage["gpus_expected"], len(models)
+    if set(counts) != {requested.gpus}:
+        seen, expected, named = counts
+        numbers = f"{seen} of {expected} GPUs seen and the models of {named} named, requested were {requested.gpus}"
+        yield Objection(INCOMPLETE, numbers)
+    plan = Plan(requested.device, requested.gpus, requested.level)
+    limits = Limits(models if requested.device == "cuda" else (), dict(requested.limits))
+    for registered in _requested_checks(requested):
+        found = [check for check in report["checks"] if check["name"] == registered.name]
+        if not found:
+            yield Objection(INCOMPLETE, "the report lacks this requested check", registered.name)
+        for check in found:
+            yield from _judge_again(registered, check, limits, plan)
+
+
+def _requested_checks(requested: Requested) -> list[Registered]:
+    checks = registry.node_checks().values()
+    at_level = [check for check in checks if requested.level in check.spec.seconds]
+    return [check for check in at_level if not requested.checks or check.name in requested.checks]
+
+
+def _judge_again(registered: Registered, check: dict, limits: Limits, plan: Plan) -> Iterator[Objection]:
+    """Problems that are worse than the verdict of the check."""
+    again = judge(registered.name, registered.spec, _evidence(registered, check, limits, plan), limits, plan)
+    if check["verdict"] == SKIP and again.verdict == SKIP:
+        return
+    if check["verdict"] == SKIP:
+        yield Objection(INCOMPLETE, "skipped, although this check applies", registered.name)
+        return
+    for problem in again.problems:
+        if WORST_FIRST.index(problem.verdict) < WORST_FIRST.index(check["verdict"]):
+            yield Objection(problem.verdict, problem.reason, registered.name)
+
+
+def _evidence(registered: Registered, check: dict, limits: Limits, plan: Plan) -> Evidence:
+    """The evidence of a check in a report."""
+    measures, facts = registered.spec.measures, check["facts"]
+    numbers = check["measurements"]
+    absent = facts.get("inapplicable")
+    absent = absent if isinstance(absent, dict) else {}
+    ceilings = {}  # that the node derived from what is installed
+    for number in numbers:
+        measure = measures.get(number["name"])
+        if measure and number["ceiling"] and "derived" in RULES.get(measure.limit or "", {}):
+            ceilings.setdefault(number["name"], (number["ceiling"], "what the node has installed"))
+    return Evidence(
+        [
+            Measurement(n["name"], float("nan") if n["value"] is None else n["value"], n["unit"], n["device"])
+            for n in numbers
+        ],
+        {key: value for key, value in facts.items() if key != "inapplicable"},
+        hashes=dict(check["hashes"]),
+        inapplicable={
+            name: str(reason)
+            for name, reason in absent.items()
+            if name in measures and (check["verdict"] == FAIL or _may_be_absent(name, measures[name], limits, plan))
+        },
+        ceilings=ceilings,
+    )
+
+
+def _may_be_absent(name: str, measure: Measure, limits: Limits, plan: Plan) -> bool:
+    """Whether hardware as requested can lack a number. A number that the table has for a model is never absent."""
+    if plan.gpus == 0 or (plan.gpus == 1 and measure.each != "device"):
+        return True
+    return measure.optional and not any(limits.figures(measure.limit or name, f"cuda:{i}") for i in range(plan.gpus))

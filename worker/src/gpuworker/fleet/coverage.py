@@ -1,0 +1,43 @@
+"""Coverage of the fleet: which of the expected nodes reported, and which reports are of no expected node."""
+
+from __future__ import annotations
+
+from gpuworker.accept.report import INCOMPLETE
+from gpuworker.fleet.expected import Expected
+from gpuworker.fleet.fleet_report import Coverage, Finding, Node, natural_sort_key
+
+
+def coverage_of(nodes: list[Node], expected: Expected) -> Coverage:
+    missing = sorted(set(expected.names) - {node.node for node in nodes}, key=natural_sort_key)
+    return Coverage(
+        nodes_expected=len(set(expected.names)) or expected.count,
+        nodes_reported=len(nodes),
+        missing=missing,
+        gpus_expected=sum(node.gpus_expected for node in nodes),
+        gpus_seen=sum(node.gpus_seen for node in nodes),
+    )
+
+
+def missing(coverage: Coverage, nodes: list[Node], expected: Expected) -> list[Finding]:
+    """Everything without which the fleet is not known completely."""
+
+    def finding(reason: str, node: str = "") -> Finding:
+        return Finding(INCOMPLETE, reason, node, found_by="coverage")
+
+    found = [finding("no report received from this expected node", node) for node in coverage.missing]
+    found += [finding(f"pod {pod} runs and has no report yet") for pod in expected.pending]
+    found += [
+        finding(f"its pod no longer exists, last seen {node.last_seen}", node.node) for node in nodes if node.last_seen
+    ]
+    if expected.names:
+        found += [finding("not one of the expected nodes", n.node) for n in nodes if n.node not in set(expected.names)]
+    if not coverage.nodes_reported and not found:
+        found.append(finding("no node report received"))
+    elif coverage.nodes_expected is None:
+        found.append(finding("the number of nodes is not set (nodes, --expect-nodes): missing nodes are not detected"))
+    elif 0 < coverage.nodes_reported < coverage.nodes_expected and not coverage.missing:
+        found.append(finding(f"{coverage.nodes_reported} of {coverage.nodes_expected} expected nodes reported"))
+    elif coverage.nodes_reported > coverage.nodes_expected and not expected.names:
+        numbers = f"{coverage.nodes_reported} nodes reported, more than the {coverage.nodes_expected} expected"
+        found.append(finding(f"{numbers}: correct the number, or find the report that is not of this fleet"))
+    return found

@@ -1,0 +1,63 @@
+"""What the reports must cover, and the options of accept-report that set it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpuworker.accept.rejudge import Requested, known_checks, known_levels, limit
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The nodes that must report, by name or by number. `run_id`: reports of other runs are ignored."""
+
+    count: int | None = None
+    names: Sequence[str] = ()
+    run_id: str | None = None
+    pending: Sequence[str] = ()  # pods that run and have no report yet
+    lost: Mapping[str, str] = field(default_factory=dict)  # node -> when its pod, which no longer exists, was last seen
+    requested: Requested | None = None  # None: every report is judged by its own coverage
+
+
+ANYTHING = Expected()
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("what was requested").add_argument
+    add("--expect-nodes", type=_count, metavar="N", help="number of nodes that must report")
+    add("--expect-names", type=_names, default=(), metavar="NODE,…", help="names of the nodes that must report")
+    add("--device", choices=("cpu", "cuda"), help="with it, every node report must prove this and the following")
+    add("--gpus", type=int, default=0, metavar="N", help="GPUs of each node")
+    add("--level", choices=known_levels(), default="quick", help="level of the checks (default: quick)")
+    add("--check", action="append", choices=known_checks(), default=[], metavar="NAME", help="default: all checks")
+    add("--limit", action="append", type=limit, default=[], metavar="KEY=NUMBER", help="as for accept-node")
+    add("--inject", default="", metavar="FAULT", help="fault that was injected on purpose")
+    parser.set_defaults(error=parser.error)
+
+
+def from_args(args: argparse.Namespace) -> Expected:
+    """Exits with 2 if options contradict each other."""
+    if args.expect_names and args.expect_nodes is not None:
+        args.error("--expect-names sets the number of nodes: omit --expect-nodes")
+    if args.device is None and (args.gpus or args.check or args.limit or args.inject):
+        args.error("--gpus, --check, --limit and --inject need --device")
+    if args.device is not None and (args.device == "cuda") != (args.gpus > 0):
+        args.error("--gpus is the number of GPUs of each node, at least 1 with --device cuda and 0 with --device cpu")
+    checks, limits = tuple(args.check), dict(args.limit)
+    requested = args.device and Requested(args.device, args.gpus, args.level, checks, limits, args.inject)
+    return Expected(args.expect_nodes, args.expect_names, args.run_id, requested=requested or None)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
+    return int(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} contains an empty name; write node1,node2")
+    return names
