@@ -177,6 +177,14 @@ TABLE = [
         codes="credential-value credential-file",
     ),
     Entry(
+        "A login to a registry whose server is unknown or an address with https://",
+        "The server is part of the image's name. The password stays in the pull secret that jobgen's command creates.",
+        "name: a\nresources: {image_id: 'docker:x'}\n"
+        "secrets: {SKYPILOT_DOCKER_USERNAME: a, SKYPILOT_DOCKER_PASSWORD: b, SKYPILOT_DOCKER_SERVER: 'https://c'}\n",
+        codes="missing-value bad-value",
+        path=r"^\$\.(envs|secrets)$",
+    ),
+    Entry(
         "A variable in both envs and secrets",
         "SkyPilot silently uses the secret.",
         "name: a\nenvs: {A: x}\nsecrets: {A: null}\n",

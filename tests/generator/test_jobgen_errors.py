@@ -99,7 +99,7 @@ def test_every_file_is_checked(jobgen, tmp_path):
     assert result.exit_code == 1
     *lines, count = result.stderr.splitlines()
     assert [line.split(":")[0] for line in lines] == [str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")]
-    assert count == "2 errors in 2 files"
+    assert count == "0 of 2 files are valid: 2 errors in 2 files"
 
 
 def test_the_last_line_counts_each_severity(jobgen):

@@ -11,6 +11,7 @@ import re
 from jobgen import envs, pod_template, resources, volumes
 from jobgen.contract import DELAY_LIMIT_SECONDS, RESERVED_MOUNTS, VALUES_SCHEMA_VERSION
 from jobgen.diagnostics import quoted
+from jobgen.docker_login import PullSecrets
 from jobgen.files import WORKDIR, FileSets
 from jobgen.group import Group, GroupDocument
 from jobgen.names import is_label
@@ -24,8 +25,9 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
     header = group.header.fields
     delays = _delays(group)
     tasks = {}
+    pull_secrets = PullSecrets(f"{header.get('name')}-registry")
     for task in group.tasks:
-        values = _task(task, files, delays, given_env)
+        values = _task(task, files, pull_secrets, delays, given_env)
         if "name" in task.fields:
             tasks[task.fields["name"]] = values
     files.check_size()
@@ -47,14 +49,22 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
     return {key: value for key, value in values.items() if value not in (None, [], {})}
 
 
-def _task(task: GroupDocument, files: FileSets, delays: dict[str, int], given_env: frozenset[str]) -> dict:
+def _task(
+    task: GroupDocument,
+    files: FileSets,
+    pull_secrets: PullSecrets,
+    delays: dict[str, int],
+    given_env: frozenset[str],
+) -> dict:
     pod: dict = {}
     given = resources.convert(task, pod)
+    template = pod_template.convert(task, pod)
+    image = pull_secrets.image(task, given.get("image"), template)
     mounted, mounts, workdir = volumes.convert(task), files.mounts(task), files.workdir(task)
     _check_mounts(task, workdir is not None)
     values = {
         "numNodes": task.fields.get("num_nodes", 1),
-        "image": given.get("image"),
+        "image": image,
         "resources": given.get("resources"),
         "accelerator": given.get("accelerator"),
         "env": envs.env(task, given_env),
@@ -64,7 +74,7 @@ def _task(task: GroupDocument, files: FileSets, delays: dict[str, int], given_en
         "workdir": workdir,
         "terminationDelaySeconds": delays.get(task.fields.get("name")),
         "recovery": given.get("recovery"),
-        "podTemplate": pod_template.convert(task, pod),
+        "podTemplate": template,
         "setup": task.fields.get("setup"),
         "run": task.fields.get("run"),
     }

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from jobgen import names, not_a_group, schema
-from jobgen.credentials import is_named, redact
+from jobgen.credentials import redact
 from jobgen.diagnostics import (
     ERROR,
     NOTE,
@@ -20,6 +20,7 @@ from jobgen.diagnostics import (
     quoted,
 )
 from jobgen.options import Options
+from jobgen.overrides import secret_names, take_login, with_variables
 from jobgen.yaml_loader import Document
 
 # Fields in which SkyPilot replaces $NAME and ${NAME} by the values of envs.
@@ -39,6 +40,7 @@ class GroupDocument:
         self.hidden = hidden  # credentials that no message may contain
         self.diagnostics: list[Diagnostic] = []
         self.fields: dict = {}  # valid, supported and not null
+        self.login: dict[str, dict[str, object]] = {}  # SKYPILOT_DOCKER_* of envs and of secrets
         self.original_keys: dict[Path, str] = {}  # a path after substitution -> the key in the file
         self.unresolved: set[Path] = set()  # paths that contain a $NAME without a value
         raw = document.value
@@ -132,35 +134,17 @@ def _with_overrides(task: GroupDocument, options: Options) -> object:
     value = task.document.value
     if not isinstance(value, dict):
         return value
-    value = _with_variables(value, options)
+    value, task.login = take_login(with_variables(value, options), options)
     envs = value.get("envs")
     known = {key: str(each) for key, each in envs.items() if each is not None} if isinstance(envs, dict) else {}
     changed = {}
     for field in SUBSTITUTED:
         given = value.get(field)
         if given is not None:
-            filled = _substitute(given, known, _secret_names(value.get("secrets")), task, (field,))
+            filled = _substitute(given, known, secret_names(value.get("secrets")), task, (field,))
             if filled != given:
                 changed[field] = filled
     return {**value, **changed} if changed else value
-
-
-def _with_variables(value: dict, options: Options) -> dict:
-    """Return the task with the variables and secrets of the command line."""
-    envs, secrets = ({} if value.get(field) is None else value[field] for field in ("envs", "secrets"))
-    declared = _secret_names(secrets) | _secret_names(value.get("managed_secrets"))
-    from_file = {name for name, each in options.env_file.items() if name in declared or is_named(name, each)}
-    added = [name for name in (*options.secrets, *from_file) if name not in options.env]
-    if isinstance(envs, dict) and (options.env or options.env_file or added):
-        plain = {name: each for name, each in options.env_file.items() if name not in from_file}
-        envs = {name: each for name, each in {**envs, **plain}.items() if name not in added}
-        value = {**value, "envs": {**envs, **options.env}}
-    if missing := [name for name in added if name not in declared]:
-        if isinstance(secrets, dict):
-            value = {**value, "secrets": {**secrets, **dict.fromkeys(missing)}}
-        elif isinstance(secrets, list):
-            value = {**value, "secrets": [*secrets, *(f"secrets:{name}" for name in missing)]}
-    return value
 
 
 def _substitute(value: object, known: Mapping[str, str], secret: set[str], task: GroupDocument, path: Path) -> object:
@@ -208,11 +192,6 @@ def _substitute_text(text: str, known: Mapping[str, str], secret: set[str], task
         task.unresolved.add(path[:2])
         task.report("unknown-variable", path, "a $ that does not name a variable; paths and names cannot contain it")
     return filled
-
-
-def _secret_names(secrets: object) -> set[str]:
-    names = secrets if isinstance(secrets, (dict, list)) else ()
-    return {name.rpartition(":")[2].rpartition(".")[2] for name in names if isinstance(name, str)}
 
 
 def _check_names(header: GroupDocument, tasks: list[GroupDocument]) -> None:
