@@ -29,9 +29,17 @@ def template(messages: list[dict], prompt: bool) -> str:
     return written + ("<assistant>" if prompt else "")
 
 
+def encode_bytes(texts: list[str]) -> list[token_file.Encoded]:
+    found = []
+    for text in texts:
+        places = [(index, index + 1) for index, letter in enumerate(text) for _ in letter.encode()]
+        found.append((list(text.encode()), places))
+    return found
+
+
 def codec(**changes) -> token_file.TokenCodec:
     """One token per byte."""
-    settings = {"encode": lambda texts: [list(text.encode()) for text in texts], "bos": None, "eos": EOS}
+    settings = {"encode": encode_bytes, "bos": None, "eos": EOS}
     return token_file.TokenCodec(**{**settings, "template": template, "digest": "bytes", **changes})
 
 
@@ -99,6 +107,9 @@ def test_the_begin_token_is_read_and_not_learned(tmp_path):
 BAD_LINES = {
     "not JSON": ('{"text": "a"', ("not JSON", "at column")),
     "not UTF-8": (b'{"text": "\xff"}', ("not UTF-8", "byte 11")),
+    "half a character": ('{"text": "a\\ud800b"}', ("'text'", "surrogate", "character 2")),
+    "a long number": ('{"text": "a", "n": ' + "1" * 5000 + "}", ("digits",)),
+    "many brackets": ('{"text": "a", "n": ' + "[" * 100_000 + "]" * 100_000 + "}", ("recursion",)),
     "no object": ("[1]", ("object",)),
     "unknown keys": ('{"txt": "a"}', ("'txt'",)),
     "no completion": ('{"prompt": "a"}', ("'completion'", "missing")),
@@ -154,7 +165,7 @@ def test_the_token_file_is_built_once_and_again_when_the_data_changes(tmp_path):
 
     def encode(texts):
         calls.append(len(texts))
-        return [list(text.encode()) for text in texts]
+        return encode_bytes(texts)
 
     first = samples(tmp_path, {"text": "abc"}, encode=encode)
     again = samples(tmp_path, {"text": "abcdef"}, encode=encode)

@@ -58,6 +58,8 @@ def parse_line(line: bytes) -> dict:
         raise DataError(f"not UTF-8: {error.reason} at byte {error.start + 1} of the line") from None
     except json.JSONDecodeError as error:
         raise DataError(f"not JSON: {error.msg} at column {error.colno}") from None
+    except (ValueError, RecursionError) as error:  # a number with too many digits, or too many brackets
+        raise DataError(f"JSON that Python cannot read: {error}") from None
     if not isinstance(document, dict):
         raise DataError(f"a line must be an object: {LINE_FORMATS}")
     return document
@@ -80,6 +82,11 @@ def string_at(document: dict, key: str) -> str:
     value = document[key]
     if not isinstance(value, str):
         raise DataError(f"{key!r} must be a string, not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        found = f"\\u{ord(value[error.start]):04x}"
+        raise DataError(f"{key!r} contains half of a surrogate pair, {found}, at character {error.start + 1}") from None
     return value
 
 

@@ -16,7 +16,7 @@ import torch
 
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.model_presets import PRESETS
-from gpuworker.train.token_file import TokenCodec
+from gpuworker.train.token_file import Encoded, TokenCodec
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
 WEIGHT_FILES = ["*.safetensors", "*.safetensors.index.json"]
@@ -228,15 +228,22 @@ def token_codec(tokenizer) -> TokenCodec:
     first = tokenizer("").input_ids[:1]
     bos = tokenizer.bos_token_id
 
-    def encode(texts: list[str]) -> list[list[int]]:
+    if not tokenizer.is_fast:
+        raise ModelError(
+            "the tokenizer has no tokenizer.json, so the places of its tokens in a text are unknown; convert it with "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(...) and a version of transformers that supports it"
+        )
+
+    def encode(texts: list[str]) -> list[Encoded]:
         # verbose=False: a document longer than the model's limit is not an error, because it is cut into samples.
-        return tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        found = tokenizer(texts, add_special_tokens=False, verbose=False, return_offsets_mapping=True)
+        return list(zip(found["input_ids"], found["offset_mapping"], strict=True))
 
     def template(messages: list[dict], prompt: bool) -> str:
         return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt)
 
     chat_template = tokenizer.chat_template
-    known = [tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else repr(tokenizer), str(chat_template)]
+    known = [tokenizer.backend_tokenizer.to_str(), str(chat_template)]
     return TokenCodec(
         encode,
         bos if bos is not None and first == [bos] else None,

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -23,16 +23,23 @@ from gpuworker.train.dataset import ChatTemplate, DataError, Segment, read_docum
 from gpuworker.train.distributed import DistributedContext
 
 IGNORE_INDEX = -100  # label of a position that is not learned: the default of torch's cross entropy
-FORMAT = 1
-DOCUMENTS_PER_CALL = 512  # of the tokenizer
+FORMAT = 2
+DOCUMENTS_PER_CALL, CHARACTERS_PER_CALL = 512, 1 << 20  # of the tokenizer, which needs about 200 bytes for each
 BLOCK_TOKENS = 1 << 22  # tokens read at a time
+
+
+Encoded = tuple[list[int], list[tuple[int, int]]]
 
 
 @dataclass
 class TokenCodec:
-    """A tokenizer as token files need it. `encode` takes texts and adds no special tokens."""
+    """A tokenizer as token files need it.
 
-    encode: Callable[[list[str]], list[list[int]]]
+    `encode` takes texts and adds no special tokens. It returns the tokens of each text and, for each token, the start
+    and the end of its characters in the text.
+    """
+
+    encode: Callable[[list[str]], list[Encoded]]
     bos: int | None
     eos: int
     template: ChatTemplate | None
@@ -133,7 +140,7 @@ def write_part(folder: Path, documents: Iterable[list[Segment]], codec: TokenCod
     folder.mkdir()
     documents, total = iter(documents), 0
     with open(folder / "tokens", "wb") as tokens, open(folder / "ends", "wb") as ends:
-        while chunk := list(islice(documents, DOCUMENTS_PER_CALL)):
+        while chunk := next_chunk(documents):
             numbers, lengths = array.array("i"), array.array("q")
             for document in encode_documents(chunk, codec):
                 numbers.extend(document)
@@ -143,16 +150,38 @@ def write_part(folder: Path, documents: Iterable[list[Segment]], codec: TokenCod
             lengths.tofile(ends)
 
 
+def next_chunk(documents: Iterator[list[Segment]]) -> list[list[Segment]]:
+    """The next documents, limited in number and in characters, because tokenizing takes memory for each character."""
+    chunk: list[list[Segment]] = []
+    characters = 0
+    while len(chunk) < DOCUMENTS_PER_CALL and characters < CHARACTERS_PER_CALL and (document := next(documents, None)):
+        chunk.append(document)
+        characters += sum(len(text) for text, _ in document)
+    return chunk
+
+
 def encode_documents(documents: list[list[Segment]], codec: TokenCodec) -> Iterator[list[int]]:
-    """Each document with its begin and end tokens. A conversation has those of its template instead."""
-    codes = iter(codec.encode([text for segments in documents for text, _ in segments]))
-    for segments in documents:
-        document: list[int] = []
-        for _, learned in segments:
-            document += next(codes) if learned else [-code - 1 for code in next(codes)]
+    """Each document with its begin and end tokens. A conversation has those of its template instead.
+
+    A document is encoded as a whole, because tokenizers treat the begin of a text in a special way: the parts encoded
+    one by one have other tokens. A token is learned if any of its characters is.
+    """
+    texts = ["".join(text for text, _ in segments) for segments in documents]
+    for segments, (tokens, offsets) in zip(documents, codec.encode(texts), strict=True):
+        spans = learned_spans(segments)
+        document = [
+            token if any(start < last and first < end for first, last in spans) else -token - 1
+            for token, (start, end) in zip(tokens, offsets, strict=True)
+        ]
         if len(segments) <= 2:
             document = [*([-codec.bos - 1] if codec.bos is not None else []), *document, codec.eos]
         yield document
+
+
+def learned_spans(segments: list[Segment]) -> list[tuple[int, int]]:
+    """Start and end of each learned part of the text that the segments form."""
+    ends = list(accumulate(len(text) for text, _ in segments))
+    return [(end - len(text), end) for (text, learned), end in zip(segments, ends, strict=True) if learned]
 
 
 def join_parts(parts: list[Path], folder: Path, path: Path) -> None:
