@@ -71,7 +71,7 @@ def alternative(resources) -> dict:
         "cloud": infra.cloud and infra.cloud.lower(),
         "context": infra.region,
         # The public fields look names up in a catalog of the clouds.
-        "accelerators": resources._accelerators or {},
+        "accelerators": {canonical(name): count for name, count in (resources._accelerators or {}).items()},
         "cpus": resources._cpus,
         "memory": resources._memory,
         # On Kubernetes, docker: before the image is optional.
@@ -83,12 +83,36 @@ def alternative(resources) -> dict:
     }
 
 
+def canonical(name: str) -> str:
+    """Return SkyPilot's spelling of a GPU type."""
+    from sky.utils import accelerator_registry
+
+    try:
+        return accelerator_registry.canonicalize_accelerator_name(name, "Kubernetes")
+    except ValueError:  # ambiguous, which SkyPilot reports when it looks for nodes
+        return name
+
+
+def use_names_without_catalog() -> None:
+    """Replace the catalog of the clouds, which is on the network, by the names that SkyPilot knows without it."""
+    import pandas
+    from sky import catalog
+    from sky.utils import accelerator_registry, gpu_names
+
+    names = gpu_names.CANONICAL_GPU_NAMES
+    accelerator_registry._accelerator_df = pandas.DataFrame(
+        {"AcceleratorName": names, "Clouds": ["Kubernetes"] * len(names)}
+    )
+    catalog.list_accelerators = lambda **_options: {}
+
+
 def main() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr
     socket.socket.connect = socket.getaddrinfo = no_network
     logging.disable()
     from sky.utils import dag_utils
 
+    use_names_without_catalog()
     json.dump([load(dag_utils, text) for text in json.load(sys.stdin)], answers)
 
 

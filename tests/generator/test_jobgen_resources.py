@@ -2,6 +2,8 @@
 
 import pytest
 
+from jobgen import gpu_names
+from jobgen.accelerators import ACCELERATORS
 from tests.generator.diagnostic_lines import brief
 
 
@@ -75,9 +77,34 @@ def test_a_fraction_of_a_gpu_is_rounded_up(task_values, task_notes):
     assert brief(note) == "$.resources.accelerators honoured-differently" and "rounded up to 1" in note
 
 
-def test_an_unknown_gpu_type_causes_a_note(task_notes):
+def test_an_unknown_gpu_type_causes_a_warning(task_notes, task_values):
     (note,) = task_notes(resources("{accelerators: MI300X}"))
-    assert "nvidia.com/gpu.product=MI300X" in note and 'accelerators.types."MI300X"' in note
+    assert note.startswith("warning: ") and brief(note) == "$.resources.accelerators unknown-gpu"
+    assert "nvidia.com/gpu.product=MI300X" in note and "accelerators.types" in note and "Pending" in note
+    assert task_values(resources("{accelerators: MI300X}"))["accelerator"]["types"] == ["MI300X"]
+    (note,) = task_notes(resources("{accelerators: H100-SXM}"))
+    assert '"H100"' in note
+
+
+@pytest.mark.parametrize("name", sorted({*gpu_names._SKYPILOT, *ACCELERATORS}))
+def test_gpu_types_are_written_in_any_case(task_values, name):
+    for spelling in (name.lower(), name.upper(), name.swapcase()):
+        assert task_values(resources(f"{{accelerators: '{spelling}:2'}}"))["accelerator"] == {
+            "types": [name],
+            "count": 2,
+        }
+    assert task_values(resources(f"{{accelerators: {{{name.lower()}: 2}}}}"))["accelerator"]["types"] == [name]
+    assert task_values(resources(f"{{gpus: [{name.lower()}, {name}]}}"))["accelerator"]["types"] == [name]
+
+
+def test_a_part_of_one_name_is_that_type(task_values, task_notes):
+    assert task_values(resources("{accelerators: rtx6000}"))["accelerator"]["types"] == ["RTX6000-Ada"]
+    assert len(task_notes(resources("{accelerators: a100-80}"))) == 1
+    assert task_values(resources("{accelerators: H20}"))["accelerator"]["types"] == ["H20"]  # part of several
+    assert task_values(resources("{any_of: [{accelerators: h100}, {accelerators: H200}]}"))["accelerator"] == {
+        "types": ["H100", "H200"],
+        "count": 1,
+    }
 
 
 def test_different_gpu_counts_are_refused(task_error, task_values):

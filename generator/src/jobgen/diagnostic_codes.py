@@ -68,6 +68,11 @@ CODES = {
     "conflicting-fields": _task(
         "Two fields, or two tasks, exclude each other.", "resources: {infra: k8s, cloud: kubernetes}"
     ),
+    "unknown-gpu": _task(
+        "The chart has no node labels for the GPU type. Pods stay Pending unless a node has the type as its label, or "
+        "the chart's value accelerators.types has its labels.",
+        "resources: {accelerators: MI300X}",
+    ),
     # Names
     "bad-name": Code(
         "Kubernetes does not accept the name.", "name: My_Group\nexecution: parallel\n---\nname: trainer\n"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
+from jobgen import gpu_names
 from jobgen.accelerators import ACCELERATORS
 from jobgen.alternatives import kube_context, select
-from jobgen.diagnostics import NOTE, REFUSAL, Path
+from jobgen.diagnostics import NOTE, REFUSAL, WARNING, Path, quoted
 from jobgen.group import GroupDocument
 from jobgen.quantities import multiply, quantity
 
@@ -77,7 +78,7 @@ def _accelerators(task: GroupDocument, given: dict, path: Path) -> dict | None:
     if field not in given:
         return None
     path = (*path, field)
-    counts = _accelerator_counts(given[field])
+    counts = _accelerator_counts(task, path, given[field])
     if not counts:  # all of them are invalid
         return None
     if len(set(counts.values())) > 1:
@@ -92,20 +93,30 @@ def _accelerators(task: GroupDocument, given: dict, path: Path) -> dict | None:
         task.note(path, f"rounded up to {whole}: Kubernetes assigns whole GPUs to a pod")
     for name in counts:
         if name not in ACCELERATORS:
-            label = f"nvidia.com/gpu.product={name}"
-            message = f'the chart has no node labels for "{name}", so nodes need the label {label};'
-            task.note(path, f'{message} for other labels set the chart\'s value accelerators.types."{name}"')
+            _warn(task, path, name)
     return {"types": list(counts), "count": whole}
 
 
-def _accelerator_counts(given: str | dict | list) -> dict[str, Decimal]:
+def _warn(task: GroupDocument, path: Path, name: str) -> None:
+    """Warn about a GPU type without node labels, and name similar ones."""
+    known = [each for each in gpu_names.similar(name) if each in ACCELERATORS]
+    hint = f" Did you mean {' or '.join(map(quoted, known[:3]))}?" if known else ""
+    message = f'the chart has no node labels for the GPU type "{name}".{hint} Without a node that has the label '
+    message += f"nvidia.com/gpu.product={name}, the pods stay Pending; set the chart's value accelerators.types.{name}"
+    task.report("unknown-gpu", path, message, WARNING)
+
+
+def _accelerator_counts(task: GroupDocument, path: Path, given: str | dict | list) -> dict[str, Decimal]:
     """H100, "H100:8", {H100: 8}, [L4, T4] -> type to count."""
     names = [given] if isinstance(given, str) else given
     pairs = given.items() if isinstance(given, dict) else [(each, None) for each in names]
     counts = {}
     for text, amount in pairs:
         name, _, count = text.partition(":")
-        counts[name] = Decimal(str(amount if amount is not None else count or 1))
+        known = gpu_names.canonical(name)
+        if known.lower() != name.lower():
+            task.note(path, f'"{name}" is read as "{known}", the only GPU type that contains it')
+        counts[known] = Decimal(str(amount if amount is not None else count or 1))
     return counts
 
 
