@@ -84,6 +84,36 @@ def test_a_sample_without_packing_is_one_document(tmp_path):
     assert found.label_counts.tolist() == [3, 8] and found.token_counts.tolist() == [3, 8]
 
 
+def test_samples_without_a_label_are_left_out_and_what_is_cut_is_counted(tmp_path):
+    """One prompt is longer than a sample, and one completion does not fit."""
+    pairs = [("long prompt, no room", "x"), ("ab", "cd"), ("ab", "cdefghijkl")]
+    found = samples(
+        tmp_path, *({"prompt": prompt, "completion": completion} for prompt, completion in pairs), pack=False
+    )
+    assert len(found) == 2 and text_of_labels(found) == b"cd\0cdefghi"
+    assert found.describe() == {
+        "documents": 3, "learned": "40.0%", "cut_documents": 2, "cut_tokens": 17, "cut_learned": 6, "left_out": 1,
+    }  # fmt: skip
+    packed = samples(tmp_path, *({"prompt": prompt, "completion": completion} for prompt, completion in pairs))
+    assert packed.describe()["split_documents"] == 3 and all(packed.label_counts > 0)
+
+
+@pytest.mark.parametrize("bos", [None, 1])
+@pytest.mark.parametrize(
+    "document, prompts",
+    [
+        ({"text": "abc"}, False),
+        ({"prompt": "a", "completion": "b"}, True),
+        ({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}, True),
+    ],
+)
+def test_data_with_prompts_are_distinguished_from_text(tmp_path, bos, document, prompts):
+    path = tmp_path / "data.jsonl"
+    path.write_text(json.dumps(document) + "\n")
+    made = codec(bos=bos)
+    assert token_file.has_prompts(token_file.prepare(path, made, tmp_path, DistributedContext()), made) == prompts
+
+
 @pytest.mark.parametrize("pack", [True, False])
 def test_only_the_completion_of_a_prompt_is_learned(tmp_path, pack):
     found = samples(tmp_path, {"prompt": "question ", "completion": "answer"}, length=40, pack=pack)

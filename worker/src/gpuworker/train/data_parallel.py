@@ -68,8 +68,7 @@ class DataParallelModel:
         self.optimizer.zero_grad(set_to_none=True)
         if self.context.device.type == "cuda":
             torch.cuda.synchronize(self.context.device)
-        same_shape = getattr(self.args, "pack", True)
-        return min(throughput.seconds_between(*pair) for pair in times[2:]) if same_shape else 0.0
+        return min(throughput.seconds_between(*pair) for pair in times[2:]) if self.spec.same_shape else 0.0
 
     def autocast(self) -> contextlib.AbstractContextManager:
         """Compute in bfloat16 if asked to. Weights and optimizer state stay in float32: bfloat16 loses small steps."""

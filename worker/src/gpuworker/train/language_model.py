@@ -13,6 +13,7 @@ from torch.nn import functional
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.train import model, token_file
+from gpuworker.train.agreement import file_fingerprint, require_same
 from gpuworker.train.distributed import DistributedContext
 
 
@@ -40,28 +41,42 @@ class LanguageModelSpec:
         self.tokenizer = source.load_tokenizer()
         codec = model.token_codec(self.tokenizer)
         cache, started = Path(args.cache), time.monotonic()
-        train = token_file.prepare(Path(args.data), codec, cache, context)
-        self.train = token_file.TokenDataset(train, args.seq_len, args.pack)
-        if context.is_rank_0:
-            count, samples = len(self.train.tokens), len(self.train)
-            log(Tag.DATA, rank=0, file=args.data, tokens=count, samples=samples, seconds=time.monotonic() - started)
-        validation = Path(args.val) if args.val else Path(args.data).with_name("val.jsonl")
+        data, validation = Path(args.data), Path(args.val) if args.val else Path(args.data).with_name("val.jsonl")
+        if not args.val and (not validation.is_file() or validation.resolve() == data.resolve()):
+            validation = None
+        facts = {
+            "--data": file_fingerprint(data),
+            "validation": file_fingerprint(validation) if validation else "no val.jsonl next to --data",
+            "tokenizer": codec.digest[:16],
+        }
+        require_same(context, "the data", facts)
+        train = token_file.prepare(data, codec, cache, context)
+        self.pack = args.pack if args.pack is not None else not token_file.has_prompts(train, codec)
+        self.same_shape = self.pack
+        self.train = token_file.TokenDataset(train, args.seq_len, self.pack)
+        seconds = time.monotonic() - started
         self.validation = None
-        if args.val or (validation.is_file() and validation.resolve() != Path(args.data).resolve()):
-            self.validation = token_file.TokenDataset(
-                token_file.prepare(validation, codec, cache, context), args.seq_len, args.pack
-            )
+        if validation:
+            folder = token_file.prepare(validation, codec, cache, context)
+            self.validation = token_file.TokenDataset(folder, args.seq_len, self.pack)
         for name, samples in (("--data", self.train), ("--val", self.validation)):
             if samples is not None and not int(samples.label_counts.sum()):
-                raise token_file.DataError(f"{name}: it contains nothing to learn: all prompts and no completions?")
+                raise token_file.DataError(
+                    f"{name}: it contains nothing to learn: no completions, or prompts longer than --seq-len?"
+                )
+        if context.is_rank_0:
+            report_samples(args.data, self.train, args.seq_len, seconds=seconds)
+            if self.validation:
+                report_samples(str(validation), self.validation, args.seq_len)
         self.identity = {
             "model": Path(source.name).name,
             "tokenizer": codec.digest[:16],
             "data": content_fingerprint(self.train),
             "seq_len": args.seq_len,
-            "pack": args.pack,
-            "lora": bool(args.lora),
+            "pack": self.pack,
+            **source.identity(context.is_rank_0),
         }
+        require_same(context, "the data", {"tokens": self.identity["data"]})
 
     def build(self, context: DistributedContext, checkpoint: Path | None) -> nn.Module:
         language_model = self.source.load_model(len(self.tokenizer), context.is_rank_0, checkpoint)
@@ -88,6 +103,19 @@ class LanguageModelSpec:
         counted = [each for each in module.parameters() if id(each) not in tables or id(each) in used]
         weights = sum((6 if each.requires_grad else 4) * each.numel() for each in counted)
         return weights + 12 * layers * width * self.args.seq_len
+
+
+def report_samples(file: str, samples: token_file.TokenDataset, length: int, **more: object) -> None:
+    found = samples.describe()
+    facts = {"tokens": len(samples.tokens), "samples": len(samples), "pack": samples.pack, **found, **more}
+    log(Tag.DATA, rank=0, file=file, **facts)
+    if found.get("cut_learned") or found["left_out"]:
+        log(
+            Tag.DATA,
+            rank=0,
+            file=file,
+            warning=f"not all is learned: see cut_learned and left_out, or raise --seq-len {length}",
+        )
 
 
 def content_fingerprint(samples: token_file.TokenDataset) -> list[int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from gpuworker.train.agreement import file_fingerprint
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.model_presets import PRESETS
 from gpuworker.train.token_file import Encoded, TokenCodec
@@ -109,6 +110,17 @@ class ModelSource:
         if args.lora:
             require_package("peft", "--lora")
         require_package("transformers", "this program")
+
+    def identity(self, reads_weights: bool) -> dict[str, object]:
+        """What a checkpoint must share to be resumed: with LoRA the adapters' form and the weights below them."""
+        args = self.args
+        if not args.lora:
+            return {"lora": False}
+        facts = {"lora": True, "lora_r": args.lora_r, "lora_alpha": args.lora_alpha, "targets": args.target_modules}
+        if self.folder and reads_weights:
+            files = sorted([*self.folder.glob("*.safetensors"), self.folder / "config.json"])
+            facts["base_model"] = [f"{path.name}: {file_fingerprint(path)}" for path in files]
+        return facts
 
     def fetch(self, context: DistributedContext) -> None:
         """Download a model from the hub with one process per node, weights only on rank 0's node. Collective."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 
+from gpuworker.runtime.contract import ExitCode
 from gpuworker.train.distributed import DistributedContext
 
 
@@ -21,17 +24,36 @@ SAVE, STOP = 1, 2  # what a rank requests; the ranks agree on the largest
 class StopSignal:
     """Request of any rank to save or to stop, agreed on by all ranks at the next step boundary.
 
+    Before the first step there is nothing to save, so a signal ends the process at once. A thread does it, because the
+    main thread may wait in C++ for data or for other ranks, where no Python handler runs.
+
     Every boundary takes part in one all-reduce of a byte on the CPU. The all-reduce starts with the step and is waited
     for at its end, so it overlaps with the step.
     """
 
-    requested = False
+    requested = training = False
     save_is_due: Callable[[], bool] = staticmethod(lambda: False)  # for rank 0
 
     def install(self) -> None:
         """Install the signal handlers. Call it first: a signal before this ends the process."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.request)
+        if threading.current_thread() is threading.main_thread():
+            reader, writer = os.pipe()
+            os.set_blocking(writer, False)
+            signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+            threading.Thread(target=self.exit_on_signal, args=(reader,), name="stop", daemon=True).start()
+
+    def exit_on_signal(self, reader: int) -> None:
+        while number := os.read(reader, 1):
+            if number[0] in (signal.SIGTERM, signal.SIGINT) and not self.training:
+                os._exit(ExitCode.STOPPED)
+
+    def start_training(self) -> None:
+        """From now on a signal is a request, which the ranks agree on."""
+        self.training = True
+        if self.requested:
+            os._exit(ExitCode.STOPPED)
 
     def request(self, *_: object) -> None:
         self.requested = True

@@ -18,6 +18,7 @@ from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.process_group import DeviceError, destroy
 from gpuworker.train import report, trackers
+from gpuworker.train.agreement import DisagreementError, require_same, shared_flags
 from gpuworker.train.checkpoint import Checkpointer, ResumeError, UnreadableCheckpointError
 from gpuworker.train.dataset import DataError
 from gpuworker.train.distributed import DistributedContext, PeerError, host_name
@@ -39,6 +40,7 @@ USAGE_ERRORS = (
     OutputError,
     DataError,
     DeviceError,
+    DisagreementError,
     ModelError,
     ResumeError,
     RunLockedError,
@@ -75,6 +77,7 @@ def run(
         tracker = trackers.open_trackers(args, context.rank_info())
         context.initialize(args.device)
         log_environment(context)
+        require_same(context, "the command line", shared_flags(args))
         code = train(make_spec(args, context, *prepared), args, context, stop, tracker, started, judge)
     except (*USAGE_ERRORS, *FAILURES) as error:
         usage = error.usage if isinstance(error, PeerError) else isinstance(error, USAGE_ERRORS)
@@ -107,7 +110,7 @@ def train(spec: TrainSpec, args, context: DistributedContext, stop: StopSignal, 
         with context.raise_on_all_ranks():
             if folder and context.is_rank_0:
                 try:
-                    held.enter_context(run_lock(folder, lambda: stop.requested))
+                    held.enter_context(run_lock(folder))
                     uploader = Uploader(args.upload, args.run) if args.upload else None
                     checkpointer = Checkpointer(folder, args.keep, uploader.in_use if uploader else set)
                     probe(folder)
@@ -130,6 +133,7 @@ def train_run(
 ) -> int:
     trainer = Trainer(spec, args, context, stop, checkpoints, tracker)
     trainer.prepare()
+    stop.start_training()
     tracker.start(report.run_parameters(trainer), args.run, args.run, folder)
     trainer.metrics.resend_history()
     gc.collect()

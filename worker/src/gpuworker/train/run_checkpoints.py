@@ -165,4 +165,6 @@ def order_of(state: TrainState, evaluated: bool) -> tuple[int, int]:
 
 
 def describe_difference(before: dict, now: dict) -> str:
-    return "; ".join(f"{key} was {before.get(key)}, is {now[key]}" for key in now if before.get(key) != now[key])
+    return "; ".join(
+        f"{key} was {before[key]}, is {now[key]}" for key in now if key in before and before[key] != now[key]
+    )

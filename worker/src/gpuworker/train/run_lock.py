@@ -12,7 +12,7 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpuworker.runtime.contract import Tag
@@ -27,8 +27,8 @@ class RunLockedError(ValueError):
 
 
 @contextlib.contextmanager
-def run_lock(folder: Path, stopped: Callable[[], bool], wait_s: float = WAIT_S) -> Iterator[None]:
-    """Hold the lock of a run's folder, once the training that holds it has ended or `stopped` returns True."""
+def run_lock(folder: Path, wait_s: float = WAIT_S) -> Iterator[None]:
+    """Hold the lock of a run's folder, once the training that holds it has ended."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Next to the folder, because `--resume never` renames the folder.
     descriptor = os.open(folder.with_name(f".{folder.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
@@ -38,7 +38,7 @@ def run_lock(folder: Path, stopped: Callable[[], bool], wait_s: float = WAIT_S) 
             if not waiting:
                 waiting = True
                 log(Tag.TRAIN, rank=0, waiting_for=f"another training that writes to {folder}", seconds=wait_s)
-            if stopped() or time.monotonic() > end:
+            if time.monotonic() > end:
                 raise RunLockedError(
                     f"{folder}: another training still writes to this run; end it, or choose another name of the run "
                     "(runName of the chart, --run)"

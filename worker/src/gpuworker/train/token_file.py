@@ -50,7 +50,7 @@ class TokenDataset:
     """Samples of at most `length` + 1 tokens: inputs are all but the last token, labels all but the first.
 
     Packed: documents are concatenated and cut every `length` tokens, so that every token but the first is learned once.
-    Not packed: a sample is one document, cut off at `length` + 1 tokens.
+    Not packed: a sample is one document, cut off at `length` + 1 tokens. Samples without labels are left out.
     """
 
     def __init__(self, folder: Path, length: int, pack: bool):
@@ -69,6 +69,26 @@ class TokenDataset:
         # token of a sample is not a label.
         firsts = torch.minimum(self.starts + 1, self.ends)
         self.label_counts = labels_before(self.tokens, self.ends) - labels_before(self.tokens, firsts)
+        self.document_ends = ends
+        self.left_out = int((self.label_counts == 0).sum())
+        if self.left_out < len(self.starts):  # else the caller reports that there is nothing to learn
+            kept = self.label_counts > 0
+            fields = (self.starts, self.ends, self.token_counts, self.label_counts)
+            self.starts, self.ends, self.token_counts, self.label_counts = (field[kept] for field in fields)
+
+    def describe(self) -> dict[str, object]:
+        """What is learned, and what is cut or left out. Reads the whole file."""
+        ends, count = self.document_ends, len(self.tokens)
+        learned = int(labels_before(self.tokens, torch.tensor([count])))
+        starts = torch.cat([torch.zeros(1, dtype=torch.int64), ends[:-1]])
+        facts: dict[str, object] = {"documents": len(ends), "learned": f"{learned / max(1, count):.1%}"}
+        if self.pack:
+            facts["split_documents"] = int((starts // self.length != (ends - 1) // self.length).sum())
+        else:
+            cut = torch.minimum(ends, starts + self.length + 1)
+            facts["cut_documents"], facts["cut_tokens"] = int((ends > cut).sum()), int((ends - cut).sum())
+            facts["cut_learned"] = int((labels_before(self.tokens, ends) - labels_before(self.tokens, cut)).sum())
+        return {**facts, "left_out": self.left_out}
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -90,6 +110,15 @@ class TokenDataset:
                 inputs[index, :length] = torch.where(window < 0, -window - 1, window)[:-1]
                 labels[index, :length] = torch.where(window < 0, IGNORE_INDEX, window)[1:]
         return inputs, labels
+
+
+def has_prompts(folder: Path, codec: TokenCodec) -> bool:
+    """Whether a token file has tokens that are only read, apart from the begin of each document."""
+    count = (folder / "tokens").stat().st_size // 4
+    tokens = torch.from_file(str(folder / "tokens"), size=count, dtype=torch.int32)
+    documents = (folder / "ends").stat().st_size // 8
+    read = count - labels_before(tokens, torch.tensor([count])).item()
+    return read > (documents if codec.bos is not None else 0)
 
 
 def labels_before(tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

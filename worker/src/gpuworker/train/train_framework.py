@@ -40,8 +40,9 @@ def make_parser() -> argparse.ArgumentParser:
     add("--data", default=str(INCLUDED_DATA), metavar="FILE", help="JSONL (default: the included text)")
     add("--val", default="", metavar="FILE", help="JSONL for evaluation (default: val.jsonl next to --data)")
     add("--seq-len", type=options.positive_int, default=512, metavar="N", help="tokens per sample (default: 512)")
-    add("--no-pack", dest="pack", action="store_false",
-        help="one document per sample (default: cut a stream of documents every --seq-len tokens)")
+    add("--pack", action=argparse.BooleanOptionalAction, default=None,
+        help="cut a stream of documents every --seq-len tokens, or one document per sample "
+        "(default: --pack, but --no-pack for data with prompts or conversations)")
     add("--cache", default=os.path.join(tempfile.gettempdir(), "gpuworker-cache"), metavar="DIR",
         help="token files on each node, 4 bytes per token (default: below TMPDIR)")
     add = parser.add_argument_group("LoRA").add_argument

@@ -52,6 +52,7 @@ class ClassifierSpec:
     """TrainSpec of train.py."""
 
     name = "smoke"
+    same_shape = True
 
     def __init__(self, args: argparse.Namespace):
         self.args = args

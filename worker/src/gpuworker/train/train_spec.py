@@ -28,6 +28,7 @@ class TrainSpec(Protocol):
     name: str
     train: Dataset
     validation: Dataset | None
+    same_shape: bool  # whether all batches of training have the same shape
     identity: dict  # facts that a checkpoint must share to be resumed, such as the data's digest
 
     def build(self, context: DistributedContext, checkpoint: Path | None) -> torch.nn.Module:

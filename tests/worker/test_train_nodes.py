@@ -1,0 +1,96 @@
+"""Nodes that would not train the same are refused within seconds, on all ranks, with what differs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.processes import free_port
+from tests.helpers.train_worlds import LM, SMOKE, TINY, Ranks
+
+LINES = [json.dumps({"text": f"Line {number} of the data."}) + "\n" for number in range(200)]
+
+
+def start(folder: Path, per_rank: list[tuple], module: str = LM, first: tuple = TINY) -> list[Ranks]:
+    """One rank per node, each with its own arguments and its own cache."""
+    port, nodes = free_port(), []
+    for rank, more in enumerate(per_rank):
+        local = folder / f"node-{rank}"
+        local.mkdir(exist_ok=True)
+        variables = {"RANK": rank, "WORLD_SIZE": len(per_rank), "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+        variables |= {"NODE_RANK": rank, "MASTER_PORT": port, "NODE_NAME": f"host-{rank}"}
+        nodes.append(Ranks(module, (*first, *more), 0, local, **variables))
+    return nodes
+
+
+def refused(nodes: list[Ranks], *words: str) -> None:
+    codes = [node.wait(120) for node in nodes]
+    outputs = "\n".join(node.all_output() for node in nodes)
+    assert codes == [[2]] * len(nodes), outputs
+    for node in nodes:
+        assert "[FATAL]" in node.output and all(word in node.output for word in words), outputs
+        assert "[STEP]" not in node.output and "Traceback" not in node.output, outputs
+
+
+def data(folder: Path, name: str, lines: list[str], val: bool = False) -> Path:
+    path = folder / name / "train.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(lines))
+    os.utime(path, (1.7e9, 1.7e9))
+    if val:
+        (path.parent / "val.jsonl").write_text(LINES[0])
+    return path
+
+
+def test_other_data_of_the_same_size_and_time(tmp_path):
+    files = data(tmp_path, "a", LINES), data(tmp_path, "b", LINES[::-1])
+    assert files[0].stat().st_size == files[1].stat().st_size
+    refused(start(tmp_path, [("--data", file) for file in files]), "host-0", "host-1", "--data")
+
+
+def test_validation_data_on_one_node_only(tmp_path):
+    files = data(tmp_path, "a", LINES, val=True), data(tmp_path, "b", LINES)
+    refused(start(tmp_path, [("--data", file) for file in files]), "validation", "host-1", "val.jsonl")
+
+
+def test_data_on_one_node_only(tmp_path):
+    files = data(tmp_path, "a", LINES), tmp_path / "none.jsonl"
+    refused(start(tmp_path, [("--data", file) for file in files]), "no such file")
+
+
+@pytest.mark.parametrize("flags", [("--seq-len", 32), ("--epochs", 3), ("--log-every", 7), ("--output", "out")])
+def test_other_flags(tmp_path, flags):
+    refused(start(tmp_path, [(), flags]), "the command line", flags[0], "host-1")
+
+
+def test_places_may_differ(tmp_path):
+    files = data(tmp_path, "a", LINES, val=True), data(tmp_path, "b", LINES, val=True)
+    nodes = start(tmp_path, [("--data", file, "--cache", file.parent) for file in files])
+    assert [node.wait() for node in nodes] == [[0], [0]], nodes[0].output
+
+
+def test_a_stop_while_data_are_tokenized_ends_every_rank_at_once(tmp_path):
+    file = data(tmp_path, "a", [json.dumps({"text": "word " * 2000}) + "\n"] * 20_000)
+    nodes = start(tmp_path, [("--data", file)] * 2)
+    for node in nodes:
+        node.wait_for_output("[DDP]")
+    time.sleep(2)  # the ranks are tokenizing: there is no line for it
+    began = time.monotonic()
+    for node in nodes:
+        node.signal(15, [0])
+    codes = [node.wait(60) for node in nodes]
+    assert codes == [[143], [143]] and time.monotonic() - began < 5, codes
+
+
+def test_a_stop_while_a_rank_waits_for_another_one_ends_it_at_once(tmp_path):
+    """The wait is in C++, where no Python handler runs."""
+    (lone, other) = start(tmp_path, [(), ()], SMOKE, ("--device", "cpu"))
+    other.processes[0].kill()
+    time.sleep(3)
+    began = time.monotonic()
+    lone.signal(15, [0])
+    assert lone.wait(60) == [143] and time.monotonic() - began < 5, lone.output
