@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -34,17 +35,36 @@ class Rank:
             names.write(f"{self.host}.{DOMAIN} {self.address}\n")
         return self
 
-    def start_agent(self) -> Rank:
+    def start_agent(self, *flags: str) -> Rank:
         command = [sys.executable, Path(__file__).with_name("loopback_agent.py"), "--plan", self.group.plan]
-        command += ["--host", self.host, "--state-dir", self.root / "state"]
+        command += ["--host", self.host, "--state-dir", self.root / "state", *flags]
         if self.group.logs:
             command += ["--logs-dir", self.group.logs]
-        self.sidecar = self.start("agent", command, ADDRESS=self.address, NAMES=self.group.names)
+        variables = {"ADDRESS": self.address, "NAMES": self.group.names, "FAULT": self.group.fault}
+        self.sidecar = self.start("agent", command, **variables | self.group.agent_settings)
         return self
 
+    def kill_agent(self) -> None:
+        self.sidecar.kill()
+        self.sidecar.wait()
+
+    def kept_lines(self) -> list[bytes]:
+        """Lines of this rank's log on the volume, without time and host."""
+        (file,) = self.group.logs.glob(f"rl-1/{self.host}.{self.attempt}.*.log")
+        lines = file.read_bytes().removesuffix(b"\n").split(b"\n")
+        assert all(re.match(rb"\S{29} %s " % self.host.encode(), line) for line in lines)
+        return [line.split(b" ", 2)[2] for line in lines]
+
     def start_task(
-        self, run: str = "true", setup: str = "", files: str = "", shell: str = "sh", **settings: object
+        self,
+        run: str = "true",
+        setup: str = "",
+        files: str = "",
+        shell: str = "sh",
+        process_1: bool = False,
+        **settings: object,
     ) -> Rank:
+        """`process_1`: in a process namespace of its own, as in a container; needs root."""
         for name, text in (("run", run), ("setup", setup), ("files", files)):
             (self.root / "scripts" / name).write_text(text)
         defaults = {
@@ -60,7 +80,8 @@ class Rank:
             "SKYPILOT_NODE_RANK": 0,
             "SKYPILOT_NUM_GPUS_PER_NODE": 0,
         }
-        self.main = self.start("task", [shell, ENTRY], **defaults | settings)
+        own_namespace = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if process_1 else []
+        self.main = self.start("task", [*own_namespace, shell, ENTRY], **defaults | settings)
         return self
 
     def start(self, name: str, command: list, **variables: object) -> subprocess.Popen:
@@ -100,6 +121,8 @@ class Group:
         self.names, self.plan = folder / "names", folder / "group.json"
         self.names.touch()
         self.logs: Path | None = None
+        self.fault = folder / "fault"  # see loopback_agent.py
+        self.agent_settings: dict[str, object] = {}
         self.ranks: list[Rank] = []
         # All agents listen on one port, so each test uses different loopback addresses.
         self.network = f"127.{random.randrange(1, 255)}.{random.randrange(255)}"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Process 1 of a task's container, in any image with a POSIX shell: waits for the group, then runs setup and run.
 # /group/scripts holds what users wrote, /group/state the named pipes to the agent in the same pod: events (to the
-# agent), start, end and ack (from it). /group/launcher has commands for a task with `launcher: ddp-launch`.
+# agent), the others (from it). /group/launcher has commands for a task with `launcher: ddp-launch`.
 # Settings are in GPU_CHARTS_… variables.
 set -u
 # Exit codes. Generated from worker/src/gpuworker/runtime/contract.py by `make generate`.
@@ -56,28 +56,42 @@ on_signal() {
     signal_all TERM
     sleep "$GPU_CHARTS_GRACE_S"
     signal_all KILL
-  ) &
+  ) >/dev/null 2>&1 3>&- & # it must not hold the task's output open
 }
+
+# Keep event $1 for an agent that starts again. The agent may get it a second time from the pipe.
+keep_event() { echo "$1" >>"$state/events.sent"; } 2>/dev/null
 
 # Send event $1 to the agent and wait for a line in pipe $2, at most $3 seconds if given. The line is in $reply.
 request() {
   : >"$state/reply"
+  keep_event "$1"
   (
     echo "$1" >"$state/events"
     IFS= read -r line <"$state/$2" && printf '%s' "$line" >"$state/reply"
   ) &
   requesting=$!
-  if [ -n "${3:-}" ]; then (sleep "$3" && kill "$requesting") 2>/dev/null & fi
+  # It may ignore SIGTERM, as this shell does at its end.
+  if [ -n "${3:-}" ]; then (sleep "$3" && kill -s KILL "$requesting") 2>/dev/null & fi
   wait_for "$requesting"
   reply=$(cat "$state/reply")
 }
 
-# Start the processes that run during the task: the copy of its output for the volume, and the reader of pipe `end`.
+# Start the processes that run during the task: the copy of its output in a file of this pod, from which the agent
+# copies it to the volume, and the readers of the pipes `news` and `end`. No other container can stop the output: tee
+# goes on without a file that it cannot write.
 start_helpers() {
   if [ -n "$GPU_CHARTS_LOGS" ]; then
     (
       trap '' TERM INT
-      exec tee "$state/log" <"$state/out" >&3
+      while :; do
+        if IFS= read -r facts <"$state/news"; then log "$facts"; else sleep 1; fi
+      done
+    ) >&3 2>/dev/null &
+    (umask 0 && : >>"$state/output") 2>/dev/null # the agent may run as another user
+    (
+      trap '' TERM INT
+      exec tee -a "$state/output" <"$state/out" >&3
     ) &
     tee=$!
     exec >"$state/out" 2>&1
@@ -97,6 +111,17 @@ stop_copy() {
   exec >&3 2>&1
   (sleep 2 && kill -s KILL "$tee") 2>/dev/null &
   wait_for "$tee"
+  [ "$code" -eq 0 ] || log "log_copy=incomplete tee_exit_code=$code"
+}
+
+# Wait a little until the agent has copied the output to the volume, and log what the volume lacks.
+check_copy() {
+  if [ -n "$stopped" ]; then request printed kept 3; else request printed kept 10; fi
+  case $reply in
+    log_copy=complete) ;;
+    '') log 'log_copy=unknown why="the agent did not answer"' ;;
+    *) log "$reply" ;;
+  esac
 }
 
 # JobSet deletes the pods that still run when a Job fails, so the others must have ended before.
@@ -110,6 +135,7 @@ exit_last() {
 finish() {
   trap '' TERM INT
   stop_copy
+  if [ -n "$GPU_CHARTS_LOGS" ]; then check_copy; fi
   if [ -n "$GPU_CHARTS_AGENT" ] && [ -n "${2:-}" ]; then request "$2" ack 10; fi
   if [ -n "$GPU_CHARTS_END_LAST" ] && [ "$1" -ne 0 ] && [ "$1" -ne "$STOPPED" ]; then
     log "failed; waits for the others to end"
@@ -163,7 +189,10 @@ attempt() {
     step setup
     if [ "$code" -ne 0 ] || [ -n "$stopped" ]; then return 0; fi
     setup_done=1
-    if [ -n "$GPU_CHARTS_AGENT" ]; then echo started >"$state/events"; fi
+    if [ -n "$GPU_CHARTS_AGENT" ]; then
+      keep_event started
+      (echo started >"$state/events") >/dev/null 2>&1 3>&- & # it waits for an agent
+    fi
   fi
   step run
 }
@@ -192,9 +221,8 @@ recover() {
 exec 3>&1
 trap on_signal TERM INT
 SKYPILOT_NODE_IPS=''
-if [ -n "$GPU_CHARTS_LOGS" ]; then for pipe in log out; do [ -p "$state/$pipe" ] || mkfifo -m 666 "$state/$pipe" 2>/dev/null; done; fi
+for pipe in events start end ack kept news out; do [ -p "$state/$pipe" ] || mkfifo -m 666 "$state/$pipe"; done 2>/dev/null
 if [ -n "$GPU_CHARTS_AGENT" ]; then
-  for pipe in events start end ack; do [ -p "$state/$pipe" ] || mkfifo -m 666 "$state/$pipe" 2>/dev/null; done
   log "waits for the group"
   request joined start
   case $reply in

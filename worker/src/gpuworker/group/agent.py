@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import time
@@ -23,50 +24,63 @@ from gpuworker.group.entry_pipes import EntryPipes
 from gpuworker.group.group_state import GroupPlan, GroupState
 from gpuworker.group.protocol import EntryEvent, Pipe
 from gpuworker.group.rank_server import RankServer
+from gpuworker.group.state_store import VolumeStore
 from gpuworker.group.task_log import TaskLog
 from gpuworker.runtime.contract import GROUP_AGENT_PORT, ExitCode
 from gpuworker.runtime.json_lines import LINE_LIMIT
 from gpuworker.runtime.log import log
+
+LOG_TIMEOUT_S = 8  # of the copy on the volume at the task's end; the entry script waits a little longer
 
 
 class Agent(RankServer):
     """Sidecar of one rank. `folder` is shared with its entry script, `logs` is a folder on a volume."""
 
     def __init__(self, plan: GroupPlan, host: str, folder: Path, logs: Path | None, run: str, attempt: str):
-        stores = [folder / "group_state"]  # survives a restart of this container; on a volume, also that of the pod
-        if logs:
-            stores.append(logs / run / f".attempt-{attempt}")
-        super().__init__(plan, host, folder, stores, run, attempt)
+        super().__init__(plan, host, folder / "group_state", run, attempt)
         self.pipes = EntryPipes(folder)
         self.task_log = None
         if logs:
+            loop = asyncio.get_running_loop()
+            merge = functools.partial(loop.call_soon_threadsafe, self.merge)
+            self.volume = VolumeStore(logs / run / f".attempt-{attempt}", host, merge)
             pod = os.environ.get("POD_NAME", host).rpartition("-")[2]
-            self.task_log = TaskLog(self.pipes.create("log"), logs / run / f"{host}.{attempt}.{pod}.log", host)
+            self.task_log = TaskLog(folder, logs / run / f"{host}.{attempt}.{pod}.log", host, self.report)
 
     async def run_forever(self, address: str | None = None, logs_only: bool = False) -> None:
         """Serve until cancelled. `address`: the address to listen on, all if None."""
         try:
-            if logs_only:
-                await asyncio.Event().wait()
-            await asyncio.start_server(self.serve, address, GROUP_AGENT_PORT, limit=LINE_LIMIT)
-            await asyncio.gather(self.read_events(), self.control_task())
+            parts = [self.read_events()]
+            if self.task_log:
+                parts.append(self.task_log.watch())
+            if not logs_only:
+                await asyncio.start_server(self.serve, address, GROUP_AGENT_PORT, limit=LINE_LIMIT)
+                parts.append(self.control_task())
+            await asyncio.gather(*parts)
         finally:
             if self.task_log:
+                self.volume.close()
                 self.task_log.close()
 
-    async def read_events(self) -> None:
-        events = await self.pipes.events()
-        while words := (await events.readline()).decode(errors="replace").split():
-            await self.on_event(*words[:2])
+    def report(self, facts: str) -> None:
+        log("GROUP", rank=self.host, facts=facts)
+        self.pipes.send(Pipe.NEWS, facts)
 
-    async def on_event(self, event: str, code: str = "") -> None:
+    async def read_events(self) -> None:
+        async for line in self.pipes.events():
+            event, _, code = line.partition(" ")
+            with contextlib.suppress(ValueError):  # the task may write there, too
+                await self.on_event(event, code)
+
+    async def on_event(self, event: str, code: str) -> None:
         if event == EntryEvent.JOINED and self.host not in self.joined:
-            (self.folder / "joined").touch()  # for this container, if it starts again
             self.joined.add(self.host)
             self.notify()
         elif event == EntryEvent.STARTED:
             self.merge(GroupState(started=[self.host]))
             await self.send_state(self.dependents())
+        elif event == EntryEvent.PRINTED and self.task_log:
+            self.pipes.send(Pipe.KEPT, await self.task_log.finish(LOG_TIMEOUT_S) or "log_copy=complete")
         elif event == EntryEvent.RESULT:
             self.merge(GroupState(done=[self.host]) if code == "0" else GroupState(failed={self.host: int(code)}))
             await self.send_state(self.dependents() | self.ranks_that_need_the_result())

@@ -42,6 +42,7 @@ class EntryEvent(str, enum.Enum):
 
     JOINED = "joined"  # the container runs
     STARTED = "started"  # `setup` has succeeded
+    PRINTED = "printed"  # the spool has everything that the task prints
     RESULT = "result"  # the task has ended for good; the second word is its exit code
 
 
@@ -51,4 +52,6 @@ class Pipe(str, enum.Enum):
     EVENTS = "events"  # from the script: an EntryEvent per line
     START = "start"  # to the script: "run", "done" (the group has ended), or "fail CODE REASON"
     END = "end"  # to the script: "done", or "failed RANK CODE"
+    KEPT = "kept"  # to the script: "log_copy=complete", or facts about what the volume lacks of the output
+    NEWS = "news"  # to the script: facts for the rank's own log
     ACK = "ack"  # to the script: the other agents have the result

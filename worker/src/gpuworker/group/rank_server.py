@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpuworker.group.group_state import GroupPlan, GroupState
 from gpuworker.group.peer_client import REQUEST_TIMEOUT_S, PeerClient
 from gpuworker.group.protocol import CODEC, Reply, Request
+from gpuworker.group.state_store import StateFolder, VolumeStore
 from gpuworker.runtime.json_lines import encode
+from gpuworker.runtime.log import log
 
 
 class RankServer:
-    """`host` is that of this rank, TASK-RANK. `stores` are folders in which the group's state survives a restart."""
+    """`host` is that of this rank, TASK-RANK. In `folder` the group's state survives a restart of this container."""
 
-    def __init__(self, plan: GroupPlan, host: str, folder: Path, stores: list[Path], run: str, attempt: str):
-        self.plan, self.host, self.task, self.folder, self.stores = plan, host, plan.task_of(host), folder, stores
+    def __init__(self, plan: GroupPlan, host: str, folder: Path, run: str, attempt: str):
+        self.plan, self.host, self.task, self.folder = plan, host, plan.task_of(host), folder.parent
         self.run, self.attempt, self.state = run, attempt, GroupState()
         # Ranks whose task containers run: this one, and in the leader all that have sent a request.
-        self.joined: set[str] = {host} if (folder / "joined").exists() else set()
+        self.joined: set[str] = set()
         self.missing = ""  # a rank's join timeout has passed; describes the missing ranks
         self.changed = asyncio.Event()
         self.peers = PeerClient(plan.domain, Request(run, attempt, host))
-        for store in stores:
-            store.mkdir(parents=True, exist_ok=True)
-            for file in store.glob("*.json"):
-                with contextlib.suppress(OSError, ValueError, TypeError):
-                    if isinstance(kept := CODEC.decode(file.read_bytes()), GroupState):
-                        self.state.merge(kept, plan.hosts)
+        self.store = StateFolder(folder, host)
+        self.volume: VolumeStore | None = None
+        with self.store_errors():
+            for kept in self.store.load():
+                self.state.merge(kept, plan.hosts)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -66,12 +68,20 @@ class RankServer:
         change.cancel()
 
     def merge(self, other: GroupState) -> None:
-        """Add another rank's state, and keep the result in every store."""
+        """Add another rank's state, and keep the result."""
         before = encode(self.state)
         self.state.merge(other, self.plan.hosts)
         if encode(self.state) != before:
-            for store in self.stores:
-                scratch = store / f"{self.host}.tmp"
-                scratch.write_bytes(encode(self.state))
-                scratch.replace(store / f"{self.host}.json")
+            with self.store_errors():
+                self.store.save(self.state)
+            if self.volume:
+                self.volume.save(self.state)
             self.notify()
+
+    @contextlib.contextmanager
+    def store_errors(self) -> Iterator[None]:
+        """A disk that fails costs what a restart could have read, not the rank."""
+        try:
+            yield
+        except OSError as error:
+            log("GROUP", rank=self.host, state_store=self.store.folder, error=error.strerror or error)
