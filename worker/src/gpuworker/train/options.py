@@ -26,6 +26,12 @@ def non_negative_number(text: str) -> float:
     return number
 
 
+def probability(text: str) -> float:
+    if (number := non_negative_number(text)) >= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to below 1")
+    return number
+
+
 def upload_command(text: str) -> list[str]:
     try:
         return upload.parse_command(text)
@@ -40,12 +46,13 @@ def add_common(parser: argparse.ArgumentParser, epochs: int, batch: int, lr: flo
     add("--batch", type=positive_int, default=batch, metavar="N", help=f"samples per rank and pass (default: {batch})")
     add("--grad-accum", dest="accumulate", type=positive_int, default=1, metavar="N",
         help="passes per optimizer step (default: 1)")
-    add("--lr", type=float, default=lr, metavar="X", help=f"peak learning rate (default: {lr:g})")
-    add("--wd", type=float, default=0.01, metavar="X", help="weight decay of matrices (default: 0.01)")
-    add("--warmup", type=float, default=0.03, metavar="X",
+    add("--lr", type=non_negative_number, default=lr, metavar="X", help=f"peak learning rate (default: {lr:g})")
+    add("--wd", type=non_negative_number, default=0.01, metavar="X", help="weight decay of matrices (default: 0.01)")
+    add("--warmup", type=non_negative_number, default=0.03, metavar="X",
         help="fraction of the run below 1, else steps (default: 0.03)")
     add("--schedule", choices=["cosine", "constant"], default="cosine", help="after the warmup (default: cosine)")
-    add("--clip", type=float, default=1.0, metavar="X", help="maximum gradient norm; 0: unlimited (default: 1)")
+    add("--clip", type=non_negative_number, default=1.0, metavar="X",
+        help="maximum gradient norm; 0: unlimited (default: 1)")
     add("--seed", type=non_negative_int, default=42, metavar="N", help="(default: 42)")
     add = parser.add_argument_group("speed and memory").add_argument
     add("--device", choices=["cpu", "cuda"], default="", help="(default: cuda where there is one)")
@@ -66,7 +73,8 @@ def add_common(parser: argparse.ArgumentParser, epochs: int, batch: int, lr: flo
     add("--keep", type=positive_int, default=2, metavar="N",
         help="newest checkpoints to keep, plus the best (default: 2)")
     add("--upload", type=upload_command, metavar="JSON", help=f"run for each checkpoint: {upload.HELP}")
-    add("--upload-wait", type=float, default=60.0, metavar="SECONDS", help="for uploads at the end (default: 60)")
+    add("--upload-wait", type=non_negative_number, default=60.0, metavar="SECONDS",
+        help="for uploads at the end (default: 60)")
     add("--log-every", type=positive_int, default=10, metavar="STEPS",
         help="interval of log lines and plot points (default: 10)")
     add("--log-batches", choices=["all", "first-last", "none"],

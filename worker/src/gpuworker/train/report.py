@@ -29,16 +29,23 @@ td {{ font-variant-numeric: tabular-nums }} h2 {{ font-size: 1.1em }}
 
 
 def run_parameters(trainer: Trainer) -> dict[str, object]:
-    """The options of the run and what follows from them, for the report and the trackers."""
+    """The options of the run and what follows from them, for the report and the trackers.
+
+    If all epochs were done before this attempt, the options that count are those that trained the run.
+    """
     hidden = ("upload", "cache", "tracker_required", "tracker_timeout", "trackers")
     options = {name: value for name, value in vars(trainer.args).items() if name not in hidden}
     derived = {
         "world_size": trainer.context.world_size,
         "samples": trainer.samples,
-        "samples_per_step": trainer.layout.samples_per_step,
         "parameters": trainer.parameter_count(),
     }
-    return {**options, **derived}
+    state = trainer.state
+    done = state.settings[-1] if state.settings and state.epoch >= trainer.args.epochs else {}
+    found = {**options, **derived, **done}
+    found.pop("from_step", None)
+    found["samples_per_step"] = int(found["batch"]) * int(found["accumulate"]) * int(found["world_size"])
+    return found
 
 
 def collect(trainer: Trainer, status: str) -> dict:
@@ -61,6 +68,7 @@ def collect(trainer: Trainer, status: str) -> dict:
         "parameters": run_parameters(trainer),
         "attempts": state.attempts,
         "skipped_steps": state.skipped[0],
+        "settings": state.settings,
         "history": state.history,
         "evaluations": [{name: entry[name] for name in entry if name != "time"} for entry in state.evaluations],
         "ranks": ranks,

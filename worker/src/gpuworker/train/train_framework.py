@@ -49,7 +49,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--lora", action="store_true", help="train low-rank adapters of frozen weights; needs peft")
     add("--lora-r", type=options.positive_int, default=16, metavar="N", help="rank of the adapters (default: 16)")
     add("--lora-alpha", type=options.positive_int, default=32, metavar="N", help="scale of the adapters (default: 32)")
-    add("--lora-dropout", type=float, default=0.05, metavar="P", help="dropout of the adapters (default: 0.05)")
+    add("--lora-dropout", type=options.probability, default=0.05, metavar="P",
+        help="dropout of the adapters (default: 0.05)")
     add("--target-modules", default="", metavar="A,B", help="layer names (default: all linear layers)")
     # fmt: on
     options.add_common(parser, epochs=1, batch=8, lr=2e-5)

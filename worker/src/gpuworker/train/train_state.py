@@ -20,4 +20,5 @@ class TrainState:
     pending_loss_sum: float = 0.0  # over all ranks, of the interval that is not logged yet
     pending_labels: int = 0
     history: list[dict] = field(default_factory=list)
+    settings: list[dict] = field(default_factory=list)  # each with from_step, the first step that was taken with it
     evaluations: list[dict] = field(default_factory=list)

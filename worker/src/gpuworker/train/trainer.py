@@ -22,13 +22,15 @@ from gpuworker.train.evaluate import evaluate
 from gpuworker.train.metrics import LossError, MetricsProcessor
 from gpuworker.train.optimizer import MAX_SKIPPED
 from gpuworker.train.preemption import Stopped, StopSignal
-from gpuworker.train.run_checkpoints import RunCheckpoints
+from gpuworker.train.run_checkpoints import RunCheckpoints, describe_difference
 from gpuworker.train.schedule import BatchLayout, RunSchedule, derive_seed, epoch_order, learning_rate, rank_rows
 from gpuworker.train.throughput import ThroughputMeter, record_time
 from gpuworker.train.trackers import Tracker
 from gpuworker.train.train_spec import TrainSpec
 
 GC_STEPS = 500  # steps between garbage collections
+# Options that may change when a run is resumed, although they change what it learns.
+SETTINGS = ("epochs", "batch", "accumulate", "lr", "wd", "warmup", "schedule", "clip", "bf16")
 
 
 class Trainer:
@@ -48,6 +50,7 @@ class Trainer:
         self.samples = len(spec.train)
         self.layout = BatchLayout(args.batch, args.accumulate, context.world_size)
         self.schedule = RunSchedule(self.samples, args.epochs, self.layout)
+        self.settings = {name: getattr(args, name) for name in SETTINGS} | {"world_size": context.world_size}
 
     def train(self) -> None:
         """Train until the last epoch is done. Raises Stopped once all ranks have agreed to stop and saved."""
@@ -83,6 +86,7 @@ class Trainer:
         """Build the model and restore the newest checkpoint. Collective."""
         context = self.context
         self.state, checkpoint = self.checkpoints.resume()
+        self.log_changes()
         self.model = DataParallelModel(self.spec, self.args, context, checkpoint.shared if checkpoint else None)
         self.model.updater.counts += torch.tensor(self.state.skipped, device=context.device)
         self.checkpoints.check_space(self.model.checkpoint_bytes())
@@ -104,6 +108,20 @@ class Trainer:
                 validation=len(self.spec.validation) if self.spec.validation is not None else "none",
                 resumed=checkpoint.folder.name if checkpoint else "no",
             )
+
+    def has_settings(self, recorded: dict) -> bool:
+        return all(recorded.get(name) == value for name, value in self.settings.items())
+
+    def log_changes(self) -> None:
+        """Log what differs from the settings of the run until now, and whether it has anything to do."""
+        state = self.state
+        if not self.context.is_rank_0 or not state.settings:
+            return
+        if state.epoch >= self.args.epochs:
+            how = "more --epochs continue the run, another name of the run trains anew"
+            log(Tag.TRAIN, rank=0, nothing_to_do=f"all {state.epoch} epochs are done: {how}")
+        elif changes := describe_difference(state.settings[-1], self.settings):
+            log(Tag.TRAIN, rank=0, changed=changes, from_step=state.step + 1)
 
     def parameter_count(self) -> int:
         return sum(each.numel() for each in self.model.module.parameters())
@@ -137,6 +155,8 @@ class Trainer:
             self.schedule.fraction_done(state), args.lr, self.schedule.warmup_fraction(args.warmup), args.schedule
         )
         self.metrics.add(step_loss, labels, self.model.step(self.lr))
+        if not state.settings or not self.has_settings(state.settings[-1]):
+            state.settings.append({"from_step": state.step + 1, **self.settings})
         state.step += 1
         tokens = int(self.spec.train.token_counts[taken].sum())
         state.tokens += tokens

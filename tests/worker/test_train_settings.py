@@ -1,0 +1,89 @@
+"""A resumed run with other settings: what changed is logged, and the report contains what was run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gpuworker.train import train_smoke
+from tests.helpers.train_worlds import LM, Ranks, report, train
+
+FEW = ("--epochs", 1, "--seq-len", 32, "--batch", 16)
+
+
+def smoke(folder: Path, *words: object) -> int:
+    return train_smoke.main([str(word) for word in ("--device", "cpu", "--output", folder, *words)])
+
+
+def test_the_report_of_a_run_that_is_done_has_the_settings_that_trained_it(tmp_path, capfd):
+    assert smoke(tmp_path, "--lr", 0.003) == 0
+    before = report(tmp_path)["parameters"]
+    assert smoke(tmp_path, "--lr", 1e-5, "--batch", 64) == 0
+    after = report(tmp_path)["parameters"]
+    assert (after["lr"], after["batch"], after["samples_per_step"]) == (0.003, 256, before["samples_per_step"])
+    assert "nothing_to_do=" in capfd.readouterr().out
+
+
+def test_changed_settings_are_logged_and_reported_from_their_step_on(tmp_path, capfd):
+    assert smoke(tmp_path, "--epochs", 1) in (0, 3)
+    capfd.readouterr()
+    assert smoke(tmp_path, "--epochs", 2, "--lr", 1e-3, "--clip", 0.5) in (0, 3)
+    (line,) = [each for each in capfd.readouterr().out.splitlines() if "changed=" in each]
+    for words in ("lr was 0.003, is 0.001", "clip was 1.0, is 0.5", "epochs was 1, is 2"):
+        assert words in line
+    settings = report(tmp_path)["settings"]
+    assert [(each["from_step"], each["lr"]) for each in settings] == [(1, 0.003), (17, 0.001)]
+
+
+def test_an_unchanged_resume_logs_no_change(tmp_path, capfd):
+    assert smoke(tmp_path) == 0
+    shutil.rmtree(tmp_path / "run" / "epoch-0002")
+    assert smoke(tmp_path) == 0
+    assert "changed=" not in capfd.readouterr().out and len(report(tmp_path)["settings"]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags, words",
+    [(("--lora-r", 64), "lora_r was 16, is 64"), (("--lora-alpha", 8), "lora_alpha"), (("base",), "base_model")],
+)
+def test_other_adapters_or_another_base_model_are_refused(tmp_path, flags, words):
+    base = tmp_path / "base"
+    train(tmp_path, *FEW)
+    shutil.copytree(tmp_path / "run" / "latest" / "rank-0", base)
+    lora = ("--model-local-dir", base, "--seq-len", 32, "--batch", 16, "--device", "cpu", "--lora", "--run", "lora")
+    lora = (*lora, "--output", tmp_path)
+    first = Ranks(LM, lora, 0, tmp_path)
+    assert first.wait() == [0], first.output
+    if flags == ("base",):
+        train(tmp_path, *FEW, "--seed", 7, "--run", "other")
+        shutil.copy(tmp_path / "other" / "latest" / "rank-0" / "model.safetensors", base / "model.safetensors")
+        flags = ()
+    again = Ranks(LM, (*lora, *flags), 0, tmp_path)
+    assert again.wait() == [2] and words in again.output, again.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--lr nan", "--lr -1", "--lr inf", "--warmup -5", "--wd -1", "--clip nan", "--clip -1", "--upload-wait -1"],
+)
+def test_a_number_that_cannot_work_is_a_usage_error(words):
+    with pytest.raises(SystemExit) as error:
+        train_smoke.make_parser().parse_args(words.split())
+    assert error.value.code == 2
+
+
+def test_a_dropout_of_more_than_everything_is_a_usage_error(capsys):
+    from gpuworker.train import train_framework
+
+    with pytest.raises(SystemExit):
+        train_framework.make_parser().parse_args(["--lora-dropout", "2"])
+    assert "--lora-dropout" in capsys.readouterr().err
+
+
+def test_the_settings_of_the_report_are_json(tmp_path):
+    assert smoke(tmp_path, "--epochs", 1) in (0, 3)
+    assert json.loads(json.dumps(report(tmp_path)["settings"]))[0]["from_step"] == 1
