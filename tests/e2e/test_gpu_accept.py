@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from jsonschema import Draft7Validator
 
 from tests.helpers.kube import REPO, Namespace, run, wait_until
@@ -32,13 +33,12 @@ def served(space: Namespace, path: str) -> str:
 
 def fleet_with(space: Namespace, verdict: str, run_id: str = "1") -> dict:
     """The result of the fleet once it has this verdict on all nodes of the cluster."""
-    space.kubectl("rollout", "status", "deployment/accept-gpu-accept-fleet", "--timeout=120s")
     nodes = space.cluster.schedulable_nodes()
 
     def complete() -> dict | None:
         try:
             fleet = json.loads(served(space, "/report.json"))
-        except AssertionError as error:  # ready, and the Service does not know it yet
+        except AssertionError as error:  # the pod does not run, or the Service does not know it yet
             print(error)
             return None
         print(fleet["verdict"], fleet["reason"])
@@ -72,6 +72,38 @@ def finished(space: Namespace) -> list[dict] | None:
         return None
 
 
+def fleet_is_ready(space: Namespace) -> bool:
+    (deployment,) = space.objects("deployments")
+    return bool(deployment["status"].get("readyReplicas"))
+
+
+def selector(system: str) -> str:
+    return f'nodeSelector={{"kubernetes.io/os": "{system}"}}'
+
+
+def test_no_matching_node_and_too_few_nodes_are_never_ready(namespace: Namespace) -> None:
+    nodes = namespace.cluster.schedulable_nodes()
+    namespace.install(
+        "accept", "gpu-accept", "--set", "device=cpu,nodes=1", "--set-json", selector("no-such"), *QUICKLY
+    )
+
+    def verdict() -> str | None:
+        try:
+            fleet = json.loads(served(namespace, "/report.json"))
+        except AssertionError:
+            return None
+        print(fleet["verdict"], fleet["reason"])
+        waiting = [finding for finding in fleet["findings"] if "has no report yet" in finding["reason"]]
+        return fleet["verdict"] if not waiting else None
+
+    assert wait_until(verdict, "the page is there", 120) == "INCOMPLETE" and not fleet_is_ready(namespace)
+    upgrade(namespace, "--set", f"nodes={len(nodes) + 1}", "--set-json", selector("linux"), "--set-string", "runId=2")
+    fleet = fleet_with(namespace, "INCOMPLETE", "2")
+    assert fleet["coverage"]["nodes_reported"] == len(nodes) and not fleet_is_ready(namespace)
+    upgrade(namespace, "--set-json", f"nodes={json.dumps(nodes)}", "--set-string", "runId=3")
+    namespace.kubectl("rollout", "status", "deployment/accept-gpu-accept-fleet", "--timeout=240s")
+
+
 def upgrade(space: Namespace, *settings: str) -> None:
     chart = str(REPO / "charts" / "gpu-accept")
     run("helm", "upgrade", "accept", chart, "--namespace", space.name, "--reuse-values", *settings)
@@ -95,6 +127,8 @@ def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> Non
     namespace.kubectl("rollout", "status", "daemonset/accept-gpu-accept", "--timeout=60s")
     verdict = "WARN" if "WARN" in {report_of(namespace, p["metadata"]["name"])["verdict"] for p in pods} else "PASS"
     fleet = fleet_with(namespace, verdict)
+    namespace.kubectl("rollout", "status", "deployment/accept-gpu-accept-fleet", "--timeout=60s")
+    run("helm", "test", "accept", "--namespace", namespace.name, "--timeout", "120s")
     assert fleet["coverage"]["nodes_expected"] == fleet["coverage"]["nodes_reported"] == len(nodes)
     page = served(namespace, "/")
     assert "CPU rehearsal: no GPU was tested." in page and all(node in page for node in nodes)
@@ -118,6 +152,9 @@ def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> 
         assert message.startswith("FAIL (CPU rehearsal; memory, ") and " left out): compute: cpu: " in message
         assert pod["status"]["containerStatuses"][0]["ready"] is False
     assert "limits.gemm_fp32" in fleet_with(namespace, "FAIL")["reason"]
+    assert not fleet_is_ready(namespace)
+    with pytest.raises(AssertionError):
+        run("helm", "test", "accept", "--namespace", namespace.name, "--timeout", "120s")
     # A new run id tests again, although no pod is ready, and what the last run found no longer counts.
     upgrade(namespace, "--set-json", "limits.gemm_fp32=0.000001", "--set-string", "runId=2")
     namespace.kubectl("rollout", "status", "daemonset/accept-gpu-accept", "--timeout=240s")

@@ -100,13 +100,13 @@ def test_a_command_is_required(report, arguments: list[str]) -> None:
     assert (code, out) == (2, "") and "COMMAND" in err
 
 
-@pytest.mark.parametrize("command", ["merge", "diff", "serve", "submit"])
+@pytest.mark.parametrize("command", ["merge", "diff", "serve", "submit", "await"])
 def test_every_command_has_help(report, command: str) -> None:
     code, out, _ = report(command, "--help")
     assert code == 0 and out.startswith(f"usage: accept-report {command}")
 
 
-@pytest.mark.parametrize("command", ["merge", "diff", "serve", "submit"])
+@pytest.mark.parametrize("command", ["merge", "diff", "serve", "submit", "await"])
 def test_a_folder_with_the_name_of_a_command_can_be_merged(report, tmp_path: Path, command: str) -> None:
     (tmp_path / "good").rename(tmp_path / command)
     assert report("merge", command)[:2] == (3, report("merge", f"./{command}")[1])

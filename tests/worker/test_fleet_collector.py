@@ -218,6 +218,38 @@ def test_every_format_is_served_with_a_policy_against_scripts(served) -> None:
         assert answer.code == 404 and "/junit.xml" in answer.read().decode()
 
 
+def awaited(url: str, timeout_s: float = 5) -> int:
+    """The exit code of accept-report await."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["await", url, "--timeout", str(timeout_s)])
+    return ended.value.code
+
+
+def ready(url: str) -> int:
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=10) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_the_collector_is_ready_when_the_whole_fleet_passed_and_await_ends_with_the_verdict(served) -> None:
+    url, store = served
+    assert (ready(url), awaited(url, 0.2)) == (503, 3)
+    store.add(node_report("n2"), "")
+    assert (ready(url), awaited(url)) == (200, 0)
+    store.update(set(), {"10.0.0.9"}, {})
+    assert (ready(url), awaited(url, 0.2)) == (503, 3)
+    store.update(set(), set(), {})
+    store.add(failing("n2"), "")
+    assert (ready(url), awaited(url)) == (503, 1)
+
+
+def test_await_ends_without_a_collector(capsys) -> None:
+    assert awaited("http://127.0.0.1:1", 0.1) == 3 and "INCOMPLETE" in capsys.readouterr().out
+
+
 def submitted(path: Path, url: str, timeout_s: float = 5) -> int:
     """The exit code of accept-report submit."""
     with pytest.raises(SystemExit) as ended:

@@ -88,7 +88,7 @@ def test_wording_is_as_reviewed(monkeypatch, capsys) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr("tempfile.tempdir", "/tmp")
     parts = [f"=== {name}\n{table(fleet())}" for name, fleet in FLEETS.items()]
-    for command in ([], ["merge"], ["diff"], ["serve"], ["submit"]):
+    for command in ([], ["merge"], ["diff"], ["serve"], ["submit"], ["await"]):
         with pytest.raises(SystemExit):
             cli.main([*command, "--help"])
         parts.append(f"=== accept-report {' '.join([*command, '--help'])}\n{capsys.readouterr().out}")

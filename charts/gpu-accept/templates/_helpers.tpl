@@ -16,11 +16,11 @@ app.kubernetes.io/component: fleet
 
 {{- define "gpu-accept.jobSpec" -}}
 completionMode: Indexed
-completions: {{ .Values.nodes | int64 }}
-parallelism: {{ .Values.nodes | int64 }}
+completions: {{ include "gpu-accept.nodeCount" . }}
+parallelism: {{ include "gpu-accept.nodeCount" . }}
 # A node that failed is not tested again, and the others are tested to the end.
 backoffLimitPerIndex: 0
-maxFailedIndexes: {{ .Values.nodes | int64 }}
+maxFailedIndexes: {{ include "gpu-accept.nodeCount" . }}
 podReplacementPolicy: Failed
 podFailurePolicy:
   rules:
@@ -30,6 +30,11 @@ podFailurePolicy:
         - {type: DisruptionTarget, status: "True"}
 template:
   {{- include "gpu-accept.pod" . | nindent 2 }}
+{{- end }}
+
+{{/* Seconds until the fleet must have passed. */}}
+{{- define "gpu-accept.deadline" -}}
+{{ add .Values.fleet.deadlineSeconds (eq .Values.level "burn-in" | ternary .Values.burnInSeconds 0) }}
 {{- end }}
 
 {{/* GPUs of a pod; a rehearsal takes none. */}}

@@ -21,7 +21,7 @@ spec:
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with merge (dict) $values.nodeSelector (ternary $values.gpuNodeSelector dict (eq $values.device "cuda")) }}
+  {{- with $values.nodeSelector }}
   nodeSelector:
     {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -29,8 +29,14 @@ spec:
   tolerations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- if $once }}
+  {{- $nodeAffinity := include "gpu-accept.nodeAffinity" . }}
+  {{- if or $once $nodeAffinity }}
   affinity:
+  {{- with $nodeAffinity }}
+    {{- . | nindent 4 }}
+  {{- end }}
+  {{- end }}
+  {{- if $once }}
     podAntiAffinity:
       requiredDuringSchedulingIgnoredDuringExecution:
         - topologyKey: kubernetes.io/hostname
@@ -72,7 +78,7 @@ spec:
         {{- end }}
   containers:
     {{- if not $once }}
-    # Ready means that the node passed: `kubectl rollout status`, `helm --wait` and Argo CD all understand that.
+    # Ready means that the node passed. The readiness of the fleet's Deployment is that of all nodes.
     {{- else if $values.fleet.enabled }}
     # Hands the report to the collector and ends with the verdict, which frees the GPUs.
     {{- else }}

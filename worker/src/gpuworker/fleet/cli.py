@@ -6,6 +6,7 @@ accept-report merge reports/ --html page.html --json fleet.json
 accept-report merge reports/ --baseline earlier.json         # is anything slower than in an earlier run?
 accept-report diff before/ after/                            # every number of two runs
 accept-report serve --service HOST --run-id ID               # the page of running pods
+accept-report await URL                                      # exit with the verdict of the fleet
 accept-report submit report.json --to URL                    # from a pod that ends after its test
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpuworker.accept.report import EXIT_CODES
-from gpuworker.fleet import baseline, collector, diff, expected, submit
+from gpuworker.fleet import await_verdict, baseline, collector, diff, expected, submit
 from gpuworker.fleet.fleet_report import Fleet, json_text
 from gpuworker.fleet.formats.html import page
 from gpuworker.fleet.formats.junit import junit
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     add_merge_command(commands)
-    for module in (diff, collector, submit):
+    for module in (diff, collector, submit, await_verdict):
         module.add_command(commands)
     args = parser.parse_args(arguments)
     sys.exit(args.run(args))

@@ -2,6 +2,7 @@
 
 /          the page                /report.json  the result as JSON    /junit.xml  as JUnit XML
 /metrics   Prometheus text         /healthz      200 while the collector runs, whatever the verdict
+/readyz    200 if the whole fleet passed (PASS or WARN), else 503 with the reason
 POST /reports, with --accept-posts: the report of a pod that ends after its test
 
 Every --interval seconds the collector requests /report.json from the pods behind --service. That is a headless Service
@@ -26,8 +27,10 @@ from http import HTTPStatus
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
+from gpuworker.accept.report import PASS, WARN
+from gpuworker.fleet.await_verdict import WAITING
 from gpuworker.fleet.expected import add_options, from_args
-from gpuworker.fleet.fleet_report import Fleet, describe_coverage, json_text
+from gpuworker.fleet.fleet_report import Fleet, json_text, summary
 from gpuworker.fleet.formats.html import page
 from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
@@ -49,6 +52,9 @@ FORMATS = {
     "/junit.xml": (junit, "application/xml"),
     "/metrics": (prometheus, CONTENT_TYPE),
 }
+
+
+READY = "/readyz"
 
 
 class Poller:
@@ -107,14 +113,18 @@ class Poller:
 
 
 class CollectorHandler(ReportHandler):
-    paths = tuple(FORMATS)
+    paths = (*FORMATS, READY)
     store: ReportStore  # set by run
     accept_posts: bool
     posts = threading.BoundedSemaphore(MOST_POSTS)
     reading = threading.Lock()  # one at a time: a parsed report takes some ten times its size of memory
 
     def get(self, path: str) -> tuple[int, str, str]:
-        return 200, rendered(self.store.fleet(), path), FORMATS[path][1]
+        if path != READY:
+            return 200, rendered(self.store.fleet(), path), FORMATS[path][1]
+        fleet, waiting = self.store.fleet(), self.store.waiting()
+        status = 200 if fleet.verdict in (PASS, WARN) and not waiting else 503
+        return status, f"{summary(fleet)}\n{waiting * WAITING}\n", TEXT
 
     def do_POST(self) -> None:
         self.respond(*self.post(), TEXT)
@@ -165,7 +175,7 @@ def run(args: argparse.Namespace) -> int:
         while True:
             poller.poll()
             fleet = store.fleet()
-            line = f"{fleet.verdict}: {describe_coverage(fleet)}{fleet.reason and '; '}{fleet.reason}"
+            line = summary(fleet)
             if line != logged:
                 log(Tag.FLEET.value, verdict=fleet.verdict, summary=line)
             logged = line

@@ -209,6 +209,11 @@ def describe_coverage(fleet: Fleet) -> str:
     return f"{coverage.nodes_reported} of {expected} nodes reported{gpus}"
 
 
+def summary(fleet: Fleet) -> str:
+    """One line: verdict, coverage and reason."""
+    return f"{fleet.verdict}: {describe_coverage(fleet)}{fleet.reason and '; '}{fleet.reason}"
+
+
 def natural_sort_key(text: str) -> list:
     """Sort key that puts node-2 before node-10."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part]

@@ -102,6 +102,13 @@ class ReportStore:
             if state != self.state:
                 self.state, self.result = state, None
 
+    def waiting(self) -> bool:
+        """Whether reports are expected that would change the result: of pods that test, and of nodes without one."""
+        with self.lock:
+            pending, _, lost = self.state
+            coverage = self.fleet().coverage
+            return bool(pending or lost or coverage.nodes_reported < (coverage.nodes_expected or 1))
+
     def fleet(self) -> Fleet:
         """The current result. It is the same object until something changes."""
         with self.lock:

@@ -1,0 +1,45 @@
+{{/* Number of nodes of `nodes`, a number or a list of names; empty if it is not set. */}}
+{{- define "gpu-accept.nodeCount" -}}
+{{- if kindIs "slice" .Values.nodes }}{{ len .Values.nodes }}{{ else if not (kindIs "invalid" .Values.nodes) }}{{ int64 .Values.nodes }}{{ end -}}
+{{- end }}
+
+{{/* The nodes that must report. */}}
+{{- define "gpu-accept.expected" -}}
+{{- if kindIs "slice" .Values.nodes }}
+- --expect-names={{ join "," .Values.nodes }}
+{{- else if not (kindIs "invalid" .Values.nodes) }}
+- --expect-nodes={{ .Values.nodes | int64 }}
+{{- end }}
+{{- end }}
+
+{{/*
+Which nodes are tested, in this order: the names in `nodes`; the labels of `nodeSelector`; with GPUs, any label by which a
+node is known to have some. NVIDIA's operator sets gpu.present to "false" on a node that lost its GPUs: it must be tested,
+so the value does not matter.
+*/}}
+{{- define "gpu-accept.nodeAffinity" -}}
+{{- $terms := list -}}
+{{- if kindIs "slice" .Values.nodes -}}
+{{- range .Values.nodes -}}
+{{- $terms = append $terms (dict "matchFields" (list (dict "key" "metadata.name" "operator" "In" "values" (list .)))) -}}
+{{- end -}}
+{{- else if and (not .Values.nodeSelector) (eq .Values.device "cuda") -}}
+{{- range list
+  "nvidia.com/gpu.present" "nvidia.com/gpu.count" "nvidia.com/gpu.product"
+  "cloud.google.com/gke-accelerator"
+  "kubernetes.azure.com/accelerator"
+  "k8s.amazonaws.com/accelerator"
+  "karpenter.k8s.aws/instance-gpu-count"
+  "amd.com/gpu.product-name" "amd.com/gpu.device-id" "feature.node.kubernetes.io/amd-gpu" -}}
+{{- $terms = append $terms (dict "matchExpressions" (list (dict "key" . "operator" "Exists"))) -}}
+{{- end -}}
+{{- /* AKS before 2023; the name is too common to accept any value. */ -}}
+{{- $terms = append $terms (dict "matchExpressions" (list (dict "key" "accelerator" "operator" "In" "values" (list "nvidia")))) -}}
+{{- end -}}
+{{- with $terms -}}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+      {{- toYaml . | nindent 6 }}
+{{- end -}}
+{{- end }}

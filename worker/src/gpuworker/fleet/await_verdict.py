@@ -1,0 +1,65 @@
+"""accept-report await: wait for the verdict of the fleet and exit with it.
+
+Exit code 0: PASS or WARN; 1: FAIL; 2: usage; 3: INCOMPLETE, or no verdict in time. A verdict counts when no more
+reports are expected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import time
+import urllib.error
+import urllib.request
+
+from gpuworker.accept.report import EXIT_CODES, INCOMPLETE
+from gpuworker.runtime.contract import Tag
+from gpuworker.runtime.log import log, write_termination_message
+
+POLL_S = 2
+WAITING = "more reports are expected"  # second line of /readyz
+
+
+def add_command(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "await", help="wait for the verdict of the fleet and exit with it", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("url", metavar="URL", help="URL of the collector")
+    parser.add_argument("--timeout", type=float, default=3600, metavar="S", help="seconds to wait (default: 3600)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    end, logged = time.monotonic() + args.timeout, ""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the collector is in the cluster
+    while True:
+        line, waiting = state(direct, f"{args.url.rstrip('/')}/readyz")
+        verdict = line.partition(":")[0]
+        late = time.monotonic() > end
+        if verdict in EXIT_CODES and (late or not waiting):
+            write_termination_message(line)
+            log(Tag.FLEET.value, verdict=verdict, summary=line)
+            return EXIT_CODES[verdict]
+        if late:
+            write_termination_message(f"no verdict after {args.timeout:g} s: {line}")
+            log(Tag.FLEET.value, verdict=INCOMPLETE, summary=line)
+            return EXIT_CODES[INCOMPLETE]
+        if line != logged:
+            log(Tag.FLEET.value, waiting=line)
+        logged = line
+        time.sleep(min(POLL_S, args.timeout))
+
+
+def state(direct: urllib.request.OpenerDirector, url: str) -> tuple[str, bool]:
+    """The first line of /readyz, or the problem, and whether more reports are expected."""
+    try:
+        with direct.open(url, timeout=10) as response:
+            text = response.read().decode(errors="replace")
+    except urllib.error.HTTPError as error:
+        with error:
+            text = error.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException) as error:
+        return f"{url}: {getattr(error, 'reason', error)}", True
+    line, _, rest = text.partition("\n")
+    return line, WAITING in rest
