@@ -98,7 +98,7 @@ TABLE = [
         "Unknown fields of the header",
         "SkyPilot logs a warning and continues. A misspelt primary_tasks would change when the group ends.",
         "name: rl\nexecution: parallel\nprimary_task: [a]\n---\nname: a\n",
-        codes="unknown-field",
+        codes="unknown-field refused-field wrong-type",
         path=r"^\$(\.\w+|\[.*\])$",
         check=lambda difference: difference.task is None,
     ),

@@ -248,7 +248,7 @@ def test_labels_and_priority_class_become_pod_template(task_values):
         ("infra", "'*/us-east-1'", None, ""),
         ("cloud", "gcp", None, ""),
         ("cloud", "k8s", None, ""),
-        ("image_id", "'docker:'", "bad-value", '"docker:python:3.12", got "docker:"'),
+        ("image_id", "'docker:'", "bad-value", 'got "docker:"'),
         ("image_id", "{us-east-1: ami-1}", None, ""),
         ("image_id", "{docker: 3}", None, ""),
         ("labels", "{kubernetes.io/a: b}", None, ""),

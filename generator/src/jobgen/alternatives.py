@@ -57,7 +57,7 @@ def _merge_gpu_types(task: GroupDocument, merged: list[tuple[int, dict]], path: 
     first_index, first = merged[0]
     first_path = (*path, first_index)
     for index, other in merged[1:]:
-        keys = {*first, *other} - {*_GPUS}
+        keys = {*first, *other} - {*_GPUS, "use_spot"}  # use_spot: true is refused, and false is the default
         differs = sorted(key for key in keys if _normalized(first, key) != _normalized(other, key))
         if any(key in first for key in _GPUS) != any(key in other for key in _GPUS):
             differs.append("accelerators")

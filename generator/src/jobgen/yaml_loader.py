@@ -129,7 +129,10 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> InvalidInputError:
         return invalid(position, "not-yaml", "a tab; YAML is indented with spaces")
     # The parser quotes names of aliases and tags; such a name may be a secret.
     message = re.sub(r" '[^']{2,}'", "", problem)
-    return invalid(position, "not-yaml", message or "not valid YAML")
+    message = message or "not valid YAML"
+    if "{%" in text or "{{" in text:
+        message += "; if the file is a template, such as one of Jinja, render it first"
+    return invalid(position, "not-yaml", message)
 
 
 class _Composer:

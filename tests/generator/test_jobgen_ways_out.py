@@ -1,0 +1,104 @@
+"""Ways out that the messages name: they fit the mistake, and what Kubernetes or the chart would refuse is refused."""
+
+import pytest
+
+from tests.generator.diagnostic_lines import brief
+
+POD = "$.config.kubernetes.pod_config.spec"
+HEADER = "name: rl\nexecution: parallel\n"
+
+
+def pod(spec: str) -> str:
+    return f"config: {{kubernetes: {{pod_config: {{spec: {spec}}}}}}}"
+
+
+@pytest.mark.parametrize(
+    ("field", "expected", "words", "unwanted"),
+    [
+        ("resources: {accelerators: 'H100:x'}", "$.resources.accelerators bad-value", "{H100: 8}", "="),
+        ("resources: {cloud: kubernetes, region: ctx}", "$.resources.region refused-field", "--kube-context", ""),
+        (
+            "resources: {any_of: [{use_spot: true}, {use_spot: false}]}",
+            "$.resources.any_of[0].use_spot refused-field",
+            "remove use_spot",
+            "",
+        ),
+        ("file_mounts: {/x: 'https://a/b'}", '$.file_mounts["/x"] refused-field', "setup", "bucket"),
+        ("file_mounts: {/x: {source: 'hf://a/b'}}", '$.file_mounts["/x"].source refused-field', "setup", "bucket"),
+        ("file_mounts: {/x: 's3://a/b'}", '$.file_mounts["/x"] refused-field', "CSI", "setup"),
+        (
+            "resources: {labels: {kueue.x-k8s.io/queue-name: q}}",
+            '$.resources.labels["kueue.x-k8s.io/queue-name"] refused-field',
+            "local_queue_name",
+            "",
+        ),
+        ("resources: {image_id: ami-0123}", "$.resources.image_id bad-value", "virtual machine", ""),
+        ("resources: {image_id: 'skypilot:gpu-ubuntu-2204'}", "$.resources.image_id bad-value", "virtual machine", ""),
+        ("resources: {image_id: 'https://a/b:1'}", "$.resources.image_id bad-value", "address", ""),
+        ("resources: {image_id: 'docker:a/b:${V}'}", "$.resources.image_id bad-value", "variable", ""),
+    ],
+)
+def test_a_message_names_a_way_that_works(task_error, field, expected, words, unwanted):
+    error = task_error(f"name: t\n{field}\n")
+    assert brief(error) == expected and words in error and (not unwanted or unwanted not in error)
+
+
+def test_fields_of_the_header_that_belong_elsewhere(errors, values):
+    (error,) = errors(f"{HEADER}envs: {{A: s3cret}}\n---\nname: t\n")
+    assert brief(error) == "3:1 $.envs refused-field" and "--env" in error and "s3cret" not in error
+    _, (note,) = values(f"{HEADER}description: text\n---\nname: t\n")
+    assert brief(note) == "3:1 $.description ignored-field"
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected", "words"),
+    [
+        ("{tolerationss: []}", f"{POD}.tolerationss unknown-field", '"tolerations"'),
+        ("{tolerations: {}}", f"{POD}.tolerations wrong-type", "a list"),
+        ("{tolerations: [{kye: a}]}", f"{POD}.tolerations[0].kye unknown-field", '"key"'),
+        ("{nodeSelector: [a]}", f"{POD}.nodeSelector wrong-type", "a mapping"),
+        ("{nodeSelector: {a: 1}}", f"{POD}.nodeSelector.a wrong-type", "text"),
+        ("{hostPID: 'yes'}", f"{POD}.hostPID wrong-type", "true/false"),
+        ("{securityContext: {runAsUser: root}}", f"{POD}.securityContext.runAsUser wrong-type", "a whole number"),
+        ("{securityContext: {privileged: true}}", f"{POD}.securityContext.privileged unknown-field", ""),
+        ("{terminationGracePeriodSeconds: 600}", f"{POD}.terminationGracePeriodSeconds refused-field", "the chart's"),
+        ("{ephemeralContainers: []}", f"{POD}.ephemeralContainers refused-field", "kubectl debug"),
+        ("{volumes: [{name: tmp, emptyDir: {}}]}", f"{POD}.volumes[0].name bad-value", "chart"),
+        ("{volumes: [{name: volume-0, emptyDir: {}}]}", f"{POD}.volumes[0].name bad-value", "chart"),
+        ("{volumes: [{emptyDir: {}}]}", f"{POD}.volumes[0] missing-field", "name"),
+        ("{containers: [{envs: []}]}", f"{POD}.containers[0].envs unknown-field", '"env"'),
+        ("{containers: [{env: [{name: A, value: 1}]}]}", f"{POD}.containers[0].env[0].value wrong-type", "quotes"),
+        (
+            "{containers: [{volumeMounts: [{name: a}]}]}",
+            f"{POD}.containers[0].volumeMounts[0] missing-field",
+            "mountPath",
+        ),
+        ("{containers: [{restartPolicy: Always}]}", f"{POD}.containers[0].restartPolicy refused-field", "job_recovery"),
+        (
+            "{containers: [{securityContext: {privileged: true}}]}",
+            f"{POD}.containers[0].securityContext missing-field",
+            "allowPrivilegeEscalation",
+        ),
+    ],
+)
+def test_what_kubernetes_or_the_chart_would_refuse_or_ignore_is_refused(task_error, spec, expected, words):
+    error = task_error(f"name: t\n{pod(spec)}\n")
+    assert brief(error) == expected and words in error
+
+
+def test_a_template_is_recognized(errors):
+    (error,) = errors(f"{HEADER}---\nname: t\n{{% if x %}}\nnum_nodes: 2\n{{% endif %}}\n")
+    assert "[not-yaml]" in error and "render" in error
+
+
+ACCEPTED = [
+    "{securityContext: {runAsUser: 0, runAsNonRoot: false}, hostIPC: true, tolerations: [{operator: Exists}]}",
+    "{containers: [{securityContext: {privileged: true, allowPrivilegeEscalation: true}, envFrom: []}]}",
+    "{volumes: [{name: shm, emptyDir: {medium: Memory}}], containers: [{volumeMounts: [{name: shm, mountPath: /x}]}]}",
+    "{affinity: {}, topologySpreadConstraints: [], runtimeClassName: nvidia, schedulerName: x, priority: 3}",
+]
+
+
+@pytest.mark.parametrize("spec", ACCEPTED)
+def test_pod_config_that_works_is_accepted(task_values, spec):
+    assert task_values(f"name: t\n{pod(spec)}\n")["podTemplate"]["spec"]
