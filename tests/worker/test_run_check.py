@@ -1,14 +1,18 @@
 """A check that does not come to its end is a finding, and leaves nothing running."""
 
+import json
+import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from gpuworker.accept.check_process import run_check
+from gpuworker.accept.check_process import Stuck, run_check
 from gpuworker.accept.check_spec import Evidence, Plan, Registered, Spec
 from tests.helpers.processes import alive, until
 
@@ -65,6 +69,29 @@ def test_a_check_that_hangs_is_incomplete_in_time():
     assert time.monotonic() - start < 30
 
 
+@pytest.fixture
+def driver_hangs(monkeypatch):
+    """SIGKILL has no effect, as on a process that waits in the kernel for a driver."""
+    kill = os.kill
+    monkeypatch.setattr("gpuworker.accept.check_process.KILL_S", 0.2)
+    monkeypatch.setattr("os.killpg", lambda *_: None)
+    monkeypatch.setattr("multiprocessing.process.BaseProcess.kill", lambda _: None)
+    yield
+    for child in multiprocessing.active_children():
+        kill(child.pid, signal.SIGKILL)
+        child.join()
+
+
+@pytest.mark.parametrize(
+    "check", [hangs, lambda plan: threading.Thread(target=hangs, args=(plan,)).start() or Evidence()]
+)
+def test_a_process_that_cannot_be_killed_is_named_and_not_waited_for(driver_hangs, check) -> None:
+    start = time.monotonic()
+    found, _ = run(check, timeout_s=0.5)
+    assert isinstance(found, Stuck) and time.monotonic() - start < 20
+    assert any("cannot be killed" in text for text in found.not_measured)
+
+
 @pytest.mark.parametrize("then", [hangs, killed, lambda _: Evidence()], ids=["hangs", "killed", "ends"])
 def test_what_a_check_started_ends_with_it(tmp_path, then):
     """A torchrun that outlives its check would disturb the measurements of the next one."""
@@ -77,3 +104,23 @@ def test_what_a_check_started_ends_with_it(tmp_path, then):
     run(check, timeout_s=2)
     pid = int((tmp_path / "pid").read_text())
     until(lambda: not alive(pid), "the program that the check started is gone", 30)
+
+
+DRIVER_HANGS = """
+import multiprocessing.process, os
+from gpuworker.accept import accept_node, check_process
+check_process.KILL_S = 0.2
+os.killpg = lambda *_: None
+multiprocessing.process.BaseProcess.kill = lambda _: None
+accept_node.main()
+"""
+
+
+def test_accept_node_writes_its_report_and_ends_although_the_driver_hangs(start, tmp_path) -> None:
+    checks = ("--check", "environment", "--check", "compute")
+    options = ("--inject", "hung-check", "--check-timeout", 10, "--report-dir", tmp_path)
+    program = start("-c", DRIVER_HANGS, "--device", "cpu", *checks, *options)
+    code = program.wait(120)
+    first, second = json.loads((tmp_path / "report.json").read_text())["checks"]
+    os.kill(int(re.search(r"process (\d+) cannot be killed", first["reason"])[1]), signal.SIGKILL)
+    assert (code, second["verdict"], second["reason"]) == (3, "INCOMPLETE", "not run: the driver hangs")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
+import os
 import signal
 import sys
 import time
@@ -17,8 +19,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from gpuworker.accept import check_spec, fault_injection, registry
-from gpuworker.accept.check_process import run_check
-from gpuworker.accept.check_spec import Plan, Registered
+from gpuworker.accept.check_process import Stuck, run_check
+from gpuworker.accept.check_spec import Evidence, Plan, Registered
 from gpuworker.accept.cli import parse
 from gpuworker.accept.limits import Limits, problems
 from gpuworker.accept.node_facts import IDENTITY
@@ -40,7 +42,11 @@ def main() -> None:
     if earlier := verdict_of(path, args.run_id):
         log("RESULT", note="this run has a report already", report=path)
         sys.exit(0 if args.exit_zero else EXIT_CODES[earlier])
-    sys.exit(accept(args, path))
+    code = accept(args, path)
+    if multiprocessing.active_children():  # one that cannot be killed: sys.exit would wait for it
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def accept(args: Namespace, path: Path) -> int:
@@ -87,11 +93,14 @@ def run(report: Report, plan: Plan, chosen: list[Registered], args: Namespace, s
             "; ".join(identity.not_measured) or f"{len(models)} of {plan.gpus} GPUs seen: the other checks did not run"
         )
         report.checks.append(Check("coverage", INCOMPLETE, reason))
-        chosen = [check for check in chosen if check.spec.tag == "ENV"]  # explains what is missing
+        explains = check_spec.TAGS[:1] if not isinstance(identity, Stuck) else ()
+        chosen = [check for check in chosen if check.spec.tag in explains]  # explains what is missing
     total_s = sum(check.spec.seconds[plan.level] for check in chosen)
+    evidence: Evidence | None = None
     for index, registered in enumerate(chosen):
-        if stopped():
-            report.checks.append(Check(registered.name, INCOMPLETE, "not run: stopped by SIGTERM"))
+        if stopped() or isinstance(evidence, Stuck):
+            why = "stopped by SIGTERM" if stopped() else "the driver hangs"
+            report.checks.append(Check(registered.name, INCOMPLETE, f"not run: {why}"))
             continue
         seconds = registered.spec.seconds[plan.level] * (args.burn_in_seconds / total_s if plan.level == BURN_IN else 1)
         inject = "" if index and plan.inject in check_spec.RUNNER_FAULTS else plan.inject

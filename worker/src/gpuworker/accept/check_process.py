@@ -21,12 +21,17 @@ from gpuworker.accept.report import to_json
 from gpuworker.runtime.log import log
 
 PROGRESS_S = 30  # between progress lines: a long check without output looks like a hung one
+KILL_S = 10  # a killed process is gone in milliseconds, unless it waits in the kernel for a driver
 POLL_S = 0.1  # longest delay of the reaction to SIGTERM
 SLACK_S = {
     "cuda": 30,
     "cpu": 300,
 }  # added to three times the check's time; rehearsals share cores
 CLOCK_TOLERANCE = (1.0, 0.01)  # seconds, and share of the check's time, that two clocks may differ: NTP slews 0.0005
+
+
+class Stuck(Evidence):
+    """Evidence of a check whose process cannot be killed: it waits in the kernel, and so would the next check."""
 
 
 def run_check(
@@ -38,6 +43,7 @@ def run_check(
     """The check's evidence and its duration in seconds. A check that ends without evidence is INCOMPLETE.
 
     `timeout_s`: by default three times the planned seconds plus SLACK_S. The check is ended when `stopped` turns true.
+    Stuck evidence: the process is still there, and only os._exit ends this one without waiting for it.
     """
     # fork: torch is imported once, and this process never touches a GPU.
     context = multiprocessing.get_context("fork")
@@ -52,10 +58,15 @@ def run_check(
         evidence = _wait(receiver, child, registered, plan, timeout_s, stopped)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        child.join()
+        child.join(KILL_S)
         wall_end, end = _clocks(plan, measured=True)
         wall_s, duration_s = wall_end - wall, end - start
-    if evidence is None:
+    if child.is_alive():
+        evidence = Stuck(**vars(evidence or Evidence()))
+        evidence.not_measured.append(
+            f"the process {child.pid} cannot be killed: the driver hangs; drain the node and reboot it"
+        )
+    elif evidence is None:
         how = f"signal {-child.exitcode}" if child.exitcode < 0 else f"exit code {child.exitcode}"
         evidence = Evidence(not_measured=[f"the check ended with {how}"])
     tolerance_s = CLOCK_TOLERANCE[0] + CLOCK_TOLERANCE[1] * duration_s
