@@ -27,7 +27,6 @@ from gpuworker.group.rank_server import RankServer
 from gpuworker.group.state_store import VolumeStore
 from gpuworker.group.task_log import TaskLog
 from gpuworker.runtime.contract import GROUP_AGENT_PORT, ExitCode
-from gpuworker.runtime.json_lines import LINE_LIMIT
 from gpuworker.runtime.log import log
 
 LOG_TIMEOUT_S = 8  # of the copy on the volume at the task's end; the entry script waits a little longer
@@ -54,7 +53,7 @@ class Agent(RankServer):
             if self.task_log:
                 parts.append(self.task_log.watch())
             if not logs_only:
-                await asyncio.start_server(self.serve, address, GROUP_AGENT_PORT, limit=LINE_LIMIT)
+                await asyncio.start_server(self.serve, address, GROUP_AGENT_PORT, limit=self.plan.line_limit)
                 parts.append(self.control_task())
             await asyncio.gather(*parts)
         finally:

@@ -41,6 +41,11 @@ class GroupPlan:
         return GroupPlan(data["domain"], data["timeoutSeconds"], stop, plain_jobs, tasks)
 
     @property
+    def line_limit(self) -> int:
+        """Bytes of the longest message: every host four times, once with an exit code, and the other fields."""
+        return 4096 + 4 * sum(len(host) + 8 for host in self.hosts)
+
+    @property
     def hosts(self) -> list[str]:
         return [host for task in self.tasks.values() for host in task.hosts]
 
@@ -64,12 +69,21 @@ class GroupState:
     done: list = field(default_factory=list)
     failed: dict = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raises ValueError, so that no part of an invalid state is ever merged."""
+        for host in [*self.started, *self.done]:
+            if not isinstance(host, str):
+                raise ValueError("a host is not a text")
+        for code in self.failed.values():
+            if type(code) is not int or not 0 < code < 256:
+                raise ValueError("an exit code is not a number from 1 to 255")
+
     def merge(self, other: GroupState, hosts: list[str]) -> None:
-        """Add what `other` has of `hosts`. Raises TypeError or ValueError for entries of another type."""
+        """Add what `other` has of `hosts`."""
         self.released |= other.released
         self.started = sorted({*self.started, *(set(other.started) & set(hosts))})
         self.done = sorted({*self.done, *(set(other.done) & set(hosts))})
-        self.failed = self.failed | {host: int(code) for host, code in other.failed.items() if host in hosts}
+        self.failed = self.failed | {host: code for host, code in other.failed.items() if host in hosts}
 
     def pending_dependencies(self, task: Task, plan: GroupPlan) -> dict[str, str]:
         """Dependencies of `task` that are not met. The state `ready` is left out, because only DNS shows it."""

@@ -10,17 +10,18 @@ from collections.abc import Iterable
 
 from gpuworker.group.protocol import CODEC, Reply, Request
 from gpuworker.runtime.contract import GROUP_AGENT_PORT
-from gpuworker.runtime.json_lines import LINE_LIMIT, encode
+from gpuworker.runtime.json_lines import encode
 
 REQUEST_TIMEOUT_S = 3
 MAX_CONCURRENT_REQUESTS = 32
 
 
 class PeerClient:
-    """The other ranks of a group, by host name. `sender` has the fields that every request of this rank carries."""
+    """The other ranks of a group, by host name. `sender` has the fields that every request of this rank carries;
+    `line_limit` is the size of the longest reply in bytes."""
 
-    def __init__(self, domain: str, sender: Request):
-        self.domain, self.sender = domain, sender
+    def __init__(self, domain: str, sender: Request, line_limit: int):
+        self.domain, self.sender, self.line_limit = domain, sender, line_limit
         self.gate = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
 
     async def addresses(self, name: str) -> list[str]:
@@ -49,7 +50,7 @@ class PeerClient:
         return None
 
     async def _exchange(self, address: str, request: Request) -> object:
-        reader, writer = await asyncio.open_connection(address, GROUP_AGENT_PORT, limit=LINE_LIMIT)
+        reader, writer = await asyncio.open_connection(address, GROUP_AGENT_PORT, limit=self.line_limit)
         try:
             writer.write(encode(request))
             return CODEC.decode(await reader.readline())

@@ -24,6 +24,9 @@ class Request:
     joined: bool = False
     missing: str = ""
 
+    def __post_init__(self) -> None:
+        self.missing = _printable(self.missing)
+
 
 @dataclass
 class Reply:
@@ -32,6 +35,14 @@ class Reply:
     state: GroupState
     joined: bool = False
     missing: str = ""
+
+    def __post_init__(self) -> None:
+        self.missing = _printable(self.missing)
+
+
+def _printable(text: str) -> str:
+    """Another agent's text as this one may log it."""
+    return "".join(char if " " <= char <= "~" else "?" for char in text)
 
 
 CODEC = Codec((Request, Reply, GroupState))

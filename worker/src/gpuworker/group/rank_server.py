@@ -14,6 +14,8 @@ from gpuworker.group.state_store import StateFolder, VolumeStore
 from gpuworker.runtime.json_lines import encode
 from gpuworker.runtime.log import log
 
+MAX_STRANGERS = 128  # connections that have not sent a request of this group yet
+
 
 class RankServer:
     """`host` is that of this rank, TASK-RANK. In `folder` the group's state survives a restart of this container."""
@@ -25,7 +27,9 @@ class RankServer:
         self.joined: set[str] = set()
         self.missing = ""  # a rank's join timeout has passed; describes the missing ranks
         self.changed = asyncio.Event()
-        self.peers = PeerClient(plan.domain, Request(run, attempt, host))
+        self.peers = PeerClient(plan.domain, Request(run, attempt, host), plan.line_limit)
+        self.strangers: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+        self.waiting: dict[str, asyncio.StreamWriter] = {}  # connections of ranks that have joined
         self.store = StateFolder(folder, host)
         self.volume: VolumeStore | None = None
         with self.store_errors():
@@ -33,13 +37,21 @@ class RankServer:
                 self.state.merge(kept, plan.hosts)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.strangers[writer] = None
+        if len(self.strangers) > MAX_STRANGERS:
+            oldest = next(iter(self.strangers))
+            del self.strangers[oldest]
+            oldest.transport.abort()
         try:
-            request = CODEC.decode(await asyncio.wait_for(reader.readline(), REQUEST_TIMEOUT_S))
+            line = await asyncio.wait_for(reader.readline(), REQUEST_TIMEOUT_S)
+            request = CODEC.decode(line)
             if isinstance(request, Request) and (request.run, request.attempt) == (self.run, self.attempt):
+                self.strangers.pop(writer, None)
                 await self.reply(request, reader, writer)
-        except (OSError, ValueError, TypeError, asyncio.TimeoutError):
-            pass  # not an agent of this group, or its connection was closed
+        except (OSError, ValueError, asyncio.TimeoutError):
+            writer.transport.abort()  # not an agent of this group, or its connection was closed
         finally:
+            self.strangers.pop(writer, None)
             writer.close()
 
     async def reply(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -48,15 +60,31 @@ class RankServer:
             self.missing = request.missing
             self.notify()
         if request.joined and request.rank in self.plan.hosts:
-            if request.rank not in self.joined:
-                self.joined.add(request.rank)
-                self.notify()
-            closed = asyncio.create_task(reader.read())  # ends when the sender closes the connection
+            await self.hold(request.rank, reader, writer)
+        writer.write(encode(Reply(self.state, self.host in self.joined, self.missing)))
+        await asyncio.wait_for(writer.drain(), REQUEST_TIMEOUT_S)
+
+    async def hold(self, rank: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Wait until the group is released, a join timeout has passed, or the sender has closed the connection."""
+        if before := self.waiting.get(rank):
+            before.transport.abort()
+        self.waiting[rank] = writer
+        if rank not in self.joined:
+            self.joined.add(rank)
+            self.notify()
+
+        async def closed_by_sender() -> None:
+            with contextlib.suppress(OSError):
+                await reader.read(1)  # an agent sends nothing after its request
+
+        closed = asyncio.create_task(closed_by_sender())
+        try:
             while not (self.state.released or closed.done() or self.missing):
                 await self.next_change(closed)
+        finally:
             closed.cancel()
-        writer.write(encode(Reply(self.state, self.host in self.joined, self.missing)))
-        await writer.drain()
+            if self.waiting.get(rank) is writer:
+                del self.waiting[rank]
 
     def notify(self) -> None:
         changed, self.changed = self.changed, asyncio.Event()

@@ -1,0 +1,202 @@
+"""Port of a group's agent under bytes that no agent sends: bounded memory, no traceback, no change of the group."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuworker.group.group_state import GroupPlan, GroupState, Task
+from gpuworker.group.protocol import CODEC, Reply, Request
+from gpuworker.group.rank_server import MAX_STRANGERS
+from gpuworker.runtime.contract import GROUP_AGENT_PORT
+from gpuworker.runtime.json_lines import encode
+from tests.helpers.group_agents import Group
+from tests.helpers.processes import until
+
+pytestmark = pytest.mark.slow
+MEMORY_MIB = 60  # an idle agent has about 25
+
+
+@pytest.fixture
+def group(tmp_path):
+    group = Group(tmp_path)
+    group.write_plan({"buffer": {}, "trainer": {"numNodes": 2}})
+    yield group
+    for rank in group.ranks:
+        rank.lose()
+
+
+@pytest.fixture
+def leader(group):
+    """The first rank, at the barrier."""
+    rank = group.start_rank("buffer-0", "echo ran")
+    until(lambda: dial(rank), "the leader listens").close()
+    return rank
+
+
+def dial(rank) -> socket.socket | None:
+    with contextlib.suppress(ConnectionError):
+        return socket.create_connection((rank.address, GROUP_AGENT_PORT), timeout=5)
+    return None
+
+
+def send(rank, *parts: bytes) -> bytes:
+    """Everything that the agent replies until it closes the connection."""
+    connection = dial(rank)
+    connection.settimeout(10)
+    with connection, contextlib.suppress(ConnectionError):
+        for part in parts:
+            connection.sendall(part)
+        with contextlib.suppress(OSError):  # the agent was faster
+            connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+    return b""
+
+
+def peak_mib(rank) -> int:
+    status = Path(f"/proc/{rank.sidecar.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) >> 10
+
+
+def completes(group, leader) -> None:
+    """The other ranks join, and the group runs to its end."""
+    others = [group.start_rank(host, "echo ran") for host in ("trainer-0", "trainer-1")]
+    assert [rank.wait() for rank in (*others, leader)] == [0, 0, 0]
+    assert "Traceback" not in leader.output("agent"), leader.output("agent")
+    assert len(leader.output("agent").splitlines()) < 10, "strangers do not fill the log"
+
+
+def request(**fields) -> bytes:
+    return encode(Request("rl-1", "0", "trainer-0")).replace(b"}\n", b", " + json.dumps(fields).encode()[1:] + b"\n")
+
+
+def test_endless_bytes_cost_no_memory(group, leader):
+    stop = time.monotonic() + 4
+
+    def flood(first: bytes) -> None:
+        while time.monotonic() < stop:
+            with contextlib.suppress(OSError), dial(leader) as connection:
+                connection.sendall(first)
+                while time.monotonic() < stop:
+                    connection.sendall(b"x" * 65536)
+
+    starts = [b"", b"{" * 1000, request(joined=True), b'{"type": "Request", "run": "']
+    threads = [threading.Thread(target=flood, args=(first,)) for first in starts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert peak_mib(leader) < MEMORY_MIB
+    completes(group, leader)
+
+
+def test_slow_and_silent_clients_neither_hold_memory_nor_the_group(group, leader):
+    with contextlib.ExitStack() as held:
+        for number in range(8 * MAX_STRANGERS):
+            connection = held.enter_context(until(lambda: dial(leader), "the leader accepts"))
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(b'{"type": ' if number % 2 else b"")
+        descriptors = Path(f"/proc/{leader.sidecar.pid}/fd")
+        assert len(list(descriptors.iterdir())) < MAX_STRANGERS + 50
+        assert peak_mib(leader) < MEMORY_MIB
+        completes(group, leader)
+
+
+def test_many_connections_of_one_rank_count_as_one(group, leader):
+    """They have the group's identity, so they are held until the group is released."""
+    with contextlib.ExitStack() as held:
+        for _ in range(300):
+            held.enter_context(dial(leader)).sendall(request(joined=True))
+        time.sleep(1)
+        assert len(list(Path(f"/proc/{leader.sidecar.pid}/fd").iterdir())) < MAX_STRANGERS
+        assert peak_mib(leader) < MEMORY_MIB
+
+
+WRONG = [
+    b"\n",
+    b"\0\n",
+    b"\xff\xfe\n",
+    b"[]\n",
+    b"1e999\n",
+    b"9" * 5000 + b"\n",
+    b"[" * 4000 + b"\n",
+    b'{"a":' * 800 + b"\n",
+    b'{"a":' * 50_000 + b"\n",
+    b"x" * 3_000_000,
+    b"GET / HTTP/1.0\r\n\r\n",
+    b'{"type": "GroupState", "released": true}\n',
+    b'{"type": "Reply", "state": {"released": true}}\n',
+    b'{"type": "__class__"}\n',
+]
+# With the group's identity, but with contents that no agent sends.
+INVALID = [
+    {"state": {"released": True, "done": [3]}},
+    {"state": {"released": True, "started": [["buffer-0"]]}},
+    {"state": {"released": True, "failed": {"buffer-0": "x"}}},
+    {"state": {"released": True, "failed": {"buffer-0": 1e400}}},
+    {"state": {"released": True, "failed": {"buffer-0": 0}}},
+    {"state": {"released": True, "failed": {"buffer-0": 10**40}}},
+    {"state": {"released": True, "failed": {"buffer-0": True}}},
+    {"state": {"released": "yes"}},
+    {"state": None},
+    {"missing": ["x"]},
+    {"attempt": 0},
+]
+
+
+def test_garbage_gets_no_reply_and_no_traceback(group, leader):
+    for line in WRONG:
+        assert send(leader, line) == b"", line[:50]
+    for fields in INVALID:
+        assert send(leader, request(**fields)) == b"", fields
+    completes(group, leader)
+
+
+def test_a_line_of_another_group_run_or_attempt_changes_nothing(group, leader):
+    events = [
+        {"state": {"released": True}},
+        {"state": {"failed": {"trainer-0": 7}}},
+        {"state": {"done": ["trainer-0", "trainer-1", "buffer-0"]}},
+        {"missing": "forged"},
+        {"joined": True},
+    ]
+    identities = [{"run": "rl-2"}, {"run": ""}, {"run": "rl-1\0"}, {"attempt": "1"}, {"attempt": ""}, {"run": "RL-1"}]
+    for identity in identities:
+        for event in events:
+            assert send(leader, request(**event, **identity)) == b""
+    assert "\nran" not in leader.output()
+    completes(group, leader)
+
+
+def test_a_text_of_another_agent_is_printable(group, leader):
+    send(leader, request(missing="\ud800\n[FATAL] forged\x1b[2J"))
+    assert leader.wait() == 66
+    assert "\n[FATAL] forged" not in leader.output()
+    assert "Traceback" not in leader.output("agent")
+
+
+def test_random_lines_neither_end_nor_release_the_group(group, leader):
+    choose = random.Random(4)
+    whole = request(state={"failed": {"trainer-0": 3}}, joined=True, run="other")
+    for _ in range(1000):
+        line = bytearray(whole)
+        for _ in range(choose.randrange(1, 20)):
+            line[choose.randrange(len(line))] = choose.randrange(256)
+        send(leader, bytes(line[: choose.randrange(1, len(line) + 1)]))
+    completes(group, leader)
+
+
+def test_the_longest_message_of_a_group_fits():
+    hosts = tuple(f"{'t' * 50}-{rank}" for rank in range(1024))
+    plan = GroupPlan("rl", 60, True, False, {"t": Task("t", hosts)})
+    state = GroupState(True, list(hosts), list(hosts), dict.fromkeys(hosts, 255))
+    text = ", ".join(hosts) + "x" * 1000
+    assert len(encode(Request("r" * 63, "99999", hosts[-1], state, True, text))) < plan.line_limit
+    assert CODEC.decode(encode(Reply(state, True, text))) == Reply(state, True, text)
