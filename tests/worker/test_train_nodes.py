@@ -94,3 +94,19 @@ def test_a_stop_while_a_rank_waits_for_another_one_ends_it_at_once(tmp_path):
     began = time.monotonic()
     lone.signal(15, [0])
     assert lone.wait(60) == [143] and time.monotonic() - began < 5, lone.output
+
+
+def test_nodes_may_share_a_cache(tmp_path):
+    """Each with two ranks."""
+    port, ranks = free_port(), []
+    file = data(tmp_path, "a", LINES, val=True)
+    for rank in range(4):
+        local = tmp_path / f"node-{rank}"
+        local.mkdir()
+        variables = {"RANK": rank, "WORLD_SIZE": 4, "LOCAL_RANK": rank % 2, "LOCAL_WORLD_SIZE": 2}
+        variables |= {"NODE_RANK": rank // 2, "MASTER_PORT": port, "NODE_NAME": f"host-{rank // 2}"}
+        words = (*TINY, "--data", file, "--cache", tmp_path / "cache", "--epochs", 1)
+        ranks.append(Ranks(LM, words, 0, local, **variables))
+    codes = [node.wait() for node in ranks]
+    assert codes == [[0]] * 4, "\n".join(node.output for node in ranks)
+    assert not [path for path in (tmp_path / "cache").iterdir() if "part" in path.name]

@@ -7,11 +7,14 @@ so memory does not limit its size. Its contents do not depend on the number of p
 from __future__ import annotations
 
 import array
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import tempfile
+import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -26,6 +29,7 @@ IGNORE_INDEX = -100  # label of a position that is not learned: the default of t
 FORMAT = 2
 DOCUMENTS_PER_CALL, CHARACTERS_PER_CALL = 512, 1 << 20  # of the tokenizer, which needs about 200 bytes for each
 BLOCK_TOKENS = 1 << 22  # tokens read at a time
+LEFTOVER_S = 3600
 
 
 Encoded = tuple[list[int], list[tuple[int, int]]]
@@ -150,22 +154,33 @@ def prepare(path: Path, codec: TokenCodec, cache: Path, context: DistributedCont
     # All ranks look before any process of the node builds it. Otherwise one could find it built and continue alone.
     if all(context.all_gather_object(exists)):
         return folder
-    part = cache / f"{folder.name}.part-{context.local_rank}"
+    # Other nodes and other runs may use the same cache at the same time.
+    shared = f"{folder.name}.part-{context.broadcast_object(uuid.uuid4().hex[:8])}-{context.node_rank}"
+    part = cache / f"{shared}-{context.local_rank}"
     with context.raise_on_all_ranks():
         cache.mkdir(parents=True, exist_ok=True)
+        if context.is_local_rank_0:
+            remove_leftovers(cache)
         documents = read_documents(path, context.local_rank, context.local_world_size, codec.template)
         write_part(part, documents, codec)
     with context.raise_on_all_ranks():
         if context.is_local_rank_0 and not exists:
-            parts = [cache / f"{folder.name}.part-{rank}" for rank in range(context.local_world_size)]
+            parts = [cache / f"{shared}-{rank}" for rank in range(context.local_world_size)]
             join_parts(parts, folder, path)
     with context.raise_on_all_ranks():
         shutil.rmtree(part)
     return folder
 
 
+def remove_leftovers(cache: Path) -> None:
+    """Remove the parts of killed attempts: those that nobody has written to for an hour."""
+    for tokens in cache.glob("tokens-*.part-*/tokens"):
+        with contextlib.suppress(OSError):
+            if time.time() - tokens.stat().st_mtime > LEFTOVER_S:
+                shutil.rmtree(tokens.parent)
+
+
 def write_part(folder: Path, documents: Iterable[list[Segment]], codec: TokenCodec) -> None:
-    shutil.rmtree(folder, ignore_errors=True)  # left by a killed attempt
     folder.mkdir()
     documents, total = iter(documents), 0
     with open(folder / "tokens", "wb") as tokens, open(folder / "ends", "wb") as ends:
@@ -227,6 +242,10 @@ def join_parts(parts: list[Path], folder: Path, path: Path) -> None:
                 total += lengths[-1] if lengths else 0
         if total < 2:
             raise DataError(f"{path}: contains no document")
-        os.rename(whole, folder)
+        try:
+            os.rename(whole, folder)
+        except OSError:  # another node was first
+            if not (folder / "ends").is_file():
+                raise
     finally:
         shutil.rmtree(whole, ignore_errors=True)
