@@ -1,6 +1,7 @@
-"""Comparison of ddp-run with hand-written manifests: python -m tests.baseline [starts [ROUNDS]] [faults].
+"""Comparison of ddp-run with hand-written manifests: python -m tests.baseline [starts [ROUNDS]] [restarts] [faults].
 
 `starts`: seconds from `kubectl apply` to the end of the first all-reduce, one run after the other, alternating.
+`restarts`: seconds from a rank's failure to the next first all-reduce, in the same pods and in new ones.
 `faults`: the same injected faults in each, in parallel; exit codes, seconds, and which runs hang. In the manifests,
 only the image, the number of GPUs, the program and the namespace are replaced. Each run has two nodes with one process
 each; a run that has not ended after LIMIT_S counts as hanging. docs/ddp-run-vs-manifests.md has the results.
@@ -18,11 +19,12 @@ from pathlib import Path
 import yaml
 
 from hack import test_cluster
-from hack.paths import main
+from hack.paths import ToolError, main
 from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, run
 
 LIMIT_S = 180
 HERE = Path(__file__).parent
+RESTARTS = {"in place": "maxRestartsInPlace=1", "by the Job": "maxRestarts=1"}
 WAYS = ("ddp-run", "correct", "statefulset", "job")
 PROGRAM = """
 import os, signal, sys, time
@@ -59,11 +61,11 @@ FAULTS_DURING_RUN = {
 }
 
 
-def manifests(way: str, space: Namespace, before: str, fault: str) -> list[dict]:
-    """The objects, with the program in place and shell before the launcher."""
+def manifests(way: str, space: Namespace, before: str, fault: str, more: tuple[str, ...] = ()) -> list[dict]:
+    """The objects, with the program in place and shell before the launcher. `more`: values of ddp-run."""
     if way == "ddp-run":
         settings = ["timeouts.joinSeconds=90", "timeouts.startupCollectiveSeconds=60", "timeouts.collectiveSeconds=60"]
-        settings += ["program.args={/tmp/train.py}"]
+        settings += ["program.args={/tmp/train.py}", *more]
         command = ["helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name]
         command += [*space.cluster.helm_image(), *(word for s in settings for word in ("--set", s))]
         text = run(*command)
@@ -133,6 +135,45 @@ def starts(cluster: Cluster, rounds: int) -> None:
     print(f"ddp-run / correct: {ours / correct:.2f}")
 
 
+# Rank 1 fails in its first start: its first pod and, in that pod, its first process.
+FIRST_START = """
+        mark = "/tmp/started"
+        if os.environ["ATTEMPT"] == "0" and not os.path.exists(mark):
+            open(mark, "w").close()
+            print("FAULT x", time.time(), flush=True)
+            sys.exit(9)"""
+
+
+def restart_seconds(cluster: Cluster, value: str) -> float:
+    """Seconds from the failure of rank 1 to the end of the next first all-reduce on both nodes."""
+    with new_namespace(cluster, "privileged") as space:
+        objects = yaml.safe_dump_all(manifests("ddp-run", space, "", FIRST_START.strip(), (value,)))
+        space.kubectl("apply", "-f", "-", input=objects)
+        for job in space.watch("jobs", LIMIT_S):
+            if any(
+                c["type"] in ("Complete", "Failed") and c["status"] == "True"
+                for c in job["status"].get("conditions", [])
+            ):
+                break
+        lines = [line.split() for pod in space.objects("pods")
+                 for line in space.kubectl("logs", pod["metadata"]["name"]).splitlines()]  # fmt: skip
+        (fault,) = [float(words[2]) for words in lines if words[:1] == ["FAULT"]]
+        again = [float(words[2]) for words in lines if words[:1] == ["FIRST"] and float(words[2]) > fault]
+        if len(again) != 2:
+            raise ToolError(f"{value}: {len(again)} of 2 nodes started again")
+        return max(again) - fault
+
+
+def restarts(cluster: Cluster, rounds: int) -> None:
+    found: dict[str, list[float]] = {way: [] for way in RESTARTS}
+    for _ in range(rounds):
+        for way, value in RESTARTS.items():
+            found[way].append(restart_seconds(cluster, value))
+            print(f"restart {way}: {found[way][-1]:.1f} s", flush=True)
+    ours, job = (statistics.median(found[way]) for way in RESTARTS)
+    print(f"restart in place / by the Job: {ours:.1f} s / {job:.1f} s = {ours / job:.2f}")
+
+
 def faults(cluster: Cluster) -> None:
     cases = [("none", way, {}) for _ in range(3) for way in WAYS]
     cases += [(name, way, {"before": shell}) for name, shell in FAULTS_BEFORE_START.items() for way in WAYS]
@@ -145,9 +186,12 @@ def faults(cluster: Cluster) -> None:
 
 def entry() -> None:
     os.environ |= test_cluster.prepare()
-    cluster, words = Cluster(os.environ["WORKER_IMAGE"]), sys.argv[1:] or ["starts", "faults"]
+    cluster, words = Cluster(os.environ["WORKER_IMAGE"]), sys.argv[1:] or ["starts", "restarts", "faults"]
+    rounds = next((int(word) for word in words if word.isdigit()), 5)
     if "starts" in words:
-        starts(cluster, next((int(word) for word in words if word.isdigit()), 5))
+        starts(cluster, rounds)
+    if "restarts" in words:
+        restarts(cluster, rounds)
     if "faults" in words:
         faults(cluster)
 
