@@ -50,7 +50,7 @@ if rank == 0 or not os.environ.get("FAULT"):
 print(f"rank {rank} of {dist.get_world_size()} on node {os.environ['NODE_RANK']} is done", flush=True)
 dist.destroy_process_group()
 """
-PATIENT = ("--join-timeout=60", "--rendezvous-timeout=120")
+PATIENT = ("--join-timeout=120", "--rendezvous-timeout=120")
 
 
 @pytest.fixture
@@ -201,3 +201,58 @@ def test_a_rank_that_misses_the_first_collective_is_named(run):
     for node in range(2):
         run.pod(node, 2, *PATIENT, "--startup-collective-timeout=8", program=[program])
     run.assert_verdict(70, "collective-timeout", "rank 1 of node 1 (pod run-1 on n1) is at ", within_s=120)
+
+
+def test_a_collective_of_a_subgroup_has_a_time_out(run):
+    """FSDP, tensor and pipeline parallelism use groups of their own."""
+    program = run.script(
+        "import os, time\nimport torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "group = dist.new_group([0, 1])\ndist.all_reduce(torch.ones(1))\n"
+        "if os.environ['RANK'] == '1':\n    time.sleep(600)\n"
+        "dist.all_reduce(torch.ones(1), group=group)\n"
+    )
+    for node in range(2):
+        run.pod(node, 2, *PATIENT, "--startup-collective-timeout=8", program=[program])
+    run.assert_verdict(
+        70,
+        "collective-timeout",
+        f"rank 1 of node 1 (pod run-1 on n1) is at {program.name}:7 in <module>",
+        "rank 1 (0) has not started collective 1 of process group 1",
+        within_s=120,
+    )
+
+
+def test_ranks_in_different_collectives_are_all_named(run):
+    """A barrier on rank 0 only: both ranks wait, and each waits for the other."""
+    program = run.script(
+        "import os\nimport torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "def evaluate():\n    dist.barrier()\n"
+        "def step():\n    dist.broadcast(torch.ones(1), src=0)\n"
+        "dist.all_reduce(torch.ones(1))\n"
+        "evaluate() if os.environ['RANK'] == '0' else step()\ndist.all_reduce(torch.ones(9))\n"
+    )
+    for node in range(2):
+        run.pod(node, 2, *PATIENT, "--startup-collective-timeout=8", program=[program])
+    run.assert_verdict(
+        70, "collective-timeout", f"{program.name}:5 in evaluate", f"{program.name}:7 in step", within_s=120
+    )
+
+
+def test_a_rank_blocked_outside_a_collective_is_the_culprit(run):
+    """Its innermost line is in the standard library, below torch's data loader; the verdict has the program's line."""
+    program = run.script(
+        "import os, time\nimport torch, torch.distributed as dist\nfrom torch.utils.data import DataLoader\n"
+        "class Slow(torch.utils.data.Dataset):\n    def __len__(self):\n        return 4\n"
+        "    def __getitem__(self, index):\n        time.sleep(600)\n"
+        "dist.init_process_group('gloo')\ndist.all_reduce(torch.ones(1))\n"
+        "if os.environ['RANK'] == '1':\n    for batch in DataLoader(Slow(), num_workers=1):\n        pass\n"
+        "dist.all_reduce(torch.ones(1))\n"
+    )
+    for node in range(2):
+        run.pod(node, 2, *PATIENT, "--startup-collective-timeout=8", program=[program])
+    run.assert_verdict(
+        70,
+        "collective-timeout",
+        f"rank 1 of node 1 (pod run-1 on n1) is at {program.name}:12 in <module>",
+        within_s=120,
+    )

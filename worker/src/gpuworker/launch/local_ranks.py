@@ -21,6 +21,7 @@ from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.processes import behind_shells, kill, oom_kills, state
 
+STACK_SIGNAL = signal.SIGRTMAX - 3  # rank_wrapper.py has the same
 EVENTS_PER_TURN = 200  # so that a rank that reports without end leaves time for heartbeats
 ERROR_S = 5.0  # an exception is a failure after this time, even if the process still runs its exit handlers
 
@@ -34,9 +35,11 @@ class LocalRanks:
         self.states = {local: RankState(first + local) for local in range(config.nproc_per_node)}
         self.world_size = 0  # as the ranks see it
         self.stepped = self.stopping = False
+        self.ended_unread = False  # a rank has ended since the last look at all connections
         self.hang_seen = False  # NCCL's watchdog has printed that a collective timed out
         self.started_at = time.monotonic()
         self.oom_kills = oom_kills()
+        self.connections: set[socket.socket] = set()
         self.runners: dict[int, socket.socket] = {}
         self.wrappers: dict[int, socket.socket] = {}
         self.loop = asyncio.get_running_loop()
@@ -50,10 +53,18 @@ class LocalRanks:
     # -- events
 
     def on_connect(self) -> None:
-        with contextlib.suppress(OSError):
-            connection, _ = self.listener.accept()
-            connection.setblocking(False)
-            self.loop.add_reader(connection, self.on_readable, connection)
+        with contextlib.suppress(OSError):  # BlockingIOError: no more
+            while True:
+                connection, _ = self.listener.accept()
+                connection.setblocking(False)
+                self.connections.add(connection)
+                self.loop.add_reader(connection, self.on_readable, connection)
+
+    def drain(self) -> None:
+        """Read what has arrived: a wrapper reports an exception before its runner reports the end, on another line."""
+        self.on_connect()
+        for connection in list(self.connections):
+            self.on_readable(connection)
 
     def on_readable(self, connection: socket.socket) -> None:
         for _ in range(EVENTS_PER_TURN):
@@ -72,6 +83,7 @@ class LocalRanks:
 
     def on_close(self, connection: socket.socket) -> None:
         self.loop.remove_reader(connection)
+        self.connections.discard(connection)
         connection.close()
         for local, runner in list(self.runners.items()):
             if runner is connection:
@@ -92,6 +104,7 @@ class LocalRanks:
                 log(Tag.DDP, phase="world formed", world=self.world_size, ranks=ranks, seconds=now - self.started_at)
         elif event == "end":
             rank.on_end(facts["code"], facts["tail"], facts["evidence"])
+            self.ended_unread = True
         elif event == "output":
             rank.progress_at = rank.progress_at if rank.steps else now
         elif event == "evidence":
@@ -143,6 +156,9 @@ class LocalRanks:
     def failure(self) -> RankFailure | None:
         """The first failure of this node; a failure of this node's own is before one that follows from a peer."""
         config, now = self.config, time.monotonic()
+        if self.ended_unread:
+            self.ended_unread = False
+            self.drain()
         if self.formed and self.world_size != config.world_size:
             detail = f"torchrun formed a world of {self.world_size}, not of {config.world_size}"
             return RankFailure("world-not-formed", None, detail)
@@ -168,7 +184,7 @@ class LocalRanks:
             with contextlib.suppress(OSError):
                 (self.folder / f"stack-{local}").write_text("")
             if rank.wrapped and rank.code is None and not rank.error:
-                kill([rank.pid], signal.SIGUSR2)  # a program without the wrapper has no handler, and would end
+                kill([rank.pid], STACK_SIGNAL)  # a program without the wrapper has no handler, and would end
         for connection in self.wrappers.values():
             with contextlib.suppress(OSError):
                 connection.send(b"sequence")
@@ -209,6 +225,6 @@ class LocalRanks:
     def close(self) -> None:
         self.loop.remove_reader(self.listener)
         self.listener.close()
-        for connection in [*self.runners.values(), *self.wrappers.values()]:
+        for connection in self.connections:
             self.loop.remove_reader(connection)
             connection.close()

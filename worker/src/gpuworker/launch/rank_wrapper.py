@@ -4,7 +4,8 @@
 
 It imports nothing of gpuworker, so that it works from a zipapp and the program may bring another gpuworker, and it
 imports torch only when the program does. Collectives of every group get a time-out where the program sets none.
-SIGUSR2 writes the stacks of all threads to a file. How the rank ended is not decided here: rank_runner.py reports the
+A real-time signal writes the stacks of all threads to a file; programs use
+SIGUSR1 and SIGUSR2 themselves. How the rank ended is not decided here: rank_runner.py reports the
 exit code of the process.
 """
 
@@ -33,6 +34,7 @@ LOCAL = os.environ["LOCAL_RANK"]
 STARTUP_TIMEOUT_S = float(os.environ.get(f"{PREFIX}STARTUP_COLLECTIVE_TIMEOUT", "0"))
 TIMEOUT_S = float(os.environ.get(f"{PREFIX}COLLECTIVE_TIMEOUT", "0"))
 TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
+STACK_SIGNAL = signal.SIGRTMAX - 3
 STEP_S = 1.0  # at most one report of a step in this time
 STACKS_S = 2.0  # a rank whose collective timed out stays, so that the launchers can collect the stacks of the others
 # Paths of Python, its packages and this file: not the user's program.
@@ -190,7 +192,7 @@ def main():
         channel = connect()
         threading.Thread(target=answer_requests, daemon=True).start()
         stack = open(f"{FOLDER}/stack-{LOCAL}", "a")  # noqa: SIM115 (it stays open)
-        faulthandler.register(signal.SIGUSR2, stack, all_threads=True)
+        faulthandler.register(STACK_SIGNAL, stack, all_threads=True)
         send("wrapped")
     sys.meta_path.insert(
         0, ImportHook({"torch.distributed.distributed_c10d": patch_c10d, "torch.optim.optimizer": patch_optimizer})
