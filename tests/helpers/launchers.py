@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.helpers.processes import SOURCE, free_port
+from tests.helpers.processes import SOURCE
 
 HERE = Path(__file__).parent
 STAND_IN, FAULTS = HERE / "torch_stand_in", HERE / "launch_faults"
@@ -27,15 +29,15 @@ CONTRACT = {
 
 
 def free_port_pair() -> int:
-    """The first of two adjacent free ports: for the rendezvous store and for the launchers."""
+    """The first of two adjacent free ports: for the rendezvous store and for the launchers.
+
+    Below the range from which the kernel takes ports of connections, which parallel tests open all the time.
+    """
     while True:
-        port = free_port()
-        if port < 65534:
-            try:
-                with socket.create_server(("", port + 1)):
-                    return port
-            except OSError:
-                continue
+        port = random.randrange(12000, 32000)
+        with contextlib.suppress(OSError):
+            with socket.create_server(("", port)), socket.create_server(("", port + 1)):
+                return port
 
 
 @dataclass
