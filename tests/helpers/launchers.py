@@ -35,9 +35,8 @@ def free_port_pair() -> int:
     """
     while True:
         port = random.randrange(12000, 32000)
-        with contextlib.suppress(OSError):
-            with socket.create_server(("", port)), socket.create_server(("", port + 1)):
-                return port
+        with contextlib.suppress(OSError), socket.create_server(("", port)), socket.create_server(("", port + 1)):
+            return port
 
 
 @dataclass
