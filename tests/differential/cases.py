@@ -30,6 +30,8 @@ def files(folder: Path) -> None:
     (folder / "code").mkdir()
     (folder / "code" / "train.py").write_text("print(1)\n")
     (folder / "app.conf").write_text("a = 1\n")
+    (folder / "groups" / "code").mkdir(parents=True)
+    (folder / "groups" / "code" / "train.py").write_text("print(2)\n")
 
 
 def run_skypilot(texts: list[str], folder: Path) -> list[dict]:
@@ -48,13 +50,15 @@ def run_skypilot(texts: list[str], folder: Path) -> list[dict]:
 
 
 def compare(texts: Mapping[str, str], folder: Path) -> list[Case]:
-    """Return every named text as a case; `folder` becomes the folder of the group files."""
+    """Return every named text as a case; `folder` becomes the current folder, and that of half of the group files."""
     folder.mkdir()
     files(folder)
     answers = run_skypilot(list(texts.values()), folder)
-    options = Options(folder=str(folder))
+    beside = Options(folder=str(folder))
+    elsewhere = Options(folder=str(folder / "groups"), second_folder=str(folder))
     cases = []
-    for (name, text), answer in zip(texts.items(), answers, strict=True):
+    for number, ((name, text), answer) in enumerate(zip(texts.items(), answers, strict=True)):
+        options = elsewhere if number % 2 and "example" not in name else beside
         result = to_values(text.encode("utf-8", "surrogatepass"), options)
         cases.append(Case(name, text, result, answer, differences(text, result, answer)))
     return cases

@@ -121,7 +121,12 @@ class Maker:
             variables = [self.pick(GRAMMAR["variables"]) for _ in range(self.random.randint(0, 3))]
             envs = {name: self.pick(GRAMMAR["envs"]) for name in variables}
             task["envs"] = self.pick({"usual": [envs], "odd": [None, [], "A=b", envs]})
-        return {**task, **self.fields(GRAMMAR["task"], 0.2)}
+        task |= self.fields(GRAMMAR["task"], 0.2)
+        if self.happens(0.1):
+            for field, login in zip(("envs", "secrets"), self.pick(GRAMMAR["logins"]), strict=True):
+                if login and isinstance(task.setdefault(field, {}), dict):
+                    task[field] |= login
+        return task
 
     def damage_value(self, documents: list) -> None:
         """Delete, replace, rename or add something anywhere."""

@@ -74,13 +74,19 @@ def alternative(resources) -> dict:
         "accelerators": {canonical(name): count for name, count in (resources._accelerators or {}).items()},
         "cpus": resources._cpus,
         "memory": resources._memory,
-        # On Kubernetes, docker: before the image is optional.
-        "image": resources.extract_docker_image() or next(iter((resources.image_id or {}).values()), None),
+        "image": image(resources),
         "disk_size": resources._disk_size,
         "labels": resources.labels or {},
         "priority_class": resources.priority_class,
         "recovery": {key: value for key, value in (resources.job_recovery or {}).items() if key != "strategy"},
     }
+
+
+def image(resources) -> str | None:
+    """Return the image with the server of a login. On Kubernetes, docker: before the image is optional."""
+    found = resources.extract_docker_image() or next(iter((resources.image_id or {}).values()), None)
+    login = resources.docker_login_config
+    return login.format_image(found) if found and login else found
 
 
 def canonical(name: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tests.differential.compare import Difference
 
 HEADER = "name: rl\nexecution: parallel\n---\n"
+LOGIN = "{SKYPILOT_DOCKER_USERNAME: a, SKYPILOT_DOCKER_PASSWORD: b, SKYPILOT_DOCKER_SERVER: ghcr.io}"
 YEAR = 365 * 24 * 60 * 60
 REFUSED, ACCEPTED, OTHER = "jobgen refuses", "jobgen accepts", "jobgen writes another value"
 
@@ -27,7 +28,7 @@ class Entry:
     codes: str = ""  # refused by jobgen with one of these,
     path: str = ""  # at a path that matches
     theirs: str = ""  # refused by SkyPilot with a message that matches
-    field: str = ""  # of another value
+    field: str = ""  # of another value; several are separated by |
     check: Callable[[Difference], bool] = always
 
     @property
@@ -44,7 +45,7 @@ class Entry:
         elif self.theirs:
             found = not (difference.code or difference.field) and re.search(self.theirs, str(difference.theirs))
         else:
-            found = difference.field == self.field
+            found = difference.field in self.field.split("|")
         return bool(found) and self.check(difference)
 
 
@@ -76,6 +77,12 @@ def no_plain_amount(difference: Difference) -> bool:
     amount = re.fullmatch(r"(\d{1,9})(\.\d+)?([kmgtp][bi])?[smhdw]?\+?", str(difference.value), re.IGNORECASE)
     small = amount and (amount[3] or "").lower() in ("kb", "ki", "mb", "mi")
     return not amount or small or float(amount[1] + (amount[2] or "")) == 0 or int(amount[1]) > 1024
+
+
+def only_the_login_is_missing(difference: Difference) -> bool:
+    """Whether the variables of a login to a registry are all that jobgen leaves out."""
+    missing = set(difference.theirs) - set(difference.ours)
+    return bool(missing) and all(name.startswith("SKYPILOT_DOCKER_") for name in missing)
 
 
 TABLE = [
@@ -284,6 +291,13 @@ TABLE = [
         theirs=r"NoneType|None is not (of type|valid under)|Invalid task args: dict_keys\(\['(in|out)puts'|^IndexError",
     ),
     Entry(
+        "A login to a registry without the name or the password of the user in the file",
+        "The command that creates the pull secret reads both from the environment.",
+        "name: a\nresources: {image_id: 'docker:x'}\nenvs: {SKYPILOT_DOCKER_USERNAME: , "
+        "SKYPILOT_DOCKER_PASSWORD: , SKYPILOT_DOCKER_SERVER: ghcr.io}\n",
+        theirs=r"'SKYPILOT_DOCKER_(USERNAME|PASSWORD)' is None",
+    ),
+    Entry(
         "Names with three dashes in a row",
         "DNS permits them.",
         "name: a---b\n",
@@ -320,6 +334,24 @@ TABLE = [
         "name: a\nresources: {memory: 64Gi}\n",
         field="memory",
         check=same_size_in_binary_units,
+    ),
+    Entry(
+        "The variables SKYPILOT_DOCKER_* of a login do not reach the task",
+        "They are for the pull secret that the note names. The image has the server, as in SkyPilot.",
+        f"name: a\nresources: {{image_id: 'docker:x'}}\nenvs: {LOGIN}\n",
+        field="envs|secrets",
+        check=only_the_login_is_missing,
+    ),
+    Entry(
+        "A login to a registry also serves an image without the prefix docker:",
+        "SkyPilot ignores the login there, with a warning, and pulls from another server.",
+        f"name: a\nresources: {{image_id: x}}\nenvs: {LOGIN}\n",
+        field="image_id|envs",
+        check=lambda difference: (
+            only_the_login_is_missing(difference)
+            if difference.field == "envs"
+            else difference.ours == [f"ghcr.io/{difference.theirs[0]}"]
+        ),
     ),
     Entry(
         "A delay of more than a year becomes a year",
