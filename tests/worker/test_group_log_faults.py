@@ -20,7 +20,7 @@ import pytest
 from tests.helpers.group_agents import Group
 
 pytestmark = pytest.mark.slow
-RUNS, SEED = int(os.environ.get("GROUP_LOG_RUNS", 8)), int(os.environ.get("GROUP_LOG_SEED", 0))
+RUNS, SEED = int(os.environ.get("GROUP_LOG_RUNS", 10)), int(os.environ.get("GROUP_LOG_SEED", 0))
 FAULTS = ("none", "kill", "kill twice", "EIO", "ENOSPC", "ESTALE", "hang", "pause", "kill and EIO", "EIO to the end")
 PROGRAM = """
 import os, sys, time
