@@ -48,7 +48,7 @@ A limit is a share of a figure. Of a GPU model this is the *sustained* figure (h
 figure. `--limit KEY=NUMBER`, by a key of this table or the name of a measurement, overrides a limit. A limit above the
 hardware maximum, or below 20 % of it, is refused; test yours with
 `python3 -m gpuworker.accept.limits --model "NVIDIA H200" KEY=NUMBER`.
-A GPU model that is not listed is only compared with the others of the fleet, and the report notes it.
+A GPU model that is not listed is only compared with the others of the fleet, which is a WARN.
 
 | key | unit | of | FAIL | WARN | why |
 |---|---|---|---|---|---|

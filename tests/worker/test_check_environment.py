@@ -1,5 +1,6 @@
 """The environment check names missing GPUs, unhealthy GPUs and wrong versions."""
 
+import dataclasses
 import re
 import sys
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import torch
 from gpuworker.accept import host_info
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
+from gpuworker.runtime import gpu_inventory
 from tests.helpers.cpu_worlds import PLANS, verdict_on
 from tests.helpers.pynvml_stand_in import Library
 
@@ -150,6 +152,23 @@ def test_a_version_that_cannot_be_read_is_no_pass():
     )
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"clock_reasons": None}, "does not report reasons for low clocks"),
+        ({"temperature_c": None, "ecc_uncorrected": None}, "uncorrectable memory errors, the temperature"),
+        ({"remap_failed": None, "pages_pending": None}, "repairs of the memory"),
+        ({"ecc": False}, "ECC is off"),
+    ],
+)
+def test_a_sensor_that_is_gone_is_a_warning(changes: dict, words: str) -> None:
+    healthy = {"ecc": True, "ecc_uncorrected": 0, "remap_failed": False, "clock_reasons": 0, "temperature_c": 40}
+    gpu = gpu_inventory.Gpu("cuda:0", **healthy)
+    assert environment._health(gpu) == ([], [])
+    failures, (warning,) = environment._health(dataclasses.replace(gpu, **changes))
+    assert failures == [] and words in warning
+
+
 def test_errors_of_the_kernel_log(node, monkeypatch):
     node({})
     recent, old, program = (
@@ -161,7 +180,7 @@ def test_errors_of_the_kernel_log(node, monkeypatch):
     monkeypatch.setattr(host_info, "xids", lambda log: [recent])
     assert found(1) == ("FAIL", "Xid 79 of 0000:0b:00, 1 min ago: text of 79")
     monkeypatch.setattr(host_info, "xids", lambda log: None)
-    assert found(1) == ("PASS", "")
+    assert found(1) == ("WARN", "/dev/kmsg cannot be read here, so the Xids of the driver are unknown")
     assert environment.measure(Plan("cuda", 1)).facts["xids"] == "not readable"
 
 

@@ -110,7 +110,9 @@ def test_patterns_differ_everywhere_and_cover_both_values_of_every_bit():
 )
 def test_the_figures_of_the_model_judge(copy, triad, verdict):
     numbers = {"memory_copy": copy, "memory_triad": triad, "memory_tested": 70}
-    evidence = Evidence([Measurement(name, value, "-", "cuda:0") for name, value in numbers.items()])
+    evidence = Evidence(
+        [Measurement(name, value, memory.SPEC.measures[name].unit, "cuda:0") for name, value in numbers.items()]
+    )
     check = judge("memory", memory.SPEC, evidence, Limits(("NVIDIA H100 80GB HBM3",)), Plan("cuda", 1))
     assert check.verdict == verdict, check.reason
 

@@ -47,9 +47,10 @@ def test_all_mismatched_devices_of_a_large_fleet_are_named() -> None:
 
 
 @pytest.mark.parametrize("hashes", [("aa", "bb"), ("aa", "aa", "bb", "bb"), ("aa", "bb", "cc")])
-def test_without_a_majority_every_device_is_a_warning(hashes: tuple[str, ...]) -> None:
+def test_without_a_majority_every_device_is_incomplete(hashes: tuple[str, ...]) -> None:
     fleet = merged(*(with_hashes(f"n{index}", value) for index, value in enumerate(hashes)))
-    assert found(fleet, "fingerprint") == {(f"n{index}", "cuda:0"): WARN for index in range(len(hashes))}
+    assert found(fleet, "fingerprint") == {(f"n{index}", "cuda:0"): INCOMPLETE for index in range(len(hashes))}
+    assert fleet.verdict == INCOMPLETE
 
 
 def test_fingerprints_of_different_software_are_not_compared() -> None:

@@ -36,6 +36,11 @@ def evidence(first: float = 730, second: float = 730, latency: float = 5, **more
     )
 
 
+def test_a_model_without_a_figure_is_a_warning_once_per_number():
+    found = judge("compute", SPEC, evidence(), Limits(("NVIDIA X900",) * 2), PLAN)
+    assert (found.verdict, found.reason) == ("WARN", "speed: no figure for NVIDIA X900; only compared with the fleet")
+
+
 def test_all_numbers_within_their_limits_pass():
     found = verdict(evidence(), latency=10)
     assert (found.verdict, found.reason) == ("PASS", "")

@@ -21,6 +21,7 @@ from gpuworker.runtime import gpu_specs
 
 RULES = json.loads(Path(__file__).with_name("limits.json").read_text())  # generated from limits.yaml, which explains it
 KINDS = ("sustained", "best", "specification")  # the first that a model has is judged by
+NO_FIGURE = "none: no figure"  # start of the source of a limit that is unknown
 LEAST_SHARE = 0.2  # of the ceiling; a lower limit passes every node
 
 
@@ -68,9 +69,7 @@ class Limits:
                 return _share(rule[kind], figures[kind], ceiling, origin)
         if not self.models:
             return Threshold(source="none: a CPU rehearsal")
-        return Threshold(
-            source=f"none: no figure for {self._model(device) or 'these GPUs'}; only compared with the fleet"
-        )
+        return Threshold(source=f"{NO_FIGURE} for {self._model(device) or 'these GPUs'}; only compared with the fleet")
 
     def _model(self, device: str) -> str:
         """The GPU model of a device; of several devices, or of the node, only if all are of one model."""

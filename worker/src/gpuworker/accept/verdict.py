@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
-from gpuworker.accept.limits import Limits
+from gpuworker.accept.limits import NO_FIGURE, Limits
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN, Check, Measurement, Problem
 
 # Clocks of a GPU may boost beyond those of its data sheet, by less than this. A faster result is a measurement error.
@@ -17,6 +17,7 @@ def judge(name: str, spec: Spec, evidence: Evidence, limits: Limits, plan: Plan)
     """The verdict of one check; `limits`: those of the GPUs under test."""
     texts = {FAIL: list(evidence.failures), WARN: list(evidence.warnings), PASS: []}
     texts[INCOMPLETE] = [*evidence.not_measured, *_promised_and_missing(spec, evidence, plan)]
+    without_figure: list[str] = []
     for measurement in evidence.measurements:
         measure = spec.measures.get(measurement.name)
         where = f"{measurement.device or 'node'}: {measurement.name}"
@@ -33,6 +34,9 @@ def judge(name: str, spec: Spec, evidence: Evidence, limits: Limits, plan: Plan)
             _compare(measurement, measure, limits, derived)
             verdict, reason = _verdict(measurement, measure, hard_ceiling=derived is None)
             texts[verdict].append(f"{where} {reason}")
+            if measurement.limit_source.startswith(NO_FIGURE):
+                without_figure.append(f"{measurement.name}: {measurement.limit_source.removeprefix('none: ')}")
+    texts[WARN] += dict.fromkeys(without_figure)
     problems = [Problem(verdict, text) for verdict in (FAIL, INCOMPLETE, WARN) for text in texts[verdict]]
     verdict, reason = problems[0].verdict if problems else PASS, "; ".join(problem.reason for problem in problems)
     if verdict == PASS and spec.measures and set(spec.measures) <= set(evidence.inapplicable):

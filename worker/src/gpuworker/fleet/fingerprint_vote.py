@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gpuworker.accept.report import FAIL, WARN
+from gpuworker.accept.report import FAIL, INCOMPLETE
 from gpuworker.fleet.fleet_report import Finding, FingerprintGroup, natural_sort_key
 
 
@@ -34,7 +34,7 @@ def fingerprints(report: dict) -> Iterable[Fingerprint]:
 
 
 def vote(found: Iterable[Fingerprint]) -> tuple[list[FingerprintGroup], list[Finding]]:
-    """Compare the fingerprints of every group. Mismatch with a majority: FAIL. No majority: WARN for all devices."""
+    """Compare the fingerprints of every group: without a majority all are INCOMPLETE, since one of them is wrong."""
     groups: dict[tuple[str, str, str], dict[tuple[str, str], str]] = defaultdict(dict)
     for each in found:
         groups[each.check, each.name, each.group][each.node, each.device] = each.value
@@ -47,7 +47,7 @@ def vote(found: Iterable[Fingerprint]) -> tuple[list[FingerprintGroup], list[Fin
             verdict, problem = FAIL, f"differs from {agree} of {len(values)} devices"
         else:
             several = ", ".join(str(size) for _, size in sizes[:4]) + ", …" * (len(sizes) > 4)
-            verdict, problem = WARN, f"has no majority: {len(values)} devices in groups of {several}"
+            verdict, problem = INCOMPLETE, f"has no majority: {len(values)} devices in groups of {several}"
         mismatched = [place for place, value in values.items() if value != usual or not majority]
         mismatched.sort(key=lambda place: [natural_sort_key(part) for part in place])
         reason = f"fingerprint {name} {problem} ({group})"

@@ -37,6 +37,13 @@ FAULTY = {
     "idle-slowdown": {"clock_reasons": 0x40},
     "lost-gpu": {"lost": "GPU is lost"},
 }
+# Fields of the driver's data -> words; a value that disappears with a driver must not look like health.
+SENSORS = {
+    ("ecc_uncorrected",): "uncorrectable memory errors",
+    ("remap_failed", "pages_pending"): "repairs of the memory",
+    ("clock_reasons",): "reasons for low clocks",
+    ("temperature_c",): "the temperature",
+}
 MIN_SHM_BYTES = 1 << 30  # a container's default of 64 MiB ends NCCL and data loaders of 8 GPUs with a bus error
 XID_RECENT_S = 2 * 3600
 
@@ -151,6 +158,11 @@ def _health(gpu) -> tuple[list[str], list[str]]:
         warnings.append(f"application clocks are set, {gpu.sm_mhz_max} MHz are possible")
     if gpu.power_limit_w and gpu.power_default_w and gpu.power_limit_w < 0.99 * gpu.power_default_w:
         warnings.append(f"power is capped at {gpu.power_limit_w:g} W of {gpu.power_default_w:g} W")
+    unknown = [words for fields, words in SENSORS.items() if all(getattr(gpu, field) is None for field in fields)]
+    if unknown and gpu.device != "cpu":
+        warnings.append(f"the driver does not report {', '.join(unknown)}")
+    if gpu.ecc is False:
+        warnings.append("ECC is off: memory errors are neither corrected nor counted")
     if gpu.mig:
         warnings.append("MIG is on: figures of whole GPUs do not apply")
     return failures, warnings
@@ -187,6 +199,8 @@ def _host(plan: Plan, evidence: Evidence) -> None:
     if plan.injected("xid"):
         events = [*(events or []), host_info.xid("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", 60.0)]
     evidence.facts["xids"] = "not readable" if events is None else [dataclasses.asdict(event) for event in events]
+    if plan.device == "cuda" and events is None:
+        evidence.warnings.append("/dev/kmsg cannot be read here, so the Xids of the driver are unknown")
     for event in events or []:
         if event.hardware:
             words = f"Xid {event.code} of {event.bus_id}, {event.age_s / 60:.0f} min ago: {event.text}"
