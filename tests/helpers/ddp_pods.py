@@ -75,7 +75,9 @@ def start(
     `before`: shell commands before the launcher. `program`: content of /tmp/train.py, which then is the program.
     `change`: gets the specs of the nodes' pod and of its container.
     """
-    values = [*space.cluster.helm_image(), *SHORT_TIMEOUTS, *settings]
+    # A run that is meant to form a world must import torch first, which takes long on a busy machine.
+    patient = ["--set", "timeouts.joinSeconds=120"] if program else []
+    values = [*space.cluster.helm_image(), *SHORT_TIMEOUTS, *patient, *settings]
     values += ["--set", "program.args={/tmp/train.py}"] if program else []
     rendered = run("helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name, *values)
     objects = [item for item in yaml.safe_load_all(rendered) if item]

@@ -247,7 +247,7 @@ class Launcher:
             await self.coordinator.close()
         if self.torchrun:
             # A stop has had its grace period; after a good end only torchrun itself still runs.
-            grace_s = 0 if self.stop_reason else TERMINATE_S
+            grace_s = 0 if self.stop_reason else min(TERMINATE_S, self.config.timeouts["grace-period"])
             await self.torchrun.end(grace_s, f"the run has ended: {verdict.cause.key if verdict else 'done'}")
 
     async def wait_for_leftovers(self, failed: bool) -> None:

@@ -200,9 +200,10 @@ class LocalRanks:
             if rank.pid and rank.code is None:
                 kill(behind_shells(rank.pid, signal.SIGTERM), signal.SIGTERM)
 
-    def kill(self, reason: str) -> None:
-        """Send SIGKILL to what still runs, and log why."""
+    def kill(self, reason: str, numbers: list[int] | None = None) -> None:
+        """Send SIGKILL to what still runs, or to the ranks `numbers` only, and log why."""
         running = [rank for rank in self.states.values() if rank.pid and rank.code is None]
+        running = [rank for rank in running if numbers is None or rank.rank in numbers]
         if running:
             ranks = ",".join(str(rank.rank) for rank in running)
             log(Tag.DDP, phase="kill", ranks=ranks, reason=reason)

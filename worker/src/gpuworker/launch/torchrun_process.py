@@ -29,7 +29,7 @@ READY = "torch is imported"  # torchrun_preload.py prints it
 READ_BYTES = 65536
 # Time from SIGTERM to SIGKILL after a failure: that of a bare torchrun. A stop has the grace period instead.
 TERMINATE_S = 30
-END_S = 10  # how long torchrun may take to end after its ranks
+STUCK_S = 5  # after which a rank that waits in a collective is ended
 
 
 def working_folder() -> Path:
@@ -128,11 +128,20 @@ class TorchrunProcess:
         return RankFailure(cause.key if cause else unknown, None, f"{ended}: {last or 'it printed nothing'}", phase)
 
     async def end(self, grace_s: float, reason: str) -> None:
-        """End the ranks and torchrun: SIGTERM, then SIGKILL after `grace_s`."""
+        """End the ranks and torchrun: SIGTERM, then SIGKILL after `grace_s`.
+
+        A rank that waits in a collective cannot run a handler of SIGTERM, and its world has ended: it gets less time.
+        """
         self.ranks.terminate()
-        end = time.monotonic() + grace_s
-        while self.ranks.running() and time.monotonic() < end:
+        start = time.monotonic()
+        checked = grace_s <= STUCK_S
+        while self.ranks.running() and time.monotonic() < start + grace_s:
             await asyncio.sleep(0.05)
+            if not checked and time.monotonic() > start + STUCK_S:
+                checked = True
+                stacks = await self.ranks.collect()
+                stuck = [int(rank) for rank, where in stacks.ranks.items() if where.startswith("waits in ")]
+                self.ranks.kill("it waits in a collective of a world that has ended", stuck)
         self.ranks.kill(reason)
         end = time.monotonic() + 2
         while not self.ranks.all_ended and self.ranks.formed and time.monotonic() < end:
