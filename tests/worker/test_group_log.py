@@ -110,8 +110,9 @@ def test_a_full_volume_does_not_stop_the_program_and_is_reported(group, small_di
     assert b"No space left on device" in failing and lines.index(failing) < lines.index(b"line 2999") + 3
     (missing,) = (line for line in lines if b"log_copy=incomplete" in line)
     assert 0 < int(missing.partition(b"bytes_missing=")[2].split()[0]) < 100_000
-    kept = rank.kept_lines()
-    assert kept == [line for line in lines if b"log_copy" not in line][: len(kept)]
+    kept = b"\n".join(rank.kept_lines())  # the last line may be cut
+    assert len(kept) > 10_000
+    assert b"\n".join(line for line in lines if b"log_copy" not in line).startswith(kept)
 
 
 @pytest.mark.parametrize("fault", [errno.EIO, errno.ESTALE, 0])
