@@ -105,7 +105,7 @@ def test_only_node_0_hosts_the_c10d_store(rank):
         "--rdzv-id=llm-3-1",
         "--local-addr=10.0.0.9" if rank == 0 else f"--local-addr=~node-0000{rank}",
         "--max-restarts=0",
-        *("--no-python", sys.executable, "-I", "-S", "/x/rank_runner.py", "--python", "-m", "prog", "--flag"),
+        *("--no-python", "--", sys.executable, "-I", "-S", "/x/rank_runner.py", "--python", "-m", "prog", "--flag"),
     ]
 
 

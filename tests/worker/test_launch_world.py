@@ -148,6 +148,13 @@ def run_with_fault(run: Run, fault: str, *flags: str, **variables: object) -> No
         run.pod(node, 2, *PATIENT, *flags, program=[program], FAULT=fault, **variables)
 
 
+def test_flags_of_the_program_that_begin_as_torchrun_s_do_arrive(run):
+    program = run.script("import sys; print('flags', sys.argv[1:])")
+    run.pod(0, 1, *PATIENT, program=[program, "--run", "a", "--log", "b", "--max=3", "--node", "-m"])
+    assert run.wait() == [0], run.output
+    assert "flags ['--run', 'a', '--log', 'b', '--max=3', '--node', '-m']" in run.output
+
+
 def test_an_exception_in_backward_is_named(run):
     run_with_fault(run, "raise in backward")
     run.assert_verdict(

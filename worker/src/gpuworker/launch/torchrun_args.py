@@ -50,7 +50,7 @@ def arguments(config: LaunchConfig, rendezvous_id: str, master: str, runner: str
         f"--nnodes={config.nnodes}", f"--nproc-per-node={config.nproc_per_node}", *backends[config.backend],
         f"--rdzv-id={rendezvous_id}", f"--local-addr={label}",
         "--max-restarts=0",  # a failed rank ends the world; the launcher or the workload restarts it
-        "--no-python", *program,
+        "--no-python", "--", *program,  # without -- torchrun takes flags of the program for its own
     ]  # fmt: skip
 
 

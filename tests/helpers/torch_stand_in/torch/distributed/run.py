@@ -11,7 +11,7 @@ time.sleep(float(os.environ.get("STAND_IN_IMPORT_S", "0")))  # a slow disk or ne
 def main():
     options, program = {}, []
     for word in sys.argv[1:]:
-        if not program and word.startswith("--"):
+        if not program and word.startswith("--"):  # also the -- before the program
             name, _, value = word.partition("=")
             options[name] = value
         else:
