@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from tests.helpers.launchers import Run
+from tests.helpers.launchers import Run, free_port_pair
 from tests.helpers.processes import environment, until
 
 pytestmark = pytest.mark.slow
@@ -316,3 +316,82 @@ def test_restarts_in_place_have_a_limit(run):
         run.pod(node, 2, "--join-timeout=30", "--max-restarts-in-place=2", program=[run.script("raise SystemExit(9)")])
     run.assert_verdict(1, "program-failed", "exit code 9", within_s=60)
     assert all(pod.output.count("restart in place") == 2 for pod in run.pods)
+
+
+def test_a_script_of_a_shell_passes_sigterm_on(run):
+    """Its process has the name of the script and not that of the shell."""
+    program = run.script(SAVE + "sys.exit(75)")
+    script = run.folder / "train.sh"
+    script.write_text(
+        f"#!/bin/bash\n{sys.executable} -u {program} {run.folder}/checkpoint- | cat\nexit ${{PIPESTATUS[0]}}\n"
+    )
+    script.chmod(0o755)
+    run.pod(0, 1, "--join-timeout=30", program=["--no-python", script])
+    until(lambda: "READY" in run.pods[0].output, "the program runs")
+    run.pods[0].started.process.send_signal(signal.SIGTERM)
+    run.assert_verdict(75, "saved", within_s=60)
+
+
+AGAIN = """
+import os, signal, sys, time
+stop, mark = [], os.path.join(sys.argv[1], "mark-" + os.environ["RANK"])
+signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+first = not os.path.exists(mark)
+open(mark, "w").close()
+if first and os.environ["RANK"] == "1":
+    time.sleep(1)
+    sys.exit(3)
+while not stop:
+    time.sleep(0.05)
+print("SAVES", flush=True)
+time.sleep(4)
+open(os.path.join(sys.argv[1], "checkpoint"), "w").close()
+sys.exit(75)
+"""
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_stop_during_a_restart_in_place_destroys_nothing(run, node):
+    """Rank 0 of the first start still saves when the pod gets SIGTERM."""
+    for index in range(2):
+        run.pod(index, 2, "--join-timeout=30", "--max-restarts-in-place=2", program=[run.script(AGAIN), run.folder])
+    until(lambda: "SAVES" in run.pods[0].output, "rank 0 saves")
+    run.pods[node].started.process.send_signal(signal.SIGTERM)
+    run.assert_verdict(143, "stopped", f"node {node}", within_s=60)
+    assert (run.folder / "checkpoint").exists(), run.output
+
+
+def test_a_restart_in_place_leaves_nothing_of_the_start_before(run):
+    """A process with a session of its own, which ignores SIGTERM and holds a port."""
+    program = run.script(
+        "import os, signal, socket, sys, time\n"
+        "mark = os.path.join(sys.argv[1], 'mark')\n"
+        "server = socket.create_server(('127.0.0.1', int(sys.argv[2])))\n"
+        "if os.path.exists(mark):\n    print('SECOND')\n    sys.exit()\n"
+        "open(mark, 'w').close()\n"
+        "if not os.fork():\n    os.setsid()\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    time.sleep(600)\n"
+        "sys.exit(3)\n"
+    )
+    port = free_port_pair()
+    pod = run.pod(0, 1, "--join-timeout=30", "--max-restarts-in-place=1", program=[program, run.folder, port])
+    assert run.wait() == [0], run.output
+    assert "SECOND" in pod.output
+
+
+def test_help_is_printed_to_a_pipe(start):
+    shown = start("-m", "gpuworker.launch.launcher", "--help")
+    assert shown.wait() == 0
+    assert "--join-timeout" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("class E(Exception):\n    def __str__(self):\n        raise ValueError('no')\nraise E()", "E: <str() of"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt ("),
+        ("raise ExceptionGroup('two', [LookupError('shard 7'), ValueError()])", "LookupError: shard 7 (first of Exc"),
+    ],
+)
+def test_unusual_exceptions_are_named(run, text, shown):
+    run.pod(0, 1, program=[run.script(text)])
+    run.assert_verdict(1, "program-failed", "rank 0 of node 0", shown, within_s=60)

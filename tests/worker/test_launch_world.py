@@ -224,7 +224,7 @@ def test_a_collective_of_a_subgroup_has_a_time_out(run):
         70,
         "collective-timeout",
         f"rank 1 of node 1 (pod run-1 on n1) is at {program.name}:7 in <module>",
-        "rank 1 (0) has not started collective 1 of process group 1",
+        "1 collectives of process group 1: rank 1 (0)",
         within_s=120,
     )
 

@@ -149,6 +149,11 @@ class Coordinator:
     def check_join(self, now: float) -> None:
         """Send Go once every node has joined and all match. Raises Verdict."""
         config = self.config
+        if self.restarting and self.stopped_at:
+            over = now > self.stopped_at + config.timeouts["grace-period"] + 2
+            if over or all(node.state is not protocol.NodeState.JOINED for node in self.nodes.values()):
+                raise Verdict("stopped", f"{self.stop_reason}, while the program was starting again in place", "run")
+            return
         if self.duplicate and now - self.duplicate[2] > 3 * protocol.HEARTBEAT_S:
             old, new, since = self.duplicate
             if old.last_heartbeat > since and new.last_heartbeat > since:

@@ -10,6 +10,7 @@ every node: [DONE], or [FATAL] with exit code, cause, nodes and remedy. failure_
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import sys
@@ -36,7 +37,7 @@ from gpuworker.launch.protocol import (
 from gpuworker.launch.torchrun_process import TERMINATE_S, TorchrunProcess
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import BackgroundOutput, log, write_termination_message
-from gpuworker.runtime.processes import adopt_orphans, child_pids, reap
+from gpuworker.runtime.processes import adopt_orphans, child_pids, descendants, kill, reap, state
 
 # Seconds that processes left behind by the ranks (an uploader of metrics) may take at the end of a good and a bad run.
 LEFTOVERS_S, LEFTOVERS_AFTER_FAILURE_S = 30, 10
@@ -163,11 +164,11 @@ class Launcher:
                 participant.send(HangSuspected())
             if self.restart:
                 return True
-            if not ended and not reported and (state := ranks.final_state()):
+            if not ended and not reported and (final := ranks.final_state()):
                 ended = True
                 ranks.release()
                 progressed = ranks.stepped or time.monotonic() > ranks.started_at + LONG_RUN_S
-                participant.send(StateChange(state, progressed))
+                participant.send(StateChange(final, progressed))
             if not ended and not self.stop_reason and (failure := ranks.failure() or torchrun.failure()):
                 # A failure that only follows from another rank's may be replaced by one with a cause of its own.
                 if reported is None or failure.cause != reported.cause:
@@ -185,10 +186,14 @@ class Launcher:
     async def start_again(self) -> Go:
         """End the program, check this node, and wait until all nodes are ready. Raises Verdict."""
         restart, self.restart, self.running = self.restart, None, False
+        self.participant.go = asyncio.get_running_loop().create_future()
         log(Tag.DDP, phase="restart in place", number=restart.number, reason=restart.reason)
         await self.torchrun.end(TERMINATE_S, "the program starts again")
+        if self.stop_reason:
+            self.participant.send(StateChange(NodeState.STOPPED))
+            return await self.participant.wait_for_go(math.inf)
+        await end_children()  # they may hold ports and GPUs
         self.torchrun.close()
-        self.participant.go = asyncio.get_running_loop().create_future()
         try:
             info = await asyncio.to_thread(node_info.collect, self.config, self.participant.info.interface, "")
             node_info.check_self(self.config, info)
@@ -207,7 +212,7 @@ class Launcher:
         if self.stop_reason or self.ending:
             return
         self.stop_reason = name
-        if self.running:
+        if self.participant and self.participant.started:  # also while the program starts again in place
             self.participant.send(StopRequested(name))
         else:
             self.stopped_early.set_result(None)
@@ -217,9 +222,9 @@ class Launcher:
         if not self.stop_reason:
             log(Tag.DDP, phase="stop", reason=message.reason)
         self.stop_reason = self.stop_reason or message.reason
-        if self.running:
+        if not self.torchrun.ranks.stop_deadline:
             grace_s = self.config.timeouts["grace-period"]
-            self.torchrun.ranks.stopping = True
+            self.torchrun.ranks.stop_deadline = time.monotonic() + grace_s
             self.torchrun.ranks.terminate()
             reason = f"the grace period of {grace_s} s is over"
             asyncio.get_running_loop().call_later(grace_s, self.torchrun.ranks.kill, reason)
@@ -260,6 +265,17 @@ class Launcher:
             self.torchrun.close()
 
 
+async def end_children(seconds: float = 2) -> None:
+    """End all that the ranks have left running: this process has adopted it."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        pids = descendants(os.getpid())
+        kill(pids, number)
+        end = time.monotonic() + seconds
+        while any(state(pid) not in ("", "Z") for pid in pids) and time.monotonic() < end:
+            reap(0)
+            await asyncio.sleep(0.05)
+
+
 async def launch(config: LaunchConfig, started_at: float) -> int:
     """Run one launch. Returns the exit code, after the verdict was logged."""
     launcher, verdict = Launcher(config, started_at), None
@@ -291,11 +307,11 @@ async def launch(config: LaunchConfig, started_at: float) -> int:
 
 def main() -> None:
     started_at = time.monotonic()
-    output = BackgroundOutput(1)
-    sys.stdout = sys.stderr = output
     environ, args, config = dict(os.environ), None, None
+    output = None
     try:
         args = parser().parse_args()
+        output = sys.stdout = sys.stderr = BackgroundOutput(1)
         if args.idle_after_exit:
             environ["ATTEMPT"] = statefulset.begin(Path(args.idle_after_exit))
         config = read_config(args, environ)
@@ -303,7 +319,8 @@ def main() -> None:
         code = asyncio.new_event_loop().run_until_complete(launch(config, started_at))
     except Verdict as found:
         code = report(config, found, time.monotonic() - started_at)
-    output.close()
+    if output:
+        output.close()
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     if args and args.idle_after_exit:
         statefulset.finish(Path(args.idle_after_exit), args.max_attempts, code)

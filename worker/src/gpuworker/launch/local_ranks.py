@@ -34,7 +34,8 @@ class LocalRanks:
         first = config.node_rank * config.nproc_per_node
         self.states = {local: RankState(first + local) for local in range(config.nproc_per_node)}
         self.world_size = 0  # as the ranks see it
-        self.stepped = self.stopping = False
+        self.stepped = False
+        self.stop_deadline = 0.0  # when the grace period of a stop is over
         self.ended_unread = False  # a rank has ended since the last look at all connections
         self.hang_seen = False  # NCCL's watchdog has printed that a collective timed out
         self.started_at = time.monotonic()
@@ -146,7 +147,7 @@ class LocalRanks:
             return NodeState.DONE
         if codes <= set(GOOD_CODES):
             return NodeState.SAVED
-        return NodeState.STOPPED if self.stopping else None
+        return NodeState.STOPPED if self.stop_deadline else None
 
     def progress_age(self) -> float:
         """Seconds since the last progress of any rank: an optimizer step, or output of a rank that has made none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable
 
@@ -39,7 +40,8 @@ class Participant:
     async def wait_for_go(self, deadline: float) -> protocol.Go:
         """Wait until all nodes have joined and are ready. Raises Verdict."""
         waits = {self.go, self.end, self.connection}
-        await asyncio.wait(waits, timeout=deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED)
+        timeout_s = None if deadline == math.inf else deadline - time.monotonic()
+        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if self.end.done():
             raise Verdict.of(self.end.result())
         if self.go.done():

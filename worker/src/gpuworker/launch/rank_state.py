@@ -105,7 +105,7 @@ class RankState:
             threads = ", ".join(self.ending["threads"]) or "its exit handlers"
             return f"has left its main program, which waits for {threads}"
         found = stacks.parse(stack.read_text(errors="replace")) if stack.exists() else None
-        return str(found) if found else "did not report its stack"
+        return str(found) if found else "at an unknown place: no stack"
 
 
 def signal_name(number: int) -> str:

@@ -208,11 +208,12 @@ def main():
         own = error.__traceback__
         while own and ("runpy" in own.tb_frame.f_code.co_filename or own.tb_frame.f_code.co_filename == __file__):
             own = own.tb_next
-        send("error", **describe(error, own))
+        facts = describe(error, own)
+        send("error", **facts)
         with contextlib.suppress(Exception):
             traceback.print_exception(type(error), error, own)
             sys.stderr.flush()
-        if TIMED_OUT.search(str(error)):
+        if facts["waits"]:
             write_flight_record()
             time.sleep(STACKS_S)
         send("ending", text="", threads=threads())
@@ -233,15 +234,22 @@ def threads():
 
 
 def describe(error, own):
-    """Facts of an exception: its classes, errno, and where it was raised."""
-    stack = traceback.extract_tb(own)
-    kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
+    """Facts of an exception: its classes, errno, and where it was raised. Of a group, those of its first member."""
+    leaf, within = error, ""
+    while getattr(leaf, "exceptions", None):
+        leaf, within = leaf.exceptions[0], f" (first of {type(error).__name__})"
+    try:
+        text = str(leaf)
+    except Exception:
+        text = "<str() of the exception failed>"
+    stack = traceback.extract_tb(own if leaf is error else leaf.__traceback__)
+    kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(leaf).__mro__]
     return {
-        "reason": f"{type(error).__name__}: {error}"[:2000],
-        "kinds": kinds[: kinds.index("builtins.BaseException")] if "builtins.BaseException" in kinds else kinds,
-        "errno": getattr(error, "errno", None) if isinstance(error, OSError) else None,
+        "reason": f"{type(leaf).__name__}{': ' if text else ''}{text}"[:2000] + within,
+        "kinds": kinds[: kinds.index("builtins.BaseException")],
+        "errno": getattr(leaf, "errno", None) if isinstance(leaf, OSError) else None,
         "location": place(stack),
-        "files": [frame.filename for frame in stack[-12:]],
+        "waits": bool(TIMED_OUT.search(text)),
     }
 
 

@@ -109,7 +109,7 @@ def format_behind(nodes: dict[int, NodeStatus]) -> str:
         late = sorted(rank for rank, number in numbers.items() if number < most)
         if late and len(numbers) > 1:
             named = ", ".join(f"rank {rank} ({numbers[rank]})" for rank in late[:RANKS_NAMED])
-            return f"{named} has not started collective {most} of process group {group}"
+            return f"behind the others, which have started {most} collectives of process group {group}: {named}"
     return ""
 
 

@@ -135,9 +135,10 @@ class TorchrunProcess:
         self.ranks.terminate()
         start = time.monotonic()
         checked = grace_s <= STUCK_S
-        while self.ranks.running() and time.monotonic() < start + grace_s:
+        # A stop that arrives meanwhile gives the ranks its own grace period.
+        while self.ranks.running() and time.monotonic() < max(start + grace_s, self.ranks.stop_deadline):
             await asyncio.sleep(0.05)
-            if not checked and time.monotonic() > start + STUCK_S:
+            if not checked and not self.ranks.stop_deadline and time.monotonic() > start + STUCK_S:
                 checked = True
                 stacks = await self.ranks.collect()
                 stuck = [int(rank) for rank, where in stacks.ranks.items() if where.startswith("waits in ")]

@@ -62,10 +62,12 @@ def behind_shells(pid: int, number: signal.Signals) -> list[int]:
 
     A shell without a trap ends at once and passes no signal on, so its program would run on, unsaved.
     """
-    with contextlib.suppress(OSError, StopIteration, ValueError):  # it has ended
+    with contextlib.suppress(OSError, ValueError):  # it has ended
+        # The program and not the process's name, which for a script is that of the script.
+        program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
         status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
         caught = int(status["SigCgt"], 16) >> (number - 1) & 1
-        if status["Name"] in SHELLS and not caught and (started := child_pids(pid)):
+        if program in SHELLS and not caught and (started := child_pids(pid)):
             return [target for child in started for target in behind_shells(child, number)]
     return [pid]
 
