@@ -98,10 +98,10 @@ def test_every_python(version, folder, expected):
 
 
 def test_without_libyaml(folder, expected):
-    """Equal except for the wording of syntax errors, which is the parser's."""
+    """Equal except for the wording of syntax errors, and for tabs within brackets, which libyaml takes."""
     _, found = results(folder, sys.executable, "pure")
     for text, ours, theirs in zip(texts(), expected, found, strict=True):
         if [diagnostic[CODE] for diagnostic in ours[1]] == ["not-yaml"]:
             assert [diagnostic[CODE] for diagnostic in theirs[1]] == ["not-yaml"], text
-        else:
+        elif "\t" not in text or [diagnostic[CODE] for diagnostic in theirs[1]] != ["not-yaml"]:
             assert theirs == ours, text
