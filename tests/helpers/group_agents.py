@@ -95,7 +95,7 @@ class Rank:
         return process
 
     def output(self, name: str = "task") -> str:
-        return (self.root / name).read_text()
+        return (self.root / name).read_text(errors="replace")  # a program may print any bytes
 
     def until_output(self, text: str) -> None:
         until(lambda: text in self.output(), f"{self.host} prints {text!r}; it printed {self.output()}")
