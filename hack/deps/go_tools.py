@@ -17,9 +17,11 @@ from pathlib import Path
 from hack.paths import BIN, CACHE, REPO, ToolError, built_once, main, run, step
 
 MODULES = REPO / "hack" / "go"
-RENAMED = {"helm3": {"helm": "helm3"}}  # two releases of Helm side by side
+# Names of programs whose package is named otherwise: two releases of Helm side by side, and all of Argo CD in `cmd`.
+RENAMED = {"argocd": {"cmd": "argocd"}, "helm3": {"helm": "helm3"}}
 # Folders that are copied beside the programs: module -> Go module, folder in it, name of the copy.
 SHIPPED = {
+    "argocd": ("github.com/argoproj/argo-cd/v3", "manifests/crds", "crds"),
     "jobset": ("sigs.k8s.io/jobset", "charts/jobset", "chart"),
     "kueue": ("sigs.k8s.io/kueue", "charts/kueue", "chart"),
     "kwok": ("sigs.k8s.io/kwok", "kustomize/stage", "stages"),
