@@ -5,7 +5,7 @@ SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-e2e ddp-matrix ddp-baseline launch-family plan-table scale differential fuzz bench train-bench lint generate verify image cluster-up cluster-down
+.PHONY: help demo test test-fast test-e2e test-argocd ddp-matrix ddp-baseline launch-family plan-table scale differential fuzz bench train-bench lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,11 @@ test-e2e: ## End-to-end tests only
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.test e2e
+
+test-argocd: ## Argo CD on the cluster: health scripts, and Applications synced from a git repository
+	@python3 -m hack.preflight cluster
+	@python3 -m hack.deps.venv dev
+	@$(PYTHON) -m hack.test argocd
 
 differential: ## jobgen compared with SkyPilot on GROUPS (5000) generated groups (SEED chooses others)
 	@python3 -m hack.deps.venv dev skypilot

@@ -10,6 +10,7 @@ jobgen's table of codes    -> docs/jobgen-errors.md, with jobgen's output for ea
 charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
 worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py,
     docs/environment.md, the version in charts/NAME/Chart.yaml and the exit codes in charts/job-group/files/entry.sh
+gitops/argocd/health/GROUP/KIND/health.lua -> gitops/argocd/argocd-cm.yaml
 charts/shared/_common.tpl  -> charts/NAME/templates/_common.tpl, with NAME as the templates' prefix
 
 --check writes nothing and fails when something is out of date.
@@ -27,6 +28,7 @@ import yaml
 
 from hack.gen import (
     accept_docs,
+    argocd_cm,
     contract_files,
     entry_exit_codes,
     environment_docs,
@@ -65,6 +67,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield REPO / "docs/fleet.svg", fleet_picture.picture()
     yield REPO / "docs/jobgen-fields.md", jobgroup_docs.fields()
     yield REPO / "docs/jobgen-errors.md", jobgroup_docs.errors()
+    yield REPO / "gitops/argocd/argocd-cm.yaml", argocd_cm.config_map()
 
 
 def with_definitions(schema: dict, shared: dict) -> dict:
