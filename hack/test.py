@@ -2,7 +2,8 @@
 
 PART: lint, unit, charts, tracking, differential, fuzz, e2e, cluster, matrix, argocd.
 Without a name, all parts run except matrix and argocd. One thread builds and starts the cluster while another runs the
-parts that need none. The last line has the form "N passed, N failed, N skipped"; every command of lint counts as one test.
+parts that need none. The last line has the form "N passed, N failed, N skipped"; every command of lint counts as one
+test.
 """
 
 from __future__ import annotations
