@@ -24,7 +24,6 @@ import time
 import urllib.error
 import urllib.request
 from http import HTTPStatus
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 from gpuworker.accept.report import PASS, WARN
@@ -34,7 +33,7 @@ from gpuworker.fleet.fleet_report import Fleet, json_text, summary
 from gpuworker.fleet.formats.html import page
 from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
-from gpuworker.fleet.http_handler import TEXT, ReportHandler
+from gpuworker.fleet.http_handler import TEXT, ReportHandler, ReportServer
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.fleet.report_store import SUBMITTED, ReportStore
 from gpuworker.runtime.contract import REPORT_PORT, Tag
@@ -147,7 +146,7 @@ class CollectorHandler(ReportHandler):
         finally:
             self.posts.release()
         if status == HTTPStatus.OK:
-            self.store.submitters.add(self.client_address[0])
+            self.store.submitters.add(self.client)
         return status, f"{answer}\n"
 
 
@@ -166,8 +165,7 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     args.report_dir.mkdir(parents=True, exist_ok=True)
     store = ReportStore(args.report_dir, from_args(args), keep_gone=args.accept_posts)
-    with ThreadingHTTPServer(("", args.port), CollectorHandler) as server:
-        server.daemon_threads = True
+    with ReportServer(args.port, CollectorHandler) as server:
         CollectorHandler.store, CollectorHandler.accept_posts = store, args.accept_posts
         threading.Thread(target=server.serve_forever, daemon=True).start()
         log(Tag.FLEET.value, port=server.server_port, run=args.run_id)

@@ -1,14 +1,32 @@
-"""Request handler that the node server and the collector share: paths, health, response headers, a silent log."""
+"""HTTP server and request handler that the node server and the collector share: paths, health, response headers."""
 
 from __future__ import annotations
 
-from http.server import BaseHTTPRequestHandler
+import socket
+import socketserver
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 TEXT = "text/plain; charset=utf-8"
 
 
+class ReportServer(ThreadingHTTPServer):
+    """Listens on all addresses: of IPv6 and IPv4, or of IPv4 alone if the kernel has no IPv6."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int, handler: type[ReportHandler]) -> None:
+        self.address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+        super().__init__(("", port), handler)
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        socketserver.TCPServer.server_bind(self)  # HTTPServer would also ask the DNS for the name of this host
+        self.server_name, self.server_port = "", self.server_address[1]
+
+
 class ReportHandler(BaseHTTPRequestHandler):
-    """Answer GET requests of `paths` by `get`, /healthz with 200 while the server runs, and other paths with 404."""
+    """Answer GET and HEAD of `paths` by `get`, /healthz with 200 while the server runs, and other paths with 404."""
 
     paths: tuple[str, ...] = ()
     timeout = 30  # seconds that a silent client may hold a thread
@@ -16,6 +34,11 @@ class ReportHandler(BaseHTTPRequestHandler):
     def get(self, path: str) -> tuple[int, str, str]:
         """Status, body and content type for one of `paths`."""
         raise NotImplementedError
+
+    @property
+    def client(self) -> str:
+        """Address of the client. A socket for IPv6 and IPv4 writes 10.0.0.1 as ::ffff:10.0.0.1."""
+        return self.client_address[0].removeprefix("::ffff:")
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
@@ -35,7 +58,10 @@ class ReportHandler(BaseHTTPRequestHandler):
         # Pages contain names from reports. Whatever these names are, no script runs and nothing is loaded.
         self.send_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
         self.end_headers()
-        self.wfile.write(encoded)
+        if self.command != "HEAD":
+            self.wfile.write(encoded)
+
+    do_HEAD = do_GET
 
     def log_message(self, *_) -> None:
         """Log nothing: the kubelet probes every few seconds."""

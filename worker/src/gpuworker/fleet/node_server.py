@@ -12,13 +12,12 @@ import argparse
 import json
 import signal
 import sys
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 from gpuworker.accept.report import PASS, WARN
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
-from gpuworker.fleet.http_handler import TEXT, ReportHandler
+from gpuworker.fleet.http_handler import TEXT, ReportHandler, ReportServer
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.runtime.contract import REPORT_PORT, Tag
@@ -52,7 +51,7 @@ def main() -> None:
     args = parser.parse_args()
     NodeHandler.report = args.report_dir / "report.json"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with ThreadingHTTPServer(("", args.port), NodeHandler) as server:
+    with ReportServer(args.port, NodeHandler) as server:
         log(Tag.RESULT.value, serving=NodeHandler.report, port=server.server_port)
         server.serve_forever()
 

@@ -1,0 +1,64 @@
+"""HTTP of the collector and of the node server: HEAD, IPv6 and IPv4."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from gpuworker.fleet.http_handler import TEXT, ReportHandler, ReportServer
+
+
+class Handler(ReportHandler):
+    paths = ("/client",)
+
+    def get(self, path: str) -> tuple[int, str, str]:
+        return 200, self.client, TEXT
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with ReportServer(0, Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def ask(host: str, port: int, method: str, path: str) -> tuple[int, str | None, bytes]:
+    with contextlib.closing(http.client.HTTPConnection(host, port, timeout=60)) as connection:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("Content-Length"), answer.read()
+
+
+def has_loopback_of_ipv6() -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return socket.has_dualstack_ipv6()
+    return False
+
+
+@pytest.mark.parametrize("path", ["/client", "/healthz", "/nothing"])
+def test_head_answers_as_get_without_the_body(path: str, port: int) -> None:
+    status, length, body = ask("127.0.0.1", port, "GET", path)
+    assert body and int(length) == len(body)
+    assert ask("127.0.0.1", port, "HEAD", path) == (status, length, b"")
+
+
+def test_a_client_of_ipv4_has_its_usual_address(port: int) -> None:
+    assert ask("127.0.0.1", port, "GET", "/client")[2] == b"127.0.0.1"
+
+
+@pytest.mark.skipif(not has_loopback_of_ipv6(), reason="this machine has no IPv6")
+def test_clients_of_ipv6_are_served(port: int) -> None:
+    assert ask("::1", port, "GET", "/client")[2] == b"::1"
+
+
+def test_a_kernel_without_ipv6_serves_ipv4(monkeypatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    with ReportServer(0, Handler) as server:
+        assert server.socket.family == socket.AF_INET
