@@ -11,6 +11,7 @@ charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
 worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py,
     docs/environment.md, the version in charts/NAME/Chart.yaml and the exit codes in charts/job-group/files/entry.sh
 gitops/argocd/health/GROUP/KIND/health.lua -> gitops/argocd/argocd-cm.yaml
+charts/NAME/values.yaml    -> charts/NAME/templates/_keys.tpl
 charts/shared/_common.tpl  -> charts/NAME/templates/_common.tpl, with NAME as the templates' prefix
 
 --check writes nothing and fails when something is out of date.
@@ -35,6 +36,7 @@ from hack.gen import (
     fleet_picture,
     jobgroup_docs,
     jobgroup_schema,
+    value_keys,
 )
 from hack.paths import REPO, ToolError, main
 
@@ -48,6 +50,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     for chart in CHARTS:
         schema = yaml.safe_load(contract_files.filled((REPO / f"schemas/charts/{chart}.yaml").read_text()))
         yield REPO / f"charts/{chart}/values.schema.json", to_json(with_definitions(schema, shared))
+        yield REPO / f"charts/{chart}/templates/_keys.tpl", value_keys.helm(chart, with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/Chart.yaml", contract_files.chart(chart)
         yield REPO / f"charts/{chart}/templates/_contract.tpl", contract_files.helm(chart)
         yield REPO / f"charts/{chart}/templates/_common.tpl", common.replace('"CHART.', f'"{chart}.')

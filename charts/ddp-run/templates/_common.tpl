@@ -23,6 +23,9 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- fail (printf "\n\nimage.repository is empty: this chart needs the worker image.\nBuild it from the folder `worker` of this project, push it where your nodes can pull it, and set:\n\nimage:\n  repository: registry.example.com/gpu-worker\n  tag: %q\n" .Chart.AppVersion) -}}
 {{- end -}}
 {{- with .Values.image -}}
+{{- if not (regexMatch "^([a-zA-Z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*$" .repository) -}}
+{{- fail (printf "\n\nimage.repository: %q is not the name of a repository. A tag or digest has a value of its own:\n\nimage:\n  repository: registry.example.com/gpu-worker\n  tag: %q\n" .repository $.Chart.AppVersion) -}}
+{{- end -}}
 {{- if .digest -}}
 {{ .repository }}@{{ .digest }}
 {{- else -}}
@@ -31,13 +34,47 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 {{- end }}
 
-{{/* Name of the release's objects, at most 40 characters, so that suffixes fit into 63. */}}
+{{/* Name of the release's objects, at most 40 characters, so that suffixes fit into 63. A hash replaces what is cut. */}}
 {{- define "ddp-run.fullname" -}}
-{{- if contains .Chart.Name .Release.Name -}}
-{{ .Release.Name | trunc 40 | trimSuffix "-" }}
-{{- else -}}
-{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" }}
+{{- $name := contains .Chart.Name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) -}}
+{{- if regexMatch "^[0-9]|[.]" $name -}}
+{{- fail (printf "\n\nThe Service of the release %s would have the name %s. A Service's name begins with a letter and has no dot. Choose another name for the release:\n\nhelm install run-%s …\n" .Release.Name $name (.Release.Name | replace "." "-")) -}}
 {{- end -}}
+{{ gt (len $name) 40 | ternary (printf "%s-%s" ($name | trunc 31 | trimSuffix "-") ($name | sha256sum | trunc 8)) $name }}
+{{- end }}
+
+{{/* Refuse a key of values.yaml that has no value: Helm removes it together with its default. */}}
+{{- define "ddp-run.refuseBlank" -}}
+{{- range $path := include "ddp-run.keys" . | fromYamlArray -}}
+{{- $value := $.Values -}}
+{{- range splitList "." $path }}{{ $value = index ($value | default dict) . }}{{ end -}}
+{{- if kindIs "invalid" $value -}}
+{{- fail (printf "\n\n%s: the key has no value. Remove the key to use its default.\n" $path) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+Resources of a container with its devices, a map of resource name to count; call with resources, devices and path.
+A fraction is text, because JobSet accepts no other numbers than whole ones.
+*/}}
+{{- define "ddp-run.resources" -}}
+{{- $all := dict -}}
+{{- range $kind, $amounts := .resources -}}
+{{- $own := dict -}}
+{{- range $name, $amount := $amounts -}}
+{{- if hasKey $.devices $name -}}
+{{- fail (printf "\n\n%s.%s: the number of %s is a value of its own, because the program must know it. Remove it here, and set %s.\n" $.path $kind $name (get $.devices $name | first)) -}}
+{{- end -}}
+{{- $whole := kindIs "string" $amount | ternary false (eq (toString $amount) (floor $amount | toString)) -}}
+{{- $_ := set $own $name ($whole | ternary (int64 $amount) (toString $amount)) -}}
+{{- end -}}
+{{- $_ := set $all $kind $own -}}
+{{- end -}}
+{{- range $name, $device := .devices -}}
+{{- with last $device | int }}{{ $_ := set $all "limits" (merge (dict $name .) ($all.limits | default dict)) }}{{ end -}}
+{{- end -}}
+{{- $all | empty | ternary "" (toYaml $all) -}}
 {{- end }}
 
 {{/*

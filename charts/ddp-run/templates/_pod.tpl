@@ -102,16 +102,10 @@ spec:
         {{- include "ddp-run.program" .root | trim | nindent 8 }}
       env:
         {{- include "ddp-run.env" . | trim | nindent 8 }}
-      {{- $resources := deepCopy $values.resources }}
-      {{- $devices := dict }}
-      {{- with $values.gpusPerNode | int }}{{ $_ := set $devices $values.gpuResourceName . }}{{ end }}
-      {{- with $values.network.rdma.count | int }}{{ $_ := set $devices $values.network.rdma.resourceName . }}{{ end }}
-      {{- if $devices }}
-      {{- $_ := set $resources "limits" (merge $devices ($resources.limits | default dict)) }}
-      {{- end }}
-      {{- with $resources }}
+      {{- $devices := dict $values.gpuResourceName (list "gpusPerNode" $values.gpusPerNode) $values.network.rdma.resourceName (list "network.rdma.count" $values.network.rdma.count) }}
+      {{- with include "ddp-run.resources" (dict "resources" $values.resources "devices" $devices "path" "resources") }}
       resources:
-        {{- toYaml . | nindent 8 }}
+        {{- . | nindent 8 }}
       {{- end }}
       ports:
         - {name: rendezvous, containerPort: {{ include "ddp-run.port" .root }}}

@@ -55,13 +55,10 @@ spec:
         {{- include "gpu-accept.args" . | nindent 8 }}
       env:
         {{- include "gpu-accept.environment" (dict "root" . "set" (include "gpu-accept.variables" . | fromYaml) "env" $values.env) | trim | nindent 8 }}
-      {{- $resources := deepCopy $values.resources }}
-      {{- with include "gpu-accept.gpus" . | int }}
-      {{- $_ := set $resources "limits" (merge (dict $values.gpuResourceName .) ($resources.limits | default dict)) }}
-      {{- end }}
-      {{- with $resources }}
+      {{- $devices := dict $values.gpuResourceName (list "gpusPerNode" (include "gpu-accept.gpus" .)) }}
+      {{- with include "gpu-accept.resources" (dict "resources" $values.resources "devices" $devices "path" "resources") }}
       resources:
-        {{- toYaml . | nindent 8 }}
+        {{- . | nindent 8 }}
       {{- end }}
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:

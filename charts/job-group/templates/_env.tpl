@@ -3,6 +3,7 @@
 {{- $values := .root.Values }}
 {{- $task := index $values.tasks .item.task }}
 {{- $nodes := $task.numNodes | default 1 | int }}
+{{- $grace := include "job-group.grace" . | int64 }}
 {{- $gpus := dig "accelerator" "count" 0 $task | int }}
 {{- $primary := or (not $values.primaryTasks) (has .item.task $values.primaryTasks) }}
 {{- /* A task of one node starts again in its own container; one of several nodes with the whole group, by the JobSet. */}}
@@ -15,7 +16,7 @@
   "MASTER_PORT" (include "job-group.contract" .root | fromYaml).ports.rendezvous
   "SKYPILOT_JOBGROUP_NAME" $values.name
   "SKYPILOT_TASK_ID" (printf "%s_%s" .id .item.task)) }}
-{{- $launcher := printf "--join-timeout=%d --grace-period=%d" ($values.barrier.timeoutSeconds | int64) (max 1 (sub ($values.terminationGracePeriodSeconds | int64) 10)) }}
+{{- $launcher := printf "--join-timeout=%d --grace-period=%d" ($values.barrier.timeoutSeconds | int64) (max 1 (sub $grace 10)) }}
 {{- $settings := dict
   "GPU_CHARTS_HOST" .item.host
   "GPU_CHARTS_AGENT" (ternary "yes" "" $values.interConnection)
@@ -23,7 +24,7 @@
   "GPU_CHARTS_MAY_FAIL" (ternary "" "yes" (or $primary (eq $values.layout "jobs")))
   "GPU_CHARTS_END_LAST" (ternary "yes" "" $endLast)
   "GPU_CHARTS_DELAY_S" ($task.terminationDelaySeconds | default 0 | int64)
-  "GPU_CHARTS_GRACE_S" (max 1 (sub ($values.terminationGracePeriodSeconds | int64) 3))
+  "GPU_CHARTS_GRACE_S" (max 1 (sub $grace 3))
   "GPU_CHARTS_IN_PLACE" (ternary "yes" "" (eq $nodes 1))
   "GPU_CHARTS_MAX_RESTARTS" ($recovery.maxRestartsOnErrors | default 0 | int64)
   "GPU_CHARTS_LAUNCHER" (ternary $launcher "" (eq (include "job-group.launcher" (dict "root" .root "task" $task)) "ddp-launch"))

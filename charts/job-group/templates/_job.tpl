@@ -118,7 +118,7 @@ affinity:
   {{- $labels := dict }}
   {{- range .types }}
   {{- /* A type that is not in the table is the label's value itself. */}}
-  {{- range $label, $names := index $values.accelerators.types . | default (dict $values.accelerators.nodeLabel (list .)) }}
+  {{- range $label, $names := index ($values.accelerators.types | default dict) . | default (dict $values.accelerators.nodeLabel (list .)) }}
   {{- $_ := set $labels $label (concat (index $labels $label | default list) $names | uniq) }}
   {{- end }}
   {{- end }}

@@ -30,7 +30,7 @@ spec:
   automountServiceAccountToken: false
   enableServiceLinks: false
   # SIGTERM, the delay of an auxiliary task, SIGTERM for the program, its grace time, SIGKILL.
-  terminationGracePeriodSeconds: {{ add $values.terminationGracePeriodSeconds ($task.terminationDelaySeconds | default 0) }}
+  terminationGracePeriodSeconds: {{ add (include "job-group.grace" .) ($task.terminationDelaySeconds | default 0) }}
   securityContext:
     {{- toYaml $values.podSecurityContext | nindent 4 }}
   {{- with $values.imagePullSecrets }}
@@ -68,9 +68,9 @@ spec:
         {{- end }}
       env:
         {{- include "job-group.environment" (dict "root" .root "set" (include "job-group.runEnv" . | fromYaml) "env" dict) | trim | nindent 8 }}
-      {{- with $values.agent.resources }}
+      {{- with include "job-group.resources" (dict "resources" $values.agent.resources "devices" dict) }}
       resources:
-        {{- toYaml . | nindent 8 }}
+        {{- . | nindent 8 }}
       {{- end }}
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:
@@ -87,9 +87,9 @@ spec:
       image: {{ $worker | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       command: [python3, -m, gpuworker.launch.build_zipapp, /group/launcher/ddp-launch, /group/launcher/torchrun]
-      {{- with $values.agent.resources }}
+      {{- with include "job-group.resources" (dict "resources" $values.agent.resources "devices" dict) }}
       resources:
-        {{- toYaml . | nindent 8 }}
+        {{- . | nindent 8 }}
       {{- end }}
       securityContext:
         {{- toYaml $values.containerSecurityContext | nindent 8 }}
@@ -104,13 +104,10 @@ spec:
       command: [sh, /group/scripts/entry.sh]
       env:
         {{- include "job-group.env" . | trim | nindent 8 }}
-      {{- $resources := deepCopy ($task.resources | default dict) }}
-      {{- if $gpus }}
-      {{- $_ := set $resources "limits" (merge (dict $values.accelerators.resourceName $gpus) ($resources.limits | default dict)) }}
-      {{- end }}
-      {{- with $resources }}
+      {{- $devices := dict $values.accelerators.resourceName (list (printf "tasks.%s.accelerator" .item.task) $gpus) }}
+      {{- with include "job-group.resources" (dict "resources" $task.resources "devices" $devices "path" (printf "tasks.%s.resources" .item.task)) }}
       resources:
-        {{- toYaml . | nindent 8 }}
+        {{- . | nindent 8 }}
       {{- end }}
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:
@@ -160,6 +157,13 @@ spec:
         claimName: {{ . | quote }}
     {{- end }}
     {{- include "job-group.volumes" . | nindent 4 }}
+{{- end }}
+
+{{/* Seconds of the program between SIGTERM and SIGKILL, the chart's own 3 included; those of a podTemplate include the delay. */}}
+{{- define "job-group.grace" -}}
+{{- $task := index .root.Values.tasks .item.task -}}
+{{- $own := dig "podTemplate" "spec" "terminationGracePeriodSeconds" "" $task | toString -}}
+{{ $own | empty | ternary (int64 .root.Values.terminationGracePeriodSeconds) (max 1 (sub (int64 $own) ($task.terminationDelaySeconds | default 0))) }}
 {{- end }}
 
 {{/*

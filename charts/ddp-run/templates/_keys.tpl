@@ -1,0 +1,17 @@
+{{/* Generated from values.yaml by `make generate`. */}}
+{{- define "ddp-run.keys" -}}
+[workload, nodes, gpusPerNode, runName, runId, program, program.preset, program.args, program.image, program.python, launcher,
+  rendezvous, rendezvous.backend, rendezvous.port, rendezvous.etcd, rendezvous.etcd.deploy, rendezvous.etcd.image, rendezvous.etcd.endpoint,
+  timeouts, timeouts.joinSeconds, timeouts.rendezvousSeconds, timeouts.heartbeatSeconds, timeouts.startupCollectiveSeconds,
+  timeouts.collectiveSeconds, timeouts.exitSeconds, timeouts.progressSeconds, progressAction, rankWrapper, rankOutput,
+  rankOutput.prefix, rankOutput.files, preflight, preflight.minSharedMemory, preflight.minDisk, preflight.maxClockSkewSeconds,
+  maxRestartsInPlace, maxRestarts, network, network.hostNetwork, network.interface, network.nccl, network.rdma, network.rdma.resourceName,
+  network.rdma.count, volumes, volumes.datasets, volumes.datasets.claimName, volumes.datasets.readOnly, volumes.outputs,
+  volumes.outputs.claimName, volumes.outputs.readOnly, volumes.models, volumes.models.claimName, volumes.models.readOnly,
+  huggingFace, huggingFace.secretName, huggingFace.secretKey, huggingFace.offline, tracking, tracking.required, tracking.pluto,
+  tracking.pluto.secretName, tracking.pluto.secretKey, tracking.pluto.runId, tracking.pluto.project, tracking.pluto.url,
+  tracking.mlflow, tracking.mlflow.uri, tracking.mlflow.experiment, tracking.mlflow.secretName, networkPolicy, networkPolicy.enabled,
+  networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, placement, placement.onePodPerNode, placement.spreadOver,
+  env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, resources, gpuResourceName,
+  sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds, priorityClassName, nodeSelector]
+{{- end }}

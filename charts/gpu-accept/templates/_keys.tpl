@@ -1,0 +1,8 @@
+{{/* Generated from values.yaml by `make generate`. */}}
+{{- define "gpu-accept.keys" -}}
+[workload, device, gpusPerNode, level, burnInSeconds, checks, runId, limits, expect, inject, volumes, volumes.datasets,
+  volumes.datasets.claimName, volumes.outputs, volumes.outputs.claimName, fleet, fleet.enabled, fleet.deadlineSeconds,
+  fleet.resources, fleet.nodeSelector, fleet.tolerations, networkPolicy, networkPolicy.enabled, networkPolicy.ingress,
+  env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, resources, gpuResourceName,
+  sharedMemory, sharedMemory.sizeLimit, priorityClassName, nodeSelector]
+{{- end }}

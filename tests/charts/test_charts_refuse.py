@@ -1,0 +1,152 @@
+"""What the charts refuse instead of rendering objects that Kubernetes refuses, or that run something else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tests.helpers.rendering import CHARTS, HELMS, REPO, objects, template
+
+GROUP = {"schemaVersion": 1, "name": "rl", "tasks": {"t": {"run": "true"}}}
+RUN = {"ddp-run": {}, "gpu-accept": {}, "job-group": GROUP}
+
+
+def task(**fields: object) -> dict:
+    return {**GROUP, "tasks": {"t": {"run": "true", **fields}}}
+
+
+def render(chart: str, values: dict, *options: str, release: str = "test") -> list[dict]:
+    done = template("helm", chart, json.dumps({**RUN[chart], **values}).encode(), *options, release=release)
+    assert done.returncode == 0, done.stderr.decode()
+    return objects(done.stdout.decode())
+
+
+def refusal(chart: str, values: dict, *options: str, release: str = "test", helm: str = "helm") -> str:
+    done = template(helm, chart, json.dumps({**RUN[chart], **values}).encode(), *options, release=release)
+    assert done.returncode, done.stdout.decode()
+    return done.stderr.decode()
+
+
+def only(items: list[dict], kind: str) -> dict:
+    (found,) = [item for item in items if item["kind"] == kind]
+    return found
+
+
+GPU = "nvidia.com/gpu"
+REFUSED = {
+    "gpus beside gpusPerNode": ("ddp-run", {"resources": {"limits": {GPU: 8}}}, "resources.limits: "),
+    "gpus as requests": ("gpu-accept", {"resources": {"requests": {GPU: 4}}}, "resources.requests: "),
+    "gpus of a task": ("job-group", task(resources={"limits": {GPU: "8"}}), "tasks.t.resources.limits: "),
+    "rdma beside its count": (
+        "ddp-run",
+        {"resources": {"limits": {"rdma/hca_shared_devices_a": 1}}},
+        "set network.rdma.count",
+    ),
+    "capital kilo": ("ddp-run", {"sharedMemory": {"sizeLimit": "16K"}}, "sizeLimit"),
+    "a negative amount": ("ddp-run", {"resources": {"requests": {"cpu": -1}}}, "cpu"),
+    "a repository with a tag": ("ddp-run", {"image": {"repository": "reg/w:1.2"}}, "image.repository: "),
+    "a repository with a digest": ("job-group", {"image": {"repository": "reg/w@sha256:00"}}, "image.repository: "),
+    "a tag that is none": ("gpu-accept", {"image": {"repository": "reg/w", "tag": "a b"}}, "image/tag"),
+    "mlflow's user twice": (
+        "ddp-run",
+        {
+            "tracking": {"mlflow": {"uri": "http://m:5000", "secretName": "m"}},
+            "env": {"MLFLOW_TRACKING_USERNAME": "x"},
+        },
+        "env.MLFLOW_TRACKING_USERNAME: ",
+    ),
+    "a volume in /proc": ("job-group", task(volumes=[{"mountPath": "/proc/x", "claimName": "c"}]), "tasks.t.volumes: "),
+    "a volume at the root": ("job-group", task(volumes=[{"mountPath": "/.", "claimName": "c"}]), "tasks.t.volumes: "),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_by_its_path(case: str) -> None:
+    chart, values, path = REFUSED[case]
+    done = template("helm", chart, json.dumps({**RUN[chart], **values}).encode(), *repository(values))
+    assert done.returncode and path in done.stderr.decode(), done.stderr.decode()
+
+
+def repository(values: dict) -> list[str]:
+    """template() sets the repository; this is the case's own."""
+    own = values.get("image", {}).get("repository")
+    return ["--set", f"image.repository={own}"] if own else []
+
+
+@pytest.mark.parametrize("repository", ["w", "reg:5000/team/w", "Reg.example.com/a__b/c-d.e"])
+def test_a_repository_may_have_a_port(repository: str) -> None:
+    assert render("ddp-run", {}, "--set", f"image.repository={repository}")
+
+
+@pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept"])
+@pytest.mark.parametrize("release", ["8gpu", "run.v1"])
+def test_a_release_whose_service_would_have_no_name_is_refused(chart: str, release: str) -> None:
+    assert f"The Service of the release {release}" in refusal(chart, {}, release=release)
+
+
+@pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept"])
+def test_two_long_releases_share_no_name(chart: str) -> None:
+    long = "llama-70b-pretraining-2026-11-experiment-run"
+    names = [{each["metadata"]["name"] for each in render(chart, {}, release=f"{long}-{end}")} for end in "ab"]
+    assert not names[0] & names[1]
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_blank_key_is_refused_by_its_path(chart: str, helm: str) -> None:
+    known = yaml.safe_load((REPO / f"charts/{chart}/values.yaml").read_text())
+    for path in ("image.pullPolicy", "sharedMemory", "env" if "env" in known else "layout", "networkPolicy.enabled"):
+        values: dict | None = None
+        for step in reversed(path.split(".")):
+            values = {step: values}
+        assert f"{path}: the key has no value" in refusal(chart, values, helm=helm)
+
+
+def test_a_fraction_of_a_processor_is_text_and_a_large_number_whole() -> None:
+    amounts = {"cpu": 0.5, "memory": 68719476736, "example.com/nic": 8}
+    (job,) = only(render("job-group", task(resources={"requests": amounts})), "JobSet")["spec"]["replicatedJobs"]
+    (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "0.5", "memory": 68719476736, "example.com/nic": 8}
+
+
+def test_no_policy_stands_where_it_would_not_apply() -> None:
+    kinds = {item["kind"] for item in render("ddp-run", {"network": {"hostNetwork": True}})}
+    assert "NetworkPolicy" not in kinds and "Job" in kinds
+
+
+@pytest.mark.parametrize(("delay", "program"), [(0, "597"), (100, "497")])
+def test_the_program_has_the_grace_period_of_its_pod_template(delay: int, program: str) -> None:
+    pod = {"spec": {"terminationGracePeriodSeconds": 600}}
+    values = task(podTemplate=pod, terminationDelaySeconds=delay, launcher="ddp-launch")
+    (job,) = only(render("job-group", values), "JobSet")["spec"]["replicatedJobs"]
+    spec = job["template"]["spec"]["template"]["spec"]
+    env = {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
+    assert spec["terminationGracePeriodSeconds"] == 600
+    assert env["GPU_CHARTS_GRACE_S"] == program
+    assert f"--grace-period={int(program) - 7}" in env["GPU_CHARTS_LAUNCHER"]
+
+
+def test_pods_that_need_no_gpu_fit_on_a_cluster_of_tainted_gpu_nodes() -> None:
+    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    etcd = {"rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
+    assert only(render("ddp-run", etcd), "Deployment")["spec"]["template"]["spec"]["tolerations"] == tolerations
+    fleet = {"fleet": {"tolerations": [{"key": "x"}]}}
+    for kind in ("Deployment", "Job"):
+        found = only(render("gpu-accept", fleet), kind)["spec"]["template"]["spec"]["tolerations"]
+        assert {**tolerations[0]} in found and {"key": "x"} in found
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_the_printed_command_runs_again_each_time(chart: str) -> None:
+    notes = (REPO / f"charts/{chart}/templates/NOTES.txt").read_text()
+    assert "--set-string runId=$(date +%s)" in notes
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_egress_allows_the_dns_port_of_openshift(chart: str) -> None:
+    options = {"ddp-run": "networkPolicy.restrictEgress=true", "job-group": "networkPolicy.enabled=true"}
+    if chart in options:
+        rules = only(render(chart, {}, "--set", options[chart]), "NetworkPolicy")["spec"]["egress"]
+        assert {"port": 5353, "protocol": "UDP"} in [port for rule in rules for port in rule.get("ports", [])]
