@@ -2,9 +2,10 @@
 
 An outlier is far from the median in two ways: by robust z (Iglewicz and Hoaglin, How to Detect and Handle Outliers,
 1993), so that a fleet with a wide spread does not produce many findings, and by a minimum percentage, so that a very
-tight fleet does not turn noise into findings (healthy GPUs of one model differ by about 5 %). Among thousands of
-healthy GPUs some are far from the median by chance, so the required z grows with their number. Fewer than SMALL devices
-have no meaningful spread: only the percentages count, doubled.
+tight fleet does not turn noise into findings (healthy GPUs of one model differ by about 5 %). Numbers without a limit,
+such as disks and latencies, spread more: their percentages are WITHOUT_LIMIT times as large. Among thousands of healthy
+GPUs some are far from the median by chance, so the required z grows with their number. Fewer than SMALL devices have no
+meaningful spread: only the percentages count, doubled.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gpuworker.fleet.fleet_report import Distribution, Finding, Point, natural_s
 SMALL = 5
 LEAST_Z = 3.5
 FALSE_ALARMS = 0.001  # expected per measure in a healthy fleet
+WITHOUT_LIMIT = (4, 7.5)  # times the percentages for WARN and FAIL
 MAD_PER_SIGMA = 0.6745  # MAD of normally distributed values, in standard deviations
 
 ValueKey = tuple[str, str, str, str]  # node, device, check, name
@@ -87,7 +89,7 @@ def find_outliers(distribution: Distribution, thresholds: Thresholds) -> list[Fi
 
     A link is compared with the link of the same name on other nodes: links within one node may differ by design.
     """
-    if not distribution.judged:
+    if not distribution.better or distribution.model == "cpu" or distribution.scope != NODE:
         return []
     groups: dict[str, list[int]] = defaultdict(list)
     for index, point in enumerate(distribution.points):
@@ -103,16 +105,18 @@ def _outliers(d: Distribution, indices: list[int], thresholds: Thresholds) -> li
         return []
     mad = statistics.median(abs(value - median) for value in values)
     small = len(values) < SMALL
-    factor = 2 if small else 1
+    factors = [(1 + small) * times for times in ((1, 1) if d.judged else WITHOUT_LIMIT)]
     least_z = max(LEAST_Z, statistics.NormalDist().inv_cdf(1 - FALSE_ALARMS / len(values)))
     findings = []
     for index in indices:
         point = d.points[index]
-        worse = percent_worse(point.value, median, d.better)
+        worse = (
+            percent_worse(point.value, median, d.better) if d.judged else percent_lost(point.value, median, d.better)
+        )
         z = MAD_PER_SIGMA * abs(point.value - median) / mad if mad else float("inf")
-        if worse <= factor * thresholds.fleet_warn or (not small and z <= least_z):
+        if worse <= factors[0] * thresholds.fleet_warn or (not small and z <= least_z):
             continue
-        verdict = FAIL if worse > factor * thresholds.fleet_fail else WARN
+        verdict = FAIL if worse > factors[1] * thresholds.fleet_fail else WARN
         spread = "too few devices for a spread" if small else f"robust z {z:.3g}"
         reason = (
             f"{d.name} {point.value:.4g} {d.unit} is {worse:.3g} % worse than the median {median:.4g} "
@@ -127,6 +131,13 @@ def percent_worse(value: float, reference: float, better: str) -> float:
     """How much worse than the reference, in percent of the reference; negative is better."""
     change = 100 * (value - reference) / abs(reference)
     return change if better == "lower" else -change
+
+
+def percent_lost(value: float, reference: float, better: str) -> float:
+    """The share of the speed that is lost, in percent: a latency that doubles loses half, as half a bandwidth."""
+    if better == "higher":
+        return percent_worse(value, reference, better)
+    return percent_worse(1 / value, 1 / reference, "higher") if value and reference else 0.0
 
 
 def compare_with_baseline(
