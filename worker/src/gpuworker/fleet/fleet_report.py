@@ -9,9 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
+from gpuworker.fleet.suspects import GpuIdentity, Suspect
 
 FLEET_SCHEMA_VERSION = 2
 WORST_FIRST = (FAIL, INCOMPLETE, WARN, PASS, SKIP)
+MOST_OF_HEADLINE = 300  # characters
 # The node's own checks, cross-node checks, the expected nodes, fingerprints, the rest of the fleet, an earlier run.
 FOUND_BY = ("node", "world", "coverage", "fingerprint", "fleet", "baseline")
 
@@ -102,6 +104,7 @@ class Node:
     injected: str = ""
     models: list[str] = field(default_factory=list)
     last_seen: str = ""  # set when the pod no longer exists
+    gpus: list[GpuIdentity] = field(default_factory=list)
     verdict: str = INCOMPLETE  # includes findings of other nodes' reports, the fleet and the baseline
 
 
@@ -142,6 +145,7 @@ class Fleet:
     fingerprints: list[FingerprintGroup] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    suspects: list[Suspect] = field(default_factory=list)  # the findings by part, the worst first
     schema_version: int = FLEET_SCHEMA_VERSION
 
     @property
@@ -161,6 +165,19 @@ class Fleet:
         return "; ".join(reasons[:3]) + more
 
     @property
+    def headline(self) -> str:
+        """One line: how many parts, and what to do about the worst."""
+        if self.verdict == PASS:
+            return f"all {len(self.nodes)} nodes passed"
+        if not self.suspects:
+            return self.reason
+        worst = self.suspects[0]
+        nodes = len({suspect.node for suspect in self.suspects if suspect.node})
+        parts = f"{len(self.suspects)} suspect{'s' * (len(self.suspects) > 1)}"
+        where = f" on {nodes} node{'s' * (nodes > 1)}" if nodes else ""
+        return " ".join(f"{parts}{where}; the worst: {worst.act} {worst.part}, {worst.why}".split())[:MOST_OF_HEADLINE]
+
+    @property
     def rehearsal(self) -> bool:
         return any(each.device == "cpu" for each in [*self.nodes, *self.worlds])
 
@@ -176,6 +193,7 @@ class Fleet:
         return {
             "verdict": self.verdict,
             "reason": self.reason,
+            "headline": self.headline,
             "rehearsal": self.rehearsal,
             **dataclasses.asdict(self),
         }

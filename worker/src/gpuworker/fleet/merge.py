@@ -23,6 +23,7 @@ from gpuworker.fleet.fleet_report import (
     worst_verdict,
 )
 from gpuworker.fleet.report_sources import Source
+from gpuworker.fleet.suspects import identities, suspects
 from gpuworker.fleet.version_drift import version_drift
 
 
@@ -61,7 +62,8 @@ def merge(
     if without_directions := [report["node"] for report in reports if report["schema_version"] == 2]:
         notes.append(f"reports of schema version 2: numbers of {', '.join(without_directions)} are shown, not compared")
     notes += _notes(nodes, worlds, groups)
-    return Fleet(coverage, nodes, worlds, findings, distributions, groups, curves(reports), notes)
+    parts = suspects(findings, nodes, WORST_FIRST)
+    return Fleet(coverage, nodes, worlds, findings, distributions, groups, curves(reports), notes, parts)
 
 
 def _sort_key(finding: Finding) -> tuple:
@@ -117,6 +119,7 @@ def _node(report: dict, findings: list[Finding], expected: Expected) -> Node:
         injected=report["injected"],
         models=outliers.gpu_models(report),
         last_seen=expected.lost.get(report["node"], ""),
+        gpus=identities(report),
     )
 
 

@@ -1,0 +1,165 @@
+"""Suspects: one entry per part (a GPU, a link, a node) with all findings about it, and what to do.
+
+A GPU with a bad NVLink makes every link to and from it slow. Links of a node are therefore counted per GPU: a GPU with
+several bad links is the suspect of all of them, and a single bad link is a suspect of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gpuworker.fleet.acts import act_for, urgency
+
+ARROW = "→"
+LEADING = re.compile(r"(cuda:\d+(?:→cuda:\d+)?)(?=[ :]|$)")
+RANK = re.compile(r"rank \d+ \(node \S+, (cuda:\d+)\)")
+MOST_IN_TICKET = 12
+FABRIC = "GPU fabric"  # part of a node: what connects its GPUs
+SHARE_OF_FABRIC = 0.5  # wrong collectives of more of a node's GPUs are the fabric's, not that of each receiver
+
+
+@dataclass(frozen=True)
+class GpuIdentity:
+    """What an RMA asks for; "" if the driver does not report it."""
+
+    device: str
+    uuid: str = ""
+    serial: str = ""
+    pci: str = ""
+
+
+@dataclass
+class Suspect:
+    """One part with findings. An empty node is the whole fleet, an empty device the whole node."""
+
+    verdict: str
+    node: str
+    device: str
+    pod: str
+    model: str
+    uuid: str
+    serial: str
+    pci: str
+    act: str
+    advice: str
+    why: str  # the finding that decides the act
+    reasons: list[str]
+    ticket: str = field(default="", repr=False)
+
+    @property
+    def part(self) -> str:
+        return " ".join(text for text in (self.node, self.device) if text) or "fleet"
+
+
+def identities(report: dict) -> list[GpuIdentity]:
+    """The GPUs that the environment check of a report lists. A report may hold anything there."""
+    found = []
+    for check in report["checks"]:
+        gpus = check["facts"].get("gpus") if check["name"] == "environment" else None
+        for gpu in gpus if isinstance(gpus, list) else []:
+            if isinstance(gpu, dict):
+                values = (gpu.get(key) for key in ("device", "uuid", "serial", "bus_id"))
+                found.append(GpuIdentity(*(value[:100] if isinstance(value, str) else "" for value in values)))
+    return found
+
+
+def suspects(findings: Iterable, nodes: Iterable, worst_first: tuple[str, ...]) -> list[Suspect]:
+    """All suspects, the worst first: by verdict, urgency of the act, and number of findings."""
+    by_node, reports = defaultdict(list), {node.node: node for node in nodes}
+    for finding in findings:
+        by_node[finding.node].append(finding)
+    found = []
+    for name, several in by_node.items():
+        parts = _parts(several, reports.get(name)).items() if name else _by_act(several)
+        for device, about in parts:
+            found.append(_suspect(name, device, about, reports.get(name), worst_first))
+    found.sort(key=lambda pair: pair[0])  # stable: the findings are in natural order of their nodes
+    return [suspect for _, suspect in found]
+
+
+def _by_act(findings: list) -> list[tuple[str, list]]:
+    """Findings about no node, such as pods without a report: one entry per act."""
+    several: dict[str, list] = defaultdict(list)
+    for finding in findings:
+        several[act_for(finding.check, finding.found_by, finding.reason).advice].append(finding)
+    return [("", about) for about in several.values()]
+
+
+def _parts(findings: list, node) -> dict[str, list]:
+    """Device or link -> its findings."""
+    parts: dict[str, list] = defaultdict(list)
+    links: dict[tuple[str, str], list] = defaultdict(list)
+    for finding in findings:
+        device = finding.device or _named_device(finding.reason)
+        if ARROW in device:
+            a, b = sorted(device.split(ARROW, 1))
+            links[a, b].append(finding)
+        else:
+            parts[device].append(finding)
+    while links:
+        peers: dict[str, int] = defaultdict(int)
+        for pair in links:
+            for device in pair:
+                peers[device] += 1
+        worst = max(peers, key=lambda device: (peers[device] + (device in parts), device in parts))
+        if peers[worst] + (worst in parts) < 2:
+            break
+        for pair in [pair for pair in links if worst in pair]:
+            parts[worst] += links.pop(pair)
+    for (a, b), about in links.items():
+        parts[f"{a}↔{b}"] += about
+    gpus = len(node.models) if node else 0
+    collective = [d for d, about in parts.items() if d and {f.check for f in about} == {"collectives"}]
+    if gpus > 1 and len(collective) > SHARE_OF_FABRIC * gpus:
+        parts[FABRIC] = [finding for device in collective for finding in parts.pop(device)]
+    return parts
+
+
+def _named_device(reason: str) -> str:
+    """The device that a reason starts with ("cuda:3 is slow: …"), or the device of the rank that it names."""
+    found = LEADING.match(reason) or RANK.match(reason)
+    return found[1] if found else ""
+
+
+def _suspect(name: str, device: str, about: list, node, worst_first: tuple[str, ...]) -> tuple[tuple, Suspect]:
+    ranked = []
+    for finding in about:
+        act = act_for(finding.check, finding.found_by, finding.reason)
+        ranked.append((worst_first.index(finding.verdict), urgency(act), finding, act))
+    rank, _, first, act = min(ranked, key=lambda each: each[:2])
+    gpu = next((gpu for gpu in node.gpus if gpu.device == device), GpuIdentity(device)) if node else GpuIdentity(device)
+    index = device.removeprefix("cuda:")
+    models = node.models if node else []
+    whole = models[int(index)] if index.isdecimal() and int(index) < len(models) else " + ".join(sorted(set(models)))
+    reasons = [sentence(each) for _, _, each, _ in sorted(ranked, key=lambda each: each[:2])]
+    suspect = Suspect(
+        first.verdict, name, device, node.pod if node else "", whole, gpu.uuid, gpu.serial, gpu.pci,
+        act.verb, act.advice, sentence(first), reasons,
+    )  # fmt: skip
+    suspect.ticket = ticket(suspect, node.started if node else "")
+    return (rank, urgency(act), -len(about)), suspect
+
+
+def sentence(finding) -> str:
+    check, other = finding.check and f"{finding.check}: ", ""
+    if finding.device and ARROW in finding.device:
+        other = f"{finding.device}: "
+    return f"{check}{other}{finding.reason} [{finding.found_by}]"
+
+
+def ticket(suspect: Suspect, started: str) -> str:
+    """The text of a ticket or an RMA."""
+    lines = [f"GPU acceptance: {suspect.verdict} of {suspect.part}", f"Wanted: {suspect.act}. {suspect.advice}"]
+    for name, value in (
+        ("Node", suspect.node), ("Device", suspect.device), ("Model", suspect.model), ("GPU UUID", suspect.uuid),
+        ("Serial", suspect.serial), ("PCI address", suspect.pci), ("Pod", suspect.pod), ("Tested", started),
+    ):  # fmt: skip
+        if value:
+            lines.append(f"{name}: {value}")
+    lines += [f"- {reason}" for reason in suspect.reasons[:MOST_IN_TICKET]]
+    if len(suspect.reasons) > MOST_IN_TICKET:
+        lines.append(f"- and {len(suspect.reasons) - MOST_IN_TICKET} more findings")
+    return "\n".join(lines)
