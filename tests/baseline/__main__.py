@@ -2,14 +2,17 @@
 
 `starts`: seconds from `kubectl apply` to the end of the first all-reduce, one run after the other, alternating.
 `restarts`: seconds from a rank's failure to the next first all-reduce, in the same pods and in new ones.
-`faults`: the same injected faults in each, in parallel; exit codes, seconds, and which runs hang. In the manifests,
-only the image, the number of GPUs, the program and the namespace are replaced. Each run has two nodes with one process
-each; a run that has not ended after LIMIT_S counts as hanging. docs/ddp-run-vs-manifests.md has the results.
+`faults`: the same injected faults in each, in parallel; exit codes, seconds, which runs hang, what torchrun names, and
+which ranks saved. In the manifests, only the image, the number of GPUs, the program and the namespace are replaced.
+Each run has two nodes with one process each; a run that has not ended after LIMIT_S counts as hanging.
+docs/ddp-run-vs-manifests.md has the results.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import statistics
 import sys
 import time
@@ -20,61 +23,33 @@ import yaml
 
 from hack import test_cluster
 from hack.paths import ToolError, main
-from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, run
+from tests.baseline import faults
+from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, run, wait_until
 
 LIMIT_S = 180
 HERE = Path(__file__).parent
 RESTARTS = {"in place": "maxRestartsInPlace=1", "by the Job": "maxRestarts=1"}
-WAYS = ("ddp-run", "correct", "statefulset", "job")
-PROGRAM = """
-import os, signal, sys, time
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-total = torch.ones(1)
-dist.all_reduce(total)
-print("FIRST", total.item(), time.time(), flush=True)
-for step in range(20):
-    if step == 7 and dist.get_rank() == 1:
-        FAULT
-    dist.all_reduce(torch.ones(1))
-    time.sleep(0.05)  # the work of a step
-dist.destroy_process_group()
-print("LAST", flush=True)
-"""
-SILENT = "import socket\ns = socket.create_server(('', PORT))\nkept = []\nwhile True: kept.append(s.accept()[0])"
-# Fault -> shell before the launcher on node 0 or 1.
-FAULTS_BEFORE_START = {
-    "node 0 starts 60 s late": '[ "$INDEX" != 0 ] || sleep 60',
-    "node 1 never joins": '[ "$INDEX" != 1 ] || exec sleep 3600',
-    "node 0's port refuses connections": '[ "$INDEX" != 0 ] || exec sleep 3600',
-    "a program on that port that sends nothing": f'[ "$INDEX" != 0 ] || exec python3 -c "{SILENT}"',
-    "an HTTP server on that port": '[ "$INDEX" != 0 ] || exec python3 -m http.server PORT',
-    "node 1 has a different node count": '[ "$INDEX" != 1 ] || export NNODES=3',
-    "node 0's name does not resolve": "export MASTER_ADDR=nobody.invalid",
-}
-# Fault -> statement of rank 1 in step 7.
-FAULTS_DURING_RUN = {
-    "rank 1 exits with 9": "sys.exit(9)",
-    "rank 1 is killed": "os.kill(os.getpid(), signal.SIGKILL)",
-    "rank 1 is frozen": "os.kill(os.getpid(), signal.SIGSTOP)",
-    "rank 1 exits with 0 while others work": "break",
-}
+FORMING = ("ddp-run", "correct", "kubeflow")  # those that form a world
+WAYS = (*FORMING, "statefulset", "job")
+STEPS, LONG_STEPS = 20, 400  # of 0.05 s; a pod is lost in the middle of the long run
+BLAME = re.compile(r"^ +rank +: (\d+).*\n +exitcode +: (-?\d+)", re.MULTILINE)  # in torchrun's own report
 
 
-def manifests(way: str, space: Namespace, before: str, fault: str, more: tuple[str, ...] = ()) -> list[dict]:
+def manifests(way: str, space: Namespace, before: str, program: str, more: tuple[str, ...] = ()) -> list[dict]:
     """The objects, with the program in place and shell before the launcher. `more`: values of ddp-run."""
     if way == "ddp-run":
         settings = ["timeouts.joinSeconds=90", "timeouts.startupCollectiveSeconds=60", "timeouts.collectiveSeconds=60"]
-        settings += ["program.args={/tmp/train.py}", *more]
+        settings += ["timeouts.exitSeconds=60", "program.args={/tmp/train.py}", *more]
         command = ["helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name]
         command += [*space.cluster.helm_image(), *(word for s in settings for word in ("--set", s))]
         text = run(*command)
     else:
         text = (HERE / f"{way}.yaml").read_text()
     objects = [item for item in yaml.safe_load_all(text) if item]
-    pod = next(item for item in objects if "template" in item["spec"])["spec"]["template"]["spec"]
-    container = pod["containers"][0]
-    head = f"cat > /tmp/train.py <<'END'\n{PROGRAM.replace('FAULT', fault)}\nEND\n"
+    workload = next(item["spec"] for item in objects if item["kind"] != "Service" and "spec" in item)
+    workload = workload["replicatedJobs"][0]["template"]["spec"] if "replicatedJobs" in workload else workload
+    container = workload["template"]["spec"]["containers"][0]
+    head = f"cat > /tmp/train.py <<'END'\n{program}\nEND\n"
     head += "INDEX=${NODE_RANK:-${RANK:-$JOB_COMPLETION_INDEX}}\n"
     head += before.replace("PORT", "29501" if way == "ddp-run" else "29500") + "\n"
     if way == "ddp-run":
@@ -86,13 +61,21 @@ def manifests(way: str, space: Namespace, before: str, fault: str, more: tuple[s
     return objects
 
 
-def outcome(cluster: Cluster, way: str, before: str = "", fault: str = "pass") -> tuple[float | None, str]:
+def outcome(
+    cluster: Cluster, way: str, before: str = "", fault: str = "pass", to_a_pod: tuple[str, ...] = ()
+) -> tuple[float | None, str]:
     """Seconds until the first all-reduce ended on both nodes, and a description of how the run ended."""
     # Hand-written manifests do not fit a stricter level.
     with new_namespace(cluster, "privileged") as space:
-        objects = yaml.safe_dump_all(manifests(way, space, before, fault))
+        text = faults.program(fault, LONG_STEPS if to_a_pod else STEPS)
+        objects = yaml.safe_dump_all(manifests(way, space, before, text))
         begun, clock = time.monotonic(), time.time()
         space.kubectl("apply", "-f", "-", input=objects)
+        if to_a_pod:
+            wait_until(lambda: len(firsts(space, "FIRST 2.0")) == 2, "both nodes train", LIMIT_S)
+            (victim,) = [name for name, index in indexes(space).items() if index == "1"]
+            first = firsts(space, "FIRST 2.0")
+            space.kubectl("delete", "pod", victim, *to_a_pod)
         ends: dict[str, str] = {}  # pod -> how its first container ended, and when
         for pod in space.watch("pods", LIMIT_S):
             for status in pod["status"].get("containerStatuses", []):
@@ -100,23 +83,45 @@ def outcome(cluster: Cluster, way: str, before: str = "", fault: str = "pass") -
                 if over and (name := pod["metadata"]["name"]) not in ends:
                     verdict = f": {over['message']}" if over.get("message") else ""
                     ends[name] = f"{over['exitCode']} after {time.monotonic() - begun:.0f} s{verdict}"
-            if len(ends) == 2:
+            if len(ends) == 2 or (ends and "--force" in to_a_pod):
                 break
-        first = [float(line.split()[2]) - clock for line in firsts(space, "FIRST 2.0").values()]
-        words = "; ".join(sorted(ends.values()) + ["hangs"] * (2 - len(ends)))
-        return (max(first) if len(first) == 2 else None), words
+        first = first if to_a_pod else firsts(space, "FIRST 2.0")
+        times = [float(line.split()[2]) - clock for line in first.values()]
+        words = sorted(ends.values()) + ["hangs"] * (2 - len(ends) - ("--force" in to_a_pod)) + blames(space)
+        words += [f"rank {line.split()[1]} saved" for line in firsts(space, "SAVED").values()]
+        return (max(times) if len(times) == 2 else None), "; ".join(words)
+
+
+def indexes(space: Namespace) -> dict[str, str]:
+    """Pod -> its index in its Job."""
+    key = "batch.kubernetes.io/job-completion-index"
+    return {pod["metadata"]["name"]: pod["metadata"]["annotations"][key] for pod in space.objects("pods")}
+
+
+def blames(space: Namespace) -> list[str]:
+    """Rank and exit code that torchrun's own report names, per node."""
+    found = []
+    for name, log in logs(space).items():
+        if blamed := BLAME.search(log):
+            found.append(f"torchrun in {name} names rank {blamed[1]}, exit code {blamed[2]}")
+    return found
+
+
+def logs(space: Namespace) -> dict[str, str]:
+    """Pod -> its log, of the pods that have started."""
+    found = {}
+    for pod in space.objects("pods"):
+        states = [status["state"] for status in pod["status"].get("containerStatuses", [])]
+        if states and "waiting" not in states[0]:
+            with contextlib.suppress(AssertionError):  # the pod is gone since
+                found[pod["metadata"]["name"]] = space.kubectl("logs", pod["metadata"]["name"])
+    return found
 
 
 def firsts(space: Namespace, word: str) -> dict[str, str]:
     """Pod -> the first line of its log that begins with `word`."""
-    found = {}
-    for pod in space.objects("pods"):
-        if not pod["status"].get("containerStatuses", [{"state": {"waiting": 1}}])[0]["state"].get("waiting"):
-            name = pod["metadata"]["name"]
-            lines = [line for line in space.kubectl("logs", name).splitlines() if line.startswith(word)]
-            if lines:
-                found[name] = lines[0]
-    return found
+    lines = {name: [line for line in log.splitlines() if line.startswith(word)] for name, log in logs(space).items()}
+    return {name: found[0] for name, found in lines.items() if found}
 
 
 def starts(cluster: Cluster, rounds: int) -> None:
@@ -147,7 +152,9 @@ FIRST_START = """
 def restart_seconds(cluster: Cluster, value: str) -> float:
     """Seconds from the failure of rank 1 to the end of the next first all-reduce on both nodes."""
     with new_namespace(cluster, "privileged") as space:
-        objects = yaml.safe_dump_all(manifests("ddp-run", space, "", FIRST_START.strip(), (value,)))
+        objects = yaml.safe_dump_all(
+            manifests("ddp-run", space, "", faults.program(FIRST_START.strip(), STEPS), (value,))
+        )
         space.kubectl("apply", "-f", "-", input=objects)
         for job in space.watch("jobs", LIMIT_S):
             if any(
@@ -174,12 +181,21 @@ def restarts(cluster: Cluster, rounds: int) -> None:
     print(f"restart in place / by the Job: {ours:.1f} s / {job:.1f} s = {ours / job:.2f}")
 
 
-def faults(cluster: Cluster) -> None:
+def inject(cluster: Cluster) -> None:
+    """Every fault; the two manifests that form no world have those before the start only."""
     cases = [("none", way, {}) for _ in range(3) for way in WAYS]
-    cases += [(name, way, {"before": shell}) for name, shell in FAULTS_BEFORE_START.items() for way in WAYS]
-    cases += [(name, way, {"fault": code}) for name, code in FAULTS_DURING_RUN.items() for way in WAYS]
+    cases += [(name, way, {"before": shell}) for name, shell in faults.BEFORE_START.items() for way in WAYS]
+    cases += [(name, way, {"fault": code}) for name, code in faults.DURING_RUN.items() for way in FORMING]
+    cases += [(name, way, {"to_a_pod": flags}) for name, flags in faults.TO_A_POD.items() for way in FORMING]
+
+    def tried(case: tuple) -> tuple[float | None, str]:
+        try:
+            return outcome(cluster, case[1], **case[2])
+        except (ToolError, AssertionError) as error:  # one row must not end the others
+            return None, f"not measured: {error}"
+
     with ThreadPoolExecutor(8) as pool:
-        found = pool.map(lambda case: outcome(cluster, case[1], **case[2]), cases)
+        found = pool.map(tried, cases)
         for (name, way, _), (first, words) in zip(cases, found, strict=True):
             print(f"{name} | {way} | {f'world after {first:.0f} s; ' if first else ''}{words}", flush=True)
 
@@ -193,7 +209,7 @@ def entry() -> None:
     if "restarts" in words:
         restarts(cluster, rounds)
     if "faults" in words:
-        faults(cluster)
+        inject(cluster)
 
 
 if __name__ == "__main__":
