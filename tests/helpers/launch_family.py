@@ -58,11 +58,11 @@ FAULTS: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
                "exit-timeout", 70, ("uploader",)),
     "exec": ("os.execv('/bin/sh', ['sh', '-c', 'exit 6'])", "program-failed", 1, ("exit code 6",)),
 }  # fmt: skip
-# What the other ranks do when a peer has failed: they hang, or torch tells them.
+# What the other ranks do when a peer has failed: they hang, or torch raises an error there.
 PEERS = {
     "hang": "time.sleep(600)",
-    "told at once": "raise RuntimeError('[/pytorch/gloo/transport/tcp/pair.cc:525] Connection closed by peer')",
-    "told later": "time.sleep(random.random() * 1.5); raise RuntimeError('NCCL error in: ProcessGroupNCCL.cpp:1, "
+    "error at once": "raise RuntimeError('[/pytorch/gloo/transport/tcp/pair.cc:525] Connection closed by peer')",
+    "error later": "time.sleep(random.random() * 1.5); raise RuntimeError('NCCL error in: ProcessGroupNCCL.cpp:1, "
                   "remote process exited or there was a network error')",
     "busy": "steps(600)",
 }  # fmt: skip

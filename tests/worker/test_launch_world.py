@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -202,11 +203,15 @@ def test_the_rank_that_misses_a_collective_is_named(run, frozen):
     assert list(run.folder.glob(".ddp-launch/*/flight-0")), "the flight record of the rank that waited"
 
 
+def run_with_short_timeout(run: Run, program: Path) -> None:
+    for node in range(2):
+        run.pod(node, 2, *PATIENT, "--startup-collective-timeout=8", program=[program])
+
+
 def test_a_rank_that_misses_the_first_collective_is_named(run):
     """Before the first step, --startup-collective-timeout applies."""
     program = run.script("import os, time\nif os.environ['RANK'] == '1':\n    time.sleep(600)\n" + TRAIN)
-    for node in range(2):
-        run.pod(node, 2, *PATIENT, "--startup-collective-timeout=8", program=[program])
+    run_with_short_timeout(run, program)
     run.assert_verdict(70, "collective-timeout", "rank 1 of node 1 (pod run-1 on n1) is at ", within_s=120)
 
 
@@ -218,8 +223,7 @@ def test_a_collective_of_a_subgroup_has_a_time_out(run):
         "if os.environ['RANK'] == '1':\n    time.sleep(600)\n"
         "dist.all_reduce(torch.ones(1), group=group)\n"
     )
-    for node in range(2):
-        run.pod(node, 2, *PATIENT, "--startup-collective-timeout=8", program=[program])
+    run_with_short_timeout(run, program)
     run.assert_verdict(
         70,
         "collective-timeout",
@@ -238,8 +242,7 @@ def test_ranks_in_different_collectives_are_all_named(run):
         "dist.all_reduce(torch.ones(1))\n"
         "evaluate() if os.environ['RANK'] == '0' else step()\ndist.all_reduce(torch.ones(9))\n"
     )
-    for node in range(2):
-        run.pod(node, 2, *PATIENT, "--startup-collective-timeout=8", program=[program])
+    run_with_short_timeout(run, program)
     run.assert_verdict(
         70, "collective-timeout", f"{program.name}:5 in evaluate", f"{program.name}:7 in step", within_s=120
     )
@@ -255,8 +258,7 @@ def test_a_rank_blocked_outside_a_collective_is_the_culprit(run):
         "if os.environ['RANK'] == '1':\n    for batch in DataLoader(Slow(), num_workers=1):\n        pass\n"
         "dist.all_reduce(torch.ones(1))\n"
     )
-    for node in range(2):
-        run.pod(node, 2, *PATIENT, "--startup-collective-timeout=8", program=[program])
+    run_with_short_timeout(run, program)
     run.assert_verdict(
         70,
         "collective-timeout",

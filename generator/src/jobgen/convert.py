@@ -149,7 +149,7 @@ def _secret_name(group: Group, name: str, tasks: dict[str, dict]) -> str | None:
         return None
     keys = dict.fromkeys(key for task in users for key in tasks[task.fields["name"]]["secrets"])
     path = ("secrets",) if "secrets" in users[0].fields else ("managed_secrets",)
-    # kubectl reads the value of a name without "=" from the environment, so that it is no process's argument.
+    # kubectl reads the value of a name without "=" from the environment, so that it is not an argument of a process.
     command = f"printf '%s\\n' {' '.join(keys)} | kubectl create secret generic {name} --from-env-file=/dev/stdin"
     users[0].note(path, f"export the variables, and create the Secret before you install: {command}", "secret-needed")
     return name

@@ -40,7 +40,7 @@ class PullSecrets:
     def _add(self, task: GroupDocument, field: str, server: str) -> None:
         secret = f"{self.name}-{names.label(server, 'r')}" if self.of_server else self.name
         self.of_server[server] = secret
-        # printf is a part of the shell, so that the password is no process's argument.
+        # printf is a part of the shell, so that the password is not an argument of a process.
         config = f'{{"auths":{{"{server}":{{"username":"%s","password":"%s"}}}}}}'
         command = (
             f"""printf '{config}' "${DOCKER_USERNAME}" "${DOCKER_PASSWORD}" | kubectl create secret generic {secret}"""

@@ -17,11 +17,11 @@ from pathlib import Path
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.protocol import NodeState, RankFailure, Stacks
 from gpuworker.launch.rank_state import GOOD_CODES, RankState
+from gpuworker.launch.rank_wrapper import STACK_SIGNAL
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.processes import behind_shells, kill, oom_kills, state
 
-STACK_SIGNAL = signal.SIGRTMAX - 3  # rank_wrapper.py has the same
 EVENTS_PER_TURN = 200  # so that a rank that reports without end leaves time for heartbeats
 ERROR_S = 5.0  # an exception is a failure after this time, even if the process still runs its exit handlers
 
@@ -163,13 +163,13 @@ class LocalRanks:
         if self.formed and self.world_size != config.world_size:
             detail = f"torchrun formed a world of {self.world_size}, not of {config.world_size}"
             return RankFailure("world-not-formed", None, detail)
-        oom = oom_kills() > self.oom_kills
         failed = [
             rank
             for rank in self.states.values()
             if rank.failed or (rank.error and rank.code is None and now > rank.error_at + ERROR_S)
         ]
         if failed:
+            oom = oom_kills() > self.oom_kills
             failed.sort(key=lambda rank: (rank.cause(oom).secondary, rank.error_at or rank.ended_at))
             return failed[0].failure(oom)
         for rank in self.states.values():
@@ -209,7 +209,7 @@ class LocalRanks:
             ranks = ",".join(str(rank.rank) for rank in running)
             log(Tag.DDP, phase="kill", ranks=ranks, reason=reason)
         for rank in running:
-            rank.killed_because = reason
+            rank.killed = True
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(rank.pid, signal.SIGKILL)
 

@@ -45,7 +45,7 @@ class Output:
     """Copy of the program's output: whole lines, in order, at once; with the rank's prefix and in a file if wanted."""
 
     def __init__(self, rank, lock, prefix, file):
-        self.rank, self.lock, self.file = rank, lock, file
+        self.lock, self.file = lock, file
         self.prefix = f"[rank{rank}]: ".encode() if prefix else b""
         self.partial, self.partial_at, self.in_line = b"", 0.0, False
         self.tail, self.evidence = b"", []
@@ -141,7 +141,7 @@ class Runner:
         self.folder, self.local = environ[f"{PREFIX}LAUNCH_FOLDER"], int(environ["LOCAL_RANK"])
         self.rank = int(environ["RANK"])
         self.channel = connect(self.folder)
-        self.connected, self.released, self.code, self.draining = True, False, None, False
+        self.connected, self.released, self.code = True, False, None
         self.activity_at = 0.0
         lock = os.open(os.path.join(self.folder, "output.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
         file = None
@@ -237,9 +237,9 @@ class Runner:
         """End with the program's code. What the program left running may write on, so a copy of this process reads."""
         if self.pipe is not None and os.fork() == 0:
             self.channel.close()
+            self.connected = False
             while self.pipe is not None:
                 if select.select([self.pipe], [], [], PARTIAL_LINE_S)[0]:
-                    self.connected = False
                     self.read()
                 elif self.output.partial:
                     self.output.flush()

@@ -19,8 +19,6 @@ from gpuworker.runtime.processes import state
 
 # Codes that end no other rank: the program is done, or has saved and wants to be started again.
 GOOD_CODES = (ExitCode.DONE, ExitCode.SAVED)
-
-
 ENQUEUED = re.compile(r"\[PG (?:ID )?(\d+) .*last enqueued NCCL work: (-?\d+)")
 # Which line of c10d or NCCL tells most, the first kind first.
 TELLING = ("Watchdog caught collective", "terminated with exception", "got stuck", "NCCL WARN", "NCCL error")
@@ -32,7 +30,7 @@ class RankState:
 
     rank: int
     pid: int = 0
-    wrapped: bool = False  # the rank wrapper can answer SIGUSR2
+    wrapped: bool = False  # the rank wrapper can answer STACK_SIGNAL
     code: int | None = None
     ended_at: float = 0.0
     tail: list[str] = field(default_factory=list)  # its last lines
@@ -44,12 +42,12 @@ class RankState:
     sequence: dict[str, int] = field(default_factory=dict)  # process group -> number of collectives started
     progress_at: float = 0.0  # last optimizer step; before the first one, last output
     steps: bool = False
-    killed_because: str = ""  # the launcher killed it
+    killed: bool = False  # by the launcher
 
     @property
     def failed(self) -> bool:
         """Whether it ended, by itself, with another code than 0 and 75."""
-        return self.code is not None and self.code not in GOOD_CODES and not self.killed_because
+        return self.code is not None and self.code not in GOOD_CODES and not self.killed
 
     def on_end(self, code: int, tail: list[str], evidence: list[str]) -> None:
         self.code, self.ended_at, self.tail = code, time.monotonic(), tail

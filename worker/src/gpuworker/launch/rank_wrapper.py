@@ -4,9 +4,8 @@
 
 It imports nothing of gpuworker, so that it works from a zipapp and the program may bring another gpuworker, and it
 imports torch only when the program does. Collectives of every group get a time-out where the program sets none.
-A real-time signal writes the stacks of all threads to a file; programs use
-SIGUSR1 and SIGUSR2 themselves. How the rank ended is not decided here: rank_runner.py reports the
-exit code of the process.
+A real-time signal writes the stacks of all threads to a file; programs use SIGUSR1 and SIGUSR2 themselves.
+How the rank ended is not decided here: rank_runner.py reports the exit code of the process.
 """
 
 import atexit
@@ -30,7 +29,7 @@ import traceback
 # Literal, because the contract cannot be imported here; a test compares the prefix.
 PREFIX = "GPU_CHARTS_"
 FOLDER = os.environ.get(f"{PREFIX}LAUNCH_FOLDER", "")
-LOCAL = os.environ["LOCAL_RANK"]
+LOCAL = os.environ.get("LOCAL_RANK", "0")  # the launcher imports this file for its constants
 STARTUP_TIMEOUT_S = float(os.environ.get(f"{PREFIX}STARTUP_COLLECTIVE_TIMEOUT", "0"))
 TIMEOUT_S = float(os.environ.get(f"{PREFIX}COLLECTIVE_TIMEOUT", "0"))
 TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)

@@ -6,10 +6,10 @@ import os
 import re
 from dataclasses import dataclass
 
+from gpuworker.launch.rank_wrapper import LIBRARY
+
 FRAME = re.compile(r'^ +File "([^"]+)", line (\d+) in (\S+)', re.MULTILINE)
 THREAD = re.compile(r"^(?:Current thread|Thread) ", re.MULTILINE)
-# Paths of Python, its packages and the rank wrapper: not the user's program. rank_wrapper.py has the same.
-LIBRARY = re.compile(r"/lib(64)?/python3|site-packages|dist-packages|^<frozen|/rank_wrapper\.py$")
 # Innermost frames of a rank that waits for other ranks: Python calls into c10d, and backward, whose hooks reduce.
 COLLECTIVE = re.compile(r"/torch/distributed/")
 BACKWARD = "_engine_run_backward"

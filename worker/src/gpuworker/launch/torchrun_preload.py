@@ -1,6 +1,7 @@
 """Early start of torchrun: imports torch while the nodes join, then becomes torchrun.
 
-  torchrun_preload.py      a line of JSON on standard input: run torchrun so; end of file: exit
+  torchrun_preload.py READY      prints READY once torch is imported; then, with a line of JSON on standard input,
+                                 runs torchrun so; at its end of file, exits
 
 It imports nothing of gpuworker, so that it works from a zipapp.
 """
@@ -15,7 +16,7 @@ sys.path[:] = [path for path in sys.path if path != here]
 from torch.distributed import run  # noqa: E402
 
 if __name__ == "__main__":
-    print("torch is imported", file=sys.stderr, flush=True)
+    print(sys.argv[1], file=sys.stderr, flush=True)
     if line := sys.stdin.readline():
         order = json.loads(line)
         os.environ.clear()

@@ -25,7 +25,7 @@ from gpuworker.launch.protocol import Go, RankFailure
 from gpuworker.launch.rank_state import signal_name
 from gpuworker.runtime.processes import descendants, kill, state
 
-READY = "torch is imported"  # torchrun_preload.py prints it
+READY = "torch is imported"
 READ_BYTES = 65536
 # Time from SIGTERM to SIGKILL after a failure: that of a bare torchrun. A stop has the grace period instead.
 TERMINATE_S = 30
@@ -63,7 +63,7 @@ class TorchrunProcess:
             etcd.install_client(modules)
         self.ranks = LocalRanks(config, self.folder)
         self.process = subprocess.Popen(
-            [sys.executable, self.folder / "torchrun_preload.py"],
+            [sys.executable, self.folder / "torchrun_preload.py", READY],
             env=torchrun_args.preload_environment(config, str(modules)),
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -127,13 +127,14 @@ class TorchrunProcess:
         unknown = "program-failed" if self.ranks.formed else "world-not-formed"
         return RankFailure(cause.key if cause else unknown, None, f"{ended}: {last or 'it printed nothing'}", phase)
 
-    async def end(self, grace_s: float, reason: str) -> None:
-        """End the ranks and torchrun: SIGTERM, then SIGKILL after `grace_s`.
+    async def end(self, reason: str, stopped: bool = False) -> None:
+        """End the ranks and torchrun: SIGTERM, then SIGKILL after a time. `stopped`: the grace period is over.
 
         A rank that waits in a collective cannot run a handler of SIGTERM, and its world has ended: it gets less time.
         """
         self.ranks.terminate()
         start = time.monotonic()
+        grace_s = 0 if stopped else min(TERMINATE_S, self.config.timeouts["grace-period"])
         checked = grace_s <= STUCK_S
         # A stop that arrives meanwhile gives the ranks its own grace period.
         while self.ranks.running() and time.monotonic() < max(start + grace_s, self.ranks.stop_deadline):
