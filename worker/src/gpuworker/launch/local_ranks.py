@@ -163,11 +163,7 @@ class LocalRanks:
         if self.formed and self.world_size != config.world_size:
             detail = f"torchrun formed a world of {self.world_size}, not of {config.world_size}"
             return RankFailure("world-not-formed", None, detail)
-        failed = [
-            rank
-            for rank in self.states.values()
-            if rank.failed or (rank.error and rank.code is None and now > rank.error_at + ERROR_S)
-        ]
+        failed = [rank for rank in self.states.values() if rank.failed or self.has_error(rank, now)]
         if failed:
             oom = oom_kills() > self.oom_kills
             failed.sort(key=lambda rank: (rank.cause(oom).secondary, rank.error_at or rank.ended_at))
@@ -178,6 +174,10 @@ class LocalRanks:
                 where = rank.location(self.folder / "none")
                 return RankFailure("exit-timeout", rank.rank, f"it {where}, for {limit} s")
         return None
+
+    def has_error(self, rank: RankState, now: float) -> bool:
+        """Whether a running rank's exception counts: a time-out at once, while the rank waits to be asked about it."""
+        return rank.code is None and bool(rank.error) and (rank.error["waits"] or now > rank.error_at + ERROR_S)
 
     async def collect(self) -> Stacks:
         """Where every rank is now, and how many collectives it has started."""
