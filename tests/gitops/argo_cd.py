@@ -1,0 +1,200 @@
+"""Argo CD as processes of this machine, with the cluster of KUBECONFIG as its own cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from hack.deps import go_tools
+from tests.helpers.kube import REPO, run, wait_until
+
+NAMESPACE = "argocd"
+SETTINGS = REPO / "gitops/argocd"
+RESYNC_S = 5
+
+BASE = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: argocd-rbac-cm, labels: {app.kubernetes.io/part-of: argocd}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: argocd-secret, labels: {app.kubernetes.io/part-of: argocd}}
+---
+apiVersion: argoproj.io/v1alpha1
+kind: AppProject
+metadata: {name: default}
+spec:
+  sourceRepos: ["*"]
+  destinations: [{namespace: "*", server: "*"}]
+  clusterResourceWhitelist: [{group: "*", kind: "*"}]
+"""
+
+
+class ArgoCD:
+    """Start with `running`. `cli` runs a command of argocd against its API server."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.processes = folder, {}
+        self.binary = go_tools.build("argocd") / "argocd"
+        self.environment = {
+            **os.environ,
+            "ARGOCD_FAKE_IN_CLUSTER": "true",  # https://kubernetes.default.svc is the cluster of KUBECONFIG
+            "ARGOCD_GPG_ENABLED": "false",
+            "ARGOCD_RECONCILIATION_JITTER": "0s",
+            "ARGOCD_APPLICATION_CONTROLLER_SELF_HEAL_TIMEOUT_SECONDS": "1",
+            "HOME": str(folder),  # the configuration of the command line
+            "TMPDIR": str(folder / "tmp"),
+            "HELM_CACHE_HOME": str(folder / "helm"),
+        }
+        (folder / "tmp").mkdir(parents=True)
+
+    def start(self) -> None:
+        redis = self.folder / "miniredis.log"
+        self.launch("miniredis", go_tools.build("miniredis") / "miniredis", "127.0.0.1:0")
+        address = wait_until(lambda: redis.read_text().strip(), "miniredis printed its address", 60)
+        repo, self.port = free_port(), free_port()
+        common = ("--loglevel", "info", "--logformat", "text")
+        # Argo CD renders with the program `helm`, in this release with Helm 3.
+        tools = self.folder / "bin"
+        tools.mkdir()
+        (tools / "helm").symlink_to(go_tools.build("helm3") / "helm3")
+        self.environment["PATH"] = f"{tools}:{self.environment['PATH']}"
+        self.launch(
+            "argocd-repo-server", self.binary, *common, "--address", "127.0.0.1", "--port", str(repo),
+            "--metrics-address", "127.0.0.1", "--metrics-port", "0", "--disable-tls", "--redis", address,
+        )  # fmt: skip
+        serves = ("--repo-server", f"127.0.0.1:{repo}", "--repo-server-plaintext", "--redis", address)
+        here = ("--namespace", NAMESPACE, "--kubeconfig", os.environ["KUBECONFIG"])
+        self.launch(
+            "argocd-application-controller", self.binary, *common, *serves, *here, "--metrics-port", "0",
+            "--app-resync", str(RESYNC_S), "--persist-resource-health", "--self-heal-timeout-seconds", "1",
+        )  # fmt: skip
+        self.launch(
+            "argocd-applicationset-controller", self.binary, *common, *here, "--metrics-addr", "127.0.0.1:0",
+            "--probe-addr", "127.0.0.1:0", "--webhook-addr", "127.0.0.1:0",
+            "--argocd-repo-server", f"127.0.0.1:{repo}", "--repo-server-plaintext",
+        )  # fmt: skip
+        self.launch(
+            "argocd-server", self.binary, *common, *serves, *here, "--address", "127.0.0.1", "--port", str(self.port),
+            "--metrics-address", "127.0.0.1", "--metrics-port", "0", "--insecure", "--disable-auth",
+        )  # fmt: skip
+        wait_until(self.answers, "the API server of Argo CD answers", 120)
+
+    def launch(self, name: str, *command: str | Path) -> None:
+        with open(self.folder / f"{name}.log", "wb") as log:
+            self.processes[name] = subprocess.Popen(
+                [str(word) for word in command],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={**self.environment, "ARGOCD_BINARY_NAME": name},
+            )  # fmt: skip
+
+    def answers(self) -> bool:
+        for name, process in self.processes.items():
+            log = (self.folder / f"{name}.log").read_bytes().decode(errors="replace")
+            assert process.poll() is None, f"{name} ended with {process.returncode}:\n{log[-3000:]}"
+        return self.try_cli("app", "list").returncode == 0
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+    def try_cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(self.binary), "--server", f"127.0.0.1:{self.port}", "--plaintext", *arguments]
+        environment = {**self.environment, "ARGOCD_BINARY_NAME": "argocd"}
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+
+    def cli(self, *arguments: str) -> str:
+        done = self.try_cli(*arguments)
+        assert done.returncode == 0, f"argocd {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def application(self, name: str, refresh: str = "normal") -> dict | None:
+        """The Application after a comparison with the newest commit; None if it does not exist."""
+        command = ("kubectl", "--namespace", NAMESPACE)
+        if refresh:
+            mark = f"argocd.argoproj.io/refresh={refresh}"
+            subprocess.run([*command, "annotate", "application", name, mark, "--overwrite"], capture_output=True)
+        found = run(*command, "get", "application", name, "--ignore-not-found", "--output=json")
+        return json.loads(found) if found.strip() else None
+
+
+def status(application: dict | None) -> tuple[str, str]:
+    """(sync, health), for example ("Synced", "Healthy")."""
+    found = (application or {}).get("status", {})
+    return found.get("sync", {}).get("status", ""), found.get("health", {}).get("status", "")
+
+
+def with_urls(manifest: str, **urls: str) -> str:
+    """A file of gitops/argocd, as it is, with the addresses that its reader has to set."""
+    text = (SETTINGS / manifest).read_text()
+    for old, new in urls.items():
+        placeholder = f"https://git.example.com/team/{old.replace('_', '-')}.git"
+        assert placeholder in text, f"{manifest} lacks {placeholder}"
+        text = text.replace(placeholder, new)
+    return text
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[ArgoCD]:
+    crds = sorted((go_tools.build("argocd") / "crds").glob("*-crd.yaml"))
+    names = [yaml.safe_load(crd.read_text())["metadata"]["name"] for crd in crds]
+    installed = run("kubectl", "get", "crds", "--output=name")
+    assert not any(name in installed for name in names), "these tests need a cluster without Argo CD"
+    argo = ArgoCD(folder)
+    try:
+        run("kubectl", "create", "namespace", NAMESPACE)
+        run("kubectl", "apply", "--server-side", *(word for crd in crds for word in ("-f", str(crd))))
+        wait_until(lambda: all(map(established, names)), "the API server serves the kinds of Argo CD", 60)
+        here = ("kubectl", "--namespace", NAMESPACE, "apply", "-f")
+        run(*here, "-", input=BASE)
+        run("kubectl", "--namespace", NAMESPACE, "create", "configmap", "argocd-cm")
+        run("kubectl", "--namespace", NAMESPACE, "label", "configmap", "argocd-cm", "app.kubernetes.io/part-of=argocd")
+        patch = ("patch", "configmap", "argocd-cm", "--patch-file", str(SETTINGS / "argocd-cm.yaml"))
+        run("kubectl", "--namespace", NAMESPACE, *patch)
+        key = json.dumps({"stringData": {"server.secretkey": secrets.token_hex(16)}})
+        run("kubectl", "--namespace", NAMESPACE, "patch", "secret", "argocd-secret", "--patch", key)
+        argo.start()
+        yield argo
+    finally:
+        remove(argo, names)
+
+
+def established(crd: str) -> bool:
+    status = json.loads(run("kubectl", "get", "crd", crd, "--output=json")).get("status", {})
+    return any((each["type"], each["status"]) == ("Established", "True") for each in status.get("conditions") or [])
+
+
+def remove(argo: ArgoCD, crds: list[str]) -> None:
+    """Delete the Applications while Argo CD still runs, because it removes their objects and then their finalizers."""
+    for kind in ("applicationsets", "applications"):
+        command = ["kubectl", "--namespace", NAMESPACE, "delete", kind, "--all", "--timeout=120s"]
+        subprocess.run(command, capture_output=True, timeout=150)
+    argo.stop()
+    left = subprocess.run(
+        ["kubectl", "--namespace", NAMESPACE, "get", "applications", "--output=name"], capture_output=True, text=True
+    ).stdout.split()
+    for name in left:  # of a test that failed
+        patch = ("--type=merge", "--patch", '{"metadata": {"finalizers": null}}')
+        subprocess.run(["kubectl", "--namespace", NAMESPACE, "patch", name, *patch], capture_output=True)
+    run("kubectl", "delete", "crds", "--ignore-not-found", *crds)
+    run("kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")

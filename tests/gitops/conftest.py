@@ -1,0 +1,84 @@
+"""Argo CD on the cluster of KUBECONFIG, for tests that ask for it. They never skip."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.gitops import argo_cd
+from tests.gitops.argo_cd import ArgoCD
+from tests.gitops.git_server import Repository, served
+from tests.helpers.failure_dump import pytest_runtest_makereport as pytest_runtest_makereport
+from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    missing = [name for name in ("KUBECONFIG", "WORKER_IMAGE") if not os.environ.get(name)]
+    if missing:
+        pytest.fail(f"{' and '.join(missing)} not set; run these tests with: make test-argocd", pytrace=False)
+    return Cluster(os.environ["WORKER_IMAGE"])
+
+
+@pytest.fixture(scope="session")
+def argo(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArgoCD]:
+    with argo_cd.running(tmp_path_factory.mktemp("argocd")) as found:
+        yield found
+
+
+@dataclass
+class Team:
+    """A namespace, the repository of the charts and the repository of the runs."""
+
+    argo: ArgoCD
+    space: Namespace
+    charts: Repository
+    runs: Repository
+
+    def apply(self, manifest: str, *settings: dict) -> str:
+        """Apply a file of gitops/argocd with the values that its reader sets; return the object's name."""
+        urls = {"gpu_charts": self.charts.url, "runs": self.runs.url}
+        found = yaml.safe_load(argo_cd.with_urls(manifest, **urls))
+        found["metadata"]["name"] += f"-{self.space.name}"
+        template = found["spec"].get("template")
+        spec = template["spec"] if template else found["spec"]
+        if template:
+            template["metadata"]["name"] += f"-{self.space.name}"
+        spec["destination"]["namespace"] = self.space.name
+        repository, _, tag = self.space.cluster.image.rpartition(":")
+        images = [{"name": "image.repository", "value": repository}, {"name": "image.tag", "value": tag}]
+        spec["sources"][0]["helm"]["parameters"] = images
+        for setting in settings:
+            spec["syncPolicy"]["automated"].update(setting)
+        self.space.cluster.kubectl("apply", "-f", "-", "--namespace", argo_cd.NAMESPACE, input=yaml.safe_dump(found))
+        return found["metadata"]["name"]
+
+    def refresh_set(self, name: str) -> None:
+        mark = "argocd.argoproj.io/application-set-refresh=true"
+        command = ("annotate", "applicationset", name, mark, "--overwrite")
+        self.space.cluster.kubectl("--namespace", argo_cd.NAMESPACE, *command)
+
+
+@pytest.fixture
+def team(argo: ArgoCD, cluster: Cluster, tmp_path: Path) -> Iterator[Team]:
+    with new_namespace(cluster) as space, served(tmp_path, "gpu-charts", "runs") as (charts, runs):
+        charts.commit({"charts": REPO / "charts"})
+        runs.commit({"README.md": f"Runs of {space.name}.\n"})
+        found = Team(argo, space, charts, runs)
+        try:
+            yield found
+        finally:
+            for kind in ("applicationsets", "applications"):
+                mine = [
+                    name
+                    for name in cluster.kubectl("--namespace", argo_cd.NAMESPACE, "get", kind, "-o", "name").split()
+                    if name.endswith(space.name)
+                ]
+                if mine:
+                    command = ("--namespace", argo_cd.NAMESPACE, "delete", "--timeout=200s", *mine)
+                    cluster.kubectl(*command)
