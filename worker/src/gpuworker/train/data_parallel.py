@@ -41,7 +41,7 @@ class DataParallelModel:
             )
         self.compiled = torch.compile(self.ddp) if args.compile else self.ddp
         self.trainable = [each for each in self.module.parameters() if each.requires_grad]
-        self.updater = optimizer.Updater(self.trainable, args.lr, args.wd, args.clip)
+        self.updater = optimizer.Updater(self.trainable, args.lr, args.wd, args.clip, args.betas)
         self.optimizer = self.updater.optimizer
         if context.broadcast_object(checkpoint is not None):
             optimizer.load(self.optimizer, self.trainable, checkpoint, context)

@@ -12,7 +12,7 @@ from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.schedule import RunSchedule
-from gpuworker.train.throughput import ThroughputMeter, format_duration
+from gpuworker.train.throughput import ThroughputMeter, format_duration, peak_memory
 from gpuworker.train.trackers import Tracker
 from gpuworker.train.train_state import TrainState
 
@@ -57,7 +57,11 @@ class MetricsProcessor:
 
     def is_recorded(self) -> bool:
         """Whether the report and the trackers contain this step."""
-        return self.state.step % self.args.log_every == 0 or self.schedule.fraction_done(self.state) >= 1
+        return self.state.step % self.args.log_every == 0 or self.schedule.is_done(self.state) or self.is_at_end()
+
+    def is_at_end(self) -> bool:
+        """Whether this is the last step of the last epoch, before its evaluation."""
+        return self.schedule.epochs_done(self.state) >= self.schedule.epochs
 
     def is_logged(self) -> bool:
         """Whether this step has a log line: per --log-batches, by default every recorded step."""
@@ -66,7 +70,7 @@ class MetricsProcessor:
         lines = {None: self.is_recorded(), "all": True, "first-last": at_end, "none": False}
         return lines[self.args.log_batches]
 
-    def log_step(self, lr: float) -> None:
+    def log_step(self, lr: float, gradient_norm: torch.Tensor) -> None:
         """Record and log this step: plot, trackers, log line. Collective."""
         state, context = self.state, self.context
         figures = self.throughput.measure()
@@ -84,8 +88,11 @@ class MetricsProcessor:
         if not math.isfinite(loss):
             raise LossError(f"the loss is {loss} at step {state.step}", state.step)
         figures["data_wait"] = data_wait / context.world_size
-        metrics = {"loss": loss, "lr": lr, **figures}
-        epoch = self.schedule.fraction_done(state) * self.schedule.epochs
+        norm = gradient_norm.item()
+        gradient = {"grad_norm": norm} if math.isfinite(norm) else {}  # else the step was skipped
+        memory = peak_memory(context.device)
+        metrics = {"loss": loss, "lr": lr, **gradient, "memory_bytes": memory, **figures}
+        epoch = self.schedule.epochs_done(state)
         now = time.time()
         state.history.append({"step": state.step, "epoch": epoch, "time": now, **metrics})
         self.tracker.log(state.step, metrics if context.is_rank_0 else {"tokens_per_s": rank_tokens_per_s}, now)
@@ -98,6 +105,8 @@ class MetricsProcessor:
                 epoch=f"{epoch:.2f}",
                 loss=f"{loss:.4f}",
                 lr=lr,
+                **{name: f"{value:.4g}" for name, value in gradient.items()},
+                memory=f"{memory / 2**30:.2f}GiB",
                 tokens_per_s=f"{figures['tokens_per_s']:.0f}",
                 **{"mfu": "n/a", **shares},
                 **({"skipped": skipped} if skipped else {}),

@@ -13,30 +13,31 @@ STATE_TENSORS = ("step", "exp_avg", "exp_avg_sq")
 MAX_SKIPPED = 10  # steps in a row
 
 
-def adamw(parameters: list[torch.nn.Parameter], lr: float, decay: float) -> torch.optim.AdamW:
+def adamw(parameters: list[torch.nn.Parameter], lr: float, decay: float, betas) -> torch.optim.AdamW:
     """Optimizer with weight decay for matrices and none for biases and norms."""
     groups = [
         {"params": [each for each in parameters if each.dim() >= 2], "weight_decay": decay},
         {"params": [each for each in parameters if each.dim() < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, fused=True)
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, betas=tuple(betas), fused=True)
 
 
 class Updater:
     """Optimizer steps of one rank. A gradient that is not finite changes nothing, and is counted.
 
-    The counts stay on the device until they are read, so that no step waits for the device.
+    The counts and the norm of the last gradient stay on the device until they are read, so that no step waits for it.
     """
 
-    def __init__(self, parameters: list[torch.nn.Parameter], lr: float, decay: float, clip: float):
+    def __init__(self, parameters: list[torch.nn.Parameter], lr: float, decay: float, clip: float, betas=(0.9, 0.999)):
         self.parameters, self.clip = parameters, clip
-        self.optimizer = adamw(parameters, lr, decay)
+        self.optimizer = adamw(parameters, lr, decay, betas)
+        self.norm = torch.zeros((), device=parameters[0].device)  # before clipping
         self.counts = torch.zeros(2, device=parameters[0].device)  # of skipped steps: all, and in a row
 
     def step(self, lr: float) -> torch.Tensor:
         """Take a step. Returns 1 if it was skipped, else 0."""
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip or float("inf"))
-        skip = (~norm.isfinite()).float()
+        self.norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip or float("inf"))
+        skip = (~self.norm.isfinite()).float()
         self.counts[0] += skip
         self.counts[1] = (self.counts[1] + 1) * skip
         self.optimizer.found_inf = skip  # the fused kernels of AdamW then leave weights and state as they are

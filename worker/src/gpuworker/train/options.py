@@ -32,6 +32,13 @@ def probability(text: str) -> float:
     return number
 
 
+def adam_betas(text: str) -> list[float]:
+    numbers = [probability(word) for word in text.split(",")]
+    if len(numbers) != 2:
+        raise argparse.ArgumentTypeError(f"{text} is not two numbers with a comma between them")
+    return numbers
+
+
 def upload_command(text: str) -> list[str]:
     try:
         return upload.parse_command(text)
@@ -43,10 +50,17 @@ def add_common(parser: argparse.ArgumentParser, epochs: int, batch: int, lr: flo
     # fmt: off
     add = parser.add_argument_group("training").add_argument
     add("--epochs", type=positive_int, default=epochs, metavar="N", help=f"(default: {epochs})")
+    add("--max-steps", type=positive_int, default=None, metavar="N",
+        help="end after so many steps, even within an epoch (default: --epochs only)")
+    add("--eval-every", type=non_negative_int, default=0, metavar="STEPS",
+        help="evaluate after so many steps, in addition to the end of each epoch; 0: off (default: 0)")
     add("--batch", type=positive_int, default=batch, metavar="N", help=f"samples per rank and pass (default: {batch})")
     add("--grad-accum", dest="accumulate", type=positive_int, default=1, metavar="N",
         help="passes per optimizer step (default: 1)")
     add("--lr", type=non_negative_number, default=lr, metavar="X", help=f"peak learning rate (default: {lr:g})")
+    add("--min-lr", type=non_negative_number, default=None, metavar="X",
+        help="learning rate at the end of the cosine (default: a tenth of --lr)")
+    add("--betas", type=adam_betas, default=[0.9, 0.999], metavar="A,B", help="of AdamW (default: 0.9,0.999)")
     add("--wd", type=non_negative_number, default=0.01, metavar="X", help="weight decay of matrices (default: 0.01)")
     add("--warmup", type=non_negative_number, default=0.03, metavar="X",
         help="fraction of the run below 1, else steps (default: 0.03)")

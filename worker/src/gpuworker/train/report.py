@@ -31,7 +31,7 @@ td {{ font-variant-numeric: tabular-nums }} h2 {{ font-size: 1.1em }}
 def run_parameters(trainer: Trainer) -> dict[str, object]:
     """The options of the run and what follows from them, for the report and the trackers.
 
-    If all epochs were done before this attempt, the options that count are those that trained the run.
+    If the run was done before this attempt, the options that count are those that trained the run.
     """
     hidden = ("upload", "cache", "tracker_required", "tracker_timeout", "trackers")
     options = {name: value for name, value in vars(trainer.args).items() if name not in hidden}
@@ -41,7 +41,7 @@ def run_parameters(trainer: Trainer) -> dict[str, object]:
         "parameters": trainer.parameter_count(),
     }
     state = trainer.state
-    done = state.settings[-1] if state.settings and state.epoch >= trainer.args.epochs else {}
+    done = state.settings[-1] if state.settings and trainer.schedule.is_done(state) else {}
     found = {**options, **derived, **done}
     found.pop("from_step", None)
     found["samples_per_step"] = int(found["batch"]) * int(found["accumulate"]) * int(found["world_size"])

@@ -101,18 +101,16 @@ class RunCheckpoints:
             for name in self.checkpointer.set_aside_after(good_step):
                 log(Tag.TRAIN, rank=0, checkpoint=name, set_aside="not finite")
 
-    def needs_save(self, state: TrainState, evaluated: bool) -> bool:
-        return bool(self.args.output) and order_of(state, evaluated) != self.saved_order
+    def needs_save(self, state: TrainState) -> bool:
+        return bool(self.args.output) and order_of(state) != self.saved_order
 
-    def save(
-        self, state: TrainState, write: Callable[[Path], None], evaluated: bool, best: bool, last: bool = False
-    ) -> None:
+    def save(self, state: TrainState, write: Callable[[Path], None], best: bool, last: bool = False) -> None:
         """Commit a checkpoint on rank 0, link it, submit it for upload, and remove old ones. Collective.
 
         If the volume fails, the run goes on and tries again later. Only if this is the `last` checkpoint of the run,
         it raises SaveError on all ranks.
         """
-        order = order_of(state, evaluated)
+        order = order_of(state)
         failure = ""
         if self.checkpointer:
             try:
@@ -130,8 +128,7 @@ class RunCheckpoints:
 
     def commit(self, checkpointer: Checkpointer, state: TrainState, order, write, best: bool) -> None:
         started = time.perf_counter()
-        epoch = f"epoch-{state.epoch if order[1] else state.epoch + 1:04}"
-        name = epoch if order[1] else f"{epoch}-step-{state.step:08}"
+        name = name_of(state, order)
         contents = {"train_state": asdict(state), "identity": self.identity, "world_size": self.context.world_size}
 
         def write_or_name_cause(folder: Path) -> None:
@@ -159,9 +156,15 @@ def probe(folder: Path) -> None:
     path.unlink()
 
 
-def order_of(state: TrainState, evaluated: bool) -> tuple[int, int]:
-    """Order of checkpoints: the step, then whether the epoch's evaluation is included."""
-    return state.step, int(evaluated or state.position == 0)
+def order_of(state: TrainState) -> tuple[int, int]:
+    """Order of checkpoints: the step, then whether its evaluation, or the end of its epoch, is included."""
+    return state.step, int(state.position == 0 or state.is_evaluated())
+
+
+def name_of(state: TrainState, order: tuple[int, int]) -> str:
+    if state.position == 0:
+        return f"epoch-{state.epoch:04}"
+    return f"epoch-{state.epoch + 1:04}-step-{state.step:08}" + ("-evaluated" if order[1] else "")
 
 
 def describe_difference(before: dict, now: dict) -> str:

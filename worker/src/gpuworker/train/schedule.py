@@ -32,28 +32,41 @@ class BatchLayout:
 
 @dataclass(frozen=True)
 class RunSchedule:
-    """Length of a run and the position of a state in it."""
+    """Length of a run and the position of a state in it. The run ends after `epochs` or, if set, `max_steps`."""
 
     samples: int
     epochs: int
     layout: BatchLayout
+    max_steps: int = 0
+
+    def epochs_done(self, state: TrainState) -> float:
+        return state.epoch + state.position / self.samples
 
     def fraction_done(self, state: TrainState) -> float:
-        return (state.epoch * self.samples + state.position) / (self.epochs * self.samples)
+        by_steps = state.step / self.max_steps if self.max_steps else 0.0
+        return min(1.0, max(self.epochs_done(state) / self.epochs, by_steps))
+
+    def is_done(self, state: TrainState) -> bool:
+        return state.epoch >= self.epochs or (bool(self.max_steps) and state.step >= self.max_steps)
 
     def warmup_fraction(self, given: float) -> float:
         """Warmup as a fraction of the run; `given` is a fraction below 1, or a number of steps."""
-        return given if given < 1 else min(1.0, given * self.layout.samples_per_step / (self.epochs * self.samples))
+        if given < 1:
+            return given
+        by_steps = given / self.max_steps if self.max_steps else 0.0
+        return min(1.0, max(given * self.layout.samples_per_step / (self.epochs * self.samples), by_steps))
 
     def total_steps(self, state: TrainState) -> int:
         """Steps done and to do. Earlier steps may have been larger or smaller than `layout`."""
         later = steps_left(self.samples, 0, self.layout) * max(0, self.epochs - state.epoch - 1)
         current = steps_left(self.samples, state.position, self.layout) if state.epoch < self.epochs else 0
-        return state.step + current + later
+        steps = state.step + current + later
+        return min(steps, max(self.max_steps, state.step)) if self.max_steps else steps
 
     def steps_to_go(self, state: TrainState) -> float:
         """Steps to do, not rounded up at the end of each epoch."""
-        return (1 - self.fraction_done(state)) * self.epochs * self.samples / self.layout.samples_per_step
+        steps = max(0.0, self.epochs - self.epochs_done(state)) * self.samples / self.layout.samples_per_step
+        return min(steps, max(0, self.max_steps - state.step)) if self.max_steps else steps
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> torch.Tensor:
@@ -75,17 +88,19 @@ def steps_left(samples: int, position: int, layout: BatchLayout) -> int:
     return math.ceil((samples - position) / layout.samples_per_step)
 
 
-def learning_rate(progress: float, peak: float, warmup: float, schedule: str) -> float:
-    """Linear from 0 over the first `warmup` of the run, then constant, or a half cosine down to a tenth of `peak`.
+def learning_rate(progress: float, peak: float, warmup: float, schedule: str, lowest: float | None = None) -> float:
+    """Linear from 0 over the first `warmup` of the run, then constant, or a half cosine down to `lowest`.
 
-    `progress`: share of the run's samples that are used once this step is done, in (0, 1]. It counts samples and not
-    steps, so the schedule does not change with the number of ranks.
+    `progress`: share of the run that is done after this step, in (0, 1]. Without a limit of steps it counts samples,
+    so the schedule does not change with the number of ranks. `lowest` is a tenth of `peak` if it is not given.
     """
     if progress < warmup:
         return peak * progress / warmup
     if schedule == "constant":
         return peak
-    return peak * (0.55 + 0.45 * math.cos(math.pi * (progress - warmup) / max(1e-9, 1 - warmup)))
+    if lowest is None:
+        lowest = 0.1 * peak
+    return lowest + (peak - lowest) * (0.5 + 0.5 * math.cos(math.pi * (progress - warmup) / max(1e-9, 1 - warmup)))
 
 
 def derive_seed(*numbers: int) -> int:

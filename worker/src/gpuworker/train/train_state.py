@@ -22,3 +22,7 @@ class TrainState:
     history: list[dict] = field(default_factory=list)
     settings: list[dict] = field(default_factory=list)  # each with from_step, the first step that was taken with it
     evaluations: list[dict] = field(default_factory=list)
+
+    def is_evaluated(self) -> bool:
+        """Whether the evaluations include one of this step."""
+        return bool(self.evaluations) and self.evaluations[-1]["step"] == self.step

@@ -11,6 +11,7 @@ import argparse
 import gc
 import math
 import time
+from dataclasses import replace
 
 import torch
 
@@ -30,7 +31,9 @@ from gpuworker.train.train_spec import TrainSpec
 
 GC_STEPS = 500  # steps between garbage collections
 # Options that may change when a run is resumed, although they change what it learns.
-SETTINGS = ("epochs", "batch", "accumulate", "lr", "wd", "warmup", "schedule", "clip", "bf16")
+SETTINGS = (
+    "epochs", "max_steps", "batch", "accumulate", "lr", "min_lr", "betas", "wd", "warmup", "schedule", "clip", "bf16",
+)  # fmt: skip
 
 
 class Trainer:
@@ -49,7 +52,7 @@ class Trainer:
         self.checkpoints, self.tracker = checkpoints, tracker
         self.samples = len(spec.train)
         self.layout = BatchLayout(args.batch, args.accumulate, context.world_size)
-        self.schedule = RunSchedule(self.samples, args.epochs, self.layout)
+        self.schedule = RunSchedule(self.samples, args.epochs, self.layout, args.max_steps or 0)
         self.settings = {name: getattr(args, name) for name in SETTINGS} | {"world_size": context.world_size}
 
     def train(self) -> None:
@@ -57,24 +60,31 @@ class Trainer:
         args, state = self.args, self.state
         self.metrics.throughput.reset()
         try:
-            while state.epoch < args.epochs:
+            while not self.schedule.is_done(state):
                 self.order = epoch_order(self.samples, args.seed, state.epoch)
-                while state.position < self.samples:
+                self.evaluate_within_epoch()  # if the attempt before was stopped in it
+                while state.position < self.samples and not self.schedule.is_done(state):
                     started = time.perf_counter()
                     self.stop.start_agreement(self.context)
                     self.train_step()
                     if self.metrics.is_recorded() or self.metrics.is_logged():
                         self.read_skipped()
-                        self.metrics.log_step(self.lr)
+                        self.metrics.log_step(self.lr, self.model.updater.norm)
                     if state.step % GC_STEPS == 0:
                         gc.collect()
                     stopped = self.stop.agreed()
                     state.seconds += time.perf_counter() - started
                     if stopped:
                         raise Stopped
-                    if self.stop.save or (args.save_every and state.step % args.save_every == 0):
+                    self.evaluate_within_epoch()
+                    # The last step of an epoch is saved after its evaluation.
+                    due = self.stop.save or (args.save_every and state.step % args.save_every == 0)
+                    if due and state.position < self.samples:
                         self.save()
-                self.finish_epoch()
+                if state.position >= self.samples:
+                    self.finish_epoch()
+            if state.position:
+                self.finish_within_epoch()
         except Stopped:
             self.save(last=True)
             raise
@@ -117,9 +127,9 @@ class Trainer:
         state = self.state
         if not self.context.is_rank_0 or not state.settings:
             return
-        if state.epoch >= self.args.epochs:
-            how = "more --epochs continue the run, another name of the run trains anew"
-            log(Tag.TRAIN, rank=0, nothing_to_do=f"all {state.epoch} epochs are done: {how}")
+        if self.schedule.is_done(state):
+            how = "more --epochs or --max-steps continue the run, another name of the run trains anew"
+            log(Tag.TRAIN, rank=0, nothing_to_do=f"all {state.epoch} epochs and {state.step} steps are done: {how}")
         elif changes := describe_difference(state.settings[-1], self.settings):
             log(Tag.TRAIN, rank=0, changed=changes, from_step=state.step + 1)
 
@@ -152,7 +162,7 @@ class Trainer:
                 throughput.backward_times.append((backward_started, record_time(context.device)))
         state.position += len(taken)
         self.lr = learning_rate(
-            self.schedule.fraction_done(state), args.lr, self.schedule.warmup_fraction(args.warmup), args.schedule
+            self.progress_after_step(), args.lr, self.schedule.warmup_fraction(args.warmup), args.schedule, args.min_lr
         )
         self.metrics.add(step_loss, labels, self.model.step(self.lr))
         if not state.settings or not self.has_settings(state.settings[-1]):
@@ -163,35 +173,68 @@ class Trainer:
         throughput.tokens += tokens
         throughput.steps += 1
 
-    def finish_epoch(self) -> None:
-        """Evaluate, log and save at the end of an epoch. Collective."""
-        state, context = self.state, self.context
-        result: dict[str, float] = {}
-        if self.spec.validation is not None:
-            started = time.perf_counter()
-            model = self.model
-            result = evaluate(model.module, self.spec, context, self.stop, self.args.batch, model.autocast)
-            if not math.isfinite(result["loss"]):
-                self.read_skipped()
-                raise self.diverged(f"the validation loss is {result['loss']}")
-            self.metrics.log_evaluation(state.epoch + 1, result)
-            result["seconds"] = time.perf_counter() - started
-        state.epoch += 1
-        state.position = 0
-        best = bool(result) and (state.best_val_loss is None or result["loss"] < state.best_val_loss)
+    def progress_after_step(self) -> float:
+        return self.schedule.fraction_done(replace(self.state, step=self.state.step + 1))
+
+    def evaluate(self) -> tuple[dict[str, float], bool]:
+        """Evaluate and record. Returns the result, empty without validation data, and whether it is the best."""
+        state, model = self.state, self.model
+        if self.spec.validation is None:
+            return {}, False
+        started = time.perf_counter()
+        result = evaluate(model.module, self.spec, self.context, self.stop, self.args.batch, model.autocast)
+        if not math.isfinite(result["loss"]):
+            self.read_skipped()
+            raise self.diverged(f"the validation loss is {result['loss']}")
+        self.metrics.log_evaluation(self.schedule.epochs_done(state), result)
+        result["seconds"] = time.perf_counter() - started
+        best = state.best_val_loss is None or result["loss"] < state.best_val_loss
         if best:
             state.best_val_loss = result["loss"]
-        if context.is_rank_0:
-            facts = {"val_" + name: value for name, value in result.items()} if result else {"val_loss": "none"}
-            log(Tag.EPOCH, rank=0, epoch=state.epoch, of=self.args.epochs, step=state.step, best=best, **facts)
-        self.save(evaluated=True, best=best, last=state.epoch == self.args.epochs)
+        return result, best
 
-    def save(self, evaluated: bool = False, best: bool = False, last: bool = False) -> None:
+    def evaluate_within_epoch(self) -> None:
+        """Evaluate if --eval-every asks for it after this step, and save the best. Collective."""
+        state, every = self.state, self.args.eval_every
+        within = 0 < state.position < self.samples and not self.schedule.is_done(state)
+        if every and within and state.step % every == 0 and not state.is_evaluated():
+            self.finish_evaluation()
+
+    def finish_evaluation(self, last: bool = False) -> None:
+        """Evaluate within an epoch, log, and save if the result is the best or the run's last one. Collective."""
+        result, best = self.evaluate()
+        self.log_result(result, best, f"{self.schedule.epochs_done(self.state):.2f}")
+        if best or last:
+            self.save(best=best, last=last)
+        self.metrics.throughput.reset()
+
+    def finish_within_epoch(self) -> None:
+        """Evaluate and save at the end of a run that --max-steps ends within an epoch. Collective."""
+        if self.state.is_evaluated():
+            self.save(last=True)
+        else:
+            self.finish_evaluation(last=True)
+
+    def finish_epoch(self) -> None:
+        """Evaluate, log and save at the end of an epoch. Collective."""
+        state = self.state
+        result, best = self.evaluate()
+        state.epoch += 1
+        state.position = 0
+        self.log_result(result, best, state.epoch)
+        self.save(best=best, last=self.schedule.is_done(state))
+
+    def log_result(self, result: dict[str, float], best: bool, epoch: object) -> None:
+        if self.context.is_rank_0:
+            facts = {"val_" + name: value for name, value in result.items()} if result else {"val_loss": "none"}
+            log(Tag.EPOCH, rank=0, epoch=epoch, of=self.args.epochs, step=self.state.step, best=best, **facts)
+
+    def save(self, best: bool = False, last: bool = False) -> None:
         """Commit a checkpoint of this step unless it exists. Collective.
 
         A state whose last gradient was not finite is kept only if it is the last one: it may have diverged.
         """
-        if not self.checkpoints.needs_save(self.state, evaluated):
+        if not self.checkpoints.needs_save(self.state):
             return
         self.read_skipped()
         if self.state.skipped[1] and not last:
@@ -199,7 +242,7 @@ class Trainer:
         if not self.model.updater.weights_are_finite():
             raise self.diverged("some weights are not finite")
         self.metrics.reduce_pending_loss()
-        self.checkpoints.save(self.state, self.model.save, evaluated, best, last)
+        self.checkpoints.save(self.state, self.model.save, best, last)
         self.metrics.throughput.reset()
 
     def read_skipped(self) -> None:

@@ -1,0 +1,112 @@
+"""Length of a run, evaluations within it, and what each step reports."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from gpuworker.train import train_smoke, trainer
+from gpuworker.train.checkpoint import Checkpointer
+from gpuworker.train.schedule import BatchLayout, RunSchedule, learning_rate
+from gpuworker.train.train_state import TrainState
+from tests.helpers.train_worlds import checkpoints, report
+
+# 16 steps per epoch.
+WORDS = ("--device", "cpu", "--samples", 512, "--batch", 32, "--keep", 99)
+
+
+def smoke(folder, *words: object) -> int:
+    return train_smoke.main([str(word) for word in (*WORDS, "--output", folder, *words)])
+
+
+@pytest.fixture
+def saved(monkeypatch) -> list[tuple[int, int]]:
+    """Orders of the checkpoints that are saved."""
+    found, save = [], Checkpointer.save
+
+    def record(self, name, order, *rest):
+        found.append(tuple(order))
+        return save(self, name, order, *rest)
+
+    monkeypatch.setattr(Checkpointer, "save", record)
+    return found
+
+
+def test_the_last_step_of_an_epoch_is_saved_once(tmp_path, saved):
+    assert smoke(tmp_path, "--save-every", 8, "--epochs", 2) == 0
+    assert saved == [(8, 0), (16, 1), (24, 0), (32, 1)]
+
+
+@pytest.mark.parametrize("steps", [16, 21])
+def test_a_run_ends_after_max_steps_with_an_evaluation_and_a_checkpoint(tmp_path, saved, steps, capfd):
+    assert smoke(tmp_path, "--epochs", 9, "--max-steps", steps) == 0
+    made = report(tmp_path)
+    assert made["summary"]["step"] == made["evaluations"][-1]["step"] == steps
+    assert saved[-1] == (steps, 1) and len(saved) == len(set(saved))
+    assert f"step=1/{steps} " in capfd.readouterr().out
+    assert smoke(tmp_path, "--epochs", 9, "--max-steps", steps) == 0
+    assert "nothing_to_do=" in capfd.readouterr().out and saved[-1] == (steps, 1)
+    assert smoke(tmp_path, "--epochs", 9, "--max-steps", steps + 2) == 0
+    assert report(tmp_path)["summary"]["step"] == steps + 2
+
+
+def test_the_schedule_ends_with_max_steps():
+    schedule = RunSchedule(samples=100, epochs=10, layout=BatchLayout(10, 1, 1), max_steps=20)
+    half = TrainState(epoch=1, position=0, step=10)
+    assert schedule.fraction_done(half) == 0.5 and schedule.total_steps(half) == 20 and schedule.steps_to_go(half) == 10
+    assert schedule.warmup_fraction(5) == 0.25 and schedule.epochs_done(half) == 1
+    assert schedule.is_done(TrainState(epoch=2, step=20)) and not schedule.is_done(half)
+    assert learning_rate(1.0, 1.0, 0.1, "cosine", 0.0) == pytest.approx(0.0, abs=1e-9)
+    assert learning_rate(1.0, 1.0, 0.1, "cosine", 0.25) == pytest.approx(0.25)
+
+
+def test_an_evaluation_within_an_epoch_may_find_the_best_checkpoint(tmp_path, saved):
+    assert smoke(tmp_path, "--epochs", 1, "--eval-every", 4, "--lr", 1e-3) in (0, 3)
+    assert [each["step"] for each in report(tmp_path)["evaluations"]] == [4, 8, 12, 16]
+    assert [order for order in saved if order[1]] == [(4, 1), (8, 1), (12, 1), (16, 1)]  # each is better than the last
+    assert (tmp_path / "run" / "best").readlink().name == "epoch-0001"
+
+
+@pytest.mark.parametrize("number", [3])
+def test_a_stop_during_an_evaluation_within_an_epoch_repeats_only_that_evaluation(tmp_path, monkeypatch, number):
+    words = ("--epochs", 2, "--eval-every", 6, "--lr", 1e-3)
+    assert smoke(tmp_path / "whole", *words) in (0, 3)
+    real, calls = trainer.evaluate, itertools.count(1)
+
+    def stopped(module, spec, context, stop, *rest):
+        if next(calls) == number:
+            stop.request()
+        return real(module, spec, context, stop, *rest)
+
+    monkeypatch.setattr(trainer, "evaluate", stopped)
+    assert smoke(tmp_path / "parts", *words) == 75
+    assert smoke(tmp_path / "parts", *words) in (0, 3)
+    whole, parts = report(tmp_path / "whole"), report(tmp_path / "parts")
+    assert [(each["step"], each["loss"]) for each in whole["evaluations"]] == [
+        (each["step"], each["loss"]) for each in parts["evaluations"]
+    ]
+    links = [(folder / "run" / "best").resolve().name for folder in (tmp_path / "whole", tmp_path / "parts")]
+    assert links[0] == links[1]
+
+
+def test_every_step_reports_gradient_norm_and_memory(tmp_path, capfd):
+    assert smoke(tmp_path, "--epochs", 1, "--clip", 0.001, "--betas", "0.8,0.95") in (0, 3)
+    line = next(each for each in capfd.readouterr().out.splitlines() if each.startswith("[STEP]"))
+    assert "grad_norm=" in line and "memory=" in line
+    made = report(tmp_path)
+    # The norm before it was clipped, and the memory of this process.
+    assert all(entry["grad_norm"] > 0.001 and entry["memory_bytes"] > 2**20 for entry in made["history"])
+    assert made["settings"][-1]["betas"] == [0.8, 0.95]
+
+
+@pytest.mark.parametrize("words", ["--betas 0.9", "--betas 0.9,1.5", "--betas a,b", "--max-steps 0", "--min-lr -1"])
+def test_values_that_cannot_work_are_usage_errors(words):
+    with pytest.raises(SystemExit) as error:
+        train_smoke.make_parser().parse_args(words.split())
+    assert error.value.code == 2
+
+
+def test_names_of_checkpoints_differ_for_the_same_step_before_and_after_its_evaluation(tmp_path):
+    assert smoke(tmp_path, "--epochs", 1, "--eval-every", 8, "--save-every", 8) in (0, 3)
+    assert checkpoints(tmp_path) == ["epoch-0001", "epoch-0001-step-00000008-evaluated"]
