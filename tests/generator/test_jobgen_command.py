@@ -148,7 +148,7 @@ def test_a_bug_prints_one_line_without_the_input(jobgen, monkeypatch):
     def broken(source, options):
         raise KeyError("s3cret")
 
-    monkeypatch.setattr("jobgen.cli.convert", broken)
+    monkeypatch.setattr("jobgen.api.to_values", broken)
     result = jobgen("to-values", "-", stdin=GROUP)
     assert (result.exit_code, result.stdout) == (3, "")
     assert len(result.stderr.splitlines()) == 1

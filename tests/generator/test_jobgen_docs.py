@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
@@ -75,8 +76,9 @@ def test_example_group_of_the_page_converts():
 
 
 def test_every_option_is_described():
-    for command in cli.commands.values():
-        for option in command.params:
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        for option in cli.get_command(context, name).params:
             if option.name not in ("file", "files", "name"):
                 assert any(f"{spelling}" in PAGE for spelling in option.opts), option.opts
 

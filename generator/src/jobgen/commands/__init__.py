@@ -1,0 +1,1 @@
+"""Commands of jobgen, one module each, imported when they run."""

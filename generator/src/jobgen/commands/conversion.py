@@ -1,0 +1,72 @@
+"""Conversion of one file as the command line asks for it, and the print of its diagnostics."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import click
+
+from jobgen import api
+from jobgen.api import Options, Result
+from jobgen.commands.streams import display_name, print_error, print_errors
+from jobgen.diagnostics import NOTE
+from jobgen.yaml_loader import MAX_BYTES
+
+
+def read(file: str) -> bytes:
+    """Read at most one byte more than jobgen accepts."""
+    if file != "-":
+        with open(file, "rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    if sys.stdin.isatty():
+        raise click.UsageError("standard input is a terminal; name a file, or pipe one in")
+    return sys.stdin.buffer.read(MAX_BYTES + 1)
+
+
+def convert_file(
+    file: str,
+    source: bytes,
+    outputs: frozenset[tuple[int, int]],
+    group_name: str | None,
+    folder: str | None,
+    allow: tuple[str, ...],
+    quiet: bool,
+    **options,
+) -> Result:
+    if options["strict"] and options["lenient"]:
+        raise click.UsageError("--strict and --lenient exclude each other")
+    beside = None if file == "-" else os.path.dirname(file) or "."
+    options["secrets"] = {**options.pop("secret_file"), **options.pop("secret")}
+    result = api.to_values(
+        source,
+        Options(
+            name=group_name,
+            folder=folder or beside,
+            second_folder="." if beside and not folder else None,
+            allow=frozenset(allow),
+            left_out=outputs,
+            **options,
+        ),
+    )
+    if quiet:
+        return replace(result, diagnostics=[each for each in result.diagnostics if each.severity != NOTE])
+    return result
+
+
+def print_diagnostics(found: list[tuple[str, bytes, Result]], color: str, unreadable: Sequence[str] = ()) -> None:
+    """Print the diagnostics of each (file, source, result) to standard error, and their count."""
+    from jobgen import reporter
+
+    terminal = color == "always" or (color == "auto" and sys.stderr.isatty())
+    coloured = color == "always" or not os.environ.get("NO_COLOR")
+    for file, source, result in found:
+        name = display_name(file)
+        lines = reporter.format_with_source(name, result, source, coloured) if terminal else None
+        for line in lines or reporter.format_plain(name, result):
+            click.echo(line, err=True, color=True)
+    print_errors(unreadable)
+    if count := reporter.format_count([result for _, _, result in found], len(found) + len(unreadable)):
+        print_error(count)

@@ -1,0 +1,82 @@
+"""Options of the commands that convert a group."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from jobgen import names, variables
+
+
+def _group_name(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    error = names.label_error(value) if value is not None else None
+    if error:
+        raise click.BadParameter(error)
+    return value
+
+
+def _secret_name(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not (len(value) <= 253 and re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", value)):
+        raise click.BadParameter('must be the name of a Secret: a-z, 0-9, "-" and "."')
+    return value
+
+
+FILE = click.Path()  # completes file names
+_OPTIONS = [
+    click.option("-n", "--name", "group_name", callback=_group_name, help="Use NAME as the name of the group."),
+    click.option(
+        "--env",
+        metavar="NAME[=VALUE]",
+        multiple=True,
+        callback=variables.pairs,
+        help="Set a variable in every task, from the environment without a value (repeatable).",
+    ),
+    click.option("--env-file", type=FILE, callback=variables.file, help="Set the variables of a dotenv file."),
+    click.option(
+        "--secret",
+        metavar="NAME[=VALUE]",
+        multiple=True,
+        callback=variables.pairs,
+        help="Take a variable of every task from the Secret; the value is not used (repeatable).",
+    ),
+    click.option("--secret-file", type=FILE, callback=variables.file, help="Secrets of a dotenv file."),
+    click.option(
+        "--secret-name",
+        metavar="NAME",
+        callback=_secret_name,
+        help="Name of the Secret that holds the secrets (default: GROUP-secrets).",
+    ),
+    click.option(
+        "--lenient", is_flag=True, help="Leave out refused fields with a warning if the task runs without them."
+    ),
+    click.option("--strict", is_flag=True, help="Refuse what causes a warning, is ignored or has no effect."),
+    click.option("-q", "--quiet", is_flag=True, help="Print no notes."),
+    click.option(
+        "--folder",
+        type=click.Path(exists=True, file_okay=False),
+        help="Base of local paths (default: the group file's folder, and then the current one).",
+    ),
+    click.option("--allow-outside", is_flag=True, help="Also embed files from outside that folder."),
+    click.option(
+        "--allow",
+        metavar="WHAT",
+        multiple=True,
+        help="Accept a variable, file or path that looks like a credential (repeatable).",
+    ),
+    click.option(
+        "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Format of the diagnostics."
+    ),
+    click.option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        help="Colours and source lines in the diagnostics.",
+    ),
+]
+
+
+def conversion(command):
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
