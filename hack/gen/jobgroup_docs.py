@@ -1,4 +1,4 @@
-"""Generator of docs/jobgen-fields.md and docs/jobgen-errors.md, from the schemas and from jobgen's diagnostic codes."""
+"""Generator of docs/jobgen-fields.md, jobgen-errors.md and jobgen-causes.md, from the schemas and jobgen's tables."""
 
 from __future__ import annotations
 
@@ -35,6 +35,23 @@ Each line is `file:line:column: error|warning|note: where: path: message [code]`
 object with the fields `file`, `line`, `column`, `task`, `path`, `message`, `code` and `severity`. Codes do not
 change; messages may. The last line of the text output counts the errors, warnings and notes.
 """
+CAUSES = """\
+<!-- Generated from generator/src/jobgen/observe/model.py by `make generate`. -->
+# Causes in `jobgen status` and `jobgen why`
+
+Why a rank waits, or why it ended. Codes do not change; meanings and remedies may be reworded.
+
+| cause | meaning | what to do |
+|---|---|---|
+"""
+
+
+def causes() -> str:
+    sys.path.insert(0, str(REPO / "generator/src"))
+    from jobgen.observe.model import CAUSES as table
+
+    rows = (f"| `{name}` | {cell(meaning)} | {cell(remedy)} |\n" for name, (meaning, remedy) in table.items())
+    return CAUSES + "".join(rows)
 
 
 def fields() -> str:

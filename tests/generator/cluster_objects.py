@@ -1,0 +1,166 @@
+"""Objects of a run as a cluster has them: the chart's own output, with the pods and statuses that controllers add."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+
+import yaml
+
+from jobgen.observe.snapshot import Snapshot
+from tests.helpers.rendering import objects, template
+
+NOW = "2026-11-01T10:00:00Z"
+LATER = "2026-11-01T10:07:00Z"
+GROUP = {
+    "schemaVersion": 1,
+    "name": "rl",
+    "tasks": {
+        "learner": {"numNodes": 2, "run": "train"},
+        "buffer": {"run": "serve"},
+        "eval": {"run": "score", "dependsOn": {"buffer": "started"}},
+    },
+    "primaryTasks": ["learner"],
+}
+RUN = {"nodes": 3}
+
+
+@functools.cache
+def rendered(chart: str, values: str) -> str:
+    done = template("helm", chart, values.encode(), "--namespace", "ns", release="rl")
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def cluster(chart: str = "job-group", **values) -> Cluster:
+    base = GROUP if chart == "job-group" else RUN
+    return Cluster(chart, copy.deepcopy(objects(rendered(chart, yaml.safe_dump({**base, **values})))))
+
+
+class Cluster:
+    """A run whose pods all run; tests change single objects."""
+
+    def __init__(self, chart: str, manifests: list[dict]):
+        self.container = "task" if chart == "job-group" else "trainer"
+        self.snapshot = Snapshot("rl", configmaps=_of(manifests, "ConfigMap"), jobsets=_of(manifests, "JobSet"))
+        self.snapshot.statefulsets = _of(manifests, "StatefulSet")
+        self.snapshot.jobs = _of(manifests, "Job")
+        owners = [*self.snapshot.jobsets, *self.snapshot.statefulsets, *self.snapshot.jobs]
+        for each in [*self.snapshot.configmaps, *owners]:
+            each["metadata"]["creationTimestamp"] = NOW
+        for each in owners:
+            each["status"] = {}
+        for jobset in self.snapshot.jobsets:
+            self.snapshot.jobs += [self._job(jobset, each) for each in jobset["spec"]["replicatedJobs"]]
+        self.pods: dict[str, dict] = {}
+        for owner in [*self.snapshot.jobs, *self.snapshot.statefulsets]:
+            count = owner["spec"].get("completions") or owner["spec"].get("replicas") or 1
+            for index in range(count):
+                self._pod(owner, index)
+        self.snapshot.pods = list(self.pods.values())
+
+    @property
+    def owner(self) -> dict:
+        return (self.snapshot.jobsets or self.snapshot.statefulsets or self.snapshot.jobs)[0]
+
+    def _job(self, jobset: dict, replicated: dict) -> dict:
+        name = f"{jobset['metadata']['name']}-{replicated['name']}-0"
+        labels = {"jobset.sigs.k8s.io/jobset-name": jobset["metadata"]["name"]}
+        spec = copy.deepcopy(replicated["template"]["spec"])
+        return {"kind": "Job", "metadata": {"name": name, "labels": labels}, "spec": spec, "status": {}}
+
+    def _pod(self, owner: dict, index: int) -> None:
+        found = copy.deepcopy(owner["spec"]["template"])
+        labels = found["metadata"].setdefault("labels", {})
+        name = owner["metadata"]["name"]
+        if owner["kind"] == "StatefulSet":
+            labels["apps.kubernetes.io/pod-index"] = str(index)
+            name += f"-{index}"
+        elif owner["spec"].get("completionMode") == "Indexed":
+            labels["batch.kubernetes.io/job-completion-index"] = str(index)
+            name += f"-{index}-x7k2p"
+        else:
+            name += "-x7k2p"
+        if "jobset.sigs.k8s.io/jobset-name" in owner["metadata"].get("labels", {}):
+            labels["jobset.sigs.k8s.io/restart-attempt"] = "0"
+        rank = (
+            f"{labels['job-group/task']}-{labels['job-group/rank']}" if "job-group/task" in labels else f"node-{index}"
+        )
+        found["metadata"] |= {"name": name, "namespace": "ns", "creationTimestamp": NOW}
+        self.pods[rank] = {"kind": "Pod", **found}
+        self.running(rank)
+
+    # -- states of a pod
+
+    def scheduled(self, rank: str, **status) -> dict:
+        pod = self.pods[rank]
+        pod["spec"]["nodeName"] = f"gpu-{sorted(self.pods).index(rank)}"
+        pod["status"] = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}], **status}
+        return pod
+
+    def main(self, rank: str, state: dict, ready: bool = False, phase: str = "Running") -> dict:
+        pod = self.scheduled(rank, phase=phase)
+        pod["status"]["conditions"].append({"type": "Ready", "status": str(ready)})
+        init = [{"name": each["name"], "state": {"running": {}}} for each in pod["spec"].get("initContainers", [])]
+        pod["status"]["initContainerStatuses"] = init
+        pod["status"]["containerStatuses"] = [{"name": self.container, "ready": ready, "state": state}]
+        return pod
+
+    def running(self, rank: str) -> dict:
+        return self.main(rank, {"running": {"startedAt": NOW}}, ready=True)
+
+    def waiting(self, rank: str, reason: str, message: str = "") -> dict:
+        return self.main(rank, {"waiting": {"reason": reason, "message": message}}, phase="Pending")
+
+    def ended(self, rank: str, code: int, message: str = "", at: str = LATER, reason: str = "") -> dict:
+        ended = {"exitCode": code, "message": message, "finishedAt": at, "startedAt": NOW}
+        ended["reason"] = reason or ("Completed" if code == 0 else "Error")
+        return self.main(rank, {"terminated": ended}, phase="Failed" if code else "Succeeded")
+
+    def unscheduled(self, rank: str, reason: str, message: str = "") -> dict:
+        pod = self.pods[rank]
+        pod["spec"].pop("nodeName", None)
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        pod["status"] = {"phase": "Pending", "conditions": [condition]}
+        return pod
+
+    def removed(self, rank: str) -> None:
+        self.snapshot.pods.remove(self.pods.pop(rank))
+
+    def disrupted(self, rank: str, reason: str, message: str = "") -> dict:
+        pod = self.pods[rank]
+        pod["metadata"]["deletionTimestamp"] = LATER
+        pod["status"]["conditions"].append(
+            {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+        )
+        return pod
+
+    def event(self, name: str, reason: str, message: str) -> None:
+        self.snapshot.events.append(
+            {"metadata": {}, "type": "Warning", "reason": reason, "message": message, "involvedObject": {"name": name}}
+        )
+
+    def grow(self, task: str, count: int) -> None:
+        """Give a task more ranks, each a copy of rank 0."""
+        plan = next(each["data"] for each in self.snapshot.configmaps if "group.json" in each["data"])
+        group = json.loads(plan["group.json"])
+        for rank in range(group["tasks"][task]["numNodes"], count):
+            pod = copy.deepcopy(self.pods[f"{task}-0"])
+            pod["metadata"]["name"] = pod["metadata"]["name"].replace(f"-{task}-0-", f"-{task}-{rank}-")
+            pod["metadata"]["labels"]["job-group/rank"] = str(rank)
+            self.pods[f"{task}-{rank}"] = pod
+            self.snapshot.pods.append(pod)
+        group["tasks"][task]["numNodes"] = count
+        plan["group.json"] = json.dumps(group)
+
+    def condition(self, item: dict, kind: str, reason: str = "", message: str = "") -> None:
+        found = {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": LATER}
+        item["status"].setdefault("conditions", []).append(found)
+
+    def copy(self) -> Cluster:
+        return copy.deepcopy(self)
+
+
+def _of(manifests: list[dict], kind: str) -> list[dict]:
+    return [each for each in manifests if each["kind"] == kind]

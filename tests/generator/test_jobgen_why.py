@@ -1,0 +1,288 @@
+"""jobgen status and why: the judge, over the charts' objects with each fault on each rank in each state of the run."""
+
+import itertools
+import random
+
+import pytest
+
+from jobgen.observe import model
+from jobgen.observe.judge import judge, wanted_logs
+from tests.generator.cluster_objects import LATER, NOW, cluster
+
+BEFORE = "2026-11-01T10:06:00Z"
+ALONE = {"learner": {"numNodes": 2, "run": "a"}, "buffer": {"run": "b"}}
+RUNS = {
+    "jobset": lambda: cluster(layout="jobset"),
+    "jobs": lambda: cluster(layout="jobs"),
+    "alone": lambda: cluster(layout="jobset", interConnection=False, tasks=ALONE),
+    "ddp-jobset": lambda: cluster("ddp-run", workload="jobset"),
+    "ddp-job": lambda: cluster("ddp-run", workload="indexed-job"),
+    "ddp-statefulset": lambda: cluster("ddp-run", workload="statefulset"),
+}
+# What keeps a pod from starting: fault -> (phase, cause).
+WAITS = {
+    "no room": (
+        lambda c, r: c.unscheduled(r, "Unschedulable", "0/4 nodes: 4 Insufficient nvidia.com/gpu."),
+        "pending",
+        "node",
+    ),
+    "claim": (
+        lambda c, r: c.unscheduled(r, "Unschedulable", 'persistentvolumeclaim "data" not found'),
+        "pending",
+        "volume",
+    ),
+    "gate": (lambda c, r: c.unscheduled(r, "SchedulingGated", "Scheduling is blocked"), "queued", "queue"),
+    "unseen": (
+        lambda c, r: c.pods[r].update(status={"phase": "Pending"}) or c.pods[r]["spec"].pop("nodeName", 0),
+        "pending",
+        "scheduler",
+    ),
+    "image": (lambda c, r: c.waiting(r, "ImagePullBackOff", 'Back-off pulling image "x/y:typo"'), "starting", "image"),
+    "image name": (lambda c, r: c.waiting(r, "InvalidImageName", "couldn't parse"), "starting", "image"),
+    "pulls": (lambda c, r: c.waiting(r, "ContainerCreating"), "starting", "container"),
+    "secret": (
+        lambda c, r: c.waiting(r, "CreateContainerConfigError", 'secret "rl-secrets" not found'),
+        "starting",
+        "config",
+    ),
+    "command": (lambda c, r: c.waiting(r, "RunContainerError", 'exec: "sh": not found'), "starting", "command"),
+    "mount": (
+        lambda c, r: (
+            c.waiting(r, "ContainerCreating"),
+            c.event(c.pods[r]["metadata"]["name"], "FailedMount", "timed out"),
+        ),
+        "starting",
+        "volume",
+    ),
+    "sandbox": (
+        lambda c, r: (
+            c.waiting(r, "ContainerCreating"),
+            c.event(c.pods[r]["metadata"]["name"], "FailedCreatePodSandBox", "cni"),
+        ),
+        "starting",
+        "sandbox",
+    ),
+    "no pod": (lambda c, r: c.removed(r), "missing", "controller"),
+}
+# How a rank ends: fault -> (phase, cause).
+ENDS = {
+    "exit 3": (lambda c, r: c.ended(r, 3, "step 1\nValueError: no"), "failed", "program"),
+    "out of memory": (lambda c, r: c.ended(r, 137, reason="OOMKilled"), "failed", "out-of-memory"),
+    "killed": (lambda c, r: c.ended(r, 137), "failed", "signal"),
+    "not found": (lambda c, r: c.ended(r, 127, "sh: train: not found"), "failed", "command"),
+    "no start": (lambda c, r: c.ended(r, 128, "exec", reason="StartError"), "failed", "command"),
+    "rendezvous": (
+        lambda c, r: c.ended(r, 69, "exit code 69 (world-not-formed): all nodes joined. set X"),
+        "failed",
+        "launch",
+    ),
+    "hang": (lambda c, r: c.ended(r, 70, "exit code 70 (no-progress): no rank made progress. look"), "failed", "hang"),
+    "stopped": (lambda c, r: c.ended(r, 143), "stopped", "replacement"),
+}
+# What happens to a pod that runs.
+LOSSES = {
+    "drained": (lambda c, r: c.disrupted(r, "EvictionByEvictionAPI"), "stopped", "preempted"),
+    "preempted": (lambda c, r: c.disrupted(r, "PreemptionByScheduler"), "stopped", "preempted"),
+    "node gone": (lambda c, r: c.disrupted(r, "DeletionByTaintManager"), "lost", "node-lost"),
+    "node silent": (
+        lambda c, r: (
+            c.pods[r]["status"]["conditions"].append({"type": "Ready", "status": "Unknown"})
+            or c.pods[r]["status"]["conditions"].pop(1)
+        ),
+        "lost",
+        "node-lost",
+    ),
+}
+
+
+def mutants():
+    """Every run, with every fault on every rank, and a sample of two faults at once."""
+    for name, make in RUNS.items():
+        base = make()
+        for kind, faults in (("wait", WAITS), ("end", ENDS), ("loss", LOSSES)):
+            for fault, rank in itertools.product(faults, base.pods):
+                yield name, base, kind, fault, faults[fault], rank
+
+
+def test_each_fault_of_each_rank_is_named():
+    count = 0
+    for name, base, kind, fault, (break_it, phase, cause), rank in mutants():
+        found = base.copy()
+        break_it(found, rank)
+        status = judge(found.snapshot)
+        state = {each.name: each for each in status.ranks}
+        where = (name, fault, rank)
+        assert (state[rank].phase, state[rank].cause) == (phase, cause), where
+        (finding,) = [each for each in status.findings if each.cause == cause]
+        assert finding.ranks == (rank,) and finding.first == (phase == "failed"), where
+        rest = {each.phase for each in status.ranks if each.name != rank}
+        waits = kind == "wait" and name not in ("alone",)
+        assert rest == ({"waiting"} if waits else {"running"}), (where, rest)
+        others = {each.cause for each in status.findings} - {cause}
+        assert others == ({"barrier"} if waits else set()), (where, others)
+        count += 1
+    assert count >= 450
+
+
+def test_two_faults_are_both_named_and_the_first_failure_is_the_earlier_one():
+    chance = random.Random(7)
+    for name, make in RUNS.items():
+        base = make()
+        for _ in range(30):
+            one, two = chance.sample(sorted(base.pods), 2)
+            found = base.copy()
+            end, wait = chance.choice(sorted(ENDS)[:6]), chance.choice(sorted(WAITS))
+            code = chance.choice([1, 3, 9])
+            found.ended(one, code, "boom", at=BEFORE)
+            found.ended(two, code + 1, "bang", at=LATER)
+            (first,) = [each for each in judge(found.snapshot).findings if each.first]
+            assert (first.ranks, first.exit_code, first.lines) == ((one,), code, ("boom",)), (name, one, two)
+            WAITS[wait][0](found, two)
+            causes = {each.cause for each in judge(found.snapshot).findings}
+            assert "program" in causes, (name, end, wait)
+
+
+def test_ranks_that_a_failure_ended_point_to_it():
+    for name in ("jobset", "jobs"):
+        base = RUNS[name]()
+        for rank in ("learner-0", "learner-1"):
+            found = base.copy()
+            for other in found.pods:
+                # The clock of another node may be behind.
+                found.ended(other, 1, f"[FATAL] node={other} exit_code=1 stopped: failed {rank} 7", at=BEFORE)
+            found.ended(rank, 7, "Traceback\nKeyError: 'x'")
+            status = judge(found.snapshot)
+            (finding,) = status.findings
+            assert (finding.cause, finding.ranks, finding.exit_code) == ("program", (rank,), 7)
+            assert finding.lines[-1] == "KeyError: 'x'" and status.state == "failed"
+            found.removed(rank)
+            (finding,) = [each for each in judge(found.snapshot).findings if each.first]
+            assert (finding.cause, finding.ranks, finding.exit_code) == ("gone", (rank,), 7)
+
+
+def test_a_jobset_names_the_failure_whose_pod_is_gone():
+    found = RUNS["jobset"]()
+    run = found.owner["metadata"]["name"]
+    message = f"jobset failed due to one or more job failures (first failed job: {run}-learner-1-0)"
+    found.condition(found.owner, "Failed", "FailedJobs", message)
+    for rank in list(found.pods):
+        found.removed(rank)
+    status = judge(found.snapshot)
+    (first,) = [each for each in status.findings if each.first]
+    assert (status.state, first.cause, first.ranks) == ("failed", "gone", ("learner-1",))
+
+
+def test_ranks_that_the_join_timeout_names_are_the_cause():
+    found = RUNS["jobset"]()
+    text = "after 600 s these ranks were missing: buffer-0 did not start (image pull? crash?)"
+    for rank in found.pods:
+        found.ended(rank, 66, f"[FATAL] node={rank} exit_code=66 {text}")
+    found.waiting("buffer-0", "ErrImagePull", "denied")
+    causes = {each.cause: each for each in judge(found.snapshot).findings}
+    assert set(causes["join-timeout"].ranks) == {"learner-0", "learner-1", "eval-0"}
+    assert "buffer-0" in causes["join-timeout"].detail and causes["image"].ranks == ("buffer-0",)
+
+
+def test_the_queue_says_why_it_holds_a_group():
+    for layout in ("jobset", "jobs"):
+        found = cluster(layout=layout, kueue={"queueName": "gpus"})
+        why = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "insufficient unused quota"}
+        found.snapshot.workloads = [{"metadata": {"name": "w"}, "status": {"conditions": [why]}}]
+        for rank in list(found.pods):
+            if layout == "jobset":
+                found.removed(rank)
+            else:
+                found.unscheduled(rank, "SchedulingGated")
+        if layout == "jobset":
+            found.owner["spec"]["suspend"] = True
+            found.snapshot.jobs = []
+        status = judge(found.snapshot)
+        (finding,) = status.findings
+        assert (status.state, finding.cause, len(finding.ranks)) == ("queued", "queue", 4)
+        assert "insufficient unused quota" in finding.detail
+
+
+def test_refused_pods_and_absent_controllers_are_told_apart():
+    found = RUNS["jobset"]()
+    job = next(each for each in found.snapshot.jobs if "learner-1" in each["metadata"]["name"])
+    found.removed("learner-1")
+    found.event(job["metadata"]["name"], "FailedCreate", "exceeded quota: compute")
+    (finding,) = [each for each in judge(found.snapshot).findings if each.cause != "barrier"]
+    assert (finding.cause, finding.ranks, finding.detail) == ("create", ("learner-1",), "exceeded quota: compute")
+    for rank in list(found.pods):
+        found.removed(rank)
+    found.snapshot.jobs, found.snapshot.events = [], []
+    (finding,) = judge(found.snapshot).findings
+    assert (finding.cause, len(finding.ranks)) == ("controller", 4)
+
+
+def test_a_failed_sidecar_is_named():
+    found = RUNS["jobset"]()
+    pod = found.waiting("buffer-0", "PodInitializing")
+    crash = {"waiting": {"reason": "CrashLoopBackOff"}}
+    ended = {"terminated": {"exitCode": 1, "message": "plan: no such file"}}
+    pod["status"]["initContainerStatuses"] = [{"name": "agent", "state": crash, "lastState": ended}]
+    causes = {each.cause: each for each in judge(found.snapshot).findings}
+    assert "no such file" in causes["agent"].detail and causes["agent"].ranks == ("buffer-0",)
+
+
+def test_a_log_shows_whether_the_barrier_has_opened():
+    found = RUNS["jobset"]()
+    found.unscheduled("buffer-0", "Unschedulable", "preempted before")
+    wanted = wanted_logs(found.snapshot)
+    assert 1 <= len(wanted) <= 2 and {container for _, container in wanted} == {"agent"}
+    phases = {each.name: each.phase for each in judge(found.snapshot).ranks}
+    assert phases["learner-0"] == model.WAITING
+    found.snapshot.logs = {pod: "[GROUP] node=x ranks=4 released_after_s=2.1\n" for pod, _ in wanted}
+    phases = {each.name: each.phase for each in judge(found.snapshot).ranks}
+    assert phases["learner-0"] == model.RUNNING and phases["eval-0"] == model.WAITING  # buffer has to start first
+
+
+@pytest.mark.parametrize("state", ["started", "done", "ready"])
+def test_dependencies_are_named(state):
+    tasks = {"a": {"run": "a", "readinessProbe": None}, "b": {"run": "b", "dependsOn": {"a": state}}}
+    tasks["a"].pop("readinessProbe")
+    if state == "ready":
+        tasks["a"]["podTemplate"] = {
+            "spec": {"containers": [{"name": "task", "readinessProbe": {"exec": {"command": ["true"]}}}]}
+        }
+    found = cluster(tasks=tasks, primaryTasks=[])
+    met = {"started": found.running, "ready": found.running, "done": lambda rank: found.ended(rank, 0)}
+    not_ready = found.main("a-0", {"running": {"startedAt": NOW}}, ready=False)
+    not_ready["status"]["containerStatuses"][0]["ready"] = False
+    found.snapshot.logs = {"x": "released_after_s=1"}
+    if state != "started":
+        (finding,) = judge(found.snapshot).findings
+        assert (finding.cause, finding.ranks, finding.detail) == ("dependency", ("b-0",), f"a {state}")
+    met[state]("a-0")
+    assert judge(found.snapshot).findings == []
+
+
+def test_states_of_a_run_without_faults():
+    for name, make in RUNS.items():
+        found = make()
+        assert (judge(found.snapshot).state, judge(found.snapshot).findings) == ("running", []), name
+        for rank in found.pods:
+            found.ended(rank, 0)
+        assert (judge(found.snapshot).state, judge(found.snapshot).findings) == ("done", []), name
+
+
+def test_the_newest_version_of_a_group_counts():
+    found, older = RUNS["jobset"](), cluster(layout="jobset", runId="first")
+    for each in older.snapshot.configmaps:
+        each["metadata"]["creationTimestamp"] = "2026-10-01T00:00:00Z"
+    older.ended("learner-0", 1)
+    snapshot, run = found.snapshot, found.owner["metadata"]["name"]
+    for kind in ("configmaps", "jobsets", "jobs", "pods"):
+        setattr(snapshot, kind, getattr(older.snapshot, kind) + getattr(snapshot, kind))
+    status = judge(snapshot)
+    assert (status.id, status.state, status.findings) == (run, "running", [])
+
+
+def test_a_replaced_pod_stands_for_its_rank():
+    found = RUNS["jobs"]()
+    old = found.copy().ended("buffer-0", 143)
+    old["metadata"] |= {"name": "old", "creationTimestamp": "2026-11-01T09:00:00Z"}
+    found.snapshot.pods.insert(0, old)
+    rank = next(each for each in judge(found.snapshot).ranks if each.name == "buffer-0")
+    assert (rank.phase, rank.replaced) == ("running", 1)
