@@ -1,6 +1,7 @@
 """Make everything that is derived from a source in this repository: python3 -m hack.gen.generate [--check].
 
-schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the shared definitions that it uses
+schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the definitions of common.yaml and kubernetes.json
+    that it uses
 schemas/report.yaml, fleet.yaml -> schemas/report.schema.json, fleet.schema.json
 worker/…/accept/limits.yaml, runtime/gpu_specs.yaml -> the same as JSON, for images without a YAML parser
 worker/…/accept/ (checks, limits) -> docs/accept-checks.md
@@ -47,10 +48,11 @@ CHARTS = ("ddp-run", "gpu-accept", "job-group")
 def outputs() -> Iterator[tuple[Path, str]]:
     """Every generated file with its text."""
     shared = yaml.safe_load((REPO / "schemas/charts/common.yaml").read_text())
+    shared |= json.loads((REPO / "schemas/charts/kubernetes.json").read_text())
     common = (REPO / "charts/shared/_common.tpl").read_text()
     for chart in CHARTS:
         schema = yaml.safe_load(contract_files.filled((REPO / f"schemas/charts/{chart}.yaml").read_text()))
-        yield REPO / f"charts/{chart}/values.schema.json", to_json(with_definitions(schema, shared))
+        yield REPO / f"charts/{chart}/values.schema.json", chart_schema(with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/templates/_keys.tpl", value_keys.helm(chart, with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/Chart.yaml", contract_files.chart(chart)
         yield REPO / f"charts/{chart}/templates/_contract.tpl", contract_files.helm(chart)
@@ -83,8 +85,17 @@ def with_definitions(schema: dict, shared: dict) -> dict:
     return {**schema, "definitions": found}
 
 
-def to_json(data: dict) -> str:
+def to_json(data: dict | list) -> str:
     return json.dumps(data, indent=2) + "\n"
+
+
+def chart_schema(schema: dict) -> str:
+    """JSON with each definition of Kubernetes on one line."""
+    kubernetes = {name: each for name, each in schema["definitions"].items() if name[0].isupper()}
+    text = to_json({**schema, "definitions": {**schema["definitions"], **dict.fromkeys(kubernetes)}})
+    for name, definition in kubernetes.items():
+        text = text.replace(f'    "{name}": null', f'    "{name}": {json.dumps(definition)}')
+    return text
 
 
 def entry() -> None:

@@ -21,7 +21,9 @@ def needed(root: dict, node: dict, values: dict, path: str = "") -> Iterator[str
     """Without a value, a list or free map with entries is empty, and a key whose default is null has its default."""
     for name, value in values.items():
         child = node["properties"].get(name, {})
-        child = root["definitions"].get(child.get("$ref", "").rpartition("/")[2], child)
+        reference = child.get("$ref", "").rpartition("/")[2]
+        if reference and reference[0].islower():  # not an object of Kubernetes
+            child = root["definitions"][reference]
         free = isinstance(value, dict | list) and "properties" not in child
         if value is not None and not (free and value):
             yield f"{path}{name}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 import yaml
 
+from hack.gen import pod_schema
 from tests.helpers.rendering import CHARTS, HELMS, REPO, objects, template
 
 GROUP = {"schemaVersion": 1, "name": "rl", "tasks": {"t": {"run": "true"}}}
@@ -144,9 +146,43 @@ def test_the_printed_command_runs_again_each_time(chart: str) -> None:
     assert "--set-string runId=$(date +%s)" in notes
 
 
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("chart", CHARTS)
+def test_helm_lint_passes_with_the_defaults(chart: str, helm: str) -> None:
+    done = subprocess.run([helm, "lint", REPO / "charts" / chart], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stdout.decode()
+
+
 @pytest.mark.parametrize("chart", CHARTS)
 def test_egress_allows_the_dns_port_of_openshift(chart: str) -> None:
     options = {"ddp-run": "networkPolicy.restrictEgress=true", "job-group": "networkPolicy.enabled=true"}
     if chart in options:
         rules = only(render(chart, {}, "--set", options[chart]), "NetworkPolicy")["spec"]["egress"]
         assert {"port": 5353, "protocol": "UDP"} in [port for rule in rules for port in rule.get("ports", [])]
+
+
+SPEC = {"spec": {"runtimeClasName": "nvidia"}}
+MISSPELT = {
+    "pod spec": ("job-group", task(podTemplate=SPEC), "runtimeClasName"),
+    "container": (
+        "job-group",
+        task(podTemplate={"spec": {"containers": [{"readinesProbe": {}}]}}),
+        "readinesProbe",
+    ),
+    "a type": ("job-group", task(podTemplate={"spec": {"hostNetwork": "yes"}}), "hostNetwork"),
+    "security context": ("gpu-accept", {"containerSecurityContext": {"runAsUsr": 1}}, "runAsUsr"),
+    "pod security context": ("ddp-run", {"podSecurityContext": {"fsgroup": 1}}, "fsgroup"),
+    "toleration": ("ddp-run", {"tolerations": [{"keys": "x"}]}, "keys"),
+    "rule": ("ddp-run", {"networkPolicy": {"ingress": [{"port": [{"port": 1}]}]}}, "port"),
+}
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("case", MISSPELT)
+def test_a_misspelt_field_of_kubernetes_is_refused(case: str, helm: str) -> None:
+    chart, values, name = MISSPELT[case]
+    assert name in refusal(chart, values, helm=helm)
+
+
+def test_the_fields_are_those_of_the_kubernetes_that_is_tested() -> None:
+    assert pod_schema.TARGET.read_text() == pod_schema.text()

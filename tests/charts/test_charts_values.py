@@ -31,9 +31,9 @@ def source(chart: str) -> str:
 
 
 def resolved(root: dict, node: dict) -> dict:
-    """A schema with what it refers to."""
-    reference = node.get("$ref")
-    return {**root["definitions"][reference.rpartition("/")[2]], **node} if reference else node
+    """A schema with what it refers to. Objects of Kubernetes, which begin with a capital letter, are one value."""
+    name = node.get("$ref", "").rpartition("/")[2]
+    return {**root["definitions"][name], **node} if name and name[0].islower() else node
 
 
 def declared(root: dict, node: dict, path: tuple = ()) -> Iterator[tuple[tuple, dict]]:
