@@ -89,7 +89,21 @@ def repeatability(node: int) -> Check:
 
 
 def all_checks(node: int, chance: random.Random) -> list[Check]:
-    checks = [Check("environment", PASS), compute(node, chance), links(node, chance), collectives(chance)]
+    gpus = [
+        {
+            "device": f"cuda:{i}",
+            "uuid": f"GPU-{node:08x}-{i}",
+            "serial": f"16502{node:03}{i}",
+            "bus_id": f"0000:{i + 1}b:00.0",
+        }
+        for i in range(GPUS)
+    ]
+    checks = [
+        Check("environment", PASS, facts={"gpus": gpus}),
+        compute(node, chance),
+        links(node, chance),
+        collectives(chance),
+    ]
     return [*checks, repeatability(node), Check("storage", SKIP, "no volume")]
 
 
@@ -105,7 +119,7 @@ def world_report(nodes: int) -> Report:
     reason = f"rank {node * GPUS + gpu} (node node-{node:02}, cuda:{gpu}) is slow: 16.3 ms, the others 14 ms (1.16 x)"
     stragglers = Check("stragglers", FAIL, reason, problems=with_verdict(FAIL, [reason]))
     world = World(nodes * GPUS, [WorldNode(f"node-{i:02}", [*range(i * GPUS, (i + 1) * GPUS)]) for i in range(nodes)])
-    checks = [Check("bad-nodes", PASS), stragglers, Check("sweep", PASS), Check("correctness", PASS)]
+    checks = [Check("bad_nodes", PASS), stragglers, Check("sweep", PASS), Check("correctness", PASS)]
     return Report(
         "node-00", "ddp-0", "ddp-1", "cuda", "full", "2026-01-05T10:05:00+00:00", Coverage(4, 0, 0, 4), checks,
         scope=WORLD, world=world,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import hashlib
+import io
 import json
 import re
 from html.parser import HTMLParser
@@ -15,18 +19,20 @@ from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Distribution, Fleet, Point, json_text
 from gpuworker.fleet.formats import plots
-from gpuworker.fleet.formats.html import page
+from gpuworker.fleet.formats.certificate import certificate
+from gpuworker.fleet.formats.html import POLICY, SCRIPT, check_page, node_page, page
 from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.prometheus import prometheus
+from gpuworker.fleet.formats.suspects_csv import suspects_csv
 from gpuworker.fleet.formats.table import table
 from tests.helpers.fleet_reports import REPO, check, failing, measurement, merged, node_report
 
 HOSTILE = '<script>alert("1")</script>\\"&\'\n\x1b[31m\x00{x="y"}'
-VOID = {"meta", "br", "path", "circle", "rect"}
+VOID = {"meta", "br", "path", "circle", "rect", "input"}
 
 
 class Page(HTMLParser):
-    """The elements of a page; whatever would run or be fetched is refused."""
+    """The elements of a page; a script but page.js, and whatever would be fetched from elsewhere, is refused."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -38,8 +44,9 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list) -> None:
         attributes = dict(attributes)
-        assert tag not in ("script", "iframe", "object", "embed", "link", "base", "form", "img", "image", "a", "use")
-        assert not [name for name in attributes if name.startswith("on") or name in ("href", "src", "srcset", "action")]
+        assert tag not in ("iframe", "object", "embed", "link", "base", "img", "image", "use")
+        assert not [name for name in attributes if name.startswith("on") or name in ("src", "srcset", "action")]
+        assert re.match(r"(#|\./$|node\?name=|check\?name=|[a-z.]+$)", attributes.get("href", "#")), attributes
         self.tags.append((tag, attributes))
         if tag not in VOID or (tag in ("circle", "path", "rect") and not self.get_starttag_text().endswith("/>")):
             self.open.append(tag)
@@ -51,7 +58,10 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text.append(data)
+        if self.open[-1:] == ["script"]:
+            assert data == SCRIPT
+        elif self.open[-1:] != ["style"]:
+            self.text.append(data)
 
     def all_text(self) -> str:
         return " ".join(" ".join(self.text).split())
@@ -96,7 +106,12 @@ def hostile() -> Fleet:
     return merged(report, expected=Expected(names=[HOSTILE, f"not there {HOSTILE}"]))
 
 
-FLEETS = {"everything": everything, "hostile": hostile, "nothing": merged}
+def unknown_nodes() -> Fleet:
+    """Several suspects that are no node."""
+    return merged(expected=Expected(4, pending=["10.0.0.7"]))
+
+
+FLEETS = {"everything": everything, "hostile": hostile, "nothing": merged, "unknown nodes": unknown_nodes}
 
 
 @pytest.mark.parametrize("fleet", FLEETS)
@@ -105,6 +120,7 @@ def test_json_fits_the_published_schema(fleet: str) -> None:
     Draft7Validator.check_schema(schema)
     written = json.loads(json_text(FLEETS[fleet]()))
     Draft7Validator(schema).validate(written)
+    assert (fleet == "nothing") or written["suspects"]
     written["findings"].append({**written["findings"][0], "verdict": "GOOD"})
     assert not Draft7Validator(schema).is_valid(written)
 
@@ -112,20 +128,77 @@ def test_json_fits_the_published_schema(fleet: str) -> None:
 def test_page_shows_suspects_first_and_every_plot() -> None:
     shown = Page(page(everything()))
     text = shown.all_text()
-    assert text.index("✗ FAIL") < text.index("Findings") < text.index("Nodes") < text.index("one point per device")
+    assert text.index("✗ FAIL") < text.index("Suspects") < text.index("Nodes") < text.index("one point per device")
     assert "5 of 6 nodes reported, 10 of 10 GPUs" in text
-    for part in ("cuda:0→cuda:1: peer 40 GB/s is below the limit of 300", "n6", "no report received"):
+    for part in ("peer 40 GB/s is below the limit of 300", "n6", "no report received"):
         assert part in text
-    points = [attributes["class"] for tag, attributes in shown.tags if tag == "circle" and "p " in attributes["class"]]
+    circles = [attributes["class"] for tag, attributes in shown.tags if tag == "circle"]
+    points = [name for name in circles if "p " in name]
     assert points.count("p FAIL") == 2  # the slow GPU, which the fleet found, and the bad link, which its node found
     labels = [attributes["aria-label"] for tag, attributes in shown.tags if tag == "svg"]
     assert labels.count("from row to column in GB/s") == 2  # the median, and the node with the bad link
     assert "gemm of 10 devices" in labels and "all_reduce in GB/s over message size" in labels
 
 
-def test_page_of_any_name_is_whole_and_runs_nothing() -> None:
-    text = Page(page(hostile())).all_text()
-    assert '<script>alert("1")</script>' in text
+PAGES = {
+    "file": page,
+    "served": lambda fleet: page(fleet, served=True),
+    "node": lambda fleet: node_page(fleet, fleet.nodes[0].node if fleet.nodes else ""),
+    "no such node": lambda fleet: node_page(fleet, HOSTILE + "2"),
+    "check": lambda fleet: check_page(fleet, fleet.distributions[0].check if fleet.distributions else HOSTILE),
+    "certificate": certificate,
+}
+
+
+@pytest.mark.parametrize("form", PAGES)
+@pytest.mark.parametrize("fleet", FLEETS)
+def test_pages_of_any_name_are_whole_and_run_page_js_only(fleet: str, form: str) -> None:
+    shown = Page(PAGES[form](FLEETS[fleet]()))
+    assert [tag for tag, _ in shown.tags if tag in ("h1", "main", "script")] == ["main", "h1", "script"]
+    assert [attributes for tag, attributes in shown.tags if tag == "html"] == [{"lang": "en"}]
+    if fleet == "hostile" and form != "no such node":
+        assert '<script>alert("1")</script>' in shown.all_text()
+    ids = [attributes["id"] for _, attributes in shown.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_tables_have_headers_for_screen_readers() -> None:
+    for form in PAGES.values():
+        tags = Page(form(everything())).tags
+        assert all(attributes.get("scope") in ("col", "row") for tag, attributes in tags if tag == "th")
+
+
+def test_the_policy_of_the_page_names_its_script() -> None:
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in POLICY and "unsafe-inline'; script" in POLICY and "</script" not in SCRIPT
+
+
+def test_a_node_leads_to_its_identity_acts_and_numbers() -> None:
+    fleet = everything()
+    links = [attributes["href"] for tag, attributes in Page(page(fleet, served=True)).tags if tag == "a"]
+    assert {"node?name=n2", "node?name=n6", "check?name=links", "suspects.csv", "certificate"} <= set(links)
+    text = Page(node_page(fleet, "n2")).all_text()
+    assert "peer 40 GB/s is below the limit" in text and "388" in text and "accept-n2" in text
+    assert "No report of this node" in Page(node_page(fleet, "n6")).all_text()
+
+
+def test_a_certificate_accepts_only_what_passed() -> None:
+    assert "GPU acceptance: Accepted" in Page(certificate(merged(node_report("n1")))).all_text()
+    for fleet in (everything(), merged(), merged(node_report("n1", device="cpu")), merged(failing("n1"))):
+        assert "GPU acceptance: Not accepted" in Page(certificate(fleet)).all_text()
+
+
+@pytest.mark.parametrize("fleet", FLEETS)
+def test_csv_has_one_row_per_suspect_and_no_formula(fleet: str) -> None:
+    found = FLEETS[fleet]()
+    rows = list(csv.DictReader(io.StringIO(suspects_csv(found))))
+    assert len(rows) == len(found.suspects)
+    assert not [cell for row in rows for cell in row.values() if cell.startswith(("=", "+", "-", "@"))]
+
+
+def test_csv_makes_formulas_text() -> None:
+    (row,) = csv.DictReader(io.StringIO(suspects_csv(merged(failing("=1+1")))))
+    assert row["node"] == "'=1+1"
 
 
 def test_page_of_nothing() -> None:

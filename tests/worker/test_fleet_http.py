@@ -14,9 +14,11 @@ from gpuworker.fleet.http_handler import TEXT, ReportHandler, ReportServer
 
 
 class Handler(ReportHandler):
-    paths = ("/client",)
+    paths = ("/client", "/name")
 
     def get(self, path: str) -> tuple[int, str, str]:
+        if path == "/name":
+            return 200, self.query.get("name", ""), TEXT
         return 200, self.client, TEXT
 
 
@@ -62,3 +64,21 @@ def test_a_kernel_without_ipv6_serves_ipv4(monkeypatch) -> None:
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
     with ReportServer(0, Handler) as server:
         assert server.socket.family == socket.AF_INET
+
+
+def test_an_unchanged_answer_is_not_sent_again(port: int) -> None:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("GET", "/client")
+        answer = connection.getresponse()
+        tag = answer.getheader("ETag")
+        assert answer.read() and tag
+    for known, status in ((tag, 304), ('"another"', 200)):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+            connection.request("GET", "/client", headers={"If-None-Match": known})
+            answer = connection.getresponse()
+            assert (answer.status, bool(answer.read())) == (status, status == 200)
+
+
+def test_names_in_the_address_arrive_as_they_are(port: int) -> None:
+    assert ask("127.0.0.1", port, "GET", "/name?name=%3Cb%3E%20%26%3D%2F")[2] == b"<b> &=/"
+    assert ask("127.0.0.1", port, "GET", "/name?" + "&".join("a=1" for _ in range(99)))[0] == 400

@@ -9,7 +9,7 @@ import pytest
 from gpuworker.accept import fault_injection, registry
 from gpuworker.accept.report import FAIL, INCOMPLETE, WARN
 from gpuworker.fleet import acts
-from gpuworker.fleet.acts import CONFIGURE, REBOOT, RESEAT, RESET, RETEST, RMA, TICKET, act_for
+from gpuworker.fleet.acts import CONFIGURE, REBOOT, RESEAT, RESET, RETEST, RMA, START, TICKET, act_for
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import FOUND_BY, Fleet
 from tests.helpers.fleet_reports import check, measurement, merged, node_report
@@ -96,7 +96,7 @@ def test_the_worst_is_first_and_missing_nodes_are_named() -> None:
     broken = with_problems("n3", "memory", (FAIL, "cuda:7: memory at byte 0x10 holds 1 (bit 17)"))
     fleet = merged(warned, reset, broken, expected=Expected(names=("n1", "n2", "n3", "n4")))
     assert parts(fleet) == [
-        ("n3", "cuda:7", RMA), ("n2", "cuda:0", RESET), ("n4", "", REBOOT), ("n1", "cuda:0", CONFIGURE),
+        ("n3", "cuda:7", RMA), ("n2", "cuda:0", RESET), ("n4", "", START), ("n1", "cuda:0", CONFIGURE),
     ]  # fmt: skip
     assert [suspect.verdict for suspect in fleet.suspects] == [FAIL, FAIL, INCOMPLETE, WARN]
     assert "3 uncorrectable" not in fleet.headline and "RMA n3 cuda:7" in fleet.headline
@@ -104,7 +104,7 @@ def test_the_worst_is_first_and_missing_nodes_are_named() -> None:
 
 def test_findings_about_no_node_are_one_suspect_per_act() -> None:
     fleet = merged(node_report("n1"), expected=Expected(2, pending=["10.0.0.7", "10.0.0.8"]))
-    assert parts(fleet) == [("", "", REBOOT), ("", "", RETEST)]
+    assert parts(fleet) == [("", "", START), ("", "", RETEST)]
     assert [len(suspect.reasons) for suspect in fleet.suspects] == [1, 2]
 
 

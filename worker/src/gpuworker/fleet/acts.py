@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-RMA, RESEAT, RESET, REBOOT, TICKET, CONFIGURE, RETEST = (
-    "RMA", "reseat", "reset", "reboot", "open a ticket", "configure", "test again",
+RMA, RESEAT, RESET, REBOOT, START, TICKET, CONFIGURE, RETEST = (
+    "RMA", "reseat", "reset", "reboot", "start its pod", "open a ticket", "configure", "test again",
 )  # fmt: skip
-VERBS = (RMA, RESEAT, RESET, REBOOT, TICKET, CONFIGURE, RETEST)
+VERBS = (RMA, RESEAT, RESET, REBOOT, START, TICKET, CONFIGURE, RETEST)
 
 
 class Act(NamedTuple):
@@ -54,12 +54,12 @@ TABLE = (
     Act(RETEST, "Free the GPU from other programs, then test again.", r"another program uses"),
     Act(RETEST, "Two groups of devices disagree: test each against a node that is known to be good.",
         r"has no majority|without a majority|with no majority|parameters differ"),
-    Act(RETEST, "Wait; if it stays, `kubectl logs` and `kubectl describe` of this pod name the reason.",
+    Act(RETEST, "Wait; if it stays, kubectl logs and kubectl describe of this pod name the reason.",
         r"runs and has no report yet"),
-    Act(REBOOT, "Find out why the pod does not run (`kubectl get pods -o wide`, `kubectl describe node`): no free GPU, "
+    Act(START, "Find out why the pod does not run (kubectl get pods -o wide, kubectl describe node): no free GPU, "
         "no image, taint, or a node that is down.", r"no report received from this expected|expected nodes reported"),
-    Act(REBOOT, "Find out what ended the pod (`kubectl describe node`), then test again.", r"pod no longer exists"),
-    Act(CONFIGURE, "Correct `nodes` (--expect-nodes): number or names of the nodes of this fleet.",
+    Act(START, "Find out what ended the pod (kubectl describe node), then test again.", r"pod no longer exists"),
+    Act(CONFIGURE, "Correct nodes (--expect-nodes): number or names of the nodes of this fleet.",
         r"number of nodes is not set|more than the \d+ expected|not one of the expected nodes"),
 )  # fmt: skip
 
@@ -76,7 +76,7 @@ OTHERWISE = (
     Act(TICKET, "Compare the mount and the disk with those of other nodes.", where="storage"),
     Act(TICKET, "Check cable, port and switch of the nodes named here.", where="bad_nodes"),
     Act(TICKET, "Give this text to the owner of the node.", where="environment"),
-    Act(RETEST, f"{NOT_A_PART} Test again: `runId` with a new value.", where="coverage"),
+    Act(RETEST, f"{NOT_A_PART} Test again: runId with a new value.", where="coverage"),
     Act(TICKET, "Compare heat, power, clocks and cabling with a device that is at the median.", where="fleet"),
     Act(TICKET, "Find out what changed since the baseline: driver, firmware, heat, power.", where="baseline"),
     Act(RMA, REPLACE, where="fingerprint"),

@@ -20,16 +20,19 @@ from pathlib import Path
 from gpuworker.accept.report import EXIT_CODES
 from gpuworker.fleet import await_verdict, baseline, collector, diff, expected, submit
 from gpuworker.fleet.fleet_report import Fleet, json_text
+from gpuworker.fleet.formats.certificate import certificate
 from gpuworker.fleet.formats.html import page
 from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.prometheus import prometheus
+from gpuworker.fleet.formats.suspects_csv import suspects_csv
 from gpuworker.fleet.formats.table import table
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.outliers import Thresholds
 from gpuworker.fleet.report_sources import read
 
 FORMATS: dict[str, Callable[[Fleet], str]] = {
-    "json": json_text, "junit": junit, "prometheus": prometheus, "html": page,
+    "json": json_text, "junit": junit, "prometheus": prometheus, "html": page, "csv": suspects_csv,
+    "certificate": certificate,
 }  # fmt: skip
 MERGE_HELP = """Merge any number of reports into one fleet report.
 

@@ -1,8 +1,11 @@
 """accept-report serve: collect the reports of all nodes of one run and serve them as one page.
 
-/          the page                /report.json  the result as JSON    /junit.xml  as JUnit XML
-/metrics   Prometheus text         /healthz      200 while the collector runs, whatever the verdict
-/readyz    200 if the whole fleet passed (PASS or WARN), else 503 with the reason
+/                    the page; it follows new reports     /report.json    the result as JSON
+/node?name=NODE      all about one node                   /suspects.csv   one row per suspect
+/check?name=CHECK    plots of a check                     /junit.xml      as JUnit XML
+/certificate         to print and sign                    /metrics        Prometheus text
+/readyz              200 if the whole fleet passed (PASS or WARN), else 503 with the reason
+/healthz             200 while the collector runs, whatever the verdict
 POST /reports, with --accept-posts: the report of a pod that ends after its test
 
 Every --interval seconds the collector requests /report.json from the pods behind --service. That is a headless Service
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import functools
 import http.client
 import signal
 import socket
@@ -23,6 +27,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 
@@ -30,9 +35,11 @@ from gpuworker.accept.report import PASS, WARN
 from gpuworker.fleet.await_verdict import WAITING
 from gpuworker.fleet.expected import add_options, from_args
 from gpuworker.fleet.fleet_report import Fleet, json_text, summary
-from gpuworker.fleet.formats.html import page
+from gpuworker.fleet.formats.certificate import certificate
+from gpuworker.fleet.formats.html import POLICY, check_page, node_page, page
 from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
+from gpuworker.fleet.formats.suspects_csv import suspects_csv
 from gpuworker.fleet.http_handler import TEXT, ReportHandler, ReportServer
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.fleet.report_store import SUBMITTED, ReportStore
@@ -45,14 +52,17 @@ REQUEST_TIMEOUT_S = 5
 MOST_REPORT_BYTES = 2 << 20  # a node of 8 GPUs has 0.3 MB
 MOST_POSTS = 16  # that are received at the same time
 
-FORMATS = {
-    "/": (page, "text/html; charset=utf-8"),
+HTML = "text/html; charset=utf-8"
+FORMATS: dict[str, tuple[Callable[[Fleet], str], str]] = {
+    "/": (functools.partial(page, served=True), HTML),
     "/report.json": (json_text, "application/json"),
+    "/suspects.csv": (suspects_csv, "text/csv; charset=utf-8"),
     "/junit.xml": (junit, "application/xml"),
     "/metrics": (prometheus, CONTENT_TYPE),
+    "/certificate": (certificate, HTML),
 }
-
-
+DETAILS = {"/node": node_page, "/check": check_page}  # of ?name=
+KEPT = ("/", "/metrics")  # texts that are asked for again and again
 READY = "/readyz"
 
 
@@ -112,13 +122,17 @@ class Poller:
 
 
 class CollectorHandler(ReportHandler):
-    paths = (*FORMATS, READY)
+    paths = (*FORMATS, *DETAILS, READY)
+    policy = POLICY
     store: ReportStore  # set by run
     accept_posts: bool
     posts = threading.BoundedSemaphore(MOST_POSTS)
     reading = threading.Lock()  # one at a time: a parsed report takes some ten times its size of memory
 
     def get(self, path: str) -> tuple[int, str, str]:
+        if path in DETAILS:
+            with RENDERING:
+                return 200, DETAILS[path](self.store.fleet(), self.query.get("name", "")), HTML
         if path != READY:
             return 200, rendered(self.store.fleet(), path), FORMATS[path][1]
         fleet, waiting = self.store.fleet(), self.store.waiting()
@@ -151,14 +165,18 @@ class CollectorHandler(ReportHandler):
 
 
 RENDERED: dict[str, tuple[Fleet, str]] = {}  # path -> a result and its text
+RENDERING = threading.Lock()  # one at a time: a text of thousands of GPUs takes seconds and megabytes
 
 
 def rendered(fleet: Fleet, path: str) -> str:
-    """The result in the format of a path. Rendering thousands of GPUs takes seconds, so each result renders once."""
-    known = RENDERED.get(path)
-    if known is None or known[0] is not fleet:
-        known = RENDERED[path] = fleet, FORMATS[path][0](fleet)
-    return known[1]
+    """The result in the format of a path."""
+    with RENDERING:
+        known = RENDERED.get(path)
+        if known is None or known[0] is not fleet:
+            known = fleet, FORMATS[path][0](fleet)
+        if path in KEPT:
+            RENDERED[path] = known
+        return known[1]
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
@@ -30,7 +30,7 @@ class Finding:
     found_by: str = "node"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a fleet has hundreds of thousands
 class Point:
     """A measured value of one device of one node."""
 
@@ -199,9 +199,18 @@ class Fleet:
         }
 
 
+def json_pieces(fleet: Fleet) -> Iterator[str]:
+    """The fleet report as JSON, by the schema schemas/fleet.yaml, in pieces: thousands of GPUs have megabytes of it."""
+    head = dataclasses.replace(fleet, distributions=[]).to_dict()
+    del head["distributions"]
+    yield json.dumps(head, allow_nan=False)[:-1] + ', "distributions": ['
+    for number, distribution in enumerate(fleet.distributions):
+        yield ", " * bool(number) + json.dumps(dataclasses.asdict(distribution), allow_nan=False)
+    yield "]}\n"
+
+
 def json_text(fleet: Fleet) -> str:
-    """The fleet report as JSON, by the schema schemas/fleet.yaml."""
-    return json.dumps(fleet.to_dict(), allow_nan=False) + "\n"
+    return "".join(json_pieces(fleet))
 
 
 def check_names(results: Iterable[Node | World]) -> list[str]:

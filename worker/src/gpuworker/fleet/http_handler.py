@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import socketserver
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, urlsplit
 
 TEXT = "text/plain; charset=utf-8"
 
@@ -29,6 +31,8 @@ class ReportHandler(BaseHTTPRequestHandler):
     """Answer GET and HEAD of `paths` by `get`, /healthz with 200 while the server runs, and other paths with 404."""
 
     paths: tuple[str, ...] = ()
+    policy = "default-src 'none'"  # Content-Security-Policy
+    query: dict[str, str]  # of the request
     timeout = 30  # seconds that a silent client may hold a thread
 
     def get(self, path: str) -> tuple[int, str, str]:
@@ -41,22 +45,32 @@ class ReportHandler(BaseHTTPRequestHandler):
         return self.client_address[0].removeprefix("::ffff:")
 
     def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+        try:
+            parts = urlsplit(self.path)
+            path, self.query = parts.path, dict(parse_qsl(parts.query, max_num_fields=8))
+        except ValueError as error:
+            return self.respond(400, f"{error}\n", TEXT)
         if path == "/healthz":
             self.respond(200, "alive\n", TEXT)
         elif path in self.paths:
             self.respond(*self.get(path))
         else:
             self.respond(404, f"not found; paths: {', '.join(self.paths)}, /healthz\n", TEXT)
+        return None
 
     def respond(self, status: int, body: str, content_type: str) -> None:
         encoded = body.encode(errors="replace")
+        tag = f'"{hashlib.sha256(encoded).hexdigest()[:32]}"'
+        if status == 200 and self.headers.get("If-None-Match") == tag:
+            status, encoded = 304, b""
         self.send_response(status)
         self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(encoded)))
+        if status != 304:
+            self.send_header("Content-Length", str(len(encoded)))
+        self.send_header("ETag", tag)
+        self.send_header("Cache-Control", "no-cache")  # ask each time whether it changed
         self.send_header("X-Content-Type-Options", "nosniff")
-        # Pages contain names from reports. Whatever these names are, no script runs and nothing is loaded.
-        self.send_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+        self.send_header("Content-Security-Policy", self.policy)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(encoded)
