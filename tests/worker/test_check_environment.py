@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpuworker.accept import host_info
+from gpuworker.accept import host_info, node_facts
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
 from gpuworker.runtime import gpu_inventory
@@ -73,6 +73,22 @@ def test_no_gpu_at_all_is_no_verdict_on_gpus(node):
     node(seen=0)
     verdict, reason = found(8)
     assert (verdict, "torch sees no GPU, 8 expected" in reason) == ("INCOMPLETE", True)
+
+
+def test_an_error_of_cuda_keeps_what_nvml_reports(node, monkeypatch):
+    """A lost GPU, or a fabric manager that does not run, breaks CUDA on the whole node."""
+    node({}, {"lost": True}, {"uncorrected": 2})
+
+    def broken(_):
+        raise RuntimeError("Error 802: system not yet initialized")
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", broken)
+    verdict, reason = found(3)
+    assert verdict == "FAIL"
+    for words in ("GPU is lost", "2 uncorrectable memory errors", "Error 802", "fabric manager"):
+        assert words in reason
+    identity = node_facts.measure(Plan("cuda", 3))
+    assert identity.facts["driver"] == "570.86.15" and "Error 802" in identity.not_measured[0]
 
 
 def test_seven_of_eight_fails_and_names_the_one_that_is_not_there(node, monkeypatch):

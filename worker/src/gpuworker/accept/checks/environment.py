@@ -6,6 +6,7 @@ Not yet run on a GPU.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import platform
 from pathlib import Path
@@ -49,19 +50,16 @@ XID_RECENT_S = 2 * 3600
 
 
 def measure(plan: Plan) -> Evidence:
-    import torch
-
-    from gpuworker.accept import host_info
-    from gpuworker.accept.kernels import timing
+    from gpuworker.accept import host_info, node_facts
     from gpuworker.runtime import gpu_inventory
 
-    seen = torch.cuda.device_count() if plan.device == "cuda" else 0
-    expected = plan.gpus
+    models, uuids, error = node_facts.gpus_of_torch(plan)
+    seen, expected = len(models), plan.gpus
     if plan.injected("missing-gpu"):
         seen, expected = max(seen - 1, 0), max(expected, 1)
     source, gpus = gpu_inventory.inventory() if plan.device == "cuda" else ("", [gpu_inventory.Gpu("cpu")])
     if plan.device == "cuda":
-        gpus = gpu_inventory.with_torch_names(gpus, timing.uuids(plan))
+        gpus = gpu_inventory.with_torch_names(gpus, uuids)
     if gpus and plan.inject in FAULTY:
         gpus[-1] = dataclasses.replace(gpus[-1], **FAULTY[plan.inject])
     versions = _versions(gpus)
@@ -72,13 +70,16 @@ def measure(plan: Plan) -> Evidence:
         "kernel": platform.release(),
         "gpus_expected": expected,
         "gpus_seen": seen,
-        "gpu_models": [torch.cuda.get_device_name(i) for i in range(seen)],
+        "gpu_models": models[:seen],
         "gpu_source": source or "no NVML",
         "gpus": [dataclasses.asdict(gpu) for gpu in gpus],
         "numa_nodes": {gpu.device: host_info.numa_node(gpu.bus_id) for gpu in gpus if gpu.bus_id},
         **host_info.facts(),
     }
-    _count(plan, seen, expected, gpus, evidence)
+    if error:
+        evidence.not_measured.append(error)
+    else:
+        _count(plan, seen, expected, gpus, evidence)
     _expect(plan, versions, evidence)
     for gpu in gpus:
         failures, warnings = _health(gpu)
@@ -94,11 +95,14 @@ def _versions(gpus: list) -> dict[str, str | None]:
     import torch
 
     nccl = torch.cuda.nccl.version() if hasattr(torch._C, "_nccl_version") else None
+    cudnn = None
+    with contextlib.suppress(RuntimeError):  # it asks the first GPU
+        cudnn = str(torch.backends.cudnn.version()) if torch.backends.cudnn.is_available() else None
     return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "nccl": ".".join(map(str, nccl)) if nccl else None,
-        "cudnn": str(torch.backends.cudnn.version()) if torch.backends.cudnn.is_available() else None,
+        "cudnn": cudnn,
         "driver": next((gpu.driver for gpu in gpus if gpu.driver), None),
     }
 
