@@ -96,6 +96,13 @@ def test_nvlinks_that_are_all_down_are_a_finding_only_where_the_model_has_them()
     assert account(*cards).warnings == account(*cards).failures == []
 
 
+@pytest.mark.parametrize("claimed", [{"pcie_gen_max": 4}, {"pcie_width_max": 8, "pcie_width": 8}])
+def test_a_link_that_claims_less_than_the_model_has_is_a_warning(claimed):
+    """A riser, the firmware of the host or a virtual machine: the limit follows the claim, so it must be named."""
+    (warning,) = account(h100(0), h100(1, **claimed)).warnings
+    assert warning.startswith("cuda:1: ") and "31.5 GB/s" in warning and "63" in warning
+
+
 def test_a_link_below_its_generation_under_load_is_doubtful():
     evidence = account(h100(0), h100(1), generations={"cuda:0": 5, "cuda:1": 4})
     assert evidence.warnings == ["cuda:1: PCIe ran at generation 4 under load, it supports 5"]

@@ -131,6 +131,7 @@ def _driver_view(gpus: list, generations: dict[str, int | None], plan: Plan, evi
         if generation and gpu.pcie_gen_max and generation < gpu.pcie_gen_max:
             words = f"PCIe ran at generation {generation} under load, it supports {gpu.pcie_gen_max}"
             evidence.warnings.append(f"{gpu.device}: {words}")
+        evidence.warnings += _claims_less(gpu)
     evidence.failures += _nvlink_faults(gpus)
     widths = [
         (
@@ -149,6 +150,21 @@ def _driver_view(gpus: list, generations: dict[str, int | None], plan: Plan, evi
         evidence.ceilings["link_peer"] = nvlink["specification"], origin
     elif nvlink and len(gpus) > 1 and None not in up:
         evidence.warnings.append(f"no NVLink of {nvlink['model']} GPUs is up: is the fabric manager running?")
+
+
+def _claims_less(gpu) -> list[str]:
+    """A warning if GPU and slot can do less than the model: the limit is a share of what they can do."""
+    from gpuworker.runtime import gpu_specs
+
+    model = gpu_specs.figures("pcie_x16", gpu.name)
+    if not model or gpu.pcie_gen_max not in GBPS_PER_LANE or not gpu.pcie_width_max:
+        return []
+    rate = GBPS_PER_LANE[gpu.pcie_gen_max] * gpu.pcie_width_max
+    if rate > 0.95 * model["specification"]:
+        return []
+    words = f"PCIe can do generation {gpu.pcie_gen_max} ×{gpu.pcie_width_max} here, {rate:.3g} GB/s"
+    known = f"{model['model']} can do {model['specification']:g}"
+    return [f"{gpu.device}: {words}, but {known}: check slot, riser, firmware of the host and virtual machine"]
 
 
 def _nvlink_faults(gpus: list) -> list[str]:
