@@ -17,6 +17,7 @@ HEALTHY = {
     "name": "NVIDIA H100 80GB HBM3",
     "bus": "00000000:{index}B:00.0",
     "lost": False,
+    "gone": (),  # functions that this driver does not have: their names, or parts of them
     "ecc": [1, 1],
     "corrected": 0,
     "uncorrected": 0,
@@ -72,7 +73,9 @@ class Library(types.ModuleType):
             raise NVMLError("GPU is lost")
         return index
 
-    def _answer(self, handle: int, key: str):
+    def _answer(self, handle: int, key: str, function: str = ""):
+        if function in self.gpus[handle]["gone"]:
+            raise NVMLError("Function Not Found")
         if (value := self.gpus[handle][key]) is None:
             raise NVMLError("Not Supported")
         return value.format(index=handle) if isinstance(value, str) else value
@@ -89,8 +92,17 @@ class Library(types.ModuleType):
     def nvmlDeviceGetMaxClockInfo(self, handle: int, kind: int) -> int:
         return self._answer(handle, {self.NVML_CLOCK_SM: "sm_mhz_max"}[kind])
 
+    def nvmlDeviceGetTemperatureV(self, handle: int, sensor: int) -> int:
+        return self._answer(handle, {self.NVML_TEMPERATURE_GPU: "temperature"}[sensor], "TemperatureV")
+
     def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
-        return self._answer(handle, {self.NVML_TEMPERATURE_GPU: "temperature"}[sensor])
+        return self._answer(handle, {self.NVML_TEMPERATURE_GPU: "temperature"}[sensor], "Temperature")
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
+        return self._answer(handle, "reasons", "Throttle")
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: int) -> int:
+        return self._answer(handle, "reasons", "Event")
 
     def nvmlDeviceGetNvLinkState(self, handle: int, link: int) -> int:
         links = self._answer(handle, "links")
@@ -109,7 +121,6 @@ for function, key in {
     "EccMode": "ecc",
     "RemappedRows": "remapped",
     "RetiredPagesPendingStatus": "pages_pending",
-    "CurrentClocksThrottleReasons": "reasons",
     "CurrPcieLinkWidth": "width",
     "MaxPcieLinkWidth": "width_max",
     "CurrPcieLinkGeneration": "gen",

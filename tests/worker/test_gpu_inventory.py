@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 
 import pytest
@@ -150,6 +151,48 @@ def test_the_sampler_is_silent_without_a_driver(driver):
     with Sampler({}) as sampler:
         pass
     assert sampler.readings == [] and gpu_telemetry.summary([]) == {}
+
+
+def test_a_gpu_that_was_not_watched_is_a_warning(driver, monkeypatch):
+    driver({"uuid": "GPU-aa"}, {"uuid": "GPU-bb", "reasons": None})
+    with Sampler({"cuda:0": "aa", "cuda:1": "bb"}) as sampler:
+        pass
+    assert sampler.unwatched(["cuda:0"]) == [], "one reading is taken of any load"
+    (words,) = sampler.unwatched(["cuda:0", "cuda:1"])
+    assert words.startswith("cuda:1:") and "reasons for low clocks" in words
+    driver({}, loaded=False)
+    with Sampler({}) as sampler:
+        pass
+    assert "cuda:0" in sampler.unwatched(["cuda:0"])[0]
+    assert sampler.unwatched([]) == []
+
+
+def test_a_sampler_that_fails_says_why(driver, monkeypatch):
+    library = driver({"uuid": "GPU-aa"})
+    monkeypatch.setattr(type(library), "nvmlDeviceGetClockInfo", lambda *_: {}["a bug"])
+    with Sampler({"cuda:0": "aa"}) as sampler:
+        pass
+    assert any("KeyError" in text for text in sampler.unwatched(["cuda:0"]))
+
+
+def test_a_driver_that_hangs_does_not_hang_the_sampler(driver, monkeypatch):
+    library, answers = driver({"uuid": "GPU-aa"}), threading.Event()
+    monkeypatch.setattr(type(library), "nvmlDeviceGetClockInfo", lambda *_: answers.wait(60))
+    with Sampler({"cuda:0": "aa"}, patience_s=0.05) as sampler:
+        pass
+    assert any("does not answer" in text for text in sampler.unwatched(["cuda:0"]))
+    answers.set()
+
+
+@pytest.mark.parametrize("gone", [("Throttle", "Temperature"), ("Event", "TemperatureV")])
+def test_calls_that_went_away_and_their_successors(driver, gone):
+    """Drivers of CUDA 14 refuse the old names, earlier ones lack the new names."""
+    driver({"uuid": "GPU-aa", "reasons": 0x40, "temperature": 61, "gone": gone})
+    (gpu,) = gpu_inventory.inventory()[1]
+    assert (gpu.clock_reasons, gpu.temperature_c) == (0x40, 61)
+    with Sampler({"cuda:0": "aa"}) as sampler:
+        pass
+    assert (sampler.readings[0].clock_reasons, sampler.readings[0].temperature_c) == (0x40, 61)
 
 
 def test_a_slowdown_is_named_by_its_reason():

@@ -129,17 +129,34 @@ def with_torch_names(gpus: list[Gpu], uuids: dict[str, str]) -> list[Gpu]:
     return [dataclasses.replace(gpu, device=names.get(_bare_uuid(gpu.uuid), gpu.device)) for gpu in gpus]
 
 
+def ask(library, *call: object) -> object | None:
+    """NVML's value of `call` (function, arguments …); None: boards and drivers differ in what they have."""
+    try:
+        return getattr(library, call[0])(*call[1:])
+    except (library.NVMLError, AttributeError):
+        return None
+
+
+def clock_reasons(library, handle) -> int | None:
+    """Drivers of CUDA 14 have only the first of these functions, drivers before 535 only the second."""
+    found = ask(library, "nvmlDeviceGetCurrentClocksEventReasons", handle)
+    return ask(library, "nvmlDeviceGetCurrentClocksThrottleReasons", handle) if found is None else found
+
+
+def temperature_c(library, handle) -> int | None:
+    """Drivers of CUDA 14 have only the first of these functions, earlier ones perhaps only the second."""
+    arguments = handle, library.NVML_TEMPERATURE_GPU
+    found = ask(library, "nvmlDeviceGetTemperatureV", *arguments)
+    return ask(library, "nvmlDeviceGetTemperature", *arguments) if found is None else found
+
+
 def from_nvml(library) -> list[Gpu]:
     return [_gpu(library, index) for index in range(library.nvmlDeviceGetCount())]
 
 
 def _gpu(library, index: int) -> Gpu:
     def query(function: str, *arguments: object) -> object | None:
-        """NVML's value, or None: boards and drivers differ in what they support."""
-        try:
-            return getattr(library, function)(*arguments)
-        except (library.NVMLError, AttributeError):
-            return None
+        return ask(library, function, *arguments)
 
     try:
         handle = library.nvmlDeviceGetHandleByIndex(index)
@@ -165,7 +182,7 @@ def _gpu(library, index: int) -> Gpu:
         remap_pending=_flag(remapped[2]),
         remap_failed=_flag(remapped[3]),
         pages_pending=_flag(query("nvmlDeviceGetRetiredPagesPendingStatus", handle)),
-        clock_reasons=query("nvmlDeviceGetCurrentClocksThrottleReasons", handle),
+        clock_reasons=clock_reasons(library, handle),
         sm_mhz=query("nvmlDeviceGetClockInfo", handle, library.NVML_CLOCK_SM),
         sm_mhz_max=query("nvmlDeviceGetMaxClockInfo", handle, library.NVML_CLOCK_SM),
         pcie_width=query("nvmlDeviceGetCurrPcieLinkWidth", handle),
@@ -175,7 +192,7 @@ def _gpu(library, index: int) -> Gpu:
         power_w=watts(query("nvmlDeviceGetPowerUsage", handle)),
         power_limit_w=watts(query("nvmlDeviceGetEnforcedPowerLimit", handle)),
         power_default_w=watts(query("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
-        temperature_c=query("nvmlDeviceGetTemperature", handle, library.NVML_TEMPERATURE_GPU),
+        temperature_c=temperature_c(library, handle),
         mig=_flag(mig[0] if mig else None),
         persistence=_flag(query("nvmlDeviceGetPersistenceMode", handle)),
         nvlinks_up=sum(link == 1 for link in links),

@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import statistics
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuworker.runtime.gpu_inventory import from_nvml, nvml, watts, with_torch_names
+from gpuworker.runtime.gpu_inventory import (
+    ask,
+    clock_reasons,
+    from_nvml,
+    nvml,
+    temperature_c,
+    watts,
+    with_torch_names,
+)
 
 # Bits of the clocks event reasons (nvml.h) for slowdowns that the program does not cause.
 SLOWDOWNS = {
@@ -30,7 +37,7 @@ class Reading:
     sm_mhz: int | None
     temperature_c: int | None
     power_w: float | None
-    clock_reasons: int
+    clock_reasons: int | None
     pcie_gen: int | None
 
 
@@ -43,9 +50,10 @@ class Sampler:
     Empty without NVML: one nvidia-smi process per reading would disturb the load.
     """
 
-    def __init__(self, uuids: dict[str, str], period_s: float = 0.1) -> None:
+    def __init__(self, uuids: dict[str, str], period_s: float = 0.1, patience_s: float = 10) -> None:
         self.readings: list[Reading] = []
-        self.uuids, self.period_s = uuids, period_s
+        self.problem = ""  # why readings are missing
+        self.uuids, self.period_s, self.patience_s = uuids, period_s, patience_s
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -55,17 +63,40 @@ class Sampler:
 
     def __exit__(self, *_) -> None:
         self._done.set()
-        self._thread.join()
+        self._thread.join(self.patience_s)
+        if self._thread.is_alive():
+            self.problem = "the driver does not answer"
+
+    def unwatched(self, devices: list[str]) -> list[str]:
+        """Warnings for those of the GPUs whose slowdowns under load are not known."""
+        found = []
+        known = {reading.device for reading in self.readings}
+        reasons = {reading.device for reading in self.readings if reading.clock_reasons is not None}
+        for device in devices:
+            if self.problem or device not in known:
+                why = self.problem or "NVML does not report this GPU"
+                found.append(f"{device}: not watched during the load: {why}")
+            elif device not in reasons:
+                found.append(f"{device}: the driver reported no reasons for low clocks during the load")
+        return found
 
     def _run(self) -> None:
+        try:
+            self._sample()
+        except Exception as error:  # an error of a thread would otherwise end it in silence
+            self.problem = f"{type(error).__name__}: {error}"
+
+    def _sample(self) -> None:
         with nvml() as library:
             if library is None:
                 return
             gpus = with_torch_names(from_nvml(library), self.uuids)
             reachable = [(index, gpu.device) for index, gpu in enumerate(gpus) if not gpu.lost]
             handles = {device: library.nvmlDeviceGetHandleByIndex(index) for index, device in reachable}
-            while not self._done.wait(self.period_s):
+            while True:  # one reading at least, however short the load is
                 self.readings += [_read(library, handle, device) for device, handle in handles.items()]
+                if self._done.wait(self.period_s):
+                    return
 
 
 def summary(readings: list[Reading]) -> dict[str, dict[str, float]]:
@@ -78,7 +109,7 @@ def summary(readings: list[Reading]) -> dict[str, dict[str, float]]:
             if values := [value for reading in own if (value := getattr(reading, field)) is not None]:
                 facts[f"{field}_{unit.__name__}"] = unit(values)
         for bit, words in SLOWDOWNS.items():
-            if count := sum(bool(reading.clock_reasons & bit) for reading in own):
+            if count := sum(bool((reading.clock_reasons or 0) & bit) for reading in own):
                 facts[words] = count
         found[device] = facts
     return found
@@ -90,17 +121,11 @@ def slowdowns(clock_reasons: int | None) -> list[str]:
 
 
 def _read(library, handle, device: str) -> Reading:
-    def query(function: Callable, *arguments: object):
-        try:
-            return function(handle, *arguments)
-        except library.NVMLError:
-            return None
-
     return Reading(
         device,
-        query(library.nvmlDeviceGetClockInfo, library.NVML_CLOCK_SM),
-        query(library.nvmlDeviceGetTemperature, library.NVML_TEMPERATURE_GPU),
-        watts(query(library.nvmlDeviceGetPowerUsage)),
-        query(library.nvmlDeviceGetCurrentClocksThrottleReasons) or 0,
-        query(library.nvmlDeviceGetCurrPcieLinkGeneration),
+        ask(library, "nvmlDeviceGetClockInfo", handle, library.NVML_CLOCK_SM),
+        temperature_c(library, handle),
+        watts(ask(library, "nvmlDeviceGetPowerUsage", handle)),
+        clock_reasons(library, handle),
+        ask(library, "nvmlDeviceGetCurrPcieLinkGeneration", handle),
     )

@@ -67,6 +67,7 @@ def measure(plan: Plan) -> Evidence:
     with gpu_telemetry.Sampler(timing.uuids(plan)) as sampler:
         for kind in kinds:
             _measure_kind(kind, [device for device in devices if _has(kind, device)], budget_s, plan, evidence)
+    evidence.warnings += sampler.unwatched(plan.devices if plan.device == "cuda" else [])
     readings = sampler.readings
     if plan.injected("hot-gpu"):
         readings = [*readings, gpu_telemetry.Reading(str(devices[-1]), 800, 95, 300.0, 0x40, None)]
