@@ -23,7 +23,7 @@ ACCELERATORS = frozenset(
 
 
 def schemas() -> dict[str, dict]:
-    """Return the JSON Schemas by name: header, task, and document (for editors, which use one schema per file)."""
+    """Return the JSON Schemas by name: header, task, document (for editors, which use one schema per file), volume."""
     header, task = whole("header"), whole("task")
     document = {
         "$schema": header["$schema"],
@@ -34,7 +34,7 @@ def schemas() -> dict[str, dict]:
         "else": {key: value for key, value in task.items() if key not in ("$schema", "definitions")},
         "definitions": {**header["definitions"], **task["definitions"]},
     }
-    return {"header": header, "task": task, "document": document}
+    return {"header": header, "task": task, "document": document, "volume": whole("volume")}
 
 
 def whole(name: str) -> dict:

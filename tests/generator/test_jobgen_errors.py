@@ -242,7 +242,7 @@ def test_hostile_input_ends_soon(name, tmp_path, monkeypatch):
         ("name: a\nexecution: parallel\n---\n---\n", "no task"),
         ("name: a\n", "header without tasks"),
         ("name: a\nrun: x\n---\nname: b\nrun: y\n", "must be the header"),
-        ("name: v\ntype: k8s-pvc\nsize: 10Gi\n", "PersistentVolumeClaim"),
+        ("name: v\ntype: k8s-pvc\nsize: 10Gi\n", "`jobgen volume FILE"),
         ("service: {readiness_probe: /}\nrun: x\n", "SkyPilot service"),
         ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\n", "(Job); apply it with `kubectl apply -f`"),
         ("apiVersion: v2\nname: x\nversion: 1\n", "Chart.yaml"),

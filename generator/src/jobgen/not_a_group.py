@@ -39,7 +39,8 @@ def _kind(first: dict, values: list, execution: object, documents: list[Document
     if isinstance(first.get("services"), dict):
         return "this is a Compose file; write each service as a task"
     if first.get("type") in VOLUMES:
-        return "this is a SkyPilot volume; create a PersistentVolumeClaim of that name, and name it in a task's volumes"
+        command = "`jobgen volume FILE | kubectl apply -f -`"
+        return f"this is a SkyPilot volume; create it with {command}, and name it in a task's volumes"
     if "service" in first and TASK_FIELDS & first.keys():
         return "this is a SkyPilot service; run it with `sky serve up`, or write a Deployment"
     if len(values) == 1 and documents[0].is_flow_style:

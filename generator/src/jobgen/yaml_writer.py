@@ -34,6 +34,13 @@ def dump(values: dict, source: bytes) -> str:
     return "\n".join(lines) + "\n"
 
 
+def manifest(values: dict) -> str:
+    """Return the text of a Kubernetes object."""
+    lines: list[str] = []
+    _mapping(values, "", lines)
+    return "\n".join(lines) + "\n"
+
+
 def _mapping(values: dict, indent: str, lines: list[str], first: str | None = None) -> None:
     """Append the lines of a mapping; the first one starts with `first`, if given, in place of the indent."""
     for key, value in values.items():
