@@ -1,5 +1,7 @@
 """Ways out that the messages name: they fit the mistake, and what Kubernetes or the chart would refuse is refused."""
 
+import json
+
 import pytest
 
 from tests.generator.diagnostic_lines import brief
@@ -102,3 +104,27 @@ ACCEPTED = [
 @pytest.mark.parametrize("spec", ACCEPTED)
 def test_pod_config_that_works_is_accepted(task_values, spec):
     assert task_values(f"name: t\n{pod(spec)}\n")["podTemplate"]["spec"]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "sky jobs launch eval.yaml",
+        "python train.py && sky launch -y eval.yaml",
+        "python -c 'import sky; sky.jobs.launch(task)'",
+        "(sky exec mine eval.yaml)",
+    ],
+)
+def test_tasks_that_start_further_jobs_are_recognized(task_notes, run):
+    (warning,) = task_notes(f"name: t\nrun: {json.dumps(run)}")
+    assert brief(warning) == "$.run dynamic-task" and "auxiliary task" in warning
+
+
+@pytest.mark.parametrize("run", ["echo sky is blue", "./sky-launch", "python sky_exec.py", "risky launch"])
+def test_other_scripts_are_not(task_notes, run):
+    assert task_notes(f"name: t\nrun: {run}") == []
+
+
+def test_a_template_in_place_of_a_value_is_recognized(errors):
+    found = errors("name: rl\nexecution: parallel\n---\nname: t\nnum_nodes: {{ n }}\n")
+    assert any("[yaml-key]" in line and "Jinja" in line for line in found)

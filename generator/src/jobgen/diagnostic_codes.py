@@ -73,6 +73,11 @@ CODES = {
         "the chart's value accelerators.types has its labels.",
         "resources: {accelerators: MI300X}",
     ),
+    "dynamic-task": _task(
+        "A script starts further jobs with SkyPilot. A group has a fixed set of tasks; an auxiliary task can wait for "
+        "work.",
+        "run: sky jobs launch eval.yaml",
+    ),
     # Names
     "bad-name": Code(
         "Kubernetes does not accept the name.", "name: My_Group\nexecution: parallel\n---\nname: trainer\n"

@@ -229,6 +229,8 @@ class _Composer:
                 merged += self.merges(value, inner)
             elif not isinstance(key, str) or (len(position) > 2 and position[2] is None):
                 message = "YAML does not read this key as text; put it in quotes"
+                if isinstance(key, dict):  # {{ name }}
+                    message = "a mapping as a key; render the file first if it is a template, such as one of Jinja"
                 self.error(position, "yaml-key", message, *self.name(event))
             elif key in values:
                 first = marks[key][0] + 1
