@@ -5,7 +5,7 @@ SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-e2e test-argocd ddp-matrix ddp-baseline launch-family plan-table scale differential fuzz bench train-bench lint generate verify image cluster-up cluster-down
+.PHONY: help demo test test-fast test-e2e test-argocd ddp-matrix ddp-baseline launch-family plan-table scale differential fuzz values-fuzz bench train-bench lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ differential: ## jobgen compared with SkyPilot on GROUPS (5000) generated groups
 fuzz: ## Fuzz jobgen for SECONDS (60)
 	@python3 -m hack.deps.venv dev fuzz
 	@PYTHONPATH=generator/src $(PYTHON) -m tests.fuzz $(or $(SECONDS),60)
+
+values-fuzz: ## Render SETS (3334) random sets of values and as many mutations per chart (SEED chooses others)
+	@python3 -m hack.deps.venv dev
+	@VALUES_SETS=$(or $(SETS),3334) VALUES_SEED=$(or $(SEED),1) $(PYTHON) -m pytest -q -s -n 3 tests/charts/test_charts_fuzz.py
 
 bench: ## Run time of jobgen, compared with its imports and with SkyPilot's loader
 	@python3 -m hack.deps.venv dev skypilot

@@ -1,8 +1,8 @@
 """Names and types of the fields that users hand to Kubernetes: python -m hack.gen.pod_schema.
 
 Writes schemas/charts/kubernetes.json from the OpenAPI document of the Kubernetes that hack/go pins. It is a file of its
-own, because `make generate` needs no Go modules. Nothing is required and no value is checked: users write parts of
-objects.
+own, because `make generate` needs no Go modules. No value is checked, and a PodSpec and its containers
+require nothing: users write parts of them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def small(schema: dict, left: list[str]) -> dict:
         return {"$ref": f"#/definitions/{reference.rpartition('.')[2]}"}
     if "properties" in schema:
         fields = {name: small(field, left) for name, field in schema["properties"].items()}
-        return {"type": "object", "additionalProperties": False, "properties": fields}
+        required = {} if "containers" in fields or "stdin" in fields else {"required": schema.get("required", [])}
+        return {"type": "object", "additionalProperties": False, "properties": fields, **required}
     if "type" not in schema or schema.get("format") == "int-or-string":  # also a quantity: text or a number
         return {"type": ["string", "number"]}
     kept = {"type": schema["type"]}

@@ -26,7 +26,7 @@ spec:
   priorityClassName: {{ . | quote }}
   {{- end }}
   securityContext:
-    {{- toYaml $values.podSecurityContext | nindent 4 }}
+    {{- toYaml ($values.podSecurityContext | default dict) | nindent 4 }}
   {{- with $values.imagePullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
@@ -47,7 +47,7 @@ spec:
       imagePullPolicy: {{ $values.image.pullPolicy }}
       command: [python3, -m, gpuworker.launch.build_zipapp, /launcher/ddp-launch]
       securityContext:
-        {{- toYaml $values.containerSecurityContext | nindent 8 }}
+        {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
       volumeMounts:
         - {name: launcher, mountPath: /launcher}
         - {name: tmp, mountPath: /tmp}
@@ -168,7 +168,7 @@ spec:
 
 {{/* RDMA registers memory, which it must be allowed to lock. */}}
 {{- define "ddp-run.securityContext" -}}
-{{- $own := deepCopy .Values.containerSecurityContext }}
+{{- $own := deepCopy (.Values.containerSecurityContext | default dict) }}
 {{- if .Values.network.rdma.count | int }}
 {{- $capabilities := $own.capabilities | default dict }}
 {{- $_ := set $own "capabilities" (set $capabilities "add" (append ($capabilities.add | default list) "IPC_LOCK" | uniq)) }}

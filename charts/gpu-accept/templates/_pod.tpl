@@ -16,7 +16,7 @@ spec:
   priorityClassName: {{ . | quote }}
   {{- end }}
   securityContext:
-    {{- toYaml $values.podSecurityContext | nindent 4 }}
+    {{- toYaml ($values.podSecurityContext | default dict) | nindent 4 }}
   {{- with $values.imagePullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
@@ -62,7 +62,7 @@ spec:
       {{- end }}
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:
-        {{- toYaml $values.containerSecurityContext | nindent 8 }}
+        {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
       volumeMounts:
         - {name: reports, mountPath: /reports}
         - {name: tmp, mountPath: /tmp}
@@ -106,7 +106,7 @@ spec:
       {{- end }}
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:
-        {{- toYaml $values.containerSecurityContext | nindent 8 }}
+        {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
       volumeMounts:
         - {name: reports, mountPath: /reports, readOnly: true}
         - {name: tmp, mountPath: /tmp}

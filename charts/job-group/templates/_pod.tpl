@@ -32,7 +32,7 @@ spec:
   # SIGTERM, the delay of an auxiliary task, SIGTERM for the program, its grace time, SIGKILL.
   terminationGracePeriodSeconds: {{ add (include "job-group.grace" .) ($task.terminationDelaySeconds | default 0) }}
   securityContext:
-    {{- toYaml $values.podSecurityContext | nindent 4 }}
+    {{- toYaml ($values.podSecurityContext | default dict) | nindent 4 }}
   {{- with $values.imagePullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
@@ -74,7 +74,7 @@ spec:
       {{- end }}
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:
-        {{- toYaml $values.containerSecurityContext | nindent 8 }}
+        {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
       volumeMounts:
         - {name: scripts, mountPath: /group/scripts, readOnly: true}
         - {name: state, mountPath: /group/state}
@@ -92,7 +92,7 @@ spec:
         {{- . | nindent 8 }}
       {{- end }}
       securityContext:
-        {{- toYaml $values.containerSecurityContext | nindent 8 }}
+        {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
       volumeMounts:
         - {name: launcher, mountPath: /group/launcher}
     {{- end }}
@@ -111,7 +111,7 @@ spec:
       {{- end }}
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:
-        {{- toYaml $values.containerSecurityContext | nindent 8 }}
+        {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
       volumeMounts:
         - {name: scripts, mountPath: /group/scripts, readOnly: true}
         - {name: state, mountPath: /group/state}

@@ -1,0 +1,100 @@
+"""Random values, drawn from the schemas: a set renders what Kubernetes accepts, or is refused by the chart itself.
+
+VALUES_SETS sets per chart and test (`make values-fuzz`: 10,000 in all per direction); VALUES_SEED chooses others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+from hack.deps import kubernetes_schemas
+from tests.helpers.object_rules import violations
+from tests.helpers.rendering import CHARTS, REPO, objects, template
+from tests.helpers.values_fuzz import Values, mutated, places
+
+SETS = int(os.environ.get("VALUES_SETS", 5))
+SEED = os.environ.get("VALUES_SEED", "1")
+GROUP = {"schemaVersion": 1, "name": "rl", "tasks": {"t": {"run": "true"}}}
+# Of Helm, the template engine and Kubernetes' parser: nobody who wrote the values understands these.
+ACCIDENT = re.compile(
+    r"nil pointer|wrong type|error calling (?!fail|include)|YAML parse error|error unmarshaling|panic"
+)
+
+
+def schema(chart: str) -> dict:
+    return json.loads((REPO / "charts" / chart / "values.schema.json").read_text())
+
+
+def outcome(chart: str, values: dict) -> tuple[dict, str, str]:
+    """The values with what Helm renders of them, or with its message."""
+    done = template("helm", chart, json.dumps(values).encode())
+    message = done.stderr.decode(errors="replace") if done.returncode else ""
+    return values, "" if done.returncode else done.stdout.decode(), message
+
+
+def problems(found: list[tuple[dict, str, str]]) -> list[str]:
+    """What a person who wrote the values could not understand, and what Kubernetes would not accept."""
+    wrong = [f"{json.dumps(values)}\n{message[-500:]}" for values, _, message in found if ACCIDENT.search(message)]
+    rendered = [(values, text) for values, text, _ in found if text]
+    for values, text in rendered:
+        wrong += [f"{json.dumps(values)}\n{each}" for item in objects(text) for each in violations(item)]
+    # The text itself: Kubernetes reads other words as true, and other numbers, than the YAML parser of the tests.
+    if invalid("---\n".join(text for _, text in rendered)):
+        wrong += [f"{json.dumps(values)}\n{invalid(text)}" for values, text in rendered if invalid(text)]
+    return wrong
+
+
+def invalid(text: str) -> str:
+    """What kubeconform says about objects that their schemas refuse."""
+    location = kubernetes_schemas.location()
+    command = ["kubeconform", "-strict", f"-schema-location={location}", "-"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=600)
+    return done.stdout[-600:] + done.stderr if done.returncode else ""
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_values_that_fit_the_schema_render_or_are_refused_by_the_chart(chart: str) -> None:
+    drawn = Values(schema(chart), random.Random(f"{SEED} {chart}"))
+    fits = Draft7Validator(schema(chart))
+    sets = [drawn.draw() for _ in range(SETS)]
+    assert [error.message for values in sets for error in fits.iter_errors(values)] == []
+    found = [outcome(chart, values) for values in sets]
+    refused = [message for _, _, message in found if message]
+    print(f"{chart}: {SETS - len(refused)} of {SETS} rendered")
+    assert SETS < 50 or len(refused) <= SETS * 4 // 5, refused
+    assert [message for message in refused if "specifications of the schema" in message] == []
+    assert problems(found) == []
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_mutated_values_render_only_if_they_fit(chart: str) -> None:
+    rng = random.Random(f"{SEED} mutate {chart}")
+    drawn, fits = Values(schema(chart), rng), Draft7Validator(schema(chart))
+    sets = [mutated(drawn.draw(), rng) for _ in range(SETS)]
+    found = [outcome(chart, values) for values in sets]
+    assert [values for values, _, message in found if not message and not fits.is_valid(values)] == []
+    assert problems(found) == []
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_key_without_a_value_is_refused_or_means_nothing(chart: str) -> None:
+    defaults = {**yaml.safe_load((REPO / f"charts/{chart}/values.yaml").read_text())}
+    defaults |= GROUP if chart == "job-group" else {}
+    rng = random.Random(f"{SEED} null {chart}")
+    paths = [path for path in places(defaults) if all(isinstance(step, str) for step in path)]
+    found = []
+    for path in rng.sample(paths, min(len(paths), SETS)):
+        values: dict | None = None
+        for step in reversed(path):
+            values = {step: values}
+        values = {**GROUP, **values} if chart == "job-group" and path[0] not in GROUP else values
+        found.append(outcome(chart, values))
+    assert problems(found) == []

@@ -1,0 +1,236 @@
+"""Random values of a chart: sets that fit its schema, and mutations of them."""
+
+from __future__ import annotations
+
+import copy
+import random
+import re
+from typing import Any
+
+# Texts for every pattern of the schemas. A text without a pattern is drawn from all of them.
+TEXTS = (
+    *(
+        "a",
+        "main",
+        "team-a",
+        "x1",
+        "8gpu",
+        "null",
+        "on",
+        "y",
+        "N",
+        "1e3",
+        "0x1f",
+        "12",
+        "1.5",
+        "~",
+        "true",
+        "-",
+        "é",
+        "",
+    ),
+    *(
+        "a b",
+        "a: b",
+        "# x",
+        "{{ x }}",
+        "$(HOME)",
+        "$$",
+        "'",
+        '"',
+        "*x",
+        "&x",
+        "%x",
+        "@x",
+        "- x",
+        "a\nb",
+        "\u0085",
+        "x" * 70,
+    ),
+    *(
+        "16Gi",
+        "100M",
+        "0.5",
+        "16K",
+        "500m",
+        "a.b",
+        "A_B",
+        "Upper",
+        "a/b",
+        "~/x",
+        "/data",
+        "/proc/x",
+        "/dev/shm",
+        "/a:b",
+    ),
+    *(
+        "reg.example.com:5000/w",
+        "reg/w:1",
+        "sha256:" + "0a" * 32,
+        "https://x.example/y.git",
+        "http://m:5000",
+        "host:2379",
+    ),
+    *(
+        "HF_TOKEN",
+        "NCCL_DEBUG",
+        "YES",
+        "NNODES",
+        "compute",
+        "slow-gpu",
+        "run-7f3a",
+        "topology.kubernetes.io/zone",
+        "aGk=",
+    ),
+    *("train.py", "code/train.py", "../x", "QQ==", "cluster.local", "eth0", "ddp-tests", "train", "etcd:v3"),
+)
+LABELS = ({}, {"pool": "gpu"}, {"example.com/pool": "a", "n": "null"})
+POLICY = ({}, {"ports": [{"port": 443}]}, {"ports": [{"protocol": "UDP", "port": "dns"}]})
+SECURITY = ({}, {"runAsUser": 0}, {"runAsNonRoot": True, "runAsUser": 1000})
+# Objects of Kubernetes, which have rules that no schema has.
+KUBERNETES = {
+    "PodSecurityContext": (*SECURITY, {"fsGroup": 100, "sysctls": []}),
+    "SecurityContext": (*SECURITY, {"capabilities": {"drop": ["ALL"], "add": ["SYS_PTRACE"]}}),
+    "Toleration": ({"operator": "Exists"}, {"key": "x", "operator": "Equal", "value": "null", "effect": "NoExecute"}),
+    "NetworkPolicyIngressRule": (*POLICY, {"from": [{"podSelector": {}}]}),
+    "NetworkPolicyEgressRule": (*POLICY, {"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}),
+    "PodSpec": (
+        *({}, {"priorityClassName": "high"}, {"runtimeClassName": "nvidia", "schedulerName": "volcano"}),
+        {"serviceAccountName": "trainer", "automountServiceAccountToken": True},
+        {"volumes": [{"name": "nfs", "nfs": {"server": "x", "path": "/"}}], "nodeSelector": {"on": "null"}},
+        {"containers": [{"env": [{"name": "ON", "value": "1"}], "envFrom": [{"secretRef": {"name": "s"}}]}]},
+        {"containers": [{"name": "main", "resources": {"limits": {"cpu": 0.5}}, "lifecycle": {}}]},
+        {"containers": [{"readinessProbe": {"tcpSocket": {"port": 80}}}], "terminationGracePeriodSeconds": 600},
+        {"containers": [{"volumeMounts": [{"name": "tmp", "mountPath": "/tmp", "readOnly": True}]}]},
+        {"initContainers": [{"name": "copy", "image": "x", "command": ["true"]}]},
+        {"tolerations": [{"operator": "Exists"}], "topologySpreadConstraints": [], "hostNetwork": True},
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}}}},
+    ),
+}  # fmt: skip
+
+
+class Values:
+    """Values that fit the schema `root`, drawn with `random`."""
+
+    def __init__(self, root: dict, rng: random.Random) -> None:
+        self.root, self.rng = root, rng
+
+    def draw(self) -> dict:
+        values = self.value(self.root, share=self.rng.choice([0.05, 0.15, 0.3]))
+        if "tasks" in values:  # of a group, which must have a name and a task
+            values |= {"name": values["name"] or "rl", "tasks": values["tasks"] or {"t": {"run": "true"}}}
+            if self.rng.random() < 0.8:
+                mend(values)
+        return values
+
+    def value(self, node: dict, share: float) -> Any:
+        if "$ref" in node:
+            name = node["$ref"].rpartition("/")[2]
+            if name in KUBERNETES:
+                return copy.deepcopy(self.rng.choice(KUBERNETES[name]))
+            return self.value(self.root["definitions"][name], share)
+        if "const" in node:
+            return node["const"]
+        if "enum" in node:
+            return self.rng.choice(node["enum"])
+        if "anyOf" in node:
+            return self.value(self.rng.choice(node["anyOf"]), share)
+        kinds = node.get("type", "object")
+        kind = self.rng.choice(kinds) if isinstance(kinds, list) else kinds
+        return getattr(self, kind)(node, share)
+
+    def null(self, node: dict, share: float) -> None:
+        return None
+
+    def boolean(self, node: dict, share: float) -> bool:
+        return self.rng.random() < 0.5
+
+    def integer(self, node: dict, share: float) -> int:
+        low, high = node.get("minimum", 0), node.get("maximum", 1_000_000)
+        return self.rng.choice([low, high, self.rng.randint(low, min(high, low + 8)), self.rng.randint(low, low + 2)])
+
+    def number(self, node: dict, share: float) -> float:
+        return self.rng.choice([1, 8, 0.5, 2.25, 68719476736])
+
+    def string(self, node: dict, share: float) -> str:
+        fits = [text for text in TEXTS if fits_text(node, text)]
+        assert fits, f"no text fits {node}"
+        return self.rng.choice(fits)
+
+    def array(self, node: dict, share: float) -> list:
+        size = self.rng.choice([node.get("minItems", 0), 1, 2])
+        items = [self.value(node["items"], share) for _ in range(size)]
+        if node.get("uniqueItems"):
+            items = [item for index, item in enumerate(items) if item not in items[:index]]
+        return items
+
+    def object(self, node: dict, share: float) -> dict:
+        own = node.get("properties", {})
+        needed = {*node.get("required", ()), *self.rng.choice(node.get("oneOf", [{}])).get("required", ())}
+        other = {name for each in node.get("oneOf", ()) for name in each["required"]} - needed
+        if node is self.root:
+            needed |= {"schemaVersion", "name", "tasks"} & set(own)
+        names = [name for name in own if name in needed or (name not in other and self.rng.random() < share)]
+        found = {name: self.value(own[name], share) for name in names}
+        if isinstance(node.get("additionalProperties"), dict):
+            rule = node.get("propertyNames", {"minLength": 1})
+            for _ in range(self.rng.choice([0, 1, 1, 2]) or (1 if node.get("additionalProperties") and not own else 0)):
+                found[self.string(rule, share)] = self.value(node["additionalProperties"], share)
+        if node.get("maxProperties") and len(found) > node["maxProperties"]:
+            found = dict([self.rng.choice([*found.items()])])
+        if node.get("minProperties") and not found:
+            name = self.rng.choice([*own])
+            found = {name: self.value(own[name], share)}
+        return found
+
+
+def mend(group: dict) -> None:
+    """Let names refer to what exists, since random ones hardly ever do."""
+    names, sets = sorted(group["tasks"]), sorted(group.get("files", {}))
+    if "primaryTasks" in group:
+        group["primaryTasks"] = names[:1]
+    for index, task in enumerate(group["tasks"].values()):
+        if "dependsOn" in task:
+            task["dependsOn"] = {names[0]: "started"} if names[0] not in [*group["tasks"]][index:] else {}
+        if "secrets" in task:
+            group["secretName"] = "s"
+            task["secrets"] = [name for name in task["secrets"] if name not in task.get("env", {})]
+        task["fileMounts"] = [{**each, "files": sets[0]} for each in task.pop("fileMounts", []) if sets]
+        for each in task["fileMounts"]:
+            each.pop("subPath", None)
+        if "files" in task.get("workdir", {}):
+            del task["workdir"]
+
+
+def fits_text(node: dict, text: str) -> bool:
+    short = node.get("minLength", 0) <= len(text) <= node.get("maxLength", 1000)
+    return short and ("pattern" not in node or re.search(node["pattern"], text) is not None)
+
+
+def places(node: Any, path: tuple = ()) -> list[tuple]:
+    """Paths of everything below a value."""
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [place for key, child in items for place in ((*path, key), *places(child, (*path, key)))]
+
+
+def mutated(values: dict, rng: random.Random) -> dict:
+    """A copy with one value replaced by one of another kind, removed, or with a misspelt key beside it."""
+    copied = copy.deepcopy(values)
+    paths = places(copied)
+    if not paths:
+        return {"misspelt": 1}
+    path = rng.choice(paths)
+    parent = copied
+    for step in path[:-1]:
+        parent = parent[step]
+    way = rng.randrange(4)
+    if way == 0 and isinstance(parent, dict):
+        parent["misspelt"] = 1
+    elif way == 1:
+        del parent[path[-1]]
+    else:
+        parent[path[-1]] = rng.choice(
+            [-1, 0.5, 10**10, "", "é ", True, [], {}, ["x"], {"x": "y"}, "0", rng.choice(TEXTS)]
+        )
+    return copied
