@@ -25,7 +25,7 @@ from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.suspects_csv import suspects_csv
 from gpuworker.fleet.formats.table import table
-from tests.helpers.fleet_reports import REPO, check, failing, measurement, merged, node_report
+from tests.helpers.fleet_reports import H100, REPO, check, failing, measurement, merged, node_report
 
 HOSTILE = '<script>alert("1")</script>\\"&\'\n\x1b[31m\x00{x="y"}'
 VOID = {"meta", "br", "path", "circle", "rect", "input"}
@@ -282,7 +282,8 @@ def test_prometheus_carries_verdicts_and_values() -> None:
         "gpu_accept_nodes_reported 5",
         'gpu_accept_node_verdict{node="n3",verdict="WARN"} 1',
         'gpu_accept_check_verdict{node="n2",check="links",verdict="FAIL"} 1',
-        'gpu_accept_measurement{node="n2",device="cuda:0→cuda:1",check="links",measure="peer",unit="GB/s"} 40.0',
+        'gpu_accept_measurement{node="n2",device="cuda:0→cuda:1",check="links",measure="peer",unit="GB/s",'
+        f'model="{H100}",level="quick",scope="node"}} 40.0',
     ):
         assert line in lines
 

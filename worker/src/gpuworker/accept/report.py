@@ -209,9 +209,9 @@ def from_log_lines(lines: Iterable[str]) -> list[dict]:
     return reports
 
 
-def write_json(path: Path, data: dict) -> None:
+def write_json(path: Path, data: dict, indent: int | None = 1) -> None:
     """Write the whole file to the disk or nothing: readers poll for it, and the collector acknowledges it."""
-    text = to_json(data, indent=1) + "\n"
+    text = to_json(data, indent) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(path.name + ".partial")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -241,6 +242,8 @@ def summary(fleet: Fleet) -> str:
     return f"{fleet.verdict}: {describe_coverage(fleet)}{fleet.reason and '; '}{fleet.reason}"
 
 
-def natural_sort_key(text: str) -> list:
+@functools.lru_cache(maxsize=1 << 14)
+def natural_sort_key(text: str) -> tuple:
     """Sort key that puts node-2 before node-10."""
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part]
+    parts = (part for part in re.split(r"(\d+)", text) if part)
+    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts)

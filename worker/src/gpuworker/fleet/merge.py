@@ -56,8 +56,11 @@ def merge(
         worse, note = outliers.compare_with_baseline(distributions, baseline, thresholds)
         findings += worse
         notes.append(note)
+    verdicts: dict[str, set[str]] = defaultdict(set)
+    for finding in findings:
+        verdicts[finding.node].add(finding.verdict)
     for node in nodes:
-        node.verdict = worst_verdict([node.reported_verdict, *(f.verdict for f in findings if f.node == node.node)])
+        node.verdict = worst_verdict([node.reported_verdict, *verdicts[node.node]])
     findings.sort(key=_sort_key)
     if without_directions := [report["node"] for report in reports if report["schema_version"] == 2]:
         notes.append(f"reports of schema version 2: numbers of {', '.join(without_directions)} are shown, not compared")

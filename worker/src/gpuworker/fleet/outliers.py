@@ -10,6 +10,7 @@ meaningful spread: only the percentages count, doubled.
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 
 from gpuworker.accept.report import FAIL, INCOMPLETE, NODE, WARN
 from gpuworker.fleet.check_findings import world_name
+from gpuworker.fleet.compact import numbers
 from gpuworker.fleet.fleet_report import Distribution, Finding, Point, natural_sort_key
 
 SMALL = 5
@@ -46,25 +48,27 @@ def distributions(reports: Iterable[dict]) -> list[Distribution]:
 
     Worlds have different sizes and fabrics, so their values are shown and not compared.
     """
-    groups: dict[tuple, list[tuple[dict, Point]]] = defaultdict(list)
+    groups: dict[tuple, list[Point]] = defaultdict(list)
+    limits: dict[tuple, set[tuple]] = defaultdict(set)  # (limit, warn_limit, limit_source)
     for report in reports:
         models, scope = gpu_models(report), report["scope"]
+        model_for = functools.cache(functools.partial(model_of, models=models))
         name = report["node"] if scope == NODE else world_name(report)
         for check in report["checks"]:
-            for m in check["measurements"]:
-                if m["value"] is not None:
-                    model = model_of(m["device"], models)
-                    judged = m["judged"] and m["better"] != "" and model != "cpu" and scope == NODE
-                    key = (check["name"], m["name"], m["unit"], model, report["level"], scope, m["better"], judged)
-                    groups[key].append((m, Point(name, m["device"], m["value"])))
+            for m in numbers(check):
+                if m.value is not None:
+                    model = model_for(m.device)
+                    judged = m.judged and m.better != "" and model != "cpu" and scope == NODE
+                    key = (check["name"], m.name, m.unit, model, report["level"], scope, m.better, judged)
+                    groups[key].append(Point(name, m.device, m.value))
+                    limits[key].add((m.limit, m.warn_limit, m.limit_source))
     found = []
-    for key, members in groups.items():
-        measurements, points = zip(*members, strict=True)
-        points = sorted(points, key=lambda p: (natural_sort_key(p.node), natural_sort_key(p.device)))
+    for key, points in groups.items():
+        points.sort(key=lambda p: (natural_sort_key(p.node), natural_sort_key(p.device)))
         median = statistics.median(point.value for point in points)
         mad = statistics.median(abs(point.value - median) for point in points)
-        limits = [{m[field] for m in measurements} for field in ("limit", "warn_limit", "limit_source")]
-        limit, warn_limit, source = (values.pop() if len(values) == 1 else None for values in limits)
+        fields = (set(values) for values in zip(*limits[key], strict=True))
+        limit, warn_limit, source = (values.pop() if len(values) == 1 else None for values in fields)
         found.append(Distribution(*key, points, median, mad, limit, warn_limit, source or ""))
     return found
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gpuworker.accept.report import NODE, write_json
 from gpuworker.fleet.check_findings import subject
+from gpuworker.fleet.compact import compact
 from gpuworker.fleet.evidence import own_verdict, report_findings
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import WORST_FIRST, Fleet
@@ -33,7 +34,8 @@ class ReportStore:
         self.folder, self.expected = folder, expected
         count = len(set(expected.names)) or expected.count
         self.most = MOST_REPORTS if count is None else count + SPARE_REPORTS
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # of the reports
+        self.merging = threading.Lock()  # a merge takes seconds; reports are taken meanwhile
         self.sources: dict[str, Source] = {}  # node, or subject of a world report -> its report that counts
         self.addresses: dict[str, str] = {}  # node -> address of its pod
         self.submitters: set[str] = set()  # addresses of pods that submitted their report
@@ -41,6 +43,7 @@ class ReportStore:
         self.damaged: list[Source] = []  # files of an earlier collector that are not reports
         self.state: tuple = ((), (), ())  # pending, unreadable and lost pods
         self.result: Fleet | None = None
+        self.changes = 0  # of anything that the result depends on
         for path in sorted(folder.glob("*.json")):
             self._load(path, SUBMITTED if keep_gone else NOT_SEEN)
 
@@ -64,30 +67,33 @@ class ReportStore:
             known = self.sources.get(source.name)
             if known is None and len(self.sources) >= self.most:
                 return HTTPStatus.INSUFFICIENT_STORAGE, f"the collector has {self.most} reports, which is its limit"
+            new = source
             if known and known.report != source.report:
                 source = _worst(known, source, address)
-            if known is None or known.report != source.report:
+            if known is None or (source.report is new.report and known.report != source.report):
                 try:
-                    write_json(self._path(source.name), source.report)
+                    write_json(self._path(source.name), without_samples(report), indent=None)  # much faster
                 except OSError as error:
                     return HTTPStatus.INSUFFICIENT_STORAGE, f"the report cannot be stored: {error.strerror or error}"
             self._count(source, address, when)
         return HTTPStatus.OK, "accepted"
 
     def _source(self, report: dict, when: datetime.datetime) -> Source:
-        # Raw samples are not used, and thousands of GPUs have many.
-        report = {**report, "checks": [{**check, "samples": {}} for check in report["checks"]]}
         findings = tuple(report_findings(report, self.expected.requested, when))
-        return Source(subject(report), report, findings=findings)
+        return Source(subject(report), compact(report), findings=findings)
 
     def _count(self, source: Source, address: str, when: datetime.datetime) -> None:
         if self.sources.get(source.name) != source:
-            self.sources[source.name], self.result = source, None
+            self.sources[source.name] = source
+            self._changed()
         if address not in (SUBMITTED, NOT_SEEN):  # another node's pod had this address and is gone
             others = [node for node, at in self.addresses.items() if at == address and node != source.name]
             self.addresses |= dict.fromkeys(others, NOT_SEEN)
         self.addresses[source.name] = address
         self.last_seen[source.name] = when.isoformat(timespec="seconds")
+
+    def _changed(self) -> None:
+        self.result, self.changes = None, self.changes + 1
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
@@ -100,26 +106,36 @@ class ReportStore:
             lost = sorted(node for node, at in self.addresses.items() if at != SUBMITTED and at not in present)
             state = tuple(sorted(pending)), tuple(sorted(unreadable.items())), tuple(lost)
             if state != self.state:
-                self.state, self.result = state, None
+                self.state = state
+                self._changed()
 
     def waiting(self) -> bool:
         """Whether reports are expected that would change the result: of pods that test, and of nodes without one."""
+        coverage = self.fleet().coverage
         with self.lock:
             pending, _, lost = self.state
-            coverage = self.fleet().coverage
             return bool(pending or lost or coverage.nodes_reported < (coverage.nodes_expected or 1))
 
     def fleet(self) -> Fleet:
         """The current result. It is the same object until something changes."""
-        with self.lock:
-            if self.result is None:
+        with self.merging:
+            with self.lock:
+                if self.result is not None:
+                    return self.result
                 pending, unreadable, lost = self.state
                 sources = [*self.sources.values(), *self.damaged]
-                sources += [Source(f"pod {address}", error=problem) for address, problem in unreadable]
-                lost_nodes = {node: self.last_seen[node] for node in lost}
-                expected = dataclasses.replace(self.expected, pending=pending, lost=lost_nodes)
-                self.result = merge(sources, expected)
-            return self.result
+                lost_nodes, change = {node: self.last_seen[node] for node in lost}, self.changes
+            sources += [Source(f"pod {address}", error=problem) for address, problem in unreadable]
+            result = merge(sources, dataclasses.replace(self.expected, pending=pending, lost=lost_nodes))
+            with self.lock:
+                if change == self.changes:
+                    self.result = result
+            return result
+
+
+def without_samples(report: dict) -> dict:
+    """Raw samples are for plots of one node, and thousands of GPUs have many."""
+    return {**report, "checks": [{**check, "samples": {}} for check in report["checks"]]}
 
 
 def _worst(known: Source, new: Source, address: str) -> Source:

@@ -130,7 +130,7 @@ def _suspect(name: str, device: str, about: list, node, worst_first: tuple[str, 
         act = act_for(finding.check, finding.found_by, finding.reason)
         ranked.append((worst_first.index(finding.verdict), urgency(act), finding, act))
     rank, _, first, act = min(ranked, key=lambda each: each[:2])
-    gpu = next((gpu for gpu in node.gpus if gpu.device == device), GpuIdentity(device)) if node else GpuIdentity(device)
+    gpu = _identity(device, node.gpus if node else [])
     index = device.removeprefix("cuda:")
     models = node.models if node else []
     whole = models[int(index)] if index.isdecimal() and int(index) < len(models) else " + ".join(sorted(set(models)))
@@ -141,6 +141,13 @@ def _suspect(name: str, device: str, about: list, node, worst_first: tuple[str, 
     )  # fmt: skip
     suspect.ticket = ticket(suspect, node.started if node else "")
     return (rank, urgency(act), -len(about)), suspect
+
+
+def _identity(device: str, gpus: list[GpuIdentity]) -> GpuIdentity:
+    """Of a GPU, or of both ends of a link."""
+    found = [gpu for name in device.split("↔") for gpu in gpus if gpu.device == name]
+    values = ([getattr(gpu, field) for gpu in found] for field in ("uuid", "serial", "pci"))
+    return GpuIdentity(device, *(", ".join(filter(None, each)) for each in values))
 
 
 def sentence(finding) -> str:

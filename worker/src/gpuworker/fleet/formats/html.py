@@ -56,11 +56,11 @@ def node_page(fleet: Fleet, name: str) -> str:
     """All that is known about one node; also of a node that did not report."""
     node = next((node for node in fleet.nodes if node.node == name), None)
     if node:
-        about, numbers = f"{_big(node.verdict)}{_about(node)}", _numbers(fleet, {name})[name]
+        big, details = _big(node.verdict), _about(node) + _numbers(fleet, {name})[name]
     else:
-        about, numbers = "<p>No report of this node.</p>", ""
+        big, details = "<p>No report of this node.</p>", ""
     found = [suspect for suspect in fleet.suspects if suspect.node == name]
-    body = f"{BACK}<h1>{escape(name)}</h1>{about}{_suspects(fleet, found, True)}{numbers}"
+    body = f"{BACK}<h1>{escape(name)}</h1>{big}{_suspects(fleet, found, True)}{details}"
     return document(name, body, live=True)
 
 
@@ -232,7 +232,8 @@ def _numbers(fleet: Fleet, names: set[str]) -> dict[str, str]:
         for point in (point for point in d.points if point.node in names):
             cells = (d.check, d.name, point.device, f"{point.value:.4g}", f"{d.median:.4g}", limit, d.unit)
             text = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-            rows[point.node].append(f"<tr>{_verdict(point.verdict, SHORT)}{text}</tr>")
+            row = f"<tr>{_verdict(point.verdict, SHORT)}{text}</tr>"
+            rows[point.node].insert(0 if point.verdict != PASS else len(rows[point.node]), row)
     header = _header("Fleet", "Check", "Measure", "Device", "Value", "Median", "Limit", "Unit")
     start = f'<h3>Numbers</h3><div class="scroll"><table class="rows">{header}<tbody>'
     return {name: f"{start}{''.join(found)}</tbody></table></div>" for name, found in rows.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from xml.etree import ElementTree
 
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP
@@ -16,11 +17,13 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def junit(fleet: Fleet) -> str:
     """JUnit XML. A WARN is a passed case with its reason in system-out, since JUnit has no warnings."""
     root = ElementTree.Element("testsuites", name="gpu-accept")
+    by_node = defaultdict(list)
+    for finding in fleet.findings:
+        by_node[finding.node].append(finding)
     for node in fleet.nodes:
         cases = {name: [] for name in node.checks}
-        for finding in fleet.findings:
-            if finding.node == node.node:
-                cases.setdefault(finding.check or finding.found_by, []).append(finding)
+        for finding in by_node[node.node]:
+            cases.setdefault(finding.check or finding.found_by, []).append(finding)
         _suite(root, node.node, cases, skipped={name for name, verdict in node.checks.items() if verdict == SKIP})
     for world in fleet.worlds:
         cases = {name: [f for f in world.findings if f.check == name] for name in world.checks}

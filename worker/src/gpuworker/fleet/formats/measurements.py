@@ -38,7 +38,9 @@ def _distributions(fleet: Fleet) -> str:
 def _with_node_findings(d: Distribution, fleet: Fleet) -> list[Point]:
     """The points with the verdicts of all findings about them. Node checks write "cuda:3: gemm_bf16 is …"."""
     found = [f for f in fleet.findings if f.check == d.check and f.verdict in (FAIL, WARN)]
-    reasons = {node: [f for f in found if f.node == node] for node in {f.node for f in found}}
+    reasons = defaultdict(list)
+    for finding in found:
+        reasons[finding.node].append(finding)
 
     def verdict(point: Point) -> str:
         about = f"{point.device or 'node'}: {d.name} "

@@ -1,14 +1,19 @@
-"""The fleet report as Prometheus text (exposition format 0.0.4)."""
+"""The fleet report as Prometheus text (exposition format 0.0.4).
+
+Prometheus stores every series of every scrape, so a large fleet has the spread of each measure and its outliers only.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
-from gpuworker.fleet.fleet_report import Fleet
+from gpuworker.fleet.fleet_report import Distribution, Fleet
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 VERDICTS = (PASS, WARN, FAIL, INCOMPLETE, SKIP)
+MOST_VALUES = 5000  # with the verdicts of a thousand nodes, fewer than 20,000 series
 Sample = tuple[dict[str, str], float]
 
 
@@ -29,17 +34,17 @@ def prometheus(fleet: Fleet) -> str:
     gauge("gpus_seen", "GPUs seen on the nodes with a report.", [({}, coverage.gpus_seen)])
     gauge(
         "node_verdict",
-        "1 for the verdict of a node, including the findings of the fleet, 0 for the others.",
-        (sample for node in fleet.nodes for sample in _one_of(node.verdict, {"node": node.node})),
+        "1 for the verdict of a node, including the findings of the fleet.",
+        (({"node": node.node, "verdict": node.verdict}, 1) for node in fleet.nodes),
     )
     gauge(
         "check_verdict",
-        "1 for the verdict of a check in the report of its node, 0 for the others.",
+        "1 for the verdict of a check in the report of its node, if it is not PASS or SKIP.",
         (
-            sample
+            ({"node": node.node, "check": check, "verdict": verdict}, 1)
             for node in fleet.nodes
             for check, verdict in node.checks.items()
-            for sample in _one_of(verdict, {"node": node.node, "check": check})
+            if verdict not in (PASS, SKIP)
         ),
     )
     gauge(
@@ -52,16 +57,31 @@ def prometheus(fleet: Fleet) -> str:
             for sample in _one_of(verdict, {"world": world.name, "run": world.run_id, "check": check})
         ),
     )
-    gauge(
-        "measurement",
-        "Measured value in the unit of the label.",
-        (
-            ({"node": p.node, "device": p.device, "check": d.check, "measure": d.name, "unit": d.unit}, p.value)
-            for d in fleet.distributions
-            for p in d.points
-        ),
+    for kind, of in (("median", lambda d: d.median), ("min", _least), ("max", _most)):
+        meaning = f"The {kind} of all devices of a model, in the unit of the label."
+        gauge(f"measurement_{kind}", meaning, ((_measure(d), of(d)) for d in fleet.distributions))
+    every = sum(len(d.points) for d in fleet.distributions) <= MOST_VALUES
+    values = (
+        ({"node": p.node, "device": p.device, **_measure(d)}, p.value)
+        for d in fleet.distributions
+        for p in d.points
+        if every or p.verdict != PASS
     )
+    which = "" if every else " Outliers only; /metrics of a node's pod has all of its values."
+    gauge("measurement", f"Measured value in the unit of the label.{which}", itertools.islice(values, MOST_VALUES))
     return "\n".join(lines) + "\n"
+
+
+def _measure(d: Distribution) -> dict[str, str]:
+    return {"check": d.check, "measure": d.name, "unit": d.unit, "model": d.model, "level": d.level, "scope": d.scope}
+
+
+def _least(d: Distribution) -> float:
+    return min(point.value for point in d.points)
+
+
+def _most(d: Distribution) -> float:
+    return max(point.value for point in d.points)
 
 
 def _one_of(verdict: str, labels: dict[str, str]) -> list[Sample]:
