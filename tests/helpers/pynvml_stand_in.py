@@ -5,11 +5,14 @@ No GPU is behind it. Names and return types are those of nvidia-ml-py 13.
 
 from __future__ import annotations
 
+import time
 import types
 
 
 class NVMLError(Exception):
-    pass
+    def __init__(self, text: str, value: int = 999) -> None:
+        super().__init__(text)
+        self.value = value
 
 
 HEALTHY = {
@@ -38,6 +41,9 @@ HEALTHY = {
     "mig": [0, 0],
     "persistence": 1,
     "links": [1] * 18,
+    "recovery_action": 0,
+    "xids": [],  # events, each reported once
+    "events": True,  # whether the driver has events
 }
 
 
@@ -47,6 +53,7 @@ class Library(types.ModuleType):
     NVMLError = NVMLError
     NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 0, 1
     NVML_VOLATILE_ECC, NVML_AGGREGATE_ECC = 0, 1
+    NVML_ERROR_TIMEOUT, nvmlEventTypeXidCriticalError, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 10, 8, 230
     NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_NVLINK_MAX_LINKS = 1, 0, 36
 
     def __init__(self, *gpus: dict, driver: bool = True) -> None:
@@ -103,6 +110,29 @@ class Library(types.ModuleType):
 
     def nvmlDeviceGetCurrentClocksEventReasons(self, handle: int) -> int:
         return self._answer(handle, "reasons", "Event")
+
+    def nvmlDeviceGetFieldValues(self, handle: int, fields: list[int]) -> list[types.SimpleNamespace]:
+        keys = {self.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: "recovery_action"}
+        values = [self.gpus[handle][keys[field]] if field in keys else None for field in fields]
+        return [
+            types.SimpleNamespace(nvmlReturn=3 * (v is None), valueType=1, value=types.SimpleNamespace(uiVal=v))
+            for v in values
+        ]
+
+    def nvmlEventSetCreate(self) -> list[int]:
+        return []
+
+    def nvmlDeviceRegisterEvents(self, handle: int, kinds: int, events: list[int]) -> None:
+        self._answer(handle, "events")
+        assert kinds == self.nvmlEventTypeXidCriticalError
+        events.append(handle)
+
+    def nvmlEventSetWait(self, events: list[int], timeout_ms: int) -> types.SimpleNamespace:
+        for handle in events:
+            if self.gpus[handle]["xids"]:
+                return types.SimpleNamespace(device=handle, eventData=self.gpus[handle]["xids"].pop(0))
+        time.sleep(timeout_ms / 1000)
+        raise NVMLError("Timeout", self.NVML_ERROR_TIMEOUT)
 
     def nvmlDeviceGetNvLinkState(self, handle: int, link: int) -> int:
         links = self._answer(handle, "links")

@@ -7,6 +7,7 @@ exit code is 0 once the report is written: in an init container any other code w
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import multiprocessing
@@ -16,6 +17,7 @@ import sys
 import time
 import traceback
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpuworker.accept import check_spec, fault_injection, registry
@@ -27,6 +29,7 @@ from gpuworker.accept.node_facts import IDENTITY
 from gpuworker.accept.publish import log_check, new_report, publish
 from gpuworker.accept.report import EXIT_CODES, INCOMPLETE, Check, Coverage, Report
 from gpuworker.accept.verdict import judge
+from gpuworker.accept.xid_watch import XidWatch
 from gpuworker.runtime.log import log
 
 BURN_IN = "burn-in"
@@ -66,13 +69,30 @@ def accept(args: Namespace, path: Path) -> int:
         report.checks.append(Check("start", INCOMPLETE, "an earlier attempt of this run was killed (out of memory?)"))
     else:
         try:
-            run(report, plan, chosen, args, lambda: bool(stop_signals))
+            with watch_xids(report):
+                run(report, plan, chosen, args, lambda: bool(stop_signals))
         except Exception as error:  # neither a broken torch nor a full /tmp may end this without a report
             traceback.print_exc()
             report.checks.append(Check("runner", INCOMPLETE, f"{type(error).__name__}: {error}"))
     report.duration_s = time.monotonic() - start
     written = publish(report, path)
     return 0 if args.exit_zero and written else EXIT_CODES[report.verdict]
+
+
+@contextlib.contextmanager
+def watch_xids(report: Report) -> Iterator[None]:
+    """Add what the driver reports during the checks to the report."""
+    if report.device != "cuda":
+        yield
+        return
+    watch = XidWatch()
+    watch.start()
+    try:
+        yield
+    finally:
+        if found := watch.stop():
+            report.checks.append(found)
+            log_check(check_spec.TAGS[0], found)
 
 
 def run(report: Report, plan: Plan, chosen: list[Registered], args: Namespace, stopped) -> None:

@@ -10,9 +10,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-# Xids that mean hardware, driver or fabric: those that Azure's azurehpc-health-checks alerts on, and 94 and 95
-# (contained and uncontained memory error). Others (13, 31, 43, 45 …) come from programs.
-HARDWARE_XIDS = {48, 56, 57, 58, 62, 63, 64, 65, 68, 69, 73, 74, 79, 80, 81, 92, 94, 95, 119, 120}
+# Xids that mean hardware, driver or fabric: those that Azure's azurehpc-health-checks alerts on, 94 and 95 (contained
+# and uncontained memory error), and of newer GPUs 140 (memory error), 144 to 150 (NVLink 5) and 154 (the GPU needs an
+# action to recover). Others (13, 31, 43, 45 …) come from programs.
+HARDWARE_XIDS = {48, 56, 57, 58, 62, 63, 64, 65, 68, 69, 73, 74, 79, 80, 81, 92, 94, 95, 119, 120, 140, 154}
+HARDWARE_XIDS |= set(range(144, 151))
 
 
 @dataclass(frozen=True)
@@ -87,13 +89,18 @@ def xids(log: Path) -> list[Xid] | None:
     return found
 
 
+def is_hardware(code: int) -> bool:
+    """Whether an Xid means hardware, driver or fabric, and not a program."""
+    return code in HARDWARE_XIDS
+
+
 def xid(text: str, age_s: float) -> Xid | None:
     """Parse "NVRM: Xid (PCI:0000:3b:00): 79, pid=…, GPU has fallen off the bus."."""
     found = re.search(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),\s*(.*)", text)
     if not found:
         return None
     code = int(found[2])
-    return Xid(code, found[1].lower(), found[3].strip(), age_s, code in HARDWARE_XIDS)
+    return Xid(code, found[1].lower(), found[3].strip(), age_s, is_hardware(code))
 
 
 def clock() -> dict[str, object]:

@@ -41,6 +41,9 @@ SMI_FIELDS = {
     "persistence": "persistence_mode",
 }
 
+# Members of NVML's union of values, by its type of value.
+FIELD_VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+
 
 @dataclass
 class Gpu:
@@ -75,6 +78,7 @@ class Gpu:
     persistence: bool | None = None
     nvlinks_up: int | None = None
     nvlinks_down: int | None = None
+    recovery_action: int | None = None  # what the driver demands of the operator, 0: nothing
 
 
 def driver_version(proc: Path = Path("/proc/driver/nvidia/version")) -> str | None:
@@ -170,10 +174,10 @@ def _gpu(library, index: int) -> Gpu:
     links = [query("nvmlDeviceGetNvLinkState", handle, link) for link in range(library.NVML_NVLINK_MAX_LINKS)]
     return Gpu(
         device=f"GPU {index} of the driver",
-        uuid=_text(uuid),
-        name=_text(query("nvmlDeviceGetName", handle) or ""),
-        bus_id=_bus_id(_text(pci.busId)) if pci else "",
-        driver=_text(query("nvmlSystemGetDriverVersion") or "") or None,
+        uuid=text(uuid),
+        name=text(query("nvmlDeviceGetName", handle) or ""),
+        bus_id=_bus_id(text(pci.busId)) if pci else "",
+        driver=text(query("nvmlSystemGetDriverVersion") or "") or None,
         ecc=_flag(ecc[0] if ecc else None),
         ecc_corrected=query("nvmlDeviceGetTotalEccErrors", handle, library.NVML_MEMORY_ERROR_TYPE_CORRECTED, volatile),
         ecc_uncorrected=query("nvmlDeviceGetTotalEccErrors", handle, uncorrected, volatile),
@@ -197,7 +201,16 @@ def _gpu(library, index: int) -> Gpu:
         persistence=_flag(query("nvmlDeviceGetPersistenceMode", handle)),
         nvlinks_up=sum(link == 1 for link in links),
         nvlinks_down=sum(link == 0 for link in links),  # a link that the board does not have is None
+        recovery_action=_field(library, handle, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"),
     )
+
+
+def _field(library, handle, name: str) -> int | None:
+    """Value of one of NVML's fields, None where pynvml, driver or board lack it."""
+    found = ask(library, "nvmlDeviceGetFieldValues", handle, [getattr(library, name, None)])
+    if not found or found[0].nvmlReturn:
+        return None
+    return int(getattr(found[0].value, FIELD_VALUES[found[0].valueType]))
 
 
 def from_nvidia_smi(timeout_s: float = 60) -> list[Gpu]:
@@ -240,7 +253,7 @@ def _bus_id(text: str) -> str:
     return re.sub(r"^0000(?=[0-9a-f]{4}:)", "", text.lower())
 
 
-def _text(value: str | bytes) -> str:
+def text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 

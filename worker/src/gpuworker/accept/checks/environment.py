@@ -26,6 +26,7 @@ SPEC = Spec(
         "idle-slowdown": r"hardware thermal slowdown at rest",
         "lost-gpu": r"the driver has lost it",
         "xid": r"Xid 79",
+        "recovery-action": r"the driver demands: reset the GPU",
         "small-shm": r"/dev/shm holds 64 MiB",
     },
 )
@@ -37,6 +38,17 @@ FAULTY = {
     "capped-power": {"power_limit_w": 350.0, "power_default_w": 700.0},
     "idle-slowdown": {"clock_reasons": 0x40},
     "lost-gpu": {"lost": "GPU is lost"},
+    "recovery-action": {"recovery_action": 1},
+}
+# NVML_GPU_RECOVERY_ACTION_… -> words.
+RECOVERY_ACTIONS = {
+    1: "reset the GPU",
+    2: "reboot the node",
+    3: "drain the programs that use it together with other GPUs, then reset the GPU",
+    4: "drain the node, then reset the GPU",
+    5: "recover the IMEX domain",
+    6: "reset the bus",
+    7: "reboot the system",
 }
 # Fields of the driver's data -> words; a value that disappears with a driver must not look like health.
 SENSORS = {
@@ -149,6 +161,9 @@ def _health(gpu) -> tuple[list[str], list[str]]:
     failures, warnings = [], []
     if gpu.ecc_uncorrected:
         failures.append(f"{gpu.ecc_uncorrected} uncorrectable memory errors since the driver started")
+    if gpu.recovery_action:
+        action = RECOVERY_ACTIONS.get(gpu.recovery_action, f"recovery action {gpu.recovery_action}")
+        failures.append(f"the driver demands: {action}")
     if gpu.remap_failed:
         failures.append("it could not remap a bad row of its memory: replace it")
     if gpu.remap_pending:
@@ -203,8 +218,6 @@ def _host(plan: Plan, evidence: Evidence) -> None:
     if plan.injected("xid"):
         events = [*(events or []), host_info.xid("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", 60.0)]
     evidence.facts["xids"] = "not readable" if events is None else [dataclasses.asdict(event) for event in events]
-    if plan.device == "cuda" and events is None:
-        evidence.warnings.append("/dev/kmsg cannot be read here, so the Xids of the driver are unknown")
     for event in events or []:
         if event.hardware:
             words = f"Xid {event.code} of {event.bus_id}, {event.age_s / 60:.0f} min ago: {event.text}"
