@@ -14,7 +14,7 @@ worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator
     docs/environment.md, the version in charts/NAME/Chart.yaml and the exit codes in charts/job-group/files/entry.sh
 gitops/argocd/health/GROUP/KIND/health.lua -> gitops/argocd/argocd-cm.yaml
 charts/NAME/values.yaml    -> charts/NAME/templates/_keys.tpl
-charts/shared/_common.tpl  -> charts/NAME/templates/_common.tpl, with NAME as the templates' prefix
+charts/shared/*.tpl        -> charts/NAME/templates, with NAME as the templates' prefix
 
 --check writes nothing and fails when something is out of date.
 """
@@ -49,14 +49,14 @@ def outputs() -> Iterator[tuple[Path, str]]:
     """Every generated file with its text."""
     shared = yaml.safe_load((REPO / "schemas/charts/common.yaml").read_text())
     shared |= json.loads((REPO / "schemas/charts/kubernetes.json").read_text())
-    common = (REPO / "charts/shared/_common.tpl").read_text()
     for chart in CHARTS:
         schema = yaml.safe_load(contract_files.filled((REPO / f"schemas/charts/{chart}.yaml").read_text()))
         yield REPO / f"charts/{chart}/values.schema.json", chart_schema(with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/templates/_keys.tpl", value_keys.helm(chart, with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/Chart.yaml", contract_files.chart(chart)
         yield REPO / f"charts/{chart}/templates/_contract.tpl", contract_files.helm(chart)
-        yield REPO / f"charts/{chart}/templates/_common.tpl", common.replace('"CHART.', f'"{chart}.')
+        for path in sorted((REPO / "charts/shared").glob("*.tpl")):
+            yield REPO / f"charts/{chart}/templates/{path.name}", path.read_text().replace('"CHART.', f'"{chart}.')
     for name in ("report", "fleet"):
         yield REPO / f"schemas/{name}.schema.json", to_json(yaml.safe_load((REPO / f"schemas/{name}.yaml").read_text()))
     for name in ("accept/limits.yaml", "runtime/gpu_specs.yaml"):

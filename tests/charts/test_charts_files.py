@@ -88,7 +88,7 @@ def test_a_variable_that_would_empty_a_merged_pod_is_refused(helm: str) -> None:
     task = {"env": {"A": "\x7f"}, "podTemplate": {"spec": {"priorityClassName": "high"}}}
     done = template(helm, "job-group", encoded({"schemaVersion": 1, "name": "rl", "tasks": {"t": task}}))
     assert done.returncode != 0
-    assert "tasks.t: a text in its env or podTemplate has a control character" in done.stderr.decode()
+    assert "tasks.t.podTemplate: a text in it or in env has a control character" in done.stderr.decode()
 
 
 def test_programs_find_their_files(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 {{/* Environment of the program; call with root and id. */}}
 {{- define "ddp-run.env" -}}
-{{- include "ddp-run.environment" (dict "root" .root "set" (include "ddp-run.variables" . | fromYaml) "env" .root.Values.env) }}
+{{- $env := deepCopy .root.Values.env }}
+{{- range (first (dig "spec" "containers" (list dict) .root.Values.podTemplate)).env }}{{ $_ := set $env .name (omit . "name") }}{{ end }}
+{{- include "ddp-run.environment" (dict "root" .root "set" (include "ddp-run.variables" . | fromYaml) "env" $env) }}
 {{- end }}
 
 {{/* Variables that the chart sets, as a YAML map of NAME to text, or to the rest of an EnvVar; call with root and id. */}}

@@ -62,7 +62,7 @@ podFailurePolicy:
     - action: FailJob
       onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.USAGE | toJson }}}
 template:
-  {{- include "ddp-run.pod" . | nindent 2 }}
+  {{- include "ddp-run.podTemplate" . | nindent 2 }}
 {{- end }}
 
 {{- define "ddp-run.statefulset" -}}
@@ -73,7 +73,7 @@ selector:
   matchLabels:
     {{- include "ddp-run.nodeLabels" .root | nindent 4 }}
 template:
-  {{- include "ddp-run.pod" . | nindent 2 }}
+  {{- include "ddp-run.podTemplate" . | nindent 2 }}
 {{- end }}
 
 {{- define "ddp-run.jobset" -}}
@@ -116,5 +116,5 @@ replicatedJobs:
             - action: FailJob
               onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.SAVED $codes.STOPPED | toJson }}}
         template:
-          {{- include "ddp-run.pod" . | nindent 10 }}
+          {{- include "ddp-run.podTemplate" . | nindent 10 }}
 {{- end }}

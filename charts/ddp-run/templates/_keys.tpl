@@ -13,5 +13,6 @@
   tracking.mlflow, tracking.mlflow.uri, tracking.mlflow.experiment, tracking.mlflow.secretName, networkPolicy, networkPolicy.enabled,
   networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, placement, placement.onePodPerNode, placement.spreadOver,
   env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, resources, gpuResourceName,
-  sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds, priorityClassName, nodeSelector]
+  sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds, priorityClassName, nodeSelector,
+  podTemplate]
 {{- end }}

@@ -46,6 +46,8 @@ spec:
       image: {{ $worker | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       command: [python3, -m, gpuworker.launch.build_zipapp, /launcher/ddp-launch]
+      resources:
+        requests: {cpu: 50m, memory: 64Mi}
       securityContext:
         {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
       volumeMounts:
@@ -164,6 +166,10 @@ spec:
     - name: attempts
       emptyDir: {}
     {{- end }}
+{{- end }}
+
+{{- define "ddp-run.podTemplate" -}}
+{{- include "ddp-run.withTemplate" (dict "pod" (include "ddp-run.pod" .) "own" .root.Values.podTemplate "path" "podTemplate") }}
 {{- end }}
 
 {{/* RDMA registers memory, which it must be allowed to lock. */}}

@@ -29,7 +29,7 @@ podFailurePolicy:
       onPodConditions:
         - {type: DisruptionTarget, status: "True"}
 template:
-  {{- include "gpu-accept.pod" . | nindent 2 }}
+  {{- include "gpu-accept.podTemplate" . | nindent 2 }}
 {{- end }}
 
 {{/* Seconds until the fleet must have passed. */}}

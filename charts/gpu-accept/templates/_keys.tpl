@@ -4,5 +4,5 @@
   volumes.datasets.claimName, volumes.outputs, volumes.outputs.claimName, fleet, fleet.enabled, fleet.deadlineSeconds,
   fleet.resources, fleet.nodeSelector, fleet.tolerations, networkPolicy, networkPolicy.enabled, networkPolicy.ingress,
   env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, resources, gpuResourceName,
-  sharedMemory, sharedMemory.sizeLimit, priorityClassName, nodeSelector]
+  sharedMemory, sharedMemory.sizeLimit, priorityClassName, nodeSelector, podTemplate]
 {{- end }}

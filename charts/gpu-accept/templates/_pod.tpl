@@ -104,6 +104,8 @@ spec:
         - --expect-nodes=1
         {{- include "gpu-accept.requested" . | nindent 8 }}
       {{- end }}
+      resources:
+        requests: {cpu: 10m, memory: 64Mi}
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:
         {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
@@ -127,6 +129,10 @@ spec:
     - name: datasets
       persistentVolumeClaim: {claimName: {{ . | quote }}}
     {{- end }}
+{{- end }}
+
+{{- define "gpu-accept.podTemplate" -}}
+{{- include "gpu-accept.withTemplate" (dict "pod" (include "gpu-accept.pod" .) "own" .Values.podTemplate "path" "podTemplate") }}
 {{- end }}
 
 {{/* Variables that the chart sets, as a YAML map. */}}

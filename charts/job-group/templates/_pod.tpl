@@ -179,65 +179,8 @@ ddp-launch serves the worker image only, where the task is distributed and its r
 {{- .task.launcher | default (ternary "ddp-launch" "torchrun" $automatic) -}}
 {{- end }}
 
-{{/* Pod template with the task's podTemplate merged over it; its first container is merged into the task's container. */}}
+{{/* Pod template with the task's podTemplate merged over it. */}}
 {{- define "job-group.podTemplate" -}}
-{{- $pod := include "job-group.pod" . }}
 {{- $own := index .root.Values.tasks .item.task "podTemplate" }}
-{{- if not $own -}}
-{{ $pod }}
-{{- else -}}
-{{- $pod = fromYaml $pod }}
-{{- $spec := $own.spec | default dict }}
-{{- range $volume := $spec.volumes }}
-{{- range $pod.spec.volumes }}
-{{- if eq .name $volume.name }}
-{{- fail (printf "\n\ntasks.%s.podTemplate.spec.volumes: the chart has a volume with the name %s. Choose another name.\n" $.item.task .name) }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- $container := first ($spec.containers | default (list dict)) }}
-{{- include "job-group.merge" (dict "base" (first $pod.spec.containers) "over" (omit $container "name")) }}
-{{- include "job-group.merge" (dict "base" $pod.spec "over" (omit $spec "containers")) }}
-{{- include "job-group.merge" (dict "base" $pod "over" (dict "metadata" ($own.metadata | default dict))) }}
-{{- $text := toYaml $pod }}
-{{- if not $text }}
-{{- fail (printf "\n\ntasks.%s: a text in its env or podTemplate has a control character that YAML cannot represent. Remove it.\n" .item.task) }}
-{{- end }}
-{{- $text }}
-{{- end }}
-{{- end }}
-
-{{/*
-Merge `over` into `base`, which is changed: maps merge, lists append, every other value of `over` wins. Where Kubernetes
-allows an entry of a list once, that of `over` replaces it. A node must fit one of the node selector terms of each.
-*/}}
-{{- define "job-group.merge" -}}
-{{- $once := dict "env" "name" "volumeMounts" "mountPath" }}
-{{- range $key, $value := .over }}
-{{- $ours := index $.base $key }}
-{{- $lists := and (kindIs "slice" $value) (kindIs "slice" $ours) }}
-{{- if and (kindIs "map" $value) (kindIs "map" $ours) }}
-{{- include "job-group.merge" (dict "base" $ours "over" $value) }}
-{{- else if and $lists (eq $key "nodeSelectorTerms") }}
-{{- $terms := list }}
-{{- range $our := $ours }}
-{{- range $value }}
-{{- $both := concat $our.matchExpressions (.matchExpressions | default list) }}
-{{- $terms = append $terms (set (deepCopy .) "matchExpressions" $both) }}
-{{- end }}
-{{- end }}
-{{- $_ := set $.base $key $terms }}
-{{- else if $lists }}
-{{- $id := get $once $key }}
-{{- $replaced := list }}
-{{- if $id }}{{ range $value }}{{ $replaced = append $replaced (get . $id) }}{{ end }}{{ end }}
-{{- $list := list }}
-{{- range $ours }}
-{{- if not (and $id (has (get . $id) $replaced)) }}{{ $list = append $list . }}{{ end }}
-{{- end }}
-{{- $_ := set $.base $key (concat $list $value) }}
-{{- else }}
-{{- $_ := set $.base $key $value }}
-{{- end }}
-{{- end }}
+{{- include "job-group.withTemplate" (dict "pod" (include "job-group.pod" .) "own" $own "path" (printf "tasks.%s.podTemplate" .item.task)) }}
 {{- end }}

@@ -1,0 +1,117 @@
+{{/*
+Pod template `pod`, YAML, with the user's podTemplate `own` merged over it; call with pod, own and its path.
+`containers[0]` is merged into the chart's first container, and an init container into the one of its name.
+*/}}
+{{- define "CHART.withTemplate" -}}
+{{- if not .own -}}
+{{ .pod }}
+{{- else -}}
+{{- $pod := fromYaml .pod }}
+{{- $spec := .own.spec | default dict }}
+{{- range $volume := $spec.volumes }}
+{{- range $pod.spec.volumes }}
+{{- if eq .name $volume.name }}
+{{- fail (printf "\n\n%s.spec.volumes: the chart has a volume with the name %s. Choose another name.\n" $.path .name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- include "CHART.merge" (dict "base" (first $pod.spec.containers) "over" (omit (first ($spec.containers | default (list dict))) "name")) }}
+{{- $ours := dict }}
+{{- range $pod.spec.initContainers }}{{ $_ := set $ours .name . }}{{ end }}
+{{- $more := list }}
+{{- range $spec.initContainers }}
+{{- if hasKey $ours .name }}
+{{- include "CHART.merge" (dict "base" (get $ours .name) "over" .) }}
+{{- else }}
+{{- $more = append $more . }}
+{{- end }}
+{{- end }}
+{{- include "CHART.merge" (dict "base" $pod.spec "over" (omit $spec "containers" "initContainers")) }}
+{{- with $more }}{{ $_ := set $pod.spec "initContainers" (concat ($pod.spec.initContainers | default list) .) }}{{ end }}
+{{- include "CHART.merge" (dict "base" $pod "over" (dict "metadata" ($.own.metadata | default dict))) }}
+{{- $text := toYaml $pod }}
+{{- if not $text }}
+{{- fail (printf "\n\n%s: a text in it or in env has a control character that YAML cannot represent. Remove it.\n" .path) }}
+{{- end }}
+{{- $text }}
+{{- end }}
+{{- end }}
+
+{{/*
+Merge `over` into `base`, which is changed: maps merge, lists append, every other value of `over` wins. Where Kubernetes
+allows an entry of a list once, that of `over` replaces it. A node must fit one of the node selector terms of each.
+*/}}
+{{- define "CHART.merge" -}}
+{{- $once := dict "env" "name" "volumeMounts" "mountPath" }}
+{{- range $key, $value := .over }}
+{{- $ours := index $.base $key }}
+{{- $lists := and (kindIs "slice" $value) (kindIs "slice" $ours) }}
+{{- if and (kindIs "map" $value) (kindIs "map" $ours) }}
+{{- include "CHART.merge" (dict "base" $ours "over" $value) }}
+{{- else if and $lists (eq $key "nodeSelectorTerms") }}
+{{- $terms := list }}
+{{- range $our := $ours }}
+{{- range $value }}
+{{- $both := concat $our.matchExpressions (.matchExpressions | default list) }}
+{{- $terms = append $terms (set (deepCopy .) "matchExpressions" $both) }}
+{{- end }}
+{{- end }}
+{{- $_ := set $.base $key $terms }}
+{{- else if $lists }}
+{{- $id := get $once $key }}
+{{- $replaced := list }}
+{{- if $id }}{{ range $value }}{{ $replaced = append $replaced (get . $id) }}{{ end }}{{ end }}
+{{- $list := list }}
+{{- range $ours }}
+{{- if not (and $id (has (get . $id) $replaced)) }}{{ $list = append $list . }}{{ end }}
+{{- end }}
+{{- $_ := set $.base $key (concat $list $value) }}
+{{- else }}
+{{- $_ := set $.base $key $value }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/*
+Refuse what a podTemplate must not set; call with root, path, own, labels that select the chart's pods, `run`, which says
+where the command belongs, gpu and gpus, the resource of a GPU and the value of their number, and set, a map of field of the
+pod to the value to set instead.
+*/}}
+{{- define "CHART.refusePodTemplate" -}}
+{{- $spec := dig "spec" dict .own }}
+{{- range $label, $_ := dig "metadata" "labels" dict .own }}
+{{- if has $label (concat $.labels (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component")) }}
+{{- fail (printf "\n\n%s.metadata.labels: the label %s selects the pods of the chart. Choose another label.\n" $.path $label) }}
+{{- end }}
+{{- end }}
+{{- if gt (len ($spec.containers | default list)) 1 }}
+{{- fail (printf "\n\n%s.spec.containers: only the first container is used, for the program itself. A sidecar that ends with it is an init container%s:\n\n  initContainers:\n    - name: sidecar\n      restartPolicy: Always\n" .path (ternary "; other programs run as tasks" "" (hasKey . "task"))) }}
+{{- end }}
+{{- range $field := list "command" "args" }}
+{{- if hasKey (first ($spec.containers | default (list dict))) $field }}
+{{- fail (printf "\n\n%s.spec.containers[0].%s: the chart starts the program. %s\n" $.path $field $.run) }}
+{{- end }}
+{{- end }}
+{{- range $field := list "hostname" "subdomain" "restartPolicy" "setHostnameAsFQDN" }}
+{{- if hasKey $spec $field }}
+{{- fail (printf "\n\n%s.spec.%s: the chart sets this field for DNS names and restarts. Remove it.\n" $.path $field) }}
+{{- end }}
+{{- end }}
+{{- range $field, $value := .set }}
+{{- if hasKey $spec $field }}
+{{- fail (printf "\n\n%s.spec.%s: this field has a value of its own. Remove it, and set %s.\n" $.path $field $value) }}
+{{- end }}
+{{- end }}
+{{- range $kind := list "containers" "initContainers" }}
+{{- range $index, $container := index $spec $kind }}
+{{- $env := dict }}
+{{- range $amounts := list "requests" "limits" }}
+{{- if hasKey (dig "resources" $amounts dict $container) $.gpu }}
+{{- fail (printf "\n\n%s.spec.%s[%d].resources.%s: the number of %s is a value of its own. Remove it here, and set %s.\n" $.path $kind $index $amounts $.gpu $.gpus) }}
+{{- end }}
+{{- end }}
+{{- range $container.env }}{{ $_ := set $env .name (.value | default "…") }}{{ end }}
+{{- include "CHART.refuseReserved" (dict "root" $.root "path" (printf "%s.spec.%s[%d].env" $.path $kind $index) "task" $.task "env" $env) }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,137 @@
+"""podTemplate: what Kubernetes has for a pod and the charts have no value for, in all charts alike."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.charts.test_charts_kubernetes_schemas import kubeconform, location
+from tests.helpers.rendering import CHARTS, HELMS, objects, template
+
+__all__ = ["location"]  # a fixture
+MAIN = {"ddp-run": "trainer", "gpu-accept": "report", "job-group": "task"}
+INIT = {"ddp-run": "launcher", "gpu-accept": "accept", "job-group": "agent"}
+SIDECAR = {"name": "shipper", "image": "x", "restartPolicy": "Always"}
+SPEC = {
+    "runtimeClassName": "nvidia",
+    "priorityClassName": "high",
+    "schedulerName": "volcano",
+    "serviceAccountName": "trainer",
+    "automountServiceAccountToken": True,
+    "volumes": [{"name": "models", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}}],
+    "initContainers": [SIDECAR],
+    "containers": [
+        {
+            "env": [{"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "key"}}}],
+            "envFrom": [{"secretRef": {"name": "s3"}}],
+            "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}},
+            "volumeMounts": [{"name": "models", "mountPath": "/m", "readOnly": True}],
+        }
+    ],
+}
+
+
+def values(chart: str, own: dict) -> bytes:
+    if chart == "job-group":
+        return json.dumps({"schemaVersion": 1, "name": "rl", "tasks": {"t": {"podTemplate": own}}}).encode()
+    program = {"image": "mine", "args": ["train.py"]} if chart == "ddp-run" else None
+    return json.dumps({"podTemplate": own, **({"program": program} if program else {})}).encode()
+
+
+def pods(node: object) -> list[dict]:
+    if isinstance(node, list):
+        return [pod for item in node for pod in pods(item)]
+    if not isinstance(node, dict):
+        return []
+    return [node] if "containers" in node.get("spec", {}) else [pod for item in node.values() for pod in pods(item)]
+
+
+def pod(chart: str, own: dict, helm: str = "helm") -> dict:
+    """The pod template with the chart's main container."""
+    done = template(helm, chart, values(chart, own))
+    assert done.returncode == 0, done.stderr.decode()
+    found = pods(objects(done.stdout.decode()))
+    (only,) = [each for each in found if each["spec"]["containers"][0]["name"] == MAIN[chart]]
+    return only
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("chart", CHARTS)
+def test_what_a_pod_template_sets_is_in_the_pod(chart: str, helm: str) -> None:
+    spec = pod(chart, {"spec": SPEC, "metadata": {"labels": {"team": "a"}, "annotations": {"b": "c"}}}, helm)
+    assert spec["metadata"]["labels"]["team"] == "a" and spec["metadata"]["annotations"]["b"] == "c"
+    spec = spec["spec"]
+    for field, value in SPEC.items():
+        assert isinstance(value, list) or spec[field] == value, field
+    assert SPEC["volumes"][0] in spec["volumes"]
+    names = [each["name"] for each in spec["initContainers"]]
+    assert names[0] == INIT[chart] and names[-1] == "shipper"
+    (main,) = spec["containers"]
+    own = SPEC["containers"][0]
+    assert main["envFrom"] == own["envFrom"] and own["env"][0] in main.get("env", [])
+    assert main["resources"] == own["resources"] if chart == "ddp-run" else main["resources"]["limits"] == {"cpu": "1"}
+    assert own["volumeMounts"][0] in main["volumeMounts"]
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_the_merged_pod_fits_the_schema_of_kubernetes(chart: str, location: str) -> None:
+    items = objects(template("helm", chart, values(chart, {"spec": SPEC})).stdout.decode())
+    assert kubeconform(location, items)["valid"] == len(items)
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_an_init_container_of_the_chart_takes_the_fields_of_its_name(chart: str) -> None:
+    limits = {"limits": {"cpu": "2"}}
+    before = [each["name"] for each in pod(chart, {})["spec"]["initContainers"]]
+    after = pod(chart, {"spec": {"initContainers": [{"name": INIT[chart], "resources": limits}]}})["spec"][
+        "initContainers"
+    ]
+    assert [each["name"] for each in after] == before
+    assert after[0]["resources"]["limits"]["cpu"] == "2" and after[0]["image"]
+
+
+REFUSED = {
+    "restartPolicy": ({"restartPolicy": "Always"}, "spec.restartPolicy: "),
+    "command": ({"containers": [{"command": ["x"]}]}, "spec.containers[0].command: "),
+    "a second container": ({"containers": [{}, {"name": "x"}]}, "spec.containers: "),
+    "a reserved variable": ({"containers": [{"env": [{"name": "POD_NAME", "value": "x"}]}]}, ".env.POD_NAME: "),
+    "gpus": ({"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}, "resources.limits: "),
+    "a volume of the chart": ({"volumes": [{"name": "tmp"}]}, "spec.volumes: "),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("chart", CHARTS)
+def test_what_the_chart_decides_is_refused_by_its_path(chart: str, case: str) -> None:
+    spec, path = REFUSED[case]
+    done = template("helm", chart, values(chart, {"spec": spec}))
+    message = done.stderr.decode()
+    assert done.returncode and "podTemplate.spec" in message and path in message, message
+
+
+def test_fields_with_a_value_of_their_own_name_it() -> None:
+    for field, value in (("hostNetwork", "network.hostNetwork"), ("terminationGracePeriodSeconds", "of the chart")):
+        spec = {field: True if field == "hostNetwork" else 5}
+        assert value in template("helm", "ddp-run", values("ddp-run", {"spec": spec})).stderr.decode()
+
+
+def test_a_variable_that_follows_takes_the_value_of_the_pod_template() -> None:
+    own = {"spec": {"containers": [{"env": [{"name": "USER", "value": "me"}]}]}}
+    env = {each["name"]: each.get("value") for each in pod("ddp-run", own)["spec"]["containers"][0]["env"]}
+    assert env["USER"] == env["LOGNAME"] == "me"
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_every_container_has_requests_that_a_quota_asks_for(chart: str) -> None:
+    """Where a value sets those of the program."""
+    given = json.loads(values(chart, {}))
+    amounts = {"requests": {"cpu": 1, "memory": "1Gi"}}
+    if chart == "job-group":
+        given |= {"agent": {"resources": amounts}}
+        given["tasks"]["t"] = {"resources": amounts}
+    else:
+        given["resources"] = amounts
+    for each in pods(objects(template("helm", chart, json.dumps(given).encode()).stdout.decode())):
+        for container in [*each["spec"]["containers"], *each["spec"].get("initContainers", [])]:
+            assert set(container["resources"]["requests"]) == {"cpu", "memory"}, container["name"]
