@@ -6,6 +6,7 @@ import torch
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import training as check
 from gpuworker.accept.checks.training import training_steps
+from gpuworker.accept.distributed import local_world
 from gpuworker.accept.kernels.tiny_classifier import EPOCH_STEPS, tiny_training
 
 CPU = torch.device("cpu")
@@ -66,7 +67,7 @@ def gpus(count: int, alone_s: float, together_s: float, all_reduce_s: float = 0.
         "all_reduce_s": all_reduce_s,
     }
     return [
-        {"label": f"rank {rank}", "device": f"cuda:{rank}", "alone_s": [] if rank else [alone_s], **fixed}
+        {"label": f"rank {rank}", "device": f"cuda:{rank}", "alone_s": [alone_s - 0.1 * rank], **fixed}
         for rank in range(count)
     ]
 
@@ -80,7 +81,16 @@ def test_mfu_and_efficiency_of_gpus():
     found = values(training_steps.evidence(gpus(2, alone_s=1.9, together_s=2.0)))
     assert found["mfu cuda:1"] == pytest.approx(0.5)
     assert found["tokens_per_s cuda:0"] == pytest.approx(500)
-    assert found["weak_scaling"] == pytest.approx(0.95)
+    assert found["weak_scaling"] == pytest.approx(0.95), "against the slowest of all devices without communication"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_the_reference_of_scaling_is_taken_on_all_ranks_together(tmp_path, monkeypatch):
+    """One GPU alone is about a tenth faster than the GPUs of a loaded node, without any communication."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    results = local_world.run(Plan("cpu", 0, scratch=tmp_path), training_steps.run, steps=2)
+    assert [len(result["alone_s"]) for result in results] == [2, 2]
 
 
 def test_scaling_is_judged_only_where_compute_dominates():

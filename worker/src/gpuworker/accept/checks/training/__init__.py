@@ -16,7 +16,7 @@ SPEC = Spec(
         "mfu": Measure("ratio", "model FLOPs utilization: share of the peak rate", optional=True),
         "weak_scaling": Measure(
             "ratio",
-            "time of a step on one device / time of a step on all devices",
+            "time of a step of all devices without / with exchange of gradients",
             limit="weak_scaling",
             each="node",
             optional=True,

@@ -82,14 +82,14 @@ def flop_per_token(model: Transformer, shape: Shape) -> int:
 
 
 def run(context: RankContext, steps: int) -> dict:
-    """The small training on this rank alone, then transformer steps on rank 0 alone and on all ranks with DDP."""
+    """The small training on this rank alone, then transformer steps without and with DDP."""
     first, last = tiny_training(context.device, poison=context.injected("nan-loss"))
     shape = SHAPES[context.device.type]
     torch.manual_seed(0)
     model = Transformer(shape).to(context.device)
     flop = flop_per_token(model, shape)
     numel = sum(parameter.numel() for parameter in model.parameters())
-    alone = _steps(context, model, shape, steps) if context.rank == 0 else []
+    alone = _steps(context, model, shape, steps)  # on all ranks: a GPU alone would be faster than those of a full node
     context.barrier("training/alone")
     together, all_reduce_s = alone, 0.0
     if context.size > 1:
@@ -167,7 +167,8 @@ def evidence(results: list[dict]) -> Evidence:
         else:
             found.inapplicable["mfu"] = f"no peak is known for {result['model'] or 'a CPU'}"
     found.samples["step_s"] = [max(times) for times in zip(*(r["together_s"] for r in results), strict=True)][:200]
-    alone, communication_s = statistics.median(first["alone_s"]), max(result["all_reduce_s"] for result in results)
+    alone = statistics.median(max(times) for times in zip(*(r["alone_s"] for r in results), strict=True))
+    communication_s = max(result["all_reduce_s"] for result in results)
     if len(results) == 1:
         found.inapplicable["weak_scaling"] = "one device"
     elif not first["model"]:
