@@ -90,6 +90,30 @@ def test_a_gpu_with_fewer_or_broken_nvlinks_is_named():
     assert account(h100(0), h100(1, nvlinks_up=0, nvlinks_down=18)).failures == ["cuda:1: 0 of 18 NVLinks are up"]
 
 
+def test_links_beyond_those_of_the_model_may_be_down():
+    """NVML lists the 18 links of the chip. H100 NVL has a bridge with 12 of them, and its other six are never up."""
+    nvl = {"name": "NVIDIA H100 NVL", "nvlinks_up": 12, "nvlinks_down": 6}
+    found = account(h100(0, **nvl), h100(1, **nvl))
+    assert found.failures == found.warnings == []
+    found = account(h100(0, **nvl), h100(1, **nvl | {"nvlinks_up": 11, "nvlinks_down": 7}))
+    assert found.failures == ["cuda:1: 11 of 12 NVLinks are up"]
+    assert account(*(h100(i, nvlinks_up=17, nvlinks_down=1) for i in (0, 1))).failures == [
+        "cuda:0: 17 of 18 NVLinks are up",
+        "cuda:1: 17 of 18 NVLinks are up",
+    ]
+
+
+def test_links_that_nvml_does_not_list_are_a_warning():
+    """nvidia-ml-py 11 knows of 12 links."""
+    found = account(*(h100(i, nvlinks_up=12, nvlinks_down=0) for i in (0, 1)))
+    assert found.failures == [] and "12 of 18 NVLinks" in found.warnings[0]
+
+
+def test_links_that_are_down_on_an_unknown_model_are_a_warning():
+    found = account(Gpu("cuda:0", name="new model", nvlinks_up=17, nvlinks_down=1))
+    assert found.failures == [] and found.warnings[0].startswith("cuda:0: 17 of 18 NVLinks are up")
+
+
 def test_nvlinks_that_are_all_down_are_a_finding_only_where_the_model_has_them():
     assert "fabric manager" in account(*(h100(i, nvlinks_up=0, nvlinks_down=18) for i in (0, 1))).warnings[0]
     cards = [h100(i, name="some card with a bridge connector", nvlinks_up=0, nvlinks_down=12) for i in (0, 1)]

@@ -37,10 +37,15 @@ def test_a_slip_in_the_table_is_found(monkeypatch):
     """The table may hold a slip of units, as DCGM's for the H200 does."""
     (entry,) = [entry for entry in gpu_specs.MODELS if entry["model"] == "H200"]
     monkeypatch.setitem(entry, "memory_triad", {"specification": 4800, "sustained": 3.11, "source": "GB for TB"})
+    (fast,) = [entry for entry in gpu_specs.MODELS if entry["model"] == "GB200"]
+    figure = {"specification": 5000, "best": 3615.6, "sustained": 4300, "source": "above the best known"}
+    monkeypatch.setitem(fast, "gemm_fp8", figure)
     monkeypatch.setitem(RULES["peer_link"], "derived", {"fail": 74, "warn": 0.8})
     found = table_problems()
-    assert len(found) == 3 and all("limits.memory_triad" in text for text in found[:2])
-    assert found[2].startswith("rules.peer_link.derived")
+    above, *triad, rule = found
+    assert len(triad) == 2 and all("limits.memory_triad" in text for text in triad)
+    assert "GB200: gemm_fp8" in above and "3615.6" in above
+    assert rule.startswith("rules.peer_link.derived")
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,9 @@ def _driver_view(gpus: list, generations: dict[str, int | None], plan: Plan, evi
             words = f"PCIe ran at generation {generation} under load, it supports {gpu.pcie_gen_max}"
             evidence.warnings.append(f"{gpu.device}: {words}")
         evidence.warnings += _claims_less(gpu)
-    evidence.failures += _nvlink_faults(gpus)
+    failures, warnings = _nvlink_faults(gpus)
+    evidence.failures += failures
+    evidence.warnings += warnings
     widths = [
         (
             GBPS_PER_LANE[gpu.pcie_gen_max] * gpu.pcie_width_max,
@@ -167,17 +169,28 @@ def _claims_less(gpu) -> list[str]:
     return [f"{gpu.device}: {words}, but {known}: check slot, riser, firmware of the host and virtual machine"]
 
 
-def _nvlink_faults(gpus: list) -> list[str]:
-    """GPUs with links down, or with fewer links than other GPUs. Cards without bridges have all links down."""
+def _nvlink_faults(gpus: list) -> tuple[list[str], list[str]]:
+    """Failures and warnings: GPUs with fewer links up than the model has, or than other GPUs.
+
+    NVML lists the links of the chip, of which a board may have fewer. Cards without bridges have all links down.
+    """
+    from gpuworker.runtime import gpu_specs
+
     most = max((gpu.nvlinks_up or 0 for gpu in gpus), default=0)
-    found = []
-    for gpu in gpus:
+    failures, warnings = [], []
+    for gpu in gpus if most else ():
         up, down = gpu.nvlinks_up or 0, gpu.nvlinks_down or 0
-        if most and down:
-            found.append(f"{gpu.device}: {up} of {up + down} NVLinks are up")
+        has = gpu_specs.figures("nvlinks", gpu.name).get("specification")
+        if has and up < has and up + down >= has:
+            failures.append(f"{gpu.device}: {up} of {has} NVLinks are up")
         elif up < most and gpu.nvlinks_up is not None:
-            found.append(f"{gpu.device}: {up} NVLinks, other GPUs have {most}")
-    return found
+            failures.append(f"{gpu.device}: {up} NVLinks, other GPUs have {most}")
+        elif has and up < has:
+            warnings.append(f"{gpu.device}: NVML reports {up} of {has} NVLinks: is nvidia-ml-py too old?")
+        elif down and not has:
+            words = "whether this board has the others is not known"
+            warnings.append(f"{gpu.device}: {up} of {up + down} NVLinks are up, {words}")
+    return failures, warnings
 
 
 def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
