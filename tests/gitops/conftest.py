@@ -14,7 +14,7 @@ from tests.gitops import argo_cd
 from tests.gitops.argo_cd import ArgoCD
 from tests.gitops.git_server import Repository, served
 from tests.helpers.failure_dump import pytest_runtest_makereport as pytest_runtest_makereport
-from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace
+from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, wait_until
 
 
 @pytest.fixture(scope="session")
@@ -58,10 +58,16 @@ class Team:
         self.space.cluster.kubectl("apply", "-f", "-", "--namespace", argo_cd.NAMESPACE, input=yaml.safe_dump(found))
         return found["metadata"]["name"]
 
-    def refresh_set(self, name: str) -> None:
-        mark = "argocd.argoproj.io/application-set-refresh=true"
-        command = ("annotate", "applicationset", name, mark, "--overwrite")
-        self.space.cluster.kubectl("--namespace", argo_cd.NAMESPACE, *command)
+    def wait_for(self, application: str, groups: str, exists: bool = True) -> None:
+        """Wait until the ApplicationSet `groups` has made or removed the Application."""
+
+        def found() -> bool:
+            # Asked again each time: an answer from Argo CD's cache of commits may precede the newest one.
+            mark = ("argocd.argoproj.io/application-set-refresh=true", "--overwrite")
+            self.space.cluster.kubectl("--namespace", argo_cd.NAMESPACE, "annotate", "applicationset", groups, *mark)
+            return (self.argo.application(application, refresh="") is not None) == exists
+
+        wait_until(found, f"{application} {'exists' if exists else 'is gone'}")
 
 
 @pytest.fixture

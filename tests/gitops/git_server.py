@@ -54,7 +54,8 @@ def served(folder: Path, *names: str) -> Iterator[list[Repository]]:
 
     class Connection(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            command = ("git", "daemon", "--inetd", "--export-all", f"--base-path={base}", str(base))
+            served = ("--export-all", "--enable=receive-pack", f"--base-path={base}", str(base))
+            command = ("git", "daemon", "--inetd", *served)
             # The repositories may belong to another user than the one that runs the tests.
             settings = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
             stream = self.request.fileno()

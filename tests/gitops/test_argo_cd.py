@@ -69,7 +69,7 @@ def test_one_file_is_one_run(team: Team, tmp_path) -> None:
     groups = team.apply("applicationset-groups.yaml")
     name = f"group-pair-{team.space.name}"
     team.runs.commit({"groups/pair/values.yaml": values(tmp_path, "sleep 15; echo first")})
-    team.refresh_set(groups)
+    team.wait_for(name, groups)
     reaches(team, name, "Synced", "Progressing")
     reaches(team, name, "Synced", "Healthy")
     first = jobsets(team)
@@ -98,8 +98,7 @@ def test_one_file_is_one_run(team: Team, tmp_path) -> None:
 
     (team.runs.work / "groups/pair/values.yaml").unlink()
     team.runs.commit({})
-    team.refresh_set(groups)
-    wait_until(lambda: team.argo.application(name, refresh="") is None, "the Application is gone")
+    team.wait_for(name, groups, exists=False)
     kinds = "jobsets,jobs,pods,services,configmaps,networkpolicies"
     left = [item["metadata"]["name"] for item in team.space.objects(kinds)]
     assert [each for each in left if each != "kube-root-ca.crt"] == []
