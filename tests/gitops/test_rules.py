@@ -1,0 +1,84 @@
+"""Rules of the Applications in gitops/argocd that their comments and docs/argo-cd.md promise."""
+
+from __future__ import annotations
+
+import uuid
+
+import yaml
+
+from tests.e2e.test_kueue import QUEUES
+from tests.gitops.conftest import Team
+from tests.gitops.test_argo_cd import conditions, health_of, jobsets, reaches, values
+from tests.helpers.kube import wait_until
+
+
+def test_a_finished_run_is_kept_by_self_heal(team: Team, tmp_path) -> None:
+    """Also when the values ask for its deletion: Argo CD would start it again and again."""
+    team.runs.commit({"rl/values.yaml": "ttlSecondsAfterFinished: 1\n" + values(tmp_path)})
+    application = team.apply("job-group.yaml")
+    reaches(team, application, "Synced", "Healthy")
+    finished = jobsets(team)
+    team.space.kubectl("label", "service", "pair", "app.kubernetes.io/instance=another", "--overwrite")
+    wait_until(
+        lambda: team.argo.application(application) and team.space.objects("service", "app.kubernetes.io/instance=rl"),
+        "Argo CD has mended the Service",
+    )
+    team.argo.cli("app", "sync", application)
+    reaches(team, application, "Synced", "Healthy")
+    assert jobsets(team) == finished
+
+
+def test_a_group_that_kueue_holds_is_suspended(team: Team, tmp_path) -> None:
+    queue = f"argo-{uuid.uuid4().hex[:8]}"
+    kubectl = team.space.kubectl
+    kubectl("apply", "-f", "-", input=QUEUES.format(name=queue, namespace=team.space.name, quota=1))
+    try:
+        queued = "kueue: {queueName: queue}\n"
+        team.runs.commit({"rl/values.yaml": queued + values(tmp_path, "sleep 5")})
+        application = team.apply("job-group.yaml")
+        held = reaches(team, application, "Synced", "Suspended")
+        assert "queue" in health_of(held, "JobSet")[0]["message"]
+        assert team.space.objects("pods") == []
+        more = yaml.safe_load(QUEUES.format(name=queue, namespace=team.space.name, quota=8).split("---")[1])
+        kubectl("apply", "-f", "-", input=yaml.safe_dump(more))
+        reaches(team, application, "Synced", "Progressing")
+        reaches(team, application, "Synced", "Healthy")
+        assert len(jobsets(team)) == 1
+    finally:
+        for kind in ("clusterqueue", "resourceflavor"):
+            kubectl("delete", kind, queue, "--wait=false")
+
+
+def test_a_torchrun_job_ends_healthy_or_says_why_not(team: Team) -> None:
+    run = {"env": {"OMP_NUM_THREADS": "1"}}
+    team.runs.commit({"train/values.yaml": yaml.safe_dump(run)})
+    application = team.apply("ddp-run.yaml")
+    reaches(team, application, "Synced", "Progressing")
+    reaches(team, application, "Synced", "Healthy", 300)
+    first = {job["metadata"]["name"] for job in team.space.objects("jobs")}
+    bad = {**run, "program": {"args": ["-m", "unittest", "no_such_module"]}}
+    team.runs.commit({"train/values.yaml": yaml.safe_dump(bad)})
+    broken = reaches(team, application, "Synced", "Degraded", 300)
+    assert health_of(broken, "Job")[0]["message"]
+    second = {job["metadata"]["name"] for job in team.space.objects("jobs")}
+    assert len(second) == 1 and not first & second
+
+
+def test_the_verdict_of_the_fleet_is_the_health(team: Team) -> None:
+    nodes = len(team.space.cluster.schedulable_nodes())
+    fleet = {"device": "cpu", "nodes": nodes, "level": "quick", "checks": ["environment", "compute"]}
+    team.runs.commit({"accept/values.yaml": yaml.safe_dump(fleet)})
+    application = team.apply("gpu-accept.yaml")
+    reaches(team, application, "Synced", "Progressing")
+    reaches(team, application, "Synced", "Healthy", 300)
+    fleet |= {"runId": "2", "inject": "nan-product", "fleet": {"deadlineSeconds": 60}}
+    team.runs.commit({"accept/values.yaml": yaml.safe_dump(fleet)})
+    reaches(team, application, "Synced", "Degraded", 300)
+
+
+def test_a_value_that_the_chart_refuses_is_named(team: Team) -> None:
+    team.runs.commit({"rl/values.yaml": "name: pair\nschemaVersion: 1\ntasks: {a: {runs: echo}}\n"})
+    application = team.apply("job-group.yaml")
+    wait_until(lambda: conditions(team, application).get("ComparisonError"), "Argo CD names the fault")
+    assert "runs" in conditions(team, application)["ComparisonError"]
+    assert jobsets(team) == {}
