@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from gpuworker.train.checkpoint import MANIFEST, Checkpointer
 
 
 def write(folder: Path) -> None:
+    folder = folder / "rank-0"
     (folder / "model.safetensors").write_bytes(os.urandom(5000))
     (folder / "parts").mkdir()
     (folder / "parts" / "optimizer.pt").write_bytes(b"x" * 300)
@@ -128,15 +130,15 @@ def test_files_of_another_user_are_a_usage_error_and_faults_of_the_volume_are_tr
     monkeypatch.setattr(checkpoint, "RETRY_S", 0.0)
     with pytest.raises(error, match=os.strerror(number)):
         checkpointer.load_newest()
-    assert len(tries) == (1 if number == 13 else checkpoint.READ_TRIES)
+    assert max(Counter(tries).values()) == (1 if number == 13 else checkpoint.READ_TRIES)
 
 
 def test_a_fault_of_the_volume_that_passes_is_survived(checkpointer, monkeypatch):
-    real, faults = checkpoint.read_blocks, [OSError(116, "Stale file handle")]
+    real, faults = checkpoint.read_blocks, iter([OSError(116, "Stale file handle")])
 
     def fail_once(path: Path):
-        if faults:
-            raise faults.pop()
+        if fault := next(faults, None):
+            raise fault
         return real(path)
 
     monkeypatch.setattr(checkpoint, "read_blocks", fail_once)
@@ -147,8 +149,8 @@ def test_a_fault_of_the_volume_that_passes_is_survived(checkpointer, monkeypatch
 def test_every_user_can_read_a_checkpoint(tmp_path):
     def write_privately(folder: Path) -> None:
         write(folder)
-        (folder / "model.safetensors").chmod(0o600)  # as safetensors creates it
-        (folder / "parts").chmod(0o700)
+        (folder / "rank-0" / "model.safetensors").chmod(0o600)  # as safetensors creates it
+        (folder / "rank-0" / "parts").chmod(0o700)
 
     made = Checkpointer(tmp_path / "run", keep=1).save("epoch-0001", (1, 1), {}, write_privately)
     for path in [made, *made.rglob("*")]:

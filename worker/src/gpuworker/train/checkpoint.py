@@ -1,13 +1,14 @@
 """Atomic checkpoints: complete, or absent.
 
   <run>/epoch-0002-step-00000150/rank-0/…    state that all ranks share, written by rank 0
+  <run>/epoch-0002-step-00000150/shards/…    of a sharded model: parts of weights and optimizer, written by all ranks
   <run>/epoch-0002-step-00000150/manifest.json
   <run>/epoch-0002/                          the same at the end of an epoch, after its evaluation
   <run>/latest, <run>/best                   links for users; resuming reads manifests only
 
 A checkpoint is written into a hidden folder. Every file is synced to disk, then the manifest with sizes and SHA-256 of
-all files, then the folder is renamed. Ranks other than 0 have no state to save: parameters and optimizer are the same,
-and random numbers are derived in each step from seed, step and rank.
+all files, then the folder is renamed. Random numbers are no state: they are derived in each step from seed, step and
+rank.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +33,8 @@ from gpuworker.runtime.log import log
 MANIFEST = "manifest.json"
 FORMAT = 1
 STATE = "trainer.json"
+SHARED, SHARDS = "rank-0", "shards"  # folders: written by rank 0, and by all ranks of a sharded model
+HASHING_THREADS = 8
 UNKNOWN_ORDER = (-1, -1)  # of a folder without a readable manifest
 READ_TRIES, RETRY_S = 4, 2.0  # of a volume that fails for a while
 ACCESS_ERRORS = (errno.EACCES, errno.EPERM)
@@ -58,10 +62,6 @@ class Checkpoint:
     folder: Path
     order: tuple[int, int]  # step, and whether the epoch's evaluation is included
     state: dict
-
-    @property
-    def shared(self) -> Path:
-        return self.folder / "rank-0"
 
 
 class Checkpointer:
@@ -116,18 +116,24 @@ class Checkpointer:
         return [folder.name for folder in bad]
 
     def save(self, name: str, order: tuple[int, int], state: dict, write: Callable[[Path], None]) -> Path:
-        """Commit a checkpoint. `write` receives the folder for the shared files. An OSError leaves nothing behind."""
+        """Commit a checkpoint. `write` receives its folder. An OSError leaves nothing behind."""
         final, partial = self.folder / name, self.folder / f".partial-{name}-{uuid.uuid4().hex[:8]}"
         try:
-            (partial / "rank-0").mkdir(parents=True)
-            write(partial / "rank-0")
-            (partial / "rank-0" / STATE).write_text(json.dumps(state))
+            (partial / SHARED).mkdir(parents=True)
+            write(partial)
+            (partial / SHARED / STATE).write_text(json.dumps(state))
             make_readable(partial)
             files = {str(path.relative_to(partial)): path for path in sorted(partial.rglob("*")) if path.is_file()}
-            listed = {key: {"size": path.stat().st_size, "sha256": sha256_of(path)} for key, path in files.items()}
+            with ThreadPoolExecutor(HASHING_THREADS) as threads:
+                digests = threads.map(sha256_of, files.values())
+                sizes = (path.stat().st_size for path in files.values())
+                listed = {
+                    name: {"size": size, "sha256": digest}
+                    for name, size, digest in zip(files, sizes, digests, strict=True)
+                }
             for path in files.values():
                 sync_to_disk(path)
-            for path in [partial / "rank-0", *(each for each in (partial / "rank-0").rglob("*") if each.is_dir())]:
+            for path in [each for each in partial.rglob("*") if each.is_dir()]:
                 sync_to_disk(path)
             manifest = {"format": FORMAT, "order": order, "files": listed}
             (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
@@ -218,26 +224,31 @@ def load(folder: Path) -> Checkpoint:
         raise unreadable(folder / MANIFEST, error) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptCheckpointError(f"the manifest cannot be read: {error}") from None
-    for name, (size, sha256) in expected.items():
-        path = folder / name
-        try:
-            found = path.stat().st_size
-            if found != size:
-                raise CorruptCheckpointError(f"{name} has {found} bytes, not {size}")
-            if sha256_of(path) != sha256:
-                raise CorruptCheckpointError(f"{name} does not match its SHA-256")
-        except FileNotFoundError as error:
-            raise CorruptCheckpointError(f"{name}: {error.strerror}") from None
-        except OSError as error:
-            raise unreadable(path, error) from None
+    with ThreadPoolExecutor(HASHING_THREADS) as threads:
+        for _ in threads.map(lambda name: verify(folder, name, *expected[name]), expected):
+            pass
     try:
-        return Checkpoint(folder, order, json.loads((folder / "rank-0" / STATE).read_text()))
+        return Checkpoint(folder, order, json.loads((folder / SHARED / STATE).read_text()))
     except FileNotFoundError as error:
-        raise CorruptCheckpointError(f"rank-0/{STATE}: {error.strerror}") from None
+        raise CorruptCheckpointError(f"{SHARED}/{STATE}: {error.strerror}") from None
     except OSError as error:
-        raise unreadable(folder / "rank-0" / STATE, error) from None
+        raise unreadable(folder / SHARED / STATE, error) from None
     except ValueError as error:
-        raise CorruptCheckpointError(f"rank-0/{STATE}: {error}") from None
+        raise CorruptCheckpointError(f"{SHARED}/{STATE}: {error}") from None
+
+
+def verify(folder: Path, name: str, size: int, sha256: str) -> None:
+    path = folder / name
+    try:
+        found = path.stat().st_size
+        if found != size:
+            raise CorruptCheckpointError(f"{name} has {found} bytes, not {size}")
+        if sha256_of(path) != sha256:
+            raise CorruptCheckpointError(f"{name} does not match its SHA-256")
+    except FileNotFoundError as error:
+        raise CorruptCheckpointError(f"{name}: {error.strerror}") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
 
 
 def unreadable(path: Path, error: OSError) -> UnreadableCheckpointError:

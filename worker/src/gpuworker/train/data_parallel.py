@@ -1,8 +1,4 @@
-"""Model and optimizer as all ranks train them together: forward, backward, step, save.
-
-This is the only file that depends on how the model is distributed. Here it is DistributedDataParallel: every rank holds
-the whole model and the whole optimizer state.
-"""
+"""DistributedDataParallel: every rank holds the whole model and the whole optimizer state."""
 
 from __future__ import annotations
 
@@ -14,20 +10,22 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from gpuworker.train import optimizer, throughput
+from gpuworker.train.checkpoint import SHARED
 from gpuworker.train.distributed import DistributedContext
-from gpuworker.train.schedule import PADDING, derive_seed
+from gpuworker.train.engine import Engine
+from gpuworker.train.schedule import derive_seed
 from gpuworker.train.train_spec import TrainSpec
 
 
-class DataParallelModel:
-    """Replicated model. `module` is not wrapped and serves evaluation; `trainable` are the parameters that change."""
+class DataParallelModel(Engine):
+    """Replicated model. `module` is not wrapped."""
 
     def __init__(self, spec: TrainSpec, args: argparse.Namespace, context: DistributedContext, checkpoint: Path | None):
-        """Build the model and its optimizer, from rank 0's checkpoint if it has one. Collective."""
-        self.spec, self.args, self.context = spec, args, context
+        super().__init__(spec, args, context)
+        shared = checkpoint / SHARED if checkpoint else None
         torch.manual_seed(derive_seed(args.seed, 1, 0))  # initial weights of --from-scratch
         with context.raise_on_all_ranks():
-            self.module = spec.build(context, checkpoint)
+            self.module = spec.build(context, shared)
         self.module.train()
         self.ddp: torch.nn.Module = self.module
         if context.world_size > 1:
@@ -40,12 +38,9 @@ class DataParallelModel:
                 find_unused_parameters=args.find_unused_parameters,
             )
         self.compiled = torch.compile(self.ddp) if args.compile else self.ddp
-        self.trainable = [each for each in self.module.parameters() if each.requires_grad]
-        self.updater = optimizer.Updater(self.trainable, args.lr, args.wd, args.clip, args.betas)
-        self.optimizer = self.updater.optimizer
+        self.make_optimizer()
         if context.broadcast_object(checkpoint is not None):
-            optimizer.load(self.optimizer, self.trainable, checkpoint, context)
-        self.flops_per_token = spec.flops_per_token(self.module)
+            optimizer.load(self.optimizer, self.trainable, shared, context)
         self.local_backward_s = self.warm_up()
 
     def warm_up(self) -> float:
@@ -58,7 +53,7 @@ class DataParallelModel:
         """
         if self.context.world_size == 1:
             return 0.0
-        batch = self.spec.train.batch(torch.full((self.args.batch,), PADDING))
+        batch = self.padding()
         times = []
         for sync_gradients in (True, True, False, False):
             loss = self.forward(batch, sync_gradients)
@@ -81,8 +76,7 @@ class DataParallelModel:
         return contextlib.nullcontext() if enabled or self.context.world_size == 1 else self.ddp.no_sync()
 
     def forward(self, batch: tuple[torch.Tensor, torch.Tensor], sync_gradients: bool) -> torch.Tensor:
-        """Sum of the losses of this rank's labels."""
-        inputs, labels = (part.to(self.context.device, non_blocking=True) for part in batch)
+        inputs, labels = self.to_device(batch)
         with self.gradient_sync(sync_gradients), self.autocast():
             return self.compiled(inputs, labels)
 
@@ -90,19 +84,8 @@ class DataParallelModel:
         with self.gradient_sync(sync_gradients):
             loss.backward()
 
-    def step(self, lr: float) -> torch.Tensor:
-        """Take an optimizer step. Returns 1 if it was skipped, else 0."""
-        return self.updater.step(lr)
-
-    def checkpoint_bytes(self) -> int:
-        """Size of a checkpoint: the weights, of adapters only those that change, and two optimizer states for each."""
-        everything = list(self.module.parameters())
-        saved = everything if len(self.trainable) == len(everything) else self.trainable
-        sizes = (sum(each.numel() * each.element_size() for each in part) for part in (saved, self.trainable))
-        weights, changing = sizes
-        return weights + 2 * changing
-
     def save(self, folder: Path) -> None:
         """Write rank 0's model and optimizer state, which all ranks share."""
-        self.spec.save(self.module, folder)
-        optimizer.save(self.optimizer, self.trainable, folder)
+        if self.context.is_rank_0:
+            self.spec.save(self.module, folder / SHARED)
+            optimizer.save(self.optimizer, self.trainable, folder / SHARED)

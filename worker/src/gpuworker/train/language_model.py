@@ -38,6 +38,7 @@ class LanguageModelSpec:
 
     def __init__(self, args: argparse.Namespace, source: model.ModelSource, context: DistributedContext):
         self.args, self.source = args, source
+        self.has_weights = not source.preset
         self.tokenizer = source.load_tokenizer()
         codec = model.token_codec(self.tokenizer)
         cache, started = Path(args.cache), time.monotonic()
@@ -78,13 +79,27 @@ class LanguageModelSpec:
         }
         require_same(context, "the data", {"tokens": self.identity["data"]})
 
-    def build(self, context: DistributedContext, checkpoint: Path | None) -> nn.Module:
+    def build(
+        self, context: DistributedContext, checkpoint: Path | None, device: torch.device | None = None
+    ) -> nn.Module:
         language_model = self.source.load_model(len(self.tokenizer), context.is_rank_0, checkpoint)
-        return LanguageModelLoss(language_model).to(context.device)
+        return LanguageModelLoss(language_model).to(device or context.device)
+
+    def build_empty(self) -> nn.Module:
+        return LanguageModelLoss(self.source.empty_model(len(self.tokenizer)))
+
+    def initialize(self, module: LanguageModelLoss) -> None:
+        module.model.init_weights()
 
     def save(self, module: LanguageModelLoss, folder: Path) -> None:
         """Write the Hugging Face layout, which `from_pretrained` reads."""
         module.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def save_description(self, module: LanguageModelLoss, folder: Path) -> None:
+        module.model.config.save_pretrained(folder)
+        if module.model.can_generate():
+            module.model.generation_config.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
     def flops_per_token(self, module: LanguageModelLoss) -> float:

@@ -148,23 +148,39 @@ class ModelSource:
 
     def load_model(self, vocabulary_size: int, weights: bool, checkpoint: Path | None) -> torch.nn.Module:
         """Model in float32, because AdamW on bfloat16 weights loses small steps. `weights` False: random weights."""
-        from transformers import AutoConfig, AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM
 
         lora, folder = self.args.lora, self.folder
         if checkpoint and not lora:
             folder = checkpoint
-        if self.preset and not (checkpoint and not lora):
-            kind, settings = PRESETS[self.preset]
-            config = AutoConfig.for_model(
-                kind, vocab_size=vocabulary_size, **settings, **context_length(kind, self.args.seq_len)
-            )
-            model = AutoModelForCausalLM.from_config(config)
-        elif weights:
+        if weights and folder:
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
         else:
-            config = AutoConfig.from_pretrained(self.folder or folder, local_files_only=True)
-            config.dtype = torch.float32
-            model = AutoModelForCausalLM.from_config(config)
+            model = AutoModelForCausalLM.from_config(self.configuration(vocabulary_size))
+        self.prepare(model)
+        return add_lora(model, self.args, checkpoint) if lora else model
+
+    def empty_model(self, vocabulary_size: int) -> torch.nn.Module:
+        """The model on the meta device: shapes and no memory."""
+        from transformers import AutoModelForCausalLM
+
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(self.configuration(vocabulary_size))
+        self.prepare(model)
+        return model
+
+    def configuration(self, vocabulary_size: int):
+        from transformers import AutoConfig
+
+        if self.preset:
+            kind, settings = PRESETS[self.preset]
+            length = context_length(kind, self.args.seq_len)
+            return AutoConfig.for_model(kind, vocab_size=vocabulary_size, **settings, **length)
+        config = AutoConfig.from_pretrained(self.folder, local_files_only=True)
+        config.dtype = torch.float32
+        return config
+
+    def prepare(self, model: torch.nn.Module) -> None:
         limit = getattr(model.config, "max_position_embeddings", None)
         if limit and limit < self.args.seq_len:
             raise ModelError(f"--seq-len {self.args.seq_len}: the limit of this model is {limit} tokens")
@@ -172,7 +188,6 @@ class ModelSource:
             # The method has a newer name in newer versions.
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
-        return add_lora(model, self.args, checkpoint) if lora else model
 
 
 def add_lora(model: torch.nn.Module, args: argparse.Namespace, checkpoint: Path | None) -> torch.nn.Module:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from gpuworker.train.distributed import DistributedContext
 
@@ -22,6 +23,11 @@ def adamw(parameters: list[torch.nn.Parameter], lr: float, decay: float, betas) 
     return torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, betas=tuple(betas), fused=True)
 
 
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of a tensor: a part of a sharded one, or all of it."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 class Updater:
     """Optimizer steps of one rank. A gradient that is not finite changes nothing, and is counted.
 
@@ -37,6 +43,8 @@ class Updater:
     def step(self, lr: float) -> torch.Tensor:
         """Take a step. Returns 1 if it was skipped, else 0."""
         self.norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip or float("inf"))
+        if isinstance(self.norm, DTensor):
+            self.norm = self.norm.full_tensor()
         skip = (~self.norm.isfinite()).float()
         self.counts[0] += skip
         self.counts[1] = (self.counts[1] + 1) * skip
@@ -53,7 +61,19 @@ class Updater:
         return int(total), int(in_a_row)
 
     def weights_are_finite(self) -> bool:
-        return all(torch.stack([each.detach().isfinite().all() for each in self.parameters]).tolist())
+        """Whether this rank's weights are finite."""
+        parts = [local_part(each.detach()) for each in self.parameters]
+        return all(torch.stack([each.isfinite().all() for each in parts]).tolist())
+
+
+def allocate(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter]) -> None:
+    """Create the state that the optimizer would create in its first step."""
+    for parameter in parameters:
+        optimizer.state[parameter] = {
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter, requires_grad=False),
+            "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
+        }
 
 
 def save(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], folder: Path) -> None:
@@ -69,17 +89,12 @@ def load(
     context: DistributedContext,
 ) -> None:
     """Load the state that `save` wrote. Rank 0 reads it (the others have no folder) and sends it to all. Collective."""
-    saved = torch.load(folder / FILE, map_location=context.device, weights_only=True) if folder else {}
+    saved = torch.load(folder / FILE, map_location="cpu", mmap=True, weights_only=True) if folder else {}
     if not context.broadcast_object(bool(saved)):
         return  # saved before the first step
+    allocate(optimizer, parameters)
     for number, parameter in enumerate(parameters):
-        state = {
-            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
-        for name, tensor in state.items():
+        for name, tensor in optimizer.state[parameter].items():
             if saved:
-                tensor.detach().copy_(saved[name][number])
-            context.broadcast_tensor(tensor.detach())
-        optimizer.state[parameter] = state
+                tensor.copy_(saved[name][number])
+            context.broadcast_tensor(tensor)

@@ -70,6 +70,8 @@ def add_common(parser: argparse.ArgumentParser, epochs: int, batch: int, lr: flo
     add("--seed", type=non_negative_int, default=42, metavar="N", help="(default: 42)")
     add = parser.add_argument_group("speed and memory").add_argument
     add("--device", choices=["cpu", "cuda"], default="", help="(default: cuda where there is one)")
+    add("--engine", choices=["ddp", "fsdp"], default="ddp",
+        help="ddp: the whole model on every rank; fsdp: a part of it on each (default: ddp)")
     add("--bf16", action="store_true", help="compute in bfloat16; weights stay in float32")
     add("--compile", action="store_true", help="use torch.compile; needs a C compiler in the image")
     add("--activation-checkpointing", action="store_true", help="compute twice to save memory")
@@ -96,3 +98,10 @@ def add_common(parser: argparse.ArgumentParser, epochs: int, batch: int, lr: flo
     add("--log-level", choices=["debug", "info", "warning", "error"], default="warning", help="log level of libraries")
     # fmt: on
     trackers.add_arguments(parser)
+
+
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End the program with a usage error for options that do not work together."""
+    for name in ("compile", "find_unused_parameters", "lora"):
+        if args.engine == "fsdp" and getattr(args, name, False):
+            parser.error(f"--{name.replace('_', '-')} works with --engine ddp only")

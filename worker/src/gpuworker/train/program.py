@@ -17,7 +17,7 @@ import torch
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.process_group import DeviceError, destroy
-from gpuworker.train import report, trackers
+from gpuworker.train import options, report, trackers
 from gpuworker.train.agreement import DisagreementError, require_same, shared_flags
 from gpuworker.train.checkpoint import Checkpointer, ResumeError, UnreadableCheckpointError
 from gpuworker.train.dataset import DataError
@@ -25,7 +25,7 @@ from gpuworker.train.distributed import DistributedContext, PeerError, host_name
 from gpuworker.train.metrics import LossError
 from gpuworker.train.model import ModelError
 from gpuworker.train.preemption import Stopped, StopSignal
-from gpuworker.train.run_checkpoints import RunCheckpoints, SaveError, SpaceError, probe
+from gpuworker.train.run_checkpoints import NotSharedError, RunCheckpoints, SaveError, SpaceError, probe
 from gpuworker.train.run_lock import RunLockedError, run_lock
 from gpuworker.train.train_spec import TrainSpec
 from gpuworker.train.trainer import Trainer
@@ -42,6 +42,7 @@ USAGE_ERRORS = (
     DeviceError,
     DisagreementError,
     ModelError,
+    NotSharedError,
     ResumeError,
     RunLockedError,
     SpaceError,
@@ -70,6 +71,7 @@ def run(
     stop, started = StopSignal(), time.monotonic()
     stop.install()
     args = parser.parse_args(argv)
+    options.check(parser, args)
     logging.basicConfig(level=args.log_level.upper())
     context, tracker = DistributedContext(USAGE_ERRORS), None
     try:

@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -44,7 +45,7 @@ class RunCheckpoints:
     ):
         self.args, self.context = args, context
         self.checkpointer, self.uploader = checkpointer, uploader
-        self.identity = {**spec.identity, "spec": spec.name, "seed": args.seed}
+        self.identity = {**spec.identity, "spec": spec.name, "seed": args.seed, "engine": args.engine}
         self.newest: Path | None = None  # of those that this attempt has saved
         self.saved_order: tuple[int, int] | None = None
         self.due_at = clock() + min(EARLY_S, 60 * args.save_every_minutes)
@@ -62,7 +63,9 @@ class RunCheckpoints:
                 self.checkpointer.set_aside()
             elif self.checkpointer:
                 found = self.checkpointer.load_newest()
-                if found and (difference := describe_difference(found.state["identity"], self.identity)):
+                if found and (
+                    difference := describe_difference({"engine": "ddp", **found.state["identity"]}, self.identity)
+                ):
                     raise ResumeError(
                         f"{found.folder} belongs to another training: {difference}; "
                         "choose another --run, or --resume never"
@@ -105,19 +108,32 @@ class RunCheckpoints:
         return bool(self.args.output) and order_of(state) != self.saved_order
 
     def save(self, state: TrainState, write: Callable[[Path], None], best: bool, last: bool = False) -> None:
-        """Commit a checkpoint on rank 0, link it, submit it for upload, and remove old ones. Collective.
+        """Commit a checkpoint, link it, submit it for upload, and remove old ones. Collective.
 
+        `write` is collective: rank 0 creates the folder and commits it once all ranks have written their parts.
         If the volume fails, the run goes on and tries again later. Only if this is the `last` checkpoint of the run,
         it raises SaveError on all ranks.
         """
         order = order_of(state)
         failure = ""
-        if self.checkpointer:
-            try:
-                self.commit(self.checkpointer, state, order, write, best)
-            except OSError as error:
-                failure = str(error)
+        begun = False
+
+        def write_on_all_ranks(folder: Path) -> None:
+            nonlocal begun
+            begun = bool(self.context.broadcast_object(str(folder)))
+            self.write_part(folder, write)
+
+        try:
+            if self.checkpointer:
+                self.commit(self.checkpointer, state, order, write_on_all_ranks, best)
+            elif folder := self.context.broadcast_object(""):
+                self.write_part(Path(folder), write)
+        except OSError as error:
+            failure = str(error)
+            if self.checkpointer:
                 log(Tag.TRAIN, rank=0, save_failed=failure, step=state.step)
+                if not begun:
+                    self.context.broadcast_object("")
         failure = self.context.broadcast_object(failure)
         # Not before the end of the save: the next one is due after training, however long this one took.
         self.due_at = clock() + 60 * self.args.save_every_minutes
@@ -126,25 +142,59 @@ class RunCheckpoints:
         elif last:
             raise SaveError(f"the last checkpoint could not be saved: {failure}")
 
+    def write_part(self, folder: Path, write: Callable[[Path], None]) -> None:
+        """Write this rank's part. Raises OSError on all ranks if the volume failed on some. Collective."""
+        error: Exception | None = None
+        cause = ""
+        try:
+            write(folder)
+        except Exception as caught:
+            error = caught
+            cause = str(caught) if isinstance(caught, OSError) else ""
+            try:
+                probe(folder)  # libraries name a full disk in many ways, or in none
+            except OSError as found:
+                cause = str(found)
+        seen = {str(path.relative_to(folder)) for path in folder.rglob("*")} if folder.is_dir() else set()
+        causes, names = zip(*self.context.all_gather_object((cause, seen)), strict=True)
+        if missing := sorted(set().union(*names) - names[0]):
+            causes = [*causes, f"{folder}: rank 0 does not see {missing[0]}, which another rank has written"]
+        if found := next(filter(None, causes), ""):
+            raise OSError(found)
+        with self.context.raise_on_all_ranks():
+            if error:
+                raise error
+
+    def check_shared(self) -> None:
+        """Raise NotSharedError on all ranks unless all of them see rank 0's folder. Collective."""
+        path = Path(self.args.output) / self.args.run / f".seen-by-all-{uuid.uuid4().hex[:8]}"
+        if self.checkpointer:
+            path.touch()
+        path = self.context.broadcast_object(path)
+        seen = self.context.all_gather_object(path.is_file())
+        if self.checkpointer:
+            path.unlink()
+        if blind := [rank for rank, sees in enumerate(seen) if not sees]:
+            raise NotSharedError(
+                f"--output {self.args.output}: rank {blind[0]} does not see what rank 0 writes there; "
+                "with --engine fsdp every rank saves a part: use a volume that all nodes mount (ReadWriteMany)"
+            )
+
     def commit(self, checkpointer: Checkpointer, state: TrainState, order, write, best: bool) -> None:
         started = time.perf_counter()
         name = name_of(state, order)
         contents = {"train_state": asdict(state), "identity": self.identity, "world_size": self.context.world_size}
-
-        def write_or_name_cause(folder: Path) -> None:
-            try:
-                write(folder)
-            except Exception:
-                probe(folder)  # libraries name a full disk in many ways, or in none
-                raise
-
-        self.newest = checkpointer.save(name, order, contents, write_or_name_cause)
+        self.newest = checkpointer.save(name, order, contents, write)
         if best:
             checkpointer.link("best", name)
         if self.uploader:
             self.uploader.submit(self.newest)
         checkpointer.remove_old()
         log(Tag.TRAIN, rank=0, saved=name, step=state.step, best=best, seconds=time.perf_counter() - started)
+
+
+class NotSharedError(ValueError):
+    """Ranks do not see the same --output, which they must if each of them saves a part."""
 
 
 def probe(folder: Path) -> None:

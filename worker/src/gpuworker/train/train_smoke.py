@@ -52,7 +52,7 @@ class ClassifierSpec:
     """TrainSpec of train.py."""
 
     name = "smoke"
-    same_shape = True
+    same_shape, has_weights = True, False
 
     def __init__(self, args: argparse.Namespace):
         self.args = args
@@ -61,11 +61,25 @@ class ClassifierSpec:
         self.validation = ClusteredPoints(centers, max(1, args.samples // 8), derive_seed(args.seed, 2))
         self.identity = {name: getattr(args, name) for name in ("samples", "features", "classes")}
 
-    def build(self, context: DistributedContext, checkpoint: Path | None) -> nn.Module:
+    def build(
+        self, context: DistributedContext, checkpoint: Path | None, device: torch.device | None = None
+    ) -> nn.Module:
         module = Classifier(self.args.features, self.args.classes)
         if checkpoint:
             module.load_state_dict(torch.load(checkpoint / "model.pt", weights_only=True))
-        return module.to(context.device)
+        return module.to(device or context.device)
+
+    def build_empty(self) -> nn.Module:
+        with torch.device("meta"):
+            return Classifier(self.args.features, self.args.classes)
+
+    def initialize(self, module: nn.Module) -> None:
+        for each in module.modules():
+            if isinstance(each, nn.Linear):
+                each.reset_parameters()
+
+    def save_description(self, module: nn.Module, folder: Path) -> None:
+        """Nothing: the options describe the module."""
 
     def save(self, module: nn.Module, folder: Path) -> None:
         torch.save(module.state_dict(), folder / "model.pt")

@@ -31,14 +31,27 @@ class TrainSpec(Protocol):
     same_shape: bool  # whether all batches of training have the same shape
     identity: dict  # facts that a checkpoint must share to be resumed, such as the data's digest
 
-    def build(self, context: DistributedContext, checkpoint: Path | None) -> torch.nn.Module:
-        """Module that maps (inputs, labels) to the sum of the losses of all labels.
+    has_weights: bool  # whether the first weights are read, and not random
+
+    def build(
+        self, context: DistributedContext, checkpoint: Path | None, device: torch.device | None = None
+    ) -> torch.nn.Module:
+        """Module that maps (inputs, labels) to the sum of the losses of all labels, by default on this rank's device.
 
         Rank 0 loads the weights, from the checkpoint if there is one. The other ranks receive them from rank 0.
         """
 
+    def build_empty(self) -> torch.nn.Module:
+        """The same module on the meta device: shapes and no memory."""
+
+    def initialize(self, module: torch.nn.Module) -> None:
+        """Give random weights to an empty module that has been allocated, whole or in parts, and set its buffers."""
+
     def save(self, module: torch.nn.Module, folder: Path) -> None:
         """Write the weights in the form that `build` reads."""
+
+    def save_description(self, module: torch.nn.Module, folder: Path) -> None:
+        """Write what `save` writes except for the weights."""
 
     def flops_per_token(self, module: torch.nn.Module) -> float:
         """Floating-point operations of one input's training step; 0 if unknown."""

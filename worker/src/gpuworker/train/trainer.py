@@ -17,8 +17,8 @@ import torch
 
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
-from gpuworker.train.data_parallel import DataParallelModel
 from gpuworker.train.distributed import DistributedContext
+from gpuworker.train.engines import make_engine
 from gpuworker.train.evaluate import evaluate
 from gpuworker.train.metrics import LossError, MetricsProcessor
 from gpuworker.train.optimizer import MAX_SKIPPED
@@ -97,7 +97,9 @@ class Trainer:
         context = self.context
         self.state, checkpoint = self.checkpoints.resume()
         self.log_changes()
-        self.model = DataParallelModel(self.spec, self.args, context, checkpoint.shared if checkpoint else None)
+        self.model = make_engine(self.spec, self.args, context, checkpoint.folder if checkpoint else None)
+        if self.model.sharded and self.args.output:
+            self.checkpoints.check_shared()
         self.model.updater.counts += torch.tensor(self.state.skipped, device=context.device)
         self.checkpoints.check_space(self.model.checkpoint_bytes())
         self.stop.save_is_due = self.checkpoints.is_due
@@ -134,14 +136,14 @@ class Trainer:
             log(Tag.TRAIN, rank=0, changed=changes, from_step=state.step + 1)
 
     def parameter_count(self) -> int:
-        return sum(each.numel() for each in self.model.module.parameters())
+        return self.model.parameter_count()
 
     def train_step(self) -> None:
         """Take one optimizer step on the next samples of the epoch."""
         state, args, context, throughput = self.state, self.args, self.context, self.metrics.throughput
         taken = self.order[state.position : state.position + self.layout.samples_per_step]
         # The loss of a step is the mean over all labels of all ranks. Their number is known without communication.
-        # DistributedDataParallel divides gradients by the number of ranks, which the scale compensates.
+        # Engines divide gradients by the number of ranks, which the scale compensates.
         labels = int(self.spec.train.label_counts[taken].sum())
         scale = context.world_size / max(1, labels)
         micro_batches = rank_rows(self.order, state.position, self.layout, context.rank)
@@ -239,7 +241,7 @@ class Trainer:
         self.read_skipped()
         if self.state.skipped[1] and not last:
             return
-        if not self.model.updater.weights_are_finite():
+        if not self.model.weights_are_finite():
             raise self.diverged("some weights are not finite")
         self.metrics.reduce_pending_loss()
         self.checkpoints.save(self.state, self.model.save, best, last)

@@ -1,0 +1,152 @@
+"""Models that are sharded over ranks (--engine fsdp): the same losses as DDP, and checkpoints for any number of ranks.
+
+KILLS=20 pytest tests/worker/test_train_fully_sharded.py      for more kills than the usual one; SEED=… for others
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+
+import pytest
+
+from gpuworker.train import checkpoint, model, train_framework, train_smoke
+from gpuworker.train.checkpoint import MANIFEST, Checkpointer
+from gpuworker.train.distributed import DistributedContext
+from gpuworker.train.model_presets import PRESETS
+from gpuworker.train.run_checkpoints import NotSharedError, RunCheckpoints
+from gpuworker.train.train_state import TrainState
+from tests.helpers.train_worlds import DATA, LM, SMOKE, Ranks, checkpoints, losses, report, train
+
+KILLS = int(os.environ.get("KILLS", "1"))
+SEED = int(os.environ.get("SEED", "1"))
+POINTS = ("--engine", "fsdp", "--samples", 720, "--features", 17, "--keep", 9)  # parts of unequal size, and empty ones
+
+
+def points(folder, *words: object, world: int, code: int = 0) -> Ranks:
+    return train(folder, *POINTS, *words, world=world, module=SMOKE, code=code)
+
+
+def digests(folder, name: str = "latest") -> dict[str, str]:
+    """SHA-256 of all parts of a checkpoint."""
+    files = json.loads((folder / "run" / name / MANIFEST).read_text())["files"]
+    return {name: entry["sha256"] for name, entry in files.items() if name.endswith(".distcp")}
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    import transformers
+
+    folder = tmp_path_factory.mktemp("pretrained")
+    kind, settings = PRESETS["llama-tiny"]
+    config = transformers.AutoConfig.for_model(kind, vocab_size=257, **settings)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    model.byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def language_model(folder, pretrained, engine: str, *words: object, world: int = 2) -> list[float]:
+    folder.mkdir()
+    arguments = ("--model-local-dir", pretrained, "--seq-len", 64, "--batch", 4, "--lr", 1e-3, "--max-steps", 12,
+                 "--log-every", 1, "--device", "cpu", "--output", folder, "--data", DATA / "train.jsonl")  # fmt: skip
+    ranks = Ranks(LM, (*arguments, "--engine", engine, *words), world, folder)
+    assert set(ranks.wait()) == {0}, ranks.all_output()
+    return [*losses(folder), report(folder)["evaluations"][-1]["loss"]]
+
+
+def test_the_losses_of_a_language_model_are_those_of_ddp(tmp_path, pretrained):
+    made = [language_model(tmp_path / engine, pretrained, engine) for engine in ("ddp", "fsdp")]
+    assert len(made[0]) == 13 and made[1] == pytest.approx(made[0], abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    points(folder, "--batch", 18, "--save-every", 3, world=2)
+    return folder
+
+
+def test_a_run_goes_on_with_2_then_4_then_3_ranks(tmp_path, uninterrupted):
+    """The losses are those of a run whose number of ranks never changed."""
+    for steps, world in ((12, 2), (24, 4), (36, 3)):
+        ranks = points(tmp_path, "--batch", 36 // world, "--max-steps", steps, world=world)
+        assert ("resumed=no" in ranks.output) == (steps == 12)
+    assert losses(tmp_path) == pytest.approx(losses(uninterrupted)[:36], rel=1e-5)
+
+
+@pytest.mark.parametrize("number", range(KILLS))
+def test_a_run_that_is_killed_ends_with_the_same_bits(tmp_path, uninterrupted, number):
+    moments = random.Random(f"{SEED}-{number}")
+    words = (*POINTS, "--device", "cpu", "--output", tmp_path, "--batch", 18, "--save-every", 3)
+    ranks = Ranks(SMOKE, words, 2, tmp_path)
+    ranks.wait_for_output(f" step={moments.randint(4, 38)}/")
+    ranks.signal(signal.SIGKILL, moments.choice([[0], [1], [0, 1]]))
+    codes = ranks.wait()
+    again = points(tmp_path, "--batch", 18, "--save-every", 3, world=2)
+    assert "resumed=epoch-" in again.output or set(codes) == {0}, (codes, again.output)
+    assert "ignored=" not in again.output and digests(tmp_path) == digests(uninterrupted)
+    assert losses(tmp_path) == losses(uninterrupted)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "missing"])
+def test_a_checkpoint_with_a_damaged_part_is_skipped(tmp_path, uninterrupted, damage):
+    shutil.copytree(uninterrupted / "run", tmp_path / "run", symlinks=True)
+    part = tmp_path / "run" / "epoch-0002" / "shards" / "__1_0.distcp"
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2] ^= 1
+    part.write_bytes(data) if damage == "flipped" else part.unlink()
+    ranks = points(tmp_path, "--batch", 18, world=2)
+    assert "ignored=" in ranks.output and "shards/__1_0.distcp" in ranks.output
+    assert "resumed=epoch-0002-step-00000039" in ranks.output and digests(tmp_path) == digests(uninterrupted)
+
+
+def test_a_part_that_cannot_be_read_ends_the_run_and_stays(tmp_path, uninterrupted, monkeypatch, capfd):
+    monkeypatch.setattr(checkpoint, "RETRY_S", 0.0)
+    shutil.copytree(uninterrupted / "run", tmp_path / "run", symlinks=True)
+    part = tmp_path / "run" / "epoch-0002" / "shards" / "__1_0.distcp"
+    part.unlink()
+    part.symlink_to(part.name)  # cannot be read by any user, root included
+    names = checkpoints(tmp_path)
+    words = (*POINTS, "--device", "cpu", "--output", tmp_path, "--batch", 18)
+    assert train_smoke.main([str(word) for word in words]) == 1
+    output = capfd.readouterr().out
+    assert "[FATAL]" in output and "__1_0.distcp" in output and "[STEP]" not in output
+    assert checkpoints(tmp_path) == names
+
+
+def test_the_checkpoint_of_another_engine_is_refused(tmp_path, uninterrupted):
+    shutil.copytree(uninterrupted / "run", tmp_path / "run", symlinks=True)
+    ranks = points(tmp_path, "--engine", "ddp", world=0, code=2)
+    assert "engine was fsdp, is ddp" in ranks.output
+
+
+def checkpoints_of_two_ranks(folder, monkeypatch, gathered) -> RunCheckpoints:
+    context = DistributedContext()
+    monkeypatch.setattr(context, "all_gather_object", gathered)
+    args = train_smoke.make_parser().parse_args(["--output", str(folder), "--engine", "fsdp"])
+    checkpointer = Checkpointer(folder / "run", keep=1)
+    return RunCheckpoints(train_smoke.ClassifierSpec(args), args, context, checkpointer, None)
+
+
+def test_a_volume_that_another_rank_does_not_see_is_refused(tmp_path, monkeypatch):
+    found = checkpoints_of_two_ranks(tmp_path, monkeypatch, lambda seen: [seen, False])
+    with pytest.raises(NotSharedError, match="rank 1"):
+        found.check_shared()
+    checkpoints_of_two_ranks(tmp_path, monkeypatch, lambda seen: [seen, True]).check_shared()
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_part_of_another_rank_that_rank_0_does_not_see_is_not_committed(tmp_path, monkeypatch):
+    found = checkpoints_of_two_ranks(tmp_path, monkeypatch, lambda value: [value, ("", {"shards/__1_0.distcp"})])
+    found.save(TrainState(step=1, position=1), lambda folder: None, best=False)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+@pytest.mark.parametrize("word", ["--compile", "--lora", "--find-unused-parameters"])
+def test_options_that_sharding_does_not_support_are_usage_errors(word, capsys):
+    with pytest.raises(SystemExit) as error:
+        train_framework.main(["--engine", "fsdp", word])
+    assert error.value.code == 2 and word in capsys.readouterr().err
