@@ -18,6 +18,7 @@ class NVMLError(Exception):
 HEALTHY = {
     "uuid": "GPU-00000000-0000-0000-0000-00000000000{index}",
     "name": "NVIDIA H100 80GB HBM3",
+    "serial": "165432100000{index}",
     "bus": "00000000:{index}B:00.0",
     "lost": False,
     "gone": (),  # functions that this driver does not have: their names, or parts of them
@@ -147,6 +148,7 @@ def _asks(key: str):
 
 for function, key in {
     "UUID": "uuid",
+    "Serial": "serial",
     "Name": "name",
     "EccMode": "ecc",
     "RemappedRows": "remapped",

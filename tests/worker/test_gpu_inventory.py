@@ -44,6 +44,7 @@ def test_nvml_gives_all_fields_of_a_gpu(driver):
     source, (first, second) = gpu_inventory.inventory()
     assert source == "NVML"
     assert (first.uuid, first.bus_id) == ("GPU-00000000-0000-0000-0000-000000000000", "0000:0b:00.0")
+    assert (first.serial, second.serial) == ("1654321000000", "1654321000001")
     assert (first.driver, first.sm_mhz, first.sm_mhz_max, first.power_w) == ("570.86.15", 345, 1980, 70.123)
     assert (first.pcie_gen, first.pcie_gen_max, first.pcie_width, first.nvlinks_up, first.nvlinks_down) == (
         1,
@@ -60,10 +61,20 @@ def test_nvml_gives_all_fields_of_a_gpu(driver):
 
 
 def test_what_a_board_does_not_support_is_unknown_not_zero(driver):
-    driver({"uncorrected": None, "remapped": None, "ecc": None, "links": None, "power_mw": None, "width": None})
+    driver(
+        {
+            "serial": None,
+            "uncorrected": None,
+            "remapped": None,
+            "ecc": None,
+            "links": None,
+            "power_mw": None,
+            "width": None,
+        }
+    )
     _, (gpu,) = gpu_inventory.inventory()
     unknown = gpu.ecc_uncorrected, gpu.remap_failed, gpu.ecc, gpu.power_w, gpu.pcie_width
-    assert unknown == (None,) * 5
+    assert unknown == (None,) * 5 and gpu.serial == ""
     assert (gpu.nvlinks_up, gpu.nvlinks_down) == (0, 0)
 
 
@@ -82,15 +93,16 @@ def test_without_a_driver_there_is_no_gpu(driver, monkeypatch):
 def test_nvidia_smi_is_used_where_nvml_is_missing(smi):
     smi(
         "cat <<'END'\n"
-        "GPU-aa, NVIDIA L4, 00000000:3B:00.0, 570.86.15, 0, 2, No, 0x0000000000000004, 2040, 2040, 8, 16, 4, 4,"
-        " 71.50, 72.00, 72.00, 64, [N/A], Enabled\n"
-        "GPU-bb, NVIDIA L4, 00000000:5B:00.0, 570.86.15, [N/A], [N/A], [N/A], 0x0000000000000001, 210, 2040, 16, 16,"
-        " 1, 4, 16.00, 72.00, 72.00, 35, [N/A], Disabled\n"
+        "GPU-aa, NVIDIA L4, 00000000:3B:00.0, 570.86.15, 1654321000012, 0, 2, No, 0x0000000000000004, 2040, 2040, 8,"
+        " 16, 4, 4, 71.50, 72.00, 72.00, 64, [N/A], Enabled\n"
+        "GPU-bb, NVIDIA L4, 00000000:5B:00.0, 570.86.15, [N/A], [N/A], [N/A], [N/A], 0x0000000000000001, 210, 2040,"
+        " 16, 16, 1, 4, 16.00, 72.00, 72.00, 35, [N/A], Disabled\n"
         "END"
     )
     source, (first, second) = gpu_inventory.inventory()
     assert source == "nvidia-smi"
     assert (first.name, first.bus_id, first.driver) == ("NVIDIA L4", "0000:3b:00.0", "570.86.15")
+    assert (first.serial, second.serial) == ("1654321000012", "")
     assert (first.ecc_corrected, first.ecc_uncorrected, first.pages_pending, first.clock_reasons) == (0, 2, False, 4)
     assert (first.pcie_width, first.pcie_width_max, first.power_w, first.mig, first.persistence) == (
         8,

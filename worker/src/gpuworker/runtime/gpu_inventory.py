@@ -23,6 +23,7 @@ SMI_FIELDS = {
     "name": "name",
     "bus_id": "pci.bus_id",
     "driver": "driver_version",
+    "serial": "serial",
     "ecc_corrected": "ecc.errors.corrected.volatile.total",
     "ecc_uncorrected": "ecc.errors.uncorrected.volatile.total",
     "pages_pending": "retired_pages.pending",
@@ -54,6 +55,7 @@ class Gpu:
     name: str = ""
     bus_id: str = ""  # as in /sys/bus/pci/devices: 0000:3b:00.0
     driver: str | None = None
+    serial: str = ""  # of the board, for an RMA; consumer cards have none
     lost: str = ""  # the driver's error if it cannot reach this GPU
     ecc: bool | None = None
     ecc_corrected: int | None = None  # since the driver was loaded
@@ -178,6 +180,7 @@ def _gpu(library, index: int) -> Gpu:
         name=text(query("nvmlDeviceGetName", handle) or ""),
         bus_id=_bus_id(text(pci.busId)) if pci else "",
         driver=text(query("nvmlSystemGetDriverVersion") or "") or None,
+        serial=text(query("nvmlDeviceGetSerial", handle) or ""),
         ecc=_flag(ecc[0] if ecc else None),
         ecc_corrected=query("nvmlDeviceGetTotalEccErrors", handle, library.NVML_MEMORY_ERROR_TYPE_CORRECTED, volatile),
         ecc_uncorrected=query("nvmlDeviceGetTotalEccErrors", handle, uncorrected, volatile),
@@ -231,7 +234,8 @@ def from_nvidia_smi(timeout_s: float = 60) -> list[Gpu]:
 
 def _from_row(index: int, row: dict[str, str]) -> Gpu:
     gpu = Gpu(f"GPU {index} of the driver", row["uuid"], row["name"], _bus_id(row["bus_id"]), row["driver"])
-    for field in list(SMI_FIELDS)[4:]:
+    gpu.serial = "" if row["serial"].startswith("[") else row["serial"]  # [N/A], [Unknown Error]
+    for field in list(SMI_FIELDS)[5:]:
         setattr(gpu, field, _value(row[field].strip()))
     return gpu
 
