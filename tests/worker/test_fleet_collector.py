@@ -330,6 +330,17 @@ def test_a_report_that_cannot_be_stored_is_not_acknowledged(served, monkeypatch)
         assert [node.node for node in each.fleet().nodes] == ["n1", "n2"]
 
 
+def test_a_merge_that_takes_long_is_not_repeated_at_once(served) -> None:
+    url, store = served
+    before = store.fleet()
+    store.merge_cpu_s = 1e6
+    assert post(url, node_report("n2")) == 200
+    assert store.fleet() is before
+    store.merged_at -= 2e6
+    assert len(store.fleet().nodes) == len(before.nodes) + 1
+    assert store.merge_cpu_s < 1e6
+
+
 def test_the_number_of_reports_is_bounded(served, monkeypatch) -> None:
     url, store = served
     store.most = 2

@@ -66,6 +66,7 @@ def test_a_single_bad_link_is_a_suspect_of_its_own() -> None:
     problems = [(FAIL, f"{pair}: link_peer 40 GB/s is below the limit") for pair in pairs]
     fleet = merged(with_problems("n1", "links", *problems, measurements=numbers), node_report("n2", (100.0,) * GPUS))
     assert parts(fleet) == [("n1", "cuda:2↔cuda:6", RESEAT)]
+    assert (fleet.suspects[0].uuid, fleet.suspects[0].serial) == ("GPU-n1-2, GPU-n1-6", "1652, 1656")
 
 
 def test_several_kinds_of_findings_about_one_gpu_are_one_suspect() -> None:
