@@ -3,7 +3,7 @@
 python -m hack.gen.fleet_picture --html FILE     write the example page
 
 docs/fleet-page.png is a screenshot of that page, 1280 pixels wide:
-chromium --headless --hide-scrollbars --window-size=1280,790 --screenshot=docs/fleet-page.png FILE
+chromium --headless --hide-scrollbars --no-sandbox --window-size=1280,1000 --screenshot=docs/fleet-page.png FILE
 """
 
 from __future__ import annotations
