@@ -75,12 +75,14 @@ CHANGES = [
     *((base, "interConnection=false") for base in ("jobset", "jobs")),
     ("jobset", 'tasks.trainer.recovery={"recoverOnExitCodes": [29]}'),
     ("jobset", 'tasks.trainer.recovery={"maxRestartsOnErrors": 1}'),
-    ("jobs", 'kueue.queueName="team-a"'),  # a label of every pod here
+    *((base, 'kueue.queueName="team-a"') for base in ("jobset", "jobs", "ddp-run")),  # which Kueue lets nobody change
+    *((base, "activeDeadlineSeconds=5") for base in ("jobset", "jobs", "ddp-run")),
+    ("ddp-run", 'placement.topologyKey="topology.kubernetes.io/zone"'),
+    ("ddp-run", 'podTemplate.spec.runtimeClassName="nvidia"'),
     ("jobs", "ttlSecondsAfterFinished=5"),
     *(("ddp-run", change) for change in ANOTHER_RUN),
 ]
 SAME = [
-    ("jobset", 'kueue.queueName="team-a"'),  # a label of the JobSet itself
     ("jobset", 'accelerators.types.OTHER={"label": ["x"]}'),  # of a GPU that no task asks for
     ("jobset", 'accelerators.resourceName="example.com/gpu"'),
     ("ddp-run", 'image.digest=""'),  # as before

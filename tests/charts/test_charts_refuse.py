@@ -186,3 +186,50 @@ def test_a_misspelt_field_of_kubernetes_is_refused(case: str, helm: str) -> None
 
 def test_the_fields_are_those_of_the_kubernetes_that_is_tested() -> None:
     assert pod_schema.TARGET.read_text() == pod_schema.text()
+
+
+QUEUE = {"kueue.x-k8s.io/queue-name": "team-a", "kueue.x-k8s.io/priority-class": "high"}
+QUEUED = {
+    "Job of ddp-run": ("ddp-run", {}, "Job"),
+    "JobSet of ddp-run": ("ddp-run", {"workload": "jobset"}, "JobSet"),
+    "StatefulSet of ddp-run": ("ddp-run", {"workload": "statefulset"}, "StatefulSet"),
+    "Job of gpu-accept": ("gpu-accept", {"workload": "job", "nodes": 2, "fleet": {"enabled": False}}, "Job"),
+    "JobSet of job-group": ("job-group", {}, "JobSet"),
+}
+
+
+@pytest.mark.parametrize("case", QUEUED)
+def test_every_workload_may_have_a_queue_and_another_queue_is_another_object(case: str) -> None:
+    chart, values, kind = QUEUED[case]
+    queued = only(render(chart, {**values, "kueue": {"queueName": "team-a", "priorityClass": "high"}}), kind)
+    plain = only(render(chart, values), kind)
+    assert QUEUE.items() <= queued["metadata"]["labels"].items()
+    assert not QUEUE.keys() & plain["metadata"]["labels"].keys()
+    assert queued["metadata"]["name"] != plain["metadata"]["name"]
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_queue_that_would_have_no_effect_is_refused(chart: str) -> None:
+    values = {"workload": "job", "nodes": 2} if chart == "gpu-accept" else {}
+    assert "kueue.priorityClass: " in refusal(chart, {**values, "kueue": {"priorityClass": "high"}})
+    assert "kueue.queueName: " in refusal("gpu-accept", {"kueue": {"queueName": "team-a"}})
+
+
+@pytest.mark.parametrize("workload", ["indexed-job", "jobset"])
+def test_a_run_may_have_a_deadline_and_one_topology_domain(workload: str) -> None:
+    rack = "example.com/rack"
+    items = render("ddp-run", {"workload": workload, "activeDeadlineSeconds": 60, "placement": {"topologyKey": rack}})
+    spec = next(item for item in items if item["kind"] in ("Job", "JobSet"))["spec"]
+    job = spec["replicatedJobs"][0]["template"]["spec"] if workload == "jobset" else spec
+    assert job["activeDeadlineSeconds"] == 60
+    affinity = job["template"]["spec"]["affinity"]
+    (term,) = affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == rack and "podAntiAffinity" in affinity
+    assert term["labelSelector"]["matchLabels"].items() <= job["template"]["metadata"]["labels"].items()
+    assert "activeDeadlineSeconds: " in refusal("ddp-run", {"workload": "statefulset", "activeDeadlineSeconds": 60})
+
+
+def test_no_label_of_an_a100_stands_for_both_sizes_of_memory() -> None:
+    types = yaml.safe_load((REPO / "charts/job-group/values.yaml").read_text())["accelerators"]["types"]
+    small, large = types["A100"], types["A100-80GB"]
+    assert not [label for label in small if {*small[label]} & {*large.get(label, [])}]

@@ -6,7 +6,7 @@
 {{/* Name of the run's object: a changed run is a new object, because the pods of a Job cannot be changed. */}}
 {{- define "ddp-run.id" -}}
 {{- $spec := include (printf "ddp-run.%s" .Values.workload) (dict "root" . "id" "") -}}
-{{ include "ddp-run.fullname" . }}-{{ list .Values.workload .Values.runId $spec | join "\n" | sha256sum | trunc 8 }}
+{{ include "ddp-run.fullname" . }}-{{ list .Values.workload .Values.runId (include "ddp-run.kueue" .) $spec | join "\n" | sha256sum | trunc 8 }}
 {{- end }}
 
 {{/* Pod i answers at <this>-i.<Service>; call with root and id. */}}
@@ -47,6 +47,9 @@ completions: {{ .root.Values.nodes | int64 }}
 parallelism: {{ .root.Values.nodes | int64 }}
 # Every attempt costs every index one failure, so this limits attempts.
 backoffLimitPerIndex: {{ .root.Values.maxRestarts | int64 }}
+{{- with .root.Values.activeDeadlineSeconds }}
+activeDeadlineSeconds: {{ . | int64 }}
+{{- end }}
 maxFailedIndexes: 0
 podReplacementPolicy: Failed
 podFailurePolicy:
@@ -106,6 +109,9 @@ replicatedJobs:
         completions: {{ .root.Values.nodes | int64 }}
         parallelism: {{ .root.Values.nodes | int64 }}
         backoffLimit: 0
+        {{- with .root.Values.activeDeadlineSeconds }}
+        activeDeadlineSeconds: {{ . | int64 }}
+        {{- end }}
         podReplacementPolicy: Failed
         podFailurePolicy:
           rules:

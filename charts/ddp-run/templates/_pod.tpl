@@ -186,16 +186,23 @@ spec:
 {{- $own := dict "matchLabels" (include "ddp-run.nodeLabels" . | fromYaml) }}
 {{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" $own }}
 {{- /* On the node's own network a second pod would find the ports taken. */}}
-{{- if or .Values.network.hostNetwork (eq .Values.placement.onePodPerNode "required") -}}
+{{- $apart := .Values.network.hostNetwork | ternary "required" .Values.placement.onePodPerNode }}
+{{- if or .Values.placement.topologyKey (ne $apart "any") -}}
 affinity:
+{{- with .Values.placement.topologyKey }}
+  podAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      {{- dict "topologyKey" . "labelSelector" $own | list | toYaml | nindent 6 }}
+{{- end }}
+{{- if eq $apart "required" }}
   podAntiAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       {{- list $term | toYaml | nindent 6 }}
-{{- else if eq .Values.placement.onePodPerNode "preferred" -}}
-affinity:
+{{- else if eq $apart "preferred" }}
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
       {{- dict "weight" 100 "podAffinityTerm" $term | list | toYaml | nindent 6 }}
+{{- end }}
 {{- end }}
 {{- with .Values.placement.spreadOver }}
 topologySpreadConstraints:

@@ -125,3 +125,16 @@ variables env, and where they belong to a task of a group, the path task.
 {{- end -}}
 {{- end -}}
 {{- end }}
+
+{{/* Labels with which Kueue admits an object. They are part of its name, because Kueue lets nobody change them later. */}}
+{{- define "gpu-accept.kueue" -}}
+{{- if and .Values.kueue.priorityClass (not .Values.kueue.queueName) -}}
+{{- fail "\n\nkueue.priorityClass: it has no effect without a queue. Set:\n\nkueue:\n  queueName: team-a\n" -}}
+{{- end -}}
+{{- with .Values.kueue.queueName -}}
+kueue.x-k8s.io/queue-name: {{ . | quote }}
+{{- with $.Values.kueue.priorityClass }}
+kueue.x-k8s.io/priority-class: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}

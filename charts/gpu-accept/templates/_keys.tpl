@@ -2,7 +2,8 @@
 {{- define "gpu-accept.keys" -}}
 [workload, device, gpusPerNode, level, burnInSeconds, checks, runId, limits, expect, inject, volumes, volumes.datasets,
   volumes.datasets.claimName, volumes.outputs, volumes.outputs.claimName, fleet, fleet.enabled, fleet.deadlineSeconds,
-  fleet.resources, fleet.nodeSelector, fleet.tolerations, networkPolicy, networkPolicy.enabled, networkPolicy.ingress,
-  env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, resources, gpuResourceName,
-  sharedMemory, sharedMemory.sizeLimit, priorityClassName, nodeSelector, podTemplate]
+  fleet.resources, fleet.nodeSelector, fleet.tolerations, kueue, kueue.queueName, kueue.priorityClass, networkPolicy,
+  networkPolicy.enabled, networkPolicy.ingress, env, image, image.repository, image.tag, image.digest, image.pullPolicy,
+  imagePullSecrets, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, priorityClassName, nodeSelector,
+  podTemplate]
 {{- end }}

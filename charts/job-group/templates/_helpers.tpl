@@ -19,7 +19,7 @@ Name of this version of the group: G and a hash of everything that Kubernetes wi
 group is a new object, so neither `helm upgrade` nor Argo CD ever meets an immutable field.
 */}}
 {{- define "job-group.id" -}}
-{{- $all := list .Values.runId (include "job-group.scripts" .) (include "job-group.files" .) .Values.layout -}}
+{{- $all := list .Values.runId (include "job-group.scripts" .) (include "job-group.files" .) .Values.layout (include "job-group.kueue" .) -}}
 {{- if eq .Values.layout "jobset" -}}
 {{- $all = append $all (include "job-group.policies" .) -}}
 {{- end -}}

@@ -10,6 +10,9 @@ completions: 1
 parallelism: 1
 backoffLimit: 0
 podReplacementPolicy: Failed
+{{- with .root.Values.activeDeadlineSeconds }}
+activeDeadlineSeconds: {{ . | int64 }}
+{{- end }}
 {{- if and (eq .root.Values.layout "jobs") (not (kindIs "invalid" .root.Values.ttlSecondsAfterFinished)) }}
 ttlSecondsAfterFinished: {{ .root.Values.ttlSecondsAfterFinished | int64 }}
 {{- end }}
@@ -139,7 +142,7 @@ affinity:
 {{/* Without JobSet the pods themselves form a Kueue pod group. */}}
 {{- define "job-group.queueLabels" -}}
 {{- if and .root.Values.kueue.queueName (eq .root.Values.layout "jobs") -}}
-kueue.x-k8s.io/queue-name: {{ .root.Values.kueue.queueName | quote }}
+{{ include "job-group.kueue" .root }}
 kueue.x-k8s.io/pod-group-name: {{ .id | quote }}
 {{- end }}
 {{- end }}

@@ -1,8 +1,8 @@
 {{/* Generated from values.yaml by `make generate`. */}}
 {{- define "job-group.keys" -}}
 [name, layout, runId, tasks, primaryTasks, onFailure, interConnection, secretName, files, image, image.repository, image.tag,
-  image.digest, image.pullPolicy, imagePullSecrets, barrier, barrier.timeoutSeconds, kueue, kueue.queueName, kueue.requiredTopology,
-  placement, placement.topologyKey, accelerators, accelerators.resourceName, accelerators.nodeLabel, sharedMemory, sharedMemory.sizeLimit,
-  logs, logs.claimName, logs.subPath, agent, agent.resources, networkPolicy, networkPolicy.enabled, networkPolicy.ingress,
-  networkPolicy.egress, clusterDomain, terminationGracePeriodSeconds, nodeSelector]
+  image.digest, image.pullPolicy, imagePullSecrets, barrier, barrier.timeoutSeconds, kueue, kueue.queueName, kueue.priorityClass,
+  kueue.requiredTopology, placement, placement.topologyKey, accelerators, accelerators.resourceName, accelerators.nodeLabel,
+  sharedMemory, sharedMemory.sizeLimit, logs, logs.claimName, logs.subPath, agent, agent.resources, networkPolicy, networkPolicy.enabled,
+  networkPolicy.ingress, networkPolicy.egress, clusterDomain, terminationGracePeriodSeconds, nodeSelector]
 {{- end }}
