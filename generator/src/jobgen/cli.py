@@ -14,7 +14,7 @@ import click
 from jobgen import __version__
 from jobgen.commands.streams import print_error
 
-_COMMANDS = ("validate", "to-values", "schema", "volume", "status", "logs", "why")
+_COMMANDS = ("validate", "to-values", "schema", "volume", "from", "status", "logs", "why")
 
 
 class _Commands(click.Group):
@@ -26,7 +26,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        name = cmd_name.replace("-", "_")
+        name = cmd_name.replace("-", "_") if cmd_name != "from" else "from_"
         return getattr(importlib.import_module(f"jobgen.commands.{name}"), name)
 
     def invoke(self, ctx: click.Context) -> object:
