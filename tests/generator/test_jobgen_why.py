@@ -286,3 +286,15 @@ def test_a_replaced_pod_stands_for_its_rank():
     found.snapshot.pods.insert(0, old)
     rank = next(each for each in judge(found.snapshot).ranks if each.name == "buffer-0")
     assert (rank.phase, rank.replaced) == ("running", 1)
+
+
+def test_a_group_that_is_done_waits_for_nothing():
+    found = RUNS["jobset"]()
+    for rank in list(found.pods):
+        found.ended(rank, 0)
+        if not rank.startswith("learner"):  # JobSet deletes the auxiliary Jobs that still run
+            found.removed(rank)
+    found.condition(found.owner, "Completed")
+    found.snapshot.jobs = [each for each in found.snapshot.jobs if "learner" in each["metadata"]["name"]]
+    status = judge(found.snapshot)
+    assert (status.state, status.findings) == ("done", [])

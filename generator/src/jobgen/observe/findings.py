@@ -24,6 +24,8 @@ def find(snapshot: Snapshot, run: Plan, status: Status) -> list[Finding]:
     for rank in status.ranks:
         if rank.cause and rank.name not in reported and rank.cause != "peer":
             groups.setdefault((rank.cause, _comparable(rank)), []).append(rank)
+    if status.state == model.DONE:
+        groups = {}
     if status.state == model.FAILED:
         groups = {
             key: ranks for key, ranks in groups.items() if key[0] not in ("replacement", "controller", "preempted")
