@@ -42,9 +42,10 @@ class _Commands(click.Group):
                 ctx.exit(2)
             import traceback
 
-            if ctx.params["debug"]:
-                print_error(traceback.format_exc())
             # The exception's text may contain parts of the input.
+            if ctx.params["debug"]:
+                frames = "".join(traceback.format_tb(error.__traceback__))
+                print_error(f"Traceback (most recent call last):\n{frames}{type(error).__name__}")
             at = traceback.extract_tb(error.__traceback__)[-1]
             kind = f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
             print_error(f"internal error: {kind}; please report it, with the output of `jobgen --debug …`")
