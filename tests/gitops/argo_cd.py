@@ -122,6 +122,10 @@ class ArgoCD:
         assert done.returncode == 0, f"argocd {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout
 
+    def sync(self, name: str) -> None:
+        """Sync by hand; again while Argo CD is at a sync of its own."""
+        wait_until(lambda: self.try_cli("app", "sync", name).returncode == 0, f"argocd app sync {name}")
+
     def application(self, name: str, refresh: str = "normal") -> dict | None:
         """The Application after a comparison with the newest commit; None if it does not exist."""
         command = ("kubectl", "--namespace", NAMESPACE)

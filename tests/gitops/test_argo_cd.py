@@ -77,7 +77,7 @@ def test_one_file_is_one_run(team: Team, tmp_path) -> None:
 
     for turn in range(10):
         team.argo.cli("app", "get", name, "--hard-refresh" if turn % 2 else "--refresh")
-        team.argo.cli("app", "sync", name)
+        team.argo.sync(name)
         assert argo_cd.status(team.argo.application(name, refresh="")) == ("Synced", "Healthy")
         assert team.argo.cli("app", "diff", name) == ""
     team.runs.commit({"README.md": "Another text.\n"})

@@ -23,7 +23,7 @@ def test_a_finished_run_is_kept_by_self_heal(team: Team, tmp_path) -> None:
         lambda: team.argo.application(application) and team.space.objects("service", "app.kubernetes.io/instance=rl"),
         "Argo CD has mended the Service",
     )
-    team.argo.cli("app", "sync", application)
+    team.argo.sync(application)
     reaches(team, application, "Synced", "Healthy")
     assert jobsets(team) == finished
 
