@@ -103,6 +103,23 @@ def test_the_worst_is_first_and_missing_nodes_are_named() -> None:
     assert "3 uncorrectable" not in fleet.headline and "RMA n3 cuda:7" in fleet.headline
 
 
+@pytest.mark.parametrize(
+    ("reason", "act"),
+    [
+        ("Xid 79 of 0000:5b:00, 1 min ago: GPU has fallen off the bus.", REBOOT),
+        ("Xid 48 of 0000:5b:00, 1 min ago: double bit error", RESET),
+        ("GPU-n1-5: Xid 74 during the checks", RESEAT),
+    ],
+)
+def test_an_address_or_a_uuid_names_the_gpu(reason: str, act: str) -> None:
+    assert parts(merged(with_problems("n1", "environment-too", (FAIL, reason)))) == [("n1", "cuda:5", act)]
+
+
+@pytest.mark.parametrize(("demand", "act"), [("reset the GPU", RESET), ("reboot the node", REBOOT)])
+def test_what_the_driver_demands_is_done(demand: str, act: str) -> None:
+    assert act_for("environment", "node", f"the driver demands: {demand}").verb == act
+
+
 def test_findings_about_no_node_are_one_suspect_per_act() -> None:
     fleet = merged(node_report("n1"), expected=Expected(2, pending=["10.0.0.7", "10.0.0.8"]))
     assert parts(fleet) == [("", "", START), ("", "", RETEST)]

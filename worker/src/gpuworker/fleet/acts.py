@@ -32,10 +32,13 @@ TABLE = (
     Act(RESEAT, "Reseat the GPU or its riser, clean the contacts; if it comes back narrow or slow, RMA.",
         r"PCIe is ×\d+ wide|PCIe ran at (generation|gen)|is slow: link_(h2d|d2h)|link_(h2d|d2h|both) \S+ GB/s is"),
     Act(RESEAT, "Reseat the GPU (SXM board or NVLink bridge) and restart the fabric manager; if links stay down, RMA.",
+        r"Xid (74|14[4-9]|150) |"
         r"NVLinks are up|\d+ NVLinks, other GPUs|link_peer|delivered \d+ wrong words|words differ after a copy"),
     Act(RESET, "Drain the node and reset the GPU (nvidia-smi --gpu-reset), or reboot; if it returns, RMA.",
+        r"Xid (48|63|64|92|94|95|140) |"
         r"not yet remapped|not yet retired|uncorrectable memory errors|[rR]eset (it|the GPU)"),
     Act(REBOOT, "Power-cycle the node. If the GPU is lost again, reseat it, then RMA.",
+        r"the driver demands|"
         r"driver has lost it|Xid \d+|fallen off the bus|torch sees|GPUs seen|cannot be killed|driver hangs|is lost"),
     Act(REBOOT, "Start the fabric manager, or reboot the node.", r"fabric manager"),
     Act(TICKET, "Check airflow, dust, heat sink and power supply of this slot; compare with the GPUs beside it.",

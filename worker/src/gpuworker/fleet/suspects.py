@@ -93,7 +93,7 @@ def _parts(findings: list, node) -> dict[str, list]:
     parts: dict[str, list] = defaultdict(list)
     links: dict[tuple[str, str], list] = defaultdict(list)
     for finding in findings:
-        device = finding.device or _named_device(finding.reason)
+        device = finding.device or _named_device(finding.reason, node.gpus if node else [])
         if ARROW in device:
             a, b = sorted(device.split(ARROW, 1))
             links[a, b].append(finding)
@@ -118,10 +118,13 @@ def _parts(findings: list, node) -> dict[str, list]:
     return parts
 
 
-def _named_device(reason: str) -> str:
-    """The device that a reason starts with ("cuda:3 is slow: …"), or the device of the rank that it names."""
-    found = LEADING.match(reason) or RANK.match(reason)
-    return found[1] if found else ""
+def _named_device(reason: str, gpus: list[GpuIdentity]) -> str:
+    """The device that a reason starts with ("cuda:3 is slow: …"), of the rank that it names, or of the UUID or the PCI
+    address in it ("Xid 79 of 0000:3b:00")."""
+    if found := LEADING.match(reason) or RANK.match(reason):
+        return found[1]
+    named = [g.device for g in gpus if (g.uuid and g.uuid in reason) or (g.pci and g.pci.partition(".")[0] in reason)]
+    return named[0] if len(named) == 1 else ""
 
 
 def _suspect(name: str, device: str, about: list, node, worst_first: tuple[str, ...]) -> tuple[tuple, Suspect]:
