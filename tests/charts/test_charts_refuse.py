@@ -233,3 +233,11 @@ def test_no_label_of_an_a100_stands_for_both_sizes_of_memory() -> None:
     types = yaml.safe_load((REPO / "charts/job-group/values.yaml").read_text())["accelerators"]["types"]
     small, large = types["A100"], types["A100-80GB"]
     assert not [label for label in small if {*small[label]} & {*large.get(label, [])}]
+
+
+def test_a_mesh_puts_no_sidecar_into_a_run() -> None:
+    """By the label, which Istio prefers; the chart's own labels cannot be changed."""
+    labels = {"app.kubernetes.io/name": "other", "team": "a"}
+    found = only(render("ddp-run", {"podLabels": labels}), "Job")["spec"]["template"]["metadata"]["labels"]
+    assert found["sidecar.istio.io/inject"] == "false" and found["team"] == "a"
+    assert found["app.kubernetes.io/name"] == "ddp-run"

@@ -14,5 +14,5 @@
   networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, kueue, kueue.queueName, kueue.priorityClass,
   placement, placement.onePodPerNode, placement.topologyKey, placement.spreadOver, env, image, image.repository, image.tag,
   image.digest, image.pullPolicy, imagePullSecrets, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit,
-  clusterDomain, terminationGracePeriodSeconds, priorityClassName, nodeSelector, podTemplate]
+  clusterDomain, terminationGracePeriodSeconds, priorityClassName, podAnnotations, nodeSelector, podTemplate]
 {{- end }}

@@ -7,7 +7,7 @@
 {{- $contract := include "ddp-run.contract" .root | fromYaml -}}
 metadata:
   labels:
-    {{- include "ddp-run.nodeLabels" .root | nindent 4 }}
+    {{- merge (include "ddp-run.nodeLabels" .root | fromYaml) ($values.podLabels | default dict) | toYaml | nindent 4 }}
   {{- with $values.podAnnotations }}
   annotations:
     {{- toYaml . | nindent 4 }}
