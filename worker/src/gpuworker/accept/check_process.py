@@ -49,10 +49,10 @@ def run_check(
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory(prefix=f"accept-{registered.name}-", ignore_cleanup_errors=True) as scratch:
-        plan = dataclasses.replace(plan, scratch=Path(scratch))
+        timeout_s = timeout_s or 3 * plan.seconds + SLACK_S[plan.device]
+        plan = dataclasses.replace(plan, scratch=Path(scratch), deadline_s=timeout_s)
         child = context.Process(target=_measure_in_subprocess, args=(registered, plan, sender))
         wall, start = _clocks(plan, measured=False)
-        timeout_s = timeout_s or 3 * plan.seconds + SLACK_S[plan.device]
         child.start()
         sender.close()  # so that `receiver` notices the end of the child
         evidence = _wait(receiver, child, registered, plan, timeout_s, stopped)

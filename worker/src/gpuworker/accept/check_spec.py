@@ -45,6 +45,7 @@ class Plan:
     processes: int = 2  # local processes of a rehearsal on the CPU
     volumes: dict[str, Path] = field(default_factory=dict)  # "outputs": Path("/out"), "datasets": Path("/data")
     expect: dict[str, str] = field(default_factory=dict)  # versions that must be found: "driver": "570.86"
+    deadline_s: float = 300  # after which this check is ended
     timeout_s: float = 300  # of one collective across nodes
     nic_gbps: float | None = None  # GB/s of the network card of each GPU, if known
     expected_gbps: float | None = None  # GB/s that two nodes must reach

@@ -18,10 +18,16 @@ import torch.multiprocessing
 from torch.multiprocessing.spawn import ProcessException, ProcessExitedException
 
 from gpuworker.accept.check_spec import Plan
+from gpuworker.accept.distributed.progress import Progress, late
 from gpuworker.accept.distributed.rank_context import RankContext, join
 from gpuworker.runtime import process_group
 
 TIMEOUT_S = 60.0  # of one collective; healthy ones take seconds at most
+
+
+def timeout_s(plan: Plan) -> float:
+    """Seconds of one collective: so few that a hang is reported by the ranks before the check itself is ended."""
+    return min(TIMEOUT_S, plan.deadline_s / 2)
 
 
 class BrokenWorldError(RuntimeError):
@@ -36,7 +42,8 @@ def run(plan: Plan, program: Callable[..., dict], **options: object) -> list[dic
         try:
             torch.multiprocessing.start_processes(_rank, arguments, nprocs=size, start_method="fork")
         except ProcessException as error:
-            raise BrokenWorldError(_cause(error)) from error
+            reasons = [_cause(error), late(Path(folder), size)]
+            raise BrokenWorldError("; ".join(filter(None, reasons))) from error
         return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(size)]
 
 
@@ -44,7 +51,8 @@ def _rank(rank: int, folder: Path, size: int, plan: Plan, program: Callable[...,
     if plan.device == "cpu":
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
     store = dist.FileStore(str(folder / "store"), size)
-    context: RankContext = join(store, rank, size, rank, plan.device, TIMEOUT_S, inject=plan.inject)
+    context: RankContext = join(store, rank, size, rank, plan.device, timeout_s(plan), inject=plan.inject)
+    context.progress = Progress(folder, rank)
     result = program(context, **options)
     (folder / f"{rank}.json").write_text(json.dumps(result))
     process_group.destroy()

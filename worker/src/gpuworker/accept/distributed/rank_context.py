@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from gpuworker.accept.distributed.progress import Progress
 from gpuworker.runtime import process_group
 
 
@@ -28,6 +29,7 @@ class RankContext:
     inject: str = ""  # fault that one rank injects
     inject_rank: int = -1
     decisions: int = 0  # of rank 0, by `agree`
+    progress: Progress | None = None  # within a node
 
     @property
     def label(self) -> str:
@@ -37,6 +39,11 @@ class RankContext:
     def injected(self, fault: str) -> bool:
         """Whether this rank injects the fault: one rank does, by default the last one."""
         return self.inject == fault and self.rank == self.inject_rank % self.size
+
+    def enter(self, name: str) -> None:
+        """Record that this rank enters the collective `name`, before it does: a hang then names the other ranks."""
+        if self.progress:
+            self.progress.enter(name)
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -55,6 +62,7 @@ class RankContext:
 
     def barrier(self, key: str) -> None:
         """Wait for all ranks without a collective. A key is used once."""
+        self.enter(f"the barrier {key}")
         if self.store.add(key, 1) == self.size:
             self.store.set(f"{key}/all", "joined")
         self.store.wait([f"{key}/all"])

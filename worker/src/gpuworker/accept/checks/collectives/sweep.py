@@ -56,6 +56,7 @@ def trial(context: RankContext, operation: Operation, rounds: int, warm_up: int)
     for number in range(warm_up + rounds):
         operation.fill(number)
         context.synchronize()
+        context.enter(f"{operation.name} of {operation.bytes} bytes, round {number}")
         dist.barrier()  # otherwise the skew between ranks is counted as time of the collective
         clock = _Clock(context.device)
         operation.call()

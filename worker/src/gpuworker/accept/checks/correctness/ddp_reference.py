@@ -145,6 +145,7 @@ def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
 def _train(context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer, first: int, last: int) -> None:
     mine = slice(context.rank * SAMPLES, (context.rank + 1) * SAMPLES)
     for step in range(first, last):
+        context.enter(f"training step {step}")
         inputs, labels = _batch(context, step)
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(inputs[mine]), labels[mine]).backward()

@@ -34,6 +34,7 @@ def run(context: RankContext, rounds: int = ROUNDS) -> dict:
     compute, wait = [], []
     for number in range(rounds + 2):  # the first two warm up
         context.synchronize()
+        context.enter(f"the barrier before round {number}")
         dist.barrier()
         start = _now(context)
         for _ in range(work):
@@ -42,6 +43,7 @@ def run(context: RankContext, rounds: int = ROUNDS) -> dict:
         seconds = _now(context) - start
         if context.injected("late-rank"):
             time.sleep(0.6)  # far above LATE_S, even if other ranks are delayed
+        context.enter(f"the barrier after round {number}")
         arrived = time.perf_counter()
         dist.barrier()
         context.synchronize()

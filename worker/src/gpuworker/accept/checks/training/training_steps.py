@@ -127,6 +127,7 @@ def _steps(context: RankContext, model: nn.Module, shape: Shape, steps: int, war
     times = []
     for step in range(warm_up + steps):
         context.synchronize()
+        context.enter(f"training step {step}")
         start = time.perf_counter()
         with torch.autocast(context.device.type, dtype, enabled=cuda):
             logits = model(tokens[:, :-1])
