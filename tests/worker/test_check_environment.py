@@ -2,8 +2,6 @@
 
 import dataclasses
 import re
-import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,8 +10,8 @@ from gpuworker.accept import host_info, node_facts
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
 from gpuworker.runtime import gpu_inventory
+from tests.helpers import gpu_node
 from tests.helpers.cpu_worlds import PLANS, verdict_on
-from tests.helpers.pynvml_stand_in import Library
 
 FAULTS = environment.SPEC.faults
 
@@ -23,21 +21,7 @@ def node(monkeypatch):
     """node(GPU, …, seen=N): a node with these GPUs in its driver, of which torch sees N."""
 
     def make(*gpus: dict, seen: int | None = None) -> None:
-        library = Library(*gpus)
-        count = len(gpus) if seen is None else seen
-        uuids = [gpu["uuid"].format(index=index).removeprefix("GPU-") for index, gpu in enumerate(library.gpus)]
-        monkeypatch.setitem(sys.modules, "pynvml", library)
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-        monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: library.gpus[i]["name"])
-        monkeypatch.setattr(
-            torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=uuids[device.index])
-        )
-        # It asks the first GPU, once a process, and no one here has one.
-        monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
-        monkeypatch.setattr(host_info, "clock", lambda: {"clock_synchronised": True, "clock_max_error_s": 0.001})
-        monkeypatch.setattr(host_info, "_size_of", lambda path: 64 << 30)
-        monkeypatch.setattr(host_info, "xids", lambda log: [])
+        gpu_node.install(monkeypatch, *gpus, seen=seen)
 
     return make
 
