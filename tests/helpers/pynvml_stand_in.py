@@ -42,6 +42,8 @@ HEALTHY = {
     "mig": [0, 0],
     "persistence": 1,
     "links": [1] * 18,
+    "link_errors": (0, 0, 0, 0),  # per link, by kind
+    "pcie_replays": 0,
     "recovery_action": 0,
     "xids": [],  # events, each reported once
     "events": True,  # whether the driver has events
@@ -55,6 +57,8 @@ class Library(types.ModuleType):
     NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 0, 1
     NVML_VOLATILE_ECC, NVML_AGGREGATE_ECC = 0, 1
     NVML_ERROR_TIMEOUT, nvmlEventTypeXidCriticalError, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 10, 8, 230
+    NVML_NVLINK_ERROR_DL_REPLAY, NVML_NVLINK_ERROR_DL_RECOVERY = 0, 1
+    NVML_NVLINK_ERROR_DL_CRC_FLIT, NVML_NVLINK_ERROR_DL_CRC_DATA = 2, 3
     NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_NVLINK_MAX_LINKS = 1, 0, 36
 
     def __init__(self, *gpus: dict, driver: bool = True) -> None:
@@ -141,6 +145,9 @@ class Library(types.ModuleType):
             raise NVMLError("Invalid Argument")
         return links[link]
 
+    def nvmlDeviceGetNvLinkErrorCounter(self, handle: int, link: int, kind: int) -> int:
+        return self._answer(handle, "link_errors")[kind]
+
 
 def _asks(key: str):
     return lambda self, handle: self._answer(handle, key)
@@ -161,6 +168,7 @@ for function, key in {
     "EnforcedPowerLimit": "power_limit_mw",
     "PowerManagementDefaultLimit": "power_default_mw",
     "MigMode": "mig",
+    "PcieReplayCounter": "pcie_replays",
     "PersistenceMode": "persistence",
 }.items():
     setattr(Library, f"nvmlDeviceGet{function}", _asks(key))

@@ -10,8 +10,10 @@ from gpuworker.accept.kernels import copies
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.report import Measurement
 from gpuworker.accept.verdict import judge
+from gpuworker.runtime import gpu_inventory
 from gpuworker.runtime.gpu_inventory import Gpu
 from tests.helpers.cpu_worlds import COMPARING_PLANS, PLANS, verdict_on
+from tests.helpers.pynvml_stand_in import Library
 
 FAULTS = links.SPEC.faults
 
@@ -130,6 +132,21 @@ def test_a_link_that_claims_less_than_the_model_has_is_a_warning(claimed):
 def test_a_link_below_its_generation_under_load_is_doubtful():
     evidence = account(h100(0), h100(1), generations={"cuda:0": 5, "cuda:1": 4})
     assert evidence.warnings == ["cuda:1: PCIe ran at generation 4 under load, it supports 5"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"link_errors": (1, 0, 2, 0)}, ["cuda:0: 54 NVLink errors during this check, 54 in all"]),
+        ({"pcie_replays": 9}, ["cuda:0: 9 PCIe replays during this check, 9 in all"]),
+        ({"pcie_replays": None, "link_errors": None}, []),
+        ({}, []),
+    ],
+)
+def test_error_counters_that_grow_under_load_are_a_warning(changes, words):
+    before, after = (gpu_inventory.from_nvml(Library(gpu))[0] for gpu in ({}, changes))
+    before.device = "cuda:0"
+    assert links._new_errors(before, after) == words
 
 
 @pytest.mark.parametrize(("gbps", "verdict"), [(55.4, "PASS"), (46.0, "WARN"), (26.0, "FAIL")])

@@ -80,6 +80,8 @@ class Gpu:
     persistence: bool | None = None
     nvlinks_up: int | None = None
     nvlinks_down: int | None = None
+    nvlink_errors: int | None = None  # CRC errors, replays and recoveries of all links
+    pcie_replays: int | None = None
     recovery_action: int | None = None  # what the driver demands of the operator, 0: nothing
 
 
@@ -204,8 +206,20 @@ def _gpu(library, index: int) -> Gpu:
         persistence=_flag(query("nvmlDeviceGetPersistenceMode", handle)),
         nvlinks_up=sum(link == 1 for link in links),
         nvlinks_down=sum(link == 0 for link in links),  # a link that the board does not have is None
+        nvlink_errors=_nvlink_errors(library, handle, links),
+        pcie_replays=query("nvmlDeviceGetPcieReplayCounter", handle),
         recovery_action=_field(library, handle, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"),
     )
+
+
+def _nvlink_errors(library, handle, states: list[int | None]) -> int | None:
+    """Sum of the four error counters of the links that are up; None where the driver has no such counters."""
+    names = ("DL_REPLAY", "DL_RECOVERY", "DL_CRC_FLIT", "DL_CRC_DATA")
+    kinds = [getattr(library, f"NVML_NVLINK_ERROR_{name}", None) for name in names]
+    up = [link for link, state in enumerate(states) if state == 1]
+    found = [ask(library, "nvmlDeviceGetNvLinkErrorCounter", handle, link, kind) for link in up for kind in kinds]
+    known = [count for count in found if count is not None]
+    return sum(known) if known else None
 
 
 def _field(library, handle, name: str) -> int | None:

@@ -30,6 +30,7 @@ SPEC = Spec(
         "slow-host-link": r"(cpu|cuda):\d+ is slow: link_h2d",
         "corrupt-link": r"(cpu|cuda):\d+→(cpu|cuda):\d+ delivered \d+ wrong words",
         "narrow-link": r"(cpu|cuda):\d+: PCIe ran at generation 1 under load, it supports 5",
+        "link-errors": r"(cpu|cuda):\d+: 5 NVLink errors during this check",
         "missing-nvlink": r"(cpu|cuda):\d+: 17 of 18 NVLinks are up",
     },
 )
@@ -65,6 +66,12 @@ def measure(plan: Plan) -> Evidence:
         _peers(devices, any(gpu.nvlinks_up for gpu in gpus), plan, evidence)
     else:
         evidence.inapplicable["link_peer"] = "one GPU has no peer"
+    after = {gpu.uuid: gpu for gpu in gpu_inventory.inventory()[1]} if plan.device == "cuda" else {}
+    for gpu in gpus:
+        later = after.get(gpu.uuid, gpu)
+        if plan.injected("link-errors") and gpu is gpus[-1]:
+            gpu, later = (dataclasses.replace(gpu, nvlink_errors=count) for count in (2, 7))
+        evidence.warnings += _new_errors(gpu, later)
     return evidence
 
 
@@ -152,6 +159,16 @@ def _driver_view(gpus: list, generations: dict[str, int | None], plan: Plan, evi
         evidence.ceilings["link_peer"] = nvlink["specification"], origin
     elif nvlink and len(gpus) > 1 and None not in up:
         evidence.warnings.append(f"no NVLink of {nvlink['model']} GPUs is up: is the fabric manager running?")
+
+
+def _new_errors(before, after) -> list[str]:
+    """Warnings for error counters that grew during this check: links repair such errors, which costs time."""
+    found = []
+    for field, words in (("nvlink_errors", "NVLink errors"), ("pcie_replays", "PCIe replays")):
+        first, last = getattr(before, field), getattr(after, field)
+        if first is not None and last is not None and last > first:
+            found.append(f"{before.device}: {last - first} {words} during this check, {last} in all")
+    return found
 
 
 def _claims_less(gpu) -> list[str]:
