@@ -13,8 +13,7 @@ from tests.helpers.kube import wait_until
 
 
 def test_a_finished_run_is_kept_by_self_heal(team: Team, tmp_path) -> None:
-    """Also when the values ask for its deletion: Argo CD would start it again and again."""
-    team.runs.commit({"rl/values.yaml": "ttlSecondsAfterFinished: 1\n" + values(tmp_path)})
+    team.runs.commit({"rl/values.yaml": values(tmp_path)})
     application = team.apply("job-group.yaml")
     reaches(team, application, "Synced", "Healthy")
     finished = jobsets(team)
