@@ -127,6 +127,12 @@ class Group:
         # All agents listen on one port, so each test uses different loopback addresses.
         self.network = f"127.{random.randrange(1, 255)}.{random.randrange(255)}"
 
+    def set_key(self, key: bytes) -> None:
+        """Give every pod that starts from now on the same key."""
+        file = self.folder / "key"
+        file.write_bytes(key)
+        self.agent_settings["GPU_CHARTS_KEY_FILE"] = file
+
     def write_plan(
         self, tasks: dict[str, dict], timeout: float = 60, layout: str = "jobset", stop: bool = True
     ) -> None:

@@ -12,6 +12,7 @@ import signal
 import socket
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,9 +21,10 @@ from pathlib import Path
 import pytest
 
 from gpuworker.accept.report import to_log_lines
-from gpuworker.fleet import cli, collector, submit
+from gpuworker.fleet import cli, collector, http_handler, node_server, submit
 from gpuworker.fleet.collector import CollectorHandler, Poller
 from gpuworker.fleet.expected import Expected
+from gpuworker.fleet.http_handler import ReportServer
 from gpuworker.fleet.report_store import ReportStore
 from tests.helpers.fleet_reports import failing, node_report
 from tests.helpers.processes import until
@@ -193,7 +195,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, ReportStore]]:
     store = ReportStore(tmp_path, Expected(2, run_id="1"))
     store.add(node_report("n1"), "")
     handler = type("Collector", (CollectorHandler,), {"store": store, "accept_posts": True})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with ReportServer(0, handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}", store
         server.shutdown()
@@ -373,10 +375,97 @@ def test_a_pod_at_the_address_of_another_shows_that_the_other_is_gone(tmp_path: 
     assert [node.verdict for node in store.fleet().nodes] == ["INCOMPLETE", "PASS"]
 
 
+KEY = b"k" * 32
+
+
+@pytest.fixture
+def signed(served, tmp_path: Path, monkeypatch) -> Iterator[tuple[str, ReportStore]]:
+    """A collector with a key, which the other parts of this process have, too."""
+    file = tmp_path / "key"
+    file.write_bytes(KEY)
+    monkeypatch.setenv("GPU_CHARTS_KEY_FILE", str(file))
+    monkeypatch.setattr(CollectorHandler, "key", KEY, raising=False)
+    return served
+
+
+def signed_headers(url: str, body: bytes, key: bytes) -> dict:
+    return dict(submit._request(urllib.request.build_opener(), body, f"{url}/reports", key).header_items())
+
+
+def test_a_report_with_the_key_of_the_release_is_accepted(signed, tmp_path: Path) -> None:
+    url, store = signed
+    path = tmp_path / "report.json.txt"
+    path.write_text(json.dumps(failing("n2")))
+    assert submitted(path, url) == 1
+    assert [(node.node, node.verdict) for node in store.fleet().nodes] == [("n1", "PASS"), ("n2", "FAIL")]
+
+
+def test_a_report_without_the_key_or_of_an_earlier_message_is_refused(signed) -> None:
+    url, store = signed
+    body = json.dumps(node_report("n2")).encode()
+    other = json.dumps(node_report("n3")).encode()
+    once = signed_headers(url, body, KEY)
+    no_nonce = {**signed_headers(url, body, KEY), "X-nonce": "x"}
+    attempts = [
+        ({}, body, 401),
+        (signed_headers(url, body, b"o" * 32), body, 401),
+        (no_nonce, body, 401),
+        (once, other, 401),  # the nonce is used by this attempt
+        (once, body, 401),
+        (signed_headers(url, body, KEY), body, 200),
+    ]
+    for headers, sent, code in attempts:
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+        with contextlib.closing(connection):
+            connection.request("POST", "/reports", sent, headers)
+            assert connection.getresponse().status == code
+    assert [node.node for node in store.fleet().nodes] == ["n1", "n2"]
+
+
+def test_senders_without_the_key_hold_no_place(signed) -> None:
+    """They announce a body and send none, more of them than the collector receives at a time."""
+    url, _ = signed
+    address = urllib.parse.urlsplit(url)
+    with contextlib.ExitStack() as stack:
+        for _ in range(2 * collector.MOST_POSTS):
+            connection = stack.enter_context(socket.create_connection((address.hostname, address.port)))
+            connection.sendall(b"POST /reports HTTP/1.0\r\nContent-Length: 9\r\nX-Nonce: x\r\n\r\n")
+        assert submit.send(json.dumps(node_report("n2")).encode(), f"{url}/reports", 5, KEY) == ""
+
+
+def test_more_connections_than_allowed_close_the_oldest(signed) -> None:
+    url, _ = signed
+    address = urllib.parse.urlsplit(url)
+    with contextlib.ExitStack() as stack:
+        held = [
+            stack.enter_context(socket.create_connection((address.hostname, address.port)))
+            for _ in range(2 * http_handler.MAX_CONNECTIONS)
+        ]
+        held[0].settimeout(60)
+        assert held[0].recv(1) == b""
+        assert submit.send(json.dumps(node_report("n2")).encode(), f"{url}/reports", 60, KEY) == ""
+
+
+def test_only_signed_answers_of_pods_count_with_a_key(pods: Pods, tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(failing("n2")))
+    handler = type("Node", (node_server.NodeHandler,), {"report": path, "key": KEY, "answers": {}})
+    store = ReportStore(tmp_path / "kept", Expected(2, run_id="1"))
+    (tmp_path / "kept").mkdir()
+    pods.start(node_report("n2"))  # a stranger at an address of the Service
+    Poller(store, SERVICE, pods.port, KEY).poll()
+    assert store.fleet().coverage.nodes_reported == 0
+    assert any("no valid signature" in finding.reason for finding in store.fleet().findings)
+    pods.handler = handler
+    pods.start()
+    Poller(store, SERVICE, pods.port, KEY).poll()
+    assert [(node.node, node.verdict) for node in store.fleet().nodes] == [("n2", "FAIL")]
+
+
 def test_posts_are_refused_by_default(served, tmp_path: Path) -> None:
     _, store = served
     handler = type("Collector", (CollectorHandler,), {"store": store, "accept_posts": False})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with ReportServer(0, handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         why = submit.send(json.dumps(node_report("n2")).encode(), f"http://127.0.0.1:{server.server_port}/reports", 0.3)
         server.shutdown()

@@ -104,7 +104,7 @@ def test_slow_and_silent_clients_neither_hold_memory_nor_the_group(group, leader
             with contextlib.suppress(ConnectionError):
                 connection.sendall(b'{"type": ' if number % 2 else b"")
         descriptors = Path(f"/proc/{leader.sidecar.pid}/fd")
-        assert len(list(descriptors.iterdir())) < MAX_STRANGERS + 50
+        until(lambda: len(list(descriptors.iterdir())) < MAX_STRANGERS + 50, "the agent closes the oldest connections")
         assert peak_mib(leader) < MEMORY_MIB
         completes(group, leader)
 
@@ -200,3 +200,53 @@ def test_the_longest_message_of_a_group_fits():
     text = ", ".join(hosts) + "x" * 1000
     assert len(encode(Request("r" * 63, "99999", hosts[-1], state, True, text))) < plan.line_limit
     assert CODEC.decode(encode(Reply(state, True, text))) == Reply(state, True, text)
+
+
+# Everything that ends, holds, starts or falsifies a group whose run and attempt are known.
+FORGED = [
+    {"state": {"released": True}},
+    {"state": {"failed": {"trainer-0": 7}}},
+    {"state": {"done": ["trainer-0", "trainer-1", "buffer-0"]}},
+    {"state": {"started": ["trainer-0"]}},
+    {"missing": "forged"},
+    {"joined": True},
+]
+
+
+def test_with_a_key_the_groups_identity_is_not_enough(group):
+    group.set_key(b"k" * 32)
+    leader = group.start_rank("buffer-0", "echo ran")
+    until(lambda: dial(leader), "the leader listens").close()
+    nonce = b"0" * 32 + b"\n"
+    for fields in FORGED:
+        for parts in ([request(**fields)], [nonce, request(**fields)], [nonce, b"0" * 64 + b" " + request(**fields)]):
+            reply = send(leader, *parts)
+            assert b"{" not in reply, f"the agent answers a stranger: {reply}"
+    assert "\nran" not in leader.output(), "a stranger released the group"
+    completes(group, leader)
+
+
+def test_a_running_group_with_a_key_is_not_ended_by_others(group):
+    group.set_key(b"k" * 32)
+    ranks = [group.start_rank(host, "until [ -e ../stop ]; do sleep 0.1; done") for host in group_hosts(group)]
+    until(lambda: all("starts attempt" in rank.output() for rank in ranks), "the group runs")
+    for rank in ranks:
+        for fields in FORGED:
+            send(rank, request(**fields))
+            send(rank, b"0" * 32 + b"\n" + b"0" * 64 + b" " + request(**fields))
+    (group.folder / "stop").touch()
+    assert [rank.wait() for rank in ranks] == [0, 0, 0]
+
+
+def group_hosts(group) -> list[str]:
+    return GroupPlan.load(group.plan).hosts
+
+
+@pytest.mark.parametrize("key", [b"short", None])
+def test_a_key_that_cannot_be_used_ends_the_task(group, key):
+    if key:
+        group.set_key(key)
+    else:
+        group.agent_settings["GPU_CHARTS_KEY_FILE"] = group.folder / "no-file"
+    assert group.start_rank("buffer-0", "echo ran").wait() == 2
+    assert "\nran" not in group.ranks[0].output()

@@ -7,6 +7,7 @@
 /readyz              200 if the whole fleet passed (PASS or WARN), else 503 with the reason
 /healthz             200 while the collector runs, whatever the verdict
 POST /reports, with --accept-posts: the report of a pod that ends after its test
+/nonce               with a key, the nonce for the signature of such a report
 
 Every --interval seconds the collector requests /report.json from the pods behind --service. That is a headless Service
 which also lists pods that are not ready. A pod that returned its report is queried again a minute later. The report
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import functools
+import hashlib
 import http.client
 import signal
 import socket
@@ -40,17 +42,28 @@ from gpuworker.fleet.formats.html import POLICY, check_page, node_page, page
 from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
 from gpuworker.fleet.formats.suspects_csv import suspects_csv
-from gpuworker.fleet.http_handler import TEXT, ReportHandler, ReportServer
+from gpuworker.fleet.http_handler import (
+    DIGEST_HEADER,
+    FETCHED,
+    NONCE_HEADER,
+    POSTED,
+    SIGNATURE_HEADER,
+    TEXT,
+    ReportHandler,
+    ReportServer,
+)
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.fleet.report_store import SUBMITTED, ReportStore
-from gpuworker.runtime.contract import REPORT_PORT, Tag
+from gpuworker.runtime.contract import REPORT_PORT, ExitCode, Tag
 from gpuworker.runtime.log import log
+from gpuworker.runtime.message_auth import KeyFileError, NonceIssuer, load_key, matches, new_nonce
 
 MOST_REQUESTS = 16
 REFRESH_S = 60
 REQUEST_TIMEOUT_S = 5
 MOST_REPORT_BYTES = 2 << 20  # a node of 8 GPUs has 0.3 MB
 MOST_POSTS = 16  # that are received at the same time
+NOT_SIGNED = "the report has no valid signature: its sender has not the key of this release"
 
 HTML = "text/html; charset=utf-8"
 FORMATS: dict[str, tuple[Callable[[Fleet], str], str]] = {
@@ -63,14 +76,14 @@ FORMATS: dict[str, tuple[Callable[[Fleet], str], str]] = {
 }
 DETAILS = {"/node": node_page, "/check": check_page}  # of ?name=
 KEPT = ("/", "/metrics")  # texts that are asked for again and again
-READY = "/readyz"
+READY, NONCE = "/readyz", "/nonce"
 
 
 class Poller:
-    """Fetches the reports of all pods of a Service, one round after the other."""
+    """Fetches the reports of all pods of a Service, one round after the other. With a key they must be signed."""
 
-    def __init__(self, store: ReportStore, host: str, port: int) -> None:
-        self.store, self.host, self.port = store, host, port
+    def __init__(self, store: ReportStore, host: str, port: int, key: bytes = b"") -> None:
+        self.store, self.host, self.port, self.key = store, host, port, key
         self.fetched: dict[str, float] = {}  # address -> when its report was fetched
         self.present: set[str] = set()
         self.direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -110,26 +123,34 @@ class Poller:
     def fetch(self, address: str) -> tuple[dict | None, str]:
         """The report of a pod, or the problem with it; neither if the pod has no report yet."""
         name = f"[{address}]" if ":" in address else address
+        nonce = new_nonce()
+        request = urllib.request.Request(f"http://{name}:{self.port}/report.json", headers={NONCE_HEADER: nonce})
         try:
-            with self.direct.open(f"http://{name}:{self.port}/report.json", timeout=REQUEST_TIMEOUT_S) as response:
+            with self.direct.open(request, timeout=REQUEST_TIMEOUT_S) as response:
                 data = response.read(MOST_REPORT_BYTES + 1)
+                signature = response.headers.get(SIGNATURE_HEADER, "")
         except (OSError, http.client.HTTPException):  # HTTPError is an OSError
             return None, ""
         if len(data) > MOST_REPORT_BYTES:
             return None, f"the report has more than {MOST_REPORT_BYTES} bytes"
+        if self.key and not matches(signature, self.key, FETCHED, nonce, data):
+            return None, NOT_SIGNED
         (source, *_) = from_text(address, data)
         return source.report, source.error
 
 
 class CollectorHandler(ReportHandler):
-    paths = (*FORMATS, *DETAILS, READY)
+    paths = (*FORMATS, *DETAILS, READY, NONCE)
     policy = POLICY
     store: ReportStore  # set by run
     accept_posts: bool
     posts = threading.BoundedSemaphore(MOST_POSTS)
     reading = threading.Lock()  # one at a time: a parsed report takes some ten times its size of memory
+    nonces = NonceIssuer()
 
     def get(self, path: str) -> tuple[int, str, str]:
+        if path == NONCE:
+            return 200, self.nonces.issue(), TEXT
         if path in DETAILS:
             with RENDERING:
                 return 200, DETAILS[path](self.store.fleet(), self.query.get("name", "")), HTML
@@ -148,10 +169,17 @@ class CollectorHandler(ReportHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > MOST_REPORT_BYTES:
             return 413, f"Content-Length must be at most {MOST_REPORT_BYTES} bytes\n"
+        digest = self.headers.get(DIGEST_HEADER, "")
+        if self.key and not self.is_signed(digest):  # before the body is received, so that others hold no place
+            for _ in range(0, int(length), 65536):  # else the sender may get a reset instead of the answer
+                self.rfile.read1(65536)
+            return 401, f"{NOT_SIGNED}\n"
         if not self.posts.acquire(timeout=self.timeout):
             return 503, "the collector is busy; try again\n"
         try:
             data = self.rfile.read(int(length))
+            if self.key and hashlib.sha256(data).hexdigest() != digest:
+                return 401, f"{NOT_SIGNED}\n"
             with self.reading:
                 (source, *_) = from_text("the request", data)
                 if source.report is None:
@@ -162,6 +190,13 @@ class CollectorHandler(ReportHandler):
         if status == HTTPStatus.OK:
             self.store.submitters.add(self.client)
         return status, f"{answer}\n"
+
+    def is_signed(self, digest: str) -> bool:
+        nonce, signature = (self.headers.get(name, "") for name in (NONCE_HEADER, SIGNATURE_HEADER))
+        if not matches(signature, self.key, POSTED, nonce, digest):
+            return False
+        with self.reading:
+            return self.nonces.accept(nonce)
 
 
 RENDERED: dict[str, tuple[Fleet, str]] = {}  # path -> a result and its text
@@ -181,13 +216,18 @@ def rendered(fleet: Fleet, path: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        key = load_key()
+    except KeyFileError as error:
+        log(Tag.FATAL.value, exit_code=int(ExitCode.USAGE), why=error)
+        return ExitCode.USAGE
     args.report_dir.mkdir(parents=True, exist_ok=True)
     store = ReportStore(args.report_dir, from_args(args), keep_gone=args.accept_posts)
     with ReportServer(args.port, CollectorHandler) as server:
-        CollectorHandler.store, CollectorHandler.accept_posts = store, args.accept_posts
+        CollectorHandler.store, CollectorHandler.accept_posts, CollectorHandler.key = store, args.accept_posts, key
         threading.Thread(target=server.serve_forever, daemon=True).start()
         log(Tag.FLEET.value, port=server.server_port, run=args.run_id)
-        logged, poller = "", Poller(store, args.service, args.service_port)
+        logged, poller = "", Poller(store, args.service, args.service_port, key)
         while True:
             poller.poll()
             fleet = store.fleet()

@@ -1,22 +1,39 @@
-"""HTTP server and request handler that the node server and the collector share: paths, health, response headers."""
+"""HTTP server and request handler that the node server and the collector share: paths, health, response headers.
+
+With a key a report is served and accepted with a signature: its HMAC with a nonce of the receiver (message_auth.py).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import socket
 import socketserver
+import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
+from gpuworker.runtime.message_auth import sign
+
 TEXT = "text/plain; charset=utf-8"
+NONCE_HEADER, DIGEST_HEADER, SIGNATURE_HEADER = "X-Nonce", "X-Digest", "X-Signature"  # the digest is SHA-256
+FETCHED, POSTED = "report-fetched/1", "report-posted/1"  # purposes of a signature
+MAX_CONNECTIONS = 256
 
 
 class ReportServer(ThreadingHTTPServer):
-    """Listens on all addresses: of IPv6 and IPv4, or of IPv4 alone if the kernel has no IPv6."""
+    """Listens on all addresses: of IPv6 and IPv4, or of IPv4 alone if the kernel has no IPv6.
+
+    It has a thread per connection. When there are too many, the oldest connection is closed.
+    """
 
     daemon_threads = True
+    request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, port: int, handler: type[ReportHandler]) -> None:
+        self.connections: dict[socket.socket, None] = {}  # the oldest first
+        self.changing = threading.Lock()
         self.address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
         super().__init__(("", port), handler)
 
@@ -26,11 +43,32 @@ class ReportServer(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)  # HTTPServer would also ask the DNS for the name of this host
         self.server_name, self.server_port = "", self.server_address[1]
 
+    def process_request(self, request: socket.socket, client_address: object) -> None:
+        with self.changing:
+            self.connections[request] = None
+            if len(self.connections) > MAX_CONNECTIONS:
+                oldest = next(iter(self.connections))
+                del self.connections[oldest]
+                with contextlib.suppress(OSError):  # the client was faster
+                    oldest.shutdown(socket.SHUT_RDWR)  # wakes its thread, which then closes it
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: socket.socket) -> None:
+        with self.changing:
+            self.connections.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: socket.socket, client_address: object) -> None:
+        """Log nothing if the client closed its connection, or was closed as the oldest."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
 
 class ReportHandler(BaseHTTPRequestHandler):
     """Answer GET and HEAD of `paths` by `get`, /healthz with 200 while the server runs, and other paths with 404."""
 
     paths: tuple[str, ...] = ()
+    key = b""  # signs what is served
     policy = "default-src 'none'"  # Content-Security-Policy
     query: dict[str, str]  # of the request
     timeout = 30  # seconds that a silent client may hold a thread
@@ -71,6 +109,8 @@ class ReportHandler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-cache")  # ask each time whether it changed
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Content-Security-Policy", self.policy)
+        if self.key and (nonce := self.headers.get(NONCE_HEADER)):
+            self.send_header(SIGNATURE_HEADER, sign(self.key, FETCHED, nonce, encoded))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(encoded)

@@ -22,6 +22,7 @@ from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.runtime.contract import REPORT_PORT, Tag
 from gpuworker.runtime.log import log
+from gpuworker.runtime.message_auth import KeyFileError, load_key
 
 
 class NodeHandler(ReportHandler):
@@ -49,6 +50,10 @@ def main() -> None:
     parser.add_argument("--report-dir", type=Path, default="reports", help="folder of report.json (default: reports)")
     parser.add_argument("--port", type=int, default=REPORT_PORT, help=f"port to serve on (default: {REPORT_PORT})")
     args = parser.parse_args()
+    try:
+        NodeHandler.key = load_key()
+    except KeyFileError as error:
+        parser.error(str(error))
     NodeHandler.report = args.report_dir / "report.json"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with ReportServer(args.port, NodeHandler) as server:

@@ -1,21 +1,25 @@
 """accept-report submit: send a node's report to the collector and exit with the verdict of the report.
 
-For pods that end after the test, so that the collector cannot fetch their report.
+For pods that end after the test, so that the collector cannot fetch their report. With a key the report is signed.
 Exit code 0: PASS or WARN; 1: FAIL; 2: usage; 3: INCOMPLETE, or the collector did not accept the report in time.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import http.client
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 from gpuworker.accept.report import EXIT_CODES, INCOMPLETE
+from gpuworker.fleet.http_handler import DIGEST_HEADER, NONCE_HEADER, POSTED, SIGNATURE_HEADER
 from gpuworker.fleet.report_sources import from_text
-from gpuworker.runtime.contract import Tag
+from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
+from gpuworker.runtime.message_auth import KeyFileError, load_key, sign
 
 
 def add_command(commands: argparse._SubParsersAction) -> None:
@@ -31,13 +35,16 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        data = args.report.read_bytes()
+        key, data = load_key(), args.report.read_bytes()
     except OSError as error:
         return _failed(f"{args.report}: {error.strerror}")
+    except KeyFileError as error:
+        _failed(str(error))
+        return ExitCode.USAGE
     (source,) = from_text(str(args.report), data)
     if source.report is None:
         return _failed(source.error)
-    verdict, problem = source.report["verdict"], send(data, args.to, args.timeout)
+    verdict, problem = source.report["verdict"], send(data, args.to, args.timeout, key)
     reason = {"reason": problem} if problem else {}
     log(Tag.RESULT.value, verdict=verdict, submitted=not problem, to=args.to, **reason)
     return EXIT_CODES[INCOMPLETE] if problem and EXIT_CODES[verdict] == 0 else EXIT_CODES[verdict]
@@ -48,22 +55,34 @@ def _failed(reason: str) -> int:
     return EXIT_CODES[INCOMPLETE]
 
 
-def send(data: bytes, url: str, timeout_s: float) -> str:
-    """Post until accepted; return "" or why it was not. Retries 409, since an earlier collector may still answer."""
+def send(data: bytes, url: str, timeout_s: float, key: bytes = b"") -> str:
+    """Post until accepted; return "" or why it was not. Retries 401, for which a nonce may have been too old, and 409,
+    since an earlier collector may still answer."""
     end, pause = time.monotonic() + timeout_s, 0.2
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method="POST")
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the collector is in the cluster
     while True:
         try:
-            with direct.open(request, timeout=10):
+            with direct.open(_request(direct, data, url, key), timeout=10):
                 return ""
         except urllib.error.HTTPError as error:
             problem = f"{url} answers {error.code}: {error.read(500).decode(errors='replace').strip()}"
             if error.code in (400, 413):  # the report itself is refused
                 return problem
-        except OSError as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             problem = f"{url}: {getattr(error, 'reason', error)}"
         if time.monotonic() + pause > end:
             return problem
         time.sleep(pause)
         pause = min(2 * pause, 5)
+
+
+def _request(direct: urllib.request.OpenerDirector, data: bytes, url: str, key: bytes) -> urllib.request.Request:
+    """The request with the report; with a key signed for a nonce of the collector."""
+    headers = {"Content-Type": "application/json"}
+    if key:
+        with direct.open(url.removesuffix("/reports") + "/nonce", timeout=10) as response:
+            nonce = response.read(200).decode()
+        digest = hashlib.sha256(data).hexdigest()
+        signature = sign(key, POSTED, nonce, digest)
+        headers |= {NONCE_HEADER: nonce, DIGEST_HEADER: digest, SIGNATURE_HEADER: signature}
+    return urllib.request.Request(url, data, headers, method="POST")

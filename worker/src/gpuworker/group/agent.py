@@ -28,6 +28,7 @@ from gpuworker.group.state_store import VolumeStore
 from gpuworker.group.task_log import TaskLog
 from gpuworker.runtime.contract import GROUP_AGENT_PORT, ExitCode
 from gpuworker.runtime.log import log
+from gpuworker.runtime.message_auth import KeyFileError, load_key
 
 LOG_TIMEOUT_S = 8  # of the copy on the volume at the task's end; the entry script waits a little longer
 
@@ -35,8 +36,8 @@ LOG_TIMEOUT_S = 8  # of the copy on the volume at the task's end; the entry scri
 class Agent(RankServer):
     """Sidecar of one rank. `folder` is shared with its entry script, `logs` is a folder on a volume."""
 
-    def __init__(self, plan: GroupPlan, host: str, folder: Path, logs: Path | None, run: str, attempt: str):
-        super().__init__(plan, host, folder / "group_state", run, attempt)
+    def __init__(self, plan: GroupPlan, host: str, folder: Path, logs: Path | None, run: str, attempt: str, key: bytes):
+        super().__init__(plan, host, folder / "group_state", run, attempt, key)
         self.pipes = EntryPipes(folder)
         self.task_log = None
         if logs:
@@ -161,6 +162,17 @@ class Agent(RankServer):
         return pending
 
 
+def refuse_start(folder: Path, why: str) -> None:
+    """End the task instead of starting it, and stay until the pod ends: a sidecar that ends is only started again."""
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    log("FATAL", exit_code=int(ExitCode.USAGE), why=why)
+    pipes = EntryPipes(folder)
+    pipes.held.append(os.open(folder / Pipe.EVENTS.value, os.O_RDWR))  # without a reader the script could not write
+    pipes.send(Pipe.START, f"fail {ExitCode.USAGE:d} {why}")
+    signal.sigwait(ends)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="group-agent", description=__doc__.splitlines()[0])
     parser.add_argument("--plan", type=Path, required=True, help="the group, as JSON")
@@ -171,10 +183,15 @@ def main() -> None:
     args = parser.parse_args()
     run_id, attempt = os.environ.get("RUN_ID", "run"), os.environ.get("ATTEMPT", "0")
     plan = GroupPlan.load(args.plan)
+    try:
+        key = load_key()
+    except KeyFileError as error:
+        refuse_start(args.state_dir, str(error))
+        return
     log("GROUP", rank=args.host, run=run_id, attempt=attempt, ranks=len(plan.hosts), join_timeout_s=plan.join_timeout_s)
 
     async def run() -> None:
-        agent = Agent(plan, args.host, args.state_dir, args.logs_dir, run_id, attempt)
+        agent = Agent(plan, args.host, args.state_dir, args.logs_dir, run_id, attempt, key)
         running = asyncio.create_task(agent.run_forever(logs_only=args.logs_only))
         for number in (signal.SIGTERM, signal.SIGINT):  # the kubelet ends a sidecar after the task's container
             asyncio.get_running_loop().add_signal_handler(number, running.cancel)

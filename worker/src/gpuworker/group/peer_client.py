@@ -8,9 +8,10 @@ import dataclasses
 import socket
 from collections.abc import Iterable
 
-from gpuworker.group.protocol import CODEC, Reply, Request
+from gpuworker.group.protocol import CODEC, PURPOSE, Reply, Request
 from gpuworker.runtime.contract import GROUP_AGENT_PORT
 from gpuworker.runtime.json_lines import encode
+from gpuworker.runtime.message_auth import LineStream
 
 REQUEST_TIMEOUT_S = 3
 MAX_CONCURRENT_REQUESTS = 32
@@ -18,10 +19,10 @@ MAX_CONCURRENT_REQUESTS = 32
 
 class PeerClient:
     """The other ranks of a group, by host name. `sender` has the fields that every request of this rank carries;
-    `line_limit` is the size of the longest reply in bytes."""
+    `line_limit` is the size of the longest reply in bytes; `key` signs all lines."""
 
-    def __init__(self, domain: str, sender: Request, line_limit: int):
-        self.domain, self.sender, self.line_limit = domain, sender, line_limit
+    def __init__(self, domain: str, sender: Request, line_limit: int, key: bytes):
+        self.domain, self.sender, self.line_limit, self.key = domain, sender, line_limit, key
         self.gate = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
 
     async def addresses(self, name: str) -> list[str]:
@@ -52,8 +53,10 @@ class PeerClient:
     async def _exchange(self, address: str, request: Request) -> object:
         reader, writer = await asyncio.open_connection(address, GROUP_AGENT_PORT, limit=self.line_limit)
         try:
-            writer.write(encode(request))
-            return CODEC.decode(await reader.readline())
+            stream = LineStream(reader, writer, self.key, PURPOSE)
+            await stream.start(client=True)
+            stream.write(encode(request))
+            return CODEC.decode(await stream.readline())
         finally:
             writer.close()
 

@@ -46,6 +46,7 @@ def _printable(text: str) -> str:
 
 
 CODEC = Codec((Request, Reply, GroupState))
+PURPOSE = "group-agent/1"  # of signed lines between agents
 
 
 class EntryEvent(str, enum.Enum):

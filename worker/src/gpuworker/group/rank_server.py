@@ -9,25 +9,27 @@ from pathlib import Path
 
 from gpuworker.group.group_state import GroupPlan, GroupState
 from gpuworker.group.peer_client import REQUEST_TIMEOUT_S, PeerClient
-from gpuworker.group.protocol import CODEC, Reply, Request
+from gpuworker.group.protocol import CODEC, PURPOSE, Reply, Request
 from gpuworker.group.state_store import StateFolder, VolumeStore
 from gpuworker.runtime.json_lines import encode
 from gpuworker.runtime.log import log
+from gpuworker.runtime.message_auth import LineStream
 
 MAX_STRANGERS = 128  # connections that have not sent a request of this group yet
 
 
 class RankServer:
-    """`host` is that of this rank, TASK-RANK. In `folder` the group's state survives a restart of this container."""
+    """`host` is that of this rank, TASK-RANK. In `folder` the group's state survives a restart of this container.
+    With a `key` only ranks that have it are served."""
 
-    def __init__(self, plan: GroupPlan, host: str, folder: Path, run: str, attempt: str):
+    def __init__(self, plan: GroupPlan, host: str, folder: Path, run: str, attempt: str, key: bytes = b""):
         self.plan, self.host, self.task, self.folder = plan, host, plan.task_of(host), folder.parent
-        self.run, self.attempt, self.state = run, attempt, GroupState()
+        self.run, self.attempt, self.key, self.state = run, attempt, key, GroupState()
         # Ranks whose task containers run: this one, and in the leader all that have sent a request.
         self.joined: set[str] = set()
         self.missing = ""  # a rank's join timeout has passed; describes the missing ranks
         self.changed = asyncio.Event()
-        self.peers = PeerClient(plan.domain, Request(run, attempt, host), plan.line_limit)
+        self.peers = PeerClient(plan.domain, Request(run, attempt, host), plan.line_limit, key)
         self.strangers: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self.waiting: dict[str, asyncio.StreamWriter] = {}  # connections of ranks that have joined
         self.store = StateFolder(folder, host)
@@ -43,26 +45,31 @@ class RankServer:
             del self.strangers[oldest]
             oldest.transport.abort()
         try:
-            line = await asyncio.wait_for(reader.readline(), REQUEST_TIMEOUT_S)
-            request = CODEC.decode(line)
+            stream = LineStream(reader, writer, self.key, PURPOSE)
+            request = await asyncio.wait_for(self.request(stream), REQUEST_TIMEOUT_S)
             if isinstance(request, Request) and (request.run, request.attempt) == (self.run, self.attempt):
                 self.strangers.pop(writer, None)
-                await self.reply(request, reader, writer)
+                await self.reply(request, stream)
         except (OSError, ValueError, asyncio.TimeoutError):
             writer.transport.abort()  # not an agent of this group, or its connection was closed
         finally:
             self.strangers.pop(writer, None)
             writer.close()
 
-    async def reply(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    @staticmethod
+    async def request(stream: LineStream) -> object | None:
+        await stream.start(client=False)
+        return CODEC.decode(await stream.readline())
+
+    async def reply(self, request: Request, stream: LineStream) -> None:
         self.merge(request.state)
         if request.missing:
             self.missing = request.missing
             self.notify()
         if request.joined and request.rank in self.plan.hosts:
-            await self.hold(request.rank, reader, writer)
-        writer.write(encode(Reply(self.state, self.host in self.joined, self.missing)))
-        await asyncio.wait_for(writer.drain(), REQUEST_TIMEOUT_S)
+            await self.hold(request.rank, stream.reader, stream.writer)
+        stream.write(encode(Reply(self.state, self.host in self.joined, self.missing)))
+        await asyncio.wait_for(stream.writer.drain(), REQUEST_TIMEOUT_S)
 
     async def hold(self, rank: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Wait until the group is released, a join timeout has passed, or the sender has closed the connection."""
