@@ -10,7 +10,8 @@ import sys
 import zipfile
 from pathlib import Path
 
-RUNTIME = ("__init__", "contract", "gpu_inventory", "json_lines", "log", "processes")  # standard library only
+# Of the standard library only.
+RUNTIME = ("__init__", "contract", "gpu_inventory", "json_lines", "log", "message_auth", "processes")
 MAIN = "from gpuworker.launch.torchrun_command import main\nmain()\n"
 
 

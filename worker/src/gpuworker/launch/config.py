@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gpuworker.launch.failure_causes import Verdict
 from gpuworker.runtime.contract import INTERNAL_PREFIX, LAUNCHER_PORT_OFFSET
+from gpuworker.runtime.message_auth import KeyFileError, load_key
 
 # Variable that every node needs -> its range.
 NUMBERS = {"NNODES": (1, 65536), "NODE_RANK": (0, 65535), "NPROC_PER_NODE": (1, 1024), "MASTER_PORT": (1024, 65534)}
@@ -61,6 +62,7 @@ class LaunchConfig:
     torchrun_output: bool = False  # torchrun's --tee or --redirects: it handles the output of the ranks
     timeouts: dict[str, int] = field(default_factory=dict)
     problem: Verdict | None = None  # what is wrong with the configuration of this node
+    key: bytes = field(default=b"", repr=False)  # signs the messages between the nodes
 
     @property
     def world_size(self) -> int:
@@ -155,6 +157,10 @@ def read_config(args: argparse.Namespace, environ: dict[str, str]) -> LaunchConf
         problems.append(f"program {script}: what it runs is missing")
     if not script.startswith("-") and not Path(script).exists():
         problems.append(f"program {script}: no such file on this node")
+    try:
+        key = load_key()
+    except KeyFileError as error:
+        raise Verdict("usage", str(error), "config") from None  # node 0 would not believe this node
     problem = Verdict("usage", "; ".join(problems), "config") if problems else None
     if problem and (numbers.keys() != NUMBERS.keys() or not environ.get("MASTER_ADDR")):
         raise problem  # this node cannot reach the others
@@ -181,6 +187,7 @@ def read_config(args: argparse.Namespace, environ: dict[str, str]) -> LaunchConf
         min_shm=sizes.get("min-shm", 0),
         min_disk=sizes.get("min-disk", 0),
         program=tuple(args.program),
+        key=key,
         progress_action=args.progress_action,
         max_restarts_in_place=args.max_restarts_in_place,
         rank_wrapper=args.rank_wrapper == "on",

@@ -19,11 +19,17 @@ from gpuworker.launch.root_cause import NodeStatus
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode
 from gpuworker.runtime.log import log
+from gpuworker.runtime.message_auth import LineStream
 
 HELLO_TIMEOUT_S = 10
 # How long the verdict is served to pods that start a little later than the one whose fault ended the run, and how long
 # after the join deadline.
 LINGER_S, LATE_S = 4, 1
+
+
+async def first_line(stream: LineStream) -> bytes:
+    await stream.start(client=False)
+    return await stream.readline()
 
 
 class Coordinator:
@@ -62,30 +68,31 @@ class Coordinator:
 
     async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         node = index = None
+        stream = LineStream(reader, writer, self.config.key, protocol.VERSION)
         try:
-            hello = protocol.CODEC.decode(await asyncio.wait_for(reader.readline(), HELLO_TIMEOUT_S))
+            hello = protocol.CODEC.decode(await asyncio.wait_for(first_line(stream), HELLO_TIMEOUT_S))
             if not isinstance(hello, protocol.Hello) or hello.version != protocol.VERSION:
                 return
             if hello.run_id != self.config.run_id:
-                writer.write(encode(protocol.Rejected(self.config.run_id)))
+                stream.write(encode(protocol.Rejected(self.config.run_id)))
                 return
-            node, index = NodeStatus(hello.info, writer, time.monotonic()), hello.info.node
+            node, index = NodeStatus(hello.info, stream, time.monotonic()), hello.info.node
             node.info.clock_skew = node.info.clock - time.time()
             if self.verdict:
-                writer.write(encode(self.verdict))
+                stream.write(encode(self.verdict))
                 self.notified.add(index)
                 return
             if self.started_at or self.restarting:  # a pod that restarted alone; the others must restart, too
                 reason = f"{self.config.run_id}, which runs without it since its restart"
-                writer.write(encode(protocol.Rejected(reason)))
+                stream.write(encode(protocol.Rejected(reason)))
                 return
             if index in self.nodes and self.nodes[index].info.pod != node.info.pod:
                 self.duplicate = (self.nodes[index], node, time.monotonic())
             self.nodes[index] = node
             if node.info.problem:
                 self.finish(node.info.problem)
-            writer.write(encode(self.verdict or protocol.Welcome(self.missing())))
-            while line := await reader.readline():
+            stream.write(encode(self.verdict or protocol.Welcome(self.missing())))
+            while line := await stream.readline():
                 node.last_heartbeat = time.monotonic()
                 self.on_message(node, protocol.CODEC.decode(line))
         except (asyncio.TimeoutError, asyncio.CancelledError, OSError, ValueError):
@@ -261,7 +268,7 @@ class Coordinator:
         displaced = [self.duplicate[0]] if self.duplicate else []
         for node in [*self.nodes.values(), *displaced]:
             with contextlib.suppress(OSError, RuntimeError):  # its connection is closed
-                node.writer.write(encode(message))
+                node.stream.write(encode(message))
 
     def finish(self, verdict: protocol.End) -> None:
         """The first verdict is the verdict of every node."""
@@ -283,5 +290,5 @@ class Coordinator:
             self.monitoring.cancel()
         for node in list(self.nodes.values()):
             with contextlib.suppress(OSError, asyncio.TimeoutError):
-                await asyncio.wait_for(node.writer.drain(), 1)
-                node.writer.write_eof()
+                await asyncio.wait_for(node.stream.writer.drain(), 1)
+                node.stream.writer.write_eof()

@@ -13,6 +13,7 @@ from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Verdict
 from gpuworker.launch.network import classify_port_failure, look_up
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode
+from gpuworker.runtime.message_auth import LineStream
 
 Handlers = dict[type, Callable[[object], None]]
 
@@ -27,7 +28,7 @@ class Participant:
         self.state = protocol.NodeState.JOINED  # sent again with each new connection
         self.go: asyncio.Future[protocol.Go] = asyncio.get_running_loop().create_future()
         self.end: asyncio.Future[protocol.End] = asyncio.get_running_loop().create_future()
-        self.writer: asyncio.StreamWriter | None = None
+        self.stream: LineStream | None = None
         self.missing: list[int] = []
         self.last_heartbeat = 0.0
         self.failure = ("connection-refused", "was not reached")  # of the last attempt to connect
@@ -81,9 +82,9 @@ class Participant:
                 self.failure = classify_port_failure(error, None)
                 return
             self.info.clock = time.time()
-            writer.write(encode(protocol.Hello(protocol.VERSION, self.config.run_id, self.info)))
+            stream = LineStream(reader, writer, self.config.key, protocol.VERSION)
             try:
-                line = await asyncio.wait_for(reader.readline(), timeout_s)
+                line = await asyncio.wait_for(self.first_reply(stream), timeout_s)
             except asyncio.TimeoutError:
                 self.failure = classify_port_failure(None, None)
                 return
@@ -97,19 +98,24 @@ class Participant:
             if not isinstance(reply, protocol.Welcome | protocol.End):
                 self.failure = classify_port_failure(None, line)
                 return
-            self.writer = writer
+            self.stream = stream
             self.on_message(reply)
             if self.state is protocol.NodeState.READY:
                 self.send(protocol.StateChange(self.state))
             heartbeats = asyncio.create_task(self.send_heartbeats())
             with contextlib.suppress(OSError, ValueError):
-                while line := await reader.readline():
+                while line := await stream.readline():
                     self.on_message(protocol.CODEC.decode(line))
             heartbeats.cancel()
         finally:
-            self.writer = None
+            self.stream = None
             if writer:
                 writer.close()
+
+    async def first_reply(self, stream: LineStream) -> bytes:
+        await stream.start(client=True)
+        stream.write(encode(protocol.Hello(protocol.VERSION, self.config.run_id, self.info)))
+        return await stream.readline()
 
     def on_message(self, message: object) -> None:
         self.last_heartbeat = time.monotonic()
@@ -142,6 +148,6 @@ class Participant:
         self.send(protocol.StateChange(self.state))
 
     def send(self, message: object) -> None:
-        if self.writer:
+        if self.stream:
             with contextlib.suppress(OSError, RuntimeError):
-                self.writer.write(encode(message))
+                self.stream.write(encode(message))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from gpuworker.runtime.json_lines import Codec
 
-VERSION = "ddp-launch/3"
+VERSION = "ddp-launch/3"  # also the purpose of signed lines
 HEARTBEAT_S = 1.0
 
 

@@ -6,13 +6,13 @@ that had ended while others waited for it; and for a hang, where all ranks were.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import BY_KEY, Verdict
 from gpuworker.launch.node_info import format_node
 from gpuworker.launch.protocol import HEARTBEAT_S, NodeInfo, NodeState, RankFailure
+from gpuworker.runtime.message_auth import LineStream
 
 # Seconds to wait for more reports: for a root cause, and while all reports are secondary.
 SETTLE_S, SECONDARY_SETTLE_S = 2.0, 6.0
@@ -26,7 +26,7 @@ class NodeStatus:
     """Status of one node, as the coordinator tracks it."""
 
     info: NodeInfo
-    writer: asyncio.StreamWriter
+    stream: LineStream
     last_heartbeat: float  # by the monotonic clock
     state: NodeState = NodeState.JOINED
     failure: RankFailure | None = None
