@@ -61,7 +61,7 @@ ddp-matrix: ## Every injected fault of a torchrun world, with processes and with
 	@python3 -m hack.deps.venv dev torch train
 	@$(PYTHON) -m hack.test matrix
 
-launch-family: ## RUNS (500) generated faults and as many healthy runs of ddp-launch (SEED chooses others)
+launch-family: ## RUNS (500) generated faults and as many healthy runs of ddp-launch, a tenth with torch (SEED chooses others)
 	@python3 -m hack.deps.venv dev torch train
 	@FAMILY_RUNS=$(or $(RUNS),500) FAMILY_SEED=$(or $(SEED),1) $(PYTHON) -m pytest -q -n 5 tests/worker/test_launch_family.py
 

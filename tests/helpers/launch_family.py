@@ -33,6 +33,16 @@ def steps(seconds):
         time.sleep(0.05)
 def begin_fault():
     open(fault, "w").close()
+# process group
+"""
+# With real torch: the steps are collectives, and so is what the other ranks do after a fault.
+GLOO = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+def steps(seconds):
+    for _ in range(int(seconds / 0.05)):
+        dist.all_reduce(torch.ones(1))
+        time.sleep(0.05)
 """
 # The fault of one rank -> statements, cause, exit code of the run, words of the verdict.
 FAULTS: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
@@ -66,6 +76,7 @@ PEERS = {
                   "remote process exited or there was a network error')",
     "busy": "steps(600)",
 }  # fmt: skip
+HANGING = ("hang", "busy")
 SAVES = ("sys.exit(75)", "os._exit(75)", "sys.exit(0)")
 # Healthy programs -> what looks like a fault.
 HEALTHY = {
@@ -102,30 +113,41 @@ class Case:
     checkpoints: tuple[int, ...] = ()  # ranks that must have saved
     without_node: int | None = None  # a node that has no verdict, because its launcher was killed
     limit_s: float = 40
+    gloo: bool = False  # with torch, else with a stand-in for torchrun
 
 
-def generate(seed: int, healthy: bool) -> Case:
+def generate(seed: int, healthy: bool, gloo: bool = False) -> Case:
+    """`gloo`: with torch and its collectives, in worlds of at most four ranks."""
     draw = random.Random(seed)
-    nodes, each = draw.choice([(1, 2), (1, 4), (2, 1), (2, 2), (2, 4), (3, 1), (3, 2), (4, 1)])
-    if healthy:
-        return _healthy(draw, nodes, each)
+    small = [(1, 2), (2, 1), (2, 2)]
+    nodes, each = draw.choice(small if gloo else [*small, (1, 4), (2, 4), (3, 1), (3, 2), (4, 1)])
+    peers = ("busy",) if gloo else tuple(PEERS)
+    case = _healthy(draw, nodes, each) if healthy else _faulty(draw, nodes, each, peers)
+    if gloo:
+        case.program, case.gloo, case.limit_s = case.program.replace("# process group\n", GLOO), True, 90
+    return case
+
+
+def _faulty(draw: random.Random, nodes: int, each: int, peers: tuple[str, ...]) -> Case:
     kind = draw.choice(["rank", "rank", "rank", "stop", "stop", "launcher", "preflight"])
     if kind == "stop":
         return _stop(draw, nodes, each)
     if kind == "launcher" and nodes > 1:
-        return _launcher(draw, nodes, each)
+        return _launcher(draw, nodes, each, peers)
     if kind == "preflight" and nodes > 1:
         return _preflight(draw, nodes, each)
-    return _rank(draw, nodes, each)
+    return _rank(draw, nodes, each, peers)
 
 
-def _rank(draw: random.Random, nodes: int, each: int) -> Case:
+def _rank(draw: random.Random, nodes: int, each: int, choices: tuple[str, ...]) -> Case:
     culprit = draw.randrange(nodes * each)
-    fault, peers = draw.choice(list(FAULTS)), draw.choice(list(PEERS))
+    fault, peers = draw.choice(list(FAULTS)), draw.choice(choices)
     statements, cause, code, words = FAULTS[fault]
     flags = ("--exit-timeout=2",) if cause == "exit-timeout" else ()
     if cause == "exit-timeout":
-        peers = draw.choice(["hang", "busy"])  # a rank that has not ended has lost no connection
+        peers = draw.choice(
+            [peer for peer in choices if peer in HANGING]
+        )  # a rank that has not ended has lost no connection
     phase = draw.choice([0, 0.3, 2])
     program = HEAD.format(culprit=culprit) + (
         f"steps({phase})\nif hit:\n    begin_fault()\n    {statements}\n"
@@ -166,9 +188,9 @@ def _stop(draw: random.Random, nodes: int, each: int) -> Case:
     return Case(name, nodes, each, program, cause, code, named, action=action, checkpoints=saved)
 
 
-def _launcher(draw: random.Random, nodes: int, each: int) -> Case:
+def _launcher(draw: random.Random, nodes: int, each: int, choices: tuple[str, ...]) -> Case:
     victim, delay = draw.randrange(nodes), draw.choice([0, 1])
-    peers = draw.choice(list(PEERS))
+    peers = draw.choice(choices)
     program = HEAD.format(culprit=-1) + f"print('READY', flush=True)\nwait_for_fault()\n{PEERS[peers]}\n"
 
     def action(run: Run) -> None:
@@ -216,7 +238,7 @@ def _healthy(draw: random.Random, nodes: int, each: int) -> Case:
 
 def check(start: Callable[..., object], folder: Path, case: Case) -> list[str]:
     """Run a case. Returns what differs from the oracle, with the output of all pods at the end."""
-    run = Run(start, folder)
+    run = Run(start, folder, torch=case.gloo)
     program = run.script(case.program)
     for node in range(case.nodes):
         changes = dict(case.variables.get(node, {}))
