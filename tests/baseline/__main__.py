@@ -46,7 +46,7 @@ def manifests(way: str, space: Namespace, before: str, program: str, more: tuple
     else:
         text = (HERE / f"{way}.yaml").read_text()
     objects = [item for item in yaml.safe_load_all(text) if item]
-    workload = next(item["spec"] for item in objects if item["kind"] != "Service" and "spec" in item)
+    workload = next(item["spec"] for item in objects if item["kind"] in ("Job", "JobSet", "StatefulSet"))
     workload = workload["replicatedJobs"][0]["template"]["spec"] if "replicatedJobs" in workload else workload
     container = workload["template"]["spec"]["containers"][0]
     head = f"cat > /tmp/train.py <<'END'\n{program}\nEND\n"

@@ -27,10 +27,11 @@ fault = os.path.join(FOLDER, "fault")
 def wait_for_fault():
     while not os.path.exists(fault):
         time.sleep(0.02)
-def steps(seconds):
+def work(seconds):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0.05)
+steps = work
 def begin_fault():
     open(fault, "w").close()
 # process group
@@ -80,14 +81,14 @@ HANGING = ("hang", "busy")
 SAVES = ("sys.exit(75)", "os._exit(75)", "sys.exit(0)")
 # Healthy programs -> what looks like a fault.
 HEALTHY = {
-    "os._exit": "steps(RANK % 2 * 4); os._exit(0)",
-    "exec": "steps(RANK % 2 * 4); os.execv('/bin/true', ['true'])",
+    "os._exit": "work(RANK % 2 * 4); os._exit(0)",
+    "exec": "work(RANK % 2 * 4); os.execv('/bin/true', ['true'])",
     "daemon left": "os.fork() or (os.setsid(), time.sleep(3), os._exit(0))",
     "flood": "end = time.monotonic() + 3\nwhile time.monotonic() < end:\n    os.write(1, b'y\\n' * 500)",
     "no newline": "os.write(1, b'x' * 200_000); time.sleep(1); os.write(1, b'\\x00\\xff\\x1b[0m' * 100)",
     "silent": "time.sleep(5)",
     "thread": "threading.Thread(target=time.sleep, args=(3,)).start()",
-    "unequal": "steps(RANK * 1.5)",
+    "unequal": "work(RANK * 1.5)",
     "warnings": "print('Connection refused'); print('Traceback (most recent call last)'); print('x NCCL WARN x')",
     "children": "[os.wait() for _ in range(20) if os.fork() or os._exit(1)]",
     "sigterm ignored": "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
