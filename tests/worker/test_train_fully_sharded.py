@@ -12,8 +12,9 @@ import shutil
 import signal
 
 import pytest
+import torch
 
-from gpuworker.train import checkpoint, model, train_framework, train_smoke
+from gpuworker.train import checkpoint, export, model, train_framework, train_smoke
 from gpuworker.train.checkpoint import MANIFEST, Checkpointer
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.model_presets import PRESETS
@@ -60,6 +61,20 @@ def language_model(folder, pretrained, engine: str, *words: object, world: int =
 def test_the_losses_of_a_language_model_are_those_of_ddp(tmp_path, pretrained):
     made = [language_model(tmp_path / engine, pretrained, engine) for engine in ("ddp", "fsdp")]
     assert len(made[0]) == 13 and made[1] == pytest.approx(made[0], abs=1e-5)
+    check_export(tmp_path / "fsdp" / "run" / "latest", tmp_path / "ddp" / "run" / "latest" / "rank-0", tmp_path / "new")
+
+
+def check_export(source, expected, target) -> None:
+    """The exported weights are those that DDP has saved, in several files, and the tokenizer is there."""
+    import transformers
+
+    export.export(source, target, file_bytes=100_000)
+    assert len(list(target.glob("*.safetensors"))) > 1 and not (target / "trainer.json").exists()
+    found, other = (transformers.AutoModelForCausalLM.from_pretrained(each).state_dict() for each in (target, expected))
+    assert found.keys() == other.keys()
+    assert all(torch.allclose(found[name], other[name], atol=1e-4) for name in other)
+    assert transformers.AutoTokenizer.from_pretrained(target)("Shall").input_ids
+    assert export.main([str(source), str(target)]) == export.main([str(expected.parent), str(target / "b")]) == 2
 
 
 @pytest.fixture(scope="module")
