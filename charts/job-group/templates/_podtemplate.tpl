@@ -29,6 +29,16 @@ Pod template `pod`, YAML, with the user's podTemplate `own` merged over it; call
 {{- include "job-group.merge" (dict "base" $pod.spec "over" (omit $spec "containers" "initContainers")) }}
 {{- with $more }}{{ $_ := set $pod.spec "initContainers" (concat ($pod.spec.initContainers | default list) .) }}{{ end }}
 {{- include "job-group.merge" (dict "base" $pod "over" (dict "metadata" ($.own.metadata | default dict))) }}
+{{- /* A JobSet takes amounts as integers or text, so a fraction becomes text. */}}
+{{- range $container := concat $pod.spec.containers ($pod.spec.initContainers | default list) }}
+{{- range $kind := list "requests" "limits" }}
+{{- range $name, $amount := dig "resources" $kind dict $container }}
+{{- if and (kindIs "float64" $amount) (ne $amount (floor $amount)) }}
+{{- $_ := set (index $container.resources $kind) $name (toString $amount) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- $text := toYaml $pod }}
 {{- if not $text }}
 {{- fail (printf "\n\n%s: a text in it or in env has a control character that YAML cannot represent. Remove it.\n" .path) }}
