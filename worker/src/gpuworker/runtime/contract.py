@@ -129,7 +129,6 @@ TORCHRUN_VARIABLES = ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RAN
 INTERNAL_PREFIX = "GPU_CHARTS_"
 # Internal variables that the charts set for the worker's programs.
 INTERNAL = {
-    "GPU_CHARTS_KEY_FILE": "file with the key that signs the messages between the pods of a release",
     "GPU_CHARTS_ATTEMPTS_IGNORED": "starts that do not count, because a pod was evicted or stopped",
     "GPU_CHARTS_MAX_RESTARTS": "how many failed starts are followed by another one",
     "GPU_CHARTS_IMAGE": "image of the program, which must be the same on all nodes",

@@ -16,7 +16,7 @@ import secrets
 import time
 from pathlib import Path
 
-KEY_FILE = "GPU_CHARTS_KEY_FILE"  # environment variable; see contract.INTERNAL
+KEY_FILE = "GPU_CHARTS_KEY_FILE"  # environment variable; no chart sets it yet
 SHORTEST_KEY = 16  # bytes
 NONCE = re.compile(rb"[0-9a-f]{32}")
 NONCE_LIFETIME_S = 60.0
