@@ -164,7 +164,25 @@ KINDS = {
     "late-rank": (TICKET, "rank 3 (node a, cuda:3) is late: the others wait 100 ms for it"),
     "full-volume": (CONFIGURE, "rank 3 (node a, cuda:3): outputs (/out): full while the checkpoint was written"),
     "damaged-file": (TICKET, "rank 3 (node a, cuda:3): out (/out): what was read is not what was written, from byte 0"),
+    "recovery-action": (RESET, "the driver demands: reset the GPU"),
+    "flipped-bit-product": (RMA, "cuda:0: gemm_fp8: row 3 and column 4 are wrong"),
+    "nan-product": (RMA, "cuda:0: gemm_bf16: row 3 and column 4 are wrong"),
+    "slow-memory": (RMA, "cuda:0 is slow: memory_copy 900 GB/s is 30% of the median of its peers"),
+    "link-errors": (RESEAT, "cuda:3: 5 NVLink errors during this check"),
+    "nan-loss": (TICKET, "rank 1 (node a, cuda:1): loss went from 2.3 to nan"),
+    "slow-node": (TICKET, "node 3 (a) is bad: with node 4: 0.5 GB/s"),
+    "corrupt-node": (TICKET, "node 3 (a) is bad: with node 4: wrong data"),
+    "hung-node": (TICKET, "node 3 (a) is bad: with node 4: timed out"),
+    "slow-node-link": (TICKET, "the link between node 3 (a) and node 4 (b) is bad"),
+    "nan-gradient": (RMA, "rank 1 (node a, cuda:1): its own gradient, before any communication, differs from the "
+                          "reference by inf"),
+    "damaged-checkpoint": (TICKET, "rank 1 (node a, cuda:1): the checkpoint that it read is not the one that it wrote"),
 }  # fmt: skip
+
+
+def test_the_table_has_every_fault_of_a_part() -> None:
+    """The faults of no check are those of the runner itself."""
+    assert {each.id for each in fault_injection.known_faults(registry.load()) if each.check} == set(KINDS)
 
 
 @pytest.mark.parametrize("fault", KINDS)

@@ -30,10 +30,11 @@ TABLE = (
     Act(RMA, REPLACE, r"gave other bits than|has other bits than|differs from \d+ of \d+ devices"),
     Act(RMA, REPLACE, r"its own gradient, before any communication, differs"),
     Act(RESEAT, "Reseat the GPU or its riser, clean the contacts; if it comes back narrow or slow, RMA.",
-        r"PCIe is ×\d+ wide|PCIe ran at (generation|gen)|is slow: link_(h2d|d2h)|link_(h2d|d2h|both) \S+ GB/s is"),
+        r"PCIe is ×\d+ wide|PCIe can do|PCIe replays|PCIe ran at (generation|gen)|"
+        r"is slow: link_(h2d|d2h)|link_(h2d|d2h|both) \S+ GB/s is"),
     Act(RESEAT, "Reseat the GPU (SXM board or NVLink bridge) and restart the fabric manager; if links stay down, RMA.",
-        r"Xid (74|14[4-9]|150) |"
-        r"NVLinks are up|\d+ NVLinks, other GPUs|link_peer|delivered \d+ wrong words|words differ after a copy"),
+        r"Xid (74|14[4-9]|150) |NVLinks are up|NVLink errors|"
+        r"\d+ NVLinks, other GPUs|link_peer|delivered \d+ wrong words|words differ after a copy"),
     Act(RESET, "Drain the node and reset the GPU (nvidia-smi --gpu-reset), or reboot; if it returns, RMA.",
         r"Xid (48|63|64|92|94|95|140) |"
         r"not yet remapped|not yet retired|uncorrectable memory errors|[rR]eset (it|the GPU)"),
@@ -45,6 +46,8 @@ TABLE = (
         r"thermal|°C|power brake|slowdown"),
     Act(TICKET, "Check cable, port and switch of this node's network, then repeat the search.",
         r"is bad: with|the link between|is late: the others wait"),
+    Act(TICKET, "Look at the GPU of the rank that did not arrive: Xids, heat, its process; test that GPU alone.",
+        r"did not arrive at"),
     Act(CONFIGURE, "Free or enlarge the volume; the hardware is not at fault.", r": full while|No space left"),
     Act(TICKET, "The volume returned other bytes than were written: give this text to the owner of the storage.",
         r"was read is not what was written|checkpoint that it read"),
