@@ -1,4 +1,4 @@
-"""Comparison of ddp-run with hand-written manifests: python -m tests.baseline [starts [ROUNDS]] [restarts] [faults].
+"""Comparison of ddp-run with others: python -m tests.baseline [starts [ROUNDS]] [restarts] [faults [WAY…]].
 
 `starts`: seconds from `kubectl apply` to the end of the first all-reduce, one run after the other, alternating.
 `restarts`: seconds from a rank's failure to the next first all-reduce, in the same pods and in new ones.
@@ -16,6 +16,7 @@ import re
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -181,12 +182,13 @@ def restarts(cluster: Cluster, rounds: int) -> None:
     print(f"restart in place / by the Job: {ours:.1f} s / {job:.1f} s = {ours / job:.2f}")
 
 
-def inject(cluster: Cluster) -> None:
-    """Every fault; the two manifests that form no world have those before the start only."""
-    cases = [("none", way, {}) for _ in range(3) for way in WAYS]
-    cases += [(name, way, {"before": shell}) for name, shell in faults.BEFORE_START.items() for way in WAYS]
-    cases += [(name, way, {"fault": code}) for name, code in faults.DURING_RUN.items() for way in FORMING]
-    cases += [(name, way, {"to_a_pod": flags}) for name, flags in faults.TO_A_POD.items() for way in FORMING]
+def inject(cluster: Cluster, ways: Sequence[str]) -> None:
+    """Every fault in each of `ways`; the two manifests that form no world have those before the start only."""
+    forming = [way for way in ways if way in FORMING]
+    cases = [("none", way, {}) for _ in range(3) for way in ways]
+    cases += [(name, way, {"before": shell}) for name, shell in faults.BEFORE_START.items() for way in ways]
+    cases += [(name, way, {"fault": code}) for name, code in faults.DURING_RUN.items() for way in forming]
+    cases += [(name, way, {"to_a_pod": flags}) for name, flags in faults.TO_A_POD.items() for way in forming]
 
     def tried(case: tuple) -> tuple[float | None, str]:
         try:
@@ -209,7 +211,7 @@ def entry() -> None:
     if "restarts" in words:
         restarts(cluster, rounds)
     if "faults" in words:
-        inject(cluster)
+        inject(cluster, [way for way in WAYS if way in words] or WAYS)
 
 
 if __name__ == "__main__":
