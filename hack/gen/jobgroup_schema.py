@@ -42,6 +42,7 @@ def whole(name: str) -> dict:
     schema = source(name)
     definitions = schema.setdefault("definitions", {})
     include(schema, definitions)
+    add_kubernetes(schema, definitions)
     if name == "task":
         add_alternatives(schema["properties"]["resources"], definitions)
     return allow_null(schema)
@@ -82,6 +83,29 @@ def include(schema: dict, definitions: dict) -> None:
                 include(target, definitions)
             for key, value in target.items():
                 field.setdefault(key, value)
+
+
+def add_kubernetes(schema, definitions: dict) -> None:
+    """Replace `x-kubernetes: TYPE` by the type's schema; fields that are written beside it keep their own."""
+    types = json.loads((REPO / "schemas/charts/kubernetes.json").read_text())
+
+    def visit(part) -> None:
+        if isinstance(part, list):
+            for item in part:
+                visit(item)
+        elif isinstance(part, dict):
+            if "x-kubernetes" in part:
+                kind = copy.deepcopy(types[part.pop("x-kubernetes")])
+                fields = {**kind["properties"], **part.get("properties", {})}
+                part.update({**kind, **part, "properties": fields})
+            used = str(part.get("$ref", "")).removeprefix("#/definitions/")
+            if used in types and used not in definitions:
+                definitions[used] = types[used]
+                visit(definitions[used])
+            for value in list(part.values()):
+                visit(value)
+
+    visit(schema)
 
 
 def allow_null(schema):

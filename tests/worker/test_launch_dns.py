@@ -70,7 +70,7 @@ def test_a_node_that_cannot_connect_resolves_the_name_again():
         server = await asyncio.start_server(node_0, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         timeouts = {"join-timeout": 10, "heartbeat-timeout": 9}
-        config = SimpleNamespace(master_addr="localhost", launcher_port=port, run_id="r", timeouts=timeouts)
+        config = SimpleNamespace(master_addr="localhost", launcher_port=port, run_id="r", timeouts=timeouts, key=b"")
         participant = Participant(config, NodeInfo(), "127.0.0.9", {})
         try:
             await participant.join(time.monotonic() + 10)
