@@ -31,7 +31,17 @@ app.kubernetes.io/component: node
 
 {{- define "ddp-run.program" -}}
 {{- $preset := .Files.Get (printf "files/presets/%s.yaml" .Values.program.preset) | fromYaml -}}
-{{- range .Values.program.args | default $preset.args }}
+{{- $args := .Values.program.args | default $preset.args }}
+{{- if eq .Values.launcher "torchrun" }}
+{{- /* Without "--", torchrun takes the program's --run for the start of --run-path and --run_path, and refuses it. */}}
+{{- $first := first $args | toString }}
+{{- if has $first (list "-m" "--module" "--no-python" "--no_python") }}
+{{- $args = concat (list $first "--") (rest $args) }}
+{{- else if not (hasPrefix "-" $first) }}
+{{- $args = prepend $args "--" }}
+{{- end }}
+{{- end }}
+{{- range $args }}
 {{- /* `--set program.args={train.py,--epochs,3}` gives a number. */}}
 {{- $word := kindIs "string" . | ternary . (. | int64 | toString) }}
 {{- /* Kubernetes would expand $(NAME) and halve $$; users mean what they wrote. */}}
