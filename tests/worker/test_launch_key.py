@@ -46,17 +46,6 @@ def test_a_stranger_with_the_runs_id_changes_nothing(run, tmp_path) -> None:
     assert run.wait() == [0, 0], run.output
 
 
-def test_a_node_that_contradicts_itself_is_not_taken(run) -> None:
-    """Also without a key: index 77 of 2 nodes would count as a node of the run."""
-    run.pod(0, 2)
-    for index in (77, 2, -1):
-        hello = encode(Hello(VERSION, "test", NodeInfo(node=index, nnodes=2)))
-        assert until(lambda data=hello: reply(run.port + 1, data) is not None, "node 0 listens")
-        assert reply(run.port + 1, hello) == b""
-    run.pod(1, 2)
-    assert run.wait() == [0, 0], run.output
-
-
 def test_a_key_that_cannot_be_used_is_a_wrong_setting(run, tmp_path) -> None:
     run.pod(0, 1, GPU_CHARTS_KEY_FILE=tmp_path / "absent")
     assert run.wait() == [2], run.output

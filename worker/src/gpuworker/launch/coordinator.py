@@ -73,8 +73,6 @@ class Coordinator:
             hello = protocol.CODEC.decode(await asyncio.wait_for(first_line(stream), HELLO_TIMEOUT_S))
             if not isinstance(hello, protocol.Hello) or hello.version != protocol.VERSION:
                 return
-            if not 0 <= hello.info.node < hello.info.nnodes:  # not one of ours: they check it before they connect
-                return
             if hello.run_id != self.config.run_id:
                 stream.write(encode(protocol.Rejected(self.config.run_id)))
                 return
