@@ -30,6 +30,7 @@ def helm(chart: str) -> str:
         "limits": {"name": contract.NAME_LIMIT, "filesBytes": contract.FILES_LIMIT_BYTES},
         "longestName": contract.LONGEST_NAME,
         "reservedMounts": list(contract.RESERVED_MOUNTS),
+        "keyFile": contract.KEY_FILE,
         "internalPrefix": contract.INTERNAL_PREFIX,
         "user": contract.USER_NAME,
         "agreesWith": {each.name: each.agrees_with for each in variables if each.agrees_with},

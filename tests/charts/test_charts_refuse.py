@@ -99,7 +99,7 @@ def test_two_long_releases_share_no_name(chart: str) -> None:
 @pytest.mark.parametrize("chart", CHARTS)
 def test_a_blank_key_is_refused_by_its_path(chart: str, helm: str) -> None:
     known = yaml.safe_load((REPO / f"charts/{chart}/values.yaml").read_text())
-    for path in ("image.pullPolicy", "sharedMemory", "env" if "env" in known else "layout", "networkPolicy.enabled"):
+    for path in ("image.pullPolicy", "sharedMemory", "env" if "env" in known else "layout", "networkPolicy.egress"):
         values: dict | None = None
         for step in reversed(path.split(".")):
             values = {step: values}
@@ -111,11 +111,6 @@ def test_a_fraction_of_a_processor_is_text_and_a_large_number_whole() -> None:
     (job,) = only(render("job-group", task(resources={"requests": amounts})), "JobSet")["spec"]["replicatedJobs"]
     (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
     assert container["resources"]["requests"] == {"cpu": "0.5", "memory": 68719476736, "example.com/nic": 8}
-
-
-def test_no_policy_stands_where_it_would_not_apply() -> None:
-    kinds = {item["kind"] for item in render("ddp-run", {"network": {"hostNetwork": True}})}
-    assert "NetworkPolicy" not in kinds and "Job" in kinds
 
 
 @pytest.mark.parametrize(("delay", "program"), [(0, "597"), (100, "497")])
@@ -155,10 +150,8 @@ def test_helm_lint_passes_with_the_defaults(chart: str, helm: str) -> None:
 
 @pytest.mark.parametrize("chart", CHARTS)
 def test_egress_allows_the_dns_port_of_openshift(chart: str) -> None:
-    options = {"ddp-run": "networkPolicy.restrictEgress=true", "job-group": "networkPolicy.enabled=true"}
-    if chart in options:
-        rules = only(render(chart, {}, "--set", options[chart]), "NetworkPolicy")["spec"]["egress"]
-        assert {"port": 5353, "protocol": "UDP"} in [port for rule in rules for port in rule.get("ports", [])]
+    rules = only(render(chart, {}, "--set", "networkPolicy.restrictEgress=true"), "NetworkPolicy")["spec"]["egress"]
+    assert {"port": 5353, "protocol": "UDP"} in [port for rule in rules for port in rule.get("ports", [])]
 
 
 SPEC = {"spec": {"runtimeClasName": "nvidia"}}

@@ -118,6 +118,12 @@ def test_internal_variables_of_ddp_run_are_in_the_contract() -> None:
     assert internal == set(contract.INTERNAL)
 
 
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_chart_names_the_file_of_the_key(chart: str) -> None:
+    assert contract.KEY_FILE_VARIABLE in "".join(sources(chart).values())
+    assert contract.KEY_FILE not in "".join(sources(chart).values()), "the path has its home in the contract"
+
+
 def test_jobgen_has_the_limits_of_the_contract() -> None:
     assert jobgen_contract.LONGEST_NAME == contract.LONGEST_NAME
     assert jobgen_contract.NAME_LIMIT == contract.NAME_LIMIT

@@ -9,7 +9,8 @@ import random
 import pytest
 
 from gpuworker.runtime import message_auth
-from gpuworker.runtime.message_auth import KEY_FILE, KeyFileError, LineStream, NonceIssuer, load_key, matches, sign
+from gpuworker.runtime.contract import KEY_FILE_VARIABLE
+from gpuworker.runtime.message_auth import KeyFileError, LineStream, NonceIssuer, load_key, matches, sign
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
@@ -154,7 +155,7 @@ def test_a_nonce_counts_once_and_for_a_minute(monkeypatch) -> None:
 def test_a_key_that_cannot_be_used_is_an_error(tmp_path, monkeypatch) -> None:
     assert load_key() == b""
     file = tmp_path / "key"
-    monkeypatch.setenv(KEY_FILE, str(file))
+    monkeypatch.setenv(KEY_FILE_VARIABLE, str(file))
     with pytest.raises(KeyFileError, match="secretName"):
         load_key()
     file.write_bytes(b"short")

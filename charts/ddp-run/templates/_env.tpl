@@ -43,6 +43,7 @@ HF_DATASETS_OFFLINE: "1"
 NCCL_NET: {{ ternary "IB" "Socket" (eq $values.network.nccl "ib") }}
 NCCL_IB_DISABLE: {{ ternary "0" "1" (eq $values.network.nccl "ib") | quote }}
 {{- end }}
+{{ include "ddp-run.keyVariable" .root }}
 {{ include "ddp-run.trackers" . }}
 {{ include "ddp-run.secrets" .root }}
 {{- end }}

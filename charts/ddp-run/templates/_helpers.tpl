@@ -134,3 +134,13 @@ replicatedJobs:
         template:
           {{- include "ddp-run.podTemplate" . | nindent 10 }}
 {{- end }}
+
+{{/* Path of the value that puts pods into the network of their node, or nothing. */}}
+{{- define "ddp-run.hostNetwork" -}}
+{{ ternary "network.hostNetwork" "" .Values.network.hostNetwork }}
+{{- end }}
+
+{{/* Something if the pods exchange messages that a key can sign. */}}
+{{- define "ddp-run.exchanges" -}}
+{{ eq .Values.launcher "ddp-launch" | ternary "yes" "" }}
+{{- end }}

@@ -10,9 +10,10 @@
   volumes.outputs.claimName, volumes.outputs.readOnly, volumes.models, volumes.models.claimName, volumes.models.readOnly,
   huggingFace, huggingFace.secretName, huggingFace.secretKey, huggingFace.offline, tracking, tracking.required, tracking.pluto,
   tracking.pluto.secretName, tracking.pluto.secretKey, tracking.pluto.runId, tracking.pluto.project, tracking.pluto.url,
-  tracking.mlflow, tracking.mlflow.uri, tracking.mlflow.experiment, tracking.mlflow.secretName, networkPolicy, networkPolicy.enabled,
-  networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, kueue, kueue.queueName, kueue.priorityClass,
-  placement, placement.onePodPerNode, placement.topologyKey, placement.spreadOver, env, image, image.repository, image.tag,
-  image.digest, image.pullPolicy, imagePullSecrets, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit,
-  clusterDomain, terminationGracePeriodSeconds, priorityClassName, podAnnotations, nodeSelector, podTemplate]
+  tracking.mlflow, tracking.mlflow.uri, tracking.mlflow.experiment, tracking.mlflow.secretName, networkPolicy, networkPolicy.ingress,
+  networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName, authentication.secretKey,
+  kueue, kueue.queueName, kueue.priorityClass, placement, placement.onePodPerNode, placement.topologyKey, placement.spreadOver,
+  env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, resources, gpuResourceName,
+  sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds, priorityClassName, podAnnotations,
+  nodeSelector, podTemplate]
 {{- end }}

@@ -137,6 +137,9 @@ spec:
         {{- if $parks }}
         - {name: attempts, mountPath: /run/ddp}
         {{- end }}
+        {{- with include "ddp-run.keyMount" .root }}
+        {{- . | nindent 8 }}
+        {{- end }}
   volumes:
     - name: tmp
       emptyDir: {}
@@ -165,6 +168,9 @@ spec:
     {{- if $parks }}
     - name: attempts
       emptyDir: {}
+    {{- end }}
+    {{- with include "ddp-run.keyVolume" .root }}
+    {{- . | nindent 4 }}
     {{- end }}
 {{- end }}
 

@@ -3,7 +3,7 @@
 [workload, device, gpusPerNode, level, burnInSeconds, checks, runId, limits, expect, inject, volumes, volumes.datasets,
   volumes.datasets.claimName, volumes.outputs, volumes.outputs.claimName, fleet, fleet.enabled, fleet.deadlineSeconds,
   fleet.resources, fleet.nodeSelector, fleet.tolerations, kueue, kueue.queueName, kueue.priorityClass, networkPolicy,
-  networkPolicy.enabled, networkPolicy.ingress, env, image, image.repository, image.tag, image.digest, image.pullPolicy,
-  imagePullSecrets, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, priorityClassName, nodeSelector,
-  podTemplate]
+  networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName,
+  authentication.secretKey, env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets,
+  resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, priorityClassName, nodeSelector, podTemplate]
 {{- end }}

@@ -104,6 +104,9 @@ spec:
         - --expect-nodes=1
         {{- include "gpu-accept.requested" . | nindent 8 }}
       {{- end }}
+      {{- with include "gpu-accept.keyEnv" . }}
+      {{- . | nindent 6 }}
+      {{- end }}
       resources:
         requests: {cpu: 10m, memory: 64Mi}
       terminationMessagePolicy: FallbackToLogsOnError
@@ -112,6 +115,9 @@ spec:
       volumeMounts:
         - {name: reports, mountPath: /reports, readOnly: true}
         - {name: tmp, mountPath: /tmp}
+        {{- with include "gpu-accept.keyMount" . }}
+        {{- . | nindent 8 }}
+        {{- end }}
   volumes:
     - name: reports
       emptyDir: {}
@@ -121,6 +127,9 @@ spec:
       emptyDir:
         medium: Memory
         sizeLimit: {{ $values.sharedMemory.sizeLimit }}
+    {{- with include "gpu-accept.keyVolume" . }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- with $values.volumes.outputs.claimName }}
     - name: outputs
       persistentVolumeClaim: {claimName: {{ . | quote }}}

@@ -29,6 +29,9 @@
   "GPU_CHARTS_MAX_RESTARTS" ($recovery.maxRestartsOnErrors | default 0 | int64)
   "GPU_CHARTS_LAUNCHER" (ternary $launcher "" (eq (include "job-group.launcher" (dict "root" .root "task" $task)) "ddp-launch"))
   "GPU_CHARTS_RECOVER_CODES" (join " " ($recovery.recoverOnExitCodes | default list)) }}
+{{- if eq (include "job-group.launcher" (dict "root" .root "task" $task)) "ddp-launch" }}
+{{- $settings = merge $settings (include "job-group.keyVariable" .root | fromYaml) }}
+{{- end }}
 {{- range $name, $value := $settings }}
 {{- if ne (toString $value) "" }}{{ $_ := set $set $name $value }}{{ end }}
 {{- end }}

@@ -52,3 +52,17 @@ job-group/id: {{ .id | quote }}
 {{- end -}}
 {{- $size -}}
 {{- end }}
+
+{{/* Path of the value that puts pods into the network of their node, or nothing. */}}
+{{- define "job-group.hostNetwork" -}}
+{{- $paths := list -}}
+{{- range $name, $task := .Values.tasks -}}
+{{- if dig "podTemplate" "spec" "hostNetwork" false $task }}{{ $paths = append $paths (printf "tasks.%s.podTemplate.spec.hostNetwork" $name) }}{{ end -}}
+{{- end -}}
+{{ $paths | first | default "" }}
+{{- end }}
+
+{{/* Something if the pods exchange messages that a key can sign. */}}
+{{- define "job-group.exchanges" -}}
+{{ ternary "yes" "" .Values.interConnection }}
+{{- end }}

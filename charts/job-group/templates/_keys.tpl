@@ -3,6 +3,7 @@
 [name, layout, runId, tasks, primaryTasks, onFailure, interConnection, secretName, files, image, image.repository, image.tag,
   image.digest, image.pullPolicy, imagePullSecrets, barrier, barrier.timeoutSeconds, kueue, kueue.queueName, kueue.priorityClass,
   kueue.requiredTopology, placement, placement.topologyKey, accelerators, accelerators.resourceName, accelerators.nodeLabel,
-  sharedMemory, sharedMemory.sizeLimit, logs, logs.claimName, logs.subPath, agent, agent.resources, networkPolicy, networkPolicy.enabled,
-  networkPolicy.ingress, networkPolicy.egress, clusterDomain, terminationGracePeriodSeconds, nodeSelector]
+  sharedMemory, sharedMemory.sizeLimit, logs, logs.claimName, logs.subPath, agent, agent.resources, networkPolicy, networkPolicy.ingress,
+  networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName, authentication.secretKey,
+  clusterDomain, terminationGracePeriodSeconds, nodeSelector]
 {{- end }}

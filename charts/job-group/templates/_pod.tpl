@@ -67,7 +67,7 @@ spec:
         - --logs-only
         {{- end }}
       env:
-        {{- include "job-group.environment" (dict "root" .root "set" (include "job-group.runEnv" . | fromYaml) "env" dict) | trim | nindent 8 }}
+        {{- include "job-group.environment" (dict "root" .root "set" (merge (include "job-group.runEnv" . | fromYaml) (include "job-group.keyVariable" .root | fromYaml)) "env" dict) | trim | nindent 8 }}
       {{- with include "job-group.resources" (dict "resources" $values.agent.resources "devices" dict) }}
       resources:
         {{- . | nindent 8 }}
@@ -80,6 +80,9 @@ spec:
         - {name: state, mountPath: /group/state}
         {{- with $values.logs.claimName }}
         - {name: logs, mountPath: /group/logs, subPath: {{ $values.logs.subPath | quote }}}
+        {{- end }}
+        {{- with include "job-group.keyMount" .root }}
+        {{- . | nindent 8 }}
         {{- end }}
     {{- end }}
     {{- if $launcher }}
@@ -120,6 +123,9 @@ spec:
         - {name: shared-memory, mountPath: /dev/shm}
         {{- if $launcher }}
         - {name: launcher, mountPath: /group/launcher, readOnly: true}
+        {{- with include "job-group.keyMount" .root }}
+        {{- . | nindent 8 }}
+        {{- end }}
         {{- end }}
         {{- include "job-group.volumeMounts" . | nindent 8 }}
   volumes:
@@ -157,6 +163,9 @@ spec:
         claimName: {{ . | quote }}
     {{- end }}
     {{- include "job-group.volumes" . | nindent 4 }}
+    {{- with include "job-group.keyVolume" .root }}
+    {{- . | nindent 4 }}
+    {{- end }}
 {{- end }}
 
 {{/* Seconds of the program between SIGTERM and SIGKILL, the chart's own 3 included; those of a podTemplate include the delay. */}}

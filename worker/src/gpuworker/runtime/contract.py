@@ -127,8 +127,10 @@ VARIABLES = (
 TORCHRUN_VARIABLES = ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 # Every variable that is internal to this project starts so. No user needs such a name.
 INTERNAL_PREFIX = "GPU_CHARTS_"
+KEY_FILE_VARIABLE = f"{INTERNAL_PREFIX}KEY_FILE"
 # Internal variables that the charts set for the worker's programs.
 INTERNAL = {
+    KEY_FILE_VARIABLE: "file of the key that signs the messages between the pods of a release",
     "GPU_CHARTS_ATTEMPTS_IGNORED": "starts that do not count, because a pod was evicted or stopped",
     "GPU_CHARTS_MAX_RESTARTS": "how many failed starts are followed by another one",
     "GPU_CHARTS_IMAGE": "image of the program, which must be the same on all nodes",
@@ -150,6 +152,7 @@ DELAY_LIMIT_SECONDS = 365 * 86400  # of an auxiliary task's end
 VALUES_SCHEMA_VERSION = 1  # of the values that jobgen writes for the chart job-group
 TERMINATION_MESSAGE_BYTES = 4096  # what Kubernetes keeps of a container's last message
 # Paths that the pods of a group mount, or that the container runtime does. Nothing of the user's may be mounted there.
+KEY_FILE = "/run/gpu-charts/key"
 RESERVED_MOUNTS = ("/tmp", "/group", "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys")
 
 

@@ -16,7 +16,8 @@ import secrets
 import time
 from pathlib import Path
 
-KEY_FILE = "GPU_CHARTS_KEY_FILE"  # environment variable; no chart sets it yet
+from gpuworker.runtime.contract import KEY_FILE_VARIABLE
+
 SHORTEST_KEY = 16  # bytes
 NONCE = re.compile(rb"[0-9a-f]{32}")
 NONCE_LIFETIME_S = 60.0
@@ -28,7 +29,7 @@ class KeyFileError(Exception):
 
 def load_key() -> bytes:
     """The key of the release, or nothing if the chart was given none. Raises KeyFileError."""
-    path = os.environ.get(KEY_FILE, "")
+    path = os.environ.get(KEY_FILE_VARIABLE, "")
     if not path:
         return b""
     try:

@@ -1,0 +1,114 @@
+{{/*
+What keeps pods away that are not of the release (docs/security.md): a NetworkPolicy, and a key that signs messages. A chart
+defines CHART.hostNetwork, the path of the value that puts pods into the network of their node, or nothing; and
+CHART.exchanges, which is nothing if the pods exchange no messages that a key could sign.
+*/}}
+
+{{- define "ddp-run.keyVolume" -}}
+{{- with .Values.authentication.secretName -}}
+- name: key
+  secret:
+    secretName: {{ . | quote }}
+    defaultMode: 0444 # containers of the pod may run as different users
+    items:
+      - {key: {{ $.Values.authentication.secretKey | quote }}, path: {{ include "ddp-run.keyFile" $ | base }}}
+{{- end }}
+{{- end }}
+
+{{- define "ddp-run.keyMount" -}}
+{{- if .Values.authentication.secretName -}}
+- {name: key, mountPath: {{ include "ddp-run.keyFile" . | dir }}, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{/* Variable that names the file of the key, as a YAML map. */}}
+{{- define "ddp-run.keyVariable" -}}
+{{- if .Values.authentication.secretName -}}
+GPU_CHARTS_KEY_FILE: {{ include "ddp-run.keyFile" . }}
+{{- end }}
+{{- end }}
+
+{{/* The same as the `env` of a container that has no other variables. */}}
+{{- define "ddp-run.keyEnv" -}}
+{{- range $name, $value := include "ddp-run.keyVariable" . | fromYaml -}}
+env:
+  - {name: {{ $name }}, value: {{ $value }}}
+{{- end }}
+{{- end }}
+
+{{- define "ddp-run.keyFile" -}}
+{{ (include "ddp-run.contract" . | fromYaml).keyFile }}
+{{- end }}
+
+{{/* Something if the release has a NetworkPolicy. By default it has one where it would apply. */}}
+{{- define "ddp-run.hasPolicy" -}}
+{{- if kindIs "bool" .Values.networkPolicy.enabled -}}
+{{ ternary "yes" "" .Values.networkPolicy.enabled }}
+{{- else if not (include "ddp-run.hostNetwork" .) -}}
+yes
+{{- end -}}
+{{- end }}
+
+{{/* Rules of the NetworkPolicy; call with root and labels, which select the pods. */}}
+{{- define "ddp-run.networkPolicySpec" -}}
+podSelector:
+  matchLabels:
+    {{- .labels | nindent 4 }}
+policyTypes: {{ .root.Values.networkPolicy.restrictEgress | ternary (list "Ingress" "Egress") (list "Ingress") | toJson }}
+ingress:
+  - from:
+      - podSelector:
+          matchLabels:
+            {{- .labels | nindent 12 }}
+  {{- with .root.Values.networkPolicy.ingress }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- if .root.Values.networkPolicy.restrictEgress }}
+egress:
+  - to:
+      - podSelector:
+          matchLabels:
+            {{- .labels | nindent 12 }}
+  - ports:
+      {{- range list 53 5353 }}{{/* DNS pods of OpenShift listen on 5353. */}}
+      - {port: {{ . }}, protocol: UDP}
+      - {port: {{ . }}, protocol: TCP}
+      {{- end }}
+  {{- with .root.Values.networkPolicy.egress }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Refuse a NetworkPolicy that would not apply, and rules without one. */}}
+{{- define "ddp-run.refuseNetworkPolicy" -}}
+{{- $host := include "ddp-run.hostNetwork" . -}}
+{{- $rules := .Values.networkPolicy.ingress | empty | ternary "restrictEgress" "ingress" -}}
+{{- if and $host .Values.networkPolicy.enabled -}}
+{{- fail (printf "\n\nnetworkPolicy.enabled: a NetworkPolicy does not apply to pods in the network of the node, which %s asks for. Sign their messages instead (authentication.secretName), and set:\n\nnetworkPolicy:\n  enabled: false\n" $host) -}}
+{{- end -}}
+{{- if and (or .Values.networkPolicy.ingress .Values.networkPolicy.restrictEgress) $host -}}
+{{- fail (printf "\n\nnetworkPolicy.%s: a NetworkPolicy does not apply to pods in the network of the node, which %s asks for. Remove the rules.\n" $rules $host) -}}
+{{- end -}}
+{{- if and (or .Values.networkPolicy.ingress .Values.networkPolicy.restrictEgress) (not (include "ddp-run.hasPolicy" .)) -}}
+{{- fail (printf "\n\nnetworkPolicy.%s: the rules have no effect without the policy. Set:\n\nnetworkPolicy:\n  enabled: true\n" $rules) -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.egress (not .Values.networkPolicy.restrictEgress) -}}
+{{- fail "\n\nnetworkPolicy.egress: the rules have no effect without restrictEgress. Set:\n\nnetworkPolicy:\n  restrictEgress: true\n" -}}
+{{- end -}}
+{{- end }}
+
+{{/* Locks that the release lacks, for the notes. */}}
+{{- define "ddp-run.missingLocks" -}}
+{{- $lines := list -}}
+{{- $host := include "ddp-run.hostNetwork" . -}}
+{{- if $host -}}
+{{- $lines = append $lines (printf "No NetworkPolicy, because %s is true: whatever reaches the nodes reaches the pods." $host) -}}
+{{- else if not (include "ddp-run.hasPolicy" .) -}}
+{{- $lines = append $lines "No NetworkPolicy (networkPolicy.enabled): every pod of the cluster reaches the pods of this release." -}}
+{{- end -}}
+{{- if and (include "ddp-run.exchanges" .) (not .Values.authentication.secretName) -}}
+{{- $lines = append $lines "No key (authentication.secretName): messages between the pods are not signed." -}}
+{{- end -}}
+{{- join "\n" $lines }}
+{{- end }}
