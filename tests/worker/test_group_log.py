@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -61,8 +62,9 @@ def end(rank) -> int:
 
 
 def printed(rank) -> list[bytes]:
-    """Lines of the task's own log, from the start of the program."""
-    lines = (rank.root / "task").read_bytes().removesuffix(b"\n").split(b"\n")
+    """Lines of the task's own log, from the start of the program, without what tee writes between two of its chunks."""
+    text = re.sub(rb"tee: [^\n]*\n", b"", (rank.root / "task").read_bytes())
+    lines = text.removesuffix(b"\n").split(b"\n")
     return lines[next(i for i, line in enumerate(lines) if b"starts attempt=" in line) :]
 
 
