@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from gpuworker.launch.protocol import VERSION, End, Hello, NodeInfo
+from gpuworker.launch.protocol import CODEC, VERSION, End, Hello, NodeInfo, Rejected
 from gpuworker.runtime.json_lines import encode
 from tests.helpers.launchers import Run
 from tests.helpers.processes import until
@@ -43,6 +43,16 @@ def test_a_stranger_with_the_runs_id_changes_nothing(run, tmp_path) -> None:
         for data in (hello, b"0" * 32 + b"\n" + hello, b"0" * 32 + b"\n" + b"0" * 64 + b" " + hello):
             assert b"{" not in until(lambda data=data: reply(run.port + 1, data), "node 0 answers with its nonce")
     run.pod(1, 2, GPU_CHARTS_KEY_FILE=key)
+    assert run.wait() == [0, 0], run.output
+
+
+def test_a_stranger_does_not_learn_the_runs_id(run) -> None:
+    """Without a key the id is all that a message needs to be of the run."""
+    run.pod(0, 2)
+    hello = encode(Hello(VERSION, "guessed", NodeInfo(node=1, nnodes=2)))
+    received = until(lambda: reply(run.port + 1, hello), "node 0 answers")
+    assert isinstance(CODEC.decode(received), Rejected) and b"test" not in received
+    run.pod(1, 2)
     assert run.wait() == [0, 0], run.output
 
 

@@ -273,7 +273,7 @@ def test_two_runs_on_one_port_do_not_mix(run):
     assert run.wait() == [66, 65, 65], run.output
     assert_verdict(run.pods[0], 66, "node-missing", "node 1 ")
     assert_verdict(run.pods[1], 65, "port-in-use", f"port {run.port + 1} ", "node 0")
-    assert_verdict(run.pods[2], 65, "other-run", "'first'", "'second'")
+    assert_verdict(run.pods[2], 65, "other-run", "belongs to another run")
 
 
 def test_a_rendezvous_port_in_use_is_reported(run):

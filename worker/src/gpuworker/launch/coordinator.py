@@ -74,7 +74,7 @@ class Coordinator:
             if not isinstance(hello, protocol.Hello) or hello.version != protocol.VERSION:
                 return
             if hello.run_id != self.config.run_id:
-                stream.write(encode(protocol.Rejected(self.config.run_id)))
+                stream.write(encode(protocol.Rejected("belongs to another run")))
                 return
             node, index = NodeStatus(hello.info, stream, time.monotonic()), hello.info.node
             node.info.clock_skew = node.info.clock - time.time()
@@ -83,8 +83,7 @@ class Coordinator:
                 self.notified.add(index)
                 return
             if self.started_at or self.restarting:  # a pod that restarted alone; the others must restart, too
-                reason = f"{self.config.run_id}, which runs without it since its restart"
-                stream.write(encode(protocol.Rejected(reason)))
+                stream.write(encode(protocol.Rejected("runs without this node since its restart")))
                 return
             if index in self.nodes and self.nodes[index].info.pod != node.info.pod:
                 self.duplicate = (self.nodes[index], node, time.monotonic())

@@ -93,7 +93,7 @@ class Participant:
                 return
             reply = protocol.CODEC.decode(line)
             if isinstance(reply, protocol.Rejected):
-                self.failure = ("other-run", f"belongs to the run {reply.run!r}, this is {self.config.run_id!r}")
+                self.failure = ("other-run", reply.reason)
                 return
             if not isinstance(reply, protocol.Welcome | protocol.End):
                 self.failure = classify_port_failure(None, line)

@@ -81,9 +81,12 @@ class Welcome:
 
 @dataclass
 class Rejected:
-    """The coordinator belongs to another run, or this run has started without the node."""
+    """The coordinator belongs to another run, or this run has started without the node.
 
-    run: str
+    It never has the id of the coordinator's run, which without a key is all that a message needs to be of it.
+    """
+
+    reason: str
 
 
 @dataclass
