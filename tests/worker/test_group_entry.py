@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import http.server
 import shutil
 import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.helpers.group_agents import Group
+from tests.helpers.group_agents import ENTRY, Group
 
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 
@@ -24,6 +30,8 @@ def run(request, tmp_path):
             (rank.root / "files" / key).write_bytes(data)
         if git:
             (rank.root / "scripts/git").write_text(git)
+            shutil.copy(ENTRY.with_name("askpass.sh"), rank.root / "scripts/askpass")
+            (rank.root / "scripts/askpass").chmod(0o555)
         rank.start_task(script, shell=request.param, GPU_CHARTS_AGENT="", **settings)
         return rank.wait(), rank.output(), rank.root
 
@@ -128,3 +136,83 @@ def test_a_repository_is_cloned_at_the_ref(run, tmp_path):
 def git(*arguments: str, cwd) -> str:
     me = ("-c", "user.name=test", "-c", "user.email=test@example.com")
     return subprocess.run(["git", *me, *arguments], cwd=cwd, check=True, capture_output=True, text=True).stdout
+
+
+class GitServer(http.server.ThreadingHTTPServer):
+    """Repositories as files, for whoever logs in with any password. `logins` are those that clients sent."""
+
+    def __init__(self, folder: Path):
+        super().__init__(("127.0.0.1", 0), GitHandler)
+        self.folder, self.logins, self.elsewhere = folder, [], ""
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class GitHandler(http.server.SimpleHTTPRequestHandler):
+    def __init__(self, request, client, server):
+        super().__init__(request, client, server, directory=server.folder)
+
+    def do_GET(self):
+        login = self.headers["Authorization"]
+        if self.server.elsewhere:
+            self.answer(302, Location=self.server.elsewhere + self.path)
+        elif not login:
+            self.answer(401, **{"WWW-Authenticate": "Basic realm=git"})
+        else:
+            self.server.logins.append(base64.b64decode(login.partition(" ")[2]).decode())
+            super().do_GET()
+
+    def answer(self, code, **headers):
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def git_server(folder: Path) -> Iterator[GitServer]:
+    with GitServer(folder) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch) -> Path:
+    """A folder to serve, with the repository r.git. Git would store every password that it is given."""
+    folder = tmp_path / "served"
+    git("init", "-q", "-b", "main", str(folder / "r"), cwd=tmp_path)
+    (folder / "r/file").write_text("content of main")
+    git("add", "file", cwd=folder / "r")
+    git("commit", "-q", "-m", "one", cwd=folder / "r")
+    git("clone", "-q", "--bare", "r", "r.git", cwd=folder)
+    git("update-server-info", cwd=folder / "r.git")
+    (tmp_path / "config").write_text(f"[credential]\nhelper = store --file={tmp_path}/stored\n")
+    for name, value in (("GIT_CONFIG_GLOBAL", tmp_path / "config"), ("GIT_TERMINAL_PROMPT", 0), ("GIT_TOKEN", "t0ken")):
+        monkeypatch.setenv(name, str(value))
+    return folder
+
+
+def test_the_token_is_for_the_host_of_the_clone_alone(run, repository, tmp_path):
+    ask = "git ls-remote $OTHER/r.git; echo askpass=$GIT_ASKPASS; git fetch -q origin; cat file"
+    with git_server(repository) as own, git_server(repository) as other:
+        code, output, _ = run(ask, git=f"{own.url}/r.git\nmain\n", OTHER=other.url)
+    assert code == 0 and "content of main" in output, output
+    assert set(own.logins) == {"x-access-token:t0ken"}
+    assert other.logins == [] and "\naskpass=\n" in output
+    assert not (tmp_path / "stored").exists()
+
+
+def test_the_token_does_not_follow_a_redirect(run, repository):
+    with git_server(repository) as own, git_server(repository) as other:
+        own.elsewhere = other.url
+        code, output, _ = run("true", git=f"{own.url}/r.git\nmain\n")
+    assert code == 1 and "git could not get main" in output, output
+    assert other.logins == []

@@ -161,8 +161,13 @@ copy_files() {
 
 clone() { # url, ref
   command -v git >/dev/null || fatal "$FAILED" "workdir: the image has no git"
-  [ -z "${GIT_TOKEN:-}" ] || export GIT_ASKPASS="$scripts/askpass"
   (
+    if [ -n "${GIT_TOKEN:-}" ]; then # only here, so that no other call of git gets the token
+      server=${1#*://}
+      server=${server%%/*}
+      export GIT_ASKPASS="$scripts/askpass" GPU_CHARTS_GIT_SERVER="${1%%://*}://${server##*@}" LC_ALL=C
+      git() { command git -c credential.helper= "$@"; } # a helper would store it
+    fi
     rm -rf "$workdir" && git init -q "$workdir" && cd "$workdir" && git remote add origin "$1" || exit 1
     # A server may refuse to fetch a commit by its hash; then everything is fetched.
     if git fetch -q --depth 1 origin "${2:-HEAD}"; then git checkout -q FETCH_HEAD; else
