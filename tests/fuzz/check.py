@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -18,9 +19,9 @@ VALUES = jsonschema.Draft7Validator(json.loads((REPO / "charts/job-group/values.
 
 
 def folder() -> Path:
-    """A scratch folder with the files that generated groups and the corpus mention."""
-    made = Path(tempfile.mkdtemp(prefix="fuzz-"))
-    (made / "code" / "lib").mkdir(parents=True)
+    """The folder with the files that generated groups and the corpus mention; libFuzzer ends without a clean-up."""
+    made = Path(tempfile.gettempdir()) / f"gpu-charts-fuzz-{os.getuid()}"
+    (made / "code" / "lib").mkdir(parents=True, exist_ok=True)
     (made / "code" / "train.py").write_text("print(1)\n")
     (made / "code" / "lib" / "x.bin").write_bytes(b"\xff\x00")
     (made / "app.conf").write_text("a = 1\n")
