@@ -5,5 +5,5 @@
   kueue.requiredTopology, placement, placement.topologyKey, accelerators, accelerators.resourceName, accelerators.nodeLabel,
   sharedMemory, sharedMemory.sizeLimit, logs, logs.claimName, logs.subPath, agent, agent.resources, networkPolicy, networkPolicy.ingress,
   networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName, authentication.secretKey,
-  clusterDomain, terminationGracePeriodSeconds, nodeSelector]
+  clusterDomain, terminationGracePeriodSeconds, nodeSelector, podSecurity, podSecurity.level, podSecurity.serviceAccount]
 {{- end }}
