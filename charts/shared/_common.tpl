@@ -82,7 +82,7 @@ Environment of a user's program: what the chart sets, with the user's variables 
 maps of NAME to text, or to a map such as {valueFrom: …}. Variables that have the value of another one follow it.
 */}}
 {{- define "CHART.environment" -}}
-{{- $contract := include "CHART.contract" .root | fromYaml -}}
+{{- $contract := include "CHART.contract" .root | fromJson -}}
 {{- $all := dict "USER" $contract.user -}}
 {{- range $variables := list .set .env -}}
 {{- range $name, $value := $variables }}{{ $_ := set $all $name $value }}{{ end -}}
@@ -105,7 +105,7 @@ Refuse names that a user's environment must not set, and print the value to set 
 variables env, and where they belong to a task of a group, the path task.
 */}}
 {{- define "CHART.refuseReserved" -}}
-{{- $contract := include "CHART.contract" .root | fromYaml -}}
+{{- $contract := include "CHART.contract" .root | fromJson -}}
 {{- $task := .task | default "" -}}
 {{- range $name, $value := .env -}}
 {{- if hasPrefix $contract.internalPrefix $name -}}

@@ -37,7 +37,7 @@ env:
 {{- end }}
 
 {{- define "CHART.keyFile" -}}
-{{ (include "CHART.contract" . | fromYaml).keyFile }}
+{{ (include "CHART.contract" . | fromJson).keyFile }}
 {{- end }}
 
 {{/* Something if the release has a NetworkPolicy. By default it has one where it would apply. */}}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-
-import yaml
 
 from hack.paths import REPO
 
@@ -16,7 +15,7 @@ SOURCE = "Generated from worker/src/gpuworker/runtime/contract.py by `make gener
 
 
 def helm(chart: str) -> str:
-    """The template CHART.contract: plain YAML, to be read with fromYaml."""
+    """The template CHART.contract: JSON, to be read with fromJson, which takes a tenth of the time of fromYaml."""
     reserved = contract.reserved_names(groups=chart == "job-group")
     variables = [each for each in contract.VARIABLES if chart in each.charts or len(each.charts) > 1]
     table = {
@@ -37,8 +36,8 @@ def helm(chart: str) -> str:
         "accepts": {each.name: list(each.accepts) for each in variables if each.accepts[0]},
         "reserved": {name: instead(name, chart) for name in reserved},
     }
-    text = yaml.safe_dump(table, sort_keys=False, width=116, default_flow_style=None)
-    return f'{{{{/* {SOURCE} */}}}}\n{{{{- define "{chart}.contract" -}}}}\n{text}{{{{- end }}}}\n'
+    text = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in table.items())
+    return f'{{{{/* {SOURCE} */}}}}\n{{{{- define "{chart}.contract" -}}}}\n{{{text}}}\n{{{{- end }}}}\n'
 
 
 def instead(name: str, chart: str) -> str:

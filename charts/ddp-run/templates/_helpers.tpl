@@ -51,7 +51,7 @@ app.kubernetes.io/component: node
 
 {{/* A failed attempt restarts the whole set: every launcher ends with the one that failed. Call with root and id. */}}
 {{- define "ddp-run.indexed-job" -}}
-{{- $codes := (include "ddp-run.contract" .root | fromYaml).exitCodes -}}
+{{- $codes := (include "ddp-run.contract" .root | fromJson).exitCodes -}}
 completionMode: Indexed
 completions: {{ .root.Values.nodes | int64 }}
 parallelism: {{ .root.Values.nodes | int64 }}
@@ -90,7 +90,7 @@ template:
 {{- end }}
 
 {{- define "ddp-run.jobset" -}}
-{{- $codes := (include "ddp-run.contract" .root | fromYaml).exitCodes -}}
+{{- $codes := (include "ddp-run.contract" .root | fromJson).exitCodes -}}
 # Every default is written out: a controller that fills in fields makes GitOps tools see a difference.
 network:
   enableDNSHostnames: false # the Service of this chart does it

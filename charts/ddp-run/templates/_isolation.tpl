@@ -37,7 +37,7 @@ env:
 {{- end }}
 
 {{- define "ddp-run.keyFile" -}}
-{{ (include "ddp-run.contract" . | fromYaml).keyFile }}
+{{ (include "ddp-run.contract" . | fromJson).keyFile }}
 {{- end }}
 
 {{/* Something if the release has a NetworkPolicy. By default it has one where it would apply. */}}

@@ -4,7 +4,7 @@
 {{- $parks := eq $values.workload "statefulset" -}}
 {{- $launches := eq $values.launcher "ddp-launch" -}}
 {{- $worker := include "ddp-run.image" .root -}}
-{{- $contract := include "ddp-run.contract" .root | fromYaml -}}
+{{- $contract := include "ddp-run.contract" .root | fromJson -}}
 metadata:
   labels:
     {{- merge (include "ddp-run.nodeLabels" .root | fromYaml) ($values.podLabels | default dict) | toYaml | nindent 4 }}

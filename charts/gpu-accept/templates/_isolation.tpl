@@ -37,7 +37,7 @@ env:
 {{- end }}
 
 {{- define "gpu-accept.keyFile" -}}
-{{ (include "gpu-accept.contract" . | fromYaml).keyFile }}
+{{ (include "gpu-accept.contract" . | fromJson).keyFile }}
 {{- end }}
 
 {{/* Something if the release has a NetworkPolicy. By default it has one where it would apply. */}}

@@ -2,7 +2,7 @@
 {{- define "gpu-accept.pod" -}}
 {{- $values := .Values -}}
 {{- $once := eq $values.workload "job" -}}
-{{- $port := (include "gpu-accept.contract" . | fromYaml).ports.report -}}
+{{- $port := (include "gpu-accept.contract" . | fromJson).ports.report -}}
 metadata:
   labels:
     {{- include "gpu-accept.nodeLabels" . | nindent 4 }}

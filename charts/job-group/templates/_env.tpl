@@ -13,7 +13,7 @@
   "HOME" "/group/home"
   "NNODES" $nodes "NODE_RANK" .item.rank "NPROC_PER_NODE" (max 1 $gpus) "NUM_GPUS_PER_NODE" $gpus
   "MASTER_ADDR" (printf "%s-0.%s" .item.task (include "job-group.domain" .root))
-  "MASTER_PORT" (include "job-group.contract" .root | fromYaml).ports.rendezvous
+  "MASTER_PORT" (include "job-group.contract" .root | fromJson).ports.rendezvous
   "SKYPILOT_JOBGROUP_NAME" $values.name
   "SKYPILOT_TASK_ID" (printf "%s_%s" .id .item.task)) }}
 {{- $launcher := printf "--join-timeout=%d --grace-period=%d" ($values.barrier.timeoutSeconds | int64) (max 1 (sub $grace 10)) }}

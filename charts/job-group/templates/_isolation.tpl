@@ -37,7 +37,7 @@ env:
 {{- end }}
 
 {{- define "job-group.keyFile" -}}
-{{ (include "job-group.contract" . | fromYaml).keyFile }}
+{{ (include "job-group.contract" . | fromJson).keyFile }}
 {{- end }}
 
 {{/* Something if the release has a NetworkPolicy. By default it has one where it would apply. */}}

@@ -4,7 +4,7 @@ Indexed Job forces its own host names, and J-i.G would not exist.
 */}}
 {{- define "job-group.job" -}}
 {{- $task := index .root.Values.tasks .item.task -}}
-{{- $codes := (include "job-group.contract" .root | fromYaml).exitCodes -}}
+{{- $codes := (include "job-group.contract" .root | fromJson).exitCodes -}}
 completionMode: NonIndexed
 completions: 1
 parallelism: 1
@@ -39,7 +39,7 @@ PodFailurePolicy, which a rule of the JobSet matches. A task of one node starts 
 */}}
 {{- define "job-group.listedCodes" -}}
 {{- $codes := list -}}
-{{- $own := (include "job-group.contract" .root | fromYaml).exitCodes -}}
+{{- $own := (include "job-group.contract" .root | fromJson).exitCodes -}}
 {{- if and (eq .root.Values.layout "jobset") (gt (.task.numNodes | default 1 | int) 1) -}}
 {{- range dig "recovery" "recoverOnExitCodes" list .task -}}
 {{- if not (has (int .) (list (int $own.DONE) (int $own.STOPPED))) -}}{{- $codes = append $codes (int .) -}}{{- end -}}
