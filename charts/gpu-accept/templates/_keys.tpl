@@ -2,8 +2,8 @@
 {{- define "gpu-accept.keys" -}}
 [workload, device, gpusPerNode, level, burnInSeconds, checks, runId, limits, expect, inject, volumes, volumes.datasets,
   volumes.datasets.claimName, volumes.outputs, volumes.outputs.claimName, fleet, fleet.enabled, fleet.deadlineSeconds,
-  fleet.resources, fleet.nodeSelector, fleet.tolerations, kueue, kueue.queueName, kueue.priorityClass, networkPolicy,
-  networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName,
+  fleet.claimName, fleet.resources, fleet.nodeSelector, fleet.tolerations, kueue, kueue.queueName, kueue.priorityClass,
+  networkPolicy, networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName,
   authentication.secretKey, env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets,
   resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, priorityClassName, nodeSelector, podTemplate]
 {{- end }}
