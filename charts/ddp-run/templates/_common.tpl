@@ -138,3 +138,9 @@ kueue.x-k8s.io/priority-class: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* Annotations of pods that autoscalers must not evict to empty a node: all that they have done would be lost. */}}
+{{- define "ddp-run.noEviction" -}}
+cluster-autoscaler.kubernetes.io/safe-to-evict: "false"
+karpenter.sh/do-not-disrupt: "true"
+{{- end }}

@@ -8,10 +8,8 @@
 metadata:
   labels:
     {{- merge (include "ddp-run.nodeLabels" .root | fromYaml) ($values.podLabels | default dict) | toYaml | nindent 4 }}
-  {{- with $values.podAnnotations }}
   annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+    {{- merge dict ($values.podAnnotations | default dict) (include "ddp-run.noEviction" . | fromYaml) | toYaml | nindent 4 }}
 spec:
   restartPolicy: {{ $parks | ternary "Always" "Never" }}
   subdomain: {{ include "ddp-run.fullname" .root }}
@@ -163,11 +161,11 @@ spec:
     {{- end }}
     {{- if and $launches $values.program.image }}
     - name: launcher
-      emptyDir: {}
+      emptyDir: {sizeLimit: 64Mi}
     {{- end }}
     {{- if $parks }}
     - name: attempts
-      emptyDir: {}
+      emptyDir: {sizeLimit: 1Mi}
     {{- end }}
     {{- with include "ddp-run.keyVolume" .root }}
     {{- . | nindent 4 }}

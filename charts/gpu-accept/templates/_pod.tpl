@@ -6,6 +6,10 @@
 metadata:
   labels:
     {{- include "gpu-accept.nodeLabels" . | nindent 4 }}
+  {{- if $once }}
+  annotations:
+    {{- include "gpu-accept.noEviction" . | nindent 4 }}
+  {{- end }}
 spec:
   {{- if $once }}
   restartPolicy: Never

@@ -17,10 +17,11 @@ metadata:
     {{- with include "job-group.queueLabels" . }}
     {{- . | nindent 4 }}
     {{- end }}
-  {{- with include "job-group.queueAnnotations" . }}
   annotations:
+    {{- include "job-group.noEviction" . | nindent 4 }}
+    {{- with include "job-group.queueAnnotations" . }}
     {{- . | nindent 4 }}
-  {{- end }}
+    {{- end }}
 spec:
   restartPolicy: Never
   hostname: {{ .item.host }}
@@ -155,7 +156,7 @@ spec:
         sizeLimit: {{ $values.sharedMemory.sizeLimit | quote }}
     {{- if $launcher }}
     - name: launcher
-      emptyDir: {}
+      emptyDir: {sizeLimit: 64Mi}
     {{- end }}
     {{- with $values.logs.claimName }}
     - name: logs
