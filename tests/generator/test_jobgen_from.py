@@ -138,6 +138,44 @@ def test_several_replicated_jobs_become_a_group(jobgen):
     assert objects(rendered("job-group", result.stdout))
 
 
+def test_one_replicated_job_without_torch_becomes_a_group(jobgen):
+    part = {"name": "w", "replicas": 3, "template": {"spec": {"template": pod(["sleep", "9"])}}}
+    result = jobgen("from", "-", stdin=manifest("JobSet", {"spec": {"replicatedJobs": [part]}}))
+    assert yaml.safe_load(result.stdout)["tasks"]["w"]["numNodes"] == 3, result.stderr
+    assert objects(rendered("job-group", result.stdout))
+
+
+def test_a_runtime_that_has_the_image_leaves_no_blank_key(jobgen):
+    body = copy.deepcopy(MANIFESTS["TrainJob"])
+    del body["spec"]["trainer"]["image"]
+    result = jobgen("from", "-", stdin=manifest("TrainJob", body))
+    assert "image" not in yaml.safe_load(result.stdout)["program"] and "set program.image" in result.stderr
+    assert objects(rendered("ddp-run", result.stdout))
+
+
+def test_a_ray_worker_of_several_hosts_has_a_rank_for_each(jobgen):
+    body = copy.deepcopy(RAY)
+    body["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["numOfHosts"] = 4
+    result = jobgen("from", "-", stdin=manifest("RayJob", body))
+    assert yaml.safe_load(result.stdout)["tasks"]["gpu-workers"]["numNodes"] == 12
+
+
+def test_fields_around_a_pod_are_lost_by_name(jobgen):
+    labelled = {**pod(["serve"]), "metadata": {"labels": {"a": "b"}}}
+    part = {
+        "name": "w",
+        "dependsOn": [{"name": "ps", "status": "Ready"}],
+        "template": {"spec": {"backoffLimit": 0, "template": labelled}},
+    }
+    parts = [part, {"name": "ps", "template": {"spec": {"template": pod(["serve"])}}}]
+    result = jobgen("from", "-", stdin=manifest("JobSet", {"spec": {"replicatedJobs": parts}}))
+    for path in ("dependsOn", "template.spec.backoffLimit", "template.spec.template.metadata.labels"):
+        assert f"$.spec.replicatedJobs[0].{path}: " in result.stderr
+    body = copy.deepcopy(MANIFESTS["PyTorchJob"])
+    body["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
+    assert "Worker.restartPolicy: " in jobgen("from", "-", stdin=manifest("PyTorchJob", body)).stderr
+
+
 @pytest.mark.parametrize(
     ("command", "args", "processes"),
     [
@@ -166,6 +204,15 @@ def test_command_lines_are_read(command, args, processes):
         "",
         "a: [\n",
         manifest("Job", {"spec": {"template": pod(["sleep", "1"])}}),
+        manifest("Job", {"spec": {"template": pod([])}}),
+        manifest("RayJob", {"spec": {"entrypoint": "python a.py", "clusterSelector": {"ray.io/cluster": "c"}}}),
+        yaml.safe_dump(
+            {
+                "kind": "JobSet",
+                "metadata": {"name": "x" * 60},
+                "spec": {"replicatedJobs": [{"name": "w", "template": {"spec": {"template": pod(["serve"])}}}]},
+            }
+        ),
         manifest("Job", {"spec": {"template": pod(TORCHRUN)}}) * 1 + "---\n" + manifest("Job", {"spec": {}}),
     ],
 )

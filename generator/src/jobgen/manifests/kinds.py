@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jobgen import names
-from jobgen.contract import VALUES_SCHEMA_VERSION
+from jobgen.contract import NAME_LIMIT, VALUES_SCHEMA_VERSION
 from jobgen.diagnostics import Path
 from jobgen.manifests import pods, torchrun
 from jobgen.manifests.pods import Manifest
@@ -17,12 +17,12 @@ Values = tuple[str, dict]
 
 def job(manifest: Manifest) -> Values:
     spec = ("spec",)
-    manifest.lose_others(spec, ("template", "parallelism", "completions", "completionMode"))
     return RUN, _run(manifest, (*spec, "template"), _nodes(manifest, spec), "indexed-job")
 
 
 def _nodes(manifest: Manifest, spec: Path) -> int:
-    """Return how many pods a Job has."""
+    """Return how many pods a Job has, and report its other fields."""
+    manifest.lose_others(spec, ("template", "parallelism", "completions", "completionMode"))
     return manifest.count(*spec, "completions" if manifest.get(*spec, "completions") else "parallelism")
 
 
@@ -37,6 +37,8 @@ def py_torch_job(manifest: Manifest) -> Values:
     manifest.lose_others(("spec",), ("pytorchReplicaSpecs", "nprocPerNode"))
     kinds = [kind for kind in ("Master", "Worker") if manifest.get(*spec, kind)]
     nodes = sum(manifest.count(*spec, kind, "replicas") for kind in kinds)
+    for kind in kinds:
+        manifest.lose_others((*spec, kind), ("replicas", "template"))
     first = (*spec, kinds[0] if kinds else "Master")
     if len(kinds) == 2 and _container(manifest, (*spec, "Worker")) != _container(manifest, first):
         manifest.lost((*spec, "Worker"), "differs from Master, and all nodes of ddp-run are alike; Master is taken")
@@ -68,9 +70,13 @@ def train_job(manifest: Manifest) -> Values:
 def job_set(manifest: Manifest) -> Values:
     manifest.lose_others(("spec",), ("replicatedJobs",))
     parts = manifest.get("spec", "replicatedJobs", default=[])
+    for index in range(len(parts)):
+        manifest.lose_others(("spec", "replicatedJobs", index), ("name", "replicas", "template"))
     if len(parts) == 1:
         path = ("spec", "replicatedJobs", 0)
-        return RUN, _run(manifest, (*path, "template", "spec", "template"), _count(manifest, path), "jobset")
+        template = (*path, "template", "spec", "template")
+        if torchrun.parse(pods.command(manifest, (*template, "spec", "containers", 0))):
+            return RUN, _run(manifest, template, _count(manifest, path), "jobset")
     tasks = {}
     for index in range(len(parts)):
         path = ("spec", "replicatedJobs", index)
@@ -86,11 +92,14 @@ def _count(manifest: Manifest, path: Path) -> int:
 def ray_job(manifest: Manifest) -> Values:
     """A head that runs the entrypoint when all workers are there, and one task for each group of workers."""
     cluster = ("spec", "rayClusterSpec")
+    if not isinstance(manifest.get(*cluster), dict):
+        manifest.error(("spec",), "has no rayClusterSpec: the job runs on a Ray cluster that exists already")
+        return GROUP, {}
     manifest.lose_others(("spec",), ("rayClusterSpec", "entrypoint", "shutdownAfterJobFinishes"))
     manifest.lose_others(cluster, ("headGroupSpec", "workerGroupSpecs", "rayVersion"))
     head = (*cluster, "headGroupSpec")
     manifest.lose_others(head, ("template", "rayStartParams"))
-    name = names.label(str(manifest.get("metadata", "name") or ""), "group") or "group"
+    name = _name(manifest)
     groups = manifest.get(*cluster, "workerGroupSpecs", default=[])
     entrypoint = str(manifest.get("spec", "entrypoint") or "")
     if not entrypoint:
@@ -99,10 +108,11 @@ def ray_job(manifest: Manifest) -> Values:
     tasks = {"head": {**_task(manifest, (*head, "template"), 1, head_run)}}
     for index in range(len(groups)):
         path = (*cluster, "workerGroupSpecs", index)
-        manifest.lose_others(path, ("template", "rayStartParams", "replicas", "groupName"))
+        manifest.lose_others(path, ("template", "rayStartParams", "replicas", "groupName", "numOfHosts"))
         label = names.label(str(manifest.get(*path, "groupName") or ""), "worker") or "worker"
         run = f"exec ray start --address=head-0.{name}:6379 --block\n"
-        task = _task(manifest, (*path, "template"), manifest.count(*path, "replicas"), run)
+        nodes = manifest.count(*path, "replicas") * manifest.count(*path, "numOfHosts")
+        task = _task(manifest, (*path, "template"), nodes, run)
         tasks["worker" if label == "head" else label] = task
     return GROUP, {**_group(manifest, tasks), "primaryTasks": ["head"]}
 
@@ -122,15 +132,20 @@ def _sizes(manifest: Manifest, container: Path) -> dict:
 
 
 def _program(manifest: Manifest, container: Path) -> dict:
-    program = torchrun.parse(pods.command(manifest, container))
+    command = pods.command(manifest, container)
+    program = torchrun.parse(command)
     if program is None or not program.args:
-        manifest.error(container, "starts neither torchrun nor a Python program, so ddp-run cannot start it")
+        message = "starts neither torchrun nor a Python program, so ddp-run cannot start it"
+        if not manifest.get(*container, "command"):
+            message = "has no command: the image or the runtime decides what runs. Write its program as command"
+        manifest.error(container, message)
         program = torchrun.Program([])
     for words in program.lost:
         manifest.lost((*container, "command"), f"put it into the program or the image: {words}")
     if any("$" in word for word in program.args):
         manifest.lost((*container, "command"), "ddp-run starts the program without a shell: variables stay as written")
-    values: dict = {"program": {"args": program.args, "image": manifest.get(*container, "image")}}
+    image = manifest.get(*container, "image")
+    values: dict = {"program": {"args": program.args, **({"image": image} if image else {})}}
     if program.processes:
         values["procsPerNode"] = program.processes
     if program.restarts:
@@ -165,8 +180,15 @@ def _task(manifest: Manifest, template: Path, nodes: int, run: str | None = None
     return {key: value for key, value in values.items() if value}
 
 
+def _name(manifest: Manifest) -> str:
+    return names.label(str(manifest.get("metadata", "name") or ""), "group") or "group"
+
+
 def _group(manifest: Manifest, tasks: dict[str, dict]) -> dict:
-    name = names.label(str(manifest.get("metadata", "name") or ""), "group") or "group"
+    name = _name(manifest)
+    for task, values in tasks.items():
+        if len(names.job_name(name, task, values["numNodes"])) > NAME_LIMIT:
+            manifest.error(("metadata", "name"), f'too long together with "{task}": shorten one of them')
     return {"name": name, "tasks": tasks, "schemaVersion": VALUES_SCHEMA_VERSION}
 
 

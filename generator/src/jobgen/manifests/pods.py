@@ -74,6 +74,7 @@ class Manifest:
 def pod(manifest: Manifest, path: Path) -> dict:
     """Return the values that a pod template has in common with a chart: placement and pull secrets."""
     spec = (*path, "spec")
+    manifest.lose_others((*path, "metadata"), ("name", "creationTimestamp"))
     manifest.lose_others(spec, _TAKEN)
     fields = ("nodeSelector", "tolerations", "imagePullSecrets", "priorityClassName")
     kinds = {"nodeSelector": dict, "priorityClassName": str}
