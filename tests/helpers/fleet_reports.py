@@ -145,14 +145,17 @@ def merged(*reports: dict, expected: Expected | None = None, **options: object) 
 
 
 def changed(report: dict, path: str, value: object) -> dict:
-    """A copy in which `a/0/b` is another value, or gone if the value is ...: what a damaged file holds."""
-    copied = copy.deepcopy(report)
+    """The report in which `a/0/b` is another value, or gone if the value is ...: what a damaged file holds.
+
+    Only what is on the path is copied.
+    """
     *steps, last = (int(step) if step.isdecimal() else step for step in path.split("/"))
-    part = copied
+    part = whole = copy.copy(report)
     for step in steps:
+        part[step] = copy.copy(part[step])
         part = part[step]
     if value is ...:
         del part[last]
     else:
         part[last] = value
-    return copied
+    return whole

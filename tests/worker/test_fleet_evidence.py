@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 
 import pytest
 
-from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
+from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN, Report
+from gpuworker.fleet.evidence import report_findings
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.merge import merge
-from gpuworker.fleet.report_sources import from_text
+from gpuworker.fleet.report_sources import Source, from_text
+from tests.helpers import report_mutations
 from tests.helpers.fleet_reports import REQUESTED, changed, complete_report
 
 EXPECTED = Expected(names=("n1", "n2", "n3"), run_id="1", requested=REQUESTED)
 GOOD = complete_report("n1")
-MISSING = ...  # changed() removes the field
+MISSING = report_mutations.MISSING
+# Fields whose values prove nothing: names for people, times, and what the collector derives again. Wrong types of them
+# are refused. A field that is added to the report is evidence until it stands here.
+NO_EVIDENCE = {
+    "pod", "duration_s", "scope", "world", "checks/reason", "checks/duration_s", "checks/facts", "checks/problems",
+    "checks/samples", "checks/measurements/limit", "checks/measurements/warn_limit", "checks/measurements/limit_source",
+    "checks/measurements/margin", "checks/measurements/ceiling", "checks/measurements/better",
+    "checks/measurements/judged",
+}  # fmt: skip
+
+
+def source_of(report: dict) -> list[Source]:
+    return from_text(f"file of {report.get('node')}", json.dumps(report).encode())
+
+
+OTHERS = [source for name in ("n2", "n3") for source in source_of(complete_report(name))]
+JUDGED = [dataclasses.replace(s, findings=tuple(report_findings(s.report, REQUESTED))) for s in OTHERS]  # once
 
 
 def fleet_of(report: dict, expected: Expected = EXPECTED) -> Fleet:
     """The fleet of a report of n1 and two good ones."""
-    reports = [report, complete_report("n2"), complete_report("n3")]
-    return merge([s for r in reports for s in from_text(f"file of {r.get('node')}", json.dumps(r).encode())], expected)
+    return merge([*source_of(report), *(JUDGED if expected is EXPECTED else OTHERS)], expected)
 
 
 def mutations() -> Iterator[tuple[str, object]]:
@@ -63,26 +81,27 @@ def mutations() -> Iterator[tuple[str, object]]:
 
 
 def mutated_measurements(at: str, check: dict) -> Iterator[tuple[str, object]]:
+    """Of every number: it is gone, nothing was measured, it misses its limit, it is of another device."""
     for number, found in enumerate(check["measurements"]):
         path = f"{at}/measurements/{number}"
         yield path, MISSING
-        yield from ((f"{path}/value", value) for value in (None, -1.0, 1e200, "fast", True, MISSING))
+        yield f"{path}/value", None
         if found["better"] == "higher":
-            yield f"{path}/value", 0.0
+            yield from ((f"{path}/value", value) for value in (0.0, 1e90))
         if found["limit"] or found["warn_limit"]:
             yield f"{path}/value", 0.5 * (found["limit"] or found["warn_limit"])
-        yield from ((f"{path}/{key}", "other") for key in ("name", "unit"))
         if found["device"]:
-            yield from ((f"{path}/device", value) for value in ("cuda:99", "", "x" * 300))
+            yield f"{path}/device", "cuda:99"
 
 
 MUTATIONS = list(mutations())
+GENERATED = list(report_mutations.mutations(GOOD, Report))
 
 
 def test_the_good_report_passes() -> None:
     fleet = fleet_of(GOOD)
     assert (fleet.verdict, fleet.reason, fleet.findings) == (PASS, "", [])
-    assert len(MUTATIONS) >= 300
+    assert len(MUTATIONS) >= 300 and len(GENERATED) >= 300
 
 
 def test_no_report_that_lacks_evidence_passes() -> None:
@@ -92,6 +111,47 @@ def test_no_report_that_lacks_evidence_passes() -> None:
         if fleet.verdict == PASS or not any("n1" in f"{f.node} {f.reason}" for f in fleet.findings):
             passed.append((path, value))
     assert passed == []
+
+
+def test_no_field_of_a_report_can_be_damaged_unnoticed() -> None:
+    """Of the report alone: the rest of the fleet is not needed to notice it."""
+    alone = Expected(names=("n1",), run_id="1", requested=REQUESTED)
+    passed = {
+        (path, value if isinstance(value, str) else repr(value))
+        for path, value in GENERATED
+        if merge(source_of(changed(GOOD, path, value)), alone).verdict == PASS
+    }
+    unexpected = {(path, value) for path, value in passed if not is_harmless(path, value)}
+    assert unexpected == set()
+    assert {report_mutations.place(path) for path, _ in passed} >= NO_EVIDENCE - {"checks/samples"}  # no row too many
+
+
+def is_harmless(path: str, value: str) -> bool:
+    """Beside NO_EVIDENCE: facts, places of numbers of the whole node, where 0 is a good value, names of hash groups."""
+    place, check = report_mutations.place(path), GOOD["checks"][int(path.split("/")[1])] if "checks/" in path else {}
+    number = path.split("/")[3:4] if "/measurements/" in path else []
+    found = check["measurements"][int(number[0])] if number else {}
+    return (
+        place in NO_EVIDENCE
+        or (place.startswith("checks/facts/") and not check["hashes"])
+        or (place == "checks/facts/hash_group" and value == "other")
+        or (place.startswith("facts/") and not place.startswith("facts/gpu_models"))  # compared with other nodes
+        or (place == "checks/measurements/device" and not found["device"])
+        or (place == "checks/measurements/value" and found["better"] == "lower")
+    )
+
+
+def test_a_link_that_claims_less_than_its_model_is_named() -> None:
+    """Else a node on a slow slot, or a forged report, would set its own limit."""
+    for name, better in (("link_h2d", 0.02), ("link_peer", 0.02), ("all_reduce_busbw", 0.02)):
+        value = better * number_of(GOOD, name)["value"]
+        fleet = fleet_of(lower(complete_report("n1"), name, value=value, ceiling=value))
+        assert fleet.verdict != PASS, name
+        assert any(f.verdict == WARN and "claims" in f.reason and f.node == "n1" for f in fleet.findings), name
+
+
+def number_of(report: dict, name: str) -> dict:
+    return next(number for check in report["checks"] for number in check["measurements"] if number["name"] == name)
 
 
 def lower(report: dict, name: str, **fields: object) -> dict:

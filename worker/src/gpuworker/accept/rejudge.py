@@ -13,8 +13,10 @@ from typing import NamedTuple
 from gpuworker.accept import registry
 from gpuworker.accept.check_spec import LEVELS, Evidence, Measure, Plan, Registered
 from gpuworker.accept.limits import RULES, Limits, key_and_number
-from gpuworker.accept.report import FAIL, INCOMPLETE, SKIP, WORST_FIRST, Measurement
+from gpuworker.accept.report import FAIL, INCOMPLETE, SKIP, WARN, WORST_FIRST, Measurement
 from gpuworker.accept.verdict import judge
+
+CLAIM = 0.95  # of what a model can do: rates of PCIe and NVLink are rounded
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,24 @@ def _judge_again(registered: Registered, check: dict, limits: Limits, plan: Plan
     if check["verdict"] == SKIP:
         yield Objection(INCOMPLETE, "skipped, although this check applies", registered.name)
         return
+    yield from _claims_less(registered, check, limits)
     for problem in again.problems:
         if WORST_FIRST.index(problem.verdict) < WORST_FIRST.index(check["verdict"]):
             yield Objection(problem.verdict, problem.reason, registered.name)
+
+
+def _claims_less(registered: Registered, check: dict, limits: Limits) -> Iterator[Objection]:
+    """Ceilings far below what the model can do: the limit is a share of them."""
+    least: dict[str, tuple[float, str]] = {}
+    for number in check["measurements"]:
+        measure = registered.spec.measures.get(number["name"])
+        figure = RULES.get(measure.limit or "", {}).get("ceiling", {}).get("figure") if measure else None
+        known = limits.figures(figure, number["device"]).get("specification") if figure else None
+        if known and number["ceiling"] and number["ceiling"] < CLAIM * known:
+            words = f"claims that its links can do {number['ceiling']:.3g} {number['unit']}, but {known:g} is known"
+            least[number["name"]] = min(least.get(number["name"], (known, "")), (number["ceiling"], words))
+    for name, (_, words) in least.items():
+        yield Objection(WARN, f"{name}: the node {words} of the model", registered.name)
 
 
 def _evidence(registered: Registered, check: dict, limits: Limits, plan: Plan) -> Evidence:

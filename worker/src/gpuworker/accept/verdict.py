@@ -10,6 +10,7 @@ from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN, Check, M
 
 # Clocks of a GPU may boost beyond those of its data sheet, by less than this. A faster result is a measurement error.
 CEILING_TOLERANCE = 1.15
+MOST = 1e9  # in every unit; nothing that a node does is as fast
 MAX_SAMPLES = 200  # per name: samples are for plots, and the report is written to the log
 
 
@@ -29,6 +30,8 @@ def judge(name: str, spec: Spec, evidence: Evidence, limits: Limits, plan: Plan)
             texts[INCOMPLETE].append(f"{where} is not finite ({measurement.value})")
         elif measurement.value < 0 or (measurement.value == 0 and measure.better == "higher"):
             texts[INCOMPLETE].append(f"{where} is {measurement.value:g} {measurement.unit}: nothing was measured")
+        elif measure.better == "higher" and measurement.value > MOST:
+            texts[INCOMPLETE].append(f"{where} is {measurement.value:g} {measurement.unit}, which nothing can reach")
         else:
             derived = evidence.ceilings.get(measurement.name)
             _compare(measurement, measure, limits, derived)
@@ -78,7 +81,8 @@ def _missing_fingerprints(spec: Spec, evidence: Evidence, plan: Plan) -> list[st
     names = {*spec.fingerprints, *(key.partition(" ")[0] for key in evidence.hashes)}
     wanted = [f"{name} {device}" for device in plan.devices for name in sorted(names)]
     missing = [f"no fingerprint {key}" for key in wanted if not evidence.hashes.get(key)]
-    return missing + ["the fingerprints have no hash_group"] * (not evidence.facts.get("hash_group"))
+    group = evidence.facts.get("hash_group")
+    return missing + ["the fingerprints have no hash_group"] * (not group or not isinstance(group, str))
 
 
 def _compare(measurement: Measurement, measure: Measure, limits: Limits, derived: tuple[float, str] | None) -> None:

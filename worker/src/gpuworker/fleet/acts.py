@@ -30,7 +30,7 @@ TABLE = (
     Act(RMA, REPLACE, r"gave other bits than|has other bits than|differs from \d+ of \d+ devices"),
     Act(RMA, REPLACE, r"its own gradient, before any communication, differs"),
     Act(RESEAT, "Reseat the GPU or its riser, clean the contacts; if it comes back narrow or slow, RMA.",
-        r"PCIe is ×\d+ wide|PCIe can do|PCIe replays|PCIe ran at (generation|gen)|"
+        r"PCIe is ×\d+ wide|PCIe can do|claims that its links|PCIe replays|PCIe ran at (generation|gen)|"
         r"is slow: link_(h2d|d2h)|link_(h2d|d2h|both) \S+ GB/s is"),
     Act(RESEAT, "Reseat the GPU (SXM board or NVLink bridge) and restart the fabric manager; if links stay down, RMA.",
         r"Xid (74|14[4-9]|150) |NVLinks are up|NVLink errors|"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 MODELS: list[dict] = json.loads(Path(__file__).with_name("gpu_specs.json").read_text())
 
 
+@functools.cache
 def entry(model: str) -> dict | None:
     """The table's entry for torch's device name, or for the table's own name of a model."""
     return next((e for e in MODELS if model and (model == e["model"] or re.search(e["match"], model))), None)
