@@ -5,7 +5,7 @@ SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-e2e test-argocd ddp-matrix ddp-baseline launch-family plan-table scale differential fuzz values-fuzz bench train-bench lint generate verify image cluster-up cluster-down
+.PHONY: help demo test test-fast test-e2e test-argocd attack ddp-matrix ddp-baseline launch-family plan-table scale differential fuzz values-fuzz bench train-bench lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,10 @@ scale: ## Groups of up to 1,000 ranks on nodes simulated by KWOK, compared with 
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
 	@PYTHONPATH=generator/src $(PYTHON) -m pytest -q -s tests/scale
+
+attack: ## MESSAGES (10000) hostile messages to each port, and KILLS (200) rounds of SIGKILL (SEED chooses others)
+	@python3 -m hack.deps.venv dev torch
+	@ATTACK_MESSAGES=$(or $(MESSAGES),10000) ATTACK_KILLS=$(or $(KILLS),200) ATTACK_SEED=$(or $(SEED),1) $(PYTHON) -m pytest -q tests/worker/test_attack.py
 
 ddp-matrix: ## Every injected fault of a torchrun world, with processes and with pods
 	@python3 -m hack.preflight cluster

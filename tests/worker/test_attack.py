@@ -1,0 +1,152 @@
+"""A hostile pod without the key of the release, and SIGKILL at random instants, against every port of the project.
+
+`make attack` sends ATTACK_MESSAGES to each port and kills in ATTACK_KILLS rounds; ATTACK_SEED chooses others.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import json
+import os
+import random
+import time
+import urllib.request
+
+import pytest
+
+from gpuworker.fleet import submit
+from gpuworker.group.protocol import Request
+from gpuworker.launch.protocol import VERSION, End, Hello, NodeInfo
+from gpuworker.runtime.contract import GROUP_AGENT_PORT
+from gpuworker.runtime.json_lines import encode
+from tests.helpers.fleet_reports import node_report
+from tests.helpers.group_agents import Group
+from tests.helpers.hostile_messages import deliver, listens, messages, peak_mib, slow_clients
+from tests.helpers.launchers import Run, free_port_pair
+from tests.helpers.processes import until
+
+pytestmark = pytest.mark.slow
+MESSAGES = int(os.environ.get("ATTACK_MESSAGES", "60"))  # per port
+KILLS = int(os.environ.get("ATTACK_KILLS", "1"))
+SEED = os.environ.get("ATTACK_SEED", "1")
+KEY = b"k" * 32
+SLOW = 40  # connections that stay open meanwhile
+PATIENCE_S = 120 + MESSAGES // 10
+MOST_MIB = 110  # an idle process has 25 to 45; a line of 1 MiB and its JSON are the largest that any of them reads
+
+
+@pytest.fixture
+def key(tmp_path):
+    (tmp_path / "key").write_bytes(KEY)
+    return tmp_path / "key"
+
+
+def attack(address: str, port: int, valid: bytes, secret: bytes) -> None:
+    """Send the messages, some at a time. No answer contains the secret."""
+    with slow_clients(address, port, valid, SLOW), concurrent.futures.ThreadPoolExecutor(4) as pool:
+        sent = itertools.islice(messages(valid, SEED), MESSAGES)
+        for kind, answer in pool.map(lambda each: (each[0], deliver(address, port, each[1])), sent):
+            assert secret not in answer, (kind, answer)
+
+
+def test_strangers_neither_end_nor_falsify_a_run(start, tmp_path, key) -> None:
+    run = Run(start, tmp_path)
+    first = run.pod(0, 2, f"--join-timeout={PATIENCE_S}", GPU_CHARTS_KEY_FILE=key)
+    until(lambda: listens("127.0.0.1", run.port + 1), "node 0 listens")
+    forged = encode(Hello(VERSION, "test", NodeInfo(node=1, nnodes=2, problem=End("usage", "forged"))))
+    attack("127.0.0.1", run.port + 1, forged, b'"type"')
+    peak = peak_mib(first.started.process.pid)
+    run.pod(1, 2, f"--join-timeout={PATIENCE_S}", GPU_CHARTS_KEY_FILE=key)
+    assert run.wait() == [0, 0], run.output
+    assert peak < MOST_MIB and "Traceback" not in run.output, run.output
+
+
+@pytest.fixture
+def group(tmp_path):
+    group = Group(tmp_path)
+    group.set_key(KEY)
+    group.write_plan({"buffer": {}, "trainer": {"numNodes": 2}}, timeout=PATIENCE_S)
+    yield group
+    for rank in group.ranks:
+        rank.lose()
+
+
+def test_strangers_neither_release_nor_end_a_group(group) -> None:
+    leader = group.start_rank("buffer-0", "echo ran")
+    until(lambda: listens(leader.address, GROUP_AGENT_PORT), "the agent listens")
+    forged = encode(Request("rl-1", "0", "trainer-0")).replace(b"}\n", b', "state": {"released": true}}\n')
+    attack(leader.address, GROUP_AGENT_PORT, forged, b'"type"')
+    assert "\nran" not in leader.output(), "a stranger released the group"
+    peak = peak_mib(leader.sidecar.pid)
+    others = [group.start_rank(host, "echo ran") for host in ("trainer-0", "trainer-1")]
+    assert [rank.wait() for rank in (*others, leader)] == [0, 0, 0], leader.output("agent")
+    assert peak < MOST_MIB and "Traceback" not in leader.output("agent"), leader.output("agent")
+
+
+class Collector:
+    """`accept-report serve` as a process that can be killed and started again."""
+
+    def __init__(self, start, folder, nodes: int, **variables: object) -> None:
+        self.start, self.folder, self.nodes, self.variables = start, folder, nodes, variables
+        self.port = free_port_pair()
+        self.url = f"http://127.0.0.1:{self.port}/reports"
+
+    def begin(self) -> None:
+        arguments = ["--service=localhost", f"--service-port={self.port + 1}", f"--port={self.port}", "--run-id=1"]
+        arguments += ["--accept-posts", f"--report-dir={self.folder}", f"--expect-nodes={self.nodes}", "--interval=60"]
+        self.program = self.start("-m", "gpuworker.fleet.cli", "serve", *arguments, **self.variables)
+
+    def serves(self) -> bool:
+        return listens("127.0.0.1", self.port)
+
+    def result(self) -> dict:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/report.json", timeout=60) as response:
+            return json.load(response)
+
+
+def test_strangers_hand_in_no_report(start, tmp_path, key) -> None:
+    collector = Collector(start, tmp_path / "reports", 1, GPU_CHARTS_KEY_FILE=key)
+    collector.begin()
+    until(collector.serves, "the collector serves")
+    report = json.dumps(node_report("n1", verdict="FAIL")).encode()
+    head = b"POST /reports HTTP/1.1\r\nX-Report-Nonce: 1\r\nContent-Length: %d\r\n\r\n" % len(report)
+    attack("127.0.0.1", collector.port, head + report, b" 200 ")
+    peak = peak_mib(collector.program.process.pid)
+    assert submit.send(json.dumps(node_report("n1")).encode(), collector.url, 60, KEY) == ""
+    result = collector.result()
+    assert [node["node"] for node in result["nodes"]] == ["n1"] and result["verdict"] != "FAIL"
+    assert peak < MOST_MIB and "Traceback" not in collector.program.output, collector.program.output
+
+
+def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
+    """A report counts as handed in when the collector has acknowledged it; until then its pod sends it again."""
+    rng, nodes = random.Random(SEED), 8 * (KILLS + 1)
+    collector = Collector(start, tmp_path / "reports", nodes)
+    collector.begin()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        reports = [json.dumps(node_report(f"n{number}")).encode() for number in range(nodes)]
+        sent = [pool.submit(submit.send, report, collector.url, PATIENCE_S) for report in reports]
+        for round_ in range(KILLS):
+            until(lambda most=8 * round_: sum(each.done() for each in sent) > most, "reports are acknowledged")
+            time.sleep(rng.random() * 0.02)  # the instant, not a wait
+            collector.program.process.kill()
+            collector.program.process.wait()
+            collector.begin()
+        assert [each.result() for each in sent] == [""] * nodes
+    names = {node["node"] for node in collector.result()["nodes"]}
+    assert names == {f"n{number}" for number in range(nodes)}
+
+
+def test_a_killed_agent_changes_nothing(group) -> None:
+    rng = random.Random(SEED)
+    run = "until [ -e ../stop ]; do sleep 0.1; done"
+    ranks = [group.start_rank(host, run) for host in ("buffer-0", "trainer-0", "trainer-1")]
+    for _ in range(KILLS):
+        rank = rng.choice(ranks)
+        time.sleep(rng.random())  # the instant, not a wait
+        rank.kill_agent()
+        rank.start_agent()
+    until(lambda: all("starts attempt" in rank.output() for rank in ranks), "the group runs")
+    (group.folder / "stop").touch()
+    assert [rank.wait() for rank in ranks] == [0, 0, 0], [rank.output() for rank in ranks]
