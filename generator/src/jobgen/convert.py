@@ -24,6 +24,10 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
     """Return values for the chart; they are valid if no document reports an error."""
     header = group.header.fields
     delays = _delays(group)
+    if "placement" in header:
+        message = "has no effect by itself: the nodes may be anywhere in the cluster. Set the chart's value "
+        message += "placement.topologyKey to the node label whose value they must share, and remove the field"
+        group.header.report("no-effect", ("placement",), message, WARNING)
     tasks = {}
     pull_secrets = PullSecrets(f"{header.get('name')}-registry")
     for task in group.tasks:
