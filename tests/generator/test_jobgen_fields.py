@@ -115,7 +115,8 @@ name: u
 config: {kubernetes: {provision_timeout: 60, kueue: {local_queue_name: team-a}}}
 """
     )
-    assert (found["kueue"], found["barrier"], lines) == ({"queueName": "team-a"}, {"timeoutSeconds": 900}, [])
+    assert (found["kueue"], found["barrier"]) == ({"queueName": "team-a"}, {"timeoutSeconds": 900})
+    assert [line.split()[-1] for line in lines] == ["[loosened-pod]"]
     assert found["tasks"]["t"]["podTemplate"] == {
         "metadata": {"labels": {"a": "1", "b": "2", "c": "3"}, "annotations": {"x": "2"}},
         "spec": {

@@ -65,6 +65,11 @@ CODES = {
         "The field is valid but has no effect.",
         "name: rl\nexecution: parallel\ntermination_delay: 30s\n---\nname: trainer\n",
     ),
+    "loosened-pod": _task(
+        "pod_config lets the pods do more than the chart's own settings: reach the node, use the Kubernetes API, or "
+        "run with more rights. --strict refuses it.",
+        "config: {kubernetes: {pod_config: {spec: {hostPID: true}}}}",
+    ),
     "conflicting-fields": _task(
         "Two fields, or two tasks, exclude each other.", "resources: {infra: k8s, cloud: kubernetes}"
     ),

@@ -25,7 +25,7 @@ from jobgen.yaml_loader import Document
 
 # Fields in which SkyPilot replaces $NAME and ${NAME} by the values of envs.
 SUBSTITUTED = ("file_mounts", "workdir", "volumes")
-_STRICT = ("ignored-field", "no-effect")  # errors with --strict
+_STRICT = ("ignored-field", "no-effect", "loosened-pod")  # errors with --strict
 _LONGEST = 10_000  # characters that variables may add to one text
 _VARIABLE = re.compile(r"\$\{?\b([a-zA-Z_][a-zA-Z0-9_]*)\b\}?", re.ASCII)
 

@@ -14,7 +14,7 @@ class Options:
     secrets: Mapping[str, str] = field(default_factory=dict)  # secrets for every task; the values are only hidden
     secret_name: str | None = None  # default: NAME-secrets
     lenient: bool = False  # refused fields become warnings if the task runs without them
-    strict: bool = False  # warnings, ignored fields and fields without effect become errors
+    strict: bool = False  # warnings, ignored fields, those without effect and loosened pods become errors
     folder: str | None = None  # base of local paths; default: the current folder
     second_folder: str | None = None  # base of local paths that do not exist in `folder`
     allow_outside: bool = False  # embed files from outside these folders

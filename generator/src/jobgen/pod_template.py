@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from jobgen import pod_security
 from jobgen.alternatives import kube_context
 from jobgen.diagnostics import Path
 from jobgen.group import Group, GroupDocument
+
+_SPEC = ("config", "kubernetes", "pod_config", "spec")
 
 
 def kubernetes(task: GroupDocument) -> dict:
@@ -23,8 +26,9 @@ def convert(task: GroupDocument, pod: dict) -> dict:
             if values:
                 pod.setdefault("metadata", {}).setdefault(key, {}).update(values)
     if spec := config.get("spec"):
-        for path in _not_json(spec, ("config", "kubernetes", "pod_config", "spec")):
+        for path in _not_json(spec, _SPEC):
             task.report("bad-value", path, "is not a number that Kubernetes accepts")
+        pod_security.check(task, spec, _SPEC)
         pod["spec"] = {**pod.get("spec", {}), **spec}
     return {key: pod[key] for key in ("metadata", "spec") if pod.get(key)}
 

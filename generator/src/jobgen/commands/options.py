@@ -50,7 +50,11 @@ _OPTIONS = [
     click.option(
         "--lenient", is_flag=True, help="Leave out refused fields with a warning if the task runs without them."
     ),
-    click.option("--strict", is_flag=True, help="Refuse what causes a warning, is ignored or has no effect."),
+    click.option(
+        "--strict",
+        is_flag=True,
+        help="Refuse what causes a warning, is ignored, has no effect or loosens the pods' security.",
+    ),
     click.option("-q", "--quiet", is_flag=True, help="Print no notes."),
     click.option(
         "--folder",
