@@ -29,7 +29,7 @@ READY = "torch is imported"
 READ_BYTES = 65536
 # Time from SIGTERM to SIGKILL after a failure: that of a bare torchrun. A stop has the grace period instead.
 TERMINATE_S = 30
-STUCK_S = 5  # after which a rank that waits in a collective is ended
+STUCK_S = 2  # after which a rank that waits in a collective is ended
 
 
 def working_folder() -> Path:
