@@ -5,7 +5,7 @@ SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-e2e test-argocd attack ddp-matrix ddp-baseline launch-family plan-table scale differential fuzz values-fuzz bench train-bench lint generate verify image cluster-up cluster-down
+.PHONY: help demo test test-fast test-e2e test-argocd attack ddp-matrix ddp-baseline launch-family wait-table plan-table scale differential fuzz values-fuzz bench train-bench lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,11 @@ ddp-baseline: ## The same faults and start-up times with ddp-run and with hand-w
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m tests.baseline
+
+wait-table: ## Run what waits for a fleet, in five situations, and write the exit codes to docs/gpu-accept.md
+	@python3 -m hack.preflight cluster
+	@python3 -m hack.deps.venv dev
+	@$(PYTHON) -m tests.waits
 
 plan-table: ## Run the JobGroup test plan and write its results to docs/skypilot-test-plan.md
 	@python3 -m hack.preflight cluster
