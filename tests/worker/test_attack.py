@@ -1,4 +1,7 @@
-"""A hostile pod without the key of the release, and SIGKILL at random instants, against every port of the project.
+"""A hostile pod that is not of the release, and SIGKILL at random instants, against every port of the project.
+
+With a key it knows everything but the key, and no message may have an effect. Without one it does not know the run's id,
+and its messages reach the readers of JSON; reports have no such id, so the collector must only survive them.
 
 `make attack` sends ATTACK_MESSAGES to each port and kills in ATTACK_KILLS rounds; ATTACK_SEED chooses others.
 """
@@ -27,7 +30,7 @@ from tests.helpers.launchers import Run, free_port_pair
 from tests.helpers.processes import until
 
 pytestmark = pytest.mark.slow
-MESSAGES = int(os.environ.get("ATTACK_MESSAGES", "60"))  # per port
+MESSAGES = int(os.environ.get("ATTACK_MESSAGES", "40"))  # per port, with and without a key
 KILLS = int(os.environ.get("ATTACK_KILLS", "1"))
 SEED = os.environ.get("ATTACK_SEED", "1")
 KEY = b"k" * 32
@@ -36,10 +39,15 @@ PATIENCE_S = 120 + MESSAGES // 10
 MOST_MIB = 110  # an idle process has 25 to 45; a line of 1 MiB and its JSON are the largest that any of them reads
 
 
+@pytest.fixture(params=[KEY, b""], ids=["key", "no key"])
+def key(request) -> bytes:
+    return request.param
+
+
 @pytest.fixture
-def key(tmp_path):
-    (tmp_path / "key").write_bytes(KEY)
-    return tmp_path / "key"
+def settings(key, tmp_path) -> dict[str, object]:
+    (tmp_path / "key").write_bytes(key)
+    return {"GPU_CHARTS_KEY_FILE": tmp_path / "key"} if key else {}
 
 
 def attack(address: str, port: int, valid: bytes, secret: bytes) -> None:
@@ -50,32 +58,32 @@ def attack(address: str, port: int, valid: bytes, secret: bytes) -> None:
             assert secret not in answer, (kind, answer)
 
 
-def test_strangers_neither_end_nor_falsify_a_run(start, tmp_path, key) -> None:
+def test_strangers_neither_end_nor_falsify_a_run(start, tmp_path, key, settings) -> None:
     run = Run(start, tmp_path)
-    first = run.pod(0, 2, f"--join-timeout={PATIENCE_S}", GPU_CHARTS_KEY_FILE=key)
+    first = run.pod(0, 2, f"--join-timeout={PATIENCE_S}", **settings)
     until(lambda: listens("127.0.0.1", run.port + 1), "node 0 listens")
-    forged = encode(Hello(VERSION, "test", NodeInfo(node=1, nnodes=2, problem=End("usage", "forged"))))
-    attack("127.0.0.1", run.port + 1, forged, b'"type"')
+    forged = encode(Hello(VERSION, "test" if key else "other", NodeInfo(node=1, nnodes=2, problem=End("usage", "forged"))))
+    attack("127.0.0.1", run.port + 1, forged, b'"type"' if key else b'"Welcome"')
     peak = peak_mib(first.started.process.pid)
-    run.pod(1, 2, f"--join-timeout={PATIENCE_S}", GPU_CHARTS_KEY_FILE=key)
+    run.pod(1, 2, f"--join-timeout={PATIENCE_S}", **settings)
     assert run.wait() == [0, 0], run.output
     assert peak < MOST_MIB and "Traceback" not in run.output, run.output
 
 
 @pytest.fixture
-def group(tmp_path):
+def group(tmp_path, key, settings):
     group = Group(tmp_path)
-    group.set_key(KEY)
+    group.agent_settings |= settings
     group.write_plan({"buffer": {}, "trainer": {"numNodes": 2}}, timeout=PATIENCE_S)
     yield group
     for rank in group.ranks:
         rank.lose()
 
 
-def test_strangers_neither_release_nor_end_a_group(group) -> None:
+def test_strangers_neither_release_nor_end_a_group(group, key) -> None:
     leader = group.start_rank("buffer-0", "echo ran")
     until(lambda: listens(leader.address, GROUP_AGENT_PORT), "the agent listens")
-    forged = encode(Request("rl-1", "0", "trainer-0")).replace(b"}\n", b', "state": {"released": true}}\n')
+    forged = encode(Request("rl-1" if key else "other", "0", "trainer-0")).replace(b"}\n", b', "state": {"released": true}}\n')
     attack(leader.address, GROUP_AGENT_PORT, forged, b'"type"')
     assert "\nran" not in leader.output(), "a stranger released the group"
     peak = peak_mib(leader.sidecar.pid)
@@ -105,17 +113,18 @@ class Collector:
             return json.load(response)
 
 
-def test_strangers_hand_in_no_report(start, tmp_path, key) -> None:
-    collector = Collector(start, tmp_path / "reports", 1, GPU_CHARTS_KEY_FILE=key)
+def test_strangers_hand_in_no_report(start, tmp_path, key, settings) -> None:
+    collector = Collector(start, tmp_path / "reports", 1, **settings)
     collector.begin()
     until(collector.serves, "the collector serves")
     report = json.dumps(node_report("n1", verdict="FAIL")).encode()
     head = b"POST /reports HTTP/1.1\r\nX-Report-Nonce: 1\r\nContent-Length: %d\r\n\r\n" % len(report)
-    attack("127.0.0.1", collector.port, head + report, b" 200 ")
+    attack("127.0.0.1", collector.port, head + report, b" 200 " if key else b"not in any answer")
     peak = peak_mib(collector.program.process.pid)
-    assert submit.send(json.dumps(node_report("n1")).encode(), collector.url, 60, KEY) == ""
+    assert submit.send(json.dumps(node_report("n2")).encode(), collector.url, 60, key) == ""
     result = collector.result()
-    assert [node["node"] for node in result["nodes"]] == ["n1"] and result["verdict"] != "FAIL"
+    names = [node["node"] for node in result["nodes"]]
+    assert names == ["n2"] and result["verdict"] != "FAIL" if key else "n2" in names
     assert peak < MOST_MIB and "Traceback" not in collector.program.output, collector.program.output
 
 
@@ -138,6 +147,7 @@ def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
     assert names == {f"n{number}" for number in range(nodes)}
 
 
+@pytest.mark.parametrize("key", [KEY], ids=["key"])
 def test_a_killed_agent_changes_nothing(group) -> None:
     rng = random.Random(SEED)
     run = "until [ -e ../stop ]; do sleep 0.1; done"
