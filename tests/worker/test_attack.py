@@ -1,7 +1,7 @@
 """A hostile pod that is not of the release, and SIGKILL at random instants, against every port of the project.
 
-With a key it knows everything but the key, and no message may have an effect. Without one it does not know the run's id,
-and its messages reach the readers of JSON; reports have no such id, so the collector must only survive them.
+With a key it knows everything but the key, and no message may have an effect. Without one it does not know the run's
+id, and its messages reach the readers of JSON; reports have no such id, so the collector must only survive them.
 
 `make attack` sends ATTACK_MESSAGES to each port and kills in ATTACK_KILLS rounds; ATTACK_SEED chooses others.
 """
@@ -62,7 +62,8 @@ def test_strangers_neither_end_nor_falsify_a_run(start, tmp_path, key, settings)
     run = Run(start, tmp_path)
     first = run.pod(0, 2, f"--join-timeout={PATIENCE_S}", **settings)
     until(lambda: listens("127.0.0.1", run.port + 1), "node 0 listens")
-    forged = encode(Hello(VERSION, "test" if key else "other", NodeInfo(node=1, nnodes=2, problem=End("usage", "forged"))))
+    info = NodeInfo(node=1, nnodes=2, problem=End("usage", "forged"))
+    forged = encode(Hello(VERSION, "test" if key else "other", info))
     attack("127.0.0.1", run.port + 1, forged, b'"type"' if key else b'"Welcome"')
     peak = peak_mib(first.started.process.pid)
     run.pod(1, 2, f"--join-timeout={PATIENCE_S}", **settings)
@@ -83,7 +84,8 @@ def group(tmp_path, key, settings):
 def test_strangers_neither_release_nor_end_a_group(group, key) -> None:
     leader = group.start_rank("buffer-0", "echo ran")
     until(lambda: listens(leader.address, GROUP_AGENT_PORT), "the agent listens")
-    forged = encode(Request("rl-1" if key else "other", "0", "trainer-0")).replace(b"}\n", b', "state": {"released": true}}\n')
+    request = encode(Request("rl-1" if key else "other", "0", "trainer-0"))
+    forged = request.replace(b"}\n", b', "state": {"released": true}}\n')
     attack(leader.address, GROUP_AGENT_PORT, forged, b'"type"')
     assert "\nran" not in leader.output(), "a stranger released the group"
     peak = peak_mib(leader.sidecar.pid)
