@@ -100,16 +100,16 @@ def table(found: dict[str, dict[str, str]]) -> str:
 def write() -> None:
     os.environ |= test_cluster.prepare()
     cluster = Cluster(os.environ["WORKER_IMAGE"])
-    with ThreadPoolExecutor(3) as pool:
-        running = {}
+    with ThreadPoolExecutor(4) as pool:
+        running = []
         for fleet in FLEETS:
             parts = [pool.submit(installed_with_wait, cluster, fleet, way) for way in INSTALLS]
             parts.append(pool.submit(waited_for, cluster, fleet, {**AFTER, **LESS}, False))
             parts.append(pool.submit(waited_for, cluster, fleet, OF_A_JOB, True))
-            running[fleet] = parts
+            running.append(parts)
         order = [*INSTALLS, *AFTER, *OF_A_JOB, *LESS]
         found = {}
-        for fleet, parts in running.items():
+        for fleet, parts in zip(FLEETS, running, strict=True):
             cells = {way: text for part in parts for way, text in part.result().items()}
             found[fleet.name] = {way: cells[way] for way in order}
     before, rest = PAGE.read_text().split(MARKS[0])
