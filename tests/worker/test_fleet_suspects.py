@@ -69,6 +69,12 @@ def test_a_single_bad_link_is_a_suspect_of_its_own() -> None:
     assert (fleet.suspects[0].uuid, fleet.suspects[0].serial) == ("GPU-n1-2, GPU-n1-6", "1652, 1656")
 
 
+def test_a_network_port_is_a_suspect_of_its_own() -> None:
+    report = with_problems("n1", "environment", (FAIL, "mlx5_3/1: this network port is down, 3 like it are up"))
+    fleet = merged(report, node_report("n2", (100.0,) * GPUS))
+    assert parts(fleet) == [("n1", "mlx5_3/1", TICKET)]
+
+
 def test_several_kinds_of_findings_about_one_gpu_are_one_suspect() -> None:
     """Of its node, of a comparison beside it, and of the fleet."""
     report = with_problems(
@@ -164,6 +170,9 @@ KINDS = {
     "late-rank": (TICKET, "rank 3 (node a, cuda:3) is late: the others wait 100 ms for it"),
     "full-volume": (CONFIGURE, "rank 3 (node a, cuda:3): outputs (/out): full while the checkpoint was written"),
     "damaged-file": (TICKET, "rank 3 (node a, cuda:3): out (/out): what was read is not what was written, from byte 0"),
+    "port-down": (TICKET, "mlx5_3/1: this network port is down, 3 like it are up"),
+    "slow-port": (TICKET, "mlx5_3/1: this network port runs at 100 Gb/s, others like it at 400"),
+    "far-adapter": (TICKET, "cuda:3: its nearest network adapter is on another NUMA node, 3 others have one nearer"),
     "recovery-action": (RESET, "the driver demands: reset the GPU"),
     "flipped-bit-product": (RMA, "cuda:0: gemm_fp8: row 3 and column 4 are wrong"),
     "nan-product": (RMA, "cuda:0: gemm_bf16: row 3 and column 4 are wrong"),

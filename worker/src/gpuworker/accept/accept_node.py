@@ -24,6 +24,7 @@ from gpuworker.accept import check_spec, fault_injection, registry
 from gpuworker.accept.check_process import Stuck, run_check
 from gpuworker.accept.check_spec import Evidence, Plan, Registered
 from gpuworker.accept.cli import parse
+from gpuworker.accept.fabric_watch import watch_fabric
 from gpuworker.accept.limits import Limits, problems
 from gpuworker.accept.node_facts import IDENTITY
 from gpuworker.accept.publish import log_check, new_report, publish
@@ -69,7 +70,7 @@ def accept(args: Namespace, path: Path) -> int:
         report.checks.append(Check("start", INCOMPLETE, "an earlier attempt of this run was killed (out of memory?)"))
     else:
         try:
-            with watch_xids(report):
+            with watch_xids(report), watch_fabric(report):
                 run(report, plan, chosen, args, lambda: bool(stop_signals))
         except Exception as error:  # neither a broken torch nor a full /tmp may end this without a report
             traceback.print_exc()

@@ -42,6 +42,12 @@ TABLE = (
         r"the driver demands|"
         r"driver has lost it|Xid \d+|fallen off the bus|torch sees|GPUs seen|cannot be killed|driver hangs|is lost"),
     Act(REBOOT, "Start the fabric manager, or reboot the node.", r"fabric manager"),
+    Act(TICKET, "Reseat or replace the cable or transceiver of this network port; then look at the switch's port, then "
+        "replace the adapter.", r"this network port"),
+    Act(CONFIGURE, "Load nvidia_peermem on the node (modprobe nvidia_peermem), or install the open kernel module.",
+        r"cannot reach the memory of GPUs"),
+    Act(TICKET, "Compare the slots of GPUs and network adapters with those of a node that is right.",
+        r"nearest network adapter"),
     Act(TICKET, "Check airflow, dust, heat sink and power supply of this slot; compare with the GPUs beside it.",
         r"thermal|°C|power brake|slowdown"),
     Act(TICKET, "Check cable, port and switch of this node's network, then repeat the search.",

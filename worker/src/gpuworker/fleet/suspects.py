@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from gpuworker.fleet.acts import act_for, urgency
 
 ARROW = "→"
-LEADING = re.compile(r"(cuda:\d+(?:→cuda:\d+)?)(?=[ :]|$)")
+LEADING = re.compile(r"(cuda:\d+(?:→cuda:\d+)?|[a-z]\w*\d/\d+(?=: ))(?=[ :]|$)")  # a GPU, a link, a network port
 RANK = re.compile(r"rank \d+ \(node \S+, (cuda:\d+)\)")
 MOST_IN_TICKET = 12
 FABRIC = "GPU fabric"  # part of a node: what connects its GPUs

@@ -27,6 +27,9 @@ SPEC = Spec(
         "lost-gpu": r"the driver has lost it",
         "xid": r"Xid 79",
         "recovery-action": r"the driver demands: reset the GPU",
+        "port-down": r"mlx5_3/1: this network port is down, 3 like it are up",
+        "slow-port": r"mlx5_3/1: this network port runs at 100 Gb/s, others like it at 400",
+        "far-adapter": r"cuda:3: its nearest network adapter is on another NUMA node",
         "small-shm": r"/dev/shm holds 64 MiB",
     },
 )
@@ -40,6 +43,8 @@ FAULTY = {
     "lost-gpu": {"lost": "GPU is lost"},
     "recovery-action": {"recovery_action": 1},
 }
+# Injected fault -> changes to the last of four ports, where a healthy node has four alike.
+FAULTY_PORT = {"port-down": {"up": False}, "slow-port": {"rate_gbps": 100.0}}
 # NVML_GPU_RECOVERY_ACTION_… -> words.
 RECOVERY_ACTIONS = {
     1: "reset the GPU",
@@ -98,6 +103,7 @@ def measure(plan: Plan) -> Evidence:
         evidence.failures += [f"{gpu.device}: {text}" for text in failures]
         evidence.warnings += [f"{gpu.device}: {text}" for text in warnings]
     evidence.warnings += _differences(gpus)
+    _fabric(plan, gpus, evidence)
     _host(plan, evidence)
     return evidence
 
@@ -208,6 +214,26 @@ def _differences(gpus: list) -> list[str]:
             groups = "; ".join(f"{value} on {', '.join(devices)}" for value, devices in values.items())
             found.append(f"the GPUs differ in {words}: {groups}")
     return found
+
+
+def _fabric(plan: Plan, gpus: list, evidence: Evidence) -> None:
+    """Network ports, and how they reach the GPUs."""
+    from gpuworker.accept import fabric
+
+    ports = fabric.ports()
+    if plan.inject in FAULTY_PORT:
+        ports = [fabric.Port(f"mlx5_{index}/1", True, rate_gbps=400.0) for index in range(4)]
+        ports[-1] = dataclasses.replace(ports[-1], **FAULTY_PORT[plan.inject])
+    places = fabric.nearest(ports, {gpu.device: gpu.bus_id for gpu in gpus if gpu.bus_id})
+    if plan.injected("far-adapter"):
+        places = {f"cuda:{i}": {"where": fabric.NUMA if i < 3 else fabric.FAR, "adapters": []} for i in range(4)}
+    evidence.facts |= {"ports": fabric.facts(ports), "nearest_adapters": places, "gpu_direct": fabric.gpu_direct()}
+    failures, warnings = fabric.problems(ports)
+    evidence.failures += failures
+    evidence.warnings += warnings + fabric.far_from_adapters(places)
+    if plan.device == "cuda" and any(port.up for port in ports) and not evidence.facts["gpu_direct"]:
+        words = "neither nvidia_peermem is loaded nor dma-buf possible (open kernel module)"
+        evidence.warnings.append(f"network adapters cannot reach the memory of GPUs: {words}")
 
 
 def _host(plan: Plan, evidence: Evidence) -> None:

@@ -1,0 +1,146 @@
+"""Network ports: those that are down or slow where others are not, new errors, and the way to the GPUs."""
+
+import re
+import types
+
+import pytest
+
+from gpuworker.accept import accept_node, fabric, fabric_watch
+from gpuworker.accept.check_spec import RUNNER_FAULTS, Plan
+from gpuworker.accept.checks import environment
+from gpuworker.fleet.acts import TICKET, act_for
+from tests.helpers import gpu_node
+from tests.helpers.cpu_worlds import verdict_on
+from tests.helpers.sysfs_tree import add_adapter, add_pci, set_port, write
+
+
+@pytest.fixture
+def tree(monkeypatch, tmp_path):
+    """/sys of a node whose driver and modules allow GPUDirect."""
+    write(tmp_path / "module/nvidia_peermem", {"version": "1"})
+    monkeypatch.setattr(fabric, "SYS", tmp_path)
+    monkeypatch.setattr(fabric, "DRIVER_VERSION", tmp_path / "version")
+    return tmp_path
+
+
+def found(monkeypatch, gpus: int = 1) -> tuple[str, str]:
+    gpu_node.install(monkeypatch, *[{}] * gpus)
+    plan = Plan("cuda", gpus)
+    check = verdict_on(environment, environment.measure(plan), plan)
+    return check.verdict, check.reason
+
+
+def test_a_node_without_adapters_has_no_finding(tree, monkeypatch):
+    assert found(monkeypatch) == ("PASS", "")
+
+
+def test_healthy_ports_have_no_finding_and_are_facts(tree, monkeypatch):
+    for index in (0, 1, 2, 10):
+        add_adapter(tree, index)
+    assert found(monkeypatch) == ("PASS", "")
+    ports = fabric.ports()
+    assert [port.name for port in ports] == ["mlx5_0/1", "mlx5_1/1", "mlx5_2/1", "mlx5_10/1"]
+    assert {(p.up, p.rate_gbps, p.kind, p.firmware, p.numa_node) for p in ports} == {
+        (True, 400.0, "MT4129", "28.39.1002", 0)
+    }
+    assert ports[0].errors == {"symbol_error": 0, "link_downed": 2, "out_of_sequence": 0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "pattern"),
+    [
+        ({"state": "1: DOWN", "phys_state": "2: Polling"}, r"mlx5_3/1: this network port is down, 7 like it are up"),
+        ({"state": "2: INIT"}, r"mlx5_3/1: this network port is down"),
+        ({"rate": "100 Gb/sec (1X NDR)"}, r"mlx5_3/1: this network port runs at 100 Gb/s, others like it at 400"),
+    ],
+)
+def test_a_port_unlike_its_siblings_fails(tree, monkeypatch, changes, pattern):
+    for index in range(8):
+        add_adapter(tree, index, **(changes if index == 3 else {}))
+    verdict, reason = found(monkeypatch)
+    assert verdict == "FAIL" and re.search(pattern, reason), reason
+
+
+def test_ports_that_are_unused_by_design_have_no_finding(tree, monkeypatch):
+    """The second half of the ports, a storage adapter of another kind, and a slower Ethernet port."""
+    for index in range(4):
+        add_adapter(tree, index, **({"state": "1: DOWN", "phys_state": "3: Disabled"} if index > 1 else {}))
+    add_adapter(tree, 4, kind="MT41692", link_layer="Ethernet", rate="100 Gb/sec (4X EDR)")
+    add_adapter(tree, 5, kind="EFA", link_layer="Unspecified", state="1: DOWN")
+    assert found(monkeypatch) == ("PASS", "")
+    assert len(fabric.ports()) == 5
+
+
+def test_a_port_that_was_switched_off_is_a_warning(tree, monkeypatch):
+    for index in range(4):
+        add_adapter(tree, index, **({"state": "1: DOWN", "phys_state": "3: Disabled"} if index == 3 else {}))
+    assert found(monkeypatch)[0] == "WARN"
+
+
+def test_without_peermem_and_dma_buf_gpus_are_not_reached(tree, monkeypatch):
+    add_adapter(tree, 0)
+    (tree / "module/nvidia_peermem/version").unlink()
+    (tree / "module/nvidia_peermem").rmdir()
+    monkeypatch.setattr("platform.release", lambda: "5.15.0-generic")
+    assert "cannot reach the memory of GPUs" in found(monkeypatch)[1]
+    (tree / "version").write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15\n")
+    assert found(monkeypatch) == ("PASS", "") and fabric.gpu_direct() == "dma-buf"
+    monkeypatch.setattr("platform.release", lambda: "5.4.0-generic")
+    assert found(monkeypatch)[0] == "WARN"
+
+
+def test_the_nearest_adapter_of_every_gpu(tree, monkeypatch):
+    add_adapter(tree, 0, "pci0000:3a/0000:3a:01.0/0000:3c:00.0", numa=0)
+    add_adapter(tree, 1, "pci0000:5a/0000:5a:01.0/0000:5c:00.0", numa=0)
+    places = ("pci0000:3a/0000:3a:01.0/0000:0b:00.0", "pci0000:5a/0000:5a:01.0/0000:1b:00.0",
+              "pci0000:3a/0000:3a:05.0/0000:2b:00.0", "pci0000:9a/0000:9a:01.0/0000:3b:00.0")  # fmt: skip
+    for place, numa in zip(places, (0, 0, 0, 1), strict=True):
+        add_pci(tree, place, numa)
+    devices = {f"cuda:{index}": f"0000:{index}b:00.0" for index in range(4)}
+    nearest = fabric.nearest(fabric.ports(), devices)
+    assert [nearest[device]["where"] for device in devices] == [fabric.SWITCH, fabric.SWITCH, fabric.NUMA, fabric.FAR]
+    assert nearest["cuda:0"]["adapters"] == ["mlx5_0"] and nearest["cuda:2"]["adapters"] == ["mlx5_0", "mlx5_1"]
+    assert found(monkeypatch, 4)[1].startswith("cuda:3: its nearest network adapter is on another NUMA node, 3 other")
+
+
+def watched(changes: dict[str, str], tree, injected: str = "") -> list:
+    report = types.SimpleNamespace(injected=injected, checks=[])
+    with fabric_watch.watch_fabric(report):
+        set_port(tree, 0, **changes)
+    return [(problem.verdict, problem.reason) for check in report.checks for problem in check.problems]
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "pattern"),
+    [
+        ({"counters/symbol_error": "5"}, "WARN", r"mlx5_0/1: new errors .*: 5 symbol_error$"),
+        ({"hw_counters/out_of_sequence": "7"}, "WARN", r"7 out_of_sequence"),
+        ({"counters/link_downed": "3"}, "FAIL", r"mlx5_0/1: .* went down and came back"),
+        ({"state": "1: DOWN", "counters/link_downed": "3"}, "FAIL", r"mlx5_0/1: .* went down during the checks"),
+    ],
+)
+def test_what_changes_while_the_checks_run_is_named(tree, changes, verdict, pattern):
+    add_adapter(tree, 0)
+    ((named, reason),) = watched(changes, tree)
+    assert named == verdict and re.search(pattern, reason)
+    assert act_for("fabric", "node", reason).verb == TICKET
+
+
+@pytest.mark.parametrize("changes", [{}, {"counters/port_rcv_data": "9"}, {"counters/symbol_error": "nonsense"}])
+def test_data_and_old_errors_are_no_finding(tree, changes):
+    add_adapter(tree, 0, **{"counters/symbol_error": "70"})
+    assert watched(changes, tree) == []
+
+
+def test_retransmissions_of_a_lossy_ethernet_are_no_finding(tree):
+    add_adapter(tree, 0, link_layer="Ethernet")
+    assert watched({"hw_counters/out_of_sequence": "7"}, tree) == []
+    assert watched({"counters/symbol_error": "7"}, tree) != []
+
+
+def test_the_injected_errors_are_found_and_named(tree):
+    add_adapter(tree, 0)
+    ((verdict, reason),) = watched({}, tree, "port-errors")
+    assert verdict == "WARN" and re.search(RUNNER_FAULTS["port-errors"][0], reason)
+    assert act_for("fabric", "node", reason).verb == TICKET
+    assert accept_node.watch_fabric is fabric_watch.watch_fabric

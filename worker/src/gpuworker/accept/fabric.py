@@ -1,0 +1,200 @@
+"""Ports of InfiniBand and RoCE adapters, their errors and their way to the GPUs, from sysfs: no privilege is needed.
+
+Parts are named as "mlx5_3/1": adapter and port.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import platform
+import re
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SYS = Path("/sys")
+DRIVER_VERSION = Path("/proc/driver/nvidia/version")
+LINK_LAYERS = ("InfiniBand", "Ethernet")  # EFA and others count other things
+# Counters that stay constant on a healthy port: of the standard, and of mlx5 (hw_counters).
+ERRORS = (
+    "symbol_error", "link_downed", "link_error_recovery", "local_link_integrity_errors", "port_rcv_errors",
+    "port_rcv_remote_physical_errors", "excessive_buffer_overrun_errors", "VL15_dropped",
+    "roce_adp_retrans_to", "local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "rnr_nak_retry_err",
+)  # fmt: skip
+# Of these a lossy Ethernet fabric has some: retransmissions work as intended.
+LOSSY = ("roce_adp_retrans_to", "local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "rnr_nak_retry_err")
+SIBLINGS = 3  # ports of the same kind that are all up prove that one that is down is not so by design
+SWITCH, NUMA, FAR = "the same PCI root", "the same NUMA node", "another NUMA node"
+
+
+@dataclass(frozen=True)
+class Port:
+    name: str
+    up: bool
+    enabled: bool = True  # not switched off by an administrator
+    rate_gbps: float | None = None  # Gb/s
+    link_layer: str = "InfiniBand"
+    kind: str = ""  # of the adapter, such as MT4129
+    firmware: str = ""
+    bus_id: str = ""
+    numa_node: int | None = None
+    errors: dict[str, int] = field(default_factory=dict)
+
+
+def ports(root: Path | None = None) -> list[Port]:
+    """Every port of the node, in order of its name. Adapters without such ports (EFA) are left out."""
+    found = []
+    for folder in _listed((root or SYS) / "class/infiniband"):
+        for port in _listed(folder / "ports"):
+            if (layer := _text(port / "link_layer")) in LINK_LAYERS:
+                found.append(_port(folder, port, layer))
+    return found
+
+
+def _port(folder: Path, port: Path, layer: str) -> Port:
+    device = folder / "device"
+    rate = re.match(r"[\d.]+", _text(port / "rate"))
+    counters = {name: _number(port / where / name) for name in ERRORS for where in _places(port, name)}
+    lossy = LOSSY if layer == "Ethernet" else ()
+    return Port(
+        name=f"{folder.name}/{port.name}",
+        up=_text(port / "state").endswith("ACTIVE"),
+        enabled=not _text(port / "phys_state").endswith("Disabled"),
+        rate_gbps=float(rate[0]) if rate else None,
+        link_layer=layer,
+        kind=_text(folder / "hca_type"),
+        firmware=_text(folder / "fw_ver"),
+        bus_id=device.resolve().name if device.exists() else "",
+        numa_node=_numa(_number(device / "numa_node")),
+        errors={name: count for name, count in counters.items() if count is not None and name not in lossy},
+    )
+
+
+def problems(found: Sequence[Port]) -> tuple[list[str], list[str]]:
+    """Failures and warnings: ports that are down, or slower, where most ports of their kind are not.
+
+    Half of the ports may be unused by design, such as the second ones of their adapters.
+    """
+    failures, warnings = [], []
+    groups: dict[tuple[str, str], list[Port]] = defaultdict(list)
+    for port in found:
+        groups[port.kind, port.link_layer].append(port)
+    for group in groups.values():
+        up, down = ([p for p in group if p.up == wanted] for wanted in (True, False))
+        for port in down if len(up) > len(down) else ():
+            words = f"{port.name}: this network port is down, {len(up)} like it are up"
+            proven = port.enabled and len(down) == 1 and len(up) >= SIBLINGS
+            (failures if proven else warnings).append(words)
+        rates = [port.rate_gbps for port in up if port.rate_gbps]
+        usual = statistics.mode(rates) if rates else 0
+        for port in up if 2 * rates.count(usual) > len(rates) else ():
+            if port.rate_gbps and port.rate_gbps < usual:
+                words = f"this network port runs at {port.rate_gbps:g} Gb/s, others like it at {usual:g}"
+                failures.append(f"{port.name}: {words}")
+    return failures, warnings
+
+
+def new_errors(before: Iterable[Port], after: Iterable[Port]) -> tuple[list[str], list[str]]:
+    """Failures and warnings: ports that went down, and counters of errors that grew, between two readings."""
+    failures, warnings, later = [], [], {port.name: port for port in after}
+    for port in before:
+        now = later.get(port.name)
+        if port.up and (now is None or not now.up):
+            failures.append(f"{port.name}: this network port went down during the checks")
+        grown = {name: now.errors[name] - count for name, count in port.errors.items() if now and name in now.errors}
+        if grown.pop("link_downed", 0) > 0 and now.up:
+            failures.append(f"{port.name}: the link of this network port went down and came back during the checks")
+        counts = ", ".join(f"{count} {name}" for name, count in grown.items() if count > 0)
+        if counts:
+            warnings.append(f"{port.name}: new errors of this network port during the checks: {counts}")
+    return failures, warnings
+
+
+def nearest(found: Iterable[Port], bus_ids: dict[str, str], root: Path | None = None) -> dict[str, dict]:
+    """Device -> the adapters nearest to it, and where they are. `bus_ids`: device -> PCI address."""
+    pci = (root or SYS) / "bus/pci/devices"
+    adapters = {port.name.partition("/")[0]: port for port in found if port.bus_id}
+    places = {}
+    for device, bus_id in bus_ids.items():
+        distances = {name: _distance(pci, bus_id, port) for name, port in adapters.items()}
+        known = [distance for distance in (SWITCH, NUMA, FAR) if distance in distances.values()]
+        if known:
+            least = known[0]
+            places[device] = {"where": least, "adapters": [name for name, d in distances.items() if d == least]}
+    return places
+
+
+def far_from_adapters(places: dict[str, dict]) -> list[str]:
+    """Warnings: devices whose nearest adapter is farther than that of most devices."""
+    counts = Counter(place["where"] for place in places.values())
+    order = (SWITCH, NUMA, FAR)
+    found = []
+    for device, place in places.items():
+        nearer = sum(count for where, count in counts.items() if order.index(where) < order.index(place["where"]))
+        if 2 * nearer > len(places):
+            words = f"its nearest network adapter is on {place['where']}"
+            found.append(f"{device}: {words}, {nearer} other GPUs have one nearer")
+    return found
+
+
+def gpu_direct(root: Path | None = None) -> str:
+    """How adapters can reach the memory of GPUs: "nvidia_peermem", "dma-buf", or "" (through the host's memory)."""
+    loaded = (root or SYS) / "module"
+    for name in ("nvidia_peermem", "nv_peer_mem"):
+        if (loaded / name).is_dir():
+            return name
+    release = re.match(r"(\d+)\.(\d+)", platform.release())
+    opened = "Open Kernel Module" in _text(DRIVER_VERSION)
+    return "dma-buf" if opened and release and tuple(map(int, release.groups())) >= (5, 12) else ""
+
+
+def facts(found: Iterable[Port]) -> list[dict]:
+    return [dataclasses.asdict(port) for port in found]
+
+
+def _distance(pci: Path, bus_id: str, port: Port) -> str | None:
+    gpu, adapter = pci / bus_id, pci / port.bus_id
+    if not (gpu.exists() and adapter.exists()):
+        return None
+    # /sys/devices/pci0000:3a/0000:3a:01.0/…/0000:3b:00.0: what they share below the host bridge
+    shared = set(gpu.resolve().parents) & set(adapter.resolve().parents)
+    if any(re.fullmatch(r"[0-9a-f]{4,}:\S+\.\d", parent.name) for parent in shared):
+        return SWITCH
+    numa = _numa(_number(gpu / "numa_node"))
+    if numa is None or port.numa_node is None:
+        return None
+    return NUMA if numa == port.numa_node else FAR
+
+
+def _numa(number: int | None) -> int | None:
+    return None if number is None or number < 0 else number  # -1: the firmware does not report it
+
+
+def _places(port: Path, counter: str) -> list[str]:
+    """Folders of a port that have this counter."""
+    return [folder for folder in ("counters", "hw_counters") if (port / folder / counter).exists()]
+
+
+def _listed(folder: Path) -> list[Path]:
+    with contextlib.suppress(OSError):
+        return sorted(folder.iterdir(), key=lambda path: _natural(path.name))
+    return []
+
+
+def _natural(name: str) -> list[int | str]:
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace").strip()
+    return ""
+
+
+def _number(path: Path) -> int | None:
+    with contextlib.suppress(ValueError):
+        return int(_text(path))
+    return None
