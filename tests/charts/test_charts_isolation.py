@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import subprocess
 
 import pytest
 
@@ -28,14 +30,19 @@ SIGNS = {  # container -> whether it sends or receives messages that are signed,
 }
 
 
+@functools.cache
+def helm(chart: str, values: str) -> subprocess.CompletedProcess:
+    return template("helm", chart, values.encode())
+
+
 def rendered(chart: str, values: dict) -> list[dict]:
-    done = template("helm", chart, json.dumps({**RUN[chart], **values}).encode())
+    done = helm(chart, json.dumps({**RUN[chart], **values}))
     assert done.returncode == 0, done.stderr.decode()
     return objects(done.stdout.decode())
 
 
 def refused(chart: str, values: dict) -> str:
-    done = template("helm", chart, json.dumps({**RUN[chart], **values}).encode())
+    done = helm(chart, json.dumps({**RUN[chart], **values}))
     assert done.returncode, done.stdout.decode()
     return done.stderr.decode()
 
