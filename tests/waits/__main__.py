@@ -59,7 +59,7 @@ AFTER = {
 }
 OF_A_JOB = {
     "`kubectl wait` of the Job (`workload: job`)": (
-        "kubectl", "wait", "job", "--selector=app.kubernetes.io/component=node",
+        "kubectl", "wait", "job", "--selector=app.kubernetes.io/instance=accept",
         "--for=condition=Complete", f"--timeout={TIMEOUT_S}s",
     ),
 }  # fmt: skip
