@@ -44,7 +44,11 @@ def differences(text: str, result, answer: dict) -> list[Difference]:
     if result.text is None and answer["accepted"]:
         documents = list(yaml.load_all(text, Loader=yaml.CSafeLoader))
         # Each error alone refuses the file, so each one needs a reason.
-        return [_refusal(diagnostic, documents) for diagnostic in result.diagnostics if diagnostic.severity == "error"]
+        errors = [diagnostic for diagnostic in result.diagnostics if diagnostic.severity == "error"]
+        # YAML drops the first value of a duplicate key, so an error inside it is no difference of its own.
+        twice = [(each.task, f"{each.path}.") for each in errors if each.code == "duplicate-key"]
+        kept = [each for each in errors if not any(each.task == t and each.path.startswith(p) for t, p in twice)]
+        return [_refusal(diagnostic, documents) for diagnostic in kept]
     if result.text is None:
         return []
     if not answer["accepted"]:
@@ -97,12 +101,9 @@ def _task(ours: dict, theirs: dict, delays: dict[str, str]) -> dict[str, tuple]:
             ours.get("terminationDelaySeconds", 0),
             seconds(delays.get(theirs["name"], delays.get("default", "0"))),
         ),
-        "cpus": ([quantity(requests.get("cpu"))], _all(on_kubernetes, "cpus", number)),
         # SkyPilot's number is written with a G behind it.
-        "memory": (
-            [quantity(requests.get("memory"))],
-            _all(on_kubernetes, "memory", lambda each: each and number(each) * 10**9),
-        ),
+        **_size("cpus", requests.get("cpu"), on_kubernetes, 1),
+        **_size("memory", requests.get("memory"), on_kubernetes, 10**9),
         "disk_size": (
             [quantity(requests.get("ephemeral-storage"))],
             _all(on_kubernetes, "disk_size", lambda each: each and each * 10**9),
@@ -114,6 +115,15 @@ def _task(ours: dict, theirs: dict, delays: dict[str, str]) -> dict[str, tuple]:
         "priority_class": ([template.get("spec", {}).get("priorityClassName")], _all(on_kubernetes, "priority_class")),
         "job_recovery": ([_our_recovery(ours.get("recovery", {}))], _all(on_kubernetes, "recovery", _their_recovery)),
     }
+
+
+def _size(field: str, ours: str | None, on_kubernetes: list[dict], unit: int) -> dict[str, tuple]:
+    """Compare a size that the task names, or the one that SkyPilot requests without it."""
+    theirs = _all(on_kubernetes, field, lambda each: each and number(each) * unit)
+    if theirs != [None]:
+        return {field: ([quantity(ours)], theirs)}
+    default = _all(on_kubernetes, f"default_{field}", lambda each: number(str(each)) * unit)
+    return {f"default {field}": ([quantity(ours)], default)}
 
 
 def _labels(ours: dict, theirs: list[dict]) -> tuple[list, list]:

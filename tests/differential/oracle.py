@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import socket
 import sys
 from pathlib import Path
@@ -75,11 +76,29 @@ def alternative(resources) -> dict:
         "cpus": resources._cpus,
         "memory": resources._memory,
         "image": image(resources),
+        **default_sizes(resources),
         "disk_size": resources._disk_size,
         "labels": resources.labels or {},
         "priority_class": resources.priority_class,
         "recovery": {key: value for key, value in (resources.job_recovery or {}).items() if key != "strategy"},
     }
+
+
+def default_sizes(resources) -> dict:
+    """Return the CPUs and GB that a pod requests if the task names none. A part of a GPU is a whole one in a pod."""
+    from sky.clouds import Kubernetes
+    from sky.provision.kubernetes.utils import KubernetesInstanceType
+
+    try:
+        name = Kubernetes.get_default_instance_type(cpus=resources._cpus, memory=resources._memory)
+        found = KubernetesInstanceType.from_instance_type(name)
+    except ValueError:  # SkyPilot accepts memory: inf, and fails with it later
+        return {"default_cpus": 0, "default_memory": 0}
+    cpus, memory = found.cpus, found.memory
+    if gpus := math.ceil(sum((resources._accelerators or {}).values())):
+        cpus = cpus if resources._cpus else Kubernetes._DEFAULT_NUM_VCPUS_WITH_GPU * gpus
+        memory = memory if resources._memory else cpus * Kubernetes._DEFAULT_MEMORY_CPU_RATIO_WITH_GPU
+    return {"default_cpus": cpus, "default_memory": memory}
 
 
 def image(resources) -> str | None:

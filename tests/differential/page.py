@@ -8,6 +8,21 @@ from tests.differential.table import ACCEPTED, OTHER, REFUSED, TABLE
 PAGE = REPO / "docs" / "jobgen-differences.md"
 
 
+# Defaults of the pods, which are not among the settings that SkyPilot derives from a group file.
+DEFAULTS = """
+## Defaults of the pods
+
+One note for each group names those that apply to it.
+
+| default | in SkyPilot | in jobgen's chart |
+|---|---|---|
+| user | the image's, with `sudo` | 65532; the values podSecurityContext and containerSecurityContext |
+| image | SkyPilot's own | the chart's; `image_id` names another |
+| tools | an SSH server, curl, rsync and others are installed at the start | those of the image |
+| CPUs and memory | 2 CPUs and 2 GB, or 4 CPUs and 16 GB for each GPU | none; `--skypilot-defaults` requests the same |
+"""
+
+
 def page() -> str:
     lines = [
         "# Where jobgen differs from SkyPilot",
@@ -19,7 +34,7 @@ def page() -> str:
     for kind in (REFUSED, ACCEPTED, OTHER):
         lines += ["", f"## {kind[0].upper()}{kind[1:]}", "", "| difference | reason | example |", "|---|---|---|"]
         lines += [f"| {entry.what} | {entry.why} | {_code(entry.example)} |" for entry in TABLE if entry.kind == kind]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + DEFAULTS
 
 
 def _code(example: str) -> str:

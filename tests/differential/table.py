@@ -59,7 +59,8 @@ def not_kubernetes(difference: Difference) -> bool:
     """Whether the field requests something other than Kubernetes."""
     value = difference.value
     if difference.key in ("infra", "cloud"):
-        return not re.fullmatch(r"(k8s|kubernetes)(/.*)?|\*?", str(value), re.IGNORECASE)
+        # A zone without a context, k8s//zone, is a place of a cloud.
+        return not re.fullmatch(r"(k8s|kubernetes)(/[^/].*)?|\*?", str(value), re.IGNORECASE)
     if difference.key == "image_id":
         return isinstance(value, dict)
     if difference.key in ("accelerators", "gpus"):
@@ -327,6 +328,13 @@ TABLE = [
         "SkyPilot inserts them into JSON without escaping, which breaks it.",
         "name: a\nenvs: {A: '\"'}\nfile_mounts: {'/code/${A}': ./code}\n",
         theirs="JSONDecodeError",
+    ),
+    Entry(
+        "A task without cpus or memory requests none",
+        "SkyPilot requests 2 CPUs and 2 GB, or 4 CPUs and 16 GB for each GPU. --skypilot-defaults does, too.",
+        "name: a\n",
+        field="default cpus|default memory",
+        check=lambda difference: difference.ours == [None],
     ),
     Entry(
         "Memory with a unit keeps its unit: 64Gi is 64Gi, 1TB is 1T",

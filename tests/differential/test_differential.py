@@ -36,7 +36,10 @@ def test_every_difference_is_in_the_table(cases):
 
 @pytest.mark.parametrize("number", range(len(table.TABLE)), ids=[entry.what for entry in table.TABLE])
 def test_each_entry_is_shown_by_its_example(cases, number):
+    about_defaults = table.TABLE[number].field.startswith("default ")
     found = cases[f"example {number}"].differences
+    # Nearly all examples name no sizes.
+    found = [each for each in found if each.field.startswith("default ") == about_defaults]
     assert found, "jobgen and SkyPilot agree on the example"
     assert all(table.TABLE[number].explains(difference) for difference in found), list(map(str, found))
 

@@ -21,7 +21,7 @@ def run_process(*arguments: str, **options) -> subprocess.CompletedProcess:
 
 
 def test_values_of_standard_input_go_to_standard_output():
-    done = run_process("to-values", "-", input=GROUP.encode())
+    done = run_process("to-values", "--quiet", "-", input=GROUP.encode())
     assert (done.returncode, done.stderr) == (0, b"")
     assert yaml.safe_load(done.stdout)["tasks"]["t"]["run"] == "echo hi"
 
@@ -63,7 +63,7 @@ def test_a_terminal_as_standard_input_is_refused():
 
 def test_output_file_is_replaced_whole(jobgen, tmp_path):
     out = tmp_path / "values.yaml"
-    result = jobgen("to-values", "-", "-o", out, stdin=GROUP)
+    result = jobgen("to-values", "--quiet", "-", "-o", out, stdin=GROUP)
     assert (result.exit_code, result.output) == (0, "")
     good = out.read_text()
     assert good == jobgen("to-values", "-", stdin=GROUP).stdout
@@ -75,7 +75,7 @@ def test_output_file_is_replaced_whole(jobgen, tmp_path):
 def test_check_reports_a_difference_and_hides_variables(jobgen, tmp_path):
     out = tmp_path / "values.yaml"
     jobgen("to-values", "-", "-o", out, stdin=GROUP)
-    same = jobgen("to-values", "-", "--check", out, stdin=GROUP)
+    same = jobgen("to-values", "-q", "-", "--check", out, stdin=GROUP)
     assert (same.exit_code, same.output) == (0, "")
     before = out.read_text()
     changed = GROUP.replace("hi", "ho").replace("s3cret", "s3cret2")
@@ -90,9 +90,9 @@ def test_check_reports_a_difference_and_hides_variables(jobgen, tmp_path):
 def test_diff_prints_a_difference_and_hides_variables(jobgen, tmp_path):
     out = tmp_path / "values.yaml"
     jobgen("to-values", "-", "-o", out, stdin=GROUP)
-    same = jobgen("to-values", "-", "--diff", out, stdin=GROUP)
+    same = jobgen("to-values", "-q", "-", "--diff", out, stdin=GROUP)
     assert (same.exit_code, same.output) == (0, "")
-    other = jobgen("to-values", "-", "--diff", out, stdin=GROUP.replace("hi", "ho").replace("s3cret", "s3cret2"))
+    other = jobgen("to-values", "-q", "-", "--diff", out, stdin=GROUP.replace("hi", "ho").replace("s3cret", "s3cret2"))
     assert (other.exit_code, other.stderr) == (1, "")
     assert "+      echo ho" in other.stdout.splitlines() and "s3cret" not in other.stdout
 
@@ -100,7 +100,7 @@ def test_diff_prints_a_difference_and_hides_variables(jobgen, tmp_path):
 def test_diagnostics_do_not_reach_the_values(jobgen):
     """Notes and warnings go to standard error, and the values are still written."""
     result = jobgen("to-values", "--lenient", "-", stdin=GROUP + "resources: {region: x, priority: 1}\n")
-    assert (result.exit_code, len(result.stderr.splitlines())) == (0, 3)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (0, 4)
     assert yaml.safe_load(result.stdout)["tasks"]["t"] == {
         "numNodes": 1,
         "env": {"SETTING": "s3cret"},

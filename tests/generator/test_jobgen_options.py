@@ -98,7 +98,7 @@ def test_quiet_prints_no_notes(jobgen):
 def test_an_unreadable_file_does_not_hide_the_others(jobgen, folder):
     Path("good.yaml").write_text(HEADER + "name: t\n")
     Path("bad.yaml").write_text(HEADER + "name: t\nnum_nodes: 0\n")
-    result = jobgen("validate", "no.yaml", "bad.yaml", ".", "good.yaml")
+    result = jobgen("validate", "-q", "no.yaml", "bad.yaml", ".", "good.yaml")
     assert result.exit_code == 2
     assert "bad.yaml:5:12: error" in result.stderr and "no.yaml: No such file" in result.stderr
     assert result.stderr.splitlines()[-1] == "1 of 4 files is valid: 1 error in 1 file"
@@ -109,7 +109,7 @@ def test_an_unreadable_file_does_not_hide_the_others(jobgen, folder):
 def test_several_files_are_counted(jobgen, folder):
     for name in ("a.yaml", "b.yaml"):
         Path(name).write_text(HEADER + "name: t\n")
-    result = jobgen("validate", "a.yaml", "b.yaml")
+    result = jobgen("validate", "-q", "a.yaml", "b.yaml")
     assert (result.exit_code, result.stderr) == (0, "2 of 2 files are valid\n")
 
 

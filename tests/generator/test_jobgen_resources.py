@@ -29,6 +29,39 @@ def test_memory_becomes_a_request(task_values, memory, quantity):
     assert task_values(resources(f"{{memory: {memory}}}"))["resources"] == {"requests": {"memory": quantity}}
 
 
+@pytest.mark.parametrize(
+    ("given", "cpu", "memory"),
+    [
+        ("{}", "2", "2G"),
+        ("{cpus: 0.5}", "0.5", "0.5G"),
+        ("{memory: 7}", "2", "7G"),
+        ("{accelerators: H100:8}", "32", "128G"),
+        ("{accelerators: 'H100:8', cpus: 16+}", "16", "64G"),
+        ("{accelerators: L4, memory: 5}", "4", "5G"),
+    ],
+)
+def test_skypilot_defaults_are_requested_on_demand(task_values, given, cpu, memory):
+    values = task_values(resources(given), "--skypilot-defaults")
+    assert values["resources"]["requests"] == {"cpu": cpu, "memory": memory}
+    assert (
+        task_values(resources(given)).get("resources", {}).get("requests", {}).items()
+        <= {
+            "cpu": cpu,
+            "memory": memory,
+        }.items()
+    )
+
+
+def test_one_note_names_the_defaults_that_differ(jobgen):
+    tasks = "".join(f"---\nname: t{number}\n" for number in range(9))
+    sized = "---\nname: sized\nresources: {cpus: 1, memory: 1, image_id: 'docker:a/b'}\n"
+    group = "name: rl\nexecution: parallel\n" + tasks + sized
+    (note,) = [line for line in jobgen("validate", "-", stdin=group).stderr.splitlines() if "[default-differs]" in line]
+    assert "t0, t1, t2, t3, t4 and 4 more" in note and "sized" not in note and "--skypilot-defaults" in note
+    quiet = jobgen("validate", "-", "--skypilot-defaults", stdin=group).stderr
+    assert "[default-differs]" in quiet and "--skypilot-defaults" not in quiet
+
+
 def test_limits_are_a_multiple_of_the_requests(task_values):
     task = resources("{cpus: 4+, memory: 10, disk_size: 100}") + "config: {kubernetes: {set_pod_resource_limits: %s}}"
     requests = {"cpu": "4", "memory": "10G", "ephemeral-storage": "100G"}

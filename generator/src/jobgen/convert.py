@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 
-from jobgen import envs, pod_template, resources, volumes
+from jobgen import defaults, envs, pod_template, resources, volumes
 from jobgen.contract import DELAY_LIMIT_SECONDS, RESERVED_MOUNTS, VALUES_SCHEMA_VERSION
 from jobgen.diagnostics import WARNING, quoted
 from jobgen.docker_login import PullSecrets
@@ -35,6 +35,8 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
         if "name" in task.fields:
             tasks[task.fields["name"]] = values
     files.check_size()
+    if group.is_valid:
+        defaults.note(group, tasks)
     pod_template.check_context(group)
     queue = pod_template.queue_name(group)
     barrier = pod_template.barrier_seconds(group)

@@ -65,6 +65,11 @@ CODES = {
         "The field is valid but has no effect.",
         "name: rl\nexecution: parallel\ntermination_delay: 30s\n---\nname: trainer\n",
     ),
+    "default-differs": _task(
+        "What the group does not set is different in SkyPilot: the user, the image, and the requested CPUs and memory. "
+        "Every group has one such note.",
+        "resources: {cpus: 4}",
+    ),
     "loosened-pod": _task(
         "pod_config lets the pods do more than the chart's own settings: reach the node, use the Kubernetes API, or "
         "run with more rights. --strict refuses it.",

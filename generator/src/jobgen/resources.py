@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
-from jobgen import gpu_names
+from jobgen import defaults, gpu_names
 from jobgen.accelerators import ACCELERATORS
 from jobgen.alternatives import kube_context, select
 from jobgen.diagnostics import NOTE, REFUSAL, WARNING, Path, quoted
@@ -23,12 +23,15 @@ def convert(task: GroupDocument, pod: dict) -> dict:
         image = image.get("docker")
     if image is not None:
         values["image"] = image.removeprefix("docker:")
-    if requests := _requests(task, given, path):
+    if types := _accelerators(task, given, path):
+        values["accelerator"] = types
+    requests = _requests(task, given, path)
+    if task.options.skypilot_defaults:
+        requests = defaults.add_sizes(requests, types["count"] if types else 0)
+    if requests:
         values["resources"] = {"requests": requests}
         if limits := _limits(task, requests):
             values["resources"]["limits"] = limits
-    if types := _accelerators(task, given, path):
-        values["accelerator"] = types
     if "job_recovery" in given and (recovery := _recovery(task, given["job_recovery"], (*path, "job_recovery"))):
         values["recovery"] = recovery
     if given.get("labels"):

@@ -55,6 +55,11 @@ _OPTIONS = [
         is_flag=True,
         help="Refuse what causes a warning, is ignored, has no effect or loosens the pods' security.",
     ),
+    click.option(
+        "--skypilot-defaults",
+        is_flag=True,
+        help="Request the CPUs and the memory that SkyPilot requests, where a task names none.",
+    ),
     click.option("-q", "--quiet", is_flag=True, help="Print no notes."),
     click.option(
         "--folder",
