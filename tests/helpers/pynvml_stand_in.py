@@ -20,6 +20,8 @@ HEALTHY = {
     "name": "NVIDIA H100 80GB HBM3",
     "serial": "165432100000{index}",
     "bus": "00000000:{index}B:00.0",
+    "vbios": "96.00.5E.00.01",
+    "inforom": "G520.0200.00.05",
     "lost": False,
     "gone": (),  # functions that this driver does not have: their names, or parts of them
     "ecc": [1, 1],
@@ -156,6 +158,8 @@ def _asks(key: str):
 for function, key in {
     "UUID": "uuid",
     "Serial": "serial",
+    "VbiosVersion": "vbios",
+    "InforomImageVersion": "inforom",
     "Name": "name",
     "EccMode": "ecc",
     "RemappedRows": "remapped",

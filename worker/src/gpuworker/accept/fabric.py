@@ -151,8 +151,13 @@ def gpu_direct(root: Path | None = None) -> str:
     return "dma-buf" if opened and release and tuple(map(int, release.groups())) >= (5, 12) else ""
 
 
-def facts(found: Iterable[Port]) -> list[dict]:
-    return [dataclasses.asdict(port) for port in found]
+def facts(found: Iterable[Port]) -> dict[str, object]:
+    """The errors apart: the fleet compares everything else."""
+    ports, errors = [], {}
+    for port in found:
+        ports.append(dataclasses.asdict(port))
+        errors[port.name] = ports[-1].pop("errors")
+    return {"ports": ports, "port_errors": errors}
 
 
 def _distance(pci: Path, bus_id: str, port: Port) -> str | None:

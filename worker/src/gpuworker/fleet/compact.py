@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-FACTS_OF_CHECKS = ("hash_group", "curves", "gpus")
+FACTS_OF_CHECKS = ("hash_group", "curves", "gpus", "ports")
 
 
 class Number(NamedTuple):

@@ -1,4 +1,4 @@
-"""Version drift: nodes with the same GPU models that run different software, whatever their checks found."""
+"""Version drift: nodes with the same GPU models with different software or firmware, whatever their checks found."""
 
 from __future__ import annotations
 
@@ -9,6 +9,26 @@ from gpuworker.fleet.fleet_report import Finding
 from gpuworker.fleet.outliers import gpu_models
 
 FACTS = ("driver", "cuda", "nccl", "torch", "python", "kernel")
+# Name -> list in the facts of the environment check, field of its items.
+FIRMWARE = {
+    "VBIOS": ("gpus", "vbios"),
+    "InfoROM": ("gpus", "inforom"),
+    "firmware of network adapters": ("ports", "firmware"),
+}
+
+
+def firmware_of(report: dict) -> dict[str, str]:
+    """Every version that the environment check found on a part of the node. A report may hold anything there."""
+    found: dict[str, set[str]] = defaultdict(set)
+    facts = next((check["facts"] for check in report["checks"] if check["name"] == "environment"), {})
+    for name, (parts, field) in FIRMWARE.items():
+        listed = facts.get(parts)
+        for part in listed if isinstance(listed, list) else []:
+            version = part.get(field) if isinstance(part, dict) else None
+            if isinstance(version, str) and version:
+                kind = part.get("kind")
+                found[name].add(f"{kind} {version}" if isinstance(kind, str) and kind else version)
+    return {name: ", ".join(sorted(versions))[:200] for name, versions in found.items()}
 
 
 def version_drift(reports: list[dict]) -> tuple[list[Finding], list[str]]:
@@ -18,8 +38,12 @@ def version_drift(reports: list[dict]) -> tuple[list[Finding], list[str]]:
         groups[tuple(gpu_models(report))].append(report)
     findings, notes = [], []
     for members in groups.values():
-        for fact in FACTS:
-            values = {report["node"]: str(report["facts"].get(fact) or "none") for report in members}
+        firmware = {report["node"]: firmware_of(report) for report in members}
+        for fact in (*FACTS, *FIRMWARE):
+            values = {
+                report["node"]: firmware[report["node"]].get(fact) or str(report["facts"].get(fact) or "none")
+                for report in members
+            }
             counts = Counter(values.values()).most_common()
             usual, agree = counts[0]
             if len(counts) > 1 and 2 * agree <= len(values):

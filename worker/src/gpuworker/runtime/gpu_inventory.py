@@ -56,6 +56,8 @@ class Gpu:
     bus_id: str = ""  # as in /sys/bus/pci/devices: 0000:3b:00.0
     driver: str | None = None
     serial: str = ""  # of the board, for an RMA; consumer cards have none
+    vbios: str = ""
+    inforom: str = ""  # version of the image
     lost: str = ""  # the driver's error if it cannot reach this GPU
     ecc: bool | None = None
     ecc_corrected: int | None = None  # since the driver was loaded
@@ -183,6 +185,8 @@ def _gpu(library, index: int) -> Gpu:
         bus_id=_bus_id(text(pci.busId)) if pci else "",
         driver=text(query("nvmlSystemGetDriverVersion") or "") or None,
         serial=text(query("nvmlDeviceGetSerial", handle) or ""),
+        vbios=text(query("nvmlDeviceGetVbiosVersion", handle) or ""),
+        inforom=text(query("nvmlDeviceGetInforomImageVersion", handle) or ""),
         ecc=_flag(ecc[0] if ecc else None),
         ecc_corrected=query("nvmlDeviceGetTotalEccErrors", handle, library.NVML_MEMORY_ERROR_TYPE_CORRECTED, volatile),
         ecc_uncorrected=query("nvmlDeviceGetTotalEccErrors", handle, uncorrected, volatile),

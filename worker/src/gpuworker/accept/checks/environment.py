@@ -203,6 +203,8 @@ def _differences(gpus: list) -> list[str]:
         "pcie_width_max": "PCIe width",
         "power_limit_w": "power limit",
         "persistence": "persistence mode",
+        "vbios": "VBIOS",
+        "inforom": "InfoROM",
     }
     found = []
     for field, words in fields.items():
@@ -227,7 +229,8 @@ def _fabric(plan: Plan, gpus: list, evidence: Evidence) -> None:
     places = fabric.nearest(ports, {gpu.device: gpu.bus_id for gpu in gpus if gpu.bus_id})
     if plan.injected("far-adapter"):
         places = {f"cuda:{i}": {"where": fabric.NUMA if i < 3 else fabric.FAR, "adapters": []} for i in range(4)}
-    evidence.facts |= {"ports": fabric.facts(ports), "nearest_adapters": places, "gpu_direct": fabric.gpu_direct()}
+    evidence.facts |= fabric.facts(ports)
+    evidence.facts |= {"nearest_adapters": places, "gpu_direct": fabric.gpu_direct()}
     failures, warnings = fabric.problems(ports)
     evidence.failures += failures
     evidence.warnings += warnings + fabric.far_from_adapters(places)

@@ -1,0 +1,87 @@
+"""Firmware and network ports are compared over the fleet: a minority is named with what the others have."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gpuworker.accept import fabric
+from gpuworker.accept.report import FAIL, WARN
+from gpuworker.fleet.acts import CONFIGURE, TICKET, act_for
+from gpuworker.fleet.compact import compact
+from gpuworker.fleet.port_differences import port_differences
+from gpuworker.fleet.version_drift import version_drift
+from gpuworker.runtime.gpu_inventory import Gpu
+from tests.helpers.fleet_reports import merged, node_report
+
+PORT = fabric.Port("mlx5_0/1", True, rate_gbps=400.0, kind="MT4129", firmware="28.39")
+
+
+def node(name: str, port: fabric.Port | None = PORT, **gpu: str) -> dict:
+    report = node_report(name)
+    versions = {"vbios": "96.00", "inforom": "G520", "driver": "570.86"} | gpu
+    gpus = [dataclasses.asdict(Gpu(f"cuda:{index}", **versions)) for index in range(2)]
+    report["checks"][0]["facts"] = {"gpus": gpus, **fabric.facts([port] if port else [])}
+    report["facts"]["driver"] = versions["driver"]
+    return report
+
+
+@pytest.mark.parametrize(
+    ("odd", "name", "value", "usual"),
+    [
+        (node("n3", vbios="95.00"), "VBIOS", "95.00", "96.00"),
+        (node("n3", inforom="G510"), "InfoROM", "G510", "G520"),
+        (node("n3", inforom=""), "InfoROM", "none", "G520"),
+        (node("n3", driver="535.1"), "driver", "535.1", "570.86"),
+        (node("n3", dataclasses.replace(PORT, firmware="20.1")), "network adapters", "MT4129 20.1", "MT4129 28.39"),
+    ],
+)
+def test_a_minority_is_a_warning_that_names_both_versions(odd: dict, name: str, value: str, usual: str) -> None:
+    for reports in ([node("n1"), node("n2"), odd], [compact(node("n1")), compact(node("n2")), compact(odd)]):
+        findings, notes = version_drift(reports)
+        (finding,) = findings
+        assert (finding.verdict, finding.node, finding.found_by, notes) == (WARN, "n3", "fleet", [])
+        for words in (name, value, f"2 of 3 nodes with the same GPUs have {usual}"):
+            assert words in finding.reason
+        assert act_for(finding.check, finding.found_by, finding.reason).verb == CONFIGURE
+
+
+def test_equal_nodes_and_nodes_without_a_majority_have_no_finding() -> None:
+    assert version_drift([node(f"n{index}") for index in range(3)]) == ([], [])
+    findings, notes = version_drift([node("n1"), node("n2", vbios="95.00")])
+    assert findings == [] and "VBIOS" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("port", "verdict", "words"),
+    [
+        (dataclasses.replace(PORT, up=False), FAIL, "is down"),
+        (dataclasses.replace(PORT, rate_gbps=200.0), FAIL, "runs at 200 Gb/s"),
+        (None, WARN, "is missing"),
+    ],
+)
+def test_a_port_unlike_that_of_other_nodes(port: fabric.Port | None, verdict: str, words: str) -> None:
+    fleet = merged(node("n1"), node("n2"), node("n3", port), node("n4"))
+    (finding,) = (finding for finding in fleet.findings if "network port" in finding.reason)
+    assert (finding.verdict, finding.node, finding.device) == (verdict, "n3", "mlx5_0/1")
+    assert words in finding.reason and "3 of 4 nodes" in finding.reason
+    assert act_for(finding.check, finding.found_by, finding.reason).verb == TICKET
+    assert [s.device for s in fleet.suspects if s.act == TICKET] == ["mlx5_0/1"]
+
+
+def test_ports_are_only_compared_where_a_majority_has_them_up() -> None:
+    down, other = dataclasses.replace(PORT, up=False), dataclasses.replace(PORT, kind="MT41692", rate_gbps=100.0)
+    for ports in ([PORT, down], [PORT, PORT, other], [down, down, PORT], [PORT, down, PORT, down]):
+        assert port_differences([node(f"n{index}", port) for index, port in enumerate(ports)]) == []
+
+
+DAMAGED = {"name": "a", "kind": "b", "rate_gbps": "x", "up": 1}
+
+
+@pytest.mark.parametrize("ports", [None, {}, [3], [{"name": 3}], [DAMAGED]])
+def test_a_damaged_list_of_ports_is_survived(ports: object) -> None:
+    reports = [node(f"n{index}") for index in range(3)]
+    reports[0]["checks"][0]["facts"]["ports"] = ports
+    assert {finding.verdict for finding in port_differences(reports)} <= {WARN, FAIL}
+    version_drift(reports)
