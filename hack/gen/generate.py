@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,7 @@ from hack.gen import (
 from hack.paths import REPO, ToolError, main
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
+TABLES = [REPO / "worker/src/gpuworker" / name for name in ("accept/limits.yaml", "runtime/gpu_specs.yaml")]
 
 
 def outputs() -> Iterator[tuple[Path, str]]:
@@ -59,8 +61,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
             yield REPO / f"charts/{chart}/templates/{path.name}", path.read_text().replace('"CHART.', f'"{chart}.')
     for name in ("report", "fleet"):
         yield REPO / f"schemas/{name}.schema.json", to_json(yaml.safe_load((REPO / f"schemas/{name}.yaml").read_text()))
-    for name in ("accept/limits.yaml", "runtime/gpu_specs.yaml"):
-        table = REPO / "worker/src/gpuworker" / name
+    for table in TABLES:
         yield table.with_suffix(".json"), to_json(yaml.safe_load(table.read_text()))
     for name, schema in jobgroup_schema.schemas().items():
         yield REPO / f"generator/src/jobgen/schemas/{name}.json", to_json(schema)
@@ -110,7 +111,9 @@ def entry() -> None:
     names = ", ".join(stale)
     if check and stale:
         raise ToolError(f"out of date: {names}; run `make generate` and commit the result")
-    print(f"written: {names}" if stale else "nothing to do: all generated files are up to date")
+    print(f"written: {names}" if stale else "nothing to do: all generated files are up to date", flush=True)
+    if not check and any(str(table.with_suffix(".json").relative_to(REPO)) in stale for table in TABLES):
+        subprocess.run([sys.executable, "-m", "hack.gen.generate"], check=True)  # modules here have read the old tables
 
 
 if __name__ == "__main__":
