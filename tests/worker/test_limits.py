@@ -55,7 +55,7 @@ def test_a_slip_in_the_table_is_found(monkeypatch):
         ("busbw_node", 800, H100, "limits.busbw_node is 800 GB/s, but H100 SXM can do 481.5 at most: no node"),
         ("peer_link", 500, H100, "limits.peer_link is 500 GB/s, but H100 SXM can do 450 at most"),
         ("gemm_bf16", 1979, H100, "limits.gemm_bf16 is 1979 TFLOP/s, but H100 SXM can do 989 at most"),
-        ("gemm_bf16", 1e6, "", "but MI300X|B200|GB200"),
+        ("gemm_bf16", 1e6, "", "but MI300X|B200|GB200|GB300"),
         ("gemm_bf16", float("nan"), H100, "is nan: a limit is a positive number"),
         ("host_link", -1, "", "is -1: a limit is a positive number"),
     ],
