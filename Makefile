@@ -5,7 +5,7 @@ SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-e2e test-argocd attack ddp-matrix ddp-baseline launch-family wait-table plan-table scale differential fuzz values-fuzz bench train-bench lint generate verify image cluster-up cluster-down
+.PHONY: upstream help demo test test-fast test-e2e test-argocd attack ddp-matrix ddp-baseline launch-family wait-table plan-table scale differential fuzz values-fuzz bench train-bench lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ test-argocd: ## Argo CD on the cluster: health scripts, and Applications synced 
 differential: ## jobgen compared with SkyPilot on GROUPS (5000) generated groups (SEED chooses others)
 	@python3 -m hack.deps.venv dev skypilot
 	@DIFFERENTIAL_GROUPS=$(or $(GROUPS),5000) DIFFERENTIAL_SEED=$(or $(SEED),run) $(PYTHON) -m pytest -q -s tests/differential
+
+upstream: ## Verdict of jobgen on every job group in a checkout of SkyPilot (DIR), run as its README says
+	@python3 -m hack.deps.venv dev
+	@$(PYTHON) -m hack.upstream $(DIR)
 
 fuzz: ## Fuzz jobgen for SECONDS (60)
 	@python3 -m hack.deps.venv dev fuzz
