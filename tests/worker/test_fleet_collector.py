@@ -273,6 +273,17 @@ def test_submit_sends_the_report_and_exits_with_its_verdict(served, tmp_path: Pa
     assert any(note.startswith("n2: several reports") for note in store.fleet().notes)
 
 
+def test_two_pods_of_a_job_on_one_node_are_not_two_nodes(served, tmp_path: Path) -> None:
+    """On fewer nodes than pods, the Job would complete: the scheduler does not see pods that have ended."""
+    url, store = served
+    path = tmp_path / "report.json.txt"
+    for pod, code in (("accept-0-aaaaa", 0), ("accept-0-bbbbb", 0), ("accept-1-ccccc", 3)):
+        path.write_text(json.dumps(node_report("n2", pod=pod)))
+        assert submitted(path, url) == code
+    path.write_text(json.dumps({**failing("n2"), "pod": "accept-1-ddddd"}))
+    assert submitted(path, url) == 1 and store.fleet().verdict == "FAIL"
+
+
 def test_a_report_that_was_not_accepted_is_not_a_pass(served, tmp_path: Path, capsys) -> None:
     url, store = served
     path = tmp_path / "report.json.txt"

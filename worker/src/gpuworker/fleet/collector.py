@@ -187,7 +187,7 @@ class CollectorHandler(ReportHandler):
                 status, answer = self.store.add(source.report, SUBMITTED)
         finally:
             self.posts.release()
-        if status == HTTPStatus.OK:
+        if status in (HTTPStatus.OK, HTTPStatus.UNPROCESSABLE_ENTITY):
             self.store.submitters.add(self.client)
         return status, f"{answer}\n"
 

@@ -80,6 +80,10 @@ class ReportStore:
                 except OSError as error:
                     return HTTPStatus.INSUFFICIENT_STORAGE, f"the report cannot be stored: {error.strerror or error}"
             self._count(source, address, when)
+        if known and address == SUBMITTED and known.report["scope"] == NODE and not _same_index(known.report, report):
+            # The scheduler does not keep pods of a Job from a node whose pod has ended.
+            why = f"{known.report['pod']} has tested {source.name} already: fewer nodes than pods fit the Job"
+            return HTTPStatus.UNPROCESSABLE_ENTITY, why
         return HTTPStatus.OK, "accepted"
 
     def _source(self, report: dict, when: datetime.datetime) -> Source:
@@ -142,6 +146,11 @@ class ReportStore:
                     self.result = result
             self.last, self.merged_at, self.merge_cpu_s = result, time.monotonic(), time.thread_time() - spent
             return result
+
+
+def _same_index(one: dict, other: dict) -> bool:
+    """Whether two pods of a Job have the same index, so that one replaces the other."""
+    return one["pod"].rpartition("-")[0] == other["pod"].rpartition("-")[0]
 
 
 def without_samples(report: dict) -> dict:

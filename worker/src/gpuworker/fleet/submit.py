@@ -66,7 +66,7 @@ def send(data: bytes, url: str, timeout_s: float, key: bytes = b"") -> str:
                 return ""
         except urllib.error.HTTPError as error:
             problem = f"{url} answers {error.code}: {error.read(500).decode(errors='replace').strip()}"
-            if error.code in (400, 413):  # the report itself is refused
+            if error.code in (400, 413, 422):  # the report itself is refused
                 return problem
         except (OSError, ValueError, http.client.HTTPException) as error:
             problem = f"{url}: {getattr(error, 'reason', error)}"
