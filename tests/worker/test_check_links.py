@@ -1,15 +1,19 @@
 """The links check names the slow link and the wrong word, and knows what each link can do."""
 
+import os
 import re
 
 import pytest
+import torch
 
+from gpuworker.accept import host_info
 from gpuworker.accept.check_spec import Evidence, Plan
 from gpuworker.accept.checks import links
 from gpuworker.accept.kernels import copies
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.report import Measurement
 from gpuworker.accept.verdict import judge
+from gpuworker.fleet.acts import CONFIGURE, act_for
 from gpuworker.runtime import gpu_inventory
 from gpuworker.runtime.gpu_inventory import Gpu
 from tests.helpers.cpu_worlds import COMPARING_PLANS, PLANS, verdict_on
@@ -163,3 +167,40 @@ def test_a_host_link_is_judged_by_its_own_rate(gbps, verdict):
 def test_content_has_no_repeats_within_a_page():
     words = copies._content(4096)
     assert words.unique().numel() == 4096
+
+
+def test_buffers_of_host_links_are_made_and_copied_near_their_gpu(monkeypatch):
+    """As nvbandwidth does; afterwards the thread may use all its CPUs again."""
+    plan, before, used = Plan("cpu", 0, seconds=1), os.sched_getaffinity(0), []
+    near = {"cpu": {max(before)}, "cpu:1": {10_000}}
+    original = copies.HostLink
+
+    class Spy(original):
+        def __init__(self, device, size):
+            used.append(os.sched_getaffinity(0))
+            super().__init__(device, size)
+
+        def seconds(self, *arguments):
+            used.append(os.sched_getaffinity(0))
+            return super().seconds(*arguments)
+
+    monkeypatch.setattr(copies, "HostLink", Spy)
+    links._host([torch.device("cpu")], near, plan, Evidence())
+    assert used and all(cpus == {max(before)} for cpus in used)
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_pod_without_a_cpu_near_its_gpu_is_a_warning(monkeypatch, tmp_path):
+    allowed = min(os.sched_getaffinity(0))
+    for bus_id, cpus in {"near": f"{allowed}-{allowed + 3},9000", "far": "9000-9015", "unknown": "nonsense"}.items():
+        (tmp_path / bus_id).mkdir()
+        (tmp_path / bus_id / "local_cpulist").write_text(f"{cpus}\n")
+    read = host_info.local_cpus
+    monkeypatch.setattr(host_info, "local_cpus", lambda bus_id: read(bus_id, tmp_path))
+    evidence = Evidence()
+    near = links._near([Gpu(f"cuda:{i}", bus_id=b) for i, b in enumerate(("near", "far", "unknown", ""))], evidence)
+    assert near["cuda:0"] == {*range(allowed, allowed + 4), 9000} and near["cuda:2"] == set()
+    assert len(evidence.warnings) == 1 and evidence.warnings[0].startswith("cuda:1: this pod may not use any CPU")
+    assert act_for("links", "node", evidence.warnings[0]).verb == CONFIGURE
+    with host_info.bound_to({9000}):
+        assert os.sched_getaffinity(0) == os.sched_getaffinity(os.getpid())

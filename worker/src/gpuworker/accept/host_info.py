@@ -7,6 +7,7 @@ import ctypes
 import os
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,30 @@ def numa_node(bus_id: str, root: Path = Path("/sys/bus/pci/devices")) -> int | N
         node = int((root / bus_id / "numa_node").read_text())
         return node if node >= 0 else None  # -1: the machine has no NUMA, or the firmware does not report it
     return None
+
+
+def local_cpus(bus_id: str, root: Path = Path("/sys/bus/pci/devices")) -> set[int]:
+    """CPUs near a PCI device; empty where the machine does not report them."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError, ValueError):
+        for part in (root / bus_id / "local_cpulist").read_text().strip().split(","):  # 0-15,32-47
+            first, _, last = part.partition("-")
+            found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+@contextlib.contextmanager
+def bound_to(cpus: set[int]) -> Iterator[None]:
+    """Run the block in this thread on these CPUs, as far as the pod may use them: memory is taken from their node."""
+    before = os.sched_getaffinity(0)
+    if cpus & before:
+        with contextlib.suppress(OSError):  # a CPU that went offline, or a sandbox that forbids the call
+            os.sched_setaffinity(0, cpus & before)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, before)
 
 
 def xids(log: Path) -> list[Xid] | None:

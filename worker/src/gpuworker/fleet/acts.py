@@ -46,6 +46,8 @@ TABLE = (
         "replace the adapter.", r"this network port"),
     Act(CONFIGURE, "Load nvidia_peermem on the node (modprobe nvidia_peermem), or install the open kernel module.",
         r"cannot reach the memory of GPUs"),
+    Act(CONFIGURE, "Give the pod CPUs of every socket (cpuset, static CPU manager, Topology Manager), then test again.",
+        r"may not use any CPU of its NUMA node"),
     Act(TICKET, "Compare the slots of GPUs and network adapters with those of a node that is right.",
         r"nearest network adapter"),
     Act(TICKET, "Check airflow, dust, heat sink and power supply of this slot; compare with the GPUs beside it.",

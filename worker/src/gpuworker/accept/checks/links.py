@@ -1,9 +1,10 @@
 """Every link of a GPU, to the host and to each other GPU, reaches its bandwidth and delivers data unchanged.
 
-Host links: copies from and to pinned memory, each direction alone and both together. One GPU is judged at a time, since
-GPUs may share an uplink (their joint rate is in the facts). Peer links: each GPU to each other one, alone, then all
-GPUs in disjoint pairs and both directions. GB/s = bytes / median time / 1e9. The limit of a host link comes
-from its PCIe generation and width, that of a peer link from the model's NVLink rate, if the driver lists NVLinks.
+Host links: copies from and to pinned memory near the GPU, each direction alone and both together. One GPU is judged
+at a time, since GPUs may share an uplink (their joint rate is in the facts). Peer links: each GPU to each other one,
+alone, then all GPUs in disjoint pairs and both directions. GB/s = bytes / median time / 1e9. The limit of a host link
+comes from its PCIe generation and width, that of a peer link from the model's NVLink rate, if the driver lists
+NVLinks.
 
 A rehearsal copies between buffers of the CPU. Not yet run on a GPU.
 """
@@ -11,6 +12,7 @@ A rehearsal copies between buffers of the CPU. Not yet run on a GPU.
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 
 from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
@@ -55,7 +57,7 @@ def measure(plan: Plan) -> Evidence:
     if gpus and plan.injected("missing-nvlink"):
         gpus[-1] = dataclasses.replace(gpus[-1], nvlinks_up=17, nvlinks_down=1)
     with gpu_telemetry.Sampler(timing.uuids(plan)) as sampler:
-        _host(devices, plan, evidence)
+        _host(devices, _near(gpus, evidence), plan, evidence)
     summary = gpu_telemetry.summary(sampler.readings)
     generations = {device: facts.get("pcie_gen_max") for device, facts in summary.items()}
     if gpus and plan.injected("narrow-link"):
@@ -75,12 +77,29 @@ def measure(plan: Plan) -> Evidence:
     return evidence
 
 
-def _host(devices: list, plan: Plan, evidence: Evidence) -> None:
-    from gpuworker.accept import peer_comparison
+def _near(gpus: list, evidence: Evidence) -> dict[str, set[int]]:
+    """CPUs near each GPU. A copy from the memory of another socket is slower, which is not a fault of the link."""
+    from gpuworker.accept import host_info
+
+    near = {gpu.device: host_info.local_cpus(gpu.bus_id) for gpu in gpus if gpu.bus_id}
+    for device, cpus in near.items():
+        if cpus and not cpus & os.sched_getaffinity(0):
+            words = "this pod may not use any CPU of its NUMA node, so its host link is measured from another one"
+            evidence.warnings.append(f"{device}: {words}")
+    return near
+
+
+def _host(devices: list, near: dict[str, set[int]], plan: Plan, evidence: Evidence) -> None:
+    from gpuworker.accept import host_info, peer_comparison
     from gpuworker.accept.kernels import copies, timing
 
     size, repeats = BYTES[plan.device], REPEATS[plan.level]
-    hosts = timing.run_on_all(devices, lambda device: copies.HostLink(device, size))
+
+    def host_link(device) -> copies.HostLink:
+        with host_info.bound_to(near.get(str(device), set())):
+            return copies.HostLink(device, size)
+
+    hosts = timing.run_on_all(devices, host_link)
     typical, tolerance = peer_comparison.typical_time_and_tolerance(plan.device)
     for name in ("link_h2d", "link_d2h", "link_both"):
         moved = size / 1e9 * (2 if name == "link_both" else 1)
@@ -88,7 +107,8 @@ def _host(devices: list, plan: Plan, evidence: Evidence) -> None:
 
         def batch(device, name: str = name) -> list[float]:
             slow = plan.injected("slow-host-link") and name == "link_h2d" and device == devices[-1]
-            return hosts[device].seconds(name, 1 + repeats // 8, timing.HOLD_S if slow else 0.0)
+            with host_info.bound_to(near.get(str(device), set())):
+                return hosts[device].seconds(name, 1 + repeats // 8, timing.HOLD_S if slow else 0.0)
 
         timing.run_on_all(devices, batch)  # warm-up
         for _ in range(8):  # in turns, so that a disturbance of the host affects all devices
