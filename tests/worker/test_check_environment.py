@@ -9,6 +9,7 @@ import torch
 from gpuworker.accept import host_info, node_facts
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
+from gpuworker.fleet.acts import RETEST, act_for
 from gpuworker.runtime import gpu_inventory
 from tests.helpers import gpu_node
 from tests.helpers.cpu_worlds import PLANS, verdict_on
@@ -51,6 +52,17 @@ def test_every_injected_fault_is_told(fault):
 def test_a_healthy_node_passes(node):
     node({}, {})
     assert found(2) == ("PASS", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50"), ("CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps")]
+)
+def test_a_gpu_that_mps_shares_is_a_warning(node, monkeypatch, name, value):
+    node({}, {})
+    monkeypatch.setenv(name, value)
+    verdict, reason = found(2)
+    assert verdict == "WARN" and "MPS" in reason
+    assert act_for("environment", "node", reason).verb == RETEST
 
 
 def test_no_gpu_at_all_is_no_verdict_on_gpus(node):

@@ -65,7 +65,7 @@ TABLE = (
     Act(CONFIGURE, "Give the pod what it needs to read this, or accept that it is unknown.",
         r"driver does not report|cannot be read here|is unknown|neither NVML nor nvidia-smi|cannot be read"),
     Act(CONFIGURE, "Set a limit for this model (limits), or rely on the comparison with the fleet.", r"no figure for"),
-    Act(RETEST, "Free the GPU from other programs, then test again.", r"another program uses"),
+    Act(RETEST, "Free the GPU from other programs, then test again.", r"another program uses|MPS shares the GPUs"),
     Act(RETEST, "Two groups of devices disagree: test each against a node that is known to be good.",
         r"has no majority|without a majority|with no majority|parameters differ"),
     Act(RETEST, "Wait; if it stays, kubectl logs and kubectl describe of this pod name the reason.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import platform
 from pathlib import Path
 
@@ -255,6 +256,9 @@ def _host(plan: Plan, evidence: Evidence) -> None:
     if shm is not None and shm < MIN_SHM_BYTES and (plan.gpus > 1 or plan.injected("small-shm")):
         words = f"/dev/shm holds {shm >> 20} MiB, programs with many GPUs need {MIN_SHM_BYTES >> 20} and more"
         evidence.warnings.append(f"{words}: mount an emptyDir with medium: Memory there")
+    share = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")
+    if plan.device == "cuda" and (share != "100" or "CUDA_MPS_PIPE_DIRECTORY" in os.environ):
+        evidence.warnings.append(f"MPS shares the GPUs with other programs ({share} % of the threads): test without it")
     # Not a finding in a rehearsal, which often runs in a virtual machine.
     if plan.device == "cuda" and evidence.facts["clock_synchronised"] is False:
         evidence.warnings.append("the kernel's clock is not synchronised: is chronyd or another NTP client running?")
