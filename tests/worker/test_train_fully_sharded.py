@@ -1,6 +1,7 @@
 """Models that are sharded over ranks (--engine fsdp): the same losses as DDP, and checkpoints for any number of ranks.
 
-KILLS=20 pytest tests/worker/test_train_fully_sharded.py      for more kills than the usual one; SEED=… for others
+KILLS=20 pytest tests/worker/test_train_fully_sharded.py      for more kills than the usual one, and for more ranks
+                                                             beside them; SEED=… for other moments
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from gpuworker.train.train_state import TrainState
 from tests.helpers.train_worlds import DATA, LM, SMOKE, Ranks, checkpoints, losses, report, train
 
 KILLS = int(os.environ.get("KILLS", "1"))
+WORLDS = (2, 3) if KILLS == 1 else (2, 4, 3)  # numbers of ranks of one run
+UNSHARDED = 0 if KILLS == 1 else 2  # ranks of a run with --engine ddp, whose losses do not depend on them
 SEED = int(os.environ.get("SEED", "1"))
+STEPS = 6
 POINTS = ("--engine", "fsdp", "--samples", 720, "--features", 17, "--keep", 9)  # parts of unequal size, and empty ones
 
 
@@ -49,18 +53,20 @@ def pretrained(tmp_path_factory):
     return folder
 
 
-def language_model(folder, pretrained, engine: str, *words: object, world: int = 2) -> list[float]:
+def language_model(folder, pretrained, engine: str, world: int) -> list[float]:
     folder.mkdir()
-    arguments = ("--model-local-dir", pretrained, "--seq-len", 64, "--batch", 4, "--lr", 1e-3, "--max-steps", 12,
-                 "--log-every", 1, "--device", "cpu", "--output", folder, "--data", DATA / "train.jsonl")  # fmt: skip
-    ranks = Ranks(LM, (*arguments, "--engine", engine, *words), world, folder)
+    arguments = ("--model-local-dir", pretrained, "--seq-len", 64, "--batch", 8 // max(1, world), "--lr", 1e-3,
+                 "--max-steps", STEPS, "--log-every", 1, "--device", "cpu", "--output", folder,
+                 "--data", DATA / "train.jsonl", "--engine", engine)  # fmt: skip
+    ranks = Ranks(LM, arguments, world, folder)
     assert set(ranks.wait()) == {0}, ranks.all_output()
     return [*losses(folder), report(folder)["evaluations"][-1]["loss"]]
 
 
 def test_the_losses_of_a_language_model_are_those_of_ddp(tmp_path, pretrained):
-    made = [language_model(tmp_path / engine, pretrained, engine) for engine in ("ddp", "fsdp")]
-    assert len(made[0]) == 13 and made[1] == pytest.approx(made[0], abs=1e-5)
+    worlds = {"ddp": UNSHARDED, "fsdp": 2}
+    made = [language_model(tmp_path / engine, pretrained, engine, world) for engine, world in worlds.items()]
+    assert len(made[0]) == STEPS + 1 and made[1] == pytest.approx(made[0], abs=1e-5)
     check_export(tmp_path / "fsdp" / "run" / "latest", tmp_path / "ddp" / "run" / "latest" / "rank-0", tmp_path / "new")
 
 
@@ -84,12 +90,12 @@ def uninterrupted(tmp_path_factory):
     return folder
 
 
-def test_a_run_goes_on_with_2_then_4_then_3_ranks(tmp_path, uninterrupted):
+def test_a_run_goes_on_with_another_number_of_ranks(tmp_path, uninterrupted):
     """The losses are those of a run whose number of ranks never changed."""
-    for steps, world in ((12, 2), (24, 4), (36, 3)):
-        ranks = points(tmp_path, "--batch", 36 // world, "--max-steps", steps, world=world)
-        assert ("resumed=no" in ranks.output) == (steps == 12)
-    assert losses(tmp_path) == pytest.approx(losses(uninterrupted)[:36], rel=1e-5)
+    for number, world in enumerate(WORLDS, 1):
+        ranks = points(tmp_path, "--batch", 36 // world, "--max-steps", 12 * number, world=world)
+        assert ("resumed=no" in ranks.output) == (number == 1)
+    assert losses(tmp_path) == pytest.approx(losses(uninterrupted)[: 12 * len(WORLDS)], rel=1e-5)
 
 
 @pytest.mark.parametrize("number", range(KILLS))
