@@ -7,6 +7,7 @@ import pytest
 
 from jobgen.observe import model
 from jobgen.observe.judge import judge, wanted_logs
+from jobgen.observe.report import table
 from tests.generator.cluster_objects import LATER, NOW, cluster
 
 BEFORE = "2026-11-01T10:06:00Z"
@@ -170,6 +171,21 @@ def test_a_jobset_names_the_failure_whose_pod_is_gone():
     status = judge(found.snapshot)
     (first,) = [each for each in status.findings if each.first]
     assert (status.state, first.cause, first.ranks) == ("failed", "gone", ("learner-1",))
+
+
+def test_ranks_whose_pods_a_failure_deleted_are_stopped():
+    found = RUNS["jobset"]()
+    found.ended("learner-0", 7, "loads data\n[FATAL] node=learner-0 step=run exit_code=7\n")
+    found.condition(found.owner, "Failed", "FailedJobs", "one or more jobs failed")
+    for rank in ("learner-1", "buffer-0", "eval-0"):
+        found.removed(rank)
+    status = judge(found.snapshot)
+    assert {each.name: (each.phase, each.cause) for each in status.ranks} == {
+        "learner-0": ("failed", "program"),
+        **dict.fromkeys(("learner-1", "buffer-0", "eval-0"), ("stopped", "peer")),
+    }
+    assert [each.cause for each in status.findings] == ["program"]
+    assert "exit_code=7" in table(status) and "loads data" not in table(status)
 
 
 def test_ranks_that_the_join_timeout_names_are_the_cause():

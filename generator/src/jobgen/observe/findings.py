@@ -50,7 +50,7 @@ def _failure(run: Plan, status: Status, failed: list[Rank], snapshot: Snapshot) 
     alike = [each.name for each in own if (each.cause, each.exit_code) == (first.cause, first.exit_code)]
     same = alike if first.cause in ("join-timeout", "launch", "hang") else [first.name]
     names = (first.name, *(each for each in same if each != first.name))
-    return Finding(first.cause, names, _summary(first), _lines(first), first.exit_code, first=True)
+    return Finding(first.cause, names, headline(first), _lines(first), first.exit_code, first=True)
 
 
 def _pointed(run: Plan, failed: list[Rank]) -> tuple[str, int | None] | None:
@@ -71,7 +71,7 @@ def _failed_job(run: Plan) -> str | None:
     return run.rank_in(match[1]) if match else None
 
 
-def _summary(rank: Rank) -> str:
+def headline(rank: Rank) -> str:
     """Return the line of the message that explains the end: the missing ranks, the verdict, or the [FATAL] line."""
     lines = [line for line in rank.detail.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith("[FATAL]") or _MISSING.search(line)]

@@ -139,6 +139,8 @@ def _explain_missing(snapshot: Snapshot, run: Plan, status: Status) -> None:
             rank.phase, rank.begun, rank.ended_at = model.FAILED, True, failed.get("lastTransitionTime") or ""
             rank.cause = "deadline" if failed.get("reason") == "DeadlineExceeded" else "gone"
             rank.detail = failed.get("message") or ""
+        elif is_true(run.owner or {}, "Failed"):  # which deletes the pods that still run
+            rank.phase, rank.cause = model.STOPPED, "peer"
         elif held:
             rank.phase, rank.cause = model.QUEUED, "queue"
         elif rank.name in refused or run.id in refused:

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import asdict
 
 from jobgen.observe import model
+from jobgen.observe.findings import headline
 from jobgen.observe.model import CAUSES, Finding, Rank, Status
 
 _FOLDED = 40  # more ranks than this are shown by task and phase
@@ -38,7 +39,7 @@ def table(status: Status, every_rank: bool = False) -> str:
 def _row(rank: Rank) -> tuple[str, str, str, str]:
     code = f"exit code {rank.exit_code}" if rank.exit_code else ""
     cause = rank.cause if rank.cause != "barrier" else ""
-    text = ": ".join(each for each in (cause, code, _line(rank.detail)) if each)
+    text = ": ".join(each for each in (cause, code, _line(headline(rank))) if each)
     return rank.name, rank.phase, rank.node or "-", text
 
 
