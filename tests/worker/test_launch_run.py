@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import re
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -34,6 +38,36 @@ def test_an_exit_code_before_init_process_group_is_reported(run):
 def test_the_text_of_sys_exit_is_the_reason(run):
     run.pod(0, 1, program=[run.script("import sys; sys.exit('no data under /data')")])
     run.assert_verdict(1, "program-failed", "rank 0 of node 0 (pod run-0 on n0)", "no data under /data", within_s=60)
+
+
+def test_files_that_the_program_left_open_are_written(run, tmp_path):
+    """As the interpreter's finalization does, which is skipped."""
+    program = run.script(f"""
+import bz2, gzip, io, lzma, os, zipfile
+os.chdir({str(tmp_path)!r})
+plain, binary = open("plain", "w"), open("binary", "wb")
+packed = io.TextIOWrapper(gzip.open("packed.gz", "wb"))
+tight, tighter, folder = bz2.open("tight.bz2", "wt"), lzma.open("tighter.xz", "wt"), zipfile.ZipFile("folder.zip", "w")
+closed, broken = open("closed", "w"), open("broken", "w")
+closed.close()
+os.close(broken.fileno())
+for file in (plain, packed, tight, tighter):
+    file.write("metrics")
+binary.write(b"metrics")
+broken.write("x")
+folder.writestr("inside", "metrics")
+class Odd(io.RawIOBase):
+    def flush(self):
+        raise RuntimeError("odd")
+odd = Odd()
+""")
+    run.pod(0, 1, program=[program])
+    assert run.wait() == [0], run.output
+    assert (tmp_path / "plain").read_text() == (tmp_path / "binary").read_text() == "metrics"
+    for name, opened in (("packed.gz", gzip.open), ("tight.bz2", bz2.open), ("tighter.xz", lzma.open)):
+        with opened(tmp_path / name, "rt") as file:
+            assert file.read() == "metrics", name
+    assert zipfile.ZipFile(tmp_path / "folder.zip").read("inside") == b"metrics"
 
 
 def test_interpreter_finalization_cannot_fail_a_finished_program(run):

@@ -13,8 +13,10 @@ import contextlib
 import datetime
 import faulthandler
 import functools
+import gc
 import importlib.abc
 import importlib.util
+import io
 import json
 import os
 import re
@@ -41,6 +43,8 @@ LIBRARY = re.compile(r"/lib(64)?/python3|site-packages|dist-packages|^<frozen|/r
 channel = None
 stepped = threading.Event()
 PID = os.getpid()
+# Files that end with a trailer, which is written when they are closed.
+WITH_TRAILER = (("gzip", "GzipFile"), ("bz2", "BZ2File"), ("lzma", "LZMAFile"), ("zipfile", "ZipFile"))
 exit_codes = []  # one, once it is known
 
 
@@ -80,10 +84,20 @@ def exit_now():
     2.14 and 2.15).
     """
     if exit_codes and os.getpid() == PID:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
+        write_open_files()
         os._exit(exit_codes[0] & 0xFF)
+
+
+def write_open_files():
+    """Write what the program left in the buffers of open files, as the interpreter's finalization would."""
+    found = gc.get_objects()  # every open file is among them
+    with_trailer = tuple(getattr(sys.modules[module], kind) for module, kind in WITH_TRAILER if module in sys.modules)
+    acts = [("flush", each) for each in found if issubclass(type(each), io.TextIOBase)]
+    acts += [("close", each) for each in found if issubclass(type(each), with_trailer)]
+    acts += [("flush", each) for each in found if issubclass(type(each), io.IOBase)]
+    for act, each in acts:
+        with contextlib.suppress(Exception):  # it is closed, or its disk is full
+            getattr(each, act)()
 
 
 class ImportHook(importlib.abc.MetaPathFinder):
