@@ -11,6 +11,9 @@ import os
 import random
 import shutil
 import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -160,8 +163,49 @@ def test_a_volume_that_another_rank_does_not_see_is_refused(tmp_path, monkeypatc
     assert list((tmp_path / "run").iterdir()) == []
 
 
+def parts_of_rank_1(value) -> list:
+    """Return the value of rank 0, and that of a rank 1 whose part only it sees."""
+    return [value, {"shards/__1_0.distcp"} if isinstance(value, set) else ""]
+
+
+class TwoThreads(DistributedContext):
+    """A rank of two that are threads of one process and gather over a barrier."""
+
+    def __init__(self, rank: int, values: list, met: threading.Barrier) -> None:
+        super().__init__()
+        self.rank, self.world_size, self.values, self.met = rank, 2, values, met
+
+    def all_gather_object(self, value) -> list:
+        self.values[self.rank] = value
+        self.met.wait()
+        gathered = list(self.values)
+        self.met.wait()
+        return gathered
+
+
+def test_a_temporary_file_of_a_slower_rank_does_not_fail_the_save(tmp_path, monkeypatch):
+    """The safetensors library writes a temporary file beside its file, and renames it."""
+    rank_1_has_written = threading.Event()
+
+    def write_slowly(folder) -> None:
+        (folder / ".tmp").touch()
+        assert rank_1_has_written.wait(60)
+        time.sleep(0.3)  # rank 1 may list the folder meanwhile
+        (folder / ".tmp").rename(folder / "part-0")
+
+    ranks = [checkpoints_of_two_ranks(tmp_path, monkeypatch, None) for _ in range(2)]
+    values, met = [None, None], threading.Barrier(2, timeout=60)
+    for rank, found in enumerate(ranks):
+        found.context = TwoThreads(rank, values, met)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ranks[0].write_part, tmp_path, write_slowly)
+        second = pool.submit(ranks[1].write_part, tmp_path, lambda folder: rank_1_has_written.set())
+        first.result()
+        second.result()
+
+
 def test_a_part_of_another_rank_that_rank_0_does_not_see_is_not_committed(tmp_path, monkeypatch):
-    found = checkpoints_of_two_ranks(tmp_path, monkeypatch, lambda value: [value, ("", {"shards/__1_0.distcp"})])
+    found = checkpoints_of_two_ranks(tmp_path, monkeypatch, parts_of_rank_1)
     found.save(TrainState(step=1, position=1), lambda folder: None, best=False)
     assert list((tmp_path / "run").iterdir()) == []
 

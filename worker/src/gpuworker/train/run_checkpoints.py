@@ -152,11 +152,13 @@ class RunCheckpoints:
             error = caught
             cause = str(caught) if isinstance(caught, OSError) else ""
             try:
-                probe(folder)  # libraries name a full disk in many ways, or in none
+                probe(folder, self.context.rank)  # libraries name a full disk in many ways, or in none
             except OSError as found:
                 cause = str(found)
+        # All ranks have written before any of them lists: a rank that still writes has temporary files.
+        causes = self.context.all_gather_object(cause)
         seen = {str(path.relative_to(folder)) for path in folder.rglob("*")} if folder.is_dir() else set()
-        causes, names = zip(*self.context.all_gather_object((cause, seen)), strict=True)
+        names = self.context.all_gather_object(seen)
         if missing := sorted(set().union(*names) - names[0]):
             causes = [*causes, f"{folder}: rank 0 does not see {missing[0]}, which another rank has written"]
         if found := next(filter(None, causes), ""):
@@ -197,9 +199,9 @@ class NotSharedError(ValueError):
     """Ranks do not see the same --output, which they must if each of them saves a part."""
 
 
-def probe(folder: Path) -> None:
-    """Write a file, and raise the OSError of a volume that is full or fails."""
-    path = folder / ".probe"
+def probe(folder: Path, rank: int) -> None:
+    """Write a file of this rank, and raise the OSError of a volume that is full or fails."""
+    path = folder / f".probe-{rank}"
     with path.open("wb", buffering=0) as file:
         file.write(bytes(PROBE_BYTES))
         os.fsync(file.fileno())
