@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import secrets
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 
 from hack.deps import go_tools
 from tests.helpers.kube import REPO, run, wait_until
+from tests.helpers.processes import free_port
 
 NAMESPACE = "argocd"
 SETTINGS = REPO / "gitops/argocd"
@@ -150,12 +150,6 @@ def with_urls(manifest: str, **urls: str) -> str:
         assert placeholder in text, f"{manifest} lacks {placeholder}"
         text = text.replace(placeholder, new)
     return text
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextlib.contextmanager

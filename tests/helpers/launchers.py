@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
 import re
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.helpers.processes import SOURCE
+from tests.helpers.processes import SOURCE, free_port
 
 HERE = Path(__file__).parent
 STAND_IN, FAULTS = HERE / "torch_stand_in", HERE / "launch_faults"
@@ -26,17 +23,6 @@ CONTRACT = {
     "RUN_ID": "llm",
     "ATTEMPT": "3",
 }
-
-
-def free_port_pair() -> int:
-    """The first of two adjacent free ports: for the rendezvous store and for the launchers.
-
-    Below the range from which the kernel takes ports of connections, which parallel tests open all the time.
-    """
-    while True:
-        port = random.randrange(12000, 32000)
-        with contextlib.suppress(OSError), socket.create_server(("", port)), socket.create_server(("", port + 1)):
-            return port
 
 
 @dataclass
@@ -68,7 +54,7 @@ class Run:
 
     def __init__(self, start, folder: Path, torch: bool = False):
         self.start, self.folder, self.torch = start, folder, torch
-        self.port = free_port_pair()
+        self.port = free_port(2)
         self.pods: list[Pod] = []
 
     def pod(self, node: int, nodes: int, *flags: object, program: tuple = (), **variables: object) -> Pod:

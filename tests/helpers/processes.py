@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import socket
 import time
 from collections.abc import Callable
@@ -55,6 +57,15 @@ def _stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+def free_port(adjacent: int = 1) -> int:
+    """The first of so many adjacent free ports.
+
+    Below the range from which the kernel takes ports of connections, which parallel tests open all the time. Not the
+    shared random generator: tests side by side may have given it one seed.
+    """
+    while True:
+        port = random.SystemRandom().randrange(12000, 32000)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as servers:
+            for offset in range(adjacent):
+                servers.enter_context(socket.create_server(("", port + offset)))
+            return port

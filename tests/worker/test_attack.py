@@ -26,8 +26,8 @@ from gpuworker.runtime.json_lines import encode
 from tests.helpers.fleet_reports import node_report
 from tests.helpers.group_agents import Group
 from tests.helpers.hostile_messages import deliver, listens, messages, peak_mib, slow_clients
-from tests.helpers.launchers import Run, free_port_pair
-from tests.helpers.processes import until
+from tests.helpers.launchers import Run
+from tests.helpers.processes import free_port, until
 
 pytestmark = pytest.mark.slow
 MESSAGES = int(os.environ.get("ATTACK_MESSAGES", "40"))  # per port, with and without a key
@@ -99,7 +99,7 @@ class Collector:
 
     def __init__(self, start, folder, nodes: int, **variables: object) -> None:
         self.start, self.folder, self.nodes, self.variables = start, folder, nodes, variables
-        self.port = free_port_pair()
+        self.port = free_port(2)
         self.url = f"http://127.0.0.1:{self.port}/reports"
 
     def begin(self) -> None:

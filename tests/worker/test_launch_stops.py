@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from tests.helpers.launchers import Run, assert_verdict, free_port_pair
-from tests.helpers.processes import alive, descendants, until
+from tests.helpers.launchers import Run, assert_verdict
+from tests.helpers.processes import alive, descendants, free_port, until
 
 pytestmark = pytest.mark.slow
 
@@ -100,7 +100,7 @@ class Link:
     def __init__(self, far: int):
         self.connected = threading.Event()
         self.connected.set()
-        self.near, self.far = free_port_pair() + 1, far
+        self.near, self.far = free_port(2) + 1, far
         self.server = socket.create_server(("127.0.0.1", self.near))
         threading.Thread(target=self.accept, daemon=True).start()
 

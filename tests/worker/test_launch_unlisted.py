@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from tests.helpers.launchers import Run, free_port_pair
-from tests.helpers.processes import environment, until
+from tests.helpers.launchers import Run
+from tests.helpers.processes import environment, free_port, until
 
 pytestmark = pytest.mark.slow
 
@@ -372,7 +372,7 @@ def test_a_restart_in_place_leaves_nothing_of_the_start_before(run):
         "if not os.fork():\n    os.setsid()\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    time.sleep(600)\n"
         "sys.exit(3)\n"
     )
-    port = free_port_pair()
+    port = free_port(2)
     pod = run.pod(0, 1, "--join-timeout=30", "--max-restarts-in-place=1", program=[program, run.folder, port])
     assert run.wait() == [0], run.output
     assert "SECOND" in pod.output

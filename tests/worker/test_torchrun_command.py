@@ -16,7 +16,7 @@ from gpuworker.launch.failure_causes import Verdict
 from gpuworker.launch.torchrun_command import parser, to_launch_arguments
 from tests.helpers import golden
 from tests.helpers.group_agents import Group, Rank
-from tests.helpers.launchers import free_port_pair
+from tests.helpers.processes import free_port
 
 CONTRACT = {"NNODES": "2", "NODE_RANK": "1", "NPROC_PER_NODE": "8", "MASTER_ADDR": "t-0.g", "MASTER_PORT": "29500"}
 
@@ -127,7 +127,7 @@ class Task:
     def __init__(self, folder: Path):
         self.group = Group(folder)
         self.group.write_plan({"t": {"numNodes": 2}})
-        self.port = free_port_pair()
+        self.port = free_port(2)
         self.program = folder / "program.py"
         self.program.write_text(PROGRAM)
 
