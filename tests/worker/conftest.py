@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,9 +39,11 @@ class Started:
 def start(tmp_path_factory):
     """start("-m", MODULE, …, NAME=value) runs Python with arguments and variables."""
     programs: list[Started] = []
+    folders: list[Path] = []
 
     def begin(*arguments: object, **variables: object) -> Started:
-        programs.append(Started(arguments, tmp_path_factory.mktemp("program"), environment(**variables)))
+        folders.append(tmp_path_factory.mktemp("program"))
+        programs.append(Started(arguments, folders[-1], environment(**variables)))
         return programs[-1]
 
     yield begin
@@ -50,6 +53,8 @@ def start(tmp_path_factory):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             program.process.wait()
+    for folder in folders:
+        shutil.rmtree(folder)  # thousands of generated launches print hundreds of megabytes each
 
 
 @pytest.fixture
