@@ -67,7 +67,7 @@ def charts() -> Counts:
     counts = Counts()
     for chart in CHARTS:
         counts += with_report("charts", *HELM_UNITTEST, f"charts/{chart}")
-    return counts + pytest("charts", "tests/charts", "-n", "3", "-m", CHOSEN)
+    return counts + pytest("charts", "tests/charts", "tests/package", "-n", "3", "-m", CHOSEN)
 
 
 def tracking() -> Counts:

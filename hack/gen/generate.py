@@ -13,7 +13,7 @@ charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
 worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py,
     docs/environment.md, the version in charts/NAME/Chart.yaml and the exit codes in charts/job-group/files/entry.sh
 gitops/argocd/health/GROUP/KIND/health.lua -> gitops/argocd/argocd-cm.yaml
-charts/NAME/values.yaml    -> charts/NAME/templates/_keys.tpl
+charts/NAME/values.yaml    -> charts/NAME/templates/_keys.tpl, and with Chart.yaml and the schema charts/NAME/README.md
 charts/shared/*.tpl        -> charts/NAME/templates, with NAME as the templates' prefix
 
 --check writes nothing and fails when something is out of date.
@@ -33,6 +33,7 @@ import yaml
 from hack.gen import (
     accept_docs,
     argocd_cm,
+    chart_readme,
     contract_files,
     entry_exit_codes,
     environment_docs,
@@ -56,6 +57,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
         yield REPO / f"charts/{chart}/values.schema.json", chart_schema(with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/templates/_keys.tpl", value_keys.helm(chart, with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/Chart.yaml", contract_files.chart(chart)
+        yield REPO / f"charts/{chart}/README.md", chart_readme.page(chart, with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/templates/_contract.tpl", contract_files.helm(chart)
         for path in sorted((REPO / "charts/shared").glob("*.tpl")):
             yield REPO / f"charts/{chart}/templates/{path.name}", path.read_text().replace('"CHART.', f'"{chart}.')

@@ -14,7 +14,7 @@ from gpuworker.launch.failure_causes import CAUSES
 from hack.paths import REPO
 
 README = (REPO / "README.md").read_text()
-FOLDERS = ("*.md", "docs/*.md", "hack/**/*.md", "values-examples/*/README.md")
+FOLDERS = ("*.md", "docs/*.md", "hack/**/*.md", "values-examples/*/README.md", "charts/*/README.md")
 PAGES = [page for pattern in FOLDERS for page in sorted(REPO.glob(pattern))]
 SCREEN = 45  # lines until the set-up commands
 
@@ -49,7 +49,7 @@ def test_the_readme_shows_an_installation_of_every_chart() -> None:
 @pytest.mark.parametrize(("page", "command"), INSTALLS, ids=[f"{page.parent.name}/{page.name}" for page, _ in INSTALLS])
 def test_every_documented_installation_renders(page: Path, command: str) -> None:
     """Pages in docs/ use the files of one example and leave out what was shown before: …"""
-    folder = page.parent
+    folder = REPO if page.parent.parent == REPO / "charts" else page.parent
     if folder == REPO / "docs":
         folder = REPO / "values-examples/rl"
         command = command.replace("charts/", f"{REPO}/charts/")

@@ -1,0 +1,80 @@
+"""A chart's README and Chart.yaml, which a registry shows: every value is listed, with what the chart really has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from hack.gen import chart_readme
+from tests.helpers.rendering import CHARTS, REPO
+
+EXAMPLE = """\
+# A heading of the file.
+
+# -- Required, without a default.
+# version: 1
+
+group:
+  # -- First line,
+  # second | line.
+  one: 1
+  # Not documented.
+  two: ""
+# -- All of it.
+map: {a: {b: 1}}
+"""
+SCHEMA = {
+    "properties": {
+        "version": {"const": 1},
+        "group": {"$ref": "#/definitions/group"},
+        "map": {"type": ["object", "null"]},
+    },
+    "definitions": {"group": {"properties": {"one": {"oneOf": [{"type": "integer"}, {"enum": ["", "all"]}]}}}},
+}
+
+
+def leaves(values: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*path, name))
+        else:
+            yield (*path, name)
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_every_value_of_a_chart_is_documented(chart: str) -> None:
+    text = (REPO / f"charts/{chart}/values.yaml").read_text()
+    paths = {path for path, _ in chart_readme.documented(text)}
+    assert [leaf for leaf in leaves(yaml.safe_load(text)) if not any(leaf[: len(path)] == path for path in paths)] == []
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_every_documented_value_is_in_the_schema(chart: str) -> None:
+    schema = json.loads((REPO / f"charts/{chart}/values.schema.json").read_text())
+    text = (REPO / f"charts/{chart}/values.yaml").read_text()
+    assert [path for path, _ in chart_readme.documented(text) if not chart_readme.at(schema, path)] == []
+
+
+def test_rows_show_type_default_and_comment() -> None:
+    assert list(chart_readme.rows(EXAMPLE, SCHEMA)) == [
+        "| `version` | `1` | required | Required, without a default. |\n",
+        '| `group.one` | integer or `""`, `all` | `1` | First line, second \\| line. |\n',
+        '| `map` | object or null | `{"a": {"b": 1}}` | All of it. |\n',
+    ]
+
+
+def test_the_listed_images_are_those_of_the_chart() -> None:
+    about = yaml.safe_load((REPO / "charts/ddp-run/Chart.yaml").read_text())
+    values = yaml.safe_load((REPO / "charts/ddp-run/values.yaml").read_text())
+    (image,) = yaml.safe_load(about["annotations"]["artifacthub.io/images"])
+    assert image["image"] == values["rendezvous"]["etcd"]["image"]
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_annotations_that_hold_yaml_are_lists(chart: str) -> None:
+    annotations = yaml.safe_load((REPO / f"charts/{chart}/Chart.yaml").read_text())["annotations"]
+    assert {"artifacthub.io/license", "artifacthub.io/changes", "artifacthub.io/prerelease"} <= set(annotations)
+    assert all(isinstance(yaml.safe_load(annotations[f"artifacthub.io/{name}"]), list) for name in ("changes",))
