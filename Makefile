@@ -5,7 +5,7 @@ SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: upstream help demo test test-fast test-e2e test-argocd attack ddp-matrix ddp-baseline launch-family wait-table plan-table scale differential fuzz values-fuzz bench train-bench lint generate verify image cluster-up cluster-down
+.PHONY: upstream help demo test test-fast test-e2e test-argocd attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz bench train-bench lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ plan-table: ## Run the JobGroup test plan and write its results to docs/skypilot
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.gen.plan_table
+
+gpu: ## Everything that needs a GPU, in 20 minutes of an H100, on a bare machine (DEVICE=cpu: dry run); continues where it ended
+	@python3 -m hack.gpu --device $(or $(DEVICE),cuda) $(ARGS)
 
 train-bench: ## Tokens per second and memory of the training, compared with Hugging Face's Trainer and accelerate
 	@python3 -m hack.deps.venv dev torch train

@@ -1,0 +1,92 @@
+"""Judgements of the GPU pack: what each kind of step must have left."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+from hack.gpu.runner import last_line, log_of
+from hack.gpu.step import NOT_APPLICABLE, NOT_OK, OK, Figure, Judgement
+
+MISSING_PACKAGE = re.compile(r"needs the Python package (\w+)")
+
+
+def accepted(folder: Path, code: int) -> Judgement:
+    """A report of accept-node with PASS or WARN, and its numbers."""
+    report = json.loads((folder / "report.json").read_text())
+    figures = [
+        Figure(each["name"], each["value"], each["unit"], each["device"], each["limit"], each["warn_limit"])
+        for check in report["checks"]
+        for each in check["measurements"]
+    ]
+    verdict = f"{report['verdict']} (exit code {code})"
+    passed = report["verdict"] in ("PASS", "WARN") and code == 0
+    return Judgement(OK if passed else NOT_OK, f"{verdict}: {report['reason']}".removesuffix(": "), figures)
+
+
+def found(check: str, pattern: str, peers: bool) -> Callable[[Path, int], Judgement]:
+    """A fault that accept-node found and named. `check`: whose fault it is, or "" for the runner.
+
+    Without peers on the node, a slow GPU is found by a limit only, so by other words.
+    """
+
+    def judge(folder: Path, code: int) -> Judgement:
+        ends = re.findall(r"^\[RESULT\] .*verdict=(\w+) .*?summary=(.*)$", log_of(folder), re.MULTILINE)
+        if not ends:  # read from the log, because the fault full-disk leaves no report
+            return Judgement(NOT_OK, f"exit code {code}, no verdict: {last_line(folder)}")
+        verdict, text = ends[-1]
+        text = json.loads(text) if text.startswith('"') else text
+        report = json.loads((folder / "report.json").read_text()) if (folder / "report.json").is_file() else {}
+        verdicts = {each["name"]: each["verdict"] for each in report.get("checks", ())}
+        if verdict != "PASS" and re.search(pattern, text):
+            return Judgement(OK, f"{verdict}, named")
+        if check and verdicts.get(check) == "SKIP":
+            return Judgement(NOT_APPLICABLE, f"{check} does not apply to this node")
+        if verdict in ("FAIL", "WARN") and not peers:
+            return Judgement(OK, f"{verdict}, found by other words: {text[:200]}")
+        return Judgement(NOT_OK, f"{verdict}, not named: {text[:200]}")
+
+    return judge
+
+
+def ended(code: int, cause: str) -> Callable[[Path, int], Judgement]:
+    """A verdict of ddp-launch with this exit code and cause. `cause`: empty for a run that is done."""
+
+    def judge(folder: Path, seen: int) -> Judgement:
+        verdicts = re.findall(r"^\[(?:FATAL|DONE)\].*", log_of(folder), re.MULTILINE)
+        named = re.search(r"cause=(\S+)", verdicts[-1])[1] if verdicts and "cause=" in verdicts[-1] else ""
+        right = seen == code and bool(verdicts) and named == cause
+        return Judgement(OK if right else NOT_OK, f"exit code {seen}, {named or 'done' if verdicts else 'no verdict'}")
+
+    return judge
+
+
+def trained(folder: Path, code: int) -> Judgement:
+    """A report of training whose last loss is finite. The first steps, which compile and allocate, do not count."""
+    if code == 2 and (missing := MISSING_PACKAGE.search(log_of(folder))):
+        return Judgement(NOT_APPLICABLE, f"the package {missing[1]} is missing here")
+    if code:
+        return Judgement(NOT_OK, f"exit code {code}: {last_line(folder)}")
+    report = json.loads((folder / "report.json").read_text())
+    late = report["history"][len(report["history"]) // 2 :]
+    figures = [
+        Figure("tokens_per_s", statistics.median(entry["tokens_per_s"] for entry in late), "tokens/s"),
+        Figure("peak_memory", max(rank["peak_memory_bytes"] for rank in report["ranks"]) / 2**30, "GiB"),
+    ]
+    if "mfu" in late[-1]:
+        figures.append(Figure("mfu", statistics.median(entry["mfu"] for entry in late), "ratio"))
+    first, last = report["history"][0]["loss"], report["history"][-1]["loss"]
+    good = math.isfinite(last) and report["status"] == "finished"
+    return Judgement(OK if good else NOT_OK, f"loss {first:.3f} to {last:.3f}", figures)
+
+
+def reported(folder: Path, code: int) -> Judgement:
+    """A list of figures in `figures.json`, and a sentence in it."""
+    if code:
+        return Judgement(NOT_OK, f"exit code {code}: {last_line(folder)}")
+    left = json.loads((folder / "figures.json").read_text())
+    return Judgement(OK, left.get("note", ""), [Figure(**figure) for figure in left["figures"]])

@@ -1,0 +1,137 @@
+"""The steps of the GPU pack, in the order in which they matter if time ends early."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuworker.accept import fault_injection, registry
+from gpuworker.runtime.contract import ExitCode
+from hack.gpu import judges
+from hack.gpu.step import Step
+
+ACCEPT, LAUNCH = ("-m", "gpuworker.accept.accept_node"), ("-m", "gpuworker.launch.launcher")
+NO_LOAD = ("", "environment")  # checks whose faults are in what they read, not in what a GPU computes
+# Faults that compare a GPU with others of the node, or travel between two.
+FAULTS_BETWEEN_GPUS = ("slow-link", "corrupt-link", "odd-device", "wrong-element", "slow-rank", "late-rank")
+TIMEOUT_S = 20  # of a collective, and of progress, where a step provokes one
+
+
+@dataclass(frozen=True)
+class Sizes:
+    gpt: str
+    gpt_shape: str
+    llama: str
+    gpt_run: tuple[int, int, int]  # tokens per sample, samples per step and rank, steps
+    llama_run: tuple[int, int, int]
+    matrix: int
+    gemm_s: float
+
+    def data_bytes(self, ranks: int) -> int:
+        """Size of a text that is long enough for every training: one byte is one token."""
+        return max(length * batch * steps for length, batch, steps in (self.gpt_run, self.llama_run)) * ranks * 2
+
+
+SIZES = {
+    "cuda": Sizes("gpt2-124m", "12,768,12", "llama-1b", (1024, 16, 60), (2048, 4, 30), 8192, 2.0),
+    "cpu": Sizes("gpt2-tiny", "2,64,4", "llama-tiny", (64, 2, 6), (64, 2, 6), 256, 0.05),
+}
+
+
+def steps(device: str, gpus: int) -> list[Step]:
+    ranks = max(1, gpus)
+    return [
+        Step("machine", ("-m", "hack.gpu.machine", "{folder}"), judges.reported, 8),
+        accept("quick", device, gpus, 60),
+        *launches(device, ranks),
+        *trainings(device, ranks),
+        *faults(device, gpus),
+        accept("full", device, gpus, 270),
+    ]
+
+
+def accept(level: str, device: str, gpus: int, seconds: float) -> Step:
+    options = ("--level", level, "--report-dir", "{folder}", "--run-id", level)
+    return Step(f"accept-{level}", (*ACCEPT, *node(device, gpus), *options), judges.accepted, seconds)
+
+
+def node(device: str, gpus: int) -> tuple[str, ...]:
+    return ("--device", device, *(("--gpus", str(gpus)) if device == "cuda" else ()))
+
+
+def faults(device: str, gpus: int) -> list[Step]:
+    """One step per fault that can be injected into a check of one node, first those that load no GPU."""
+    found = []
+    for fault in fault_injection.known_faults(registry.node_checks()):
+        if fault.id in FAULTS_BETWEEN_GPUS and device == "cuda" and gpus < 2:
+            continue
+        options = ["--inject", fault.id, "--check", fault.check or "environment", "--report-dir", "{folder}"]
+        if fault.id == "hung-check":
+            options += ["--check-timeout", "5"]
+        arguments = (*ACCEPT, *node(device, gpus), *options)
+        judge = judges.found(fault.check, fault.reason, peers=device == "cpu" or gpus > 1)
+        alone = fault.check not in NO_LOAD
+        found.append(Step(f"fault-{fault.id}", arguments, judge, 12, alone=alone))
+    return sorted(found, key=lambda step: step.alone)
+
+
+def launches(device: str, ranks: int) -> list[Step]:
+    """ddp-launch with NCCL, or as a rehearsal with Gloo, on one process per GPU; and with Gloo on tensors of a GPU."""
+    report = ("-m", "gpuworker.accept.ddp_tests", "--device", device, "--train-smoke", "--report-dir", "{folder}")
+    done, program = ("", ExitCode.DONE), ("-m", "hack.gpu.world_program", "--device", device)
+    timeouts = (f"--collective-timeout={TIMEOUT_S}", f"--startup-collective-timeout={TIMEOUT_S}")
+    progress = (f"--progress-timeout={TIMEOUT_S}",)
+    two = max(2, ranks) if device == "cpu" else 2
+    table = [
+        ("launch", ranks, (), report, *done),
+        ("launch-crash", ranks, (), (*program, "--fault", "crash"), "program-failed", ExitCode.FAILED),
+        ("launch-hang", 1, progress, (*program, "--fault", "hang"), "no-progress", ExitCode.HANG),
+        ("launch-timeout", ranks, timeouts, (*program, "--fault", "spin"), "collective-timeout", ExitCode.HANG),
+        ("launch-gloo", two, (), (*program, "--gloo"), *done),
+        ("launch-gloo-timeout", two, timeouts, (*program, "--gloo", "--fault", "hang"), "collective-timeout",
+         ExitCode.HANG),
+    ]  # fmt: skip
+    return [
+        Step(name, (*LAUNCH, *LIMITS, *flags, "--", *what), judges.ended(int(code), cause),
+             15 + (TIMEOUT_S + 5 if flags else 0), world(processes))
+        for name, processes, flags, what, cause, code in table
+        if device == "cuda" or "spin" not in what
+    ]  # fmt: skip
+
+
+LIMITS = ("--join-timeout=120", "--rendezvous-timeout=120", "--exit-timeout=60", "--grace-period=10")
+
+
+def world(processes: int) -> dict[str, str]:
+    """The variables of a run of one node; the runner adds a free MASTER_PORT."""
+    return {"NNODES": "1", "NODE_RANK": "0", "NPROC_PER_NODE": str(processes), "MASTER_ADDR": "localhost",
+            "RUN_ID": "gpu-pack", "ATTEMPT": "0"}  # fmt: skip
+
+
+def trainings(device: str, ranks: int) -> list[Step]:
+    sizes, found = SIZES[device], []
+    for name, preset, run in (("gpt", sizes.gpt, sizes.gpt_run), ("llama", sizes.llama, sizes.llama_run)):
+        for engine, compiled in (("ddp", False), ("ddp", True), ("fsdp", False)):  # fsdp refuses --compile
+            options = ["--compile"] * compiled + ["--bf16"] * (device == "cuda")
+            suffix = engine + "-compiled" * compiled
+            what = training(device, preset, run, engine, options)
+            seconds = (25 if name == "gpt" else 35) + 25 * compiled
+            found.append(Step(f"train-{name}-{suffix}", what, judges.trained, seconds, world(ranks)))
+    length, batch, count = sizes.gpt_run
+    options = ("--length", str(length), "--batch", str(batch), "--steps", str(count), "--shape", sizes.gpt_shape)
+    peer = ("-m", "hack.gpu.peers", "gpt", "--device", device, "--folder", "{folder}", *options)
+    gemm = ("-m", "hack.gpu.peers", "gemm", "--device", device, "--folder", "{folder}", "--size", str(sizes.matrix),
+            "--seconds", str(sizes.gemm_s))  # fmt: skip
+    return [
+        Step("peer-gemm", gemm, judges.reported, 15),
+        Step("peer-gpt", peer, judges.reported, 15),
+        Step("peer-gpt-compiled", (*peer, "--compile"), judges.reported, 40),
+        *found,
+    ]
+
+
+def training(device: str, preset: str, run: tuple[int, int, int], engine: str, options: list[str]) -> tuple[str, ...]:
+    length, batch, count = run
+    what = ["--from-scratch", preset, "--data", "{out}/data.jsonl", "--cache", "{out}/cache", "--seq-len", length,
+            "--batch", batch, "--max-steps", count, "--log-every", 1 if device == "cpu" else 5, "--device", device,
+            "--engine", engine, "--report-json", "{folder}/report.json", "--trackers", "none", *options]  # fmt: skip
+    return (*LAUNCH, *LIMITS, "--", "-m", "gpuworker.train.train_framework", *map(str, what))

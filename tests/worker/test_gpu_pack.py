@@ -1,0 +1,228 @@
+"""The GPU pack (make gpu): limits, resumption, what a fault leaves behind, and a slice of its dry run on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hack.gpu import judges, runner, steps, summary
+from hack.gpu.step import NOT_APPLICABLE, NOT_OK, NOT_RUN, OK, Figure, Result, read
+from hack.paths import REPO
+from tests.helpers.processes import alive, environment, until
+
+# A pack of the steps that a test writes, in a process of its own: the runner adopts what a step leaves.
+DRIVER = """
+import sys, time
+sys.path[:0] = {paths!r}
+from pathlib import Path
+from hack.gpu import runner
+from hack.gpu.step import *
+
+def judge(folder, code):
+    return Judgement(OK if code == 0 else NOT_OK, runner.last_line(folder))
+
+def broken(folder, code):
+    return judge(folder, Path(folder, "report.json").read_text())
+
+runner.TERM_S = 0.5
+steps = [{steps}]
+settings = runner.Settings(Path({out!r}), sys.executable, time.monotonic() + {seconds})
+runner.run(steps, settings, lambda known: None)
+print("the pack ended", flush=True)
+"""
+
+
+@pytest.fixture
+def pack(tmp_path):
+    def run(*written: str, seconds: float = 300) -> dict[str, Result]:
+        paths = [str(REPO), str(REPO / "worker/src")]
+        text = DRIVER.format(paths=paths, steps=", ".join(written), out=str(tmp_path), seconds=seconds)
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=120)
+        assert b"the pack ended" in done.stdout, done.stderr.decode(errors="replace")
+        return {folder.name: found for folder in tmp_path.iterdir() if (found := read(folder))}
+
+    return run
+
+
+def a_step(name: str, program: str, seconds: float = 60, judge: str = "judge", alone: bool = True) -> str:
+    return f"Step({name!r}, ('-c', {program!r}), {judge}, {seconds}, alone={alone})"
+
+
+def test_a_step_has_its_exit_code_and_its_log_and_is_not_repeated(pack, tmp_path):
+    count = f"open({str(tmp_path / 'count')!r}, 'a').write('x')"
+    good, bad = a_step("good", f"{count}; print('done')"), a_step("bad", f"{count}; raise SystemExit(3)")
+    found = pack(good, bad)
+    assert (found["good"].result, found["good"].exit_code, found["good"].why) == (OK, 0, "done")
+    assert (found["bad"].result, found["bad"].exit_code) == (NOT_OK, 3)
+    assert pack(good, bad) == found
+    assert (tmp_path / "count").read_text() == "xx", "a step with a result does not run again"
+    (tmp_path / "bad" / "result.json").write_text("{")  # the pack was killed while it wrote
+    assert pack(good, bad)["bad"].exit_code == 3
+    assert (tmp_path / "count").read_text() == "xxx"
+
+
+def test_a_step_that_hangs_ends_at_its_limit_with_all_that_it_started(pack, tmp_path):
+    hang = (
+        "import os, signal, subprocess, sys, time;"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        "left = subprocess.Popen(['sleep', '3600'], start_new_session=True);"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(left.pid)); time.sleep(3600)"
+    )
+    found = pack(a_step("hang", hang, seconds=-14.0), a_step("next", "print('runs')"))  # a limit of 2 s
+    assert (found["hang"].result, found["hang"].timed_out, found["hang"].exit_code) == (NOT_OK, True, -9)
+    assert found["next"].result == OK
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_what_does_not_fit_the_time_left_is_not_run_and_not_stored(pack):
+    long, short = a_step("long", "print('runs')", seconds=60), a_step("short", "print('runs')", seconds=1)
+    assert list(pack(long, short, seconds=30)) == ["short"]
+    assert set(pack(long, short)) == {"short", "long"}, "it continues where it ended"
+
+
+def test_a_step_that_the_end_of_the_time_cuts_off_is_repeated(pack):
+    assert not pack(a_step("cut", "import time; time.sleep(3600)", seconds=0), seconds=1.5)
+
+
+def test_a_judgement_that_fails_does_not_end_the_pack(pack):
+    found = pack(a_step("broken", "print('no report')", judge="broken"), a_step("next", "print('runs')"))
+    assert found["broken"].result == NOT_OK and "FileNotFoundError" in found["broken"].why
+    assert found["next"].result == OK
+
+
+def test_steps_that_load_no_gpu_run_at_the_same_time(pack, tmp_path):
+    """Each waits for the other, so they end only together."""
+    if (os.cpu_count() or 1) < 2:
+        pytest.skip("one processor")
+    meet = (
+        "import time, pathlib; pathlib.Path({own!r}).touch()\n"
+        "while not pathlib.Path({other!r}).exists(): time.sleep(0.01)"
+    )
+    one, two = str(tmp_path / "one-is-here"), str(tmp_path / "two-is-here")
+    found = pack(
+        a_step("one", meet.format(own=one, other=two), alone=False),
+        a_step("two", meet.format(own=two, other=one), alone=False),
+    )
+    assert [found[name].result for name in ("one", "two")] == [OK, OK]
+
+
+def test_sigterm_ends_the_running_step(start, tmp_path):
+    program = start("-m", "hack.gpu", "--device", "cpu", "--out", tmp_path, "--only", "fault-hung-check",
+                    PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")  # fmt: skip
+    log = tmp_path / "fault-hung-check" / "log"
+    until(lambda: log.exists() or program.process.poll() is not None, "the step starts")
+    program.process.send_signal(signal.SIGTERM)
+    assert program.wait() == 143, program.output
+    assert not (tmp_path / "fault-hung-check" / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_a_slice_of_the_dry_run_ends_with_a_summary_and_continues(start, tmp_path):
+    """A fault and a peer; all steps: make gpu DEVICE=cpu."""
+    names = ("peer-gemm", "fault-missing-gpu")
+    options = ("-m", "hack.gpu", "--device", "cpu", "--out", tmp_path, "--only")
+    program = start(*options, *names, PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")
+    assert program.wait() == 0, program.output
+    whole = json.loads((tmp_path / "summary.json").read_text())
+    assert [(each["name"], each["result"], each["exit_code"]) for each in whole["steps"]] == [
+        ("peer-gemm", OK, 0), ("fault-missing-gpu", OK, 1),
+    ]  # fmt: skip
+    page = (tmp_path / "summary.md").read_text()
+    assert "| fault-missing-gpu | ok | 1 |" in page and "| peer-gemm | gemm_bf16 | cpu |" in page
+
+    again = start(*options, *names, PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")
+    assert again.wait() == 0
+    assert json.loads((tmp_path / "summary.json").read_text()) == whole, "no step ran again"
+
+
+def test_the_folder_of_another_device_is_refused(tmp_path):
+    (tmp_path / "pack.json").write_text('{"device": "cuda", "gpus": 8}')
+    command = [sys.executable, "-m", "hack.gpu", "--device", "cpu", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, env=environment())
+    assert done.returncode == 1 and "set another --out" in done.stderr
+
+
+def test_the_steps_fit_twenty_minutes_of_one_gpu():
+    found = steps.steps("cuda", 1)
+    alone = sum(step.seconds for step in found if step.alone)
+    together = sum(step.seconds for step in found if not step.alone) / runner.MOST_AT_ONCE
+    assert alone + together < 1200
+    assert max(step.limit_s for step in found) < 700, "a command of the machine may end after ten minutes"
+    assert len({step.name for step in found}) == len(found)
+
+
+def test_every_fault_of_a_node_has_a_step():
+    from gpuworker.accept import fault_injection, registry
+
+    faults = {f"fault-{fault.id}" for fault in fault_injection.known_faults(registry.node_checks())}
+    assert faults <= {step.name for step in steps.steps("cuda", 8)}
+    assert {step.name for step in steps.steps("cuda", 1)} < {step.name for step in steps.steps("cuda", 8)}
+
+
+def left(folder: Path, log: str = "", report: dict | None = None) -> Path:
+    (folder / "log").write_text(log)
+    if report:
+        (folder / "report.json").write_text(json.dumps(report))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text", "check_verdict", "peers", "result"),
+    [
+        ("FAIL", "compute: cuda:0 is slow: gemm_bf16", "FAIL", True, OK),
+        ("FAIL", "compute: cuda:0: gemm_bf16 is below the limit", "FAIL", True, NOT_OK),
+        ("FAIL", "compute: cuda:0: gemm_bf16 is below the limit", "FAIL", False, OK),
+        ("PASS", "cuda:0 is slow: gemm_bf16", "PASS", False, NOT_OK),
+        ("INCOMPLETE", "compute: RuntimeError", "INCOMPLETE", False, NOT_OK),
+        ("INCOMPLETE", "one process has no peer", "SKIP", False, NOT_APPLICABLE),
+    ],
+)
+def test_a_fault_counts_as_found_if_the_verdict_names_it(tmp_path, verdict, text, check_verdict, peers, result):
+    log = f"[ENV] a=1\n[RESULT] verdict={verdict} report=x summary={json.dumps(text)}\n"
+    report = {"checks": [{"name": "compute", "verdict": check_verdict}]}
+    judge = judges.found("compute", r"(cpu|cuda):\d+ is slow: gemm_\w+", peers)
+    assert judge(left(tmp_path, log, report), 1).result == result
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "result"),
+    [
+        ('[FATAL] exit_code=70 cause=no-progress phase=run reason="…"', 70, OK),
+        ('[FATAL] exit_code=70 cause=collective-timeout phase=run reason="…"', 70, NOT_OK),
+        ("[FATAL] exit_code=70 cause=no-progress", -9, NOT_OK),
+        ("Traceback", 70, NOT_OK),
+    ],
+)
+def test_a_launch_must_end_with_code_and_cause(tmp_path, log, code, result):
+    assert judges.ended(70, "no-progress")(left(tmp_path, log), code).result == result
+
+
+def test_training_without_its_package_does_not_apply(tmp_path):
+    log = '[FATAL] why="this program needs the Python package transformers, which is not in this image"\n[FATAL] …'
+    assert judges.trained(left(tmp_path, log), 2).result == NOT_APPLICABLE
+    assert judges.trained(left(tmp_path, log), 1).result == NOT_OK
+
+
+def test_a_loss_that_is_not_finite_is_not_ok(tmp_path):
+    history = [{"loss": loss, "tokens_per_s": 10.0} for loss in (5.0, float("nan"))]
+    report = {"status": "finished", "history": history, "ranks": [{"peak_memory_bytes": 2**30}]}
+    assert judges.trained(left(tmp_path, "", report), 0).result == NOT_OK
+
+
+def test_the_summary_compares_with_the_peer(tmp_path):
+    ours = Result("train-gpt-ddp", OK, figures=[Figure("tokens_per_s", 90.0, "tokens/s")])
+    peer = Result("peer-gpt", OK, figures=[Figure("tokens_per_s", 100.0, "tokens/s")])
+    summary.write([ours, peer, Result("accept-full", NOT_RUN, "no time left")], 9, tmp_path)
+    whole = json.loads((tmp_path / "summary.json").read_text())
+    assert [each["ratio"] for each in whole["comparisons"]] == [0.9]
+    assert whole["counts"] == {"ok": 2, "not run": 1, "seconds": 0, "steps": 9}
+    assert (
+        "| train-gpt-ddp | tokens_per_s, tokens/s | 90 | peer-gpt | 100 | 0.900 |"
+        in (tmp_path / "summary.md").read_text()
+    )
