@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gpuworker.launch import root_cause
-from gpuworker.launch.protocol import NodeInfo
+from gpuworker.launch.protocol import NodeInfo, RankFailure
 from gpuworker.launch.rank_runner import Output
 from gpuworker.launch.rank_state import RankState
 from gpuworker.launch.root_cause import NodeStatus
@@ -29,8 +29,8 @@ def rank_after(log: dict, tmp_path: Path, number: int = 3) -> RankState:
         output.take(text.encode())
     os.close(descriptor)
     state = RankState(number)
-    for line in output.evidence:
-        state.on_evidence(line)
+    for line, at in output.evidence.items():
+        state.on_evidence(line, at)
     if "raises" in log:
         kind, text = log["raises"]
         reason = f"{kind.rpartition('.')[2]}: {text}"
@@ -66,7 +66,50 @@ def test_the_rank_that_is_behind_is_named(tmp_path):
     nodes = {n: NodeStatus(NodeInfo(node=n, pod=f"run-{n}"), SimpleNamespace(), 100.0) for n in (0, 1, 2)}
     for rank, enqueued in ((0, 808), (1, 807), (2, 808)):
         state = RankState(rank, code=-6)
-        state.on_evidence(line.format(rank, 808, enqueued))
+        state.on_evidence(line.format(rank, 808, enqueued), 0.0)
         nodes[rank].sequences = {str(rank): state.sequence}
         nodes[rank].stacks = {str(rank): "has ended by SIGABRT"}
     assert "rank 1 (807)" in root_cause.format_locations(nodes)
+
+
+HARMLESS = (
+    "[W1123 15:17:42.98 socket.cpp:207] [c10d] The hostname of the client socket cannot be retrieved. err=-3",
+    "[W1123 15:17:42.98 socket.cpp:752] [c10d] The client socket has failed to connect to [pod-0]:29500 "
+    "(errno: 111 - Connection refused).",
+    "run-0:9:31 [0] misc/socket.cc:50 NCCL WARN Call to connect returned Connection refused, retrying",
+    'run-0:9:31 [0] init.cc:40 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to hang!',
+    "[rank3]:[W1123 15:17:42.98 ProcessGroupNCCL.cpp:4715] [PG ID 0 PG GUID 0 Rank 3] using GPU 0 as device used by "
+    "this process is currently unknown. This can potentially cause a hang if this rank to GPU mapping is incorrect.",
+)
+
+
+def test_a_remark_of_c10d_or_nccl_is_neither_the_cause_nor_the_last_line(tmp_path):
+    for remark in HARMLESS:
+        failure = rank_after({"prints": [remark, "bad flag"]}, tmp_path).failure(oom=False)
+        assert failure.cause == "program-failed" and failure.detail == "exit code 1; last line: bad flag", remark
+
+
+def test_the_failure_is_found_after_many_remarks(tmp_path):
+    """A long run prints them again and again; the line that counts comes last."""
+    watchdog = (
+        "[rank3]:[E1 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(1)"
+    )
+    prints = [*HARMLESS * 100, watchdog]
+    assert rank_after({"prints": prints, "signal": 6}, tmp_path).failure(oom=False).cause == "collective-timeout"
+
+
+LOST = "[W1 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=3): Connection reset by peer"
+
+
+def test_a_program_that_ends_itself_did_not_lose_a_connection():
+    ending = {"text": "no more data", "threads": []}
+    own = RankState(3, code=3, ending=ending, evidence={LOST: 0.0})
+    assert own.failure(oom=False).cause == "program-failed"
+    assert RankState(3, code=3, evidence={LOST: 0.0}).failure(oom=False).cause == "peer-lost"
+
+
+def test_what_was_printed_long_before_the_last_step_did_not_end_the_rank():
+    state = RankState(3, code=9, tail=["bad flag"], evidence={LOST: 100.0}, stepped_at=500.0)
+    assert state.failure(oom=False) == RankFailure("program-failed", 3, "exit code 9; last line: bad flag")
+    state.on_evidence(LOST, 495.0)
+    assert state.failure(oom=False).cause == "peer-lost"

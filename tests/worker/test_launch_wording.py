@@ -100,7 +100,7 @@ def rank_failures() -> list[str]:
         RankState(3, code=1, ending={"text": "no data under /data", "threads": []}),
         RankState(3, code=-signal.SIGKILL, tail=["step 5", ""]),
         RankState(3, code=-signal.SIGSEGV),
-        RankState(3, code=-signal.SIGABRT, tail=[""], evidence=[watchdog + "OpType=ALLREDUCE) ran for 600001 ms"]),
+        RankState(3, code=-signal.SIGABRT, tail=[""], evidence={watchdog + "OpType=ALLREDUCE) ran for 600001 ms": 0.0}),
         RankState(3, error=raised | {"kinds": ["builtins.ValueError"]}),
     ]
     failures = [(rank, False) for rank in ranks] + [(ranks[2], True)]

@@ -91,7 +91,7 @@ class LocalRanks:
                 del self.runners[local]
                 rank = self.states[local]
                 if rank.code is None:  # the runner was killed, and the program with it
-                    rank.on_end(-signal.SIGKILL, [], [])
+                    rank.on_end(-signal.SIGKILL, [], {})
         self.wrappers = {local: other for local, other in self.wrappers.items() if other is not connection}
 
     def on_event(self, event: str, local: int, facts: dict, connection: socket.socket) -> None:
@@ -109,7 +109,7 @@ class LocalRanks:
         elif event == "output":
             rank.progress_at = rank.progress_at if rank.steps else now
         elif event == "evidence":
-            rank.on_evidence(facts["line"])
+            rank.on_evidence(facts["line"], facts["at"])
             self.hang_seen = self.hang_seen or "Watchdog caught collective operation timeout" in facts["line"]
         elif event == "wrapped":
             rank.wrapped, self.wrappers[local] = True, connection
@@ -120,7 +120,7 @@ class LocalRanks:
         elif event == "sequence":
             rank.sequence = facts["numbers"]
         elif event == "step":
-            rank.steps, rank.progress_at = True, now
+            rank.steps, rank.progress_at, rank.stepped_at = True, now, facts["at"]
             if not self.stepped:
                 self.stepped = True
                 log(Tag.STEP, rank=rank.rank, first_step="done", seconds=now - self.started_at)

@@ -11,6 +11,7 @@ output cannot delay the launcher. Standard library only and no import of gpuwork
 import contextlib
 import ctypes
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -24,7 +25,7 @@ PREFIX = "GPU_CHARTS_"  # literal, because the contract cannot be imported here;
 PR_SET_PDEATHSIG = 1
 CHUNK_BYTES, LINE_BYTES, TAIL_BYTES = 65536, 65536, 8192
 PARTIAL_LINE_S = 0.2  # after which an unfinished line is written: a prompt, a progress bar
-TAIL_LINES, EVIDENCE_LINES = 20, 20
+TAIL_LINES, EVIDENCE_LINES = 20, 30  # of evidence: different lines
 # Lines that c10d and NCCL print in their own format, before or instead of an exception.
 EVIDENCE = re.compile(
     rb"(ProcessGroup\w+\.(cpp|hpp):\d+\]|(TCPStore|socket)\.cpp:\d+\]|NCCL (WARN|ERROR|error)|nccl\w+Error: ).*"
@@ -48,7 +49,7 @@ class Output:
         self.lock, self.file = lock, file
         self.prefix = f"[rank{rank}]: ".encode() if prefix else b""
         self.partial, self.partial_at, self.in_line = b"", 0.0, False
-        self.tail, self.evidence = b"", []
+        self.tail, self.evidence = b"", {}
 
     def take(self, data):
         """Returns the new lines of evidence."""
@@ -60,10 +61,13 @@ class Output:
         if len(self.partial) > LINE_BYTES:
             self.flush()
         found = []
-        if any(word in whole for word in EVIDENCE_WORDS) and len(self.evidence) < EVIDENCE_LINES:
-            lines = [m[0].decode(errors="replace")[:600] for m in map(EVIDENCE.search, whole.split(b"\n")) if m]
-            found = lines[: EVIDENCE_LINES - len(self.evidence)]
-            self.evidence += found
+        if any(word in whole for word in EVIDENCE_WORDS):
+            matches = filter(None, map(EVIDENCE.search, whole.split(b"\n")))
+            for match in itertools.islice(matches, EVIDENCE_LINES):
+                line = match[0].decode(errors="replace")[:600]
+                if line in self.evidence or len(self.evidence) < EVIDENCE_LINES:
+                    self.evidence[line] = self.partial_at
+                    found.append(line)
         return found
 
     def flush(self, end=False):
@@ -205,7 +209,7 @@ class Runner:
             self.pipe = None
             return
         for line in self.output.take(data):
-            self.send("evidence", line=line)
+            self.send("evidence", line=line, at=time.monotonic())
         now = time.monotonic()
         if now - self.activity_at > 1:
             self.activity_at = now

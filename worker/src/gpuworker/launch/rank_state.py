@@ -21,7 +21,13 @@ from gpuworker.runtime.processes import state
 GOOD_CODES = (ExitCode.DONE, ExitCode.SAVED)
 ENQUEUED = re.compile(r"\[PG (?:ID )?(\d+) .*last enqueued NCCL work: (-?\d+)")
 # Which line of c10d or NCCL tells most, the first kind first.
-TELLING = ("Watchdog caught collective", "terminated with exception", "got stuck", "NCCL WARN", "NCCL error")
+TELLING = ("Watchdog caught collective", "terminated with exception", "got stuck")
+NCCL_TELLING = (
+    "NCCL WARN",
+    "NCCL error",
+)  # it warns about settings, too: only after a signal
+ATTEMPT = re.compile("failed to connect|Call to connect returned|retry")  # is made again, so it ends nothing
+BEFORE_STEP_S = 10.0  # what was printed so long before an optimizer step did not stop the program; GPUs lag behind it
 
 
 @dataclass
@@ -34,7 +40,7 @@ class RankState:
     code: int | None = None
     ended_at: float = 0.0
     tail: list[str] = field(default_factory=list)  # its last lines
-    evidence: list[str] = field(default_factory=list)  # lines of c10d and NCCL, the first ones of the rank
+    evidence: dict[str, float] = field(default_factory=dict)  # lines of c10d and NCCL, and when each was printed last
     error: dict | None = None  # the rank wrapper's report of an exception
     error_at: float = 0.0
     ending: dict | None = None  # the program's main thread has ended: `text` of sys.exit, `threads` that go on
@@ -42,6 +48,7 @@ class RankState:
     sequence: dict[str, int] = field(default_factory=dict)  # process group -> number of collectives started
     progress_at: float = 0.0  # last optimizer step; before the first one, last output
     steps: bool = False
+    stepped_at: float = 0.0  # last optimizer step, by the rank's clock, which is this machine's
     killed: bool = False  # by the launcher
 
     @property
@@ -49,13 +56,15 @@ class RankState:
         """Whether it ended, by itself, with another code than 0 and 75."""
         return self.code is not None and self.code not in GOOD_CODES and not self.killed
 
-    def on_end(self, code: int, tail: list[str], evidence: list[str]) -> None:
+    def on_end(self, code: int, tail: list[str], evidence: dict[str, float]) -> None:
         self.code, self.ended_at, self.tail = code, time.monotonic(), tail
-        self.evidence = evidence or self.evidence
+        for line, at in evidence.items():
+            self.on_evidence(line, at)
 
-    def on_evidence(self, line: str) -> None:
-        """A line of c10d or NCCL. NCCL's watchdog says how many collectives this rank has started."""
-        self.evidence.append(line)
+    def on_evidence(self, line: str, at: float) -> None:
+        """A line of c10d or NCCL, and when. NCCL's watchdog says how many collectives this rank has started."""
+        if not ATTEMPT.search(line):
+            self.evidence[line] = at
         if found := ENQUEUED.search(line):
             self.sequence[found[1] or "0"] = int(found[2])
 
@@ -63,12 +72,27 @@ class RankState:
         """By structure first: the signal, the exception's class; then text that c10d or NCCL wrote."""
         if self.code == -signal.SIGKILL:
             return BY_KEY["out-of-memory" if oom else "killed"]
-        found = of_exception(self.error) if self.error else of_text("\n".join(self.evidence))
-        if found:
+        found = of_exception(self.error) if self.error else of_text("\n".join(self.recent_evidence()))
+        chose_to_end = self.ending and (self.code or 0) > 0  # sys.exit: a lost connection did not end it
+        if found and not (found.secondary and chose_to_end and not self.error):
             return found
         if self.code == -signal.SIGBUS:
             return BY_KEY["shared-memory-full"]
         return BY_KEY["killed" if (self.code or 0) < 0 else "program-failed"]
+
+    def recent_evidence(self) -> list[str]:
+        return [line for line, at in self.evidence.items() if at >= self.stepped_at - BEFORE_STEP_S]
+
+    def most_telling(self) -> str:
+        """The line of c10d or NCCL that names the operation, the error or a cause; empty if there are only remarks.
+
+        c10d warns about harmless things, too, such as addresses without a name.
+        """
+        lines, by_signal = self.recent_evidence(), (self.code or 0) < 0
+        telling = [line for words in TELLING for line in lines if words in line]
+        telling += filter(of_text, lines)
+        telling += [line for words in NCCL_TELLING for line in lines if words in line and by_signal]
+        return next(iter(telling), "")
 
     def failure(self, oom: bool) -> RankFailure:
         """The report for the coordinator. `oom`: the kernel killed a process of this container for memory."""
@@ -82,11 +106,11 @@ class RankState:
             detail = text or f"exit code {self.code}"
         if self.error and self.code is not None and self.code < 0:
             detail += f", then ended by {signal_name(-self.code)}"
-        last = next((line.strip() for line in reversed(self.tail) if line.strip()), "")
-        if self.evidence and not self.error:
-            last = most_telling(self.evidence)
-        if last and not self.error:
-            detail += f"; last line: {last[:300]}"
+        if not self.error:
+            if line := self.most_telling():
+                detail += f"; torch: {line[:300]}"
+            elif last := next((line.strip() for line in reversed(self.tail) if line.strip()), ""):
+                detail += f"; last line: {last[:300]}"
         return RankFailure(self.cause(oom).key, self.rank, detail)
 
     def location(self, stack: Path) -> str:
@@ -111,8 +135,3 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
-
-
-def most_telling(lines: list[str]) -> str:
-    """The line of c10d or NCCL that names the operation or the error, else the first one."""
-    return next((line for words in TELLING for line in lines if words in line), lines[0])

@@ -170,7 +170,7 @@ def patch_optimizer(module):
         if now - last[0] >= STEP_S:
             last[0] = now
             stepped.set()
-            send("step")
+            send("step", at=now)
 
     module.register_optimizer_step_post_hook(step)
 
