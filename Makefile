@@ -5,7 +5,7 @@ SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: upstream help demo test test-fast test-e2e test-argocd attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz bench train-bench lint generate verify image cluster-up cluster-down
+.PHONY: upstream help demo test test-fast test-e2e test-argocd test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz bench train-bench lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ test-argocd: ## Argo CD on the cluster: health scripts, and Applications synced 
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.test argocd
+
+test-package: ## The charts as signed packages in an OCI registry on this machine, with Helm 3 and 4
+	@python3 -m hack.preflight
+	@python3 -m hack.deps.venv dev
+	@$(PYTHON) -m hack.test package
 
 differential: ## jobgen compared with SkyPilot on GROUPS (5000) generated groups (SEED chooses others)
 	@python3 -m hack.deps.venv dev skypilot

@@ -1,0 +1,83 @@
+"""The charts as packages: what a user installs from a package or a registry is what is in this repository.
+
+`make test-package` runs all of it, with an OCI registry; without PACKAGE_TESTS one example of each chart is rendered.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.rendering import CHARTS, HELMS, REPO, Scenario, rendered, scenarios, template
+from tests.package.conftest import SIGNER, run
+
+EXAMPLES = [each for each in scenarios() if each.source.is_relative_to(REPO / "values-examples")]
+FIRST = {each.chart: each for each in reversed(EXAMPLES)}
+TRIED = EXAMPLES if os.environ.get("PACKAGE_TESTS") else list(FIRST.values())
+
+
+def assert_same(helm: str, package: Path, scenario: Scenario) -> None:
+    """The package renders what the folder renders, byte for byte."""
+    packed = template(helm, package, scenario.values)
+    assert packed.returncode == 0, packed.stderr.decode()
+    assert packed.stdout.decode() == rendered(helm, scenario)
+
+
+def test_every_chart_has_an_example() -> None:
+    assert set(FIRST) == set(CHARTS)
+
+
+@pytest.mark.parametrize("scenario", TRIED, ids=str)
+@pytest.mark.parametrize("helm", HELMS)
+def test_a_package_renders_as_its_folder(packages: dict[str, Path], helm: str, scenario: Scenario) -> None:
+    assert_same(helm, packages[scenario.chart], scenario)
+
+
+def test_a_package_has_what_its_user_reads_and_no_tests(packages: dict[str, Path]) -> None:
+    for chart, package in packages.items():
+        with tarfile.open(package) as archive:
+            names = {name.removeprefix(f"{chart}/") for name in archive.getnames()}
+        assert {"README.md", "values.yaml", "values.schema.json"} <= names
+        assert [name for name in names if name.startswith(("ci/", "tests/"))] == []
+
+
+@pytest.mark.parametrize("helm", HELMS)
+def test_a_pulled_chart_is_what_was_pushed(packages: dict[str, Path], helm: str, registry: str, tmp_path: Path) -> None:
+    """Rendered from the pulled file, so without the registry: as on a machine without a network."""
+    for chart, package in packages.items():
+        version = package.stem.removeprefix(f"{chart}-")
+        repository = f"oci://{registry}/{package.parent.name}/{helm}"
+        run(helm, "push", package, repository, "--plain-http")
+        run(helm, "pull", f"{repository}/{chart}", "--version", version, "--plain-http", "--destination", tmp_path)
+        assert (tmp_path / package.name).read_bytes() == package.read_bytes()
+        shown = run(helm, "show", "readme", f"{repository}/{chart}", "--version", version, "--plain-http")
+        assert "| value | type | default | meaning |" in shown
+    for scenario in EXAMPLES:
+        assert_same(helm, tmp_path / packages[scenario.chart].name, scenario)
+
+
+@pytest.mark.parametrize("verifier", HELMS)
+@pytest.mark.parametrize("helm", HELMS)
+def test_a_signature_admits_the_package_and_nothing_else(
+    helm: str, verifier: str, registry: str, keys: tuple[Path, Path], tmp_path: Path
+) -> None:
+    secret, public = keys
+    run(helm, "package", REPO / "charts/ddp-run", "--destination", tmp_path, "--sign", "--key", SIGNER,
+        "--keyring", secret)  # fmt: skip
+    (package,) = tmp_path.glob("*.tgz")
+    repository = f"oci://{registry}/signed-{helm}-{verifier}"
+    run(helm, "push", package, repository, "--plain-http")  # with the .prov file beside it
+    pulled = tmp_path / "pulled"
+    version = package.stem.removeprefix("ddp-run-")
+    pull = (verifier, "pull", f"{repository}/ddp-run", "--version", version, "--plain-http", "--destination", pulled)
+    pulled.mkdir()
+    run(*pull, "--verify", "--keyring", public)
+    verify = (verifier, "verify", pulled / package.name, "--keyring", public)
+    assert SIGNER in run(*verify)
+    with open(pulled / package.name, "ab") as damaged:
+        damaged.write(b"\0")
+    with pytest.raises(AssertionError, match="sha256"):
+        run(*verify)
