@@ -23,6 +23,7 @@ INSTALLED = {
 }
 # Unpacked into the cache, not installed: as packages they would start services on the host.
 UNPACKED = {"containerd": "usr/bin/containerd", "etcd-server": "usr/bin/etcd", "busybox-static": "bin/busybox"}
+ON_DEMAND = {"prometheus": "usr/bin/promtool"}  # unpacked likewise, by the test that uses it
 
 
 def install() -> None:
@@ -36,17 +37,30 @@ def install() -> None:
         if missing:
             run("apt-get", "install", "-qq", "-y", "--no-install-recommends", *missing, env=quiet)
         for package in absent:
-            with built_once(_folder(package)) as scratch:
-                scratch.mkdir(parents=True)
-                run("apt-get", "download", "-qq", package, cwd=scratch)
-                run("dpkg-deb", "-x", next(scratch.glob("*.deb")), scratch)
+            _unpack(package)
+
+
+def unpacked(package: str) -> Path:
+    """Path of the program of a package in ON_DEMAND."""
+    if not _folder(package).exists():
+        with step(f"Debian package: {package}"):
+            run("apt-get", "update", "-qq")
+            _unpack(package)
+    return program(package)
+
+
+def _unpack(package: str) -> None:
+    with built_once(_folder(package)) as scratch:
+        scratch.mkdir(parents=True)
+        run("apt-get", "download", "-qq", package, cwd=scratch)
+        run("dpkg-deb", "-x", next(scratch.glob("*.deb")), scratch)
 
 
 def program(package: str, name: str = "") -> Path:
-    """Path of a program in an unpacked package; by default the one in UNPACKED."""
-    path = _folder(package) / UNPACKED[package]
+    """Path of a program in an unpacked package; by default the one in UNPACKED or ON_DEMAND."""
+    path = _folder(package) / (UNPACKED | ON_DEMAND)[package]
     if not path.exists():  # newer releases of Debian keep every program below usr
-        path = _folder(package) / "usr" / UNPACKED[package]
+        path = _folder(package) / "usr" / (UNPACKED | ON_DEMAND)[package]
     return path.with_name(name) if name else path
 
 
