@@ -28,7 +28,7 @@ FORMATS = {
     "tf32": "float32 inputs rounded to TF32",
     "bf16": "bfloat16",
     "fp16": "float16",
-    "fp8": "float8_e4m3fn with bfloat16 results (torch._scaled_mm, fast accumulation)",
+    "fp8": "8-bit floating point with bfloat16 results (torch._scaled_mm, fast accumulation)",
 }
 SPEC = Spec(
     tag="COMPUTE",
@@ -143,9 +143,13 @@ def _has(kind: str, device) -> bool:
     """Whether the device computes the format in hardware. The CPU runs the two formats that it is fast enough for."""
     import torch
 
+    from gpuworker.accept.kernels import float8
+
     if device.type == "cpu":
         return kind in ("fp32", "bf16")
-    since = {"fp32": (0, 0), "fp16": (7, 0), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}  # compute capability
+    if kind == "fp8":
+        return float8.storage(device) is not None
+    since = {"fp32": (0, 0), "fp16": (7, 0), "tf32": (8, 0), "bf16": (8, 0)}  # compute capability
     return torch.cuda.get_device_capability(device) >= since[kind]
 
 

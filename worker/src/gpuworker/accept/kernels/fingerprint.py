@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from gpuworker.accept import host_info
+from gpuworker.accept.kernels import float8
 
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 Sequence = Callable[[], list[torch.Tensor]]
@@ -40,7 +41,7 @@ def sequences(device: torch.device, size: int) -> dict[str, Sequence]:
         if device.type == "cuda" or kind != "fp16":
             # -1 … 1 in steps of 1/64: the same in every format
             found[kind] = _floating((a / 64).to(device, dtype), (b / 64).to(device, dtype))
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9):
+    if device.type == "cuda" and float8.storage(device):
         found["fp8"] = _float8((a / 64).to(device), (b / 64).to(device))
     return found
 
@@ -122,11 +123,12 @@ def _floating(a: torch.Tensor, b: torch.Tensor) -> Sequence:
 
 
 def _float8(a: torch.Tensor, b: torch.Tensor) -> Sequence:
-    left, right = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t()  # the kernel needs the second one by columns
+    stored = float8.storage(a.device)
+    left, right = a.to(stored), b.to(stored).t()  # the kernel needs the second one by columns
     one = torch.ones((), device=a.device)
 
     def run() -> list[torch.Tensor]:
-        product = torch._scaled_mm(left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+        product = float8.product(left, right, one)
         return [product, product.float().sum(0)]
 
     return run

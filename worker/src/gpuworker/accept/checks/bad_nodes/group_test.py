@@ -85,7 +85,7 @@ class GroupTest:
                 wrong |= not torch.equal(received, self._pattern(ramp, sender))
             steps.append(statistics.median(times))
         if device.type == "cuda":
-            group.shutdown()
+            shut_down(group)
         return {"steps": steps, "fault": WRONG if wrong else ""}
 
     def _group(self, ranks: list[int], name: str) -> dist.ProcessGroup:
@@ -107,6 +107,11 @@ class GroupTest:
         if self.context.inject == "slow-node-link":
             return {here, there} == set(self.link)
         return self.context.injected("slow-node")
+
+
+def shut_down(group: dist.ProcessGroup) -> None:
+    """Free the communicators of a group. Before torch 2.7 the method of NCCL's groups has a private name."""
+    (getattr(group, "shutdown", None) or group._shutdown)()
 
 
 def outcome(members: Group, units: list[list[int]], posts: dict[int, dict | None], gigabytes: float) -> Outcome:
