@@ -174,6 +174,8 @@ KINDS = {
     "slow-port": (TICKET, "mlx5_3/1: this network port runs at 100 Gb/s, others like it at 400"),
     "far-adapter": (TICKET, "cuda:3: its nearest network adapter is on another NUMA node, 3 others have one nearer"),
     "recovery-action": (RESET, "the driver demands: reset the GPU"),
+    "slow-host-memory": (TICKET, "numa1 is slow: host_memory 90 GB/s is 50% of the median of its peers"),
+    "slow-cpu": (TICKET, "numa1 CPU 17 is slow: host_compute 0.4 GB/s is 25% of the median of its peers"),
     "flipped-bit-product": (RMA, "cuda:0: gemm_fp8: row 3 and column 4 are wrong"),
     "nan-product": (RMA, "cuda:0: gemm_bf16: row 3 and column 4 are wrong"),
     "slow-memory": (RMA, "cuda:0 is slow: memory_copy 900 GB/s is 30% of the median of its peers"),

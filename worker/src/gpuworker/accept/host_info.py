@@ -69,12 +69,26 @@ def numa_node(bus_id: str, root: Path = Path("/sys/bus/pci/devices")) -> int | N
 
 def local_cpus(bus_id: str, root: Path = Path("/sys/bus/pci/devices")) -> set[int]:
     """CPUs near a PCI device; empty where the machine does not report them."""
+    return cpu_list(root / bus_id / "local_cpulist")
+
+
+def cpu_list(path: Path) -> set[int]:
+    """CPUs of a file such as "0-15,32-47"; empty without the file."""
     found: set[int] = set()
     with contextlib.suppress(OSError, ValueError):
-        for part in (root / bus_id / "local_cpulist").read_text().strip().split(","):  # 0-15,32-47
+        for part in path.read_text().strip().split(","):
             first, _, last = part.partition("-")
             found |= set(range(int(first), int(last or first) + 1))
     return found
+
+
+def cores_by_numa_node(allowed: set[int], root: Path = Path("/sys/devices/system")) -> dict[int, list[int]]:
+    """NUMA node -> one CPU of each of its cores that this process may use. One node 0 where there is no NUMA."""
+    siblings = {cpu: cpu_list(root / f"cpu/cpu{cpu}/topology/thread_siblings_list") & allowed for cpu in allowed}
+    cores = {min(siblings[cpu] or {cpu}) for cpu in allowed}
+    nodes = {int(path.name[4:]): cpu_list(path / "cpulist") & cores for path in root.glob("node/node[0-9]*")}
+    found = {node: sorted(cpus) for node, cpus in sorted(nodes.items()) if cpus}  # memory of a GPU has no CPU
+    return found or {0: sorted(cores)}
 
 
 @contextlib.contextmanager

@@ -19,6 +19,10 @@ class Tolerance:
 
 # Healthy GPUs of one model differ by 5 % and more (ml-engineering); gpu-fryer's default within a node is 10 %.
 GPUS = Tolerance(0.90, 0.80)
+# Other pods use the memory and the cores of the host as well, so only a WARN, and for one core only a large difference:
+# a busy sibling thread takes half of it, the lowest clock leaves a quarter.
+HOST_MEMORY = Tolerance(0.80, None)
+CORES = Tolerance(0.40, None)
 # The test devices of a rehearsal share cores with other processes: only large differences count.
 REHEARSAL = Tolerance(0.30, 0.15)
 

@@ -80,6 +80,8 @@ TABLE = (
 # For findings that no row of TABLE knows, by check, then by found_by.
 OTHERWISE = (
     Act(TICKET, "Slower than its model: check heat, power and clocks; if all are right, RMA.", where="compute"),
+    Act(TICKET, "Look for other programs on the CPUs; then compare memory modules, clocks and heat with another node.",
+        where="host"),
     Act(RMA, REPLACE, where="memory"),
     Act(RESEAT, "Reseat the GPU, then measure its links again.", where="links"),
     Act(RMA, REPLACE, where="repeatability"),

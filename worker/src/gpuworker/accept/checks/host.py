@@ -1,0 +1,137 @@
+"""The cores and the memory of the host are as fast as those beside them, and as those of other nodes.
+
+For each NUMA node in turn, one thread per core copies within memory of that node, and then computes SHA-256. A node
+with one NUMA node is compared in two halves. Other pods may use the same cores and memory, so a slow part is a WARN,
+and the time in which another program had a core does not count. The fleet compares the numbers of all nodes. NUMA nodes
+of which the pod may use fewer cores than of others are not comparable: they are in the facts only.
+
+A missing memory module, a wrong BIOS setting, a hot socket or a core at its lowest clock delays data loaders and the
+launch of kernels, and no check of a GPU shows it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
+from gpuworker.accept.report import Measurement
+
+SPEC = Spec(
+    tag="MEMORY",
+    seconds={"quick": 3, "full": 10, "burn-in": 60},
+    measures={
+        "host_memory": Measure(
+            "GB/s", "copies by the cores of a NUMA node within its memory, bytes read and written", each="node"
+        ),
+        "host_compute": Measure("GB/s", "SHA-256 by one of these cores, the median", each="node"),
+    },
+    faults={
+        "slow-host-memory": r"numa\S+ is slow: host_memory",
+        "slow-cpu": r"numa\S+ CPU \d+ is slow: host_compute",
+    },
+)
+MOST_CORES = {"cuda": 32, "cpu": 2}  # of a NUMA node: enough to load its memory, and 1 GiB in all
+COPY_BYTES = {"cuda": 16 << 20, "cpu": 4 << 20}  # of each core's two buffers, together larger than any cache
+HASH_BYTES = 1 << 20
+ROUNDS = 5
+REHEARSAL_S = 0.4
+START_S = 60  # until all threads have their memory
+
+
+def measure(plan: Plan) -> Evidence:
+    from gpuworker.accept import host_info, peer_comparison
+
+    allowed = os.sched_getaffinity(0)
+    quota = host_info.facts()["cpu_quota"] or len(allowed)  # more threads than that would be stopped in turn
+    nodes = halves(host_info.cores_by_numa_node(allowed))
+    most = max(1, min(MOST_CORES[plan.device], int(quota), max(map(len, nodes.values()))))
+    groups = {name: spread(cpus, most) for name, cpus in nodes.items() if len(cpus) >= most}
+    typical, within = peer_comparison.typical_time_and_tolerance(plan.device)
+    of_memory, of_cores = (
+        (peer_comparison.HOST_MEMORY, peer_comparison.CORES) if plan.device == "cuda" else (within, within)
+    )
+    budget_s = (plan.seconds if plan.device == "cuda" else min(plan.seconds, REHEARSAL_S)) / len(groups) / 2
+    evidence, size, by_core = (
+        Evidence(facts={"cores": {name: len(cpus) for name, cpus in nodes.items()}}),
+        COPY_BYTES[plan.device],
+        {},
+    )
+    for name, cpus in groups.items():
+        last = name == list(groups)[-1]
+        slow = set(cpus) if last and plan.injected("slow-host-memory") else set()
+        copies = times(cpus, lambda: _copy(size), budget_s, slow)
+        slow = {cpus[-1]} if last and plan.injected("slow-cpu") else set()
+        hashes = times(cpus, _hash, budget_s, slow)
+        rates = {f"{name} CPU {cpu}": HASH_BYTES / typical(found) / 1e9 for cpu, found in hashes.items()}
+        by_core |= rates
+        bandwidth = sum(2 * size / typical(found) / 1e9 for found in copies.values())
+        evidence.measurements.append(Measurement("host_memory", bandwidth, "GB/s", name))
+        evidence.measurements.append(Measurement("host_compute", statistics.median(rates.values()), "GB/s", name))
+    by_node = {each.device: each.value for each in evidence.measurements if each.name == "host_memory"}
+    peer_comparison.compare(evidence, "host_memory", "GB/s", by_node, of_memory)
+    peer_comparison.compare(evidence, "host_compute", "GB/s", by_core, of_cores)
+    return evidence
+
+
+def halves(nodes: dict[int, list[int]]) -> dict[str, list[int]]:
+    """Groups of cores that can be compared: the NUMA nodes, or two halves of the only one."""
+    if len(nodes) > 1:
+        return {f"numa{node}": cpus for node, cpus in nodes.items()}
+    ((node, cpus),) = nodes.items()
+    return {f"numa{node}/{half}": cpus[half::2][: len(cpus) // 2] or cpus for half in (0, 1)}
+
+
+def spread(cpus: list[int], most: int) -> list[int]:
+    """At most so many of the CPUs, evenly spread."""
+    count = min(most, len(cpus))
+    return [cpus[index * len(cpus) // count] for index in range(count)]
+
+
+def times(
+    cpus: list[int], make: Callable[[], Callable[[], object]], budget_s: float, slow: set[int]
+) -> dict[int, list[float]]:
+    """Seconds of each call on each CPU while all of them work. `slow`: CPUs that an injected fault slows down."""
+    import torch
+
+    from gpuworker.accept import host_info
+    from gpuworker.accept.kernels import timing
+
+    device, start = torch.device("cpu"), threading.Barrier(len(cpus))
+
+    def run(cpu: int) -> list[float]:
+        with host_info.bound_to({cpu}):
+            work = make()  # on its CPU: memory comes from the NUMA node of the thread that uses it first
+
+            def action() -> None:
+                work()
+                if cpu in slow:
+                    timing.hold_stream(device)
+
+            action()
+            start.wait(START_S)
+            found: list[float] = []
+            end = time.monotonic() + budget_s
+            while len(found) < ROUNDS or time.monotonic() < end:
+                found += timing.seconds(action, device, 1)
+            return found
+
+    with ThreadPoolExecutor(len(cpus)) as pool:
+        return dict(zip(cpus, pool.map(run, cpus), strict=True))
+
+
+def _copy(size: int) -> Callable[[], object]:
+    source, target = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)
+    ctypes.memset(source, 1, size)  # memory that was never written is one page of zeros
+    return lambda: ctypes.memmove(target, source, size)
+
+
+def _hash() -> Callable[[], object]:
+    block = bytes(HASH_BYTES)
+    return lambda: hashlib.sha256(block).digest()
