@@ -5,6 +5,7 @@ No GPU is behind it. Names and return types are those of nvidia-ml-py 13.
 
 from __future__ import annotations
 
+import ctypes
 import time
 import types
 
@@ -49,7 +50,25 @@ HEALTHY = {
     "recovery_action": 0,
     "xids": [],  # events, each reported once
     "events": True,  # whether the driver has events
+    "fabric": None,  # (state, status, clique, health mask) where there is an NVSwitch
+    "used": 600 << 20,
+    "busy": 0,
+    "compute_mode": 0,
+    "processes": (),  # (id, name)
+    "link_fields": None,  # from NVLink 5 on, in place of link_errors
 }
+
+
+class FabricInfo(ctypes.Structure):
+    """NVIDIA's structure of version 2, without its version."""
+
+    _fields_ = [
+        ("clusterUuid", ctypes.c_uint8 * 16),
+        ("status", ctypes.c_uint),
+        ("cliqueId", ctypes.c_uint32),
+        ("state", ctypes.c_uint),
+        ("healthMask", ctypes.c_uint32),
+    ]
 
 
 class Library(types.ModuleType):
@@ -61,6 +80,7 @@ class Library(types.ModuleType):
     NVML_ERROR_TIMEOUT, nvmlEventTypeXidCriticalError, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 10, 8, 230
     NVML_NVLINK_ERROR_DL_REPLAY, NVML_NVLINK_ERROR_DL_RECOVERY = 0, 1
     NVML_NVLINK_ERROR_DL_CRC_FLIT, NVML_NVLINK_ERROR_DL_CRC_DATA = 2, 3
+    NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS, nvmlMemory_v2, c_nvmlGpuFabricInfo_v2_t = 208, 2, FabricInfo
     NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_NVLINK_MAX_LINKS = 1, 0, 36
 
     def __init__(self, *gpus: dict, driver: bool = True) -> None:
@@ -120,11 +140,35 @@ class Library(types.ModuleType):
 
     def nvmlDeviceGetFieldValues(self, handle: int, fields: list[int]) -> list[types.SimpleNamespace]:
         keys = {self.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: "recovery_action"}
-        values = [self.gpus[handle][keys[field]] if field in keys else None for field in fields]
+        keys[self.NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS] = "link_fields"
+        numbers = [field[0] if isinstance(field, tuple) else field for field in fields]
+        values = [self.gpus[handle][keys[field]] if field in keys else None for field in numbers]
         return [
-            types.SimpleNamespace(nvmlReturn=3 * (v is None), valueType=1, value=types.SimpleNamespace(uiVal=v))
+            types.SimpleNamespace(
+                nvmlReturn=3 * (v is None), valueType=1, value=types.SimpleNamespace(uiVal=v, ullVal=v)
+            )
             for v in values
         ]
+
+    def nvmlDeviceGetGpuFabricInfoV(self, handle: int, info) -> int:
+        found = info._obj
+        found.state, found.status, found.cliqueId, found.healthMask = self._answer(handle, "fabric")
+        return 0
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int, version: int) -> types.SimpleNamespace:
+        return types.SimpleNamespace(used=self._answer(handle, "used"))
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> types.SimpleNamespace:
+        return types.SimpleNamespace(gpu=self._answer(handle, "busy"))
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[types.SimpleNamespace]:
+        return [types.SimpleNamespace(pid=pid) for pid, _ in self._answer(handle, "processes")]
+
+    def nvmlSystemGetProcessName(self, pid: int) -> bytes:
+        names = {known: name for gpu in self.gpus for known, name in gpu["processes"]}
+        if names[pid] is None:
+            raise NVMLError("Not Found")
+        return names[pid].encode()
 
     def nvmlEventSetCreate(self) -> list[int]:
         return []
@@ -174,5 +218,6 @@ for function, key in {
     "MigMode": "mig",
     "PcieReplayCounter": "pcie_replays",
     "PersistenceMode": "persistence",
+    "ComputeMode": "compute_mode",
 }.items():
     setattr(Library, f"nvmlDeviceGet{function}", _asks(key))

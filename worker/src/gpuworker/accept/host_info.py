@@ -20,13 +20,15 @@ HARDWARE_XIDS |= set(range(144, 151))
 
 @dataclass(frozen=True)
 class Xid:
-    """One error message of the NVIDIA driver in the kernel's log."""
+    """One error message of the NVIDIA driver in the kernel's log: of a GPU, or of an NVSwitch."""
 
     code: int
     bus_id: str
     text: str
     age_s: float
     hardware: bool
+    kind: str = "Xid"  # or SXid, of an NVSwitch
+    repaired: bool = False  # an SXid that is not fatal
 
 
 def facts() -> dict[str, object]:
@@ -134,7 +136,12 @@ def is_hardware(code: int) -> bool:
 
 
 def xid(text: str, age_s: float) -> Xid | None:
-    """Parse "NVRM: Xid (PCI:0000:3b:00): 79, pid=…, GPU has fallen off the bus."."""
+    """Parse "NVRM: Xid (PCI:0000:3b:00): 79, pid=…, GPU has fallen off the bus.", and "nvidia-nvswitch3: SXid (PCI:…".
+
+    Of an NVSwitch: "20034, Fatal, Link 30 …" or "28006, Non-fatal, Link 46 …".
+    """
+    if found := re.search(r"SXid \(PCI:([0-9a-fA-F:.]+)\): (\d+),\s*(.*)", text):
+        return Xid(int(found[2]), found[1].lower(), found[3].strip(), age_s, True, "SXid", found[3][:5] != "Fatal")
     found = re.search(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),\s*(.*)", text)
     if not found:
         return None

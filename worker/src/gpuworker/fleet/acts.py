@@ -29,6 +29,8 @@ TABLE = (
     Act(RMA, REPLACE, r"products are wrong|row \d+ and column \d+ are wrong|integer arithmetic gave a wrong"),
     Act(RMA, REPLACE, r"gave other bits than|has other bits than|differs from \d+ of \d+ devices"),
     Act(RMA, REPLACE, r"its own gradient, before any communication, differs"),
+    Act(TICKET, "An NVSwitch reported this: read the fabric manager's log, reset all GPUs of the node together; if it "
+        "returns, RMA of the baseboard.", r"SXid \d+|of its fabric|its fabric recovers"),
     Act(RESEAT, "Reseat the GPU or its riser, clean the contacts; if it comes back narrow or slow, RMA.",
         r"PCIe is ×\d+ wide|PCIe can do|claims that its links|PCIe replays|PCIe ran at (generation|gen)|"
         r"is slow: link_(h2d|d2h)|link_(h2d|d2h|both) \S+ GB/s is"),
@@ -61,7 +63,7 @@ TABLE = (
         r"was read is not what was written|checkpoint that it read"),
     Act(CONFIGURE, "Set it as on the other nodes (nvidia-smi, driver, image), then test again.",
         r"power is capped|application clocks|ECC is off|MIG is on|GPUs differ in|is required|/dev/shm|"
-        r"nodes with the same GPUs have|clock is not synchronised|in the future"),
+        r"compute mode prohibits|nodes with the same GPUs have|clock is not synchronised|in the future"),
     Act(CONFIGURE, "Give the pod what it needs to read this, or accept that it is unknown.",
         r"driver does not report|cannot be read here|is unknown|neither NVML nor nvidia-smi|cannot be read"),
     Act(CONFIGURE, "Set a limit for this model (limits), or rely on the comparison with the fleet.", r"no figure for"),

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuworker.runtime import nvml_details
+
 # Field of Gpu -> field of `nvidia-smi --query-gpu`.
 SMI_FIELDS = {
     "uuid": "uuid",
@@ -85,6 +87,15 @@ class Gpu:
     nvlink_errors: int | None = None  # CRC errors, replays and recoveries of all links
     pcie_replays: int | None = None
     recovery_action: int | None = None  # what the driver demands of the operator, 0: nothing
+    fabric_state: int | None = None  # of the registration with the fabric manager; None without NVSwitch
+    fabric_status: int | None = None  # error of the registration, 0: none
+    fabric_health: int | None = None  # bits
+    fabric_clique: int | None = None
+    fabric_cluster: str | None = None  # UUID of the NVLink domain
+    memory_used_bytes: int | None = None
+    busy_percent: int | None = None  # of the time up to a second before
+    compute_mode: int | None = None
+    programs: tuple[str, ...] = ()  # that use it, without this one
 
 
 def driver_version(proc: Path = Path("/proc/driver/nvidia/version")) -> str | None:
@@ -210,20 +221,12 @@ def _gpu(library, index: int) -> Gpu:
         persistence=_flag(query("nvmlDeviceGetPersistenceMode", handle)),
         nvlinks_up=sum(link == 1 for link in links),
         nvlinks_down=sum(link == 0 for link in links),  # a link that the board does not have is None
-        nvlink_errors=_nvlink_errors(library, handle, links),
+        nvlink_errors=nvml_details.nvlink_errors(library, query, handle, links),
         pcie_replays=query("nvmlDeviceGetPcieReplayCounter", handle),
         recovery_action=_field(library, handle, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"),
+        **nvml_details.fabric(library, query, handle),
+        **nvml_details.users(library, query, handle),
     )
-
-
-def _nvlink_errors(library, handle, states: list[int | None]) -> int | None:
-    """Sum of the four error counters of the links that are up; None where the driver has no such counters."""
-    names = ("DL_REPLAY", "DL_RECOVERY", "DL_CRC_FLIT", "DL_CRC_DATA")
-    kinds = [getattr(library, f"NVML_NVLINK_ERROR_{name}", None) for name in names]
-    up = [link for link, state in enumerate(states) if state == 1]
-    found = [ask(library, "nvmlDeviceGetNvLinkErrorCounter", handle, link, kind) for link in up for kind in kinds]
-    known = [count for count in found if count is not None]
-    return sum(known) if known else None
 
 
 def _field(library, handle, name: str) -> int | None:

@@ -28,6 +28,9 @@ SPEC = Spec(
         "lost-gpu": r"the driver has lost it",
         "xid": r"Xid 79",
         "recovery-action": r"the driver demands: reset the GPU",
+        "fabric-degraded": r"the bandwidth of its fabric is degraded",
+        "other-program": r"another program uses it: trainer \(process 4711\)",
+        "switch-error": r"SXid 20034",
         "port-down": r"mlx5_3/1: this network port is down, 3 like it are up",
         "slow-port": r"mlx5_3/1: this network port runs at 100 Gb/s, others like it at 400",
         "far-adapter": r"cuda:3: its nearest network adapter is on another NUMA node",
@@ -43,6 +46,8 @@ FAULTY = {
     "idle-slowdown": {"clock_reasons": 0x40},
     "lost-gpu": {"lost": "GPU is lost"},
     "recovery-action": {"recovery_action": 1},
+    "fabric-degraded": {"fabric_state": 3, "fabric_status": 0, "fabric_health": 1},
+    "other-program": {"programs": ("trainer (process 4711)",)},
 }
 # Injected fault -> changes to the last of four ports, where a healthy node has four alike.
 FAULTY_PORT = {"port-down": {"up": False}, "slow-port": {"rate_gbps": 100.0}}
@@ -161,6 +166,7 @@ def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> 
 
 def _health(gpu) -> tuple[list[str], list[str]]:
     """Failures and warnings of a GPU from the driver's data."""
+    from gpuworker.accept import gpu_state
     from gpuworker.runtime import gpu_telemetry
 
     if gpu.lost:
@@ -191,7 +197,8 @@ def _health(gpu) -> tuple[list[str], list[str]]:
         warnings.append("ECC is off: memory errors are neither corrected nor counted")
     if gpu.mig:
         warnings.append("MIG is on: figures of whole GPUs do not apply")
-    return failures, warnings
+    fabric_failures, fabric_warnings = gpu_state.fabric(gpu)
+    return failures + fabric_failures, warnings + fabric_warnings + gpu_state.users(gpu)
 
 
 def _differences(gpus: list) -> list[str]:
@@ -206,6 +213,8 @@ def _differences(gpus: list) -> list[str]:
         "persistence": "persistence mode",
         "vbios": "VBIOS",
         "inforom": "InfoROM",
+        "fabric_cluster": "NVLink domain",
+        "fabric_clique": "fabric clique",
     }
     found = []
     for field, words in fields.items():
@@ -247,11 +256,15 @@ def _host(plan: Plan, evidence: Evidence) -> None:
     events = host_info.xids(Path("/dev/kmsg"))
     if plan.injected("xid"):
         events = [*(events or []), host_info.xid("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", 60.0)]
+    if plan.injected("switch-error"):
+        line = "nvidia-nvswitch2: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+        events = [*(events or []), host_info.xid(line, 60.0)]
     evidence.facts["xids"] = "not readable" if events is None else [dataclasses.asdict(event) for event in events]
     for event in events or []:
         if event.hardware:
-            words = f"Xid {event.code} of {event.bus_id}, {event.age_s / 60:.0f} min ago: {event.text}"
-            (evidence.failures if event.age_s < XID_RECENT_S else evidence.warnings).append(words)
+            words = f"{event.kind} {event.code} of {event.bus_id}, {event.age_s / 60:.0f} min ago: {event.text}"
+            recent = event.age_s < XID_RECENT_S and not event.repaired
+            (evidence.failures if recent else evidence.warnings).append(words)
     shm = 64 << 20 if plan.injected("small-shm") else evidence.facts["shm_bytes"]
     if shm is not None and shm < MIN_SHM_BYTES and (plan.gpus > 1 or plan.injected("small-shm")):
         words = f"/dev/shm holds {shm >> 20} MiB, programs with many GPUs need {MIN_SHM_BYTES >> 20} and more"
