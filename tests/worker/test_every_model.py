@@ -20,6 +20,7 @@ NAMES = {
     "A100 PCIe": "NVIDIA A100 80GB PCIe",
     "H100 SXM": "NVIDIA H100 80GB HBM3",
     "GH200": "NVIDIA GH200 480GB",
+    "RTX PRO 6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
 }
 MODELS = [entry["model"] for entry in gpu_specs.MODELS if not entry["model"].startswith("MI")]
 CHIP_LINKS = {"H100 NVL": 18}  # NVML lists those of the chip; elsewhere a board has all of them
