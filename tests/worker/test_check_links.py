@@ -65,9 +65,9 @@ def test_rounds_have_every_pair_once_and_no_device_twice(count):
         assert len(busy) == len(set(busy))
 
 
-def account(*gpus: Gpu, generations: dict[str, int] | None = None) -> Evidence:
+def account(*gpus: Gpu, generations: dict[str, int] | None = None, widths: dict[str, int] | None = None) -> Evidence:
     evidence = Evidence()
-    links._driver_view(list(gpus), generations or {}, Plan("cuda", len(gpus)), evidence)
+    links._driver_view(list(gpus), generations or {}, Plan("cuda", len(gpus)), evidence, widths)
     return evidence
 
 
@@ -83,6 +83,13 @@ def test_limits_come_from_what_is_installed():
     assert (ceiling, origin) == (pytest.approx(63.0, rel=0.01), "PCIe generation 5 ×16")
     ceiling, origin = evidence.ceilings["link_peer"]
     assert ceiling == 450 and "NVLink" in origin
+
+
+def test_a_width_that_stays_low_under_load_is_named():
+    """At rest a GPU may lower it."""
+    assert account(h100(0, pcie_width=8), widths={"cuda:0": 16}).failures == []
+    (failure,) = account(h100(0), h100(1), widths={"cuda:0": 16, "cuda:1": 8}).failures
+    assert failure == "cuda:1: PCIe ran ×8 wide under load, GPU and slot can do ×16"
 
 
 def test_without_nvlink_or_figures_peers_have_no_ceiling():

@@ -39,6 +39,7 @@ class Reading:
     power_w: float | None
     clock_reasons: int | None
     pcie_gen: int | None
+    pcie_width: int | None = None
 
 
 class Sampler:
@@ -105,7 +106,13 @@ def summary(readings: list[Reading]) -> dict[str, dict[str, float]]:
     for device in dict.fromkeys(reading.device for reading in readings):
         own = [reading for reading in readings if reading.device == device]
         facts = {"readings": len(own)}
-        for field, unit in (("sm_mhz", statistics.median), ("temperature_c", max), ("power_w", max), ("pcie_gen", max)):
+        for field, unit in (
+            ("sm_mhz", statistics.median),
+            ("temperature_c", max),
+            ("power_w", max),
+            ("pcie_gen", max),
+            ("pcie_width", max),
+        ):
             if values := [value for reading in own if (value := getattr(reading, field)) is not None]:
                 facts[f"{field}_{unit.__name__}"] = unit(values)
         for bit, words in SLOWDOWNS.items():
@@ -128,4 +135,5 @@ def _read(library, handle, device: str) -> Reading:
         watts(ask(library, "nvmlDeviceGetPowerUsage", handle)),
         clock_reasons(library, handle),
         ask(library, "nvmlDeviceGetCurrPcieLinkGeneration", handle),
+        ask(library, "nvmlDeviceGetCurrPcieLinkWidth", handle),
     )

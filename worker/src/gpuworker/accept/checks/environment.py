@@ -184,7 +184,8 @@ def _health(gpu) -> tuple[list[str], list[str]]:
     if gpu.pages_pending:
         failures.append("bad pages of its memory are not yet retired: reset the GPU")
     if gpu.pcie_width and gpu.pcie_width_max and gpu.pcie_width < gpu.pcie_width_max:
-        failures.append(f"PCIe is ×{gpu.pcie_width} wide, GPU and slot can do ×{gpu.pcie_width_max}: reseat it")
+        words = f"PCIe is ×{gpu.pcie_width} wide, GPU and slot can do ×{gpu.pcie_width_max}"
+        warnings.append(f"{words}, at rest: the check of the links reads it under load")
     warnings += [f"{reason} at rest" for reason in gpu_telemetry.slowdowns(gpu.clock_reasons)]
     if (gpu.clock_reasons or 0) & gpu_telemetry.APPLICATION_CLOCKS:
         warnings.append(f"application clocks are set, {gpu.sm_mhz_max} MHz are possible")

@@ -32,6 +32,7 @@ SPEC = Spec(
         "slow-host-link": r"(cpu|cuda):\d+ is slow: link_h2d",
         "corrupt-link": r"(cpu|cuda):\d+→(cpu|cuda):\d+ delivered \d+ wrong words",
         "narrow-link": r"(cpu|cuda):\d+: PCIe ran at generation 1 under load, it supports 5",
+        "narrow-lanes": r"(cpu|cuda):\d+: PCIe ran ×8 wide under load, GPU and slot can do ×16",
         "link-errors": r"(cpu|cuda):\d+: 5 NVLink errors during this check",
         "missing-nvlink": r"(cpu|cuda):\d+: 17 of 18 NVLinks are up",
     },
@@ -60,10 +61,14 @@ def measure(plan: Plan) -> Evidence:
         _host(devices, _near(gpus, evidence), plan, evidence)
     summary = gpu_telemetry.summary(sampler.readings)
     generations = {device: facts.get("pcie_gen_max") for device, facts in summary.items()}
+    widths = {device: facts.get("pcie_width_max") for device, facts in summary.items()}
+    if gpus and plan.injected("narrow-lanes"):
+        gpus[-1] = dataclasses.replace(gpus[-1], pcie_width_max=16)
+        widths[gpus[-1].device] = 8
     if gpus and plan.injected("narrow-link"):
         gpus[-1] = dataclasses.replace(gpus[-1], pcie_gen_max=5, pcie_width_max=16)
         generations[gpus[-1].device] = 1
-    _driver_view(gpus, generations, plan, evidence)
+    _driver_view(gpus, generations, plan, evidence, widths)
     if len(devices) > 1:
         _peers(devices, any(gpu.nvlinks_up for gpu in gpus), plan, evidence)
     else:
@@ -136,10 +141,16 @@ def _host(devices: list, near: dict[str, set[int]], plan: Plan, evidence: Eviden
             evidence.failures.append(f"{device}: {wrong} words differ after a copy to the GPU and back")
 
 
-def _driver_view(gpus: list, generations: dict[str, int | None], plan: Plan, evidence: Evidence) -> None:
+def _driver_view(
+    gpus: list,
+    generations: dict[str, int | None],
+    plan: Plan,
+    evidence: Evidence,
+    widths: dict[str, int | None] | None = None,
+) -> None:
     """Links as reported by the driver, and the ceilings derived from them.
 
-    The PCIe generation is read under load: a GPU at rest lowers it to save power.
+    PCIe generation and width are read under load: a GPU at rest may lower them to save power.
     """
     from gpuworker.accept.limits import Limits
 
@@ -147,6 +158,7 @@ def _driver_view(gpus: list, generations: dict[str, int | None], plan: Plan, evi
         gpu.device: {
             "pcie_gen_under_load": generations.get(gpu.device),
             "pcie_gen_max": gpu.pcie_gen_max,
+            "pcie_width_under_load": (widths or {}).get(gpu.device),
             "pcie_width": gpu.pcie_width,
             "nvlinks_up": gpu.nvlinks_up,
             "nvlinks_down": gpu.nvlinks_down,
@@ -158,6 +170,10 @@ def _driver_view(gpus: list, generations: dict[str, int | None], plan: Plan, evi
         if generation and gpu.pcie_gen_max and generation < gpu.pcie_gen_max:
             words = f"PCIe ran at generation {generation} under load, it supports {gpu.pcie_gen_max}"
             evidence.warnings.append(f"{gpu.device}: {words}")
+        width = (widths or {}).get(gpu.device)
+        if width and gpu.pcie_width_max and width < gpu.pcie_width_max:
+            words = f"PCIe ran ×{width} wide under load, GPU and slot can do ×{gpu.pcie_width_max}"
+            evidence.failures.append(f"{gpu.device}: {words}")
         evidence.warnings += _claims_less(gpu)
     failures, warnings = _nvlink_faults(gpus)
     evidence.failures += failures
