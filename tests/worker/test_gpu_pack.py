@@ -124,21 +124,38 @@ def test_sigterm_ends_the_running_step(start, tmp_path):
 
 @pytest.mark.slow
 def test_a_slice_of_the_dry_run_ends_with_a_summary_and_continues(start, tmp_path):
-    """A fault and a peer; all steps: make gpu DEVICE=cpu."""
-    names = ("peer-gemm", "fault-missing-gpu")
+    """One fault; all steps: make gpu DEVICE=cpu."""
+    names = ("fault-missing-gpu",)
     options = ("-m", "hack.gpu", "--device", "cpu", "--out", tmp_path, "--only")
     program = start(*options, *names, PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")
     assert program.wait() == 0, program.output
     whole = json.loads((tmp_path / "summary.json").read_text())
     assert [(each["name"], each["result"], each["exit_code"]) for each in whole["steps"]] == [
-        ("peer-gemm", OK, 0), ("fault-missing-gpu", OK, 1),
+        ("fault-missing-gpu", OK, 1),
     ]  # fmt: skip
     page = (tmp_path / "summary.md").read_text()
-    assert "| fault-missing-gpu | ok | 1 |" in page and "| peer-gemm | gemm_bf16 | cpu |" in page
+    assert "| fault-missing-gpu | ok | 1 |" in page
 
     again = start(*options, *names, PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")
     assert again.wait() == 0
     assert json.loads((tmp_path / "summary.json").read_text()) == whole, "no step ran again"
+
+
+def test_the_peers_report_their_figures(tmp_path, monkeypatch):
+    import torch
+
+    from hack.gpu import peers
+
+    before = torch.get_float32_matmul_precision()
+    for peer, more in (("gemm", ("--size=64", "--seconds=0.01")), ("gpt", ("--shape=1,16,2", "--length=8"))):
+        arguments = [peer, "--device=cpu", f"--folder={tmp_path}", "--batch=1", "--steps=2", *more]
+        monkeypatch.setattr(sys, "argv", ["peers", *arguments])
+        peers.main()
+        (tmp_path / "log").touch()
+        found = judges.reported(tmp_path, 0)
+        assert found.result == OK and all(figure.value > 0 for figure in found.figures)
+        assert {figure.name for figure in found.figures} <= {"gemm_fp32", "gemm_bf16", "tokens_per_s"}
+    torch.set_float32_matmul_precision(before)
 
 
 def test_the_folder_of_another_device_is_refused(tmp_path):
