@@ -5,7 +5,7 @@ SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
 .DEFAULT_GOAL := help
-.PHONY: upstream help demo test test-fast test-e2e test-argocd test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz bench train-bench lint generate verify image cluster-up cluster-down
+.PHONY: upstream help demo test test-fast test-e2e test-argocd test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz bench train-bench test-trainers lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,10 @@ gpu: ## Everything that needs a GPU, in 20 minutes of an H100, on a bare machine
 train-bench: ## Tokens per second and memory of the training, compared with Hugging Face's Trainer and accelerate
 	@python3 -m hack.deps.venv dev torch train
 	@PYTHONPATH=worker/src $(PYTHON) -m tests.bench.train
+
+test-trainers: ## Other training libraries under ddp-launch: stop and resume, a crash, a hang
+	@python3 -m hack.deps.venv dev torch train
+	@$(PYTHON) -m pytest -q -m trainers tests/worker/test_train_libraries.py
 
 lint: ## Lint only
 	@python3 -m hack.preflight

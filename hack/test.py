@@ -27,7 +27,7 @@ from hack.paths import BIN, REPO, ToolError, main
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
 QUICK = "--quick" in sys.argv  # without the tests that take seconds each
-CHOSEN = "not matrix and not slow" if QUICK else "not matrix"
+CHOSEN = "not matrix and not trainers" + (" and not slow" if QUICK else "")
 HELM_UNITTEST = ("helm-unittest", "--strict", "--output-type", "JUnit", "--output-file", "REPORT")
 LINT = [
     "ruff check .",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "worker" / "src"
-PRODUCTS = ("accept", "group", "launch", "train")
+PRODUCTS = ("accept", "group", "integrations", "launch", "train")
 # They run in processes that import torch anyway.
 WITH_TORCH = ("process_group.py", "torchrun_preload.py")
 
@@ -34,6 +35,7 @@ def imported(name: str, path: Path, known: set[str], tree: ast.AST | None = None
     return found - {name}
 
 
+@functools.cache
 def graph() -> dict[str, set[str]]:
     files = modules()
     return {name: imported(name, path, set(files)) for name, path in files.items()}

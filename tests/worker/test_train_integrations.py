@@ -1,0 +1,67 @@
+"""Callbacks for other training libraries: their own decisions, with the classes of the library."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+from transformers import TrainerControl, TrainerState
+
+from gpuworker.integrations import huggingface
+
+
+class Arguments:
+    save_only_model = False
+
+
+@pytest.fixture
+def sigterm():
+    """The handler of SIGTERM is as before after the test."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield lambda: os.kill(os.getpid(), signal.SIGTERM)
+    signal.signal(signal.SIGTERM, before)
+
+
+def step(callback, control, state) -> None:
+    callback.on_step_begin(Arguments(), state, control)
+    callback.on_step_end(Arguments(), state, control)
+
+
+def test_sigterm_saves_at_the_next_step_without_an_evaluation_and_exits_with_75(sigterm, capsys):
+    callback, control, state = huggingface.LaunchCallback(), TrainerControl(), TrainerState(global_step=7)
+    callback.on_train_begin(Arguments(), state, control)
+    step(callback, control, state)
+    callback.on_save(Arguments(), state, control)  # a save of Trainer's own ends nothing
+    assert not control.should_save
+    sigterm()
+    control.should_evaluate = True
+    step(callback, control, state)
+    assert control.should_save and not control.should_evaluate
+    with pytest.raises(SystemExit) as end:
+        callback.on_save(Arguments(), state, control)
+    assert end.value.code == 75
+    assert "status=saved exit_code=75 step=7 checkpoint=checkpoint-7" in capsys.readouterr().out
+
+
+def test_a_run_that_could_not_resume_is_refused():
+    arguments = Arguments()
+    arguments.save_only_model = True
+    with pytest.raises(ValueError, match="save_only_model"):
+        huggingface.LaunchCallback().on_train_begin(arguments, TrainerState(), TrainerControl())
+
+
+def test_the_newest_complete_checkpoint_is_taken(tmp_path):
+    assert huggingface.newest_checkpoint(tmp_path / "absent") is None
+    for number, text in (
+        (9, json.dumps({"global_step": 9})),
+        (10, json.dumps({"global_step": 10})),
+        (11, '{"glob'),
+        (12, None),
+    ):
+        folder = tmp_path / f"checkpoint-{number}"
+        folder.mkdir()
+        if text:
+            (folder / "trainer_state.json").write_text(text)
+    assert huggingface.newest_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")

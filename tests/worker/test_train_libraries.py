@@ -1,0 +1,99 @@
+"""The examples of other training libraries under ddp-launch, with the real libraries: make test-trainers.
+
+A run of two nodes is stopped and resumed, and ends with the weights of a run that was not stopped. The verdict names a
+rank that crashes, and one that hangs.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from hack.paths import REPO
+from tests.helpers.launchers import Run
+from tests.helpers.processes import until
+
+PATIENT = ("--join-timeout=60", "--rendezvous-timeout=120", "--grace-period=60")
+FINAL = {"huggingface": "final/model.safetensors"}
+# Runs an example with a fault in the tenth optimizer step of rank 1.
+FAULTY = """
+import os, runpy, signal, sys
+from torch.optim.optimizer import register_optimizer_step_post_hook
+steps = []
+def fail(*_):
+    steps.append(1)
+    if len(steps) == 10 and os.environ["RANK"] == "1":
+        FAULT
+register_optimizer_step_post_hook(fail)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+pytestmark = pytest.mark.trainers
+libraries = pytest.mark.parametrize("library", FINAL)
+
+
+def example(library: str) -> Path:
+    return REPO / "values-examples" / f"ddp-run-{library}" / "code" / "train.py"
+
+
+def begin(start, folder: Path, out: Path, *program: object, flags: tuple = (), attempt: int = 0) -> Run:
+    run = Run(start, folder, torch=True)
+    for node in range(2):
+        command = (*program, "--output", out)
+        run.pod(node, 2, *PATIENT, *flags, program=command, ATTEMPT=attempt)
+    return run
+
+
+def last_step(text: str) -> int:
+    return max(map(int, re.findall(r"^\[STEP\] node=0 rank=0 step=(\d+)", text, re.MULTILINE)), default=0)
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    if path.suffix == ".safetensors":
+        return safetensors.torch.load_file(path)
+    found = torch.load(path, weights_only=True)
+    return found.get("state_dict", found)
+
+
+@libraries
+def test_a_stopped_run_saves_and_the_next_start_continues_it(start, tmp_path, library):
+    whole = begin(start, tmp_path, tmp_path / "whole", example(library), "--steps", 300)
+    assert whole.wait() == [0, 0], whole.output
+    first = begin(start, tmp_path, tmp_path / "out", example(library), "--steps", 300)
+    until(lambda: last_step(first.pods[0].output) >= 10, "the training starts", 240)
+    first.pods[1].started.process.send_signal(signal.SIGTERM)
+    assert first.wait() == [75, 75], first.output
+    for pod in first.pods:
+        assert "exit_code=75 cause=saved" in pod.verdicts[-1], pod.output
+    stopped_at = int(re.search(r"^\[DONE\] .*status=saved .*step=(\d+)", first.output, re.MULTILINE)[1])
+    assert 10 <= stopped_at < 300
+    second = begin(start, tmp_path, tmp_path / "out", example(library), "--steps", 300, attempt=1)
+    assert second.wait() == [0, 0], second.output
+    steps = [int(step) for step in re.findall(r"^\[STEP\] node=0 rank=0 step=(\d+)", second.output, re.MULTILINE)]
+    assert stopped_at < min(steps) <= stopped_at + 5 and max(steps) == 300
+    resumed, expected = (weights(tmp_path / name / "test" / FINAL[library]) for name in ("out", "whole"))
+    assert expected and all(torch.equal(resumed[name], expected[name]) for name in expected)
+
+
+@libraries
+def test_a_crash_is_named(start, tmp_path, library):
+    fault = Run(start, tmp_path).script(FAULTY.replace("FAULT", "raise FileNotFoundError('no such shard')"))
+    run = begin(start, tmp_path, tmp_path / "out", fault, example(library))
+    assert run.wait() == [1, 1], run.output
+    for pod in run.pods:
+        assert "cause=program-failed" in pod.verdicts[-1] and "rank 1" in pod.verdicts[-1], pod.output
+        assert "no such shard" in pod.verdicts[-1], pod.output
+
+
+@libraries
+def test_a_hang_is_found(start, tmp_path, library):
+    fault = Run(start, tmp_path).script(FAULTY.replace("FAULT", "signal.pause()"))
+    run = begin(start, tmp_path, tmp_path / "out", fault, example(library), flags=("--progress-timeout=60",))
+    assert run.wait() == [70, 70], run.output
+    for pod in run.pods:
+        assert "cause=no-progress" in pod.verdicts[-1] and fault.name in pod.verdicts[-1], pod.output
