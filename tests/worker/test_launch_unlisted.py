@@ -318,6 +318,36 @@ def test_restarts_in_place_have_a_limit(run):
     assert all(pod.output.count("restart in place") == 2 for pod in run.pods)
 
 
+SLOW_END = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.environ["RANK"] == "1":
+    print("FAILS", flush=True)
+    sys.exit(9)
+time.sleep(4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "after_s"), [(signal.SIGKILL, s) for s in (0.4, 2.5, 4.0)] + [(signal.SIGSTOP, 3.0)]
+)
+def test_a_node_that_is_lost_around_a_restart_in_place_ends_the_run(run, number, after_s):
+    """Before, while and after the ranks of node 0 end; the join time-out is ten times as long."""
+    flags = ("--join-timeout=120", "--heartbeat-timeout=6", "--max-restarts-in-place=5")
+    for node in range(2):
+        run.pod(node, 2, *flags, program=[run.script(SLOW_END)])
+    until(lambda: "FAILS" in run.pods[1].output, "rank 1 fails")
+    time.sleep(after_s)
+    run.pods[1].started.process.send_signal(number)
+    run.pods[0].started.wait()
+    (verdict,) = run.pods[0].verdicts
+    # Node 1 had failed before it was lost, or was lost after that.
+    assert "cause=program-failed" in verdict or "cause=node-lost" in verdict, run.output
+    assert "node 1 (pod run-1 on n1)" in verdict, run.output
+    assert run.pods[0].seconds < 60, run.output
+    assert "socket.send()" not in run.output
+
+
 def test_a_script_of_a_shell_passes_sigterm_on(run):
     """Its process has the name of the script and not that of the shell."""
     program = run.script(SAVE + "sys.exit(75)")

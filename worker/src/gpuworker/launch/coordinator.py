@@ -98,6 +98,8 @@ class Coordinator:
             pass  # a stranger, a line that was cut, or the end of the run
         finally:
             writer.close()
+            if node:
+                node.closed = True
             if node and self.nodes.get(index) is node and not self.verdict:
                 if not self.started_at and not self.restarting:
                     del self.nodes[index]  # it may join again until the deadline
@@ -166,14 +168,16 @@ class Coordinator:
                 both = " and ".join(node_info.format_node(node.info) for node in (old, new))
                 raise Verdict("duplicate-node", f"{both} claim the same index", "preflight")
             self.duplicate = None
+        if self.restarting:
+            self.find_silent(now)
+        if self.lost:  # during a restart in place
+            raise root_cause.node_lost(self.nodes, self.lost)
         joined = [self.nodes[index].info for index in sorted(self.nodes)]
         # Nodes that disagree about the size may never be complete; a moment later most of those that start have joined.
         if any((n.nnodes, n.nproc_per_node) != (config.nnodes, config.nproc_per_node) for n in joined):
             self.mismatch_since = self.mismatch_since or now
             if now > self.mismatch_since + 2 * protocol.HEARTBEAT_S:
                 node_info.compare(config, joined)
-        if self.lost:  # during a restart in place
-            raise root_cause.node_lost(self.nodes, self.lost)
         late = [index for index, node in sorted(self.nodes.items()) if node.state is not protocol.NodeState.READY]
         if not self.missing() and not self.duplicate and (self.restarting or self.compare_once(joined)) and not late:
             self.started_at, self.restarting = now, False
@@ -205,9 +209,7 @@ class Coordinator:
     def check_run(self, now: float) -> None:
         """Decide whether the run has ended. Raises Verdict."""
         timeouts = self.config.timeouts
-        for index, node in self.nodes.items():
-            if node.state.running and now - node.last_heartbeat > timeouts["heartbeat-timeout"]:
-                self.lost.setdefault(index, f"sent no heartbeat for {timeouts['heartbeat-timeout']} s")
+        self.find_silent(now)
         states = {protocol.NodeState.STOPPED if node.failure else node.state for node in self.nodes.values()}
         if states == {protocol.NodeState.DONE}:
             self.finish(protocol.End("done", phase="run"))
@@ -226,6 +228,12 @@ class Coordinator:
         else:
             self.check_rendezvous(now)
             self.check_progress(now)
+
+    def find_silent(self, now: float) -> None:
+        limit = self.config.timeouts["heartbeat-timeout"]
+        for index, node in self.nodes.items():
+            if node.state.running and now - node.last_heartbeat > limit:
+                self.lost.setdefault(index, f"sent no heartbeat for {limit} s")
 
     def check_rendezvous(self, now: float) -> None:
         """Compare torchrun's rendezvous with its time-out. Raises Verdict."""
@@ -252,7 +260,9 @@ class Coordinator:
 
     def restart(self, verdict: Verdict, now: float) -> bool:
         """Start the program again in the same pods, if the configuration allows it and no node is lost."""
-        if self.lost or self.restarts >= self.config.max_restarts_in_place or not verdict.cause.restartable:
+        if self.lost or any(node.closed for node in self.nodes.values()):
+            return False
+        if self.restarts >= self.config.max_restarts_in_place or not verdict.cause.restartable:
             return False
         self.restarts += 1
         self.restarting, self.started_at = True, 0.0
@@ -266,6 +276,8 @@ class Coordinator:
     def broadcast(self, message: object) -> None:
         displaced = [self.duplicate[0]] if self.duplicate else []
         for node in [*self.nodes.values(), *displaced]:
+            if node.closed:
+                continue
             with contextlib.suppress(OSError, RuntimeError):  # its connection is closed
                 node.stream.write(encode(message))
 

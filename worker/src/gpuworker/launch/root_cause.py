@@ -28,6 +28,7 @@ class NodeStatus:
     info: NodeInfo
     stream: LineStream
     last_heartbeat: float  # by the monotonic clock
+    closed: bool = False  # its connection, and so its launcher
     state: NodeState = NodeState.JOINED
     failure: RankFailure | None = None
     failed_at: float = 0.0
