@@ -290,6 +290,17 @@ def test_no_progress_ends_the_run_with_all_places(run):
     run.assert_verdict(70, "no-progress", f"{program.name}:4 in load", within_s=60)
 
 
+def test_a_thread_that_still_uploads_is_no_lack_of_progress(run):
+    program = run.script(
+        "import threading, time\nprint('start', flush=True)\n"
+        "def upload():\n    time.sleep(8)\n    print('UPLOADED', flush=True)\nthreading.Thread(target=upload).start()\n"
+    )
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=30", "--progress-timeout=3", "--exit-timeout=60", program=[program])
+    assert run.wait() == [0, 0], run.output
+    assert all("UPLOADED" in pod.output for pod in run.pods)
+
+
 def test_a_lack_of_progress_can_be_a_warning(run):
     program = run.script("import time\nprint('start', flush=True)\ntime.sleep(9)\n")
     pod = run.pod(0, 1, "--progress-timeout=3", "--progress-action=warn", program=[program])

@@ -150,8 +150,13 @@ class LocalRanks:
         return NodeState.STOPPED if self.stop_deadline else None
 
     def progress_age(self) -> float:
-        """Seconds since the last progress of any rank: an optimizer step, or output of a rank that has made none."""
+        """Seconds since the last progress of any rank: an optimizer step, or output of a rank that has made none.
+
+        0 while a rank has left its main program: that wait has a time-out of its own.
+        """
         running = [rank for rank in self.states.values() if rank.pid and rank.code is None]
+        if any(rank.ending for rank in running):
+            return 0.0
         return min((time.monotonic() - rank.progress_at for rank in running), default=0.0)
 
     def failure(self) -> RankFailure | None:
