@@ -283,6 +283,18 @@ def test_a_warning_before_an_exit_is_not_the_cause(run):
     run.assert_verdict(1, "program-failed", "exit code 3", within_s=60)
 
 
+def test_a_reader_of_the_program_s_output_outlives_its_stop(run):
+    """A program that prints while it saves must not find a broken pipe; two readers, one behind the other."""
+    prints = "[(print('saving', n, flush=True), time.sleep(0.2)) for n in range(10)]"
+    program = run.script(SAVE + f"import time\n{prints}\nprint('SAVED', flush=True)\nsys.exit(75)")
+    line = f"{sys.executable} -u {program} {run.folder}/checkpoint- | grep --line-buffered '' | tee {run.folder}/log"
+    run.pod(0, 1, "--join-timeout=30", program=["--no-python", "bash", "-c", f"set -o pipefail; {line}"])
+    until(lambda: "READY" in run.pods[0].output, "the program runs")
+    run.pods[0].started.process.send_signal(signal.SIGTERM)
+    run.assert_verdict(75, "saved", within_s=60)
+    assert "SAVED" in (run.folder / "log").read_text()
+
+
 def test_no_progress_ends_the_run_with_all_places(run):
     program = run.script("import time\nprint('start', flush=True)\ndef load():\n    time.sleep(600)\nload()\n")
     for node in range(2):
@@ -299,6 +311,16 @@ def test_a_thread_that_still_uploads_is_no_lack_of_progress(run):
         run.pod(node, 2, "--join-timeout=30", "--progress-timeout=3", "--exit-timeout=60", program=[program])
     assert run.wait() == [0, 0], run.output
     assert all("UPLOADED" in pod.output for pod in run.pods)
+
+
+def test_a_program_that_replaces_its_process_is_not_ended_by_a_question(run):
+    """It has lost the handler of the signal that asks for stacks."""
+    program = run.script("import os\nprint('start', flush=True)\nos.execvp('sh', ['sh', '-c', 'sleep 9'])\n")
+    for node in range(2):
+        flags = ("--join-timeout=30", "--progress-timeout=3", "--progress-action=warn")
+        run.pod(node, 2, *flags, program=[program])
+    assert run.wait() == [0, 0], run.output
+    assert all('phase="no progress"' in pod.output for pod in run.pods), run.output
 
 
 def test_a_lack_of_progress_can_be_a_warning(run):

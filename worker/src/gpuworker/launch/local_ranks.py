@@ -20,7 +20,7 @@ from gpuworker.launch.rank_state import GOOD_CODES, RankState
 from gpuworker.launch.rank_wrapper import STACK_SIGNAL
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
-from gpuworker.runtime.processes import behind_shells, kill, oom_kills, state
+from gpuworker.runtime.processes import behind_shells, catches, kill, oom_kills, state
 
 EVENTS_PER_TURN = 200  # so that a rank that reports without end leaves time for heartbeats
 ERROR_S = 5.0  # an exception is a failure after this time, even if the process still runs its exit handlers
@@ -189,8 +189,9 @@ class LocalRanks:
         for local, rank in self.states.items():
             with contextlib.suppress(OSError):
                 (self.folder / f"stack-{local}").write_text("")
-            if rank.wrapped and rank.code is None and not rank.error:
-                kill([rank.pid], STACK_SIGNAL)  # a program without the wrapper has no handler, and would end
+            # A program without the wrapper, or one that replaced it (exec), has no handler, and would end.
+            if rank.wrapped and rank.code is None and not rank.error and catches(rank.pid, STACK_SIGNAL):
+                kill([rank.pid], STACK_SIGNAL)
         for connection in self.wrappers.values():
             with contextlib.suppress(OSError):
                 connection.send(b"sequence")

@@ -57,19 +57,45 @@ def children(pid: int) -> list[tuple[int, dict[str, str]]]:
 SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
 
 
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal. A program that replaced another one (exec) has none."""
+    with contextlib.suppress(OSError, ValueError):  # it has ended
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        return bool(int(status["SigCgt"], 16) >> (number - 1) & 1)
+    return False
+
+
 def behind_shells(pid: int, number: signal.Signals) -> list[int]:
     """The processes that should get a signal: instead of a shell that has no trap for it, what the shell waits for.
 
-    A shell without a trap ends at once and passes no signal on, so its program would run on, unsaved.
+    A shell without a trap ends at once and passes no signal on, so its program would run on, unsaved. What only reads
+    the output of a program that has a handler (`train | tee log`) gets none: its end would break the program's pipe.
     """
-    with contextlib.suppress(OSError, ValueError):  # it has ended
+    found = _leaves(pid, number)
+    writers = [leaf for leaf in found if catches(leaf, number)]
+    readers: set[int] = set()
+    for writer in writers:  # grows while it is read: a reader may write to the next one
+        outputs = {_file(writer, 1), _file(writer, 2)}
+        new = [leaf for leaf in found if leaf not in writers and _file(leaf, 0).startswith("pipe:")]
+        new = [leaf for leaf in new if _file(leaf, 0) in outputs]
+        writers += new
+        readers |= set(new)
+    return [leaf for leaf in found if leaf not in readers]
+
+
+def _leaves(pid: int, number: signal.Signals) -> list[int]:
+    with contextlib.suppress(OSError):  # it has ended
         # The program and not the process's name, which for a script is that of the script.
         program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
-        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-        caught = int(status["SigCgt"], 16) >> (number - 1) & 1
-        if program in SHELLS and not caught and (started := child_pids(pid)):
-            return [target for child in started for target in behind_shells(child, number)]
+        if program in SHELLS and not catches(pid, number) and (started := child_pids(pid)):
+            return [leaf for child in started for leaf in _leaves(child, number)]
     return [pid]
+
+
+def _file(pid: int, descriptor: int) -> str:
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/{pid}/fd/{descriptor}")
+    return ""
 
 
 def descendants(pid: int) -> list[int]:
