@@ -23,6 +23,8 @@ What it does, and what to do when it fails: [docs/{name}.md](../../docs/{name}.m
 namespace only. Worker image: build it as the [README](../../README.md) shows; none is published. The links lead to
 other files of the repository.
 
+As a dependency of another chart it can be left out with `condition: {name}.enabled`.
+
 ## Values
 
 Unknown keys are refused. A key without a value, as in `key:`, is refused where an empty value would mean something

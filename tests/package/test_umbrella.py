@@ -1,0 +1,104 @@
+"""The charts as dependencies of another chart: each renders what it renders alone, and can be switched off."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.helpers.rendering import CHARTS, HELMS, REPO, Scenario, objects, scenarios, template
+
+EXAMPLES = {each.chart: each for each in reversed(scenarios()) if each.source.is_relative_to(REPO / "values-examples")}
+
+
+@pytest.fixture(scope="module")
+def umbrella(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("umbrella")
+    for chart in CHARTS:
+        shutil.copytree(REPO / "charts" / chart, folder / "charts" / chart)
+    dependencies = [{"name": chart, "version": "*", "condition": f"{chart}.enabled"} for chart in CHARTS]
+    about = {"apiVersion": "v2", "name": "umbrella", "version": "1.0.0", "dependencies": dependencies}
+    (folder / "Chart.yaml").write_text(yaml.safe_dump(about))
+    return folder
+
+
+def values_of(scenario: Scenario) -> dict:
+    return yaml.safe_load(scenario.values) | {"image": {"repository": "registry.example.com/gpu-worker"}}
+
+
+def rendered(helm: str, chart: str | Path, values: dict) -> dict[tuple[str, str], dict]:
+    done = template(helm, chart, yaml.safe_dump(values).encode())
+    assert done.returncode == 0, done.stderr.decode()
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects(done.stdout.decode())}
+
+
+@functools.cache
+def alone(helm: str, chart: str) -> dict[tuple[str, str], dict]:
+    return rendered(helm, chart, values_of(EXAMPLES[chart]))
+
+
+@pytest.mark.parametrize("helm", HELMS)
+def test_three_dependencies_render_what_each_renders_alone(umbrella: Path, helm: str) -> None:
+    together = rendered(helm, umbrella, {chart: {**values_of(EXAMPLES[chart]), "enabled": True} for chart in CHARTS})
+    expected = [item for chart in CHARTS for item in alone(helm, chart).items()]
+    assert together == dict(expected)
+    assert len(together) == len(expected)  # no two objects have one name
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_condition_switches_a_dependency_on(umbrella: Path, chart: str) -> None:
+    values = {each: {"enabled": False} for each in CHARTS} | {chart: {**values_of(EXAMPLES[chart]), "enabled": True}}
+    assert rendered("helm", umbrella, values) == alone("helm", chart)
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_chart_alone_is_never_disabled(chart: str) -> None:
+    """Alone, nothing reads `enabled`: a false that has no effect would mislead."""
+    done = template("helm", chart, EXAMPLES[chart].values, "--set", "enabled=false")
+    assert done.returncode == 1
+    assert "enabled" in done.stderr.decode()
+
+
+def test_selectors_of_one_dependency_match_no_pod_of_another() -> None:
+    parts = {chart: alone("helm", chart) for chart in CHARTS}
+    labels = {chart: [pod for each in found.values() for pod in pod_labels(each)] for chart, found in parts.items()}
+    assert all(labels.values())
+    for chart, found in parts.items():
+        selectors = [each for item in found.values() for each in own_selectors(item)]
+        assert selectors, chart
+        foreign = [pod for other in CHARTS if other != chart for pod in labels[other]]
+        assert [(one, pod) for one in selectors for pod in foreign if one.items() <= pod.items()] == []
+
+
+def pod_labels(node: object) -> list[dict]:
+    """Labels of every pod template in an object."""
+    if isinstance(node, list):
+        return [found for each in node for found in pod_labels(each)]
+    if not isinstance(node, dict):
+        return []
+    own = [node["metadata"].get("labels", {})] if "containers" in (node.get("spec") or {}) else []
+    return own + [found for each in node.values() for found in pod_labels(each)]
+
+
+def own_selectors(item: dict) -> list[dict]:
+    """Labels by which a Service, a NetworkPolicy or a workload finds its pods."""
+    spec = item.get("spec", {})
+    if item["kind"] == "Service":
+        return [spec["selector"]]
+    if item["kind"] == "NetworkPolicy":
+        peers = [peer for rule in spec.get("ingress", []) for peer in rule.get("from", [])]
+        return [each["podSelector"]["matchLabels"] for each in [spec, *peers] if "podSelector" in each]
+    return [spec["selector"]["matchLabels"]] if "matchLabels" in spec.get("selector", {}) else []
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_names_of_templates_begin_with_the_chart(chart: str) -> None:
+    """They are global in Helm: a sibling with the same name would take ours over."""
+    text = "".join(path.read_text() for path in (REPO / "charts" / chart / "templates").rglob("*") if path.is_file())
+    names = re.findall(r'\bdefine "([^"]+)"', text)
+    assert names
+    assert [name for name in names if not name.startswith(f"{chart}.")] == []
