@@ -55,6 +55,17 @@ def test_a_condition_switches_a_dependency_on(umbrella: Path, chart: str) -> Non
     assert rendered("helm", umbrella, values) == alone("helm", chart)
 
 
+def test_one_chart_twice_by_two_aliases_is_two_runs(tmp_path: Path) -> None:
+    shutil.copytree(REPO / "charts/ddp-run", tmp_path / "charts/ddp-run")
+    dependencies = [{"name": "ddp-run", "version": "*", "alias": alias} for alias in ("first", "second")]
+    about = {"apiVersion": "v2", "name": "umbrella", "version": "1.0.0", "dependencies": dependencies}
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(about))
+    values = values_of(EXAMPLES["ddp-run"])
+    names = list(rendered("helm", tmp_path, {"first": values, "second": values}))
+    assert len(names) == 2 * len(alone("helm", "ddp-run"))
+    assert all(name.startswith(("test-first", "test-second")) for _, name in names)
+
+
 @pytest.mark.parametrize("chart", CHARTS)
 def test_a_chart_alone_is_never_disabled(chart: str) -> None:
     """Alone, nothing reads `enabled`: a false that has no effect would mislead."""
