@@ -13,7 +13,8 @@ charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
 worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py,
     docs/environment.md, the version in charts/NAME/Chart.yaml and the exit codes in charts/job-group/files/entry.sh
 gitops/argocd/health/GROUP/KIND/health.lua -> gitops/argocd/argocd-cm.yaml
-charts/NAME/values.yaml    -> charts/NAME/templates/_keys.tpl, and with Chart.yaml and the schema charts/NAME/README.md
+charts/NAME/values.yaml    -> charts/NAME/templates/_keys.tpl, and _defaults.tpl in charts of runs; with
+    Chart.yaml and the schema charts/NAME/README.md
 charts/shared/*.tpl        -> charts/NAME/templates, with NAME as the templates' prefix
 
 --check writes nothing and fails when something is out of date.
@@ -45,6 +46,7 @@ from hack.gen import (
 from hack.paths import REPO, ToolError, main
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
+RUNS = ("ddp-run", "job-group")  # whose objects are named after what the user chose
 TABLES = [REPO / "worker/src/gpuworker" / name for name in ("accept/limits.yaml", "runtime/gpu_specs.yaml")]
 
 
@@ -59,7 +61,11 @@ def outputs() -> Iterator[tuple[Path, str]]:
         yield REPO / f"charts/{chart}/Chart.yaml", contract_files.chart(chart)
         yield REPO / f"charts/{chart}/README.md", chart_readme.page(chart, with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/templates/_contract.tpl", contract_files.helm(chart)
+        if chart in RUNS:
+            yield REPO / f"charts/{chart}/templates/_defaults.tpl", value_keys.defaults(REPO / "charts" / chart)
         for path in sorted((REPO / "charts/shared").glob("*.tpl")):
+            if path.name == "_run.tpl" and chart not in RUNS:
+                continue
             yield REPO / f"charts/{chart}/templates/{path.name}", path.read_text().replace('"CHART.', f'"{chart}.')
     for name in ("report", "fleet"):
         yield REPO / f"schemas/{name}.schema.json", to_json(yaml.safe_load((REPO / f"schemas/{name}.yaml").read_text()))

@@ -55,7 +55,11 @@ def find_containers(node: object) -> list[dict]:
 def sources(chart: str) -> dict[str, str]:
     """Templates and scripts that people write, without comments."""
     files = [*(REPO / "charts" / chart / "templates").glob("*.*"), *(REPO / "charts" / chart / "files").glob("*.sh")]
-    return {path.name: COMMENT.sub("", path.read_text()) for path in files if path.name != "_contract.tpl"}
+    return {
+        path.name: COMMENT.sub("", path.read_text())
+        for path in files
+        if path.name not in ("_contract.tpl", "_defaults.tpl")
+    }
 
 
 @pytest.mark.parametrize("chart", CHARTS)

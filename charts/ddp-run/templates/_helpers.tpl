@@ -3,10 +3,8 @@
 {{ .Values.runName | default (include "ddp-run.fullname" .) }}
 {{- end }}
 
-{{/* Name of the run's object: a changed run is a new object, because the pods of a Job cannot be changed. */}}
 {{- define "ddp-run.id" -}}
-{{- $spec := include (printf "ddp-run.%s" .Values.workload) (dict "root" . "id" "") -}}
-{{ include "ddp-run.fullname" . }}-{{ list .Values.workload .Values.runId (include "ddp-run.kueue" .) $spec | join "\n" | sha256sum | trunc 8 }}
+{{ include "ddp-run.fullname" . }}-{{ include "ddp-run.hash" (dict "root" . "chosen" (include "ddp-run.chosen" . | fromJson)) }}
 {{- end }}
 
 {{/* Pod i answers at <this>-i.<Service>; call with root and id. */}}
@@ -82,6 +80,8 @@ template:
 replicas: {{ .root.Values.nodes | int64 }}
 serviceName: {{ include "ddp-run.fullname" .root }}
 podManagementPolicy: Parallel
+updateStrategy:
+  type: OnDelete # a new version of the chart, the only change of these pods, does not restart them
 selector:
   matchLabels:
     {{- include "ddp-run.nodeLabels" .root | nindent 4 }}

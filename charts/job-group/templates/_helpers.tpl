@@ -14,20 +14,14 @@
 {{- .Values.primaryTasks | default (keys .Values.tasks | sortAlpha) | toJson -}}
 {{- end }}
 
-{{/*
-Name of this version of the group: G and a hash of everything that Kubernetes will not let us change later. A changed
-group is a new object, so neither `helm upgrade` nor Argo CD ever meets an immutable field.
-*/}}
+{{/* Name of this version of the group, without the values that decide nothing about its Jobs. */}}
 {{- define "job-group.id" -}}
-{{- $all := list .Values.runId (include "job-group.scripts" .) (include "job-group.files" .) .Values.layout (include "job-group.kueue" .) -}}
-{{- if eq .Values.layout "jobset" -}}
-{{- $all = append $all (include "job-group.policies" .) -}}
-{{- end -}}
-{{- range $name, $_ := .Values.tasks -}}
-{{- $first := dict "task" $name "rank" 0 "host" (printf "%s-0" $name) -}}
-{{- $all = append $all (include "job-group.job" (dict "root" $ "id" "" "item" $first)) -}}
-{{- end -}}
-{{ .Values.name }}-{{ join "\n" $all | sha256sum | trunc 8 }}
+{{- $chosen := omit (include "job-group.chosen" . | fromJson) "podSecurity" -}}
+{{- if eq .Values.layout "jobset" }}{{ $chosen = omit $chosen "ttlSecondsAfterFinished" }}{{ end -}}
+{{- $gpus := false -}}
+{{- range .Values.tasks }}{{ $gpus = or $gpus (hasKey . "accelerator") }}{{ end -}}
+{{- if not $gpus }}{{ $chosen = omit $chosen "accelerators" }}{{ end -}}
+{{ .Values.name }}-{{ include "job-group.hash" (dict "root" . "chosen" $chosen) }}
 {{- end }}
 
 {{- define "job-group.domain" -}}

@@ -1,0 +1,32 @@
+{{/*
+Name of a run's object. It has a hash of what the user chose: the values that differ from the chart's defaults. Another
+choice is another object, because Kubernetes lets nobody change the pods of a Job. Another version of the chart, with other
+templates, defaults and image, is the same object, so that it never replaces a run: Kubernetes refuses the change.
+*/}}
+{{- define "CHART.hash" -}}
+{{ list .root.Release.Name .root.Release.Namespace .root.Values.runId (toJson .chosen) | join "\n" | sha256sum | trunc 8 }}
+{{- end }}
+
+{{/* Values that differ from the chart's defaults, as JSON, without those that decide nothing about the run's object. */}}
+{{- define "CHART.chosen" -}}
+{{- $chosen := dict -}}
+{{- include "CHART.choose" (dict "values" .Values "defaults" (include "CHART.defaults" . | fromJson) "chosen" $chosen) -}}
+{{ omit $chosen "enabled" "global" "networkPolicy" | toJson }}
+{{- end }}
+
+{{/* Put into `chosen` what differs between values and defaults; a default that the user removed is null there. */}}
+{{- define "CHART.choose" -}}
+{{- range $key, $value := .values -}}
+{{- $default := get $.defaults $key -}}
+{{- if and (kindIs "map" $value) (kindIs "map" $default) -}}
+{{- $below := dict -}}
+{{- include "CHART.choose" (dict "values" $value "defaults" $default "chosen" $below) -}}
+{{- if $below }}{{ $_ := set $.chosen $key $below }}{{ end -}}
+{{- else if ne (toJson $value) (toJson $default) -}}
+{{- $_ := set $.chosen $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- range $key, $default := .defaults -}}
+{{- if not (or (hasKey $.values $key) (kindIs "invalid" $default)) }}{{ $_ := set $.chosen $key nil }}{{ end -}}
+{{- end -}}
+{{- end }}
