@@ -57,6 +57,20 @@ def test_an_empty_run_succeeds(run):
     assert run("")[0] == 0
 
 
+@pytest.mark.parametrize("held", ["", "false"])
+def test_a_pod_that_the_queue_did_not_hold_starts_nothing(run, held):
+    """Kueue admitted its Job alone, so the group would hold nodes in part."""
+    code, output, _ = run("echo two", setup="echo one", GPU_CHARTS_QUEUE="team-a", GPU_CHARTS_HELD=held)
+    assert code == 2
+    assert "one" not in output.splitlines() and "two" not in output.splitlines()
+    assert "[FATAL] node=a-0 exit_code=2" in output and "layout: jobset" in output
+
+
+def test_a_pod_that_the_queue_held_starts(run):
+    code, output, _ = run("echo two", GPU_CHARTS_QUEUE="team-a", GPU_CHARTS_HELD="true")
+    assert code == 0 and "two" in output.splitlines()
+
+
 def test_a_signal_is_named(run):
     code, output, _ = run("kill -s SEGV $$")
     assert code == 139

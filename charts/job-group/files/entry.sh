@@ -6,11 +6,13 @@
 set -u
 # Exit codes. Generated from worker/src/gpuworker/runtime/contract.py by `make generate`.
 FAILED=1
+USAGE=2
 SAVED=75
 STOPPED=143
 # End of the generated lines.
 : "${GPU_CHARTS_AGENT=}" "${GPU_CHARTS_LOGS=}" "${GPU_CHARTS_MAY_FAIL=}" "${GPU_CHARTS_END_LAST=}"
 : "${GPU_CHARTS_IN_PLACE=}" "${GPU_CHARTS_RECOVER_CODES=}" "${GPU_CHARTS_LAUNCHER=}"
+: "${GPU_CHARTS_QUEUE=}" "${GPU_CHARTS_HELD=}"
 group=${GPU_CHARTS_ROOT:-/group}
 scripts=$group/scripts
 state=$group/state
@@ -225,6 +227,13 @@ recover() {
 
 exec 3>&1
 trap on_signal TERM INT
+# Kueue labels each pod that it holds until the group fits. Other pods would start one by one, and hold nodes in part.
+if [ -n "$GPU_CHARTS_QUEUE" ] && [ "$GPU_CHARTS_HELD" != true ]; then
+  echo "[FATAL] node=$GPU_CHARTS_HOST exit_code=$USAGE kueue.queueName: Kueue did not hold this pod for the group." \
+    "Either it manages each Job by itself, because of a LocalQueue with the name default or manageJobsWithoutQueueName," \
+    "or it manages no pods. Set layout: jobset, or use another namespace." >&2
+  exit "$USAGE"
+fi
 SKYPILOT_NODE_IPS=''
 for pipe in events start end ack kept news out; do [ -p "$state/$pipe" ] || mkfifo -m 666 "$state/$pipe"; done 2>/dev/null
 if [ -n "$GPU_CHARTS_AGENT" ]; then

@@ -32,6 +32,10 @@
 {{- if eq (include "job-group.launcher" (dict "root" .root "task" $task)) "ddp-launch" }}
 {{- $settings = merge $settings (include "job-group.keyVariable" .root | fromYaml) }}
 {{- end }}
+{{- if include "job-group.podGroup" .root }}
+{{- $_ := set $settings "GPU_CHARTS_QUEUE" $values.kueue.queueName }}
+{{- $_ := set $settings "GPU_CHARTS_HELD" (dict "valueFrom" (dict "fieldRef" (dict "fieldPath" "metadata.labels['kueue.x-k8s.io/managed']"))) }}
+{{- end }}
 {{- range $name, $value := $settings }}
 {{- if ne (toString $value) "" }}{{ $_ := set $set $name $value }}{{ end }}
 {{- end }}

@@ -139,16 +139,22 @@ affinity:
 {{- end }}
 {{- end }}
 
-{{/* Without JobSet the pods themselves form a Kueue pod group. */}}
+{{/* Something if the pods themselves form a pod group of Kueue, as they do without JobSet. */}}
+{{- define "job-group.podGroup" -}}
+{{- if and .Values.kueue.queueName (eq .Values.layout "jobs") -}}
+yes
+{{- end -}}
+{{- end }}
+
 {{- define "job-group.queueLabels" -}}
-{{- if and .root.Values.kueue.queueName (eq .root.Values.layout "jobs") -}}
+{{- if include "job-group.podGroup" .root -}}
 {{ include "job-group.kueue" .root }}
 kueue.x-k8s.io/pod-group-name: {{ .id | quote }}
 {{- end }}
 {{- end }}
 
 {{- define "job-group.queueAnnotations" -}}
-{{- if and .root.Values.kueue.queueName (eq .root.Values.layout "jobs") -}}
+{{- if include "job-group.podGroup" .root -}}
 kueue.x-k8s.io/pod-group-total-count: {{ include "job-group.size" .root | quote }}
 # The Job replaces its pod. Kueue must not keep the pods of a cancelled group and wait for others.
 kueue.x-k8s.io/retriable-in-group: "false"
