@@ -54,7 +54,7 @@ fuzz: ## Fuzz jobgen for SECONDS (60)
 
 values-fuzz: ## Render SETS (3334) random sets of values and as many mutations per chart (SEED chooses others)
 	@python3 -m hack.deps.venv dev
-	@VALUES_SETS=$(or $(SETS),3334) VALUES_SEED=$(or $(SEED),1) $(PYTHON) -m pytest -q -s -n 3 tests/charts/test_charts_fuzz.py
+	@VALUES_SETS=$(or $(SETS),3334) VALUES_SEED=$(or $(SEED),1) VALUES_KUBERNETES="1.29.14 1.37.2" $(PYTHON) -m pytest -q -s -n 3 tests/charts/test_charts_fuzz.py
 
 bench: ## Run time of jobgen, compared with its imports and with SkyPilot's loader
 	@python3 -m hack.deps.venv dev skypilot

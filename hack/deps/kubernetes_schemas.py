@@ -1,7 +1,8 @@
 """Strict JSON schemas of the objects that the charts render, for kubeconform: python3 -m hack.deps.kubernetes_schemas.
 
 Their sources are the Go modules that hack/go pins: the same Kubernetes and JobSet that the tests run, without network
-access. Strict: an undeclared field is an error, because the API server would drop it.
+access. Other versions of Kubernetes come from the Go module proxy. Strict: an undeclared field is an error, because the
+API server would drop it.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ KUBERNETES = {
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
-def location() -> str:
+def location(version: str = "") -> str:
     """Value of kubeconform's -schema-location: folder() with the pattern of its file names."""
-    return f"{folder()}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
+    return f"{folder(version)}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
 
 
-def folder() -> Path:
-    """Folder with the schemas, written if necessary."""
-    kubernetes, jobset = source("kubernetes", "k8s.io/kubernetes"), source("jobset", "sigs.k8s.io/jobset")
+def folder(version: str = "") -> Path:
+    """Folder with the schemas of a version of Kubernetes, or of the pinned one, written if necessary."""
+    kubernetes = source("kubernetes", f"k8s.io/kubernetes@v{version}" if version else "k8s.io/kubernetes")
+    jobset = source("jobset", "sigs.k8s.io/jobset")
     sources = [Path(__file__).read_text(), kubernetes["Version"], jobset["Version"]]
     target = CACHE / f"schemas-{hashlib.sha256(repr(sources).encode()).hexdigest()[:12]}"
     CACHE.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """Random values, drawn from the schemas: a set renders what Kubernetes accepts, or is refused by the chart itself.
 
-VALUES_SETS sets per chart and test (`make values-fuzz`: 10,000 in all per direction); VALUES_SEED chooses others.
+VALUES_SETS sets per chart and test (`make values-fuzz`: 10,000 in all per direction); VALUES_SEED chooses others, and
+VALUES_KUBERNETES names further versions of Kubernetes whose schemas the objects must fit.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tests.helpers.values_fuzz import Values, mutated, places
 
 SETS = int(os.environ.get("VALUES_SETS", 5))
 SEED = os.environ.get("VALUES_SEED", "1")
+VERSIONS = ["", *os.environ.get("VALUES_KUBERNETES", "").split()]  # the first is the pinned one
 GROUP = {"schemaVersion": 1, "name": "rl", "tasks": {"t": {"run": "true"}}}
 # Of Helm, the template engine and Kubernetes' parser: nobody who wrote the values understands these.
 ACCIDENT = re.compile(
@@ -54,10 +56,13 @@ def problems(found: list[tuple[dict, str, str]]) -> list[str]:
 
 def invalid(text: str) -> str:
     """What kubeconform says about objects that their schemas refuse."""
-    location = kubernetes_schemas.location()
-    command = ["kubeconform", "-strict", f"-schema-location={location}", "-"]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=600)
-    return done.stdout[-600:] + done.stderr if done.returncode else ""
+    for version in VERSIONS:
+        location = kubernetes_schemas.location(version)
+        command = ["kubeconform", "-strict", f"-schema-location={location}", "-"]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=600)
+        if done.returncode:
+            return f"Kubernetes {version or '(pinned)'}: {done.stdout[-600:]}{done.stderr}"
+    return ""
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -80,6 +85,7 @@ def test_mutated_values_render_only_if_they_fit(chart: str) -> None:
     drawn, fits = Values(schema(chart), rng), Draft7Validator(schema(chart))
     sets = [mutated(drawn.draw(), rng) for _ in range(SETS)]
     found = [outcome(chart, values) for values in sets]
+    print(f"{chart}: {len([text for _, text, _ in found if text])} of {SETS} mutations rendered")
     assert [values for values, _, message in found if not message and not fits.is_valid(values)] == []
     assert problems(found) == []
 
@@ -97,4 +103,6 @@ def test_a_key_without_a_value_is_refused_or_means_nothing(chart: str) -> None:
             values = {step: values}
         values = {**GROUP, **values} if chart == "job-group" and path[0] not in GROUP else values
         found.append(outcome(chart, values))
+    rendered = len([text for _, text, _ in found if text])
+    print(f"{chart}: {len(found)} of {len(paths)} keys without a value, {rendered} rendered")
     assert problems(found) == []
