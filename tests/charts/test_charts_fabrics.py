@@ -1,0 +1,88 @@
+"""values-examples/fabrics: each file renders, fits the schemas of Kubernetes, and docs/clusters.md describes it."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+import yaml
+
+from hack.deps import kubernetes_schemas
+from tests.helpers.object_rules import violations
+from tests.helpers.rendering import REPO, objects, template
+
+FABRICS = {path.stem: path for path in (REPO / "values-examples/fabrics").glob("*.yaml")}
+# Resource of a pod's device -> how many, for fabrics that a device plugin gives to pods.
+DEVICES = {
+    "infiniband": {"rdma/hca_shared_devices_a": 1},
+    "sriov": {"nvidia.com/mlnxnics": 1},
+    "efa": {"vpc.amazonaws.com/efa": 32, "hugepages-2Mi": "5120Mi"},
+}
+SIDECARS = {"gke-tcpx": "tcpx-daemon", "gke-tcpxo": "tcpxo-daemon"}
+
+
+def rendered(fabric: str) -> str:
+    done = template("helm", "ddp-run", FABRICS[fabric].read_bytes())
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+@pytest.fixture(scope="module")
+def renders() -> dict[str, str]:
+    return {fabric: rendered(fabric) for fabric in FABRICS}
+
+
+def pod(text: str) -> dict:
+    (job,) = [item for item in objects(text) if item["kind"] == "Job"]
+    return job["spec"]["template"]
+
+
+def test_every_fabric_renders_what_kubernetes_accepts(renders: dict[str, str]) -> None:
+    command = ["kubeconform", "-strict", f"-schema-location={kubernetes_schemas.location()}", "-"]
+    done = subprocess.run(command, input="---\n".join(renders.values()), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [each for text in renders.values() for item in objects(text) for each in violations(item)] == []
+
+
+def test_a_pod_has_the_devices_of_its_fabric(renders: dict[str, str]) -> None:
+    for fabric, devices in DEVICES.items():
+        (trainer,) = pod(renders[fabric])["spec"]["containers"]
+        assert devices.items() <= trainer["resources"]["limits"].items(), fabric
+
+
+def test_memory_can_be_locked_where_the_fabric_needs_it(renders: dict[str, str]) -> None:
+    """Linux gives an added capability to a program of user 0 only."""
+    for fabric, text in renders.items():
+        spec = pod(text)["spec"]
+        for each in [*spec["containers"], *spec.get("initContainers", [])]:
+            user = {**spec["securityContext"], **each["securityContext"]}
+            assert "add" not in user.get("capabilities", {}) or user["runAsUser"] == 0, fabric
+
+
+def test_a_daemon_of_the_fabric_is_a_sidecar_with_its_devices(renders: dict[str, str]) -> None:
+    for fabric, name in SIDECARS.items():
+        template = pod(renders[fabric])
+        (daemon,) = [each for each in template["spec"]["initContainers"] if each["name"] == name]
+        assert daemon["restartPolicy"] == "Always", "the Job would not end"
+        devices = yaml.safe_load(template["metadata"]["annotations"][f"devices.gke.io/container.{name}"])
+        assert {"path": "/dev/nvidiactl"} in devices
+
+
+def test_networks_of_a_pod_are_json(renders: dict[str, str]) -> None:
+    for fabric in ("gke-tcpx", "gke-tcpxo", "gke-rdma", "gke-gb200"):
+        annotations = pod(renders[fabric])["metadata"]["annotations"]
+        networks = yaml.safe_load(annotations["networking.gke.io/interfaces"])
+        assert networks[0] == {"interfaceName": "eth0", "network": "default"}
+
+
+def test_a_claim_reaches_pod_and_container(renders: dict[str, str]) -> None:
+    spec = pod(renders["gke-gb200"])["spec"]
+    (claim,) = spec["resourceClaims"]
+    assert spec["containers"][0]["resources"]["claims"] == [{"name": claim["name"]}]
+
+
+def test_the_page_names_every_fabric_and_each_has_a_source() -> None:
+    page = (REPO / "docs/clusters.md").read_text()
+    for fabric, path in FABRICS.items():
+        assert f"(../values-examples/fabrics/{fabric}.yaml)" in page
+        assert "# Source: " in path.read_text(), fabric
