@@ -47,6 +47,7 @@ from hack.paths import REPO, ToolError, main
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
 RUNS = ("ddp-run", "job-group")  # whose objects are named after what the user chose
+SHARED_BY = {"_run.tpl": RUNS, "_fullname.tpl": ("ddp-run", "gpu-accept")}  # other shared templates: all charts
 TABLES = [REPO / "worker/src/gpuworker" / name for name in ("accept/limits.yaml", "runtime/gpu_specs.yaml")]
 
 
@@ -64,9 +65,9 @@ def outputs() -> Iterator[tuple[Path, str]]:
         if chart in RUNS:
             yield REPO / f"charts/{chart}/templates/_defaults.tpl", value_keys.defaults(REPO / "charts" / chart)
         for path in sorted((REPO / "charts/shared").glob("*.tpl")):
-            if path.name == "_run.tpl" and chart not in RUNS:
-                continue
-            yield REPO / f"charts/{chart}/templates/{path.name}", path.read_text().replace('"CHART.', f'"{chart}.')
+            if chart in SHARED_BY.get(path.name, CHARTS):
+                text = path.read_text().replace('"CHART.', f'"{chart}.')
+                yield REPO / f"charts/{chart}/templates/{path.name}", text
     for name in ("report", "fleet"):
         yield REPO / f"schemas/{name}.schema.json", to_json(yaml.safe_load((REPO / f"schemas/{name}.yaml").read_text()))
     for table in TABLES:

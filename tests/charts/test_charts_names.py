@@ -173,3 +173,14 @@ def test_the_default_values_written_out_are_no_choice(chart: str) -> None:
 @pytest.mark.parametrize("base", BASE)
 def test_two_releases_share_no_object(base: str) -> None:
     assert not set(render(base)) & set(render(base, release="other"))
+
+
+@pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept"])
+def test_the_names_of_objects_can_be_chosen(chart: str) -> None:
+    for option, name in (("nameOverride=part", "test-part"), ("fullnameOverride=whole", "whole")):
+        done = template("helm", chart, b"", "--set", option)
+        assert done.returncode == 0, done.stderr.decode()
+        found = {item["metadata"]["name"] for item in objects(done.stdout.decode())}
+        assert {each for each in found if each != name and not each.startswith(f"{name}-")} == set(), found
+    done = template("helm", chart, b"", "--set", "fullnameOverride=8gpu")
+    assert done.returncode != 0 and "fullnameOverride" in done.stderr.decode()

@@ -39,6 +39,8 @@
 "nodeSelector": {},
 "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
 "podTemplate": {},
+"nameOverride": "",
+"fullnameOverride": "",
 "podSecurityContext": {"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
 "containerSecurityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}}}
 {{- end }}

@@ -15,5 +15,5 @@
   kueue, kueue.queueName, kueue.priorityClass, placement, placement.onePodPerNode, placement.topologyKey, placement.spreadOver,
   env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, resources, gpuResourceName,
   sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds, priorityClassName, podAnnotations,
-  nodeSelector, podTemplate]
+  nodeSelector, podTemplate, nameOverride, fullnameOverride]
 {{- end }}

@@ -34,15 +34,6 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 {{- end }}
 
-{{/* Name of the release's objects, at most 40 characters, so that suffixes fit into 63. A hash replaces what is cut. */}}
-{{- define "gpu-accept.fullname" -}}
-{{- $name := contains .Chart.Name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) -}}
-{{- if regexMatch "^[0-9]|[.]" $name -}}
-{{- fail (printf "\n\nThe Service of the release %s would have the name %s. A Service's name begins with a letter and has no dot. Choose another name for the release:\n\nhelm install run-%s …\n" .Release.Name $name (.Release.Name | replace "." "-")) -}}
-{{- end -}}
-{{ gt (len $name) 40 | ternary (printf "%s-%s" ($name | trunc 31 | trimSuffix "-") ($name | sha256sum | trunc 8)) $name }}
-{{- end }}
-
 {{/* Refuse a key of values.yaml that has no value: Helm removes it together with its default. */}}
 {{- define "gpu-accept.refuseBlank" -}}
 {{- range $path := include "gpu-accept.keys" . | fromYamlArray -}}
