@@ -184,3 +184,6 @@ def test_the_names_of_objects_can_be_chosen(chart: str) -> None:
         assert {each for each in found if each != name and not each.startswith(f"{name}-")} == set(), found
     done = template("helm", chart, b"", "--set", "fullnameOverride=8gpu")
     assert done.returncode != 0 and "fullnameOverride" in done.stderr.decode()
+    for word in ("on", "null", "true", "y"):  # which YAML does not take for text
+        done = template("helm", chart, b"", "--set-string", f"fullnameOverride={word}")
+        assert done.returncode != 0 and "Choose another name" in done.stderr.decode(), word
