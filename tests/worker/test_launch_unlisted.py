@@ -236,8 +236,8 @@ def test_a_slow_import_of_torch_is_waited_for(run):
 
 def test_an_import_of_torch_that_takes_too_long_is_named(run):
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=4", STAND_IN_IMPORT_S=60 * node)
-    run.assert_verdict(66, "node-missing", "node 1", "torch", within_s=15)
+        run.pod(node, 2, "--join-timeout=10", STAND_IN_IMPORT_S=60 * node)
+    run.assert_verdict(66, "node-missing", "node 1", "torch", within_s=30)
 
 
 def test_the_verdict_does_not_wait_for_processes_left_behind(run):
