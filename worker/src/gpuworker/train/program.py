@@ -115,7 +115,7 @@ def train(spec: TrainSpec, args, context: DistributedContext, stop: StopSignal, 
                     held.enter_context(run_lock(folder))
                     uploader = Uploader(args.upload, args.run) if args.upload else None
                     checkpointer = Checkpointer(folder, args.keep, uploader.in_use if uploader else set)
-                    probe(folder)
+                    probe(folder, context.rank)
                 except OSError as error:
                     raise OutputError(f"--output {args.output}: user {os.getuid()} cannot write: {error}") from None
         checkpoints = RunCheckpoints(spec, args, context, checkpointer, uploader)
