@@ -149,7 +149,7 @@ def test_a_failing_node_is_not_ready_and_says_why_once(namespace: Namespace) -> 
         init = pod["status"]["initContainerStatuses"][0]
         assert init["restartCount"] == 0
         message = init["state"]["terminated"]["message"]
-        assert message.startswith("FAIL (CPU rehearsal; memory, ") and " left out): compute: cpu: " in message
+        assert message.startswith("FAIL (CPU rehearsal; ") and " left out): compute: cpu: " in message
         assert pod["status"]["containerStatuses"][0]["ready"] is False
     assert "limits.gemm_fp32" in fleet_with(namespace, "FAIL")["reason"]
     assert not fleet_is_ready(namespace)

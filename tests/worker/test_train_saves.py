@@ -79,7 +79,7 @@ def fail_saves(monkeypatch, which) -> list[str]:
             raise RuntimeError("[enforce fail at inline_container.cc:671] . unexpected pos 398592 vs 398480")
         save(*rest)
 
-    def full(folder):
+    def full(folder, rank):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
     monkeypatch.setattr(optimizer, "save", fail)
@@ -104,7 +104,7 @@ def test_a_last_save_on_a_full_disk_is_a_failure_with_the_name_of_its_cause(tmp_
 
 def test_an_error_of_the_program_in_a_save_is_not_blamed_on_the_disk(tmp_path, monkeypatch):
     fail_saves(monkeypatch, {1})
-    monkeypatch.setattr(run_checkpoints, "probe", lambda folder: None)
+    monkeypatch.setattr(run_checkpoints, "probe", lambda folder, rank: None)
     with pytest.raises(RuntimeError, match="inline_container"):
         main("--output", tmp_path)
 
