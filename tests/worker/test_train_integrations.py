@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from transformers import TrainerControl, TrainerState
 
 from gpuworker.integrations import huggingface
+from tests.helpers.processes import environment
 
 
 class Arguments:
@@ -43,6 +46,18 @@ def test_sigterm_saves_at_the_next_step_without_an_evaluation_and_exits_with_75(
         callback.on_save(Arguments(), state, control)
     assert end.value.code == 75
     assert "status=saved exit_code=75 step=7 checkpoint=checkpoint-7" in capsys.readouterr().out
+
+
+def test_a_handler_that_is_installed_later_decides_alone():
+    """The training's own stop ends the process before the first step, but not when another handler is in charge."""
+    program = (
+        "import os, signal, sys, time\n"
+        "from gpuworker.train.preemption import StopSignal\n"
+        "StopSignal().install()\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit(7)))\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], env=environment(), timeout=120).returncode == 7
 
 
 def test_a_run_that_could_not_resume_is_refused():
