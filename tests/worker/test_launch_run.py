@@ -70,6 +70,27 @@ odd = Odd()
     assert zipfile.ZipFile(tmp_path / "folder.zip").read("inside") == b"metrics"
 
 
+def test_a_stop_while_files_are_written_does_not_cut_them(run, tmp_path):
+    """The program's own handler of SIGTERM raises, as sys.exit does."""
+    program = run.script(f"""
+import io, os, signal, sys, time
+def stop(*_):
+    sys.exit(75)
+signal.signal(signal.SIGTERM, stop)
+class Slow(io.TextIOBase):
+    def flush(self):
+        print("flushes", flush=True)
+        time.sleep(2)
+files = [Slow(), open({str(tmp_path / "last")!r}, "w"), Slow()]
+files[1].write("metrics")
+""")
+    pod = run.pod(0, 1, program=[program])
+    until(lambda: "flushes" in pod.output, "the files are written")
+    pod.started.process.send_signal(signal.SIGTERM)
+    assert run.wait() == [0], run.output
+    assert (tmp_path / "last").read_text() == "metrics"
+
+
 def test_interpreter_finalization_cannot_fail_a_finished_program(run):
     """A thread of Gloo can abort a process in it. Exit handlers still run, threads are joined and buffers flushed."""
     program = run.script("""

@@ -165,3 +165,6 @@ def test_a_frozen_launcher_is_a_lost_node(run):
     frozen = run.pods.pop(1)
     frozen.started.process.send_signal(signal.SIGSTOP)
     run.assert_verdict(66, "node-lost", "node 1 (pod run-1 on n1)", "heartbeat", "4 s", within_s=60)
+    frozen.started.process.send_signal(signal.SIGCONT)
+    assert frozen.started.process.wait(60) == 66
+    assert_verdict(frozen, 66, "node-lost", "node 1 (pod run-1 on n1)", "4 s")

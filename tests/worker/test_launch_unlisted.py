@@ -209,7 +209,7 @@ def test_a_launcher_that_cannot_start_ends_all_nodes_with_one_cause(run, failing
             flags = [fault]
         run.pod(node, 2, "--join-timeout=30", *flags, program=program or (), **variables)
     code, cause = (67, "node-unfit") if fault == "TMPDIR" else (2, "usage")
-    run.assert_verdict(code, cause, within_s=12)
+    run.assert_verdict(code, cause, f"node {failing} (pod run-{failing} on n{failing})", within_s=12)
 
 
 def test_a_long_temporary_path_works(run):

@@ -265,3 +265,31 @@ def test_a_rank_blocked_outside_a_collective_is_the_culprit(run):
         f"rank 1 of node 1 (pod run-1 on n1) is at {program.name}:12 in <module>",
         within_s=120,
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_torchrun_alone_lets_all_programs_save(run, number):
+    """torchrun passes it to its own children only, and ends them at its own time-out."""
+    program = run.script("""
+import os, signal, sys, time
+def stop(*_):
+    time.sleep(3)
+    print("saved", flush=True)
+    sys.exit(75)
+signal.signal(signal.SIGTERM, stop)
+print("trains", flush=True)
+time.sleep(600)
+""")
+    for node in range(2):
+        run.pod(node, 2, *PATIENT, "--grace-period=10", program=[program])
+    for pod in run.pods:
+        until(lambda pod=pod: "trains" in pod.output, "the program runs")
+    launcher = run.pods[1].started.process.pid
+    torchrun = next(
+        pid for pid in descendants(launcher) if b"torchrun_preload" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+    os.kill(torchrun, number)
+    run.assert_verdict(75, "saved", "node 1 (pod run-1 on n1)", signal.Signals(number).name, "torchrun", within_s=90)
+    for pod in run.pods:
+        assert "saved" in pod.output.splitlines()
+        assert "phase=kill" not in pod.output

@@ -156,7 +156,7 @@ def read_config(args: argparse.Namespace, environ: dict[str, str]) -> LaunchConf
     if script in ("-m", "--no-python") and len(args.program) < 2:
         problems.append(f"program {script}: what it runs is missing")
     if not script.startswith("-") and not Path(script).exists():
-        problems.append(f"program {script}: no such file on this node")
+        problems.append(f"program {script}: no such file")
     try:
         key = load_key()
     except KeyFileError as error:

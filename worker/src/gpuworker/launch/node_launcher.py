@@ -67,7 +67,8 @@ class NodeLauncher:
             self.coordinator = Coordinator(config, self.join_deadline)
             await self.coordinator.serve()
         # A problem of this node goes to node 0, so that no other node waits for this one.
-        problem, address, interface, own_address = config.problem, "", "", ""
+        problem = self.problem(config.problem) if config.problem else None
+        address = interface = own_address = ""
         try:
             if not problem:
                 self.torchrun = TorchrunProcess(config)
@@ -98,11 +99,13 @@ class NodeLauncher:
             go = await self.start_again()
 
     def problem(self, error: Exception) -> Verdict:
-        """Any fault of this node before the run, as a verdict that the other nodes can be given."""
-        if isinstance(error, Verdict):
-            return error
+        """Any fault of this node before the run, as a verdict that the other nodes can be given: it names this node."""
         node = node_info.format_node(node_info.describe_self())
-        return Verdict("launcher-failed", f"{node}: {type(error).__name__}: {error}", "preflight")
+        if not isinstance(error, Verdict):
+            return Verdict("launcher-failed", f"{node}: {type(error).__name__}: {error}", "preflight")
+        if node in error.reason:
+            return error
+        return Verdict(error.cause.key, f"{node}: {error.reason}", error.phase)
 
     async def preflight(self, address: str, interface: str, own_address: str, problem: Verdict | None) -> Go:
         """Join the run. Raises Verdict."""
@@ -153,6 +156,8 @@ class NodeLauncher:
                 participant.send(HangSuspected())
             if self.restart:
                 return True
+            if torchrun.signal:
+                self.on_signal(f"{torchrun.signal} (sent to torchrun)")
             if not ended and not reported and (final := ranks.final_state()):
                 ended = True
                 ranks.release()

@@ -138,7 +138,11 @@ class Participant:
         timeout_s = self.config.timeouts["heartbeat-timeout"]
         while True:
             self.send(protocol.Heartbeat(progress_age=self.progress_age()))
+            before = time.monotonic()
             await asyncio.sleep(protocol.HEARTBEAT_S)
+            # This process itself was frozen: what node 0 sent meanwhile, perhaps the verdict, is not yet read.
+            if time.monotonic() - before > 5 * protocol.HEARTBEAT_S:
+                self.last_heartbeat = time.monotonic()
             if self.started and time.monotonic() - self.last_heartbeat > timeout_s:
                 self.set_end(protocol.End("node-lost", f"node 0 sent no heartbeat for {timeout_s} s", "run"))
 

@@ -84,8 +84,17 @@ def exit_now():
     2.14 and 2.15).
     """
     if exit_codes and os.getpid() == PID:
+        ignore_stop_signals()
         write_open_files()
         os._exit(exit_codes[0] & 0xFF)
+
+
+def ignore_stop_signals():
+    """The program has ended: a handler of its own that raises now would leave its files unwritten."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        for _ in range(2):  # a signal that has already arrived runs the handler once more
+            with contextlib.suppress(BaseException):
+                signal.signal(number, signal.SIG_IGN)
 
 
 def write_open_files():

@@ -72,7 +72,7 @@ def environment(config: LaunchConfig, attempt: int, interface: str, folder: str,
         "NCCL_SOCKET_IFNAME": f"={interface}",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",  # torchrun's own default, 1, can lose the flight record
         "TORCH_FR_DUMP_TEMP_FILE": flight,
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(config.timeouts["grace-period"]),
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(config.timeouts["grace-period"] + 5),  # the launcher is first
         "OMP_NUM_THREADS": str(max(1, cpus() // config.nproc_per_node)),
         "PYTHONUNBUFFERED": "1",
         **FLIGHT,

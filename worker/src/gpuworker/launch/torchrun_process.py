@@ -30,6 +30,7 @@ READ_BYTES = 65536
 # Time from SIGTERM to SIGKILL after a failure: that of a bare torchrun. A stop has the grace period instead.
 TERMINATE_S = 30
 STUCK_S = 2  # after which a rank that waits in a collective is ended
+SIGNALLED = re.compile(r"Received (?:Signals\.)?(\w+) death signal")  # torchrun's own words
 
 
 def working_folder() -> Path:
@@ -55,6 +56,7 @@ class TorchrunProcess:
         self.lines: deque[str] = deque(maxlen=60)  # torchrun's own
         self.partial_line = b""
         self.ready = self.started = False
+        self.signal = ""  # that somebody sent to torchrun itself
         self.output_folder: Path | None = None  # for what outlives the run
         for name in ("torchrun_preload.py", "rank_runner.py", "rank_wrapper.py"):
             (self.folder / name).write_bytes(pkgutil.get_data("gpuworker.launch", name))
@@ -105,6 +107,8 @@ class TorchrunProcess:
                 self.ready = True
                 continue
             self.lines.append(text)
+            if found := SIGNALLED.search(text):
+                self.signal = signal_name(int(found[1])) if found[1].isdigit() else found[1]
             if self.config.debug or self.config.torchrun_output:
                 print(text, flush=True)
 
