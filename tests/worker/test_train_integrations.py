@@ -48,14 +48,16 @@ def test_sigterm_saves_at_the_next_step_without_an_evaluation_and_exits_with_75(
     assert "status=saved exit_code=75 step=7 checkpoint=checkpoint-7" in capsys.readouterr().out
 
 
-def test_a_handler_that_is_installed_later_decides_alone():
-    """The training's own stop ends the process before the first step, but not when another handler is in charge."""
+def test_the_stop_of_a_run_that_has_ended_ends_no_process():
+    """The training's own stop ends the process before the first step, and only then."""
     program = (
         "import os, signal, sys, time\n"
-        "from gpuworker.train.preemption import StopSignal\n"
-        "StopSignal().install()\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit(7)))\n"
+        "from gpuworker.train.train_smoke import main\n"
+        "try:\n    main(['--no-such-flag'])\n"
+        "except SystemExit as end:\n    assert end.code == 2\n"
         "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(1)\n"
+        "sys.exit(7)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], env=environment(), timeout=120).returncode == 7
 

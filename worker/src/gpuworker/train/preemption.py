@@ -31,7 +31,8 @@ class StopSignal:
     for at its end, so it overlaps with the step.
     """
 
-    requested = training = False
+    requested = False
+    ends_process = True  # at once; false while the ranks train, and after the run
     save_is_due: Callable[[], bool] = staticmethod(lambda: False)  # for rank 0
 
     def install(self) -> None:
@@ -46,13 +47,12 @@ class StopSignal:
 
     def exit_on_signal(self, reader: int) -> None:
         while number := os.read(reader, 1):
-            # A handler that somebody installed later decides for itself.
-            if not self.training and signal.getsignal(number[0]) == self.request:
+            if number[0] in (signal.SIGTERM, signal.SIGINT) and self.ends_process:
                 os._exit(ExitCode.STOPPED)
 
     def start_training(self) -> None:
         """From now on a signal is a request, which the ranks agree on."""
-        self.training = True
+        self.ends_process = False
         if self.requested:
             os._exit(ExitCode.STOPPED)
 

@@ -68,8 +68,23 @@ def run(
     `prepare` checks what can be checked before any GPU is used. `judge` turns the report into an exit code and facts
     for the [RESULT] line.
     """
-    stop, started = StopSignal(), time.monotonic()
+    stop = StopSignal()
     stop.install()
+    try:
+        return run_program(stop, parser, argv, make_spec, judge, prepare)
+    finally:
+        stop.ends_process = False
+
+
+def run_program(
+    stop: StopSignal,
+    parser: argparse.ArgumentParser,
+    argv: list[str] | None,
+    make_spec: Callable[..., TrainSpec],
+    judge: Callable[[dict], tuple[int, dict]],
+    prepare: Callable[[argparse.Namespace], object] | None,
+) -> int:
+    started = time.monotonic()
     args = parser.parse_args(argv)
     options.check(parser, args)
     logging.basicConfig(level=args.log_level.upper())
