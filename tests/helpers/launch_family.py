@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.helpers.launchers import Run
-from tests.helpers.processes import until
+from tests.helpers.processes import descendants, until
 
 # Lines that every rank's program begins with. `hit` is true in the rank that has the fault.
 HEAD = """
@@ -123,17 +123,19 @@ def generate(seed: int, healthy: bool, gloo: bool = False) -> Case:
     draw = random.Random(seed)
     small = [(1, 2), (2, 1), (2, 2)]
     nodes, each = draw.choice(small if gloo else [*small, (1, 4), (2, 4), (3, 1), (3, 2), (4, 1)])
-    peers = ("busy",) if gloo else tuple(PEERS)
-    case = _healthy(draw, nodes, each) if healthy else _faulty(draw, nodes, each, peers)
+    case = _healthy(draw, nodes, each) if healthy else _faulty(draw, nodes, each, gloo)
     if gloo:
         case.program, case.gloo, case.limit_s = case.program.replace("# process group\n", GLOO), True, 180
     return case
 
 
-def _faulty(draw: random.Random, nodes: int, each: int, peers: tuple[str, ...]) -> Case:
-    kind = draw.choice(["rank", "rank", "rank", "stop", "stop", "launcher", "preflight"])
+def _faulty(draw: random.Random, nodes: int, each: int, gloo: bool) -> Case:
+    peers = ("busy",) if gloo else tuple(PEERS)
+    kind = draw.choice(["rank", "rank", "rank", "stop", "stop", "launcher", "frozen", "preflight"])
     if kind == "stop":
-        return _stop(draw, nodes, each)
+        return _stop(draw, nodes, each, gloo and draw.random() < 0.5)
+    if kind == "frozen" and nodes > 1:
+        return _frozen(draw, nodes, each)
     if kind == "launcher" and nodes > 1:
         return _launcher(draw, nodes, each, peers)
     if kind == "preflight" and nodes > 1:
@@ -161,8 +163,8 @@ def _rank(draw: random.Random, nodes: int, each: int, choices: tuple[str, ...]) 
     )
 
 
-def _stop(draw: random.Random, nodes: int, each: int) -> Case:
-    """SIGTERM to one pod: every rank saves for its own time, or one does not save."""
+def _stop(draw: random.Random, nodes: int, each: int, to_torchrun: bool) -> Case:
+    """SIGTERM to one pod, or to torchrun alone: every rank saves for its own time, or one does not save."""
     world, saves = nodes * each, draw.choice(SAVES)
     slow, bad = draw.randrange(world), draw.choice([None, None, draw.randrange(world)])
     target, seconds = draw.randrange(nodes), draw.choice([1, 4])
@@ -177,7 +179,8 @@ def _stop(draw: random.Random, nodes: int, each: int) -> Case:
     def action(run: Run) -> None:
         ready = lambda: all(pod.output.count("READY") == each for pod in run.pods)  # noqa: E731
         until(ready, "the programs run")
-        run.pods[target].started.process.send_signal(signal.SIGTERM)
+        launcher = run.pods[target].started.process.pid
+        os.kill(torchrun_of(launcher) if to_torchrun else launcher, signal.SIGTERM)
 
     saved = tuple(rank for rank in range(world) if rank != bad)
     if bad is not None:
@@ -186,8 +189,34 @@ def _stop(draw: random.Random, nodes: int, each: int) -> Case:
         cause, code, named = "saved", 75, (f"node {target} ",)
     else:
         cause, code, named = "done", 0, ()
-    name = f"SIGTERM to node {target}, rank {slow} saves {seconds} s, rank {bad} does not, {saves}"
+    where = f"torchrun of node {target}" if to_torchrun else f"node {target}"
+    name = f"SIGTERM to {where}, rank {slow} saves {seconds} s, rank {bad} does not, {saves}"
     return Case(name, nodes, each, program, cause, code, named, action=action, checkpoints=saved)
+
+
+def torchrun_of(launcher: int) -> int:
+    pids = descendants(launcher)
+    return next(pid for pid in pids if b"torchrun_preload" in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+def _frozen(draw: random.Random, nodes: int, each: int) -> Case:
+    """A launcher that is stopped until the others have ended, and then goes on."""
+    victim = draw.randrange(nodes)
+    program = HEAD.format(culprit=-1) + "print('READY', flush=True)\nwork(600)\n"
+
+    def action(run: Run) -> None:
+        until(lambda: all(pod.output.count("READY") == each for pod in run.pods), "the programs run")
+        process = run.pods[victim].started.process
+        process.send_signal(signal.SIGSTOP)
+        try:
+            others = [pod for pod in run.pods if pod.node != victim]
+            until(lambda: all(pod.verdicts for pod in others), "the other nodes end")
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    flags = ("--heartbeat-timeout=5",)
+    return Case(f"launcher of node {victim} frozen", nodes, each, program, "node-lost", 66, (f"node {victim}",), flags,
+                action=action)  # fmt: skip
 
 
 def _launcher(draw: random.Random, nodes: int, each: int, choices: tuple[str, ...]) -> Case:
@@ -208,16 +237,15 @@ def _launcher(draw: random.Random, nodes: int, each: int, choices: tuple[str, ..
 
 def _preflight(draw: random.Random, nodes: int, each: int) -> Case:
     victim = draw.randrange(nodes)
-    kind = draw.choice(["no folder", "another program", "flag"])
+    kind = draw.choice(["no folder", "no program", "no number", "no output"])
     if kind == "no folder":
         fault, cause, code = {"FAULT_NO_TEMPORARY_FOLDER": "1"}, "node-unfit", 67
-    elif kind == "flag":
-        fault, cause, code = {"FLAG": "--min-disk=lots"}, "usage", 2
     else:
-        fault, cause, code = {"FLAG": "--min-disk=1Ei"}, "usage", 2
+        wrong = {"no number": "--min-disk=lots", "no output": "--output-dir=/no/such", "no program": "PROGRAM"}[kind]
+        fault, cause, code = {"FLAG": wrong}, "usage", 2
     program = HEAD.format(culprit=-1) + "steps(600)\n"
     name = f"node {victim} cannot start: {kind}"
-    return Case(name, nodes, each, program, cause, code, (), variables={victim: fault}, limit_s=15)
+    return Case(name, nodes, each, program, cause, code, (f"node {victim} ",), variables={victim: fault}, limit_s=15)
 
 
 def _healthy(draw: random.Random, nodes: int, each: int) -> Case:
@@ -244,13 +272,14 @@ def check(start: Callable[..., object], folder: Path, case: Case) -> list[str]:
     program = run.script(case.program)
     for node in range(case.nodes):
         changes = dict(case.variables.get(node, {}))
-        flags = [*case.flags, *filter(None, [changes.pop("FLAG", "")])]
+        flag = changes.pop("FLAG", "")
+        flags = [*case.flags, *([flag] if flag.startswith("--") else [])]
         run.pod(
             node,
             case.nodes,
             f"--join-timeout={JOIN_S}",
             *flags,
-            program=[program, folder],
+            program=[folder / "missing.py" if flag == "PROGRAM" else program, folder],
             NPROC_PER_NODE=case.each,
             **changes,
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hack.deps import debian
+from tests.helpers.launch_family import torchrun_of
 from tests.helpers.launchers import JOIN_TIMEOUT_S, Run
 from tests.helpers.processes import descendants, free_port, until
 
@@ -284,11 +285,7 @@ time.sleep(600)
         run.pod(node, 2, *PATIENT, "--grace-period=10", program=[program])
     for pod in run.pods:
         until(lambda pod=pod: "trains" in pod.output, "the program runs")
-    launcher = run.pods[1].started.process.pid
-    torchrun = next(
-        pid for pid in descendants(launcher) if b"torchrun_preload" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    )
-    os.kill(torchrun, number)
+    os.kill(torchrun_of(run.pods[1].started.process.pid), number)
     run.assert_verdict(75, "saved", "node 1 (pod run-1 on n1)", signal.Signals(number).name, "torchrun", within_s=90)
     for pod in run.pods:
         assert "saved" in pod.output.splitlines()
