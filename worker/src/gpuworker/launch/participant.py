@@ -144,7 +144,10 @@ class Participant:
             if time.monotonic() - before > 5 * protocol.HEARTBEAT_S:
                 self.last_heartbeat = time.monotonic()
             if self.started and time.monotonic() - self.last_heartbeat > timeout_s:
-                self.set_end(protocol.End("node-lost", f"node 0 sent no heartbeat for {timeout_s} s", "run"))
+                reason = f"node 0 sent no heartbeat for {timeout_s} s"
+                # A frozen node 0 reads this when it goes on; else it would see only that this node has ended.
+                self.send(protocol.RankFailure("node-lost", None, reason, "run"))
+                self.set_end(protocol.End("node-lost", reason, "run"))
 
     def set_ready(self) -> None:
         """torch is imported here: the run may start."""

@@ -51,6 +51,8 @@ def failed(nodes: dict[int, NodeStatus], lost: dict[int, str], elapsed_s: float,
         if elapsed_s < SECONDARY_SETTLE_S or silent:  # it comes back, or is lost at the heartbeat time-out
             return None
     first = roots[0] if roots else reports[0]
+    if first.failure.cause == "node-lost":
+        return Verdict("node-lost", f"{first.failure.detail}, as seen by {format_node(first.info)}", "run")
     early = [(rank, n) for _, n in sorted(nodes.items()) for rank, where in n.stacks.items() if where in ENDED_WELL]
     if early and (not roots or first.failure.cause == "collective-timeout"):
         named = ", ".join(f"rank {rank} of {format_node(n.info)} {n.stacks[rank]}" for rank, n in early[:RANKS_NAMED])
