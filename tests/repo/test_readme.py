@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from gpuworker.launch.failure_causes import CAUSES
 from hack.paths import REPO
+from jobgen.cli import cli
 
 README = (REPO / "README.md").read_text()
 FOLDERS = ("*.md", "docs/*.md", "hack/**/*.md", "values-examples/*/README.md", "charts/*/README.md")
@@ -57,6 +60,18 @@ def test_every_documented_installation_renders(page: Path, command: str) -> None
     done = rendered(command, folder)
     assert done.returncode == 0, f"{command}\n{done.stderr}"
     assert "kind: " in done.stdout
+
+
+JOBGEN = [
+    command for page in PAGES for line in commands(page.read_text()) for command in re.findall(r"^jobgen [^|>]+", line)
+]
+
+
+@pytest.mark.parametrize("command", JOBGEN)
+def test_every_documented_command_of_jobgen_has_the_options_that_it_shows(command: str) -> None:
+    """Click reads all options, and then prints the help without running anything."""
+    done = CliRunner().invoke(cli, [*shlex.split(command)[1:], "--help"])
+    assert done.exit_code == 0, done.output
 
 
 def test_gpu_accept_renders_for_cpus_as_the_readme_states() -> None:
