@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,12 +34,26 @@ def installs(page: Path) -> list[str]:
     return [line for line in commands(page.read_text()) if re.search(r"\bhelm install\b", line)]
 
 
+@cache
 def rendered(command: str, folder: Path) -> subprocess.CompletedProcess:
     """Run a documented installation with `helm template` in place of `helm install`."""
     command = command.replace("helm install", "helm template").replace("jobgen ", f"{sys.executable} -m jobgen ")
     env = os.environ | {"PYTHONPATH": str(REPO / "generator/src")}
     script = ["bash", "-o", "pipefail", "-c", command]
     return subprocess.run(script, cwd=folder, env=env, capture_output=True, text=True)
+
+
+def as_rendered(page: Path, command: str) -> subprocess.CompletedProcess:
+    """Pages in docs/ use the files of one example and leave out what was shown before: …
+
+    A group file of the repository's values-examples is named as from the repository, as in the README.
+    """
+    folder = REPO if page.parent.parent == REPO / "charts" else page.parent
+    if folder == REPO / "docs":
+        folder = REPO / "values-examples/rl"
+        command = command.replace(" charts/", f" {REPO}/charts/").replace(" values-examples/", f" {REPO}/values-examples/")
+        command = command.replace("…", "--set image.repository=registry.example.com/gpu-worker")
+    return rendered(command, folder)
 
 
 INSTALLS = [(page, line) for page in PAGES for line in installs(page)]
@@ -51,13 +66,7 @@ def test_the_readme_shows_an_installation_of_every_chart() -> None:
 
 @pytest.mark.parametrize(("page", "command"), INSTALLS, ids=[f"{page.parent.name}/{page.name}" for page, _ in INSTALLS])
 def test_every_documented_installation_renders(page: Path, command: str) -> None:
-    """Pages in docs/ use the files of one example and leave out what was shown before: …"""
-    folder = REPO if page.parent.parent == REPO / "charts" else page.parent
-    if folder == REPO / "docs":
-        folder = REPO / "values-examples/rl"
-        command = command.replace("charts/", f"{REPO}/charts/")
-        command = command.replace("…", "--set image.repository=registry.example.com/gpu-worker")
-    done = rendered(command, folder)
+    done = as_rendered(page, command)
     assert done.returncode == 0, f"{command}\n{done.stderr}"
     assert "kind: " in done.stdout
 

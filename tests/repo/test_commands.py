@@ -1,0 +1,133 @@
+"""Command blocks of the pages for users: each command is executed or checked by a test, or marked in the text.
+
+`pytest tests/repo/test_commands.py -s -k numbers` prints how many blocks are executed, checked and marked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.paths import REPO
+from tests.generator.test_jobgen_docs import COMMANDS as OF_JOBGEN
+from tests.repo.test_readme import as_rendered, installs
+
+FOLDERS = ("README.md", "docs/*.md", "charts/*/README.md", "values-examples/*/README.md")
+PAGES = [page for pattern in FOLDERS for page in sorted(REPO.glob(pattern))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MARK = "not run"
+# Pages of which a test runs every command on a cluster, and how it finds them.
+ON_A_CLUSTER = {
+    "docs/argo-cd.md": "tests/gitops/test_page.py",
+    **{
+        f"values-examples/{name}/README.md": "tests/e2e/test_examples.py"
+        for name in ("rl", "train-eval", "service-clients", "parameter-sweep")
+    },
+}
+PROGRAMS = ("kubectl", "helm", "jobgen", "pip", "docker", "make", "export", "accept-", "ddp-launch", "python")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(REPO))
+
+
+def commands(block: str) -> Iterator[tuple[str, bool]]:
+    """Each command, without its comment, and whether it is marked: in its line, or in a comment line above."""
+    above = False
+    for line in block.replace("\\\n", " ").splitlines():
+        if line.startswith("#"):
+            above = above or MARK in line.lower()
+        elif line:
+            command, _, comment = line.partition("   #")
+            yield command.strip(), above or MARK in comment.lower()
+
+
+BLOCKS = [(page, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text()) if kind == "sh"]
+
+
+@cache
+def objects(page: Path) -> list[dict]:
+    """What the installations of the page create, pods included, with their labels."""
+    found = []
+    for command in installs(page):
+        done = as_rendered(page, command)
+        found += [each for each in yaml.safe_load_all(done.stdout) if each]
+    return found
+
+
+def labels(value: object) -> Iterator[dict]:
+    """Labels of an object and of every pod template inside it."""
+    if isinstance(value, dict):
+        if isinstance(value.get("metadata"), dict):
+            yield value["metadata"].get("labels") or {}
+        for each in value.values():
+            yield from labels(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from labels(each)
+
+
+def selects(page: Path, command: str) -> bool | None:
+    """Whether the objects that the command names are in the rendered installations; None if it names none."""
+    if selector := re.search(r" -l (\S+)", command):
+        wanted = dict(pair.split("=") for pair in selector[1].split(","))
+        return any(wanted.items() <= each.items() for each in labels(objects(page)))
+    if named := re.search(r" (deployment|service|job|jobset)/(\S+)", command):
+        return any((each["kind"].lower(), each["metadata"]["name"]) == named.groups() for each in objects(page))
+    if release := re.match(r"helm (?:test|uninstall) (\S+)", command):
+        return any(f"helm install {release[1]} " in each for each in installs(page))
+    return None
+
+
+def fate(page: Path, command: str, marked: bool) -> str:
+    if name(page) in ON_A_CLUSTER:
+        return "executed"
+    if marked:
+        return "marked"
+    if "helm install " in command or (name(page) == "docs/jobgen.md" and command in OF_JOBGEN_LINES):
+        return "executed"
+    return "checked" if selects(page, command) else "neither"
+
+
+OF_JOBGEN_LINES = {line.partition("   #")[0].strip() for line in OF_JOBGEN}
+
+
+def fates(page: Path, block: str) -> list[tuple[str, str]]:
+    return [(command, fate(page, command, marked)) for command, marked in commands(block)]
+
+
+@pytest.mark.parametrize("page", sorted({page for page, _ in BLOCKS}), ids=name)
+def test_every_command_is_executed_or_checked_or_marked(page: Path) -> None:
+    """Executed: on a cluster, or with `helm template` in place of `helm install`. Checked: what it names exists."""
+    found = [each for owner, block in BLOCKS if owner == page for each in fates(page, block)]
+    assert [command for command, what in found if what == "neither"] == []
+
+
+def test_the_numbers_of_blocks() -> None:
+    """A block counts by its weakest command."""
+    count = Counter()
+    for page, block in BLOCKS:
+        found = {what for _, what in fates(page, block)}
+        count[next(what for what in ("neither", "marked", "checked", "executed") if what in found)] += 1
+    print(f"\n{len(BLOCKS)} blocks: {dict(count)}")
+    assert count.total() == len(BLOCKS) > 40 and count["neither"] == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_block_of_commands_is_marked_as_sh(page: Path) -> None:
+    """Other tests look at blocks of sh only."""
+    others = [text for kind, text in BLOCK.findall(page.read_text()) if kind in ("", "bash", "shell", "console")]
+    assert [text for text in others if re.match(rf"(?:\$ )?(?:{'|'.join(PROGRAMS)})", text)] == []
+
+
+@pytest.mark.parametrize(("page", "test"), ON_A_CLUSTER.items(), ids=list(ON_A_CLUSTER))
+def test_a_test_runs_the_page_on_a_cluster(page: str, test: str) -> None:
+    text = (REPO / test).read_text()
+    assert (REPO / page).exists()
+    assert page in text or f'"{Path(page).parent.name}"' in text
