@@ -51,7 +51,7 @@ def as_rendered(page: Path, command: str) -> subprocess.CompletedProcess:
     folder = REPO if page.parent.parent == REPO / "charts" else page.parent
     if folder == REPO / "docs":
         folder = REPO / "values-examples/rl"
-        command = command.replace(" charts/", f" {REPO}/charts/").replace(" values-examples/", f" {REPO}/values-examples/")
+        command = re.sub(r" (charts|values-examples)/", rf" {REPO}/\1/", command)
         command = command.replace("…", "--set image.repository=registry.example.com/gpu-worker")
     return rendered(command, folder)
 
