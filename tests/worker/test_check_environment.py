@@ -9,7 +9,7 @@ import torch
 from gpuworker.accept import host_info, node_facts
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
-from gpuworker.fleet.acts import RETEST, act_for
+from gpuworker.fleet.acts import CONFIGURE, RETEST, act_for
 from gpuworker.runtime import gpu_inventory
 from tests.helpers import gpu_node
 from tests.helpers.cpu_worlds import PLANS, verdict_on
@@ -173,15 +173,18 @@ def test_a_version_that_cannot_be_read_is_no_pass():
         ({"clock_reasons": None}, "does not report reasons for low clocks"),
         ({"temperature_c": None, "ecc_uncorrected": None}, "uncorrectable memory errors, the temperature"),
         ({"remap_failed": None, "pages_pending": None}, "repairs of the memory"),
+        ({"pcie_replays": None, "nvlink_errors": None}, "the replays of its PCIe link, the errors of its NVLinks"),
         ({"ecc": False}, "ECC is off"),
     ],
 )
 def test_a_sensor_that_is_gone_is_a_warning(changes: dict, words: str) -> None:
     healthy = {"ecc": True, "ecc_uncorrected": 0, "remap_failed": False, "clock_reasons": 0, "temperature_c": 40}
-    gpu = gpu_inventory.Gpu("cuda:0", **healthy)
+    counters = {"pcie_replays": 0, "nvlinks_up": 18, "nvlink_errors": 0}
+    gpu = gpu_inventory.Gpu("cuda:0", **healthy, **counters)
     assert environment._health(gpu) == ([], [])
     failures, (warning,) = environment._health(dataclasses.replace(gpu, **changes))
     assert failures == [] and words in warning
+    assert act_for("environment", "node", warning).verb == CONFIGURE, "a sensor that is gone is no fault of a part"
 
 
 def test_errors_of_the_kernel_log(node, monkeypatch):

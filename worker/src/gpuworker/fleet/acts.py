@@ -25,6 +25,7 @@ NOT_A_PART = "The hardware is not known to be faulty."
 
 # By the words of the reason. The first row that matches counts.
 TABLE = (
+    Act(CONFIGURE, "Update driver and nvidia-ml-py, or accept that it is unknown.", r"driver does not report"),
     Act(RMA, REPLACE, r"could not remap a bad row|memory at byte 0x|returned wrong values"),
     Act(RMA, REPLACE, r"products are wrong|row \d+ and column \d+ are wrong|integer arithmetic gave a wrong"),
     Act(RMA, REPLACE, r"gave other bits than|has other bits than|differs from \d+ of \d+ devices"),
@@ -65,7 +66,7 @@ TABLE = (
         r"power is capped|application clocks|ECC is off|MIG is on|GPUs differ in|is required|/dev/shm|"
         r"compute mode prohibits|nodes with the same GPUs have|clock is not synchronised|in the future"),
     Act(CONFIGURE, "Give the pod what it needs to read this, or accept that it is unknown.",
-        r"driver does not report|cannot be read here|is unknown|neither NVML nor nvidia-smi|cannot be read"),
+        r"cannot be read here|is unknown|neither NVML nor nvidia-smi|cannot be read"),
     Act(CONFIGURE, "Set a limit for this model (limits), or rely on the comparison with the fleet.", r"no figure for"),
     Act(RETEST, "Free the GPU from other programs, then test again.", r"another program uses|MPS shares the GPUs"),
     Act(RETEST, "Two groups of devices disagree: test each against a node that is known to be good.",

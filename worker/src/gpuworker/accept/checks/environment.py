@@ -67,6 +67,7 @@ SENSORS = {
     ("remap_failed", "pages_pending"): "repairs of the memory",
     ("clock_reasons",): "reasons for low clocks",
     ("temperature_c",): "the temperature",
+    ("pcie_replays",): "the replays of its PCIe link",
 }
 MIN_SHM_BYTES = 1 << 30  # a container's default of 64 MiB ends NCCL and data loaders of 8 GPUs with a bus error
 XID_RECENT_S = 2 * 3600
@@ -192,6 +193,8 @@ def _health(gpu) -> tuple[list[str], list[str]]:
     if gpu.power_limit_w and gpu.power_default_w and gpu.power_limit_w < 0.99 * gpu.power_default_w:
         warnings.append(f"power is capped at {gpu.power_limit_w:g} W of {gpu.power_default_w:g} W")
     unknown = [words for fields, words in SENSORS.items() if all(getattr(gpu, field) is None for field in fields)]
+    if gpu.nvlinks_up and gpu.nvlink_errors is None:
+        unknown.append("the errors of its NVLinks")
     if unknown and gpu.device != "cpu":
         warnings.append(f"the driver does not report {', '.join(unknown)}")
     if gpu.ecc is False:
