@@ -19,7 +19,10 @@ from tests.helpers.launchers import Run
 from tests.helpers.processes import until
 
 PATIENT = ("--join-timeout=60", "--rendezvous-timeout=120", "--grace-period=60")
-FINAL = {"huggingface": "final/model.safetensors"}
+FINAL = {
+    "accelerate": "final/model.safetensors",
+    "huggingface": "final/model.safetensors",
+}
 # Runs an example with a fault in the tenth optimizer step of rank 1.
 FAULTY = """
 import os, runpy, signal, sys
@@ -92,7 +95,7 @@ def test_a_crash_is_named(start, tmp_path, library):
 
 @libraries
 def test_a_hang_is_found(start, tmp_path, library):
-    fault = Run(start, tmp_path).script(FAULTY.replace("FAULT", "signal.pause()"))
+    fault = Run(start, tmp_path).script(FAULTY.replace("FAULT", "while True: signal.pause()"))
     run = begin(start, tmp_path, tmp_path / "out", fault, example(library), flags=("--progress-timeout=60",))
     assert run.wait() == [70, 70], run.output
     for pod in run.pods:
