@@ -101,7 +101,7 @@ train-bench: ## Tokens per second and memory of the training, compared with Hugg
 	@PYTHONPATH=worker/src $(PYTHON) -m tests.bench.train
 
 test-trainers: ## Other training libraries under ddp-launch: stop and resume, a crash, a hang
-	@python3 -m hack.deps.venv dev torch train
+	@python3 -m hack.deps.venv dev torch train trainers
 	@$(PYTHON) -m pytest -q -m trainers tests/worker/test_train_libraries.py
 
 lint: ## Lint only

@@ -1,8 +1,8 @@
-"""Python packages, pinned with hashes: python3 -m hack.deps.venv dev [torch] [train] [fuzz] [skypilot] [track].
+"""Python packages, pinned with hashes: python3 -m hack.deps.venv dev [torch] [train] [fuzz] [skypilot] [track] ….
 
-`dev`: generator, lint and tests. `torch`, `train`: the worker's unit tests. `fuzz`: the fuzzer. `skypilot`: the
-comparison with SkyPilot. `track`: the tests of experiment trackers. The last two have a hundred packages each and get
-separate environments.
+`dev`: generator, lint and tests. `torch`, `train`: the worker's unit tests. `trainers`: Lightning, for its example.
+`fuzz`: the fuzzer. `skypilot`: the comparison with SkyPilot. `track`: the tests of experiment trackers. The last two
+have a hundred packages each and get separate environments.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def ensure(name: str) -> None:
     locked = REPO / "requirements" / f"{name}.txt"
     digest = hashlib.sha256(locked.read_bytes() + sys.version.encode()).hexdigest()[:12]
     venv = {"skypilot": SKYPILOT, "track": TRACK}.get(name, VENV)
-    # track.txt omits requirements of MLflow's server that it does not use; train.txt omits those in torch.txt.
-    no_deps = ["--no-deps"] if name in ("track", "train") else []
+    # track.txt omits requirements of MLflow's server that it does not use; the others omit what is in torch.txt.
+    no_deps = ["--no-deps"] if name in ("track", "train", "trainers") else []
     stamp = venv / f".{name}-{digest}"
     if stamp.exists():
         return

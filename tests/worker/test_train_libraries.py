@@ -22,6 +22,7 @@ PATIENT = ("--join-timeout=60", "--rendezvous-timeout=120", "--grace-period=60")
 FINAL = {
     "accelerate": "final/model.safetensors",
     "huggingface": "final/model.safetensors",
+    "lightning": "final.pt",
 }
 # Runs an example with a fault in the tenth optimizer step of rank 1.
 FAULTY = """
@@ -34,6 +35,13 @@ def fail(*_):
         FAULT
 register_optimizer_step_post_hook(fail)
 sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+# Runs an example with a folder of its own for each rank.
+APART = """
+import os, runpy, sys
+sys.argv = sys.argv[1:]
+sys.argv[sys.argv.index("--output") + 1] += "-" + os.environ["RANK"]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 pytestmark = pytest.mark.trainers
@@ -100,3 +108,14 @@ def test_a_hang_is_found(start, tmp_path, library):
     assert run.wait() == [70, 70], run.output
     for pod in run.pods:
         assert "cause=no-progress" in pod.verdicts[-1] and fault.name in pod.verdicts[-1], pod.output
+
+
+def test_ranks_that_see_other_checkpoints_are_refused(start, tmp_path):
+    """Each rank of Lightning looks for the newest checkpoint before there is a process group."""
+    apart = Run(start, tmp_path).script(APART)
+    first = begin(start, tmp_path, tmp_path / "out", apart, example("lightning"), "--steps", 50)
+    assert first.wait() == [0, 0], first.output
+    assert not list((tmp_path / "out-1").rglob("*.ckpt")), "rank 0 writes the checkpoint"
+    second = begin(start, tmp_path, tmp_path / "out", apart, example("lightning"), "--steps", 100, attempt=1)
+    assert second.wait() == [1, 1], second.output
+    assert "rank 1 resumes at step 0, rank 0 at step 50" in second.pods[0].verdicts[-1], second.output
