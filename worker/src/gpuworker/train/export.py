@@ -1,13 +1,16 @@
-"""Export of a sharded checkpoint (--engine fsdp) to the Hugging Face layout, by one process without a GPU.
+"""Export of a checkpoint to the Hugging Face layout, by one process without a GPU.
 
   python3 -m gpuworker.train.export /out/<run>/epoch-0002 /models/mine
 
-It reads a few tensors at a time, so it needs memory for one file of weights and not for the model.
+A sharded checkpoint (--engine fsdp) is read a few tensors at a time: this needs memory for one file of weights and not
+for the model. Adapters (--lora) are added to the weights of their base model in float32, which needs memory for it; the
+result has the base model's type.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import shutil
 import sys
@@ -18,19 +21,63 @@ from pathlib import Path
 import torch
 from torch.distributed import checkpoint as dcp
 
+from gpuworker.train import model
 from gpuworker.train.checkpoint import SHARDS, SHARED, STATE, CorruptCheckpointError, load
 
 FILE_BYTES = 4 << 30
+ADAPTERS = "adapter_config.json"
+NOT_EXPORTED = ("optimizer.pt", "README.md")  # peft writes a model card
 PREFIX = "model.model."  # of the weights in the checkpoint: the state's key, then the module within the loss
 
 
-def export(source: Path, target: Path, file_bytes: int = FILE_BYTES) -> None:
-    """Write weights, configuration and tokenizer into a new folder. Raises CorruptCheckpointError or OSError."""
+class BaseModelError(ValueError):
+    """The model below the adapters is missing, or it is not the one that they were trained on."""
+
+
+def export(source: Path, target: Path, base: Path | None = None, file_bytes: int = FILE_BYTES) -> None:
+    """Write weights, configuration and tokenizer into a new folder. `base`: the adapters' model, if it has moved.
+
+    Raises CorruptCheckpointError, BaseModelError or OSError.
+    """
+    state = load(source).state
+    if target.exists():
+        raise FileExistsError(errno.EEXIST, "the target must be a new folder", str(target))
+    if (source / SHARED / ADAPTERS).is_file():
+        merge(source / SHARED, base, state["identity"].get("base_model"), target, file_bytes)
+    elif (source / SHARDS).is_dir():
+        join(source, target, file_bytes)
+    else:
+        raise CorruptCheckpointError(f"{source} needs no export: {source / SHARED} can be loaded as it is")
+
+
+def merge(adapters: Path, base: Path | None, expected: list[str] | None, target: Path, file_bytes: int) -> None:
+    """Add the adapters to the base model's weights."""
+    import peft
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    named = json.loads((adapters / ADAPTERS).read_text()).get("base_model_name_or_path")
+    folder = base or Path(named or "")
+    if expected is None:
+        raise BaseModelError("the adapters were trained on random weights, which no file contains")
+    if not (folder / "config.json").is_file():
+        raise BaseModelError(f"{folder}: the adapters' base model is not there; set --base to its folder")
+    if differing := [each for each in expected if each not in model.base_fingerprints(folder)]:
+        raise BaseModelError(f"{folder} is not the adapters' base model: expected {differing[0]}")
+    dtype = AutoConfig.from_pretrained(folder, local_files_only=True).dtype or torch.float32
+    whole = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    merged = peft.PeftModel.from_pretrained(whole, adapters).merge_and_unload().to(dtype)
+    merged.save_pretrained(target, max_shard_size=file_bytes)
+    for path in adapters.iterdir():
+        if path.is_file() and not path.name.startswith("adapter_") and path.name not in (STATE, *NOT_EXPORTED):
+            shutil.copy(path, target)
+    for path in target.iterdir():
+        path.chmod(0o644)
+
+
+def join(source: Path, target: Path, file_bytes: int) -> None:
+    """Read the parts of all ranks, and write whole tensors."""
     from safetensors.torch import save_file
 
-    load(source)
-    if not (source / SHARDS).is_dir():
-        raise CorruptCheckpointError(f"{source} is not sharded: {source / SHARED} can be loaded as it is")
     reader = dcp.FileSystemReader(source / SHARDS)
     found = reader.read_metadata().state_dict_metadata
     sizes = {name: entry for name, entry in found.items() if name.startswith(PREFIX)}
@@ -73,10 +120,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path, help="folder of a checkpoint")
     parser.add_argument("target", type=Path, help="new folder")
+    parser.add_argument("--base", type=Path, metavar="DIR", help="folder of the adapters' base model, if it has moved")
     args = parser.parse_args(argv)
     try:
-        export(args.checkpoint, args.target)
-    except (CorruptCheckpointError, OSError) as error:
+        export(args.checkpoint, args.target, args.base)
+    except (BaseModelError, CorruptCheckpointError, OSError) as error:
         print(f"export: {error}", file=sys.stderr)
         return 2
     return 0

@@ -118,8 +118,7 @@ class ModelSource:
             return {"lora": False}
         facts = {"lora": True, "lora_r": args.lora_r, "lora_alpha": args.lora_alpha, "targets": args.target_modules}
         if self.folder and reads_weights:
-            files = sorted([*self.folder.glob("*.safetensors"), self.folder / "config.json"])
-            facts["base_model"] = [f"{path.name}: {file_fingerprint(path)}" for path in files]
+            facts["base_model"] = base_fingerprints(self.folder)
         return facts
 
     def fetch(self, context: DistributedContext) -> None:
@@ -188,6 +187,12 @@ class ModelSource:
             # The method has a newer name in newer versions.
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
+
+
+def base_fingerprints(folder: Path) -> list[str]:
+    """Weights and configuration of the model below adapters."""
+    files = sorted([*folder.glob("*.safetensors"), folder / "config.json"])
+    return [f"{path.name}: {file_fingerprint(path)}" for path in files]
 
 
 def add_lora(model: torch.nn.Module, args: argparse.Namespace, checkpoint: Path | None) -> torch.nn.Module:

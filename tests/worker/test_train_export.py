@@ -1,0 +1,77 @@
+"""A checkpoint of adapters becomes one model, which computes what base model and adapters compute together."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+
+from gpuworker.train import export
+from tests.helpers.train_worlds import LM, Ranks, train
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # peft calls what transformers is going to remove
+]
+SHORT = ("--epochs", 1, "--seq-len", 32, "--batch", 16)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with the model `base` in bfloat16, and a run `lora` that trained adapters on it."""
+    import transformers
+
+    folder = tmp_path_factory.mktemp("lora")
+    train(folder, *SHORT)
+    shutil.copytree(folder / "run" / "latest" / "rank-0", folder / "base")
+    whole = transformers.AutoModelForCausalLM.from_pretrained(folder / "base", dtype=torch.bfloat16)
+    whole.save_pretrained(folder / "base")
+    flags = ("--model-local-dir", folder / "base", *SHORT[2:], "--device", "cpu", "--lora", "--lr", 0.03)
+    ranks = Ranks(LM, (*flags, "--run", "lora", "--output", folder), 0, folder)
+    assert ranks.wait() == [0], ranks.output
+    return folder
+
+
+def logits(model) -> torch.Tensor:
+    return model.eval()(input_ids=torch.arange(3, 35)[None]).logits
+
+
+def test_adapters_and_base_model_become_one_model(trained, tmp_path):
+    import peft
+    import transformers
+
+    checkpoint, load = trained / "lora" / "latest", transformers.AutoModelForCausalLM.from_pretrained
+    assert export.main([str(checkpoint), str(tmp_path / "merged")]) == 0
+    merged, base = load(tmp_path / "merged", dtype="auto"), load(trained / "base", dtype=torch.float32)
+    assert merged.dtype == torch.bfloat16
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "merged")("Shall").input_ids
+    assert not {"optimizer.pt", "trainer.json", "adapter_config.json"} & {
+        e.name for e in (tmp_path / "merged").iterdir()
+    }
+    before = logits(base).clone()
+    expected = logits(peft.PeftModel.from_pretrained(base, checkpoint / "rank-0"))
+    found = logits(merged).float()
+    assert (before - expected).abs().max() > 0.1, "the adapters change the model"
+    assert (found - expected).abs().max() < 0.2 * (before - expected).abs().max()
+
+
+def test_adapters_are_merged_with_their_own_base_model_only(trained, tmp_path, capsys):
+    checkpoint, moved = str(trained / "lora" / "latest"), tmp_path / "moved"
+    (trained / "base").rename(moved)
+    try:
+        assert export.main([checkpoint, str(tmp_path / "a")]) == 2 and "--base" in capsys.readouterr().err
+        assert export.main([checkpoint, str(tmp_path / "b"), "--base", str(moved)]) == 0
+        assert export.main([checkpoint, str(tmp_path / "b"), "--base", str(moved)]) == 2, "nothing is overwritten"
+        other = tmp_path / "other"
+        shutil.copytree(trained / "run" / "latest" / "rank-0", other)
+        capsys.readouterr()
+        assert export.main([checkpoint, str(tmp_path / "c"), "--base", str(other)]) == 2
+        assert "is not the adapters' base model" in capsys.readouterr().err and not (tmp_path / "c").exists()
+    finally:
+        moved.rename(trained / "base")
+
+
+def test_a_checkpoint_that_can_be_loaded_as_it_is_needs_no_export(trained, tmp_path, capsys):
+    assert export.main([str(trained / "run" / "latest"), str(tmp_path / "a")]) == 2
+    assert "rank-0" in capsys.readouterr().err
