@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.train import model, token_file
 from gpuworker.train.agreement import file_fingerprint, require_same
 from gpuworker.train.distributed import DistributedContext
+from gpuworker.train.token_loss import token_loss
 
 
 class LanguageModelLoss(nn.Module):
@@ -25,10 +25,7 @@ class LanguageModelLoss(nn.Module):
         self.model = language_model
 
     def forward(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        logits = self.model(input_ids=inputs, use_cache=False).logits
-        return functional.cross_entropy(
-            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=token_file.IGNORE_INDEX, reduction="sum"
-        )
+        return token_loss(self.model, inputs, labels)
 
 
 class LanguageModelSpec:
