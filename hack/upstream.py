@@ -1,23 +1,41 @@
-"""Verdict of jobgen on every job group of a checkout, each run as its README says: python -m hack.upstream DIR."""
+"""Verdict of jobgen on every job group of a checkout, each run as its README says: python -m hack.upstream DIR.
+
+A group that jobgen accepts must also render with the chart.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import yaml
 
-from hack.paths import REPO, main
+from hack.paths import BIN, REPO, main
+
+# What a test of the checkout gives to its templates; every other variable is empty.
+VARIABLES = {"name": "group", "cloud": "kubernetes", "image_id": "docker:python:3.12", "delay": "10s"}
+CHART = REPO / "charts/job-group"
+OPTIONS = ("-n", "--name", "--env", "--secret", "--env-file", "--secret-file")  # of sky, and the same of jobgen
+
+
+def read(file: Path) -> str:
+    """Return the file's text; of a template, with values in place of its variables."""
+    text = file.read_text(errors="replace")
+    return re.sub(r"\{\{\s*(\w+)[^{}]*\}\}", lambda found: VARIABLES.get(found[1], ""), text)
 
 
 def is_group(file: Path) -> bool:
     """Whether a file has the header of a job group and a task."""
     try:
-        documents = list(yaml.safe_load_all(file.read_text(errors="replace")))
+        documents = list(yaml.safe_load_all(read(file)))
     except yaml.YAMLError:
-        return False  # such as templates
+        return False  # such as templates with statements
     return len(documents) > 1 and isinstance(documents[0], dict) and documents[0].get("execution") == "parallel"
 
 
@@ -27,11 +45,15 @@ def invocation(root: Path, file: Path) -> tuple[Path, list[str]]:
         for page in [file, *sorted(folder.glob("README*"))]:
             text = page.read_text(errors="replace").replace("\\\n", " ")
             for line in re.findall(rf"sky jobs launch\b.*{re.escape(file.name)}.*", text):
-                typed = next(word.strip("`'\"") for word in line.split() if file.name in word)
-                options = re.findall(r"--(?:env|secret)[ =]\S+", line)
+                words = shlex.split(re.sub(r"[`'\"\\]", " ", line), comments=True)
+                typed = next((word for word in words if word.endswith(file.name)), None)
+                if typed is None:
+                    continue
+                words = [part for word in words for part in (word.split("=", 1) if word[:2] == "--" else [word])]
+                pairs = list(itertools.pairwise(words))
                 # The part of the path that was not typed is the folder in which it was typed.
                 base = next((each for each in [*file.parents] if each / typed == file), folder)
-                return base, [word for option in options for word in re.split("[ =]", option, maxsplit=1)]
+                return base, [part for pair in pairs if pair[0] in OPTIONS for part in pair]
         if folder == root:
             break
     return root, []
@@ -39,14 +61,27 @@ def invocation(root: Path, file: Path) -> tuple[Path, list[str]]:
 
 def verdict(root: Path, file: Path) -> str:
     base, options = invocation(root, file)
-    words = ["-m", "jobgen", "validate", "--format", "json", *options, str(file.relative_to(base))]
-    environment = {"PYTHONPATH": str(REPO / "generator/src"), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([sys.executable, *words], cwd=base, env=environment, capture_output=True, text=True)
-    if done.returncode == 0:
-        return "accepted"
-    found = [each for each in yaml.safe_load(done.stdout or "[]") if each["severity"] == "error"]
-    errors = [f"{each['code']}: {each['message']}" for each in found] or [done.stderr.strip()]
-    return "refused: " + "<br>".join(each.replace("|", "\\|") for each in dict.fromkeys(errors))
+    text, source = read(file), str(file.relative_to(base))
+    if text != file.read_text(errors="replace"):
+        source = "-"  # a rendered template
+    exported = {word: "x" for word in options if word.isidentifier()}  # --env NAME reads the environment
+    environment = {**exported, **os.environ, "PYTHONPATH": str(REPO / "generator/src")}
+    command = [sys.executable, "-m", "jobgen", "to-values", "--format", "json", *options, source]
+    done = subprocess.run(command, cwd=base, env=environment, input=text, capture_output=True, text=True)
+    try:
+        found = yaml.safe_load(done.stderr) or []
+        errors = [f"{each['code']}: {each['message']}" for each in found if each["severity"] == "error"]
+    except (yaml.YAMLError, TypeError):
+        found, errors = [], [" ".join(done.stderr.split())]
+    if done.returncode:
+        return "refused: " + "<br>".join(each.replace("|", "\\|") for each in dict.fromkeys(errors))
+    image = ("--set", "image.repository=registry.example.com/gpu-worker")
+    helm = [shutil.which("helm") or BIN / "helm", "template", "x", CHART, "-f", "-", *image]
+    rendered = subprocess.run(helm, input=done.stdout, capture_output=True, text=True)
+    if rendered.returncode:
+        return f"accepted, but the chart refuses it: {' '.join(rendered.stderr.split())[:300]}"
+    warnings = dict.fromkeys(each["code"] for each in found if each["severity"] == "warning")
+    return f"accepted, with warnings: {', '.join(warnings)}" if warnings else "accepted"
 
 
 def entry() -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+from hack import upstream
 from hack.paths import REPO
 
 GROUP = "---\nname: g\nexecution: parallel\n---\nname: t\nenvs: {MODEL: }\nworkdir: %s\n"
@@ -19,6 +20,11 @@ def test_every_group_has_a_verdict(tmp_path):
         "four/group.yaml": "# sky jobs launch four/group.yaml --env MODEL=c\n" + GROUP % "four/code",
         "four/code/c.py": "",
         "three/group.yaml": GROUP % "code",
+        "five/group.yaml": "---\nname: {{name}}\nexecution: parallel\nprimary_tasks: [{{ first | x }}t]\n"
+        "---\nname: t\nresources: {infra: {{cloud}}}\nrun: sky jobs launch x.yaml\n",
+        "six/group.yaml": "# sky jobs launch -n other --env=MODEL=d --env X six/group.yaml --secret T  # it's all\n"
+        + GROUP % "six/code",
+        "six/code/d.py": "",
         "three/task.yaml": "name: t\n",
         "three/template.yaml": "{% a %}: [\n",
     }.items():
@@ -28,7 +34,18 @@ def test_every_group_has_a_verdict(tmp_path):
         [sys.executable, "-m", "hack.upstream", tmp_path], cwd=REPO, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
-    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| ") and ".yaml" in line]
-    assert [row[0].strip("| ") for row in rows] == [f"{name}/group.yaml" for name in ("four", "one", "three", "two")]
-    assert [row[1].startswith("accepted") for row in rows] == [True, True, False, True], done.stdout
-    assert "missing-value" in rows[2][1] and "file-missing" in rows[2][1]
+    rows = dict(line.strip("| ").split(" | ", 1) for line in done.stdout.splitlines() if ".yaml" in line)
+    assert list(rows) == [f"{name}/group.yaml" for name in ("five", "four", "one", "six", "three", "two")]
+    assert [rows[f"{name}/group.yaml"] for name in ("one", "two", "four")] == ["accepted"] * 3, done.stdout
+    assert rows["five/group.yaml"] == "accepted, with warnings: dynamic-task"  # a template is rendered
+    assert rows["six/group.yaml"] == "accepted"
+    options = ["-n", "other", "--env", "MODEL=d", "--env", "X", "--secret", "T"]
+    assert upstream.invocation(tmp_path, tmp_path / "six/group.yaml") == (tmp_path, options)
+    assert rows["three/group.yaml"].startswith("refused: ")
+    assert "missing-value" in rows["three/group.yaml"] and "file-missing" in rows["three/group.yaml"]
+
+
+def test_the_chart_must_render_what_jobgen_accepts(tmp_path, monkeypatch):
+    (tmp_path / "group.yaml").write_text(GROUP.replace("workdir: %s\n", "").replace("MODEL: ", "MODEL: a"))
+    monkeypatch.setattr(upstream, "CHART", tmp_path)  # no chart
+    assert upstream.verdict(tmp_path, tmp_path / "group.yaml").startswith("accepted, but the chart refuses it")
