@@ -158,9 +158,9 @@ TABLE = [
     Entry(
         "Settings of config, and folders of the node as volumes, that belong elsewhere",
         "The error names the place.",
-        "name: a\nconfig: {docker: {run_options: [--rm]}}\n",
+        "name: a\nconfig: {kubernetes: {dws: {enabled: true}}}\n",
         codes="refused-field",
-        path=r"^\$\.(config\.(docker|hooks|kubernetes\.(dws|quota|remote_identity|enable_docker|pod_config\.spec\..*))"
+        path=r"^\$\.(config\.(hooks|kubernetes\.(dws|quota|remote_identity|enable_docker|pod_config\.spec\..*))"
         r"|volumes\b.*)$",
         check=lambda difference: "config" in difference.path or "host_path" in difference.value,
     ),
@@ -296,7 +296,8 @@ TABLE = [
         "The command that creates the pull secret reads both from the environment.",
         "name: a\nresources: {image_id: 'docker:x'}\nenvs: {SKYPILOT_DOCKER_USERNAME: , "
         "SKYPILOT_DOCKER_PASSWORD: , SKYPILOT_DOCKER_SERVER: ghcr.io}\n",
-        theirs=r"'SKYPILOT_DOCKER_(USERNAME|PASSWORD)' is None",
+        theirs=r"'SKYPILOT_DOCKER_(USERNAME|PASSWORD)' is None"
+        r"|Missing from secrets: \['SKYPILOT_DOCKER_(USERNAME|PASSWORD)'",
     ),
     Entry(
         "Names with three dashes in a row",

@@ -152,7 +152,7 @@ def test_two_queues_are_refused(errors):
         ("event_callback: x", None, ""),
         ("volume_mounts: []", None, ""),
         ("config: {hooks: []}", None, ""),
-        ("config: {docker: {run_options: x}}", None, ""),
+        ("config: {docker: [--rm]}", "$.config.docker wrong-type", "a mapping"),
         ("config: {kubernetes: {dws: {}}}", None, ""),
         ("config: {kubernetes: {quota: {}}}", None, ""),
         ("config: {kubernetes: {remote_identity: x}}", None, ""),
@@ -176,6 +176,7 @@ def test_field_is_refused(task_error, field, expected, words):
     "field",
     ["job: {wait_for_scheduling_timeout: 1h}", "api_server_access: true", "inputs: {a: 1}", "outputs: {a: 1}"]
     + ["_metadata: {}", "file_mounts_mapping: {}", "config: {gcp: {}}", "config: {nvidia_gpus: {disable_ecc: true}}"]
+    + ["config: {docker: {run_options: [--ipc=host]}}", "config: {docker: {run_options: x}}"]
     + ["config: {active_workspace: x}", "config: {kubernetes: {kueue: {admission_timeout: 5}}}"],
 )
 def test_ignored_field_causes_a_note(task_values, task_notes, field):
