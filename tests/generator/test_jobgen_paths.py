@@ -67,6 +67,28 @@ def test_an_error_says_where_the_path_was_looked_up(convert):
     assert brief(line) == "5:10 $.workdir file-missing" and '"examples/rl"' in line and "current folder" in line
 
 
+@pytest.mark.parametrize("path", ["~/wheels", "/nonexistent/wheels"])
+def test_a_path_that_depends_on_no_folder_is_missing_without_one(convert, path, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    files, (line,) = convert(f"file_mounts: {{/w: {path}}}", [])
+    assert files is None and brief(line).endswith("file-missing") and path in line
+    assert "folder" not in line
+
+
+def test_an_absolute_path_inside_the_current_folder_is_as_good_as_a_relative_one(convert, tmp_path):
+    files, lines = convert(f"workdir: {tmp_path}/code", ["code/a.py"])
+    assert files == {"code/a.py"} and [brief(line).split()[-1] for line in lines] == ["embedded"]
+
+
+def test_a_path_of_the_home_folder_needs_a_confirmation(convert, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path.parent / "home"))
+    (tmp_path.parent / "home/wheels").mkdir(parents=True)
+    (tmp_path.parent / "home/wheels/a.whl").write_text("wheel")
+    files, (line,) = convert("file_mounts: {/w: ~/wheels}", [])
+    assert files is None and brief(line).endswith("file-outside") and "--allow-outside" in line
+    assert convert("file_mounts: {/w: ~/wheels}", [], "--allow-outside")[0] == {"wheel"}
+
+
 def test_an_error_says_that_the_path_exists_from_here(convert):
     Path("other").mkdir()
     _, (line,) = convert("workdir: code", ["code/a.py"], "--folder", "other")

@@ -35,17 +35,20 @@ class LocalPaths:
         existing = [folder for folder in folders if os.path.lexists(_join(folder, source))]
         if not existing:
             raise EmbedError("file-missing", self._missing(source, folders))
-        base = existing[0]
-        note = None
-        if base != self.folder:
+        base, note = existing[0], None
+        if _is_absolute(source):
+            base = next((each for each in existing if _contains(os.path.realpath(each), _join(each, source))), base)
+        elif base != self.folder:
             note = f"taken from {_shown(base)}, because {_shown(self.folder)} does not contain it"
         elif len({os.path.realpath(_join(folder, source)) for folder in existing}) > 1:
             note = f"taken from {_shown(base)}; SkyPilot would take it from {_shown(self.second)}, as does --folder ."
         return Found(self._checked(source, base), os.path.realpath(base), note)
 
     def _missing(self, source: str, folders: list[str]) -> str:
+        if _is_absolute(source):
+            return f"{quoted(source)} does not exist on this machine"
         where = " nor in ".join(map(_shown, folders))
-        message = f"{quoted(source)} exists {'neither ' if len(folders) > 1 else 'not '}in {where}"
+        message = f"{quoted(source)} {'exists neither' if len(folders) > 1 else 'does not exist'} in {where}"
         if self.second is None and os.path.lexists(_join(".", source)):
             message += "; it exists from here: pass --folder ."
         return message
@@ -58,9 +61,16 @@ class LocalPaths:
         return real
 
     def check_inside(self, path: str, base: str, message: str) -> None:
-        inside = path == base or path.startswith(base.rstrip("/") + "/")
-        if not inside and not self.allow_outside:
+        if not _contains(base, path) and not self.allow_outside:
             raise EmbedError("file-outside", f"{message}; allow it with --allow-outside")
+
+
+def _is_absolute(source: str) -> bool:
+    return os.path.isabs(os.path.expanduser(source))
+
+
+def _contains(folder: str, path: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _join(folder: str, source: str) -> str:
