@@ -92,6 +92,15 @@ def test_secrets_become_references(values, secrets):
     assert "s3cret" not in str(found) + str(lines)
 
 
+def test_a_secret_that_is_empty_in_the_file_is_optional(values):
+    """SkyPilot leaves it empty without --secret, so removing it from the file is no advice."""
+    found, lines = values(f"{HEADER}name: t\nsecrets: {{WANDB: '', HF_TOKEN: s3cret}}\n")
+    assert found["tasks"]["t"]["secrets"] == ["WANDB", "HF_TOKEN"]
+    empty, given = [line for line in lines if line.endswith("[secret-value]")]
+    assert "$.secrets.WANDB: " in empty and "not exported" in empty and "remove" not in empty
+    assert "$.secrets.HF_TOKEN: " in given and "remove it from the file" in given
+
+
 def test_all_tasks_share_one_secret(values):
     text = f"{HEADER}name: a\nsecrets: {{A: }}\n---\nname: b\nsecrets: {{B: }}\n---\nname: c\n"
     found, lines = values(text, "--secret-name", "mine", "--name", "other")

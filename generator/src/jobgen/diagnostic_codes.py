@@ -107,7 +107,8 @@ CODES = {
         "secrets: {HF_TOKEN: }",
     ),
     "secret-value": _task(
-        "The file contains the value of a secret, which jobgen does not use.", "secrets: {HF_TOKEN: abc}"
+        "The file contains the value of a secret, which jobgen does not use. An empty one is optional.",
+        "secrets: {HF_TOKEN: abc}",
     ),
     "secret-in-values": _task(
         "A path contains a secret, which would be readable in the values.", "secrets: {PLACE: abc}\nworkdir: $PLACE"

@@ -42,6 +42,9 @@ def secrets(task: GroupDocument) -> list[str]:
             if key.startswith("secrets:"):
                 message = "a name with the prefix secrets: takes no value; remove the prefix or the value"
                 task.report("bad-value", path, message, key=True)
+            elif given[key] == "":
+                message = "optional, because it is empty in the file; if the variable is not exported, the command that"
+                task.note(path, f"{message} creates the Secret leaves it empty", "secret-value")
             else:
                 message = "not used, because the value comes from the Secret; remove it from the file"
                 task.note(path, message, "secret-value")
