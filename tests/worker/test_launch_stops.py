@@ -77,6 +77,62 @@ def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(run):
     assert not any(map(alive, children)), "no process is left"
 
 
+def test_a_stop_before_the_programs_start_ends_them_as_they_start(run):
+    """They have nothing to save, and would not get the signal later."""
+    for node in range(2):
+        program = run.script(TRAINS.format(stop="sys.exit(75)"))
+        run.pod(node, 2, "--grace-period=60", program=[program], STAND_IN_RENDEZVOUS_S=3)
+    for pod in run.pods:
+        until(lambda pod=pod: "master ready" in pod.output, "torchrun was started", 60)
+    stop(run, 1)
+    run.assert_verdict(143, "stopped", "node 1 (pod run-1 on n1) got SIGTERM", within_s=40)
+
+
+# Rank 1 fails; rank 0 saves for a second on SIGTERM, and prints when the coordinator knows of the failure.
+FAILS_FIRST = """
+import os, signal, sys, time
+def stop(*_):
+    time.sleep(1)
+    print("saved", flush=True)
+    sys.exit(75)
+signal.signal(signal.SIGTERM, stop)
+print("trains", flush=True)
+if os.environ["RANK"] == "1":
+    time.sleep(1)
+    os._exit(9)
+stack = os.path.join(os.environ["GPU_CHARTS_LAUNCH_FOLDER"], "stack-0")
+while not (os.path.exists(stack) and os.path.getsize(stack)):
+    time.sleep(0.02)
+print("asked", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("nodes", [(0,), (0, 1)])
+def test_a_failure_before_the_stop_is_the_cause(run, nodes):
+    """Whoever restarts or evicts the pods of a run that has failed does not hide why. Ranks may still save."""
+    running(run, FAILS_FIRST)
+    until(lambda: "asked" in run.pods[0].output, "the coordinator knows of the failure", 60)
+    stop(run, *nodes)
+    run.assert_verdict(1, "program-failed", "rank 1 of node 1", "exit code 9", within_s=60)
+    assert "saved" in run.pods[0].output.splitlines()
+
+
+def test_a_program_that_a_signal_to_the_whole_pod_ended_is_stopped(run):
+    """The program may die of SIGTERM before the launcher has reported its own."""
+    running(run, "import time; print('trains', flush=True); time.sleep(600)")
+    (program,) = [pid for pid in descendants(run.pods[1].started.process.pid) if is_program(pid)]
+    os.kill(program, signal.SIGTERM)
+    time.sleep(0.5)
+    stop(run, 1)
+    run.assert_verdict(143, "stopped", "got SIGTERM", within_s=60)
+
+
+def is_program(pid: int) -> bool:
+    with open(f"/proc/{pid}/cmdline") as file:
+        return "rank_wrapper.py" in file.read() and not descendants(pid)
+
+
 def test_a_program_that_exits_with_0_on_sigterm_is_done(run):
     running(run, TRAINS.format(stop="sys.exit(0)"))
     stop(run, 0)

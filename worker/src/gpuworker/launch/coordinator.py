@@ -44,6 +44,7 @@ class Coordinator:
         self.started_at = 0.0  # when Go was sent
         self.mismatch_since = self.failed_at = self.stopped_at = 0.0
         self.stop_reason, self.stacks_requested = "", False
+        self.failed_before_stop: Verdict | None = None
         self.restarts, self.restarting, self.warned_at = 0, False, 0.0
         self.verdict: protocol.End | None = None
         self.notified: set[int] = set()  # nodes that were sent the verdict
@@ -121,6 +122,7 @@ class Coordinator:
             node.sequences |= message.sequences
         elif isinstance(message, protocol.StopRequested) and not self.stopped_at:
             self.stopped_at = time.monotonic()
+            self.failed_before_stop = root_cause.known(self.nodes, self.lost)
             self.stop_reason = f"{node_info.format_node(node.info)} got {message.signal}"
             self.broadcast(protocol.Stop(self.stop_reason))
         elif isinstance(message, protocol.StateChange):
@@ -217,7 +219,7 @@ class Coordinator:
             # The programs' grace period is over before this; a node that has sent nothing by then has not saved.
             over = now > self.stopped_at + timeouts["grace-period"] + 2
             if over or not any(state.running for state in states):
-                raise root_cause.stopped(self.stop_reason, self.nodes)
+                raise self.failed_before_stop or root_cause.stopped(self.stop_reason, self.nodes)
         elif self.failed_at or self.lost:
             self.failed_at = self.failed_at or now
             verdict = root_cause.failed(self.nodes, self.lost, now - self.failed_at, now)

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from gpuworker.launch.config import LaunchConfig
@@ -100,6 +101,8 @@ class LocalRanks:
             self.runners[local] = connection
             rank.pid, rank.rank, self.world_size = facts["pid"], facts["rank"], facts["world"]
             rank.progress_at = now
+            if self.stop_deadline:  # the stop came between torchrun's start and its ranks'
+                self.terminate([rank])
             if self.formed:
                 ranks = ",".join(str(rank.rank) for rank in self.states.values())
                 log(Tag.DDP, phase="world formed", world=self.world_size, ranks=ranks, seconds=now - self.started_at)
@@ -201,9 +204,9 @@ class LocalRanks:
 
     # -- signals
 
-    def terminate(self) -> None:
-        """Send SIGTERM to the program of each rank."""
-        for rank in self.states.values():
+    def terminate(self, ranks: Iterable[RankState] = ()) -> None:
+        """Send SIGTERM to the programs of these ranks, or of all."""
+        for rank in ranks or self.states.values():
             if rank.pid and rank.code is None:
                 kill(behind_shells(rank.pid, signal.SIGTERM), signal.SIGTERM)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import socket
 import time
 from collections.abc import Callable
 
@@ -103,14 +104,23 @@ class Participant:
             if self.state is protocol.NodeState.READY:
                 self.send(protocol.StateChange(self.state))
             heartbeats = asyncio.create_task(self.send_heartbeats())
-            with contextlib.suppress(OSError, ValueError):
-                while line := await stream.readline():
-                    self.on_message(protocol.CODEC.decode(line))
+            with contextlib.suppress(OSError, ValueError), writer.get_extra_info("socket").dup() as connection:
+                try:
+                    await self.read(stream)
+                except OSError:
+                    # A write failed, and asyncio has closed the connection without reading what is in it: after a
+                    # freeze of this process, perhaps the verdict.
+                    stream.reader = remaining(connection)
+                    await self.read(stream)
             heartbeats.cancel()
         finally:
             self.stream = None
             if writer:
                 writer.close()
+
+    async def read(self, stream: LineStream) -> None:
+        while line := await stream.readline():
+            self.on_message(protocol.CODEC.decode(line))
 
     async def first_reply(self, stream: LineStream) -> bytes:
         await stream.start(client=True)
@@ -158,3 +168,13 @@ class Participant:
         if self.stream:
             with contextlib.suppress(OSError, RuntimeError):
                 self.stream.write(encode(message))
+
+
+def remaining(connection: socket.socket) -> asyncio.StreamReader:
+    """What a connection still holds. It does not wait."""
+    reader = asyncio.StreamReader(limit=LINE_LIMIT)
+    with contextlib.suppress(OSError):  # no more, or reset
+        while data := connection.recv(LINE_LIMIT):
+            reader.feed_data(data)
+    reader.feed_eof()
+    return reader

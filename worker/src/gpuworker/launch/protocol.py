@@ -118,12 +118,16 @@ class StateChange:
 
 @dataclass
 class RankFailure:
-    """First failure on a node. `rank` is None if torchrun itself failed. `cause` is a key of failure_causes."""
+    """First failure on a node. `rank` is None if torchrun itself failed. `cause` is a key of failure_causes.
+
+    `stopped`: the rank was ended by a signal that asks for a stop, which may have gone to all processes of the pod.
+    """
 
     cause: str
     rank: int | None
     detail: str
     phase: str = "run"
+    stopped: bool = False
 
 
 @dataclass

@@ -113,8 +113,12 @@ def write_all(descriptor, data):
 def start(program, output):
     """Start the program in a process group of its own. It ends with this process."""
     parent = os.getpid()
+    # A stop may come before the new process has the default handlers; one of this process would swallow it.
+    stops = (signal.SIGTERM, signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
         return pid
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -122,6 +126,7 @@ def start(program, output):
         os._exit(1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
     if output is not None:
         os.dup2(output, 1)
         os.dup2(output, 2)

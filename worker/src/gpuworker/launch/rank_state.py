@@ -19,6 +19,8 @@ from gpuworker.runtime.processes import state
 
 # Codes that end no other rank: the program is done, or has saved and wants to be started again.
 GOOD_CODES = (ExitCode.DONE, ExitCode.SAVED)
+# Of a process that a signal stopped, and of a shell whose program it stopped.
+STOP_CODES = tuple(code for number in (signal.SIGTERM, signal.SIGINT) for code in (-number, 128 + number))
 ENQUEUED = re.compile(r"\[PG (?:ID )?(\d+) .*last enqueued NCCL work: (-?\d+)")
 # Which line of c10d or NCCL tells most, the first kind first.
 TELLING = ("Watchdog caught collective", "terminated with exception", "got stuck")
@@ -111,7 +113,7 @@ class RankState:
                 detail += f"; torch: {line[:300]}"
             elif last := next((line.strip() for line in reversed(self.tail) if line.strip()), ""):
                 detail += f"; last line: {last[:300]}"
-        return RankFailure(self.cause(oom).key, self.rank, detail)
+        return RankFailure(self.cause(oom).key, self.rank, detail, stopped=self.code in STOP_CODES)
 
     def location(self, stack: Path) -> str:
         """Where the rank is. `stack`: the file to which it has just written its stacks, if it could."""

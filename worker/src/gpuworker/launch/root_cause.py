@@ -63,6 +63,15 @@ def failed(nodes: dict[int, NodeStatus], lost: dict[int, str], elapsed_s: float,
     return Verdict(first.failure.cause, reason, first.failure.phase)
 
 
+def known(nodes: dict[int, NodeStatus], lost: dict[int, str]) -> Verdict | None:
+    """The verdict on a run that had failed when it was stopped; None if what is known may follow from the stop."""
+    if lost:
+        return node_lost(nodes, lost)
+    found = [n for n in nodes.values() if n.failure and not n.failure.stopped and not BY_KEY[n.failure.cause].secondary]
+    first = min(found, key=lambda n: n.failed_at, default=None)
+    return Verdict(first.failure.cause, format_failure(first), first.failure.phase) if first else None
+
+
 def node_lost(nodes: dict[int, NodeStatus], lost: dict[int, str]) -> Verdict:
     named = ", ".join(f"{format_node(nodes[index].info)} {how}" for index, how in sorted(lost.items())[:RANKS_NAMED])
     return Verdict("node-lost", named, "run")

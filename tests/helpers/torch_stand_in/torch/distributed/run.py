@@ -18,6 +18,7 @@ def main():
             program.append(word)
     nodes, each = int(options["--nnodes"]), int(options["--nproc-per-node"])
     node = int(os.environ["NODE_RANK"])
+    time.sleep(float(os.environ.get("STAND_IN_RENDEZVOUS_S", "0")))
     ranks = []
     for local in range(each):
         world = {"LOCAL_RANK": local, "RANK": node * each + local, "WORLD_SIZE": nodes * each}
