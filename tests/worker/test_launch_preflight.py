@@ -170,6 +170,13 @@ def test_a_missing_node_is_named_at_the_join_timeout(run):
     run.assert_verdict(66, "node-missing", "node 1 ", f"{JOIN_TIMEOUT_S} s")
 
 
+def test_a_time_out_that_cannot_be_is_a_usage_error_and_no_other_fault(run):
+    """It ended with 64, as if the name of node 0 did not resolve."""
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=-1")
+    run.assert_verdict(2, "usage", "--join-timeout=-1", within_s=60)
+
+
 def test_a_node_rank_beyond_nnodes_is_a_usage_error(run):
     for node in range(2):
         run.pod(node, 2)

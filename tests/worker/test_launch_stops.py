@@ -56,6 +56,12 @@ def test_sigterm_to_any_pod_lets_all_programs_save(run, nodes):
         assert pod.verdicts[0].startswith("[DONE]")
 
 
+def test_a_hang_up_is_a_stop(run):
+    running(run, TRAINS.format(stop="sys.exit(75)"))
+    run.pods[1].started.process.send_signal(signal.SIGHUP)
+    run.assert_verdict(75, "saved", "node 1 (pod run-1 on n1) got SIGHUP", within_s=60)
+
+
 def test_a_node_that_did_not_save_is_named(run):
     running(run, TRAINS.format(stop="sys.exit(3 if os.environ['RANK'] == '1' else 75)"))
     stop(run, 0)

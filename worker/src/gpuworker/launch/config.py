@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +29,7 @@ TIMEOUTS = {
     "progress-timeout": (0, "without progress of any rank: an optimizer step, before the first one output; 0 is off"),
     "grace-period": (90, "from SIGTERM to SIGKILL of the program"),
 }
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # end the run, and the programs may save
 SIZE_FLAGS = ("min-shm", "min-disk")
 SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 STATE_FOLDER = ".ddp-launch"  # below --output-dir: flight records and folded output
@@ -136,8 +138,9 @@ def read_config(args: argparse.Namespace, environ: dict[str, str]) -> LaunchConf
         rank, nnodes = numbers["NODE_RANK"], numbers["NNODES"]
         problems.append(f"NODE_RANK={rank}: must be below NNODES={nnodes}, one node too many?")
     timeouts = {name: getattr(args, name.replace("-", "_")) for name in TIMEOUTS}
-    problems += [f"--{name}={value}: must be at least 1 second" for name, value in timeouts.items()
-                 if value < (0 if name == "progress-timeout" else 1)]  # fmt: skip
+    short = [name for name, value in timeouts.items() if value < (0 if name == "progress-timeout" else 1)]
+    problems += [f"--{name}={timeouts[name]}: must be at least 1 second" for name in short]
+    timeouts |= {name: TIMEOUTS[name][0] for name in short}  # this node still has to tell the others
     if args.backend == "etcd" and not re.fullmatch(r"\S+:\d+", args.etcd):
         problems.append(f"--etcd={args.etcd or '(not set)'}: --backend=etcd needs HOST:PORT")
     sizes = {}

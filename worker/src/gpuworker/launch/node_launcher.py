@@ -9,7 +9,7 @@ import signal
 import time
 
 from gpuworker.launch import etcd, network, node_info
-from gpuworker.launch.config import LaunchConfig
+from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
 from gpuworker.launch.coordinator import Coordinator
 from gpuworker.launch.failure_causes import Verdict
 from gpuworker.launch.participant import Participant
@@ -56,7 +56,9 @@ class NodeLauncher:
     async def run(self) -> None:
         """Return when every node is done. Raises Verdict otherwise."""
         config, now = self.config, self.started_at
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # nohup
             asyncio.get_running_loop().add_signal_handler(number, self.on_signal, signal.Signals(number).name)
         adopt_orphans()
         log(Tag.ENV, nnodes=config.nnodes, nproc_per_node=config.nproc_per_node,

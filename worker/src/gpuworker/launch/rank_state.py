@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuworker.launch import stacks
+from gpuworker.launch.config import STOP_SIGNALS
 from gpuworker.launch.failure_causes import BY_KEY, Cause, of_exception, of_text
 from gpuworker.launch.protocol import RankFailure
 from gpuworker.runtime.contract import ExitCode
@@ -20,7 +21,7 @@ from gpuworker.runtime.processes import state
 # Codes that end no other rank: the program is done, or has saved and wants to be started again.
 GOOD_CODES = (ExitCode.DONE, ExitCode.SAVED)
 # Of a process that a signal stopped, and of a shell whose program it stopped.
-STOP_CODES = tuple(code for number in (signal.SIGTERM, signal.SIGINT) for code in (-number, 128 + number))
+STOP_CODES = tuple(code for number in STOP_SIGNALS for code in (-number, 128 + number))
 ENQUEUED = re.compile(r"\[PG (?:ID )?(\d+) .*last enqueued NCCL work: (-?\d+)")
 # Which line of c10d or NCCL tells most, the first kind first.
 TELLING = ("Watchdog caught collective", "terminated with exception", "got stuck")

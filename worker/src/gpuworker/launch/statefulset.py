@@ -7,10 +7,9 @@ import signal
 import sys
 from pathlib import Path
 
+from gpuworker.launch.config import STOP_SIGNALS
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
-
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def begin(folder: Path) -> str:
