@@ -125,6 +125,7 @@ def test_other_scripts_are_not(task_notes, run):
     assert task_notes(f"name: t\nrun: {run}") == []
 
 
-def test_a_template_in_place_of_a_value_is_recognized(errors):
-    found = errors("name: rl\nexecution: parallel\n---\nname: t\nnum_nodes: {{ n }}\n")
-    assert any("[yaml-key]" in line and "Jinja" in line for line in found)
+def test_a_template_in_place_of_a_value_is_the_only_error(errors):
+    tasks = "---\nname: {{ task }}\nnum_nodes: {{ n }}\nresources: {infra: {{cloud}}, image_id: {{image}}}\n"
+    (found,) = errors("name: {{name}}\nexecution: parallel\n" + tasks)
+    assert found.startswith("1:8: ") and "[yaml-key]" in found and "Jinja" in found

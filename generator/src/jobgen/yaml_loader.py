@@ -221,6 +221,9 @@ class _Composer:
             plain = type(event) is ScalarEvent and event.implicit[0] and event.tag is None
             merge = plain and event.value == "<<"
             key, position, size = self.node(event, depth + 1)
+            if isinstance(key, dict):  # {{ name }}: each value of a template would be an error or two
+                message = "a mapping as a key; render the file first if it is a template, such as one of Jinja"
+                raise invalid((position[0] + 1, position[1] + 1), "yaml-key", message)
             path.append(key if isinstance(key, str) else str(getattr(event, "value", "?")))
             value, inner, more = self.node(self.event(), depth + 1)
             path.pop()
@@ -229,8 +232,6 @@ class _Composer:
                 merged += self.merges(value, inner)
             elif not isinstance(key, str) or (len(position) > 2 and position[2] is None):
                 message = "YAML does not read this key as text; put it in quotes"
-                if isinstance(key, dict):  # {{ name }}
-                    message = "a mapping as a key; render the file first if it is a template, such as one of Jinja"
                 self.error(position, "yaml-key", message, *self.name(event))
             elif key in values:
                 first = marks[key][0] + 1
