@@ -39,6 +39,24 @@ MANIFESTS = {
             },
         }
     },
+    "ElasticJob": {
+        "spec": {
+            "distributionStrategy": "AllreduceStrategy",
+            "replicaSpecs": {
+                "worker": {
+                    "replicas": 4,
+                    "template": pod(
+                        [
+                            "sh",
+                            "-c",
+                            "dlrover-run --network-check --nnodes=2:$NODE_NUM \\\n --accelerator nvidia.com/gpu "
+                            "--nproc_per_node=8 --max_restarts=3 --exclude-straggler \\\n train.py --lr 3e-4",
+                        ]
+                    ),
+                }
+            },
+        }
+    },
     "TrainJob": {
         "spec": {
             "runtimeRef": {"name": "torch-distributed"},
@@ -176,6 +194,31 @@ def test_fields_around_a_pod_are_lost_by_name(jobgen):
     assert "Worker.restartPolicy: " in jobgen("from", "-", stdin=manifest("PyTorchJob", body)).stderr
 
 
+def test_an_elastic_job_becomes_a_run_of_a_fixed_size(jobgen):
+    body = copy.deepcopy(MANIFESTS["ElasticJob"])
+    body["spec"] |= {"optimizeMode": "single-job"}
+    body["spec"]["replicaSpecs"]["worker"]["restartCount"] = 3
+    body["spec"]["replicaSpecs"]["dlrover-master"] = {"template": pod(["x"])}
+    result = jobgen("from", "-", stdin=manifest("ElasticJob", body))
+    values = yaml.safe_load(result.stdout)
+    assert (values["program"]["args"], values["maxRestartsInPlace"]) == (["train.py", "--lr", "3e-4"], 3)
+    assert values["nodes"] == 4  # and not between 2 and 4
+    lost = {line.split(": ")[3] for line in result.stderr.splitlines() if line.endswith("[lost]")}
+    replicas = "$.spec.replicaSpecs"
+    command = f"{replicas}.worker.template.spec.containers[0].command"
+    assert lost == {"$.spec.optimizeMode", f"{replicas}.worker.restartCount", f"{replicas}.dlrover-master", command}
+    assert "--exclude-straggler" in result.stderr and "--network-check" in result.stderr
+
+
+@pytest.mark.parametrize("role", ["ps", "chief", "evaluator"])
+def test_roles_other_than_workers_of_an_elastic_job_are_refused(jobgen, role):
+    body = copy.deepcopy(MANIFESTS["ElasticJob"])
+    body["spec"]["replicaSpecs"][role] = {"replicas": 2, "template": pod(["python", "-m", "estimator"])}
+    result = jobgen("from", "-", stdin=manifest("ElasticJob", body))
+    (error,) = [line for line in result.stderr.splitlines() if ": error: " in line]
+    assert result.exit_code == 1 and f"$.spec.replicaSpecs.{role}: " in error and "job-group" in error
+
+
 @pytest.mark.parametrize(
     ("command", "args", "processes"),
     [
@@ -184,6 +227,8 @@ def test_fields_around_a_pod_are_lost_by_name(jobgen):
         (["python3", "-m", "torch.distributed.run", "--standalone", "a.py"], ["a.py"], None),
         (["/opt/conda/bin/torchrun", "--nproc-per-node=gpu", "a.py"], ["a.py"], None),
         (["python", "a.py", "-x"], ["a.py", "-x"], None),
+        (["dlrover-run", "--auto_tunning", "--node_unit", "2", "--nproc_per_node=2", "a.py"], ["a.py"], 2),
+        (["python", "-m", "dlrover.trainer.torch.elastic_run", "--numa-affinity", "a.py"], ["a.py"], None),
         (["sh", "-c", "cd /app && python a.py | tee log"], ["a.py"], None),
         (["deepspeed", "a.py"], None, None),
         (["sh", "-c", "echo 'unfinished"], None, None),

@@ -14,7 +14,10 @@ from jobgen.manifests.convert import to_values
 @click.argument("file", metavar="FILE", type=FILE)
 @click.pass_context
 def from_(ctx: click.Context, file: str) -> None:
-    """Print values of ddp-run or job-group for a Job, StatefulSet, PyTorchJob, TrainJob, JobSet or RayJob."""
+    """Print values of ddp-run or job-group for a manifest of another launcher.
+
+    It reads a Job, StatefulSet, PyTorchJob, ElasticJob, TrainJob, JobSet or RayJob.
+    """
     source = read(file)
     result = to_values(source)
     if result.diagnostics:

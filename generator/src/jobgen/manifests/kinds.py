@@ -50,6 +50,20 @@ def _container(manifest: Manifest, path: Path) -> object:
     return manifest.get(*path, "template", "spec", "containers", 0)
 
 
+def elastic_job(manifest: Manifest) -> Values:
+    """The workers of a job of DLRover, which ddp-run starts in a fixed number."""
+    roles = ("spec", "replicaSpecs")
+    others = ("ps", "chief", "evaluator")
+    manifest.lose_others(("spec",), ("replicaSpecs", "distributionStrategy"))
+    manifest.lose_others(roles, ("worker", *others))
+    for role in others:
+        if manifest.get(*roles, role) is not None:
+            manifest.error((*roles, role), "all nodes of ddp-run are alike; write each role as a task of job-group")
+    worker = (*roles, "worker")
+    manifest.lose_others(worker, ("replicas", "template"))
+    return RUN, _run(manifest, (*worker, "template"), manifest.count(*worker, "replicas"), "indexed-job")
+
+
 def train_job(manifest: Manifest) -> Values:
     trainer = ("spec", "trainer")
     manifest.lose_others(("spec",), ("trainer",))
@@ -141,7 +155,8 @@ def _program(manifest: Manifest, container: Path) -> dict:
         manifest.error(container, message)
         program = torchrun.Program([])
     for words in program.lost:
-        manifest.lost((*container, "command"), f"put it into the program or the image: {words}")
+        way_out = "ddp-run has no such option" if words.startswith("-") else "put it into the program or the image"
+        manifest.lost((*container, "command"), f"{way_out}: {words}")
     if any("$" in word for word in program.args):
         manifest.lost((*container, "command"), "ddp-run starts the program without a shell: variables stay as written")
     image = manifest.get(*container, "image")
@@ -196,6 +211,7 @@ READERS: dict[str, Callable[[Manifest], Values]] = {
     "Job": job,
     "StatefulSet": stateful_set,
     "PyTorchJob": py_torch_job,
+    "ElasticJob": elastic_job,
     "TrainJob": train_job,
     "JobSet": job_set,
     "RayJob": ray_job,

@@ -1,4 +1,4 @@
-"""Command lines that start torchrun."""
+"""Command lines that start torchrun, or a launcher with its options."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 
 _SHELLS = ("sh", "bash", "/bin/sh", "/bin/bash")
 _PYTHON = re.compile(r"(.*/)?python[0-9.]*")
-_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_LAUNCHERS = ("torchrun", "dlrover-run")
+_MODULES = ("torch.distributed.run", "torch.distributed.launch", "dlrover.trainer.torch.elastic_run")
 _ALONE = ("--standalone", "--no-python", "--run-path", "--module", "-m", "--use-env")
+# Options of dlrover-run without a value.
+_DLROVER = ("--network-check", "--comm-perf-test", "--exclude-straggler", "--save-at-breakpoint", "--numa-affinity")
+_DLROVER += ("--auto-config", "--auto-tunning")
 _ENDS = (";", "&&", "||", "|", "&")
 
 
@@ -28,7 +32,7 @@ def parse(command: list[str]) -> Program | None:
     if command and command[0] in _SHELLS:
         return _script(command)
     for index, word in enumerate(command):
-        if word.rpartition("/")[2] == "torchrun":
+        if word.rpartition("/")[2] in _LAUNCHERS:
             return _torchrun(command[index + 1 :], command[:index])
         if word in _MODULES and command[index - 1 : index] == ["-m"]:
             return _torchrun(command[index + 1 :], [])
@@ -56,7 +60,8 @@ def _script(command: list[str]) -> Program | None:
     found = [(part, program) for part in parts if (program := parse(part))]
     if not found:
         return None
-    chosen, program = next((each for each in found if "torchrun" in " ".join(each[0])), found[-1])
+    starters = [each for each in found if any(name in " ".join(each[0]) for name in (*_LAUNCHERS, *_MODULES))]
+    chosen, program = (starters or found[-1:])[0]
     program.lost += [" ".join(part) for part in parts if part is not chosen]
     return program
 
@@ -67,9 +72,9 @@ def _torchrun(words: list[str], before: list[str]) -> Program:
     while words and words[0].startswith("-"):
         option, equals, value = words.pop(0).partition("=")
         name = option.replace("_", "-")
-        if name in _ALONE:
+        if name in _ALONE or name in _DLROVER:
             module = module or name in ("-m", "--module")
-            if name in ("--no-python", "--run-path"):
+            if name in ("--no-python", "--run-path", *_DLROVER):
                 program.lost.append(option)
             continue
         value = value if equals else (words.pop(0) if words else "")
