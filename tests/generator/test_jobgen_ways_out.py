@@ -129,3 +129,41 @@ def test_a_template_in_place_of_a_value_is_the_only_error(errors):
     tasks = "---\nname: {{ task }}\nnum_nodes: {{ n }}\nresources: {infra: {{cloud}}, image_id: {{image}}}\n"
     (found,) = errors("name: {{name}}\nexecution: parallel\n" + tasks)
     assert found.startswith("1:8: ") and "[yaml-key]" in found and "Jinja" in found
+
+
+@pytest.mark.parametrize(
+    ("setup", "command"),
+    [
+        ("set -e\nsudo apt-get update && sudo apt-get install -y git", "sudo"),
+        ("pip install x && apt-get install -y git", "apt-get"),
+        ("if ! command -v git; then apt install git; fi", "apt"),
+        ("(yum -y install git)", "yum"),
+        ("DEBIAN_FRONTEND=noninteractive apt-get install git", "apt-get"),
+        ("uv pip install \\\n  torch --system", "uv pip install --system"),
+    ],
+)
+def test_scripts_that_need_root_are_recognized(task_notes, setup, command):
+    (warning,) = task_notes(f"name: t\nsetup: {json.dumps(setup)}")
+    assert warning.startswith("warning: ") and brief(warning) == "$.setup needs-root" and f"`{command}`" in warning
+    root = pod("{securityContext: {runAsUser: 0, runAsNonRoot: false}}")
+    assert not any("needs-root" in line for line in task_notes(f"name: t\nsetup: {json.dumps(setup)}\n{root}"))
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "pip install x",
+        "echo $(which sudo || echo none)",
+        "# sudo apt-get install x",
+        "uv pip install x; ls --system",
+        "uv venv && uv pip install x",
+        "an-apt choice; ./sudo x",
+        "apt=1; echo apt",
+    ],
+)
+def test_scripts_that_do_not_are_left_alone(task_notes, setup):
+    assert task_notes(f"name: t\nsetup: {json.dumps(setup)}") == []
+
+
+def test_the_search_for_root_takes_linear_time(task_notes):
+    assert task_notes("name: t\nsetup: " + json.dumps("then uv pip install (uv pip install " * 20_000)) == []

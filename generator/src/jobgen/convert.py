@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 
-from jobgen import defaults, envs, pod_template, resources, volumes
+from jobgen import defaults, envs, pod_template, resources, scripts, volumes
 from jobgen.contract import DELAY_LIMIT_SECONDS, RESERVED_MOUNTS, VALUES_SCHEMA_VERSION
 from jobgen.diagnostics import WARNING, quoted
 from jobgen.docker_login import PullSecrets
@@ -68,7 +68,7 @@ def _task(
     image = pull_secrets.image(task, given.get("image"), template)
     mounted, mounts, workdir = volumes.convert(task), files.mounts(task), files.workdir(task)
     _check_mounts(task, workdir is not None)
-    _check_dynamic(task)
+    scripts.check(task, template)
     values = {
         "numNodes": task.fields.get("num_nodes", 1),
         "image": image,
@@ -86,21 +86,6 @@ def _task(
         "run": task.fields.get("run"),
     }
     return {key: value for key, value in values.items() if value}
-
-
-# sky jobs launch, sky launch or sky exec as a command, and the same from Python
-_LAUNCH = re.compile(
-    r"(?:^|[\s;&|(`])sky\s+(?:jobs\s+)?(?:launch|exec)\b|\bsky\.(?:jobs\.)?(?:launch|exec)\(", re.MULTILINE
-)
-
-
-def _check_dynamic(task: GroupDocument) -> None:
-    """Warn about scripts that start further jobs with SkyPilot, such as evaluations that join the group."""
-    for field in ("setup", "run"):
-        if _LAUNCH.search(task.fields.get(field) or ""):
-            message = "starts a job with SkyPilot, which is not there: no task can join a group that runs. Write an"
-            message += " auxiliary task (not in primary_tasks) that waits for work, for example for new checkpoints"
-            task.report("dynamic-task", (field,), f"{message} on a shared volume", WARNING)
 
 
 def _check_mounts(task: GroupDocument, workdir: bool) -> None:

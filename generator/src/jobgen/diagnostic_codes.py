@@ -70,6 +70,10 @@ CODES = {
         "Every group has one such note.",
         "resources: {cpus: 4}",
     ),
+    "needs-root": _task(
+        "A script installs packages as root, and programs run as an unnamed user.",
+        'setup: "sudo apt-get install -y git"',
+    ),
     "loosened-pod": _task(
         "pod_config lets the pods do more than the chart's own settings: reach the node, use the Kubernetes API, or "
         "run with more rights. --strict refuses it.",

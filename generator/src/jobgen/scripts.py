@@ -1,0 +1,51 @@
+"""Warnings about what setup and run need, and the pods do not have: SkyPilot, and root."""
+
+from __future__ import annotations
+
+import re
+
+from jobgen.diagnostics import WARNING
+from jobgen.group import GroupDocument
+
+# sky jobs launch, sky launch or sky exec as a command, and the same from Python
+_LAUNCH = re.compile(
+    r"(?:^|[\s;&|(`])sky\s+(?:jobs\s+)?(?:launch|exec)\b|\bsky\.(?:jobs\.)?(?:launch|exec)\(", re.MULTILINE
+)
+_SEPARATORS = re.compile(r"[\n;&|()]")
+_BEFORE = {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "time", "exec"}  # a command
+_AS_ROOT = {"sudo", "apt", "apt-get", "dnf", "yum", "apk"}
+
+
+def check(task: GroupDocument, template: dict) -> None:
+    """Add warnings to the task, whose pods have the podTemplate `template`."""
+    for field in ("setup", "run"):
+        script = task.fields.get(field) or ""
+        if _LAUNCH.search(script):
+            message = "starts a job with SkyPilot, which is not there: no task can join a group that runs. Write an"
+            message += " auxiliary task (not in primary_tasks) that waits for work, for example for new checkpoints"
+            task.report("dynamic-task", (field,), f"{message} on a shared volume", WARNING)
+        if (command := _needs_root(script)) and not _is_root(template):
+            message = (
+                f"`{command}` needs root, and programs run as an unnamed user: install it in the image, or set the"
+            )
+            message += " values podSecurityContext and containerSecurityContext"
+            task.report("needs-root", (field,), message, WARNING)
+
+
+def _needs_root(script: str) -> str | None:
+    """Return the first command that writes into the system, or into the image's Python."""
+    for command in _SEPARATORS.split(script.replace("\\\n", " ")):
+        words = command.split()
+        first = next((index for index, word in enumerate(words) if word not in _BEFORE and "=" not in word), 0)
+        words = words[first:]
+        if len(words) > 1 and words[0] in _AS_ROOT:
+            return words[0]
+        if words[:3] == ["uv", "pip", "install"] and "--system" in words:
+            return "uv pip install --system"
+    return None
+
+
+def _is_root(template: dict) -> bool:
+    spec = template.get("spec", {})
+    contexts = [each.get("securityContext") or {} for each in (spec, *spec.get("containers", [])[:1]) if each]
+    return any(each.get("runAsUser") == 0 for each in contexts)
