@@ -249,6 +249,13 @@ def test_a_sized_volume_of_several_nodes_is_refused(task_values, task_notes, tas
     assert "(each pod gets its own)" in task_notes(task, "--lenient")[0]
 
 
+def test_a_claim_of_several_tasks_is_one_for_several_nodes(values):
+    tasks = [f"---\nname: {name}\nvolumes: {{/d: {claim}}}\n" for name, claim in zip("abc", "xxy", strict=True)]
+    _, lines = values("name: rl\nexecution: parallel\n" + "".join(tasks))
+    lines = [line for line in lines if "PersistentVolumeClaim" in line]
+    assert ["ReadWriteMany" in line for line in lines] == [True, True, False]
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [

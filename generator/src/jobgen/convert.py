@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections import Counter
 
 from jobgen import defaults, envs, pod_template, resources, scripts, volumes
 from jobgen.contract import DELAY_LIMIT_SECONDS, RESERVED_MOUNTS, VALUES_SCHEMA_VERSION
@@ -29,9 +30,10 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
         message += "placement.topologyKey to the node label whose value they must share, and remove the field"
         group.header.report("no-effect", ("placement",), message, WARNING)
     tasks = {}
+    claims = volumes.claims(group)
     pull_secrets = PullSecrets(f"{header.get('name')}-registry")
     for task in group.tasks:
-        values = _task(task, files, pull_secrets, delays, given_env)
+        values = _task(task, files, pull_secrets, claims, delays, given_env)
         if "name" in task.fields:
             tasks[task.fields["name"]] = values
     files.check_size()
@@ -59,6 +61,7 @@ def _task(
     task: GroupDocument,
     files: FileSets,
     pull_secrets: PullSecrets,
+    claims: Counter[str],
     delays: dict[str, int],
     given_env: frozenset[str],
 ) -> dict:
@@ -66,7 +69,7 @@ def _task(
     given = resources.convert(task, pod)
     template = pod_template.convert(task, pod)
     image = pull_secrets.image(task, given.get("image"), template)
-    mounted, mounts, workdir = volumes.convert(task), files.mounts(task), files.workdir(task)
+    mounted, mounts, workdir = volumes.convert(task, claims), files.mounts(task), files.workdir(task)
     _check_mounts(task, workdir is not None)
     scripts.check(task, template)
     values = {
