@@ -12,30 +12,13 @@ import re
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.helpers import launch_stops
+from tests.helpers.launch_cases import FAULTS, HEAD, Case
 from tests.helpers.launchers import Run
-from tests.helpers.processes import descendants, until
+from tests.helpers.processes import until
 
-# Lines that every rank's program begins with. `hit` is true in the rank that has the fault.
-HEAD = """
-import os, random, signal, sys, threading, time
-RANK, FOLDER = int(os.environ["RANK"]), sys.argv[1]
-hit = RANK == {culprit}
-fault = os.path.join(FOLDER, "fault")
-def wait_for_fault():
-    while not os.path.exists(fault):
-        time.sleep(0.02)
-def work(seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        time.sleep(0.05)
-steps = work
-def begin_fault():
-    open(fault, "w").close()
-# process group
-"""
 # With real torch: the steps are collectives, and so is what the other ranks do after a fault.
 GLOO = """
 import torch, torch.distributed as dist
@@ -45,30 +28,6 @@ def steps(seconds):
         dist.all_reduce(torch.ones(1))
         time.sleep(0.05)
 """
-# The fault of one rank -> statements, cause, exit code of the run, words of the verdict.
-FAULTS: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
-    "exit code": ("sys.exit(9)", "program-failed", 1, ("exit code 9",)),
-    "os._exit": ("os._exit(11)", "program-failed", 1, ("exit code 11",)),
-    "exit text": ("sys.exit('no data under /data')", "program-failed", 1, ("no data under /data",)),
-    "exception": ("raise ValueError('loss is NaN')", "program-failed", 1, ("ValueError: loss is NaN",)),
-    "refused": ("raise ConnectionRefusedError(111, 'Connection refused')", "program-failed", 1, ("Refused",)),
-    "address in use": ("raise OSError(98, 'Address already in use')", "program-failed", 1, ("Errno 98",)),
-    "name": ("import socket; raise socket.gaierror(-2, 'Name not known')", "program-failed", 1, ("gaierror",)),
-    "database": ("raise TimeoutError('database: Timed out waiting 5000ms')", "program-failed", 1, ("database",)),
-    "no route": ("raise OSError(113, 'No route to host')", "program-failed", 1, ("Errno 113",)),
-    "warned": ("print('Connection refused'); print('Bus error'); sys.exit(3)", "program-failed", 1, ("code 3",)),
-    "disk": ("raise OSError(28, 'No space left on device')", "disk-full", 1, ("Errno 28",)),
-    "quota": ("raise OSError(122, 'Disk quota exceeded')", "disk-full", 1, ("Errno 122",)),
-    "killed": ("os.kill(os.getpid(), signal.SIGKILL)", "killed", 1, ("SIGKILL",)),
-    "segfault": ("os.kill(os.getpid(), signal.SIGSEGV)", "killed", 1, ("SIGSEGV",)),
-    "abort": ("os.abort()", "killed", 1, ("SIGABRT",)),
-    "atexit": ("import atexit; atexit.register(os._exit, 5); sys.exit(0)", "program-failed", 1, ("exit code 5",)),
-    "surrogate": ("raise ValueError('\\\\udcff bad')", "program-failed", 1, ("ValueError",)),
-    "closed output": ("os.close(1); os.close(2); os._exit(7)", "program-failed", 1, ("exit code 7",)),
-    "thread": ("threading.Thread(target=time.sleep, args=(600,), name='uploader').start(); sys.exit(0)",
-               "exit-timeout", 70, ("uploader",)),
-    "exec": ("os.execv('/bin/sh', ['sh', '-c', 'exit 6'])", "program-failed", 1, ("exit code 6",)),
-}  # fmt: skip
 # What the other ranks do when a peer has failed: they hang, or torch raises an error there.
 PEERS = {
     "hang": "time.sleep(600)",
@@ -78,7 +37,6 @@ PEERS = {
     "busy": "steps(600)",
 }  # fmt: skip
 HANGING = ("hang", "busy")
-SAVES = ("sys.exit(75)", "os._exit(75)", "sys.exit(0)")
 # Healthy programs -> what looks like a fault.
 HEALTHY = {
     "os._exit": "work(RANK % 2 * 4); os._exit(0)",
@@ -95,27 +53,6 @@ HEALTHY = {
     "closes output": "os.close(1); os.close(2)",
 }
 JOIN_S = 150  # a busy machine imports torch for minutes in many processes at once, and that is no fault
-CODES = {"sys.exit(75)": 75, "os._exit(75)": 75, "sys.exit(0)": 0}
-
-
-@dataclass
-class Case:
-    """One launch and what must come of it. `codes`: of each node; `named`: words that every verdict has."""
-
-    name: str
-    nodes: int
-    each: int
-    program: str
-    cause: str
-    code: int
-    named: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
-    variables: dict[int, dict[str, object]] = field(default_factory=dict)
-    action: Callable[[Run], None] | None = None
-    checkpoints: tuple[int, ...] = ()  # ranks that must have saved
-    without_node: int | None = None  # a node that has no verdict, because its launcher was killed
-    limit_s: float = 40
-    gloo: bool = False  # with torch, else with a stand-in for torchrun
 
 
 def generate(seed: int, healthy: bool, gloo: bool = False) -> Case:
@@ -131,11 +68,17 @@ def generate(seed: int, healthy: bool, gloo: bool = False) -> Case:
 
 def _faulty(draw: random.Random, nodes: int, each: int, gloo: bool) -> Case:
     peers = ("busy",) if gloo else tuple(PEERS)
-    kind = draw.choice(["rank", "rank", "rank", "stop", "stop", "launcher", "frozen", "preflight"])
+    kind = draw.choice(
+        ["rank", "rank", "rank", "stop", "stop", "launcher", "frozen", "preflight", "early stop", "late stop"]
+    )
+    if kind == "early stop":
+        return launch_stops.early_stop(draw, nodes, each, gloo)
+    if kind == "late stop" and nodes * each > 1 and not gloo:
+        return launch_stops.late_stop(draw, nodes, each)
     if kind == "stop":
-        return _stop(draw, nodes, each, gloo and draw.random() < 0.5)
+        return launch_stops.stop(draw, nodes, each, gloo and draw.random() < 0.5)
     if kind == "frozen" and nodes > 1:
-        return _frozen(draw, nodes, each)
+        return launch_stops.frozen(draw, nodes, each)
     if kind == "launcher" and nodes > 1:
         return _launcher(draw, nodes, each, peers)
     if kind == "preflight" and nodes > 1:
@@ -161,62 +104,6 @@ def _rank(draw: random.Random, nodes: int, each: int, choices: tuple[str, ...]) 
     return Case(
         f"rank {culprit}: {fault} after {phase} s, peers {peers}", nodes, each, program, cause, code, named, flags
     )
-
-
-def _stop(draw: random.Random, nodes: int, each: int, to_torchrun: bool) -> Case:
-    """SIGTERM to one pod, or to torchrun alone: every rank saves for its own time, or one does not save."""
-    world, saves = nodes * each, draw.choice(SAVES)
-    slow, bad = draw.randrange(world), draw.choice([None, None, draw.randrange(world)])
-    target, seconds = draw.randrange(nodes), draw.choice([1, 4])
-    program = HEAD.format(culprit=-1) + (
-        "stop = []\nsignal.signal(signal.SIGTERM, lambda *_: stop.append(1))\nprint('READY', flush=True)\n"
-        "while not stop:\n    time.sleep(0.02)\n"
-        f"if RANK == {bad}:\n    sys.exit(4)\n"
-        f"time.sleep({seconds} * (RANK == {slow}))\n"
-        f"open(os.path.join(FOLDER, f'checkpoint-{{RANK}}'), 'w').write('whole')\n{saves}\n"
-    )
-
-    def action(run: Run) -> None:
-        ready = lambda: all(pod.output.count("READY") == each for pod in run.pods)  # noqa: E731
-        until(ready, "the programs run")
-        launcher = run.pods[target].started.process.pid
-        os.kill(torchrun_of(launcher) if to_torchrun else launcher, signal.SIGTERM)
-
-    saved = tuple(rank for rank in range(world) if rank != bad)
-    if bad is not None:
-        cause, code, named = "stopped", 143, (f"node {target} ", f"not saved on node {bad // each} ")
-    elif CODES[saves] == 75:
-        cause, code, named = "saved", 75, (f"node {target} ",)
-    else:
-        cause, code, named = "done", 0, ()
-    where = f"torchrun of node {target}" if to_torchrun else f"node {target}"
-    name = f"SIGTERM to {where}, rank {slow} saves {seconds} s, rank {bad} does not, {saves}"
-    return Case(name, nodes, each, program, cause, code, named, action=action, checkpoints=saved)
-
-
-def torchrun_of(launcher: int) -> int:
-    pids = descendants(launcher)
-    return next(pid for pid in pids if b"torchrun_preload" in Path(f"/proc/{pid}/cmdline").read_bytes())
-
-
-def _frozen(draw: random.Random, nodes: int, each: int) -> Case:
-    """A launcher that is stopped until the others have ended, and then goes on."""
-    victim = draw.randrange(nodes)
-    program = HEAD.format(culprit=-1) + "print('READY', flush=True)\nwork(600)\n"
-
-    def action(run: Run) -> None:
-        until(lambda: all(pod.output.count("READY") == each for pod in run.pods), "the programs run")
-        process = run.pods[victim].started.process
-        process.send_signal(signal.SIGSTOP)
-        try:
-            others = [pod for pod in run.pods if pod.node != victim]
-            until(lambda: all(pod.verdicts for pod in others), "the other nodes end")
-        finally:
-            process.send_signal(signal.SIGCONT)
-
-    flags = ("--heartbeat-timeout=5",)
-    return Case(f"launcher of node {victim} frozen", nodes, each, program, "node-lost", 66, (f"node {victim}",), flags,
-                action=action)  # fmt: skip
 
 
 def _launcher(draw: random.Random, nodes: int, each: int, choices: tuple[str, ...]) -> Case:
@@ -290,6 +177,11 @@ def check(start: Callable[..., object], folder: Path, case: Case) -> list[str]:
         codes = [pod.started.wait(case.limit_s + 30) for pod in run.pods]
     except Exception as error:
         return [f"hang: {type(error).__name__}: {error}", run.output]
+    if case.judge:
+        try:
+            case.cause, case.code = case.judge(run)
+        except AssertionError as error:
+            return [f"destroyed: {error}", run.output]
     if time.monotonic() - started > case.limit_s:
         found.append(f"took {time.monotonic() - started:.0f} s, limit {case.limit_s:.0f} s")
     for pod, code in zip(run.pods, codes, strict=True):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hack.deps import debian
-from tests.helpers.launch_family import torchrun_of
+from tests.helpers.launch_stops import torchrun_of
 from tests.helpers.launchers import JOIN_TIMEOUT_S, Run
 from tests.helpers.processes import descendants, free_port, until
 
