@@ -153,6 +153,7 @@ def test_two_queues_are_refused(errors):
         ("volume_mounts: []", None, ""),
         ("config: {hooks: []}", None, ""),
         ("config: {docker: [--rm]}", "$.config.docker wrong-type", "a mapping"),
+        ("config: {docker: {run_options: -1}}", "$.config.docker.run_options wrong-type", "text or a list"),
         ("config: {kubernetes: {dws: {}}}", None, ""),
         ("config: {kubernetes: {quota: {}}}", None, ""),
         ("config: {kubernetes: {remote_identity: x}}", None, ""),
