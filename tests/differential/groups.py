@@ -74,7 +74,7 @@ class Maker:
             for _ in range(self.random.choice([1, 1, 2])):
                 self.damage_value(documents)
         if self.happens(0.05):
-            documents.insert(self.random.randrange(1, len(documents) + 1), None)
+            documents.insert(self.random.randint(1, len(documents) or 1), None)
         style = self.random.choice([None, None, None, False, True])
         text = yaml.dump_all(
             documents, Dumper=Dumper, default_flow_style=style, sort_keys=False, allow_unicode=self.happens(0.8)

@@ -92,10 +92,11 @@ def default_sizes(resources) -> dict:
     try:
         name = Kubernetes.get_default_instance_type(cpus=resources._cpus, memory=resources._memory)
         found = KubernetesInstanceType.from_instance_type(name)
-    except ValueError:  # SkyPilot accepts memory: inf, and fails with it later
+        gpus = math.ceil(sum((resources._accelerators or {}).values()))
+    except (ValueError, OverflowError):  # SkyPilot accepts memory: inf and L4: .inf, and fails with them later
         return {"default_cpus": 0, "default_memory": 0}
     cpus, memory = found.cpus, found.memory
-    if gpus := math.ceil(sum((resources._accelerators or {}).values())):
+    if gpus:
         cpus = cpus if resources._cpus else Kubernetes._DEFAULT_NUM_VCPUS_WITH_GPU * gpus
         memory = memory if resources._memory else cpus * Kubernetes._DEFAULT_MEMORY_CPU_RATIO_WITH_GPU
     return {"default_cpus": cpus, "default_memory": memory}

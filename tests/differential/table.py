@@ -170,7 +170,15 @@ TABLE = [
         "name: a\nresources: {job_recovery: {recover_on_exit_codes: [0]}}\n",
         codes="refused-field",
         path=r"recover_on_exit_codes",
-        check=lambda difference: difference.value in (0, [0]) or 0 in difference.value,
+        # Below an alternative, the path of an inherited field has no value in the file.
+        check=lambda difference: difference.value in (None, 0) or 0 in difference.value,
+    ),
+    Entry(
+        "Files that do not exist, in the notation with source",
+        "SkyPilot looks for them when it uploads them.",
+        "name: a\nfile_mounts: {/code: {source: ./cod}}\n",
+        codes="file-missing",
+        path=r"^\$\.file_mounts\b",
     ),
     Entry(
         "Files outside the folder in which the path is looked up",
