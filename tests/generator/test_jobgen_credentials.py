@@ -152,3 +152,10 @@ def test_an_output_that_is_not_from_jobgen_is_left_out(jobgen, group):
 def test_the_group_file_cannot_be_mounted(jobgen, group):
     result = jobgen("validate", group("file_mounts: {/g.yaml: group.yaml}"))
     assert result.exit_code == 1 and "[credential-file]" in result.stderr
+
+
+def test_the_way_out_names_the_variable(jobgen, group):
+    """A README's --env HF_TOKEN becomes --secret HF_TOKEN."""
+    error = jobgen("validate", "--env", "HF_TOKEN=hf_" + "a" * 30, group("envs: {HF_TOKEN: ''}")).stderr
+    assert "pass --secret HF_TOKEN:" in error and "hf_aaa" not in error
+    assert jobgen("validate", "--secret", "HF_TOKEN", group("envs: {HF_TOKEN: ''}")).exit_code == 0

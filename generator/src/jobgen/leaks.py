@@ -77,6 +77,6 @@ def _check(task: GroupDocument, value: object, path: Path, allow: frozenset[str]
 
 def _report(task: GroupDocument, path: Path, name: str, allow: frozenset[str]) -> None:
     if name not in allow and json_path(path) not in allow:
-        way_out = _WAY_OUT.get(str(path[0]), _OTHER_WAY_OUT)
+        way_out = _WAY_OUT.get(str(path[0]), _OTHER_WAY_OUT).replace("NAME", str(path[-1]))
         message = f"looks like a credential, which would be readable in the values; {way_out}."
         task.report("credential-value", path, f"{message} If it is not one, pass --allow {shlex.quote(name)}")
