@@ -1,6 +1,6 @@
-"""Verdict of jobgen on every job group of a checkout, each run as its README says: python -m hack.upstream DIR.
+"""Verdict of jobgen on every job group of a checkout, each run as its README says.
 
-A group that jobgen accepts must also render with the chart.
+`python -m hack.upstream DIR [OPTION...]`, with options of jobgen for every group. The chart must render what jobgen accepts.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def invocation(root: Path, file: Path) -> tuple[Path, list[str]]:
     return root, []
 
 
-def verdict(root: Path, file: Path) -> str:
+def verdict(root: Path, file: Path, *more: str) -> str:
     base, options = invocation(root, file)
     text, source = read(file), str(file.relative_to(base))
     if text != file.read_text(errors="replace"):
         source = "-"  # a rendered template
     exported = {word: "x" for word in options if word.isidentifier()}  # --env NAME reads the environment
     environment = {**exported, **os.environ, "PYTHONPATH": str(REPO / "generator/src")}
-    command = [sys.executable, "-m", "jobgen", "to-values", "--format", "json", *options, source]
+    command = [sys.executable, "-m", "jobgen", "to-values", "--format", "json", *options, *more, source]
     done = subprocess.run(command, cwd=base, env=environment, input=text, capture_output=True, text=True)
     try:
         found = yaml.safe_load(done.stderr) or []
@@ -90,7 +90,7 @@ def entry() -> None:
     print(f"Commit {commit.strip() or 'unknown'}.\n\n| group | verdict |\n|---|---|")
     for file in sorted([*root.rglob("*.yaml"), *root.rglob("*.yml")]):
         if file.is_file() and is_group(file):
-            print(f"| {file.relative_to(root)} | {verdict(root, file)} |", flush=True)
+            print(f"| {file.relative_to(root)} | {verdict(root, file, *sys.argv[2:])} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -47,5 +47,6 @@ def test_every_group_has_a_verdict(tmp_path):
 
 def test_the_chart_must_render_what_jobgen_accepts(tmp_path, monkeypatch):
     (tmp_path / "group.yaml").write_text(GROUP.replace("workdir: %s\n", "").replace("MODEL: ", "MODEL: a"))
+    assert upstream.verdict(tmp_path, tmp_path / "group.yaml", "--env", "RUN_ID=x").startswith("refused: refused-field")
     monkeypatch.setattr(upstream, "CHART", tmp_path)  # no chart
     assert upstream.verdict(tmp_path, tmp_path / "group.yaml").startswith("accepted, but the chart refuses it")
