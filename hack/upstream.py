@@ -1,6 +1,7 @@
 """Verdict of jobgen on every job group of a checkout, each run as its README says.
 
-`python -m hack.upstream DIR [OPTION...]`, with options of jobgen for every group. The chart must render what jobgen accepts.
+`python -m hack.upstream DIR [OPTION...]`, with options of jobgen for every group. The chart must render what jobgen
+accepts.
 """
 
 from __future__ import annotations
