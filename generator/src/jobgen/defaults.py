@@ -24,8 +24,8 @@ def note(group: Group, tasks: dict[str, dict]) -> None:
     if images := _named(tasks, lambda task: "image" not in task):
         parts.append(f"without image_id ({images}), they run in the chart's image and not in SkyPilot's")
     if sizes := _named(tasks, lambda task: len(_requests(task).keys() & {"cpu", "memory"}) < 2):
-        message = f"without cpus or memory ({sizes}), none is requested, where SkyPilot requests {_CPUS} CPUs and "
-        message += f"{_CPUS * _GB_FOR_A_CPU} GB, or {_CPUS_FOR_A_GPU} CPUs and "
+        message = f"cpus or memory that a task does not set ({sizes}) are not requested, where SkyPilot requests "
+        message += f"{_CPUS} CPUs and {_CPUS * _GB_FOR_A_CPU} GB, or {_CPUS_FOR_A_GPU} CPUs and "
         message += f"{_CPUS_FOR_A_GPU * _GB_FOR_A_CPU_WITH_GPUS} GB for each GPU: pass --skypilot-defaults"
         parts.append(message)
     group.header.note(("name",), f"defaults differ from SkyPilot's: {'; '.join(parts)}", "default-differs")
