@@ -11,6 +11,7 @@ from tests.helpers.ddp_pods import (
     TRAIN,
     End,
     assert_verdict,
+    assert_why,
     exec_in_node,
     job_ended,
     node_index,
@@ -41,7 +42,9 @@ FAULTS = {
 def test_a_rank_that_fails_is_named(namespace: Namespace, fault: str) -> None:
     program = TRAIN.replace("FAULT", f"if {FAULT_REQUESTED}: {fault}")
     start(namespace, "--set", "resources.limits.memory=2Gi", program=program, change=small_volume)
-    assert_verdict(end_of_fault(namespace), *FAULTS[fault])
+    code, *named = FAULTS[fault]
+    assert_verdict(end_of_fault(namespace), code, *named)
+    assert_why(namespace, *named)
 
 
 def small_volume(pod: dict, container: dict) -> None:
@@ -83,6 +86,7 @@ def test_a_program_that_fails_before_init_or_in_backward_is_named(namespace: Nam
     text, words = PROGRAMS[program]
     start(namespace, program=text)
     assert_verdict(end_of_fault(namespace), 1, "program-failed", "rank 1 of node 1", words)
+    assert_why(namespace, "program-failed", "rank 1 of node 1", words)
 
 
 @pytest.mark.matrix
@@ -94,6 +98,7 @@ def test_a_frozen_rank_is_named(namespace: Namespace) -> None:
     exec_in_node(namespace, 1, "pkill -STOP -f /rank_wrapper.py")
     found = wait_for_ends(namespace, 0, 1, within_s=20, since=frozen)
     assert_verdict(found, 70, "collective-timeout", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)")
+    assert_why(namespace, "collective-timeout", "rank 1 of node 1", "is stopped by a signal (SIGSTOP)")
 
 
 @pytest.mark.matrix

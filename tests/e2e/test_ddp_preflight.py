@@ -9,6 +9,7 @@ import pytest
 
 from tests.helpers.ddp_pods import (
     assert_verdict,
+    assert_why,
     etcd_image,
     install,
     job_ended,
@@ -64,6 +65,7 @@ def test_a_node_at_fault_is_named(namespace: Namespace, fault: str) -> None:
     else:
         words = [word for word in words if word != "node 1" or cause != "interface-not-found"]
         assert_verdict(wait_for_ends(namespace, 0, 1), code, cause, *words)
+    assert_why(namespace, cause, *words)
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 60) == "Failed"
 
 
@@ -82,6 +84,7 @@ def test_a_foreign_service_on_the_port_of_node_0_is_classified(namespace: Namesp
     command, cause = FOREIGN_SERVICES[service]
     start(namespace, before=f'[ "$NODE_RANK" != 0 ] || {{ {command}; }}')
     assert_verdict(wait_for_ends(namespace, 1), 65, cause, "node 0 at run-ddp-run-")
+    assert_why(namespace, cause, "node 0 at run-ddp-run-")
 
 
 @pytest.mark.matrix
@@ -89,6 +92,7 @@ def test_a_pending_node_0_has_no_name(namespace: Namespace) -> None:
     start(namespace, change=wait_for_admission)
     admit(namespace, 1)
     assert_verdict(wait_for_ends(namespace, 1), 64, "name-not-resolved", "run-ddp-run-")
+    assert_why(namespace, "name-not-resolved", "run-ddp-run-")
 
 
 @pytest.mark.matrix
@@ -119,12 +123,14 @@ def test_a_missing_image_of_node_0_is_connection_refused(namespace: Namespace) -
     start(namespace, change=no_image)
     namespace.kubectl("set", "image", f"pod/{pod_name(namespace, 1)}", f"trainer={namespace.cluster.image}")
     assert_verdict(wait_for_ends(namespace, 1), 65, "connection-refused", "node 0 at run-ddp-run-", "image not pulled")
+    assert_why(namespace, "connection-refused", "image not pulled", "localhost/absent:1")
 
 
 @pytest.mark.matrix
 def test_a_node_rank_beyond_nnodes_is_a_usage_error(namespace: Namespace) -> None:
     start(namespace, "--set", "nodes=3", before="export NNODES=2")
     assert_verdict(wait_for_ends(namespace, 2), 2, "usage", "NODE_RANK=2")
+    assert_why(namespace, "usage", "NODE_RANK=2")
 
 
 @pytest.mark.matrix
@@ -144,12 +150,14 @@ def test_two_pods_with_one_index_are_duplicate_nodes(namespace: Namespace) -> No
     copy = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
     namespace.kubectl("apply", "-f", "-", input=json.dumps(copy))
     assert_verdict(wait_for_ends(namespace, 0, 1), 67, "duplicate-node", "left-over")
+    assert_why(namespace, "duplicate-node", "left-over")
 
 
 @pytest.mark.matrix
 def test_an_unreachable_etcd_is_reported(namespace: Namespace) -> None:
     start(namespace, "--set", "rendezvous.backend=etcd", "--set", "rendezvous.etcd.endpoint=nobody.invalid:2379")
     assert_verdict(wait_for_ends(namespace, 0, 1), 69, "etcd-unreachable", "nobody.invalid:2379")
+    assert_why(namespace, "etcd-unreachable", "nobody.invalid:2379")
 
 
 @pytest.mark.matrix
@@ -166,6 +174,7 @@ def test_an_etcd_without_the_v2_api_is_reported(namespace: Namespace) -> None:
     address = wait_until(lambda: namespace.objects("pods")[0]["status"].get("podIP"), "etcd's address", 60)
     start(namespace, "--set", "rendezvous.backend=etcd", "--set", f"rendezvous.etcd.endpoint={address}:2379")
     assert_verdict(wait_for_ends(namespace, 0, 1), 69, "etcd-without-v2", "404", "/v2/keys")
+    assert_why(namespace, "etcd-without-v2", "404", "/v2/keys")
 
 
 @pytest.mark.matrix
@@ -182,12 +191,14 @@ def test_an_unschedulable_node_is_named(namespace: Namespace) -> None:
     )
     admit(namespace, room)
     assert_verdict(wait_for_ends(namespace, *range(room)), 66, "node-missing", f"node {room} ")
+    assert_why(namespace, "node-missing", f"node {room} ")
 
 
 @pytest.mark.matrix
 def test_too_little_shared_memory_is_reported(namespace: Namespace) -> None:
     start(namespace, "--set", "sharedMemory.sizeLimit=64Mi")
     assert_verdict(wait_for_ends(namespace, 0, 1), 67, "node-unfit", "/dev/shm", "64Mi", "1Gi")
+    assert_why(namespace, "node-unfit", "/dev/shm", "64Mi", "1Gi")
 
 
 @pytest.mark.matrix

@@ -168,7 +168,7 @@ def test_seven_ranks_resolve_each_other(namespace: Namespace) -> None:
 def test_a_failing_job_ends_the_group(namespace: Namespace) -> None:
     """The group fails with the first failed job named; success-job is ended (onFailure: continue lets it run on);
     exit code, log and last words of failing-job stay readable."""
-    launch(namespace, "k8s_failure_test.yaml")
+    name = launch(namespace, "k8s_failure_test.yaml")
     assert jobset_ends(namespace) == "Failed"
     conditions = namespace.objects("jobset")[0]["status"]["conditions"]
     assert any("failing-job-0" in condition.get("message", "") for condition in conditions), conditions
@@ -178,13 +178,15 @@ def test_a_failing_job_ends_the_group(namespace: Namespace) -> None:
     last_words = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
     assert "About to fail..." in last_words and "step=run exit_code=1" in last_words
     wait_until(lambda: rank(namespace, "success-job-0") is None, "success-job was ended with its group", 60)
+    said = namespace.why(name)
+    assert "first failure: failing-job-0" in said and "[program, exit code 1]" in said and "About to fail..." in said
 
 
 @pytest.mark.row("5.2", "Resource Unavailable")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_impossible_job_lets_nothing_run(namespace: Namespace, layout: str) -> None:
     """No user code runs: at its deadline the barrier names impossible-job-0. With Kueue not even a pod exists."""
-    launch(namespace, "k8s_resource_unavailable.yaml", "--set", f"barrier.timeoutSeconds=10,layout={layout}")
+    name = launch(namespace, "k8s_resource_unavailable.yaml", "--set", f"barrier.timeoutSeconds=10,layout={layout}")
 
     def failed() -> dict | None:
         pod = rank(namespace, "normal-job-0")
@@ -195,6 +197,8 @@ def test_an_impossible_job_lets_nothing_run(namespace: Namespace, layout: str) -
     last_words = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
     assert format_missing(["impossible-job-0"], []) in last_words
     assert "Normal job" not in output(namespace, "normal-job-0")
+    said = namespace.why(name)
+    assert "impossible-job-0" in said and "[node]" in said, said
 
 
 @pytest.mark.row("5.3", "Cancellation")

@@ -200,3 +200,9 @@ def assert_verdict(found: dict[int, End], code: int, cause: str, *words: str) ->
         assert end.message.startswith(f"exit code {code} ({cause}): "), (node, end.message)
         for word in words:
             assert word in end.message, (node, word, end.message)
+
+
+def assert_why(space: Namespace, cause: str, *words: str) -> None:
+    """`jobgen why` names the launcher's cause and the facts."""
+    said = space.why("run")
+    assert [word for word in (f"({cause})", *words) if word not in said] == [], said

@@ -94,6 +94,10 @@ class Namespace:
             *self.cluster.helm_image(), *given, *settings, input=values,
         )  # fmt: skip
 
+    def why(self, name: str) -> str:
+        """What `jobgen why` prints about a release of ddp-run, or about a group."""
+        return jobgen("why", name, "--namespace", self.name)
+
     def pods(self, release: str) -> list[dict]:
         return self.objects("pods", f"app.kubernetes.io/instance={release}")
 
