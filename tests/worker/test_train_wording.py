@@ -28,7 +28,7 @@ def messages(folder: Path) -> dict[str, str]:
     found = {}
     for name, (line, _) in BAD_LINES.items():
         path = write_with_bad_line(folder / "data.jsonl", line)
-        found[f"data, {name}"] = error_of(lambda path=path: list(dataset.read_documents(path, 0, 1, template)))
+        found[f"data, {name}"] = error_of(lambda path=path: list(dataset.read_documents([path], 0, 1, template)))
     talk = {"messages": [{"role": "user", "content": "a"}]}
     found["data, no chat template"] = error_of(dataset.segments, talk, None)
     for name, (damage, _) in BROKEN_MODELS.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -55,3 +56,11 @@ def file_fingerprint(path: Path) -> str:
             file.seek(max(0, size - BLOCK_BYTES) * number // (BLOCKS - 1))
             digest.update(file.read(BLOCK_BYTES))
     return f"{size} bytes with digest {digest.hexdigest()[:16]}"
+
+
+def files_fingerprint(files: list[Path]) -> str:
+    """The fingerprint of a file, or one of all fingerprints; names do not matter, the order does."""
+    found = [file_fingerprint(path) for path in files]
+    if len(found) == 1:
+        return found[0]
+    return f"{len(found)} files with digest {hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""Documents of a JSONL file, read by byte ranges, so that several processes share one file and none loads it whole.
+"""Documents of JSON lines.
 
 Each line is one of
   {"text": "…"}                                    all of it is learned
@@ -13,42 +13,25 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from gpuworker.train.data_files import DataError, read_lines
+
 Segment = tuple[str, bool]  # a text, and whether it is learned
 ChatTemplate = Callable[[list[dict], bool], str]  # (messages, add_generation_prompt) to text
 
 LINE_FORMATS = '{"text": …}, {"prompt": …, "completion": …} or {"messages": […]}'
 
 
-class DataError(ValueError):
-    """Data that cannot be used. The message starts with file and line."""
+def read_documents(files: list[Path], part: int, parts: int, template: ChatTemplate | None) -> Iterator[list[Segment]]:
+    """Segments of every document in the given part of the files, as in `read_lines`. All parts together are the files.
 
-
-def read_documents(path: Path, part: int, parts: int, template: ChatTemplate | None) -> Iterator[list[Segment]]:
-    """Segments of every document whose line starts in the given part of the file's bytes.
-
-    All parts together are the whole file. Raises DataError with the line number in the file.
+    Raises DataError with the place of the line.
     """
-    size = path.stat().st_size
-    start, end = size * part // parts, size * (part + 1) // parts
-    with path.open("rb") as file:
-        if start:
-            file.seek(start - 1)
-            file.readline()  # the rest of a line that started before
-        while (offset := file.tell()) < end and (line := file.readline()):
-            try:
-                if line.strip():
-                    yield segments(parse_line(line), template)
-            except DataError as error:
-                raise DataError(f"{path}:{line_number(path, offset)}: {error}") from None
-
-
-def line_number(path: Path, offset: int) -> int:
-    """Line number of a byte offset. Computed for error messages only."""
-    with path.open("rb") as file:
-        count = 1
-        while offset > 0 and (block := file.read(min(offset, 1 << 20))):
-            count, offset = count + block.count(b"\n"), offset - len(block)
-    return count
+    for line in read_lines(files, part, parts):
+        try:
+            if line.text.strip():
+                yield segments(parse_line(line.text), template)
+        except DataError as error:
+            raise DataError(f"{line.place}: {error}") from None
 
 
 def parse_line(line: bytes) -> dict:

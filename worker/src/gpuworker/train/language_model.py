@@ -11,8 +11,8 @@ from torch import nn
 
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
-from gpuworker.train import model, token_file
-from gpuworker.train.agreement import file_fingerprint, require_same
+from gpuworker.train import data_files, model, token_file
+from gpuworker.train.agreement import files_fingerprint, require_same
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.token_loss import token_loss
 
@@ -39,12 +39,12 @@ class LanguageModelSpec:
         self.tokenizer = source.load_tokenizer()
         codec = model.token_codec(self.tokenizer)
         cache, started = Path(args.cache), time.monotonic()
-        data, validation = Path(args.data), Path(args.val) if args.val else Path(args.data).with_name("val.jsonl")
-        if not args.val and (not validation.is_file() or validation.resolve() == data.resolve()):
-            validation = None
+        with context.raise_on_all_ranks():
+            validation = data_files.find_files(args.val) if args.val else data_files.default_validation(args.data)
+            data = data_files.find_files(args.data, without=validation)
         facts = {
-            "--data": file_fingerprint(data),
-            "validation": file_fingerprint(validation) if validation else "no val.jsonl next to --data",
+            "--data": files_fingerprint(data),
+            "validation": files_fingerprint(validation) if validation else "no val.jsonl next to --data",
             "tokenizer": codec.digest[:16],
         }
         require_same(context, "the data", facts)
@@ -59,13 +59,13 @@ class LanguageModelSpec:
             self.validation = token_file.TokenDataset(folder, args.seq_len, self.pack)
         for name, samples in (("--data", self.train), ("--val", self.validation)):
             if samples is not None and not int(samples.label_counts.sum()):
-                raise token_file.DataError(
+                raise data_files.DataError(
                     f"{name}: it contains nothing to learn: no completions, or prompts longer than --seq-len?"
                 )
         if context.is_rank_0:
             report_samples(args.data, self.train, args.seq_len, seconds=seconds)
             if self.validation:
-                report_samples(str(validation), self.validation, args.seq_len)
+                report_samples(args.val or str(validation[0]), self.validation, args.seq_len)
         self.identity = {
             "model": Path(source.name).name,
             "tokenizer": codec.digest[:16],

@@ -138,16 +138,13 @@ def labels_before(tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor
     return counts
 
 
-def prepare(path: Path, codec: TokenCodec, cache: Path, context: DistributedContext) -> Path:
-    """Folder with the tokens of a JSONL file, built now or by an earlier attempt. Collective.
+def prepare(files: list[Path], codec: TokenCodec, cache: Path, context: DistributedContext) -> Path:
+    """Folder with the tokens of JSONL files, built now or by an earlier attempt. Collective.
 
-    Raises DataError on all ranks if the file is missing or empty, or a line is bad.
+    Raises DataError on all ranks if they are empty, or a line is bad.
     """
-    stat = path.stat() if path.is_file() else None
-    with context.raise_on_all_ranks():
-        if not stat:
-            raise DataError(f"{path}: no such file")
-    key = json.dumps([FORMAT, str(path.resolve()), stat.st_size, stat.st_mtime_ns, codec.digest])
+    known = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+    key = json.dumps([FORMAT, known, codec.digest])
     folder = cache / f"tokens-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     with context.raise_on_all_ranks():
         exists = folder.exists()
@@ -161,12 +158,12 @@ def prepare(path: Path, codec: TokenCodec, cache: Path, context: DistributedCont
         cache.mkdir(parents=True, exist_ok=True)
         if context.is_local_rank_0:
             remove_leftovers(cache)
-        documents = read_documents(path, context.local_rank, context.local_world_size, codec.template)
+        documents = read_documents(files, context.local_rank, context.local_world_size, codec.template)
         write_part(part, documents, codec)
     with context.raise_on_all_ranks():
         if context.is_local_rank_0 and not exists:
             parts = [cache / f"{shared}-{rank}" for rank in range(context.local_world_size)]
-            join_parts(parts, folder, path)
+            join_parts(parts, folder, files)
     with context.raise_on_all_ranks():
         shutil.rmtree(part)
     return folder
@@ -228,7 +225,7 @@ def learned_spans(segments: list[Segment]) -> list[tuple[int, int]]:
     return [(end - len(text), end) for (text, learned), end in zip(segments, ends, strict=True) if learned]
 
 
-def join_parts(parts: list[Path], folder: Path, path: Path) -> None:
+def join_parts(parts: list[Path], folder: Path, files: list[Path]) -> None:
     """Concatenate the parts in a temporary folder and rename it last."""
     whole = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
@@ -241,7 +238,7 @@ def join_parts(parts: list[Path], folder: Path, path: Path) -> None:
                 array.array("q", (total + length for length in lengths)).tofile(ends)
                 total += lengths[-1] if lengths else 0
         if total < 2:
-            raise DataError(f"{path}: contains no document")
+            raise DataError(f"{', '.join(map(str, files[:3]))}: contains no document")
         try:
             os.rename(whole, folder)
         except OSError:  # another node was first

@@ -37,8 +37,9 @@ def make_parser() -> argparse.ArgumentParser:
     add("--from-scratch", choices=sorted(PRESETS), metavar="PRESET",
         help=f"random weights in the form of a preset: {', '.join(sorted(PRESETS))}")
     add = parser.add_argument_group("data").add_argument
-    add("--data", default=str(INCLUDED_DATA), metavar="FILE", help="JSONL (default: the included text)")
-    add("--val", default="", metavar="FILE", help="JSONL for evaluation (default: val.jsonl next to --data)")
+    add("--data", default=str(INCLUDED_DATA), metavar="FILES",
+        help="JSONL, also .gz: a file, a folder, or a pattern in quotes (default: the included text)")
+    add("--val", default="", metavar="FILES", help="the same for evaluation (default: val.jsonl next to --data)")
     add("--seq-len", type=options.positive_int, default=512, metavar="N", help="tokens per sample (default: 512)")
     add("--pack", action=argparse.BooleanOptionalAction, default=None,
         help="cut a stream of documents every --seq-len tokens, or one document per sample "
