@@ -95,8 +95,10 @@ class Namespace:
         )  # fmt: skip
 
     def why(self, name: str) -> str:
-        """What `jobgen why` prints about a release of ddp-run, or about a group."""
-        return jobgen("why", name, "--namespace", self.name)
+        """What `jobgen why` prints about a release of ddp-run, or about a group. Its exit code tells of failures."""
+        command = (sys.executable, "-m", "jobgen", "why", name, "--namespace", self.name)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return done.stdout + done.stderr
 
     def pods(self, release: str) -> list[dict]:
         return self.objects("pods", f"app.kubernetes.io/instance={release}")
