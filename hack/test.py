@@ -95,7 +95,7 @@ def e2e(environment: dict[str, str]) -> Counts:
 def matrix(environment: dict[str, str]) -> Counts:
     """Every injected fault of a torchrun world, with processes and with pods: half an hour on two cores."""
     processes = sorted(map(str, REPO.glob("tests/worker/test_launch_*.py")))
-    pods = sorted(map(str, REPO.glob("tests/e2e/test_ddp_*.py")))
+    pods = [*sorted(map(str, REPO.glob("tests/e2e/test_ddp_*.py"))), "tests/e2e/test_from.py"]
     counts = pytest("matrix", *processes, "-n", "3") + pytest("matrix", *pods, "-n", "4", environment=environment)
     return counts + (pytest("matrix", "tests/cluster", "-m", "matrix") if mode() is Mode.LOCAL else Counts())
 
