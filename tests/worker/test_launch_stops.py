@@ -56,10 +56,20 @@ def test_sigterm_to_any_pod_lets_all_programs_save(run, nodes):
         assert pod.verdicts[0].startswith("[DONE]")
 
 
-def test_a_hang_up_is_a_stop(run):
-    running(run, TRAINS.format(stop="sys.exit(75)"))
+@pytest.mark.parametrize("ignored", [False, True], ids=["", "nohup"])
+def test_a_hang_up_is_a_stop(run, ignored):
+    """Unless somebody started the launcher with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        running(run, TRAINS.format(stop="sys.exit(75)"))
+    finally:
+        signal.signal(signal.SIGHUP, before)
     run.pods[1].started.process.send_signal(signal.SIGHUP)
-    run.assert_verdict(75, "saved", "node 1 (pod run-1 on n1) got SIGHUP", within_s=60)
+    if ignored:
+        time.sleep(1)
+        assert not run.pods[1].verdicts
+        stop(run, 1)
+    run.assert_verdict(75, "saved", f"node 1 (pod run-1 on n1) got {'SIGTERM' if ignored else 'SIGHUP'}", within_s=60)
 
 
 def test_a_node_that_did_not_save_is_named(run):
