@@ -22,9 +22,11 @@ import pytest
 
 from gpuworker.accept.report import to_log_lines
 from gpuworker.fleet import cli, collector, http_handler, node_server, submit
-from gpuworker.fleet.collector import CollectorHandler, Poller
+from gpuworker.fleet import poller as poller_module
+from gpuworker.fleet.collector import CollectorHandler
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.http_handler import ReportServer
+from gpuworker.fleet.poller import Poller
 from gpuworker.fleet.report_store import ReportStore
 from tests.helpers.fleet_reports import failing, node_report
 from tests.helpers.processes import until
@@ -126,7 +128,7 @@ def test_a_pod_whose_answer_is_not_a_report_is_named(answer: bytes, pods: Pods, 
 
 
 def test_an_answer_that_is_too_long_is_refused(pods: Pods, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(collector, "MOST_REPORT_BYTES", 1000)
+    monkeypatch.setattr(poller_module, "MOST_REPORT_BYTES", 1000)
     pods.start(b" " * 5000)
     store = ReportStore(tmp_path, Expected(1, run_id="1"))
     poller_of(pods, store).poll()
@@ -471,6 +473,46 @@ def test_only_signed_answers_of_pods_count_with_a_key(pods: Pods, tmp_path: Path
     pods.start()
     Poller(store, SERVICE, pods.port, KEY).poll()
     assert [(node.node, node.verdict) for node in store.fleet().nodes] == [("n2", "FAIL")]
+
+
+@pytest.mark.parametrize("key", [b"", KEY])
+def test_a_pod_is_asked_again_for_changes_only(key: bytes, pods: Pods, tmp_path: Path) -> None:
+    path, statuses = tmp_path / "report.json", []
+    path.write_text(json.dumps(node_report("n1")))
+
+    class Node(node_server.NodeHandler):
+        def send_response(self, code: int, message: str | None = None) -> None:
+            statuses.append(code)
+            super().send_response(code, message)
+
+    Node.report, Node.key, Node.answers = path, key, {}
+    pods.handler = Node
+    (tmp_path / "kept").mkdir()
+    store, address = ReportStore(tmp_path / "kept", Expected(1, run_id="1")), pods.start()
+    poller = Poller(store, SERVICE, pods.port, key)
+    for report in (node_report("n1"), node_report("n1"), failing("n1")):
+        path.write_text(json.dumps(report))
+        poller.poll()
+        assert address in poller.fetched
+        poller.fetched[address] -= 2 * poller_module.REFRESH_S
+    assert statuses == [200, 304, 200]
+    assert [(node.node, node.verdict) for node in store.fleet().nodes] == [("n1", "FAIL")]
+
+
+def test_an_unsigned_answer_without_a_change_does_not_count_with_a_key(pods: Pods, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(node_report("n1")))
+    pods.handler = type("Node", (node_server.NodeHandler,), {"report": path, "key": KEY, "answers": {}})
+    (tmp_path / "kept").mkdir()
+    store, address = ReportStore(tmp_path / "kept", Expected(1, run_id="1")), pods.start()
+    poller = Poller(store, SERVICE, pods.port, KEY)
+    poller.poll()
+    assert store.fleet().verdict == "PASS"
+    pods.handler.key = b""  # a stranger at the address of the pod, which knows what it serves
+    poller.fetched[address] -= 2 * poller_module.REFRESH_S
+    poller.poll()
+    assert store.fleet().verdict == "INCOMPLETE"
+    assert any("no valid signature" in finding.reason for finding in store.fleet().findings)
 
 
 def test_posts_are_refused_by_default(served, tmp_path: Path) -> None:

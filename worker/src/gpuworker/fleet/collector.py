@@ -9,26 +9,21 @@
 POST /reports, with --accept-posts: the report of a pod that ends after its test
 /nonce               with a key, the nonce for the signature of such a report
 
-Every --interval seconds the collector requests /report.json from the pods behind --service. That is a headless Service
-which also lists pods that are not ready. A pod that returned its report is queried again a minute later. The report
-of a pod that no longer exists is kept.
+The collector requests /report.json from the pods behind --service. That is a headless Service which also lists pods
+that are not ready. A pod that returned its report is queried again a minute later. The report of a pod that no longer
+exists is kept.
 """
 
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import functools
 import hashlib
-import http.client
 import signal
-import socket
 import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -44,7 +39,6 @@ from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
 from gpuworker.fleet.formats.suspects_csv import suspects_csv
 from gpuworker.fleet.http_handler import (
     DIGEST_HEADER,
-    FETCHED,
     NONCE_HEADER,
     POSTED,
     SIGNATURE_HEADER,
@@ -52,18 +46,14 @@ from gpuworker.fleet.http_handler import (
     ReportHandler,
     ReportServer,
 )
+from gpuworker.fleet.poller import MOST_REPORT_BYTES, NOT_SIGNED, Poller
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.fleet.report_store import SUBMITTED, ReportStore
 from gpuworker.runtime.contract import REPORT_PORT, ExitCode, Tag
 from gpuworker.runtime.log import log
-from gpuworker.runtime.message_auth import KeyFileError, NonceIssuer, load_key, matches, new_nonce
+from gpuworker.runtime.message_auth import KeyFileError, NonceIssuer, load_key, matches
 
-MOST_REQUESTS = 16
-REFRESH_S = 60
-REQUEST_TIMEOUT_S = 5
-MOST_REPORT_BYTES = 2 << 20  # a node of 8 GPUs has 0.3 MB
 MOST_POSTS = 16  # that are received at the same time
-NOT_SIGNED = "the report has no valid signature: its sender has not the key of this release"
 
 HTML = "text/html; charset=utf-8"
 FORMATS: dict[str, tuple[Callable[[Fleet], str], str]] = {
@@ -77,66 +67,6 @@ FORMATS: dict[str, tuple[Callable[[Fleet], str], str]] = {
 DETAILS = {"/node": node_page, "/check": check_page}  # of ?name=
 KEPT = ("/", "/metrics")  # texts that are asked for again and again
 READY, NONCE = "/readyz", "/nonce"
-
-
-class Poller:
-    """Fetches the reports of all pods of a Service, one round after the other. With a key they must be signed."""
-
-    def __init__(self, store: ReportStore, host: str, port: int, key: bytes = b"") -> None:
-        self.store, self.host, self.port, self.key = store, host, port, key
-        self.fetched: dict[str, float] = {}  # address -> when its report was fetched
-        self.present: set[str] = set()
-        self.direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-    def poll(self) -> None:
-        self.present = self.resolve()
-        self.fetched = {address: when for address, when in self.fetched.items() if address in self.present}
-        # The name of a pod that has ended still resolves. Such a pod has submitted its report before.
-        running = sorted(self.present - self.store.submitters)
-        due = [a for a in running if time.monotonic() - self.fetched.get(a, -REFRESH_S) >= REFRESH_S]
-        pending, unreadable = set(), {}
-        with concurrent.futures.ThreadPoolExecutor(MOST_REQUESTS) as pool:
-            for address, (report, problem) in zip(due, pool.map(self.fetch, due), strict=True):
-                status = None
-                if report:
-                    status, answer = self.store.add(report, address)
-                if status == HTTPStatus.OK:
-                    self.fetched[address] = time.monotonic()
-                    continue
-                self.fetched.pop(address, None)
-                if status == HTTPStatus.INSUFFICIENT_STORAGE:
-                    problem = answer
-                if problem:
-                    unreadable[address] = problem
-                else:  # no report yet, or one of an earlier run
-                    pending.add(address)
-        self.store.update(self.present, pending, unreadable)
-
-    def resolve(self) -> set[str]:
-        """Addresses of all pods. An unknown name is a Service without pods; other DNS errors change nothing."""
-        try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        except socket.gaierror as error:
-            return set() if error.errno in (socket.EAI_NONAME, socket.EAI_NODATA) else self.present
-        return {address[0] for *_, address in found}
-
-    def fetch(self, address: str) -> tuple[dict | None, str]:
-        """The report of a pod, or the problem with it; neither if the pod has no report yet."""
-        name = f"[{address}]" if ":" in address else address
-        nonce = new_nonce()
-        request = urllib.request.Request(f"http://{name}:{self.port}/report.json", headers={NONCE_HEADER: nonce})
-        try:
-            with self.direct.open(request, timeout=REQUEST_TIMEOUT_S) as response:
-                data = response.read(MOST_REPORT_BYTES + 1)
-                signature = response.headers.get(SIGNATURE_HEADER, "")
-        except (OSError, http.client.HTTPException):  # HTTPError is an OSError
-            return None, ""
-        if len(data) > MOST_REPORT_BYTES:
-            return None, f"the report has more than {MOST_REPORT_BYTES} bytes"
-        if self.key and not matches(signature, self.key, FETCHED, nonce, data):
-            return None, NOT_SIGNED
-        (source, *_) = from_text(address, data)
-        return source.report, source.error
 
 
 class CollectorHandler(ReportHandler):
@@ -229,13 +159,14 @@ def run(args: argparse.Namespace) -> int:
         log(Tag.FLEET.value, port=server.server_port, run=args.run_id)
         logged, poller = "", Poller(store, args.service, args.service_port, key)
         while True:
+            begun = time.monotonic()
             poller.poll()
             fleet = store.fleet()
             line = summary(fleet)
             if line != logged:
                 log(Tag.FLEET.value, verdict=fleet.verdict, summary=line)
             logged = line
-            time.sleep(args.interval)
+            time.sleep(max(args.interval, time.monotonic() - begun))  # at most half of a core
 
 
 def add_command(commands: argparse._SubParsersAction) -> None:
@@ -248,7 +179,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--service-port", type=int, default=REPORT_PORT, metavar="PORT", help="port of these pods")
     parser.add_argument("--port", type=int, default=REPORT_PORT, help=f"port to serve on (default: {REPORT_PORT})")
     parser.add_argument("--run-id", required=True, metavar="ID", help="ignore the reports of other runs")
-    parser.add_argument("--interval", type=float, default=5, metavar="S", help="seconds between rounds (default: 5)")
+    parser.add_argument("--interval", type=float, default=2, metavar="S", help="seconds between rounds (default: 2)")
     parser.add_argument("--accept-posts", action="store_true", help="accept reports at POST /reports")
     parser.add_argument("--report-dir", type=Path, default=kept, help=f"folder to keep reports in (default: {kept})")
     add_options(parser)

@@ -1,0 +1,101 @@
+"""Fetching reports: the collector requests them from the pods of a Service, one round after the other."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import http.client
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+
+from gpuworker.fleet.http_handler import FETCHED, NONCE_HEADER, SIGNATURE_HEADER
+from gpuworker.fleet.report_sources import from_text
+from gpuworker.fleet.report_store import ReportStore
+from gpuworker.runtime.message_auth import matches, new_nonce
+
+MOST_REQUESTS = 16
+REFRESH_S = 60
+REQUEST_TIMEOUT_S = 5
+MOST_REPORT_BYTES = 2 << 20  # a node of 8 GPUs has 0.3 MB
+NOT_SIGNED = "the report has no valid signature: its sender has not the key of this release"
+NO_REPORT = "no report yet"
+
+
+class Poller:
+    """Fetches the reports of all pods of a Service into `store`. With a key they must be signed.
+
+    A pod without a report is asked in every round; one with a report, a minute later, and then for changes only.
+    """
+
+    def __init__(self, store: ReportStore, host: str, port: int, key: bytes = b"") -> None:
+        self.store, self.host, self.port, self.key = store, host, port, key
+        self.fetched: dict[str, float] = {}  # address -> when its report was fetched
+        self.tags: dict[str, str] = {}  # address -> ETag of its report that was taken
+        self.present: set[str] = set()
+        self.reading = threading.Lock()  # one at a time: a parsed report takes some ten times its size of memory
+        self.direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def poll(self) -> None:
+        self.present = self.resolve()
+        self.fetched = {address: when for address, when in self.fetched.items() if address in self.present}
+        self.tags = {address: tag for address, tag in self.tags.items() if address in self.fetched}
+        # The name of a pod that has ended still resolves. Such a pod has submitted its report before.
+        running = sorted(self.present - self.store.submitters)
+        due = [a for a in running if time.monotonic() - self.fetched.get(a, -REFRESH_S) >= REFRESH_S]
+        pending, unreadable = set(), {}
+        with concurrent.futures.ThreadPoolExecutor(MOST_REQUESTS) as pool:
+            for address, problem in zip(due, pool.map(self.fetch, due), strict=True):
+                if not problem:
+                    self.fetched[address] = time.monotonic()
+                    continue
+                self.fetched.pop(address, None)
+                self.tags.pop(address, None)
+                if problem == NO_REPORT:
+                    pending.add(address)
+                else:
+                    unreadable[address] = problem
+        self.store.update(self.present, pending, unreadable)
+
+    def resolve(self) -> set[str]:
+        """Addresses of all pods. An unknown name is a Service without pods; other DNS errors change nothing."""
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            return set() if error.errno in (socket.EAI_NONAME, socket.EAI_NODATA) else self.present
+        return {address[0] for *_, address in found}
+
+    def fetch(self, address: str) -> str:
+        """Take the report of a pod. Returns "" or the problem; NO_REPORT also stands for the report of another run."""
+        name = f"[{address}]" if ":" in address else address
+        nonce = new_nonce()
+        headers = {NONCE_HEADER: nonce} | ({"If-None-Match": self.tags[address]} if address in self.tags else {})
+        request = urllib.request.Request(f"http://{name}:{self.port}/report.json", headers=headers)
+        try:
+            with self.direct.open(request, timeout=REQUEST_TIMEOUT_S) as response:
+                data, answer = response.read(MOST_REPORT_BYTES + 1), response.headers
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code != HTTPStatus.NOT_MODIFIED or address not in self.tags:
+                    return NO_REPORT
+                return "" if self._is_signed(error.headers, nonce, b"") else NOT_SIGNED
+        except (OSError, http.client.HTTPException):
+            return NO_REPORT
+        if len(data) > MOST_REPORT_BYTES:
+            return f"the report has more than {MOST_REPORT_BYTES} bytes"
+        if not self._is_signed(answer, nonce, data):
+            return NOT_SIGNED
+        with self.reading:
+            (source, *_) = from_text(address, data)
+            if source.report is None:
+                return source.error
+            status, why = self.store.add(source.report, address)
+        if status == HTTPStatus.OK:
+            self.tags[address] = answer.get("ETag", "")
+            return ""
+        return why if status == HTTPStatus.INSUFFICIENT_STORAGE else NO_REPORT
+
+    def _is_signed(self, headers: http.client.HTTPMessage, nonce: str, data: bytes) -> bool:
+        return not self.key or matches(headers.get(SIGNATURE_HEADER, ""), self.key, FETCHED, nonce, data)
