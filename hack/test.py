@@ -1,6 +1,6 @@
 """Run the tests: python3 -m hack.test [PART…] [--quick].
 
-PART: lint, unit, charts, tracking, differential, fuzz, package, e2e, matrix, argocd, cluster.
+PART: lint, unit, charts, browser, tracking, differential, fuzz, package, e2e, matrix, argocd, cluster.
 Without a name, all parts run except package, matrix and argocd. One thread builds and starts the cluster while another
 runs the parts that need none. The last line has the form "N passed, N failed, N skipped"; every command of lint counts
 as one test.
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from hack import test_cluster
 from hack.cluster_mode import Mode, mode
-from hack.deps import go_tools
+from hack.deps import debian, go_tools
 from hack.deps.venv import TRACK, VENV
 from hack.paths import BIN, REPO, ToolError, main
 
@@ -78,6 +78,12 @@ def tracking() -> Counts:
     python = str(TRACK / "bin/python")
     arguments = ("-m", "pytest", "-q", "--junitxml=REPORT", "tests/tracking", "-n", "2", "--dist", "loadfile")
     return with_report("tracking", python, *arguments)
+
+
+def browser() -> Counts:
+    """The pages of a fleet in a real browser."""
+    debian.browser()
+    return pytest("browser", "tests/browser", "-n", "2")
 
 
 def differential() -> Counts:
@@ -171,8 +177,8 @@ def fast(parts: list[str]) -> Counts:
     return sum((part() for name, part in FAST.items() if name in parts), Counts())
 
 
-FAST = {"lint": lint, "unit": unit, "charts": charts, "tracking": tracking, "differential": differential, "fuzz": fuzz}
-FAST |= {"package": package}
+FAST = {"lint": lint, "unit": unit, "charts": charts, "browser": browser, "tracking": tracking}
+FAST |= {"differential": differential, "fuzz": fuzz, "package": package}
 ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix, "argocd": argocd}
 ALL = [*(name for name in FAST if name != "package"), "e2e", "cluster"]  # the others run only when they are named
 

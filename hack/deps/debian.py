@@ -40,6 +40,15 @@ def install() -> None:
             _unpack(package)
 
 
+def browser() -> None:
+    """Install Chromium, which the tests of pages use."""
+    if not shutil.which("chromium"):
+        with step("Debian package: chromium"):
+            quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            run("apt-get", "update", "-qq", env=quiet)
+            run("apt-get", "install", "-qq", "-y", "--no-install-recommends", "chromium", env=quiet)
+
+
 def unpacked(package: str) -> Path:
     """Path of the program of a package in ON_DEMAND."""
     if not _folder(package).exists():

@@ -1,8 +1,8 @@
 """Python packages, pinned with hashes: python3 -m hack.deps.venv dev [torch] [train] [fuzz] [skypilot] [track] ….
 
 `dev`: generator, lint and tests. `torch`, `train`: the worker's unit tests. `trainers`: Lightning, for its example.
-`fuzz`: the fuzzer. `skypilot`: the comparison with SkyPilot. `track`: the tests of experiment trackers. The last two
-have a hundred packages each and get separate environments.
+`browser`: the tests of pages. `fuzz`: the fuzzer. `skypilot`: the comparison with SkyPilot. `track`: the tests of
+experiment trackers. The last two have a hundred packages each and get separate environments.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from gpuworker.fleet.fleet_report import Distribution, FingerprintGroup, Fleet, 
 from gpuworker.fleet.formats import plots
 
 MOST_MATRICES = 8
+CARD = '<div class="card" tabindex="0">'  # scrolls on a phone, so the keyboard must reach it
 
 
 def plots_of(fleet: Fleet, check: str = "") -> str:
@@ -67,7 +68,7 @@ def _card(d: Distribution) -> str:
     text = escape(" · ".join(fact for fact in [*facts, direction] if fact))
     head = f'<h3>{escape(d.check)} · {escape(d.name)}</h3><span class="dim">{escape(d.unit)}</span>'
     plot = "" if one else plots.strip_plot(d)
-    return f'<div class="card"><div class="row">{head}</div>{plot}<p class="dim">{text}</p></div>'
+    return f'{CARD}<div class="row">{head}</div>{plot}<p class="dim">{text}</p></div>'
 
 
 def _pairs(fleet: Fleet) -> str:
@@ -89,9 +90,7 @@ def _pairs(fleet: Fleet) -> str:
         shown = list(dict.fromkeys([*(node for node in outliers if node in matrices), *matrices]))
         shown = shown if len(matrices) == 1 else [node for node in shown if node in outliers]
         cards += [(node, matrices[node]) for node in shown[:MOST_MATRICES]]
-        body = "".join(
-            f'<div class="card"><h3>{escape(title)}</h3>{plots.heat_map(pairs, d.unit)}</div>' for title, pairs in cards
-        )
+        body = "".join(f"{CARD}<h3>{escape(title)}</h3>{plots.heat_map(pairs, d.unit)}</div>" for title, pairs in cards)
         heading = f"{escape(d.name)} between devices, {escape(d.unit)}, from row to column"
         parts.append(f'<h2>{heading}</h2><div class="wide">{body}</div>')
     return "".join(parts)
@@ -105,7 +104,7 @@ def _curves(fleet: Fleet) -> str:
     for (check, name, unit), several in groups.items():
         spread = f"median and range of {len(several)} nodes"
         head = f'<div class="row"><h3>{escape(check)} · {escape(name)}</h3><span class="dim">{spread}</span></div>'
-        cards += f'<div class="card">{head}{plots.curve_plot(name, unit, several)}</div>'
+        cards += f"{CARD}{head}{plots.curve_plot(name, unit, several)}</div>"
     return f'<h2>Bandwidth by message size</h2><div class="wide">{cards}</div>' if cards else ""
 
 

@@ -86,9 +86,9 @@ function replaceMain(text) {
     const details = byId(name) && byId(name).querySelector("details");
     if (details) details.open = true;
   }
-  if (byId("q")) byId("q").value = typed;
-  if (focused && byId(focused)) byId(focused).focus();
   apply();
+  if (byId("q")) byId("q").value = typed;
+  if (focused && byId(focused)) byId(focused).focus(); // what is hidden cannot have the focus, so after apply()
 }
 
 let known = "";

@@ -1,0 +1,76 @@
+"""The pages of a fleet in Debian's Chromium, driven by Playwright. The collector's handler is real."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from gpuworker.fleet.collector import CollectorHandler
+from gpuworker.fleet.fleet_report import Fleet
+from gpuworker.fleet.http_handler import ReportServer
+from hack.gen.fleet_picture import example
+
+PHONE = {"width": 390, "height": 844}
+
+
+def is_problem(message: ConsoleMessage) -> bool:
+    """A refused script or style, but no status such as 503, which a test may want."""
+    return message.type == "error" and not message.text.startswith("Failed to load resource")
+
+
+class Store:
+    """What the collector's handler asks for a result, which a test may replace."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.result = fleet
+
+    def fleet(self) -> Fleet:
+        return self.result
+
+    def waiting(self) -> bool:
+        return False
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        # Without a sandbox, since CI may run as root; the pages are our own.
+        yield playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store(example())
+
+
+@pytest.fixture
+def url(store: Store) -> Iterator[str]:
+    handler = type("Handler", (CollectorHandler,), {"store": store, "accept_posts": False})
+    with ReportServer(0, handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture
+def open_page(browser: Browser, url: str) -> Iterator[Callable[..., Page]]:
+    """open_page(PATH, **OPTIONS of a browser context). A request to elsewhere or an error of a script is a failure."""
+    contexts, problems = [], []
+
+    def show(path: str = "", **options: object) -> Page:
+        contexts.append(browser.new_context(**options))
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda message: is_problem(message) and problems.append(message.text))
+        page.on("request", lambda request: request.url.startswith(url) or problems.append(request.url))
+        page.goto(url + path)
+        return page
+
+    yield show
+    for context in contexts:
+        context.close()
+    assert problems == []

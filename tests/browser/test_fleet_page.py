@@ -1,0 +1,122 @@
+"""The page of a fleet as a person uses it: search, sort, links, keyboard, updates, phone, print."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PHONE, Store
+from tests.helpers.fleet_reports import merged, node_report
+
+OpenPage = Callable[..., Page]
+TABLE = "h2#nodes ~ div.scroll:has(table.rows) >> nth=0 >> table.rows"
+PATHS = ["", "node?name=node-05", "check?name=compute", "certificate"]
+
+
+def nodes(page: Page) -> list[str]:
+    return page.locator(f"{TABLE} tbody tr:visible").all_inner_texts()
+
+
+def test_a_search_and_a_verdict_show_the_rows_that_match(open_page: OpenPage) -> None:
+    page = open_page()
+    assert len(nodes(page)) == 17
+    page.keyboard.press("/")  # focuses the search
+    page.keyboard.type("node-07")
+    page.select_option("#v", "FAIL")
+    (row,) = nodes(page)
+    assert "node-07" in row and page.url.endswith("#q=node-07&v=FAIL")
+    expect(page.locator("#shown")).to_have_text(re.compile(r"^\d+ of \d+ rows$"))
+    assert nodes(open_page("#" + page.url.partition("#")[2])) == [row]  # the address is a link to this view
+    page.fill("#q", "")
+    page.select_option("#v", "")
+    assert len(nodes(page)) == 17
+
+
+def test_a_column_sorts_in_both_directions_as_people_count(open_page: OpenPage) -> None:
+    page = open_page()
+    button = page.locator(f"{TABLE} th button", has_text="Node").first
+    for order, first in (("ascending", "node-00"), ("descending", "node-16")):
+        button.click()
+        assert first in nodes(page)[0]
+        assert page.locator(f"{TABLE} th[aria-sort={order}]").count() == 1
+    assert first in nodes(open_page("#" + page.url.partition("#")[2]))[0]
+
+
+def test_the_page_follows_new_reports_without_a_reload(open_page: OpenPage, store: Store) -> None:
+    store.result = merged(node_report("n1"))
+    page = open_page("#q=n2")
+    page.wait_for_function("known !== ''")
+    page.focus("#q")
+    store.result = merged(node_report("n1"), node_report("<b>n2</b>"))
+    expect(page).to_have_title(re.compile("^PASS: 2 of 2"), timeout=30_000)
+    assert [("<b>n2</b>" in row) for row in nodes(page)] == [True]  # escaped, and the search still holds
+    assert page.evaluate("document.activeElement.id") == "q"
+    expect(page.locator("#status")).to_contain_text("Updated")
+
+
+def test_an_open_detail_stays_open_when_reports_arrive(open_page: OpenPage, store: Store) -> None:
+    page = open_page()
+    page.wait_for_function("known !== ''")
+    details = page.locator("tr[id] details").first
+    details.locator("summary").click()
+    text = details.locator("pre").inner_text()
+    store.result.notes.append("something new")
+    store.result = type(store.result)(**vars(store.result))  # a new result, as after a merge
+    expect(page.locator("body")).to_contain_text("something new", timeout=30_000)
+    assert page.locator("tr[id] details[open] pre").first.inner_text() == text
+
+
+def test_a_collector_that_is_gone_is_said_on_the_page(open_page: OpenPage) -> None:
+    page = open_page()
+    page.route("**/*", lambda route: route.fulfill(status=503))
+    expect(page.locator("#status.FAIL")).to_contain_text("out of date", timeout=30_000)
+    page.unroute("**/*")
+    expect(page.locator("#status.FAIL")).to_have_count(0, timeout=30_000)
+
+
+def test_a_suspect_leads_to_its_node_and_back(open_page: OpenPage) -> None:
+    page = open_page()
+    page.locator("h2#suspects + div tbody a").first.click()
+    name = page.locator("h1").inner_text()
+    assert page.url.endswith(f"/node?name={name}") and page.locator("table").count()
+    page.locator("nav a").first.click()
+    expect(page.locator("h1")).to_have_text("GPU acceptance")
+
+
+def test_downloads_are_what_they_say(open_page: OpenPage, url: str) -> None:
+    page = open_page()
+    found = {a.inner_text(): a.get_attribute("href") for a in page.locator("nav.downloads a").all()}
+    assert set(found) == {"JSON", "CSV", "JUnit", "Certificate"}
+    answers = {name: page.request.get(url + path).text() for name, path in found.items()}
+    assert json.loads(answers["JSON"])["verdict"] == "FAIL"
+    assert answers["CSV"].startswith("verdict,") and answers["JUnit"].startswith("<?xml")
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
+def test_axe_finds_no_barrier(path: str, scheme: str, phone: bool, open_page: OpenPage) -> None:
+    page = open_page(path, color_scheme=scheme, **({"viewport": PHONE} if phone else {}))
+    found = Axe().run(page).response["violations"]
+    assert [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in found] == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_phone_scrolls_in_one_direction(path: str, open_page: OpenPage) -> None:
+    page = open_page(path, viewport=PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_everything_is_reached_by_keyboard(open_page: OpenPage) -> None:
+    page = open_page()
+    wanted = page.locator("main a:visible, main button:visible, main input:visible, main select:visible, main summary")
+    count, reached = wanted.count(), set()
+    for _ in range(count + 20):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("[...document.querySelectorAll('main *')].indexOf(document.activeElement)"))
+    assert len(reached - {-1}) >= count
