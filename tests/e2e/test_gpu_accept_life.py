@@ -1,0 +1,93 @@
+"""Acceptance while its cluster changes: a node that joins later, a pod that is killed, two releases beside each other."""
+
+from __future__ import annotations
+
+import json
+
+from tests.e2e.test_gpu_accept import NODES, QUICKLY, fleet_is_ready, fleet_with, node_pods, report_of, served
+from tests.helpers.kube import Namespace, wait_until
+
+# A test that lasts, so that a pod can be killed in the middle of it.
+SLOWLY = ("--set-json", 'checks=["environment", "compute", "training", "collectives", "storage"]')
+
+
+def fleet_of(space: Namespace) -> dict | None:
+    try:
+        return json.loads(served(space, "/report.json"))
+    except AssertionError as error:  # the pod does not run, or the Service does not know it yet
+        print(error)
+        return None
+
+
+def test_a_node_that_joins_later_is_tested_and_missing_until_then(namespace: Namespace) -> None:
+    first, *later = namespace.cluster.schedulable_nodes()
+    label = f"{namespace.name}/tested"
+    namespace.cluster.kubectl("label", "node", first, f"{label}=yes")
+    try:
+        settings = ["--set", f"device=cpu,nodes={1 + len(later)}", "--set-json", f'nodeSelector={{"{label}": "yes"}}']
+        namespace.install("accept", "gpu-accept", *settings, *QUICKLY)
+
+        def tested() -> dict | None:
+            fleet = fleet_of(namespace)
+            return fleet if fleet and [node["node"] for node in fleet["nodes"]] == [first] else None
+
+        fleet = wait_until(tested, "the first node has reported", 240)
+        assert (fleet["verdict"], fleet["coverage"]["nodes_reported"]) == ("INCOMPLETE", 1)
+        assert not fleet_is_ready(namespace)
+        namespace.cluster.kubectl("label", "node", *later, f"{label}=yes")
+        fleet_with(namespace, "PASS")
+        namespace.kubectl("rollout", "status", "deployment/accept-gpu-accept-fleet", "--timeout=60s")
+    finally:
+        namespace.cluster.kubectl("label", "node", first, *later, f"{label}-")
+
+
+def test_a_pod_that_is_killed_in_the_middle_is_tested_again(namespace: Namespace) -> None:
+    nodes = namespace.cluster.schedulable_nodes()
+    namespace.install("accept", "gpu-accept", "--set", f"device=cpu,nodes={len(nodes)}", *SLOWLY)
+
+    def testing() -> dict | None:
+        running = [pod for pod in node_pods(namespace) if "running" in init_state(pod)]
+        return running[0] if running else None
+
+    pod = wait_until(testing, "a pod tests its node", 120)
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    namespace.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+    fleet = fleet_with(namespace, "PASS")
+    assert uid not in {pod["metadata"]["uid"] for pod in node_pods(namespace)}
+    assert {node["pod"] for node in fleet["nodes"]} == {pod["metadata"]["name"] for pod in node_pods(namespace)}
+
+
+def init_state(pod: dict) -> dict:
+    return (pod["status"].get("initContainerStatuses") or [{"state": {}}])[0]["state"]
+
+
+def test_two_releases_do_not_see_each_other(namespace: Namespace) -> None:
+    """In one namespace, one with a fault put in on purpose."""
+    nodes = namespace.cluster.schedulable_nodes()
+    settings = ["--set", f"device=cpu,nodes={len(nodes)}", *QUICKLY]
+    namespace.install("accept", "gpu-accept", *settings)
+    namespace.install("other", "gpu-accept", *settings, "--set", "inject=nan-product")
+    fleet_with(namespace, "PASS")
+
+    def failed() -> dict | None:
+        service = f"/api/v1/namespaces/{namespace.name}/services/other-gpu-accept-fleet:http/proxy"
+        try:
+            fleet = json.loads(namespace.cluster.kubectl("get", "--raw", f"{service}/report.json"))
+        except AssertionError as error:
+            print(error)
+            return None
+        return fleet if fleet["verdict"] == "FAIL" and len(fleet["nodes"]) == len(nodes) else None
+
+    fleet = wait_until(failed, "the other release fails", 240)
+    assert all(node["pod"].startswith("other-") for node in fleet["nodes"])
+    assert all(node["pod"].startswith("accept-") for node in fleet_with(namespace, "PASS")["nodes"])
+    assert {report_of(namespace, pod["metadata"]["name"])["verdict"] for pod in of_release(namespace, "other")} == {
+        "FAIL"
+    }
+    assert {report_of(namespace, pod["metadata"]["name"])["verdict"] for pod in of_release(namespace, "accept")} == {
+        "PASS"
+    }
+
+
+def of_release(space: Namespace, name: str) -> list[dict]:
+    return space.objects("pods", f"{NODES},app.kubernetes.io/instance={name}")
