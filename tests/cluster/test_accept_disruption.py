@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from hack.local_cluster.settings import Node, nodes
-from tests.e2e.test_gpu_accept import fleet_is_ready, fleet_with, node_pods
+from tests.e2e.test_gpu_accept import QUICKLY, fleet_is_ready, fleet_with, node_pods
 from tests.e2e.test_gpu_accept_life import SLOWLY, fleet_of, init_state
 from tests.helpers.cluster_faults import kill_node
 from tests.helpers.kube import Namespace, wait_until
@@ -15,9 +13,9 @@ from tests.helpers.kube import Namespace, wait_until
 pytestmark = pytest.mark.matrix
 
 
-def install(space: Namespace, page_on: Node, *settings: str) -> None:
-    """gpu-accept on both nodes, with the page on one of them."""
-    where = f'fleet.nodeSelector={{"kubernetes.io/hostname": "{page_on.name}"}}'
+def install(space: Namespace, page_on: str, *settings: str) -> None:
+    """gpu-accept on both nodes, with the page on a node that has the label `page_on`."""
+    where = f'fleet.nodeSelector={{"{page_on}": "here"}}'
     space.install("accept", "gpu-accept", "--set", f"device=cpu,nodes={len(nodes())}", "--set-json", where, *settings)
 
 
@@ -33,7 +31,9 @@ def lose(space: Namespace, node: Node) -> None:
 def test_a_node_that_is_lost_in_the_middle_of_its_test_is_missing(namespace: Namespace) -> None:
     """The other node passes, and the fleet never does."""
     kept, lost = nodes()
-    install(namespace, kept, *SLOWLY)
+    label = f"{namespace.name}/page"
+    namespace.cluster.kubectl("label", "node", kept.name, f"{label}=here")
+    install(namespace, label, *SLOWLY)
 
     def testing() -> bool:
         pods = [pod for pod in node_pods(namespace) if pod["spec"].get("nodeName") == lost.name]
@@ -56,15 +56,11 @@ def test_a_node_that_is_lost_in_the_middle_of_its_test_is_missing(namespace: Nam
 def test_the_page_comes_back_elsewhere_with_the_reports_of_running_pods(namespace: Namespace) -> None:
     """The page's node is lost after everything passed. A node that is gone no longer counts as passed."""
     kept, lost = nodes()
-    preference = json.dumps({"kubernetes.io/os": "linux"})
-    namespace.install(
-        "accept", "gpu-accept", "--set", f"device=cpu,nodes={len(nodes())}",
-        "--set-json", f"fleet.nodeSelector={preference}", "--set-json", 'checks=["environment", "compute"]',
-    )  # fmt: skip
+    label = f"{namespace.name}/page"
+    namespace.cluster.kubectl("label", "node", lost.name, f"{label}=here")
+    install(namespace, label, *QUICKLY)
     fleet_with(namespace, "PASS")
-    (page,) = namespace.objects("pods", "app.kubernetes.io/component=fleet")
-    if page["spec"]["nodeName"] == kept.name:
-        kept, lost = lost, kept
+    namespace.cluster.kubectl("label", "node", kept.name, f"{label}=here")
     lose(namespace, lost)
 
     def moved() -> dict | None:
