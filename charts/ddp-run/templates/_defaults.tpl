@@ -28,6 +28,8 @@
 "env": {},
 "image": {"repository": "", "tag": "", "digest": "", "pullPolicy": "IfNotPresent"},
 "imagePullSecrets": [],
+"commonLabels": {},
+"extraObjects": [],
 "resources": {},
 "gpuResourceName": "nvidia.com/gpu",
 "sharedMemory": {"sizeLimit": "16Gi"},

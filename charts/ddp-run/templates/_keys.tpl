@@ -13,7 +13,7 @@
   tracking.mlflow, tracking.mlflow.uri, tracking.mlflow.experiment, tracking.mlflow.secretName, networkPolicy, networkPolicy.ingress,
   networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName, authentication.secretKey,
   kueue, kueue.queueName, kueue.priorityClass, placement, placement.onePodPerNode, placement.topologyKey, placement.spreadOver,
-  env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, resources, gpuResourceName,
-  sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds, priorityClassName, podAnnotations,
-  nodeSelector, podTemplate, nameOverride, fullnameOverride]
+  env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, commonLabels, extraObjects,
+  resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds, priorityClassName,
+  podAnnotations, nodeSelector, podTemplate, nameOverride, fullnameOverride]
 {{- end }}

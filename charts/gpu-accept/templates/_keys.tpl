@@ -5,6 +5,6 @@
   fleet.claimName, fleet.resources, fleet.nodeSelector, fleet.tolerations, kueue, kueue.queueName, kueue.priorityClass,
   networkPolicy, networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName,
   authentication.secretKey, env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets,
-  resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, priorityClassName, nodeSelector, podTemplate, nameOverride,
-  fullnameOverride]
+  commonLabels, extraObjects, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, priorityClassName, nodeSelector,
+  podTemplate, nameOverride, fullnameOverride]
 {{- end }}

@@ -11,6 +11,8 @@
 "files": {},
 "image": {"repository": "", "tag": "", "digest": "", "pullPolicy": "IfNotPresent"},
 "imagePullSecrets": [],
+"commonLabels": {},
+"extraObjects": [],
 "barrier": {"timeoutSeconds": 600},
 "kueue": {"queueName": "", "priorityClass": "", "requiredTopology": ""},
 "placement": {"topologyKey": ""},

@@ -11,7 +11,7 @@ templates, defaults and image, is the same object, so that it never replaces a r
 {{- define "job-group.chosen" -}}
 {{- $chosen := dict -}}
 {{- include "job-group.choose" (dict "values" .Values "defaults" (include "job-group.defaults" . | fromJson) "chosen" $chosen) -}}
-{{ omit $chosen "enabled" "global" "networkPolicy" | toJson }}
+{{ omit $chosen "commonLabels" "enabled" "extraObjects" "global" "networkPolicy" | toJson }}
 {{- end }}
 
 {{/* Put into `chosen` what differs between values and defaults; a default that the user removed is null there. */}}

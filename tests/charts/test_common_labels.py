@@ -1,0 +1,67 @@
+"""commonLabels and extraObjects: on every object, in no pod, and without a change of any name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.helpers.rendering import CHARTS, HELMS, REPO, objects, template
+
+LABELS = {"team": "research", "example.com/cost-centre": "42"}
+EXTRA = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "mine"},
+    "data": {"a": "{{ .Release.Name }} $(X)"},
+}
+VALUES = {chart: (REPO / f"charts/{chart}/ci" / f"{name}-values.yaml").read_bytes() for chart, name in
+          (("ddp-run", "statefulset"), ("gpu-accept", "job"), ("job-group", "jobset"))}  # fmt: skip
+
+
+def render(helm: str, chart: str, **values: object) -> list[dict]:
+    options = [word for key, value in values.items() for word in ("--set-json", f"{key}={json.dumps(value)}")]
+    done = template(helm, chart, VALUES[chart], *options)
+    assert done.returncode == 0, done.stderr.decode()
+    return objects(done.stdout.decode())
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+@pytest.mark.parametrize("helm", HELMS)
+def test_common_labels_are_on_every_object_and_change_no_pod_or_name(helm: str, chart: str) -> None:
+    before, after = render(helm, chart), render(helm, chart, commonLabels=LABELS)
+    assert len(before) > 1
+    for old, new in zip(before, after, strict=True):
+        labels = new["metadata"].pop("labels")
+        assert labels == old["metadata"].pop("labels") | LABELS
+        assert new == old
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+@pytest.mark.parametrize("helm", HELMS)
+def test_extra_objects_are_rendered_as_they_are(helm: str, chart: str) -> None:
+    before, after = render(helm, chart), render(helm, chart, extraObjects=[EXTRA, EXTRA | {"kind": "Secret"}])
+    extra = [each for each in after if each["metadata"]["name"] == "mine"]
+    assert sorted(extra, key=lambda each: each["kind"]) == [EXTRA, EXTRA | {"kind": "Secret"}]
+    assert [each for each in after if each not in extra] == before
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("commonLabels", {"app.kubernetes.io/instance": "other"}),
+        ("commonLabels", {"kueue.x-k8s.io/queue-name": "other"}),
+        ("commonLabels", {"a b": "c"}),
+        ("commonLabels", {"a": "b c"}),
+        ("commonLabels", {"a": True}),
+        ("commonLabels", {"a": "x" * 64}),
+        ("extraObjects", [{"kind": "ConfigMap", "metadata": {"name": "x"}}]),
+        ("extraObjects", [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}]),
+        ("extraObjects", ["text"]),
+        ("extraObjects", {}),
+    ],
+)
+def test_what_cannot_be_a_label_or_an_object_is_refused(chart: str, key: str, value: object) -> None:
+    done = template("helm", chart, VALUES[chart], "--set-json", f"{key}={json.dumps(value)}")
+    assert done.returncode != 0 and key.encode() in done.stderr
