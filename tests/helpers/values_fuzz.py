@@ -89,6 +89,7 @@ POLICY = ({}, {"ports": [{"port": 443}]}, {"ports": [{"protocol": "UDP", "port":
 SECURITY = ({}, {"runAsUser": 0}, {"runAsNonRoot": True, "runAsUser": 1000})
 # Objects of Kubernetes, which have rules that no schema has.
 KUBERNETES = {
+    "anyObject": ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}, "data": {"on": "{{ no }}"}},),
     "PodSecurityContext": (*SECURITY, {"fsGroup": 100, "sysctls": []}),
     "SecurityContext": (*SECURITY, {"capabilities": {"drop": ["ALL"], "add": ["SYS_PTRACE"]}}),
     "Toleration": ({"operator": "Exists"}, {"key": "x", "operator": "Equal", "value": "null", "effect": "NoExecute"}),
@@ -217,7 +218,7 @@ def places(node: Any, path: tuple = ()) -> list[tuple]:
 def mutated(values: dict, rng: random.Random) -> dict:
     """A copy with one value replaced by one of another kind, removed, or with a misspelt key beside it."""
     copied = copy.deepcopy(values)
-    paths = places(copied)
+    paths = [path for path in places(copied) if path[0] != "extraObjects"]  # which only Kubernetes can judge
     if not paths:
         return {"misspelt": 1}
     path = rng.choice(paths)
