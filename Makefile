@@ -4,8 +4,11 @@
 SHELL := /bin/bash
 VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-charts/venv
 PYTHON := $(VENV)/bin/python
+# The oldest and the newest Kubernetes of which the charts' objects are checked
+OLDEST := 1.29.6
+NEWEST := 1.37.2
 .DEFAULT_GOAL := help
-.PHONY: upstream help demo test test-fast test-e2e test-argocd test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz bench train-bench test-trainers lint generate verify image cluster-up cluster-down
+.PHONY: upstream help demo test test-schemas test-fast test-e2e test-argocd test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz bench train-bench test-trainers lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,7 +57,11 @@ fuzz: ## Fuzz jobgen for SECONDS (60)
 
 values-fuzz: ## Render SETS (3334) random sets of values and as many mutations per chart (SEED chooses others)
 	@python3 -m hack.deps.venv dev
-	@VALUES_SETS=$(or $(SETS),3334) VALUES_SEED=$(or $(SEED),1) VALUES_KUBERNETES="1.29.14 1.37.2" $(PYTHON) -m pytest -q -s -n 3 tests/charts/test_charts_fuzz.py
+	@VALUES_SETS=$(or $(SETS),3334) VALUES_SEED=$(or $(SEED),1) VALUES_KUBERNETES="$(OLDEST) $(NEWEST)" $(PYTHON) -m pytest -q -s -n 3 tests/charts/test_charts_fuzz.py
+
+test-schemas: ## Every scenario against the schemas of each Kubernetes since the oldest that charts admit
+	@python3 -m hack.deps.venv dev
+	@VALUES_KUBERNETES="$(OLDEST) 1.30.14 1.31.14 1.32.13 1.33.13 1.35.4 1.36.3 $(NEWEST)" $(PYTHON) -m pytest -q -n 3 tests/charts/test_charts_kubernetes_schemas.py
 
 bench: ## Run time of jobgen, compared with its imports and with SkyPilot's loader
 	@python3 -m hack.deps.venv dev skypilot

@@ -1,11 +1,13 @@
 """kubeconform: what the charts render has no field that Kubernetes or JobSet would drop or refuse.
 
-One Helm is enough here: test_charts_render.py shows that the other one renders the same objects.
+One Helm is enough here: test_charts_render.py shows that the other one renders the same objects. VALUES_KUBERNETES
+names further versions of Kubernetes whose schemas the objects must fit.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 
 import pytest
@@ -15,6 +17,7 @@ from hack.deps import kubernetes_schemas
 from tests.helpers.rendering import Scenario, objects, rendered, scenarios
 
 SCENARIOS = scenarios()
+VERSIONS = ["", *os.environ.get("VALUES_KUBERNETES", "").split()]  # the first is the pinned one
 
 
 @pytest.fixture(scope="session")
@@ -35,9 +38,11 @@ def kubeconform(location: str, items: list[dict]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_rendered_objects_fit_their_schemas(scenario: Scenario, location: str) -> None:
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version or "pinned")
+def test_rendered_objects_fit_their_schemas(scenario: Scenario, version: str) -> None:
     items = objects(rendered("helm", scenario))
-    assert kubeconform(location, items) == {"valid": len(items), "invalid": 0, "errors": 0, "skipped": 0}
+    found = kubeconform(kubernetes_schemas.location(version), items)
+    assert found == {"valid": len(items), "invalid": 0, "errors": 0, "skipped": 0}
 
 
 # Maps whose keys are the user's: anything is a right spelling there.
