@@ -24,6 +24,7 @@ KUBERNETES = {
     "apis__batch__v1": ("Job",),
     "apis__networking.k8s.io__v1": ("NetworkPolicy",),
     "apis__policy__v1": ("PodDisruptionBudget",),
+    "apis__scheduling.k8s.io__v1beta1": ("PodGroup",),  # since 1.37
 }
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
@@ -47,6 +48,8 @@ def folder(version: str = "") -> Path:
                 scratch.mkdir()
                 openapi = Path(kubernetes["Dir"]) / "api/openapi-spec/v3"
                 for document, kinds in KUBERNETES.items():
+                    if not (openapi / f"{document}_openapi.json").exists():
+                        continue
                     write_kubernetes(scratch, json.loads((openapi / f"{document}_openapi.json").read_text()), kinds)
                 meta = json.loads((openapi / "api__v1_openapi.json").read_text())["components"]
                 for crd in sorted((Path(jobset["Dir"]) / "charts/jobset/crds").glob("*.yaml")):

@@ -47,7 +47,11 @@ from hack.paths import REPO, ToolError, main
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
 RUNS = ("ddp-run", "job-group")  # whose objects are named after what the user chose
-SHARED_BY = {"_run.tpl": RUNS, "_fullname.tpl": ("ddp-run", "gpu-accept")}  # other shared templates: all charts
+SHARED_BY = {
+    "_run.tpl": RUNS,
+    "_gang.tpl": RUNS,
+    "_fullname.tpl": ("ddp-run", "gpu-accept"),
+}  # other shared templates: all charts
 TABLES = [REPO / "worker/src/gpuworker" / name for name in ("accept/limits.yaml", "runtime/gpu_specs.yaml")]
 
 

@@ -89,7 +89,7 @@ POLICY = ({}, {"ports": [{"port": 443}]}, {"ports": [{"protocol": "UDP", "port":
 SECURITY = ({}, {"runAsUser": 0}, {"runAsNonRoot": True, "runAsUser": 1000})
 # Objects of Kubernetes, which have rules that no schema has.
 KUBERNETES = {
-    "anyObject": ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}, "data": {"on": "{{ no }}"}},),
+    "AnyObject": ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}, "data": {"on": "{{ no }}"}},),
     "PodSecurityContext": (*SECURITY, {"fsGroup": 100, "sysctls": []}),
     "SecurityContext": (*SECURITY, {"capabilities": {"drop": ["ALL"], "add": ["SYS_PTRACE"]}}),
     "Toleration": ({"operator": "Exists"}, {"key": "x", "operator": "Equal", "value": "null", "effect": "NoExecute"}),

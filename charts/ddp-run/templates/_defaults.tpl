@@ -24,7 +24,7 @@
 "networkPolicy": {"enabled": null, "ingress": [], "restrictEgress": false, "egress": []},
 "authentication": {"secretName": "", "secretKey": "key"},
 "kueue": {"queueName": "", "priorityClass": ""},
-"placement": {"onePodPerNode": "preferred", "topologyKey": "", "spreadOver": ""},
+"placement": {"onePodPerNode": "preferred", "topologyKey": "", "gang": "", "spreadOver": ""},
 "env": {},
 "image": {"repository": "", "tag": "", "digest": "", "pullPolicy": "IfNotPresent"},
 "imagePullSecrets": [],

@@ -12,8 +12,8 @@
   tracking.pluto.secretName, tracking.pluto.secretKey, tracking.pluto.runId, tracking.pluto.project, tracking.pluto.url,
   tracking.mlflow, tracking.mlflow.uri, tracking.mlflow.experiment, tracking.mlflow.secretName, networkPolicy, networkPolicy.ingress,
   networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName, authentication.secretKey,
-  kueue, kueue.queueName, kueue.priorityClass, placement, placement.onePodPerNode, placement.topologyKey, placement.spreadOver,
-  env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, commonLabels, extraObjects,
-  resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds, priorityClassName,
-  podAnnotations, nodeSelector, podTemplate, nameOverride, fullnameOverride]
+  kueue, kueue.queueName, kueue.priorityClass, placement, placement.onePodPerNode, placement.topologyKey, placement.gang,
+  placement.spreadOver, env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, commonLabels,
+  extraObjects, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds,
+  priorityClassName, podAnnotations, nodeSelector, podTemplate, nameOverride, fullnameOverride]
 {{- end }}

@@ -38,6 +38,10 @@ spec:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- include "ddp-run.placement" .root | nindent 2 }}
+  {{- if $values.placement.gang }}
+  schedulingGroup:
+    podGroupName: {{ .id | quote }}
+  {{- end }}
   {{- if and $launches $values.program.image }}
   initContainers:
     - name: launcher
@@ -191,9 +195,11 @@ spec:
 {{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" $own }}
 {{- /* On the node's own network a second pod would find the ports taken. */}}
 {{- $apart := .Values.network.hostNetwork | ternary "required" .Values.placement.onePodPerNode }}
-{{- if or .Values.placement.topologyKey (ne $apart "any") -}}
+{{- /* A gang has its topology in its PodGroup. */}}
+{{- $together := .Values.placement.gang | empty | ternary .Values.placement.topologyKey "" }}
+{{- if or $together (ne $apart "any") -}}
 affinity:
-{{- with .Values.placement.topologyKey }}
+{{- with $together }}
   podAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       {{- dict "topologyKey" . "labelSelector" $own | list | toYaml | nindent 6 }}

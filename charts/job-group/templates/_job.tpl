@@ -107,9 +107,11 @@ failurePolicy:
 {{- define "job-group.affinity" -}}
 {{- $values := .root.Values }}
 {{- $task := index $values.tasks .item.task }}
-{{- if or $values.placement.topologyKey $task.accelerator -}}
+{{- /* A gang has its topology in its PodGroup. */}}
+{{- $together := $values.placement.gang | empty | ternary $values.placement.topologyKey "" }}
+{{- if or $together $task.accelerator -}}
 affinity:
-  {{- with $values.placement.topologyKey }}
+  {{- with $together }}
   podAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       - topologyKey: {{ . | quote }}

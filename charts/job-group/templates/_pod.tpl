@@ -49,6 +49,10 @@ spec:
   {{- with include "job-group.affinity" . | trim }}
   {{- . | nindent 2 }}
   {{- end }}
+  {{- if $values.placement.gang }}
+  schedulingGroup:
+    podGroupName: {{ .id | quote }}
+  {{- end }}
   {{- if or $agent $launcher }}
   initContainers:
     {{- if $agent }}
