@@ -8,7 +8,7 @@ PYTHON := $(VENV)/bin/python
 OLDEST := 1.29.6
 NEWEST := 1.37.2
 .DEFAULT_GOAL := help
-.PHONY: upstream help demo test test-schemas test-fast test-e2e test-argocd test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz bench train-bench test-trainers lint generate verify image cluster-up cluster-down
+.PHONY: upstream help demo test test-schemas test-gang test-fast test-e2e test-argocd test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz bench train-bench test-trainers lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,11 @@ test-e2e: ## End-to-end tests only
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.test e2e
+
+test-gang: ## Gang scheduling by Kubernetes itself, on a local cluster with the newest control plane
+	@python3 -m hack.preflight cluster
+	@python3 -m hack.deps.venv dev
+	@CONTROL_PLANE=newest $(PYTHON) -m hack.test gang
 
 test-argocd: ## Argo CD on the cluster: health scripts, and Applications synced from a git repository
 	@python3 -m hack.preflight cluster

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 
-from hack import test_cluster
+from hack import port_forward, test_cluster
 from hack.cluster_mode import Mode, mode
 from hack.paths import REPO, ToolError, main, run, step
 
@@ -41,8 +41,8 @@ class Demo:
             self.wait_for_reports()
         rows = [("NODE", "VERDICT", "COMPUTE", "ALL-REDUCE", "LOSS DROP", "REASON")]
         for pod in self.pods(NODE_PODS):
-            path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:8080/proxy/report.json"
-            report = json.loads(self.kubectl("get", "--raw", path))
+            name = f"pod/{pod['metadata']['name']}"
+            report = json.loads(port_forward.get(NAMESPACE, name, "8080", "/report.json", self.environment))
             numbers = {m["name"]: f"{m['value']:.3g} {m['unit']}" for c in report["checks"] for m in c["measurements"]}
             verdict = report["verdict"] + (" (CPU rehearsal)" if report["rehearsal"] else "")
             measured = [numbers.get(name, "-") for name in ("gemm_fp32", "all_reduce_busbw", "loss_drop")]

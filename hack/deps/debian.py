@@ -14,6 +14,7 @@ INSTALLED = {
     "conntrack": "conntrack",
     "ethtool": "ethtool",
     "ip": "iproute2",
+    "ipset": "ipset",
     "iptables": "iptables",
     "mmdebstrap": "mmdebstrap",
     "nft": "nftables",

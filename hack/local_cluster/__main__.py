@@ -12,10 +12,11 @@ from pathlib import Path
 
 from hack.deps import debian, go_tools, images
 from hack.local_cluster import addons, controlplane, network, node, pki, processes
-from hack.local_cluster.settings import KUBECONFIG, LOGS, RUN, STATE, nodes
+from hack.local_cluster.settings import KUBECONFIG, LOGS, NEWEST, RUN, STATE, nodes
 from hack.paths import ToolError, main, remove, step
 
-MODULES = ("kubernetes", "coredns", "pause", "jobset", "kueue", "helm")
+MODULES = ("kubernetes", "coredns", "kube-router", "pause", "jobset", "kueue", "helm")
+MODULES += ("control-plane",) if NEWEST else ()  # after "kubernetes", whose programs it replaces
 UP = STATE / "up.json"  # written last: a cluster without it is incomplete
 
 

@@ -6,9 +6,22 @@ import time
 
 from hack.deps import debian
 from hack.local_cluster import pki, processes
-from hack.local_cluster.settings import API_SERVER, HOST_IP, KUBECONFIG, LOGS, PKI, POD_NETWORK, SERVICE_NETWORK, STATE
+from hack.local_cluster.settings import (
+    API_SERVER,
+    HOST_IP,
+    KUBECONFIG,
+    LOGS,
+    NEWEST,
+    PKI,
+    POD_NETWORK,
+    SERVICE_NETWORK,
+    STATE,
+)
 from hack.paths import BIN, ToolError, run
 
+# Gang scheduling is a beta that is off by default, and its topologies are alpha.
+FEATURES = ["--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true"] if NEWEST else []
+SERVED = ["--runtime-config=scheduling.k8s.io/v1beta1=true"] if NEWEST else []
 UNITS = ("etcd", "apiserver", "controller-manager", "scheduler", "coredns")
 
 COREDNS = f"""\
@@ -55,10 +68,11 @@ def up() -> None:
         f"--service-cluster-ip-range={SERVICE_NETWORK}",
         "--allow-privileged",
         "--enable-aggregator-routing",  # webhooks are called at their pod, because the host does not run kube-proxy
+        *FEATURES, *SERVED,
     )  # fmt: skip
     pki.kubeconfig("admin", KUBECONFIG)
     wait_for_api()
-    for unit in ("controller-manager", "scheduler", "dns", "proxy"):
+    for unit in ("controller-manager", "scheduler", "dns", "proxy", "policy"):
         pki.kubeconfig(unit, STATE / f"{unit}.conf")
     processes.start(
         "controller-manager", BIN / "kube-controller-manager",
@@ -71,8 +85,13 @@ def up() -> None:
         "--leader-elect=false",
         "--kube-api-qps=300", "--kube-api-burst=500",
         "--node-monitor-grace-period=20s",
+        *FEATURES,
     )  # fmt: skip
-    processes.start("scheduler", BIN / "kube-scheduler", f"--kubeconfig={STATE}/scheduler.conf", "--leader-elect=false")
+    processes.start(
+        "scheduler", BIN / "kube-scheduler",
+        f"--kubeconfig={STATE}/scheduler.conf", "--leader-elect=false",
+        *FEATURES,
+    )  # fmt: skip
     (STATE / "Corefile").write_text(COREDNS)
     processes.start("coredns", BIN / "coredns", "-conf", STATE / "Corefile")
 

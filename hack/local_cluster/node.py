@@ -1,4 +1,4 @@
-"""One node: containerd, kubelet and kube-proxy inside the node's network, mount and host name namespaces."""
+"""One node: containerd, kubelet, kube-proxy and kube-router in network, mount and host name namespaces of its own."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hack.local_cluster.settings import (
     HOST_IP,
     PKI,
     POD_NETWORK,
+    SERVICE_NETWORK,
     STATE,
     Node,
     advertised_cpus,
@@ -44,6 +45,8 @@ def up(node: Node, pause_archive: Path) -> None:
             "SOCKET": str(node.socket),
             "PAUSE_ARCHIVE": str(pause_archive),
             "PROXY_CONFIG": str(STATE / "proxy.conf"),
+            "POLICY_CONFIG": str(STATE / "policy.conf"),
+            "SERVICE_NETWORK": str(SERVICE_NETWORK),
             "POD_NETWORK": str(POD_NETWORK),
             "PATH": f"{BIN}:{debian.program('containerd').parent}:/usr/sbin:/usr/bin:/sbin:/bin",
         },

@@ -26,6 +26,7 @@ def make(nodes: list[Node]) -> None:
     certificate("scheduler", "/CN=system:kube-scheduler")
     certificate("proxy", "/CN=system:kube-proxy")
     certificate("dns", "/O=system:masters/CN=coredns")
+    certificate("policy", "/O=system:masters/CN=kube-router")
     for node in nodes:
         subject = f"/O=system:nodes/CN=system:node:{node.name}"
         certificate(node.name, subject, f"DNS:{node.name},IP:{node.ip}")

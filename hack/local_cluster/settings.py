@@ -21,6 +21,9 @@ SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/16")
 HOST_IP = "10.250.0.1"
 API_SERVER = f"https://{HOST_IP}:6443"
 API_SERVICE_IP = "10.96.0.1"
+# CONTROL_PLANE=newest: a newer control plane, with gang scheduling, over the same nodes. Kubernetes supports nodes that
+# are three minor releases older.
+NEWEST = os.environ.get("CONTROL_PLANE") == "newest"
 
 
 @dataclass(frozen=True)

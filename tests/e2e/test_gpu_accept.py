@@ -7,6 +7,8 @@ import json
 import pytest
 from jsonschema import Draft7Validator
 
+from hack import port_forward
+from hack.paths import ToolError
 from tests.helpers.kube import REPO, Namespace, run, wait_until
 
 SCHEMA = json.loads((REPO / "schemas" / "report.schema.json").read_text())
@@ -21,14 +23,20 @@ def node_pods(space: Namespace) -> list[dict]:
 
 def report_of(space: Namespace, pod: str) -> dict:
     """Read a node's report the way a user does."""
-    path = f"/api/v1/namespaces/{space.name}/pods/{pod}:8080/proxy/report.json"
-    return json.loads(space.cluster.kubectl("get", "--raw", path))
+    return json.loads(get(space, f"pod/{pod}", "8080", "/report.json"))
 
 
-def served(space: Namespace, path: str) -> str:
+def served(space: Namespace, path: str, release: str = "accept") -> str:
     """What the collector serves, by the command of the chart's notes."""
-    service = f"/api/v1/namespaces/{space.name}/services/accept-gpu-accept-fleet:http/proxy"
-    return space.cluster.kubectl("get", "--raw", f"{service}{path}")
+    return get(space, f"service/{release}-gpu-accept-fleet", "http", path)
+
+
+def get(space: Namespace, target: str, port: str, path: str) -> str:
+    """The text at a path. Raises AssertionError if nothing answers yet."""
+    try:
+        return port_forward.get(space.name, target, port, path)
+    except ToolError as error:
+        raise AssertionError(error) from None
 
 
 def fleet_with(space: Namespace, verdict: str, run_id: str = "1") -> dict:

@@ -11,9 +11,9 @@ from tests.helpers.kube import Namespace, wait_until
 SLOWLY = ("--set-json", 'checks=["environment", "compute", "training", "collectives", "storage"]')
 
 
-def fleet_of(space: Namespace) -> dict | None:
+def fleet_of(space: Namespace, release: str = "accept") -> dict | None:
     try:
-        return json.loads(served(space, "/report.json"))
+        return json.loads(served(space, "/report.json", release))
     except AssertionError as error:  # the pod does not run, or the Service does not know it yet
         print(error)
         return None
@@ -70,13 +70,8 @@ def test_two_releases_do_not_see_each_other(namespace: Namespace) -> None:
     fleet_with(namespace, "PASS")
 
     def failed() -> dict | None:
-        service = f"/api/v1/namespaces/{namespace.name}/services/other-gpu-accept-fleet:http/proxy"
-        try:
-            fleet = json.loads(namespace.cluster.kubectl("get", "--raw", f"{service}/report.json"))
-        except AssertionError as error:
-            print(error)
-            return None
-        return fleet if fleet["verdict"] == "FAIL" and len(fleet["nodes"]) == len(nodes) else None
+        fleet = fleet_of(namespace, "other")
+        return fleet if fleet and fleet["verdict"] == "FAIL" and len(fleet["nodes"]) == len(nodes) else None
 
     fleet = wait_until(failed, "the other release fails", 240)
     assert all(node["pod"].startswith("other-") for node in fleet["nodes"])

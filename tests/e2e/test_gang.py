@@ -1,0 +1,100 @@
+"""placement.gang on a control plane that has it: pods of a run get nodes together, or none of them does.
+
+CONTROL_PLANE=newest starts such a control plane on the local cluster (`make test-gang`).
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.helpers.kube import Namespace, wait_until
+
+GANG = ("--set", "placement.gang=native")
+WAITS = "echo serving; until [ -e /tmp/end ]; do sleep 0.2; done"
+
+
+@pytest.fixture(autouse=True)
+def served(cluster) -> None:
+    if "podgroups" not in cluster.kubectl("api-resources", "--api-group=scheduling.k8s.io", "--output=name"):
+        pytest.skip("this cluster has no PodGroup; run by `make test-gang`")
+
+
+def resources(cpus: float) -> dict:
+    return {"requests": {"cpu": cpus}}
+
+
+def group(name: str, *cpus: float) -> str:
+    """Values of a group with one rank per number of CPUs."""
+    tasks = {f"t{index}": {"run": WAITS, "resources": resources(each)} for index, each in enumerate(cpus)}
+    return json.dumps({"schemaVersion": 1, "name": name, "tasks": tasks})
+
+
+def cpus_of_a_node(space: Namespace) -> int:
+    (first, *_) = json.loads(space.cluster.kubectl("get", "nodes", "-o", "json"))["items"]
+    return int(first["status"]["allocatable"]["cpu"])
+
+
+def placed(space: Namespace, release: str) -> list[str]:
+    return [pod["spec"]["nodeName"] for pod in space.pods(release) if pod["spec"].get("nodeName")]
+
+
+def end(space: Namespace, release: str) -> None:
+    for pod in space.pods(release):
+        space.kubectl("exec", pod["metadata"]["name"], "-c", "task", "--", "touch", "/tmp/end")
+
+
+@pytest.mark.parametrize("layout", ["jobset", "jobs"])
+def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(namespace: Namespace, layout: str) -> None:
+    """Three ranks of different shapes on two nodes, with room for two of them until another group ends."""
+    size = cpus_of_a_node(namespace)
+    big, small = 0.7 * size, 0.4 * size
+    settings = (*GANG, "--set", f"layout={layout}")
+    namespace.install("first", "job-group", *settings, values=group("first", big))
+    wait_until(lambda: len(placed(namespace, "first")) == 1, "the first group has its node", 60)
+    namespace.install("second", "job-group", *settings, values=group("second", big, small, small / 2))
+
+    def refused() -> list[str]:
+        events = [event for event in namespace.objects("events") if event["reason"] == "FailedScheduling"]
+        names = {pod["metadata"]["name"] for pod in namespace.pods("second")}
+        return [event["message"] for event in events if event["involvedObject"]["name"] in names]
+
+    wait_until(lambda: len(namespace.pods("second")) == 3 and refused(), "the scheduler has tried the second group", 90)
+    assert placed(namespace, "second") == []
+    end(namespace, "first")
+    wait_until(lambda: len(placed(namespace, "second")) == 3, "all of the second group has nodes", 90)
+
+
+@pytest.mark.parametrize("workload", ["indexed-job", "jobset", "statefulset"])
+def test_a_run_is_one_gang_in_every_workload(namespace: Namespace, workload: str) -> None:
+    """A node too many for the cluster: no pod gets a node. Without it the run completes."""
+    nodes = len(namespace.cluster.schedulable_nodes())
+    program = ["--set", "program.preset=ddp-tests", "--set", "placement.onePodPerNode=required"]
+    for release, count in (("much", nodes + 1), ("run", nodes)):
+        namespace.install(release, "ddp-run", *GANG, *program, "--set", f"workload={workload},nodes={count}",
+                          "--set-string", "env.OMP_NUM_THREADS=1")  # fmt: skip
+    wait_until(lambda: len(placed(namespace, "run")) == nodes, "the run that fits has its nodes", 90)
+    wait_until(lambda: len(namespace.pods("much")) == nodes + 1, "the other run has its pods", 60)
+    assert placed(namespace, "much") == []
+
+
+def test_ranks_of_two_shapes_share_a_rack_or_get_none(namespace: Namespace) -> None:
+    """Two racks of one node each: what fits one rack goes there, what needs both gets none."""
+    nodes = namespace.cluster.schedulable_nodes()
+    label = f"{namespace.name}/rack"
+    for node in nodes:
+        namespace.cluster.kubectl("label", "node", node, f"{label}={node}")
+    try:
+        size = cpus_of_a_node(namespace)
+        racks = (*GANG, "--set", f"placement.topologyKey={label.replace('.', chr(92) + '.')}")
+        namespace.install("fits", "job-group", *racks, values=group("fits", 0.5 * size, 0.3 * size))
+        wait_until(lambda: len(placed(namespace, "fits")) == 2, "the group that fits has a rack", 90)
+        assert len(set(placed(namespace, "fits"))) == 1
+        namespace.install("large", "job-group", *racks, values=group("large", 0.6 * size, 0.6 * size))
+        wait_until(lambda: len(namespace.pods("large")) == 2, "the large group has its pods", 60)
+        with pytest.raises(AssertionError, match="not within"):
+            wait_until(lambda: placed(namespace, "large"), "a part of the large group has a node", 20)
+    finally:
+        for node in nodes:
+            namespace.cluster.kubectl("label", "node", node, f"{label}-")

@@ -1,0 +1,130 @@
+"""Pods that are not of a release cannot reach its ports where the network enforces NetworkPolicies.
+
+One stranger is in the namespace of the releases, one in another. The control: with the policy off, the same connections
+open, and what strangers then send neither ends nor holds a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from hack.cluster_mode import Mode, mode
+from tests.helpers.ddp_pods import TRAIN, job_ended, node_pod, start, wait_until_training
+from tests.helpers.group_pods import rank
+from tests.helpers.kube import Cluster, Namespace, new_namespace, wait_until
+
+pytestmark = pytest.mark.skipif(mode() is not Mode.LOCAL, reason="only the local cluster surely enforces policies")
+GARBAGE = 'b\'\\x00\\xff\' * 4000 + b\'{"type": "done", "exit_code": 1}\\n\' * 50'
+CONNECT = """
+import socket, sys
+for port in map(int, sys.argv[2].split(",")):
+    try:
+        with socket.create_connection((sys.argv[1], port), timeout=3) as connection:
+            connection.sendall(GARBAGE)
+            print(port, "open")
+    except OSError:
+        print(port, "closed")
+""".replace("GARBAGE", GARBAGE)
+WORLD_PORTS, AGENT_PORT, REPORT_PORT = (29500, 29501), 29499, 8080
+TRAINS_A_WHILE = TRAIN.replace("FAULT", "if step == 400: break")  # long enough to be attacked
+WAITS = "echo serving; until [ -e /tmp/end ]; do sleep 0.2; done"
+
+
+def stranger(space: Namespace) -> Namespace:
+    """A pod without labels of a release, in the worker image."""
+    container = {
+        "name": "main", "image": os.environ["WORKER_IMAGE"], "command": ["sleep", "600"],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }  # fmt: skip
+    security = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {"containers": [container], "securityContext": security, "terminationGracePeriodSeconds": 0}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stranger"}, "spec": spec}
+    space.kubectl("apply", "-f", "-", input=json.dumps(pod))
+    space.kubectl("wait", "pod/stranger", "--for=condition=Ready", "--timeout=60s")
+    return space
+
+
+@pytest.fixture
+def strangers(namespace: Namespace, cluster: Cluster) -> Iterator[list[Namespace]]:
+    with new_namespace(cluster) as other:
+        yield [stranger(namespace), stranger(other)]
+
+
+def tries(space: Namespace, address: str, *ports: int, pod: str = "stranger", container: str = "") -> dict[int, str]:
+    """What becomes of a connection from a pod to each port."""
+    wanted = ",".join(map(str, ports))
+    output = space.kubectl("exec", pod, "-c", container or "main", "--", "python3", "-c", CONNECT, address, wanted)
+    return {int(port): state for port, state in (line.split() for line in output.splitlines())}
+
+
+def address_of(pod: dict) -> str:
+    return pod["status"]["podIP"]
+
+
+def test_only_pods_of_a_run_reach_its_world(namespace: Namespace, strangers: list[Namespace]) -> None:
+    start(namespace, program=TRAINS_A_WHILE)
+    wait_until_training(namespace)
+    first, second = node_pod(namespace, 0), node_pod(namespace, 1)
+    for space in strangers:
+        assert set(tries(space, address_of(first), *WORLD_PORTS).values()) == {"closed"}
+    assert wait_until(lambda: job_ended(namespace), "the run ended", 200) == "Complete", second["metadata"]["name"]
+
+
+def test_with_the_policy_off_strangers_reach_the_launcher_and_change_nothing(
+    namespace: Namespace, strangers: list[Namespace]
+) -> None:
+    start(namespace, "--set", "networkPolicy.enabled=false", program=TRAINS_A_WHILE)
+    wait_until_training(namespace)
+    launcher = WORLD_PORTS[1]  # PyTorch's own store trusts whoever connects: docs/security.md
+    for space in strangers:
+        assert tries(space, address_of(node_pod(namespace, 0)), launcher) == {launcher: "open"}
+    assert wait_until(lambda: job_ended(namespace), "the run ended", 200) == "Complete"
+
+
+def test_only_ranks_of_a_group_reach_its_agents(namespace: Namespace, strangers: list[Namespace]) -> None:
+    """With the policy off a stranger connects, and the group still ends as it should."""
+    tasks = {"client": {"run": WAITS}, "server": {"run": WAITS}}
+    for policy in ("true", "false"):
+        values = json.dumps({"schemaVersion": 1, "name": f"two-{policy}", "tasks": tasks})
+        release = f"grp-{policy}"
+        namespace.install(release, "job-group", "--set", f"networkPolicy.enabled={policy}", values=values)
+
+        def pods(release: str = release) -> list[dict]:
+            found = [rank(namespace, host, release) for host in ("client-0", "server-0")]
+            ready = [pod for pod in found if pod and "serving" in text_of(namespace, pod)]
+            return ready if len(ready) == len(found) else []
+
+        client, server = wait_until(pods, "both ranks serve", 120)
+        for space in strangers:
+            state = "closed" if policy == "true" else "open"
+            assert tries(space, address_of(server), AGENT_PORT) == {AGENT_PORT: state}
+        friend = client["metadata"]["name"]
+        assert tries_of_rank(namespace, friend, address_of(server)) == {AGENT_PORT: "open"}
+        for pod in (client, server):
+            namespace.kubectl("exec", pod["metadata"]["name"], "-c", "task", "--", "touch", "/tmp/end")
+        ends = namespace.wait_for_end(release, 2, 60)
+        assert {pod["status"]["phase"] for pod in ends} == {"Succeeded"}
+
+
+def text_of(space: Namespace, pod: dict) -> str:
+    started = pod["status"].get("containerStatuses", [{}])[0].get("state", {}).keys() & {"running"}
+    return space.logs(pod["metadata"]["name"], "task") if started else ""
+
+
+def tries_of_rank(space: Namespace, pod: str, address: str) -> dict[int, str]:
+    """From the task of another rank, whose message is refused and whose connection is not."""
+    return tries(space, address, AGENT_PORT, pod=pod, container="task")
+
+
+def test_only_pods_of_an_acceptance_reach_reports_and_page(namespace: Namespace, strangers: list[Namespace]) -> None:
+    nodes = namespace.cluster.schedulable_nodes()
+    settings = f"device=cpu,nodes={len(nodes)}"
+    namespace.install("accept", "gpu-accept", "--set", settings, "--set-json", 'checks=["environment", "compute"]')
+    namespace.kubectl("rollout", "status", "deployment/accept-gpu-accept-fleet", "--timeout=240s")
+    for pod in namespace.pods("accept"):
+        for space in strangers:
+            assert tries(space, address_of(pod), REPORT_PORT) == {REPORT_PORT: "closed"}
