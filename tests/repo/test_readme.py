@@ -36,8 +36,9 @@ def installs(page: Path) -> list[str]:
 
 @cache
 def rendered(command: str, folder: Path) -> subprocess.CompletedProcess:
-    """Run a documented installation with `helm template` in place of `helm install`."""
-    command = command.replace("helm install", "helm template").replace("jobgen ", f"{sys.executable} -m jobgen ")
+    """Run a documented installation with `helm template` in place of `helm install`, for a cluster that has all APIs."""
+    template = "helm template --api-versions scheduling.k8s.io/v1beta1/PodGroup"
+    command = command.replace("helm install", template).replace("jobgen ", f"{sys.executable} -m jobgen ")
     env = os.environ | {"PYTHONPATH": str(REPO / "generator/src")}
     script = ["bash", "-o", "pipefail", "-c", command]
     return subprocess.run(script, cwd=folder, env=env, capture_output=True, text=True)
