@@ -36,7 +36,7 @@ def installs(page: Path) -> list[str]:
 
 @cache
 def rendered(command: str, folder: Path) -> subprocess.CompletedProcess:
-    """Run a documented installation with `helm template` in place of `helm install`, for a cluster that has all APIs."""
+    """Run a documented installation with `helm template` in place of `helm install`, as for a cluster with all APIs."""
     template = "helm template --api-versions scheduling.k8s.io/v1beta1/PodGroup"
     command = command.replace("helm install", template).replace("jobgen ", f"{sys.executable} -m jobgen ")
     env = os.environ | {"PYTHONPATH": str(REPO / "generator/src")}
