@@ -17,7 +17,7 @@ _kept: collections.deque[torch.Tensor] = collections.deque(maxlen=KEPT_TENSORS)
 
 
 class DeviceError(ValueError):
-    """No GPU for this process."""
+    """No GPU for this process, or one that cannot do what is asked for."""
 
 
 def select_device(kind: str, local_rank: int) -> torch.device:
@@ -32,6 +32,12 @@ def select_device(kind: str, local_rank: int) -> torch.device:
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
     return device
+
+
+def require_bf16(device: torch.device) -> None:
+    """Raise DeviceError for a GPU that only emulates bfloat16."""
+    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise DeviceError(f"{torch.cuda.get_device_name(device)} does not compute in bfloat16: use --fp16, not --bf16")
 
 
 def init(

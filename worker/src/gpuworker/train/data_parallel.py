@@ -66,10 +66,9 @@ class DataParallelModel(Engine):
         return min(throughput.seconds_between(*pair) for pair in times[2:]) if self.spec.same_shape else 0.0
 
     def autocast(self) -> contextlib.AbstractContextManager:
-        """Compute in bfloat16 if asked to. Weights and optimizer state stay in float32: bfloat16 loses small steps."""
-        if not self.args.bf16:
+        if not self.compute_type:
             return contextlib.nullcontext()
-        return torch.autocast(self.context.device.type, dtype=torch.bfloat16)
+        return torch.autocast(self.context.device.type, dtype=self.compute_type)
 
     def gradient_sync(self, enabled: bool) -> contextlib.AbstractContextManager:
         """Ranks exchange gradients in the last pass of a step only. Forward and backward both need this context."""

@@ -31,13 +31,15 @@ class Engine:
     def __init__(self, spec: TrainSpec, args: argparse.Namespace, context: DistributedContext):
         self.spec, self.args, self.context = spec, args, context
         self.local_backward_s = 0.0  # seconds of a backward pass without communication, 0 if unknown
+        # What passes compute in, None: float32. Weights and optimizer state stay in float32, which keeps small steps.
+        self.compute_type = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None
 
     def make_optimizer(self) -> None:
         """Create the optimizer of `module`, once its parameters are where they stay."""
         args = self.args
         self.named = dict(self.module.named_parameters())
         self.trainable = [each for each in self.named.values() if each.requires_grad]
-        self.updater = optimizer.Updater(self.trainable, args.lr, args.wd, args.clip, args.betas)
+        self.updater = optimizer.Updater(self.trainable, args.lr, args.wd, args.clip, args.betas, args.fp16)
         self.optimizer = self.updater.optimizer
         self.flops_per_token = self.spec.flops_per_token(self.module)
 

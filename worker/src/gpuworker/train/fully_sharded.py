@@ -27,7 +27,7 @@ from gpuworker.train.train_spec import TrainSpec
 
 
 class FullyShardedModel(Engine):
-    """Sharded model. With --bf16, blocks are gathered and computed in bfloat16; the parts of a rank stay in float32."""
+    """Sharded model. With --bf16 or --fp16, blocks are gathered and computed so; a rank's parts stay in float32."""
 
     sharded = True
 
@@ -55,10 +55,10 @@ class FullyShardedModel(Engine):
             self.load(Path(resumed))
 
     def shard(self) -> None:
-        device, bf16 = self.context.device, torch.bfloat16 if self.args.bf16 else None
+        device, kind = self.context.device, self.compute_type
         settings = {
             "mesh": init_device_mesh(device.type, (self.context.world_size,)),
-            "mp_policy": MixedPrecisionPolicy(param_dtype=bf16, reduce_dtype=torch.float32 if bf16 else None),
+            "mp_policy": MixedPrecisionPolicy(param_dtype=kind, reduce_dtype=torch.float32 if kind else None),
         }
         for block in blocks(self.module):
             fully_shard(block, **settings)

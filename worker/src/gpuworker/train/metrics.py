@@ -11,6 +11,7 @@ import torch
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.train.distributed import DistributedContext
+from gpuworker.train.optimizer import Updater
 from gpuworker.train.schedule import RunSchedule
 from gpuworker.train.throughput import ThroughputMeter, format_duration, peak_memory
 from gpuworker.train.trackers import Tracker
@@ -70,7 +71,7 @@ class MetricsProcessor:
         lines = {None: self.is_recorded(), "all": True, "first-last": at_end, "none": False}
         return lines[self.args.log_batches]
 
-    def log_step(self, lr: float, gradient_norm: torch.Tensor) -> None:
+    def log_step(self, lr: float, updater: Updater) -> None:
         """Record and log this step: plot, trackers, log line. Collective."""
         state, context = self.state, self.context
         figures = self.throughput.measure()
@@ -88,8 +89,10 @@ class MetricsProcessor:
         if not math.isfinite(loss):
             raise LossError(f"the loss is {loss} at step {state.step}", state.step)
         figures["data_wait"] = data_wait / context.world_size
-        norm = gradient_norm.item()
+        norm = updater.norm.item()
         gradient = {"grad_norm": norm} if math.isfinite(norm) else {}  # else the step was skipped
+        if updater.scaler.is_enabled():
+            gradient["loss_scale"] = updater.scaler.get_scale()
         memory = peak_memory(context.device)
         metrics = {"loss": loss, "lr": lr, **gradient, "memory_bytes": memory, **figures}
         epoch = self.schedule.epochs_done(state)

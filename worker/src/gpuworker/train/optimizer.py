@@ -1,4 +1,8 @@
-"""AdamW that skips gradients which are not finite, with its state on disk and on all ranks."""
+"""AdamW that skips gradients which are not finite, with its state on disk and on all ranks.
+
+With --fp16 losses are multiplied by a scale, because most gradients are too small for float16. A gradient that
+overflows halves the scale, and 2,000 steps without one double it (torch.amp.GradScaler).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ from gpuworker.train.distributed import DistributedContext
 FILE = "optimizer.pt"
 STATE_TENSORS = ("step", "exp_avg", "exp_avg_sq")
 MAX_SKIPPED = 10  # steps in a row
+MAX_SKIPPED_FP16 = 50  # of these, the first ones only lower the scale
+FIRST_SCALE = 65536.0
 
 
 def adamw(parameters: list[torch.nn.Parameter], lr: float, decay: float, betas) -> torch.optim.AdamW:
@@ -34,24 +40,42 @@ class Updater:
     The counts and the norm of the last gradient stay on the device until they are read, so that no step waits for it.
     """
 
-    def __init__(self, parameters: list[torch.nn.Parameter], lr: float, decay: float, clip: float, betas=(0.9, 0.999)):
+    def __init__(
+        self,
+        parameters: list[torch.nn.Parameter],
+        lr: float,
+        decay: float,
+        clip: float,
+        betas=(0.9, 0.999),
+        fp16: bool = False,
+    ):
         self.parameters, self.clip = parameters, clip
+        self.max_skipped = MAX_SKIPPED_FP16 if fp16 else MAX_SKIPPED
+        # Without --fp16 it does nothing.
+        self.scaler = torch.amp.GradScaler(parameters[0].device.type, init_scale=FIRST_SCALE, enabled=fp16)
         self.optimizer = adamw(parameters, lr, decay, betas)
         self.norm = torch.zeros((), device=parameters[0].device)  # before clipping
         self.counts = torch.zeros(2, device=parameters[0].device)  # of skipped steps: all, and in a row
 
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss whose gradients `step` takes."""
+        return self.scaler.scale(loss)
+
     def step(self, lr: float) -> torch.Tensor:
         """Take a step. Returns 1 if it was skipped, else 0."""
+        self.scaler.unscale_(self.optimizer)
         self.norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip or float("inf"))
         if isinstance(self.norm, DTensor):
             self.norm = self.norm.full_tensor()
         skip = (~self.norm.isfinite()).float()
         self.counts[0] += skip
         self.counts[1] = (self.counts[1] + 1) * skip
-        self.optimizer.found_inf = skip  # the fused kernels of AdamW then leave weights and state as they are
+        # The fused kernels of AdamW then leave weights and state as they are. The scaler puts its own finding here.
+        self.optimizer.found_inf = skip
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         return skip
 

@@ -68,11 +68,14 @@ def add_common(parser: argparse.ArgumentParser, epochs: int, batch: int, lr: flo
     add("--clip", type=non_negative_number, default=1.0, metavar="X",
         help="maximum gradient norm; 0: unlimited (default: 1)")
     add("--seed", type=non_negative_int, default=42, metavar="N", help="(default: 42)")
-    add = parser.add_argument_group("speed and memory").add_argument
+    group = parser.add_argument_group("speed and memory")
+    add, either = group.add_argument, group.add_mutually_exclusive_group().add_argument
     add("--device", choices=["cpu", "cuda"], default="", help="(default: cuda where there is one)")
     add("--engine", choices=["ddp", "fsdp"], default="ddp",
         help="ddp: the whole model on every rank; fsdp: a part of it on each (default: ddp)")
-    add("--bf16", action="store_true", help="compute in bfloat16; weights stay in float32")
+    either("--bf16", action="store_true", help="compute in bfloat16; weights stay in float32")
+    either("--fp16", action="store_true",
+        help="compute in float16 with a loss scaler, for GPUs without bfloat16 such as T4 and V100")
     add("--compile", action="store_true", help="use torch.compile; needs a C compiler in the image")
     add("--activation-checkpointing", action="store_true", help="compute twice to save memory")
     add("--find-unused-parameters", action="store_true", help="for models that skip parameters in some steps")

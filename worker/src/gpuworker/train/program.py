@@ -16,7 +16,7 @@ import torch
 
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
-from gpuworker.runtime.process_group import DeviceError, destroy
+from gpuworker.runtime.process_group import DeviceError, destroy, require_bf16
 from gpuworker.train import options, report, trackers
 from gpuworker.train.agreement import DisagreementError, require_same, shared_flags
 from gpuworker.train.checkpoint import Checkpointer, ResumeError, UnreadableCheckpointError
@@ -93,6 +93,8 @@ def run_program(
         prepared = [prepare(args)] if prepare else []
         tracker = trackers.open_trackers(args, context.rank_info())
         context.initialize(args.device)
+        if args.bf16:
+            require_bf16(context.device)
         log_environment(context)
         require_same(context, "the command line", shared_flags(args))
         code = train(make_spec(args, context, *prepared), args, context, stop, tracker, started, judge)

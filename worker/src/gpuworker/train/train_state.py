@@ -16,6 +16,7 @@ class TrainState:
     seconds: float = 0.0  # of training, in all attempts
     attempts: int = 0
     skipped: list[int] = field(default_factory=lambda: [0, 0])  # steps, because of their gradients: all, in a row
+    loss_scaler: dict = field(default_factory=dict)  # its scale, with --fp16
     best_val_loss: float | None = None
     pending_loss_sum: float = 0.0  # over all ranks, of the interval that is not logged yet
     pending_labels: int = 0

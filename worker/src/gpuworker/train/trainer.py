@@ -21,7 +21,6 @@ from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.engines import make_engine
 from gpuworker.train.evaluate import evaluate
 from gpuworker.train.metrics import LossError, MetricsProcessor
-from gpuworker.train.optimizer import MAX_SKIPPED
 from gpuworker.train.preemption import Stopped, StopSignal
 from gpuworker.train.run_checkpoints import RunCheckpoints, describe_difference
 from gpuworker.train.schedule import BatchLayout, RunSchedule, derive_seed, epoch_order, learning_rate, rank_rows
@@ -32,7 +31,8 @@ from gpuworker.train.train_spec import TrainSpec
 GC_STEPS = 500  # steps between garbage collections
 # Options that may change when a run is resumed, although they change what it learns.
 SETTINGS = (
-    "epochs", "max_steps", "batch", "accumulate", "lr", "min_lr", "betas", "wd", "warmup", "schedule", "clip", "bf16",
+    "epochs", "max_steps", "batch", "accumulate", "lr", "min_lr", "betas", "wd", "warmup", "schedule", "clip",
+    "bf16", "fp16",
 )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ class Trainer:
                     self.train_step()
                     if self.metrics.is_recorded() or self.metrics.is_logged():
                         self.read_skipped()
-                        self.metrics.log_step(self.lr, self.model.updater.norm)
+                        self.metrics.log_step(self.lr, self.model.updater)
                     if state.step % GC_STEPS == 0:
                         gc.collect()
                     stopped = self.stop.agreed()
@@ -101,6 +101,8 @@ class Trainer:
         if self.model.sharded and self.args.output:
             self.checkpoints.check_shared()
         self.model.updater.counts += torch.tensor(self.state.skipped, device=context.device)
+        if self.state.loss_scaler:
+            self.model.updater.scaler.load_state_dict(self.state.loss_scaler)
         self.checkpoints.check_space(self.model.checkpoint_bytes())
         self.stop.save_is_due = self.checkpoints.is_due
         throughput = ThroughputMeter(
@@ -159,7 +161,7 @@ class Trainer:
             loss = self.model.forward(batch, sync_gradients=last)
             step_loss += loss.detach()
             backward_started = record_time(context.device)
-            self.model.backward(loss * scale, sync_gradients=last)
+            self.model.backward(self.model.updater.scale(loss * scale), sync_gradients=last)
             if last and context.world_size > 1:
                 throughput.backward_times.append((backward_started, record_time(context.device)))
         state.position += len(taken)
@@ -244,6 +246,7 @@ class Trainer:
         if not self.model.weights_are_finite():
             raise self.diverged("some weights are not finite")
         self.metrics.reduce_pending_loss()
+        self.state.loss_scaler = self.model.updater.scaler.state_dict()
         self.checkpoints.save(self.state, self.model.save, best, last)
         self.metrics.throughput.reset()
 
@@ -251,7 +254,7 @@ class Trainer:
         """Put the counts of skipped steps into the state. Raises LossError after too many in a row."""
         state = self.state
         state.skipped = list(self.model.updater.skipped())
-        if state.skipped[1] >= MAX_SKIPPED:
+        if state.skipped[1] >= self.model.updater.max_skipped:
             raise self.diverged(f"the gradients of the last {state.skipped[1]} steps are not finite")
 
     def diverged(self, what: str) -> LossError:
