@@ -20,12 +20,12 @@ demo: ## Test every node, start a group, show the addresses its tasks found; lea
 
 test: ## Everything: lint, unit, charts, end to end on a real Kubernetes
 	@python3 -m hack.preflight cluster
-	@python3 -m hack.deps.venv dev torch train browser fuzz skypilot track
+	@python3 -m hack.deps.venv dev torch train data browser fuzz skypilot track
 	@$(PYTHON) -m hack.test
 
 test-fast: ## Lint and the quick unit and chart tests: no cluster, no image
 	@python3 -m hack.preflight
-	@python3 -m hack.deps.venv dev torch train
+	@python3 -m hack.deps.venv dev torch train data
 	@$(PYTHON) -m hack.test --quick lint unit charts
 
 test-e2e: ## End-to-end tests only

@@ -1,8 +1,8 @@
-"""Python packages, pinned with hashes: python3 -m hack.deps.venv dev [torch] [train] [fuzz] [skypilot] [track] ….
+"""Python packages, pinned with hashes: python3 -m hack.deps.venv dev [torch] [train] [data] [fuzz] [skypilot] ….
 
-`dev`: generator, lint and tests. `torch`, `train`: the worker's unit tests. `trainers`: Lightning, for its example.
-`browser`: the tests of pages. `fuzz`: the fuzzer. `skypilot`: the comparison with SkyPilot. `track`: the tests of
-experiment trackers. The last two have a hundred packages each and get separate environments.
+`dev`: generator, lint and tests. `torch`, `train`, `data`: the worker's unit tests. `trainers`: Lightning, for its
+example. `browser`: the tests of pages. `fuzz`: the fuzzer. `skypilot`: the comparison with SkyPilot. `track`: the tests
+of experiment trackers. The last two have a hundred packages each and get separate environments.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def ensure(name: str) -> None:
     digest = hashlib.sha256(locked.read_bytes() + sys.version.encode()).hexdigest()[:12]
     venv = {"skypilot": SKYPILOT, "track": TRACK}.get(name, VENV)
     # track.txt omits requirements of MLflow's server that it does not use; the others omit what is in torch.txt.
-    no_deps = ["--no-deps"] if name in ("track", "train", "trainers") else []
+    no_deps = ["--no-deps"] if name in ("track", "train", "data", "trainers") else []
     stamp = venv / f".{name}-{digest}"
     if stamp.exists():
         return

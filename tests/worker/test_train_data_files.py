@@ -54,14 +54,12 @@ def test_a_folder_is_all_its_files_but_the_validation_data(tmp_path):
         ("absent.jsonl", "absent.jsonl: no such file"),
         ("empty", "empty: no *.jsonl"),
         ("*.json", "*.json: no file"),
-        ("data.parquet", "data.parquet: neither JSON lines"),
-        ("data.jsonl.zst", "data.jsonl.zst: neither JSON lines"),
+        ("data.jsonl.xz", "data.jsonl.xz: neither JSON lines"),
     ],
 )
 def test_what_cannot_be_read_is_refused_before_anything_is(tmp_path, named, words):
     (tmp_path / "empty").mkdir()
-    (tmp_path / "data.parquet").write_bytes(b"PAR1")
-    (tmp_path / "data.jsonl.zst").write_bytes(b"x")
+    (tmp_path / "data.jsonl.xz").write_bytes(b"x")
     with pytest.raises(DataError) as error:
         find_files(str(tmp_path / named))
     assert words in str(error.value)

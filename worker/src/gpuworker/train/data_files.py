@@ -1,22 +1,24 @@
 """Files of training data, and their lines, shared between processes.
 
 --data names a file, a folder or a pattern. All files together are one sequence of bytes, of which each process reads a
-range. A compressed file cannot be entered in its middle, so one process reads it as a whole.
+range. A compressed file cannot be entered in its middle, so one process reads it as a whole, and so are the row groups
+of Parquet.
 """
 
 from __future__ import annotations
 
 import glob
-import gzip
-import zlib
-from collections.abc import Iterable, Iterator
+import importlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-GZIP = ".gz"
-SUFFIXES = (".jsonl", ".jsonl.gz")
-VALIDATION = "val.jsonl"
-OTHERS = (".parquet", ".arrow", ".zst", ".bz2", ".xz", ".zip", ".tar")
+from gpuworker.train import compressed_lines, parquet_rows
+
+COMPRESSED, PARQUET = (".gz", ".zst"), ".parquet"
+SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", PARQUET)
+OTHERS = (".arrow", ".bz2", ".xz", ".zip", ".tar")
+KEYS = ("messages", "prompt", "completion", "text")  # of a line, or columns
 
 
 class DataError(ValueError):
@@ -28,17 +30,23 @@ class Line(NamedTuple):
     number: int | None  # None: `offset` says where the line begins
     offset: int
     text: bytes
+    row: dict | None = None  # of Parquet, in place of the text
 
     @property
     def place(self) -> str:
+        if self.row is not None:
+            return f"{self.path}: row {self.number}"
         return f"{self.path}:{self.number or line_number(self.path, self.offset)}"
 
 
 def find_files(named: str, without: Iterable[Path] = ()) -> list[Path]:
-    """The files of --data, sorted by name. Of a folder these are all *.jsonl and *.jsonl.gz; `without` are left out."""
+    """The files of --data, sorted by name. Of a folder these are all with known suffixes; `without` are left out."""
     path = Path(named)
     if path.is_dir():
-        found, problem = [each for each in path.iterdir() if each.name.endswith(SUFFIXES)], "no *.jsonl or *.jsonl.gz"
+        found, problem = (
+            [each for each in path.iterdir() if each.name.endswith(SUFFIXES)],
+            f"no *{', *'.join(SUFFIXES)}",
+        )
     elif path.exists() or not glob.has_magic(named):
         found, problem = [path] if path.is_file() else [], "no such file"
     else:
@@ -50,26 +58,46 @@ def find_files(named: str, without: Iterable[Path] = ()) -> list[Path]:
         raise DataError(f"{named}: {problem}")
     for each in found:
         if each.name.endswith(OTHERS):
-            raise DataError(f"{each}: neither JSON lines nor these compressed with gzip: convert it to *.jsonl.gz")
+            raise DataError(f"{each}: neither JSON lines, nor compressed with gzip or zstd, nor Parquet: convert it")
+        require_package(each)
     return sorted(found)
 
 
+def require_package(path: Path) -> None:
+    package = {".zst": "backports.zstd", PARQUET: "pyarrow"}.get(path.suffix)
+    try:
+        if path.suffix == ".zst":
+            compressed_lines.zstd()
+        elif path.suffix == PARQUET:
+            importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise DataError(
+            f"{path}: needs the Python package {package}: add it to the image, or convert the file to *.jsonl.gz"
+        ) from None
+
+
 def default_validation(named: str) -> list[Path]:
-    """val.jsonl in the folder of --data, unless it is --data itself."""
+    """val.jsonl in the folder of --data, or the same in another format, unless it is --data itself."""
     path = Path(named)
-    found = path / VALIDATION if path.is_dir() else path.with_name(VALIDATION)
-    return [found] if found.is_file() and found.resolve() != path.resolve() else []
+    folder = path if path.is_dir() else path.parent
+    found = [folder / f"val{suffix}" for suffix in SUFFIXES]
+    return [each for each in found if each.is_file() and each.resolve() != path.resolve()][:1]
 
 
 def read_lines(files: list[Path], part: int, parts: int) -> Iterator[Line]:
-    """Lines that begin in the given part of all files' bytes. A compressed file counts as its first byte."""
+    """Lines that begin in the given part of all files' bytes.
+
+    A compressed file counts as its first byte. The row groups of Parquet count as if they had the same size.
+    """
     total, before = sum(path.stat().st_size for path in files), 0
     start, end = total * part // parts, total * (part + 1) // parts
     for path in files:
         size = path.stat().st_size
-        if path.suffix == GZIP:
+        if path.suffix in COMPRESSED:
             if start <= before < end:
                 yield from read_compressed(path)
+        elif path.suffix == PARQUET:
+            yield from read_parquet(path, lambda place, first=before, size=size: start <= first + place * size < end)
         elif before < end and before + size > start:
             yield from read_range(path, max(0, start - before), min(size, end - before))
         before += size
@@ -85,19 +113,21 @@ def read_range(path: Path, start: int, end: int) -> Iterator[Line]:
 
 
 def read_compressed(path: Path) -> Iterator[Line]:
-    with gzip.open(path) as file:
-        number = 0
-        while True:
-            try:
-                text = file.readline()
-            except (EOFError, OSError, zlib.error) as error:
-                if isinstance(error, OSError) and error.errno:
-                    raise
-                raise DataError(f"{path}:{number + 1}: not a whole gzip file: {error}") from None
-            if not text:
-                return
+    number = 0
+    try:
+        for text in compressed_lines.read_lines(path):
             number += 1
             yield Line(path, number, 0, text)
+    except ValueError as error:
+        raise DataError(f"{path}:{number + 1}: {error}") from None
+
+
+def read_parquet(path: Path, wanted: Callable[[float], bool]) -> Iterator[Line]:
+    try:
+        for number, row in parquet_rows.read_rows(path, KEYS, wanted):
+            yield Line(path, number, 0, b"", row)
+    except (ValueError, LookupError) as error:
+        raise DataError(f"{path}: {error.args[0]}") from None
 
 
 def line_number(path: Path, offset: int) -> int:

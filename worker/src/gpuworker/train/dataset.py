@@ -1,6 +1,6 @@
-"""Documents of JSON lines.
+"""Documents of JSON lines, or of the rows of Parquet.
 
-Each line is one of
+Each line or row is one of
   {"text": "…"}                                    all of it is learned
   {"prompt": "…", "completion": "…"}               only the completion is learned
   {"messages": [{"role": "…", "content": "…"}]}    only the assistant's messages are learned; needs a chat template
@@ -28,7 +28,9 @@ def read_documents(files: list[Path], part: int, parts: int, template: ChatTempl
     """
     for line in read_lines(files, part, parts):
         try:
-            if line.text.strip():
+            if line.row is not None:
+                yield segments(line.row, template)
+            elif line.text.strip():
                 yield segments(parse_line(line.text), template)
         except DataError as error:
             raise DataError(f"{line.place}: {error}") from None

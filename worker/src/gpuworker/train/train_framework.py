@@ -38,7 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
         help=f"random weights in the form of a preset: {', '.join(sorted(PRESETS))}")
     add = parser.add_argument_group("data").add_argument
     add("--data", default=str(INCLUDED_DATA), metavar="FILES",
-        help="JSONL, also .gz: a file, a folder, or a pattern in quotes (default: the included text)")
+        help="JSONL (also .gz, .zst) or Parquet: file, folder, or pattern in quotes (default: the included text)")
     add("--val", default="", metavar="FILES", help="the same for evaluation (default: val.jsonl next to --data)")
     add("--seq-len", type=options.positive_int, default=512, metavar="N", help="tokens per sample (default: 512)")
     add("--pack", action=argparse.BooleanOptionalAction, default=None,
