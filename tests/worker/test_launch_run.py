@@ -40,6 +40,15 @@ def test_the_text_of_sys_exit_is_the_reason(run):
     run.assert_verdict(1, "program-failed", "rank 0 of node 0 (pod run-0 on n0)", "no data under /data", within_s=60)
 
 
+def test_a_usage_error_of_the_program_ends_all_nodes_with_its_code(run):
+    """argparse's code: a restart, which the chart makes after other codes, would end in the same way."""
+    words = "['--lr'] * int(os.environ['RANK'])"
+    program = run.script(f"import argparse, os; argparse.ArgumentParser().parse_args({words})")
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=30", program=[program])
+    run.assert_verdict(2, "program-usage", "rank 1 of node 1 (pod run-1 on n1)", "--lr", within_s=60)
+
+
 def test_files_that_the_program_left_open_are_written(run, tmp_path):
     """As the interpreter's finalization does, which is skipped."""
     program = run.script(f"""

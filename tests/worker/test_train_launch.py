@@ -15,6 +15,19 @@ PATIENT = ("--join-timeout=60", "--rendezvous-timeout=120", "--grace-period=60")
 
 
 @pytest.mark.slow
+def test_data_that_cannot_be_used_end_all_nodes_with_the_code_of_usage(start, tmp_path):
+    data = tmp_path / "train.jsonl"
+    data.write_text('{"text": "good"}\n{"txt": "bad"}\n')
+    run = Run(start, tmp_path, torch=True)
+    for node in range(2):
+        model = ("--device", "cpu", "--from-scratch", "gpt2-tiny")
+        run.pod(node, 2, *PATIENT, program=(TRAIN.with_name("train_framework.py"), *model, "--data", data))
+    assert run.wait() == [2, 2], run.output
+    assert all("exit_code=2 cause=program-usage" in pod.verdicts[-1] for pod in run.pods), run.output
+    assert "train.jsonl:2: none of the known keys" in run.output
+
+
+@pytest.mark.slow
 def test_a_stopped_run_saves_and_the_next_attempt_finishes_it(start, tmp_path):
     program = (TRAIN, "--device", "cpu", "--output", tmp_path / "out", "--save-every", "0", "--epochs")
     first = Run(start, tmp_path, torch=True)

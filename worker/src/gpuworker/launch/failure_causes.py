@@ -37,6 +37,8 @@ class Cause:
 
 CAUSES = [
     Cause("usage", ExitCode.USAGE, "a flag or a variable is wrong", "set what the line names"),
+    Cause("program-usage", ExitCode.USAGE, "the program refused its flags or its data, with exit code 2",
+          "read the lines of the first failing rank above"),
     # -- reaching node 0
     Cause("name-not-resolved", ExitCode.NAME_RESOLUTION, "the name of node 0 does not resolve",
           "check that pod 0 exists (kubectl get pods) and that this pod may use DNS (NetworkPolicy)",

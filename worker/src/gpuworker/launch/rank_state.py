@@ -81,6 +81,8 @@ class RankState:
             return found
         if self.code == -signal.SIGBUS:
             return BY_KEY["shared-memory-full"]
+        if self.code == ExitCode.USAGE and not self.steps:  # argparse's code, too
+            return BY_KEY["program-usage"]
         return BY_KEY["killed" if (self.code or 0) < 0 else "program-failed"]
 
     def recent_evidence(self) -> list[str]:
