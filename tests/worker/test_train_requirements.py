@@ -21,6 +21,13 @@ def test_the_tests_use_versions_that_the_worker_image_allows():
         assert required.specifier.contains(pinned[required.name]), (line, pinned[required.name])
 
 
+def test_the_worker_image_has_the_packages_that_its_programs_import():
+    """All but the clients of trackers and the formats of data, which users add."""
+    source = "".join(path.read_text() for path in (REPO / "worker/src/gpuworker/train").rglob("*.py"))
+    imported = set(re.findall(r"^ *(?:import|from) (accelerate|peft|transformers|safetensors)\b", source, re.MULTILINE))
+    assert {"peft", "transformers"} <= imported <= {Requirement(line).name for line in lines("worker/requirements.txt")}
+
+
 def test_packages_of_the_worker_image_are_listed_only_in_its_requirements():
     listed = lines("requirements/train.in")
     assert "-r ../worker/requirements.txt" in listed
