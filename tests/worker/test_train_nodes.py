@@ -110,3 +110,12 @@ def test_nodes_may_share_a_cache(tmp_path):
     codes = [node.wait() for node in ranks]
     assert codes == [[0]] * 4, "\n".join(node.output for node in ranks)
     assert not [path for path in (tmp_path / "cache").iterdir() if "part" in path.name]
+
+
+def test_a_forward_pass_waits_for_no_other_rank(tmp_path):
+    """Llama's tables of positions are buffers, which never change. Of the four passes to warm up, one forms buckets."""
+    words = ("--from-scratch", "llama-tiny", "--seq-len", 32, "--device", "cpu", "--max-steps", 5)
+    ranks = Ranks("tests.helpers.train_broadcasts", words, 2, tmp_path)
+    assert ranks.wait() == [0, 0], ranks.all_output()
+    lines = [line for line in ranks.output.splitlines() if line.startswith("communication of a forward pass:")]
+    assert len(lines) == 4 + 5 and set(lines[4:]) == {"communication of a forward pass:"}

@@ -29,10 +29,13 @@ class DataParallelModel(Engine):
         self.module.train()
         self.ddp: torch.nn.Module = self.module
         if context.world_size > 1:
+            for buffer in self.module.buffers():  # once: they do not change, and only rank 0 has read weights
+                context.broadcast_tensor(buffer)
             self.ddp = DistributedDataParallel(
                 self.module,
                 device_ids=[context.device] if context.device.type == "cuda" else None,
                 gradient_as_bucket_view=True,
+                broadcast_buffers=False,
                 # Compiled code and models with unused parameters cannot guarantee a static graph.
                 static_graph=not (args.find_unused_parameters or args.compile),
                 find_unused_parameters=args.find_unused_parameters,
