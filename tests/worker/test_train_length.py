@@ -10,7 +10,7 @@ from gpuworker.train import train_smoke, trainer
 from gpuworker.train.checkpoint import Checkpointer
 from gpuworker.train.schedule import BatchLayout, RunSchedule, learning_rate
 from gpuworker.train.train_state import TrainState
-from tests.helpers.train_worlds import checkpoints, report
+from tests.helpers.train_worlds import LM, Ranks, checkpoints, report, train
 
 # 16 steps per epoch.
 WORDS = ("--device", "cpu", "--samples", 512, "--batch", 32, "--keep", 99)
@@ -88,6 +88,28 @@ def test_a_stop_during_an_evaluation_within_an_epoch_repeats_only_that_evaluatio
     ]
     links = [(folder / "run" / "best").resolve().name for folder in (tmp_path / "whole", tmp_path / "parts")]
     assert links[0] == links[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
+def test_a_new_run_may_start_from_the_weights_of_another_one(tmp_path, engine):
+    train(tmp_path, "--max-steps", 20)
+    words = (
+        "--model-local-dir",
+        tmp_path / "run" / "latest" / "rank-0",
+        "--run",
+        "second",
+        "--lr",
+        0,
+        "--max-steps",
+        1,
+    )
+    words = (*words, "--seq-len", 64, "--device", "cpu", "--output", tmp_path, "--engine", engine)
+    second = Ranks(LM, words, 2, tmp_path)
+    assert second.wait() == [0, 0], second.all_output()
+    first, then = report(tmp_path), report(tmp_path, "second")
+    assert then["summary"]["step"] == 1 and "resumed=no" in second.output
+    assert then["evaluations"][-1]["loss"] == pytest.approx(first["evaluations"][-1]["loss"], rel=1e-6)
 
 
 def test_every_step_reports_gradient_norm_and_memory(tmp_path, capfd):
