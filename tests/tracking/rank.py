@@ -21,6 +21,7 @@ parser.add_argument("--first", type=int, default=0)
 parser.add_argument("--end", default="finished")
 parser.add_argument("--artifact", type=Path)
 parser.add_argument("--history", type=int, default=0)
+parser.add_argument("--key", default="loss")
 parser.add_argument("--out", type=Path, required=True)
 add_arguments(parser)
 args = parser.parse_args()
@@ -41,7 +42,7 @@ delays, last = [], args.first
 for step in range(args.first, args.first + args.steps):
     time.sleep(args.seconds)  # the work of a step
     start = time.perf_counter()
-    tracker.log(step, {"loss": 1 / (step + 1), "tokens_per_second": 100.0 + info.rank, "diverged": float("nan")})
+    tracker.log(step, {args.key: 1 / (step + 1), "tokens_per_second": 100.0 + info.rank, "diverged": float("nan")})
     delays.append(time.perf_counter() - start)
     last = step
     if step == args.first:

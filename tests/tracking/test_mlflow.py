@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +27,7 @@ class Mlflow:
     def __init__(self, port: int):
         self.uri = f"http://127.0.0.1:{port}"
         self.port = port
+        self.group = 0  # of the server's processes
 
     def call(self, path: str, body: dict | None = None) -> dict:
         data = json.dumps(body).encode() if body else None
@@ -74,6 +76,7 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
             return False
 
     until(ready, "the server answers", 120)
+    server.group = process.pid
     yield server
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -221,3 +224,26 @@ def test_records_that_were_sent_before_are_kept_once(ranks: Ranks, mlflow: Mlflo
     (run,) = mlflow.runs("again")
     assert mlflow.series(run, "history") == list(range(10))
     assert mlflow.series(run, "loss") == list(range(15))
+
+
+def test_the_history_is_complete_after_an_outage_in_which_the_run_was_killed(ranks: Ranks, mlflow: Mlflow) -> None:
+    """The node is lost with its spool; the checkpoint contains the steps until then."""
+    variables = {"MLFLOW_TRACKING_URI": mlflow.uri, "MLFLOW_EXPERIMENT_NAME": "lost"}
+    process = ranks.start("--steps", 100000, "--key", "history", **variables)
+    until(lambda: len(mlflow.runs("lost") and mlflow.series(mlflow.runs("lost")[0], "history")) > 5, "it reports")
+    os.killpg(mlflow.group, signal.SIGSTOP)
+    try:
+        time.sleep(1.0)  # about 100 steps that the server does not get
+        process.kill()
+        for sender in ranks.senders():
+            os.kill(sender, signal.SIGKILL)
+        process.wait()
+    finally:
+        os.killpg(mlflow.group, signal.SIGCONT)
+    (run,) = mlflow.runs("lost")
+    got = len(mlflow.series(run, "history"))
+    saved = got + 50  # steps of the newest checkpoint
+    ranks.end(ranks.start("--first", saved, "--steps", 5, "--history", saved, "--key", "history", **variables))
+    (run,) = mlflow.runs("lost")
+    assert run["info"]["status"] == "FINISHED"
+    assert sorted(set(mlflow.series(run, "history"))) == list(range(saved + 5))
