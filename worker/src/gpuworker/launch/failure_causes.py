@@ -78,7 +78,7 @@ CAUSES = [
           "set DEBUG_DISTRIBUTED=1 and read torchrun's lines above",
           r"RendezvousTimeoutError|clients joined|RendezvousConnectionError|connection to the C10d store has failed"),
     Cause("rendezvous-closed", ExitCode.RENDEZVOUS, "the rendezvous id was used before",
-          "let the launcher choose it, or change RUN_ID", r"RendezvousClosedError"),
+          "let the launcher choose it, or use another RUN_ID (of the chart: runName)", r"RendezvousClosedError"),
     Cause("etcd-unreachable", ExitCode.RENDEZVOUS, "etcd does not answer",
           "check that etcd runs and that this pod may reach it"),
     Cause("etcd-without-v2", ExitCode.RENDEZVOUS, "this etcd has no v2 API", "use etcd 3.4 or 3.5 with --enable-v2"),
