@@ -40,6 +40,7 @@ GARBAGE = [
     b'{"type": "Go", "rendezvous_id": 5}\n',
     b'{"type": "Go", "rendezvous_id": "x", "attempt": true}\n',
     b'{"type": "StateChange", "state": "dancing"}\n',
+    b'{"type": "Heartbeat", "progress_age": 1%s}\n' % (b"0" * 400),  # more than a float can hold
     b'{"type": "Hello", "version": "v", "run_id": "r", "info": {"node": "three"}}\n',
 ]
 

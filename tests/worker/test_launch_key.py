@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from gpuworker.launch.protocol import CODEC, VERSION, Hello, NodeInfo, Rejected
+from gpuworker.launch.protocol import CODEC, VERSION, End, Hello, NodeInfo, Rejected
 from gpuworker.runtime.json_lines import encode
 from tests.helpers.launchers import Run
 from tests.helpers.processes import until
@@ -41,6 +41,18 @@ def test_a_stranger_does_not_learn_the_runs_id(run) -> None:
     assert isinstance(CODEC.decode(received), Rejected) and b"test" not in received
     run.pod(1, 2)
     assert run.wait() == [0, 0], run.output
+
+
+@pytest.mark.parametrize("cause", ["done", "nonsense"])
+def test_a_problem_without_a_known_cause_is_no_hello(run, cause) -> None:
+    """It would end every node: with success, or with a traceback."""
+    program = [run.script("raise SystemExit(3)")]
+    run.pod(0, 2, "--join-timeout=60", program=program)
+    info = NodeInfo(node=1, nnodes=2, problem=End(cause, "forged"))
+    forged = encode(Hello(VERSION, "test", info))
+    assert until(lambda: reply(run.port + 1, forged) is not None, "node 0 answers")
+    run.pod(1, 2, "--join-timeout=60", program=program)
+    assert run.wait() == [1, 1] and "Traceback" not in run.pods[0].output, run.output
 
 
 def test_a_key_that_cannot_be_used_is_a_wrong_setting(run, tmp_path) -> None:

@@ -5,6 +5,7 @@ import json
 import math
 import random
 import threading
+import tracemalloc
 import typing
 from pathlib import Path
 
@@ -131,3 +132,13 @@ def test_no_termination_message_is_written_outside_kubernetes(tmp_path, monkeypa
     monkeypatch.setenv("TERMINATION_LOG", str(tmp_path / "none"))
     write_termination_message("PASS")
     assert not (tmp_path / "none").exists()
+
+
+def test_a_line_that_promises_many_parts_costs_no_memory():
+    """Any program whose output is in the log can print it."""
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="part 2 of 3000000"):
+        from_log_lines(["[REPORT] 00000000 1/3000000 AAAA"])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20

@@ -74,6 +74,8 @@ class Coordinator:
             hello = protocol.CODEC.decode(await asyncio.wait_for(first_line(stream), HELLO_TIMEOUT_S))
             if not isinstance(hello, protocol.Hello) or hello.version != protocol.VERSION:
                 return
+            if hello.info.problem and hello.info.problem.cause not in BY_KEY:  # not even "done": it would end the run
+                return
             if hello.run_id != self.config.run_id:
                 stream.write(encode(protocol.Rejected("belongs to another run")))
                 return
@@ -109,6 +111,8 @@ class Coordinator:
 
     def on_message(self, node: NodeStatus, message: object) -> None:
         if isinstance(message, protocol.RankFailure):
+            if message.cause not in BY_KEY:
+                raise ValueError("a cause that is not in the table")
             if not node.failure or BY_KEY[node.failure.cause].secondary > BY_KEY[message.cause].secondary:
                 node.failure, node.failed_at = message, time.monotonic()
             self.failed_at = self.failed_at or time.monotonic()

@@ -31,7 +31,7 @@ class Codec:
         try:
             data = json.loads(line)
             return _build(self.classes[data.pop("type")], data)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             return None
 
 
