@@ -1,0 +1,112 @@
+"""Invariants of what the worker reads from other pods and programs, for any input bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from gpuworker.fleet.expected import Expected
+from gpuworker.fleet.fleet_report import json_text
+from gpuworker.fleet.merge import merge
+from gpuworker.fleet.report_sources import Source, from_text
+from gpuworker.group import protocol as group_protocol
+from gpuworker.group.group_state import GroupPlan, GroupState, Task
+from gpuworker.group.spool import OUTPUT
+from gpuworker.group.task_log import TaskLog
+from gpuworker.launch import protocol as launch_protocol
+from gpuworker.launch.node_info import format_node
+from gpuworker.runtime.json_lines import Codec, encode
+
+HOSTS = ("buffer-0", "trainer-0", "trainer-1")
+PLAN = GroupPlan(
+    "rl", 60.0, True, True,
+    {"buffer": Task("buffer", HOSTS[:1], False), "trainer": Task("trainer", HOSTS[1:], True, {"buffer": "done"})},
+)  # fmt: skip
+SCRATCH = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
+
+
+def launch(data: bytes) -> None:
+    message = _decoded(launch_protocol.CODEC, data)
+    if isinstance(message, launch_protocol.Hello):
+        format_node(message.info)
+
+
+def group(data: bytes) -> None:
+    message = _decoded(group_protocol.CODEC, data)
+    if message is None:
+        return
+    sent = message if isinstance(message, GroupState) else message.state
+    state = GroupState()
+    state.merge(sent, list(HOSTS))
+    once = encode(state)
+    state.merge(sent, list(HOSTS))
+    assert encode(state) == once, "merging twice is not merging once"
+    assert len(once) < PLAN.line_limit, "a state that no agent would read"
+    for host in HOSTS:
+        state.end_reason(host, PLAN)
+        state.pending_dependencies(PLAN.task_of(host), PLAN)
+
+
+def _decoded(codec: Codec, line: bytes) -> object | None:
+    """The message; what was read can be sent and read again."""
+    message = codec.decode(line)
+    if message is not None:
+        again = codec.decode(encode(message))
+        assert encode(again) == encode(message), "sent and read again, it differs"
+    return message
+
+
+def reports(data: bytes) -> None:
+    """A source is a report or a problem, never an exception; whatever is taken can be merged and written."""
+    sources = from_text("input", data)
+    assert sources and all(bool(source.error) != (source.report is not None) for source in sources)
+    fleet = merge([Source("healthy", error="away"), *sources], Expected(count=2))
+    assert fleet.verdict != "PASS", "a fleet without evidence passed"
+    json_text(fleet).encode()
+
+
+class _Copy(TaskLog):
+    """The copy without its thread: the target calls each pass."""
+
+    def _run(self) -> None:
+        pass
+
+
+def log_copy(data: bytes) -> None:
+    """The copy has every byte that was printed, also after restarts of the agent. The first byte chooses them."""
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH))
+    try:
+        plan, printed = (data[0], data[1:]) if data else (0, b"")
+        size, problems = 1 + plan % 64, []
+        with (folder / OUTPUT).open("ab", buffering=0) as output:
+            log = _Copy(folder, folder / "kept", "host", problems.append)
+            for number, start in enumerate(range(0, len(printed), size)):
+                output.write(printed[start : start + size])
+                log._copy()
+                if plan >> 6 and number % (plan >> 6) == 0:
+                    _end(log, synced=number % 2 == 0)
+                    log = _Copy(folder, folder / "kept", "host", problems.append)
+            log._copy()
+            _end(log, synced=True)
+        kept = (folder / "kept").read_bytes()
+        assert re.sub(rb"(?m)^\S{29} host ", b"", kept) == printed and not problems, (kept, printed)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _end(log: TaskLog, synced: bool) -> None:
+    if synced and log.spool:
+        log._sync()
+    for descriptor in (log.target, log.spool and log.spool.output, log.spool and log.spool.record):
+        with contextlib.suppress(TypeError):
+            os.close(descriptor)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "launch": launch, "group": group, "reports": reports, "log_copy": log_copy,
+}  # fmt: skip
