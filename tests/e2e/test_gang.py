@@ -42,7 +42,9 @@ def placed(space: Namespace, release: str) -> list[str]:
 
 def end(space: Namespace, release: str) -> None:
     for pod in space.pods(release):
-        space.kubectl("exec", pod["metadata"]["name"], "-c", "task", "--", "touch", "/tmp/end")
+        name = pod["metadata"]["name"]
+        space.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
+        space.kubectl("exec", name, "-c", "task", "--", "touch", "/tmp/end")
 
 
 @pytest.mark.parametrize("layout", ["jobset", "jobs"])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hack.paths import BIN
 from tests.helpers.rendering import CHARTS, HELMS, REPO, Scenario, rendered, scenarios, template
 from tests.package.conftest import SIGNER, run
 
@@ -81,3 +82,23 @@ def test_a_signature_admits_the_package_and_nothing_else(
         damaged.write(b"\0")
     with pytest.raises(AssertionError, match="sha256"):
         run(*verify)
+
+
+def test_cosign_admits_what_was_signed_only(packages: dict[str, Path], registry: str, tmp_path: Path) -> None:
+    """With a pair of keys and without a transparency log, which would need the internet."""
+    cosign = (BIN / "cosign",)
+    offline = ("--allow-http-registry", "--allow-insecure-registry")
+    for name in ("ours", "theirs"):
+        run("env", "COSIGN_PASSWORD=", *cosign, "generate-key-pair", "--output-key-prefix", tmp_path / name)
+    package = packages["job-group"]
+    repository = f"{registry}/cosign-{package.parent.name}"
+    run("helm", "push", package, f"oci://{repository}", "--plain-http")
+    reference = f"{repository}/job-group:{package.stem.removeprefix('job-group-')}"
+    verify = (*cosign, "verify", "--insecure-ignore-tlog", *offline)
+    with pytest.raises(AssertionError, match="signatures"):
+        run(*verify, "--key", tmp_path / "ours.pub", reference)
+    sign = ("env", "COSIGN_PASSWORD=", *cosign, "sign", "--yes", "--tlog-upload=false", "--use-signing-config=false")
+    run(*sign, *offline, "--key", tmp_path / "ours.key", reference)
+    assert "job-group" in run(*verify, "--key", tmp_path / "ours.pub", reference)
+    with pytest.raises(AssertionError, match="signature"):
+        run(*verify, "--key", tmp_path / "theirs.pub", reference)
