@@ -22,9 +22,11 @@ def folder() -> Path:
     """The folder with the files that generated groups and the corpus mention; libFuzzer ends without a clean-up."""
     made = Path(tempfile.gettempdir()) / f"gpu-charts-fuzz-{os.getuid()}"
     (made / "code" / "lib").mkdir(parents=True, exist_ok=True)
-    (made / "code" / "train.py").write_text("print(1)\n")
-    (made / "code" / "lib" / "x.bin").write_bytes(b"\xff\x00")
-    (made / "app.conf").write_text("a = 1\n")
+    files = {"code/train.py": b"print(1)\n", "code/lib/x.bin": b"\xff\x00", "app.conf": b"a = 1\n"}
+    for name, content in files.items():
+        file = made / name
+        if not file.exists() or file.read_bytes() != content:  # another process may be reading it
+            file.write_bytes(content)
     return made
 
 
