@@ -21,7 +21,7 @@ from hack.local_cluster.settings import nodes
 from hack.paths import BIN, REPO, ToolError, main, step
 
 # Images of tests, for clusters whose nodes can pull them.
-PULLED = {"SHELL_IMAGE": "busybox:1.37", "ETCD_IMAGE": "quay.io/coreos/etcd:v3.5.21"}
+PULLED = {"SHELL_IMAGE": "busybox:1.37", "ETCD_IMAGE": "quay.io/coreos/etcd:v3.5.35"}
 
 
 def prepare(tests: bool = True) -> dict[str, str]:

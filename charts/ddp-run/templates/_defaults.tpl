@@ -8,7 +8,7 @@
 "runId": "",
 "program": {"preset": "ddp-tests", "args": [], "image": "", "python": "python3"},
 "launcher": "ddp-launch",
-"rendezvous": {"backend": "static", "port": 29500, "etcd": {"deploy": false, "image": "quay.io/coreos/etcd:v3.5.21", "endpoint": ""}},
+"rendezvous": {"backend": "static", "port": 29500, "etcd": {"deploy": false, "image": "quay.io/coreos/etcd:v3.5.35", "endpoint": ""}},
 "timeouts": {"joinSeconds": 600, "rendezvousSeconds": 120, "heartbeatSeconds": 60, "startupCollectiveSeconds": 600, "collectiveSeconds": 1800, "exitSeconds": 300, "progressSeconds": 0},
 "progressAction": "end",
 "rankWrapper": true,
