@@ -266,3 +266,12 @@ def test_parts_of_a_killed_attempt_are_removed_once_they_are_old(tmp_path):
         os.utime(part / "tokens", (time.time() - age,) * 2)
     token_file.remove_leftovers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["tokens-1.part-new"]
+
+
+def test_long_documents_are_tokenized_a_few_at_a_time():
+    """The tokenizer needs 200 bytes for each character, whatever the number of documents."""
+    documents = iter([[("x" * 300_000, True)] for _ in range(10)])
+    chunks = []
+    while chunk := token_file.next_chunk(documents):
+        chunks.append(len(chunk))
+    assert chunks == [4, 4, 2]
