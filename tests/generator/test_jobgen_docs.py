@@ -25,7 +25,17 @@ REPO = Path(__file__).parents[2]
 PAGE = (REPO / "docs/jobgen.md").read_text()
 BLOCKS = {language: re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) for language in ("sh", "yaml", "json")}
 # What needs a cluster or changes the machine.
-NOT_RUN = ("pip install", "kubectl", "export", "printf", "jobgen status", "jobgen why", "jobgen logs", "jobgen from")
+NOT_RUN = (
+    "pip install",
+    "kubectl",
+    "helm uninstall",
+    "export",
+    "printf",
+    "jobgen status",
+    "jobgen why",
+    "jobgen logs",
+    "jobgen from",
+)
 COMMANDS = [line for block in BLOCKS["sh"] for line in block.splitlines() if not line.startswith(NOT_RUN)]
 
 
