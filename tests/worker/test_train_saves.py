@@ -37,8 +37,8 @@ def test_a_run_saves_by_time_and_once_early_by_default(tmp_path, monkeypatch):
 
 
 def test_all_ranks_save_in_the_step_in_which_rank_0_finds_it_due(tmp_path):
-    ranks = train(tmp_path, "--save-every-minutes", 0.0005, "--keep", 99, "--epochs", 2, module=SMOKE, world=2)
-    assert len(checkpoints(tmp_path)) > 4, ranks.output
+    ranks = train(tmp_path, "--save-every-minutes", 0.0002, "--keep", 99, "--epochs", 12, module=SMOKE, world=2)
+    assert len([name for name in checkpoints(tmp_path) if "step" in name]) > 2, ranks.output
 
 
 def test_no_saves_by_time_if_they_are_turned_off(tmp_path, monkeypatch):
