@@ -1,0 +1,45 @@
+"""Runs of ddp-run that compete for a queue of Kueue: one after the other, and never a part of one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.test_kueue import queue as queue  # a fixture
+from tests.helpers.ddp_pods import ONE_THREAD
+from tests.helpers.kube import Namespace, wait_until
+
+RELEASES = ("first", "second")
+
+
+def job_of(space: Namespace, release: str) -> dict:
+    (job,) = space.objects("jobs", f"app.kubernetes.io/instance={release}")
+    return job
+
+
+def complete(space: Namespace, release: str) -> bool:
+    conditions = job_of(space, release).get("status", {}).get("conditions", [])
+    ended = {each["type"] for each in conditions if each["status"] == "True"}
+    assert "Failed" not in ended, space.why(release)
+    return "Complete" in ended
+
+
+@pytest.mark.parametrize("queue", [6], indirect=True)
+def test_of_two_runs_of_4_nodes_on_6_one_waits_and_holds_nothing(queue: Namespace) -> None:
+    settings = ["--set", "nodes=4,kueue.queueName=queue,resources.requests.cpu=1,placement.onePodPerNode=any"]
+    for release in RELEASES:
+        queue.install(release, "ddp-run", *ONE_THREAD, *settings)
+    seen: set[tuple[int, ...]] = set()
+
+    def both_complete() -> bool:
+        active = [job_of(queue, release).get("status", {}).get("active", 0) for release in RELEASES]
+        suspended = [job_of(queue, release)["spec"]["suspend"] for release in RELEASES]
+        held = [
+            sum(pod["status"]["phase"] in ("Pending", "Running") for pod in queue.pods(release)) for release in RELEASES
+        ]
+        seen.add(tuple(held))
+        assert not (all(active) and not any(suspended)), "both runs are admitted, in a queue with room for one"
+        assert 0 in held, f"both runs have pods: {held}"
+        return all(complete(queue, release) for release in RELEASES)
+
+    wait_until(both_complete, "both runs have ended", 300)
+    assert {(4, 0), (0, 4)} & seen, seen

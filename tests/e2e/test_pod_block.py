@@ -1,0 +1,150 @@
+"""What a namespace and a user demand of pods: a quota, an account, Secrets, a runtime class, and sidecars."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.e2e.test_gpu_accept import QUICKLY, fleet_is_ready
+from tests.helpers.ddp_pods import job_ended, logs_by_node
+from tests.helpers.ddp_pods import node_pods as run_pods
+from tests.helpers.group_pods import output
+from tests.helpers.kube import Namespace, jobgen, phases, wait_until
+
+QUOTA = """\
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: team}
+spec: {hard: {requests.cpu: 8, requests.memory: 8Gi, limits.cpu: 8, limits.memory: 8Gi, pods: 20}}
+"""
+AMOUNTS = {"cpu": "250m", "memory": "512Mi"}
+GUARANTEED = {"requests": AMOUNTS, "limits": AMOUNTS}
+SMALL = {name: {"cpu": "100m", "memory": "256Mi"} for name in ("requests", "limits")}
+GROUP = """\
+---
+name: grp
+execution: parallel
+---
+name: a
+num_nodes: 2
+run: echo "$SKYPILOT_NODE_RANK ran"
+---
+name: b
+run: echo ran
+"""
+PROGRAM = """
+import os, pathlib, getpass
+import torch.distributed as dist
+dist.init_process_group("gloo")
+token = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists()
+print("secret", os.environ["FROM_SECRET"], "token", token, "user", getpass.getuser(), flush=True)
+dist.destroy_process_group()
+"""
+OBJECTS = """\
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: trainer}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: tracker}
+stringData: {FROM_SECRET: "s3cret"}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: program}
+data:
+  train.py: |
+"""
+
+
+@pytest.fixture
+def limited(namespace: Namespace) -> Namespace:
+    namespace.kubectl("apply", "-f", "-", input=QUOTA)
+    # Until the quota controller has counted once, the quota admits nothing.
+    wait_until(lambda: namespace.objects("resourcequotas")[0].get("status", {}).get("used"), "the quota counts", 60)
+    return namespace
+
+
+def sets(**values: object) -> list[str]:
+    return [word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
+
+
+def assert_guaranteed(pods: list[dict]) -> None:
+    assert pods and {pod["status"]["qosClass"] for pod in pods} == {"Guaranteed"}
+
+
+def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace) -> None:
+    limited.install("run", "ddp-run", *sets(resources=GUARANTEED, nodes=2, env={"OMP_NUM_THREADS": "1"}))
+    ended = wait_until(lambda: job_ended(limited), "the Job ended", 240)
+    assert ended == "Complete", limited.why("run")
+    assert_guaranteed(run_pods(limited))
+
+
+@pytest.mark.parametrize("layout", ["jobset", "jobs"])
+def test_a_quota_admits_a_group_with_guaranteed_pods(limited: Namespace, tmp_path, layout: str) -> None:
+    (tmp_path / "group.yaml").write_text(GROUP)
+    tasks = {name: {"resources": GUARANTEED} for name in ("a", "b")}
+    settings = sets(layout=layout, agent={"resources": SMALL}, tasks=tasks)
+    limited.install("grp", "job-group", *settings, values=jobgen("to-values", str(tmp_path / "group.yaml")))
+    pods = limited.wait_for_end("grp", ranks=3)
+    assert set(phases(pods).values()) == {"Succeeded"}, limited.why("grp")
+    assert_guaranteed(pods)
+
+
+def test_a_quota_admits_an_acceptance_with_guaranteed_pods(limited: Namespace) -> None:
+    report = {"spec": {"containers": [{"resources": SMALL}]}}
+    number = len(limited.cluster.schedulable_nodes())
+    settings = sets(device="cpu", nodes=number, resources=GUARANTEED, podTemplate=report, fleet={"resources": SMALL})
+    limited.install("accept", "gpu-accept", *QUICKLY, *settings)
+    wait_until(lambda: fleet_is_ready(limited), "the fleet has passed", 240)
+    assert_guaranteed([pod for pod in limited.objects("pods") if pod["status"]["phase"] == "Running"])
+
+
+def test_account_secrets_and_runtime_class_reach_a_run_and_its_sidecar_ends(namespace: Namespace) -> None:
+    """A sidecar that never ends by itself does not keep the run from ending."""
+    program = "".join(f"    {line}\n" for line in PROGRAM.strip().splitlines())
+    namespace.kubectl("apply", "-f", "-", input=OBJECTS + program)
+    runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": namespace.name}}
+    namespace.kubectl("apply", "-f", "-", input=json.dumps(runtime | {"handler": "runc"}))
+    sidecar = {"name": "shipper", "image": namespace.cluster.image, "restartPolicy": "Always"}
+    sidecar |= {"command": ["sleep", "infinity"], "securityContext": {"allowPrivilegeEscalation": False}}
+    sidecar["securityContext"] |= {"capabilities": {"drop": ["ALL"]}}
+    spec = {
+        "serviceAccountName": "trainer",
+        "automountServiceAccountToken": True,
+        "runtimeClassName": namespace.name,
+        "volumes": [{"name": "program", "configMap": {"name": "program"}}],
+        "containers": [
+            {
+                "envFrom": [{"secretRef": {"name": "tracker"}}],
+                "volumeMounts": [{"name": "program", "mountPath": "/program"}],
+            }
+        ],
+        "initContainers": [sidecar],
+    }
+    try:
+        settings = {"nodes": 2, "podTemplate": {"spec": spec}, "env": {"OMP_NUM_THREADS": "1"}}
+        settings |= {"program": {"args": ["/program/train.py"]}, "terminationGracePeriodSeconds": 20}
+        namespace.install("run", "ddp-run", *sets(**settings))
+        ended = wait_until(lambda: job_ended(namespace), "the Job ended", 240)
+        assert ended == "Complete", namespace.why("run")
+        pods = run_pods(namespace)
+        assert {pod["spec"]["runtimeClassName"] for pod in pods} == {namespace.name}
+        logs = logs_by_node(namespace)
+        for node in (0, 1):
+            assert "secret s3cret token True user " in logs[node], logs
+    finally:
+        namespace.kubectl("delete", "runtimeclass", namespace.name, "--wait=false")
+
+
+def test_variables_of_secrets_reach_a_task(namespace: Namespace, tmp_path) -> None:
+    namespace.kubectl("create", "secret", "generic", "tracker", "--from-literal=FROM_SECRET=s3cret")
+    (tmp_path / "group.yaml").write_text(GROUP.replace("echo ran", 'echo "secret $FROM_SECRET"'))
+    own = {"spec": {"containers": [{"envFrom": [{"secretRef": {"name": "tracker"}}]}]}}
+    settings = sets(tasks={"b": {"podTemplate": own}})
+    namespace.install("grp", "job-group", *settings, values=jobgen("to-values", str(tmp_path / "group.yaml")))
+    pods = namespace.wait_for_end("grp", ranks=3)
+    assert set(phases(pods).values()) == {"Succeeded"}, namespace.why("grp")
+    assert "secret s3cret" in output(namespace, "b-0")
