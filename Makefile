@@ -8,7 +8,7 @@ PYTHON := $(VENV)/bin/python
 OLDEST := 1.29.6
 NEWEST := 1.37.2
 .DEFAULT_GOAL := help
-.PHONY: upstream help demo test test-schemas test-gang test-fast test-e2e test-argocd test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz bench train-bench test-trainers lint generate verify image cluster-up cluster-down
+.PHONY: upstream help demo test test-schemas test-gang test-fast test-e2e test-argocd test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz values-server bench train-bench test-trainers lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,11 @@ fuzz: ## Fuzz jobgen for SECONDS (60)
 values-fuzz: ## Render SETS (3334) random sets of values and as many mutations per chart (SEED chooses others)
 	@python3 -m hack.deps.venv dev
 	@VALUES_SETS=$(or $(SETS),3334) VALUES_SEED=$(or $(SEED),1) VALUES_KUBERNETES="$(OLDEST) $(NEWEST)" $(PYTHON) -m pytest -q -s -n 3 tests/charts/test_charts_fuzz.py
+
+values-server: ## Random sets of values (SETS per chart, 3334) against the API server of the cluster (SEED chooses others)
+	@python3 -m hack.preflight cluster
+	@python3 -m hack.deps.venv dev
+	@VALUES_SETS=$(or $(SETS),3334) VALUES_SEED=$(or $(SEED),1) $(PYTHON) -m hack.test values
 
 test-schemas: ## Every scenario against the schemas of each Kubernetes since the oldest that charts admit
 	@python3 -m hack.deps.venv dev

@@ -1,9 +1,9 @@
 """Run the tests: python3 -m hack.test [PART…] [--quick].
 
-PART: lint, unit, charts, browser, tracking, differential, fuzz, package, e2e, matrix, gang, argocd, cluster.
-Without a name, all parts run except package, matrix, gang and argocd. One thread builds and starts the cluster while
-another runs the parts that need none. The last line has the form "N passed, N failed, N skipped"; every command of
-lint counts as one test.
+PART: lint, unit, charts, browser, tracking, differential, fuzz, package, e2e, matrix, gang, values, argocd, cluster.
+Without a name, all parts run except package, matrix, gang, values and argocd. One thread builds and starts the cluster
+while another runs the parts that need none. The last line has the form "N passed, N failed, N skipped"; every command
+of lint counts as one test.
 """
 
 from __future__ import annotations
@@ -111,6 +111,11 @@ def gang(environment: dict[str, str]) -> Counts:
     return pytest("gang", "tests/e2e/test_gang.py", "-n", "2", environment=environment)
 
 
+def values(environment: dict[str, str]) -> Counts:
+    """Thousands of random sets of values against the API server: 20 minutes on two cores."""
+    return pytest("values", "tests/e2e/test_values_on_a_server.py", "-s", "-n", "2", environment=environment)
+
+
 def argocd(environment: dict[str, str]) -> Counts:
     """Argo CD on the cluster, with a git repository of its own: four minutes to build it on two cores."""
     for module in ("argocd", "miniredis", "helm3"):
@@ -184,7 +189,7 @@ def fast(parts: list[str]) -> Counts:
 
 FAST = {"lint": lint, "unit": unit, "charts": charts, "browser": browser, "tracking": tracking}
 FAST |= {"differential": differential, "fuzz": fuzz, "package": package}
-ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix, "gang": gang, "argocd": argocd}
+ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix, "gang": gang, "values": values, "argocd": argocd}
 ALL = [*(name for name in FAST if name != "package"), "e2e", "cluster"]  # the others run only when they are named
 
 

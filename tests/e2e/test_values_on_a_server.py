@@ -1,0 +1,47 @@
+"""Random values that a chart accepts: the API server, with JobSet's and Kueue's webhooks, accepts the objects.
+
+VALUES_SETS sets per chart (`make values-server`: 3,334); VALUES_SEED chooses others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+
+import pytest
+
+from tests.charts.test_charts_fuzz import outcome, schema
+from tests.helpers.kube import Namespace
+from tests.helpers.rendering import CHARTS
+from tests.helpers.values_fuzz import Values
+
+SETS = int(os.environ.get("VALUES_SETS", "15"))
+SEED = os.environ.get("VALUES_SEED", "1")
+AT_ONCE = 50
+
+
+def refused(space: Namespace, texts: list[str]) -> str:
+    """What the server says against these objects. A dry run stores nothing, so objects of one name do not meet."""
+    command = ["kubectl", "--namespace", space.name, "create", "--dry-run=server", "--output=name", "-f", "-"]
+    done = subprocess.run(command, input="\n---\n".join(texts), capture_output=True, text=True, timeout=600)
+    return done.stderr if done.returncode else ""
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_the_server_accepts_what_a_chart_renders(namespace: Namespace, chart: str) -> None:
+    drawn = Values(schema(chart), random.Random(f"{SEED} server {chart}"))
+    rendered: list[tuple[dict, str]] = []
+    for _ in range(SETS):
+        values, text, _ = outcome(chart, drawn.draw())
+        rendered += [(values, text)] if text else []
+    assert len(rendered) >= SETS // 5
+    wrong = []
+    for start in range(0, len(rendered), AT_ONCE):
+        some = rendered[start : start + AT_ONCE]
+        if refused(namespace, [text for _, text in some]):
+            each = [(values, refused(namespace, [text])) for values, text in some]
+            wrong += [f"{json.dumps(values)}\n{message[:600]}" for values, message in each if message]
+    print(f"{chart}: {len(rendered)} of {SETS} sets rendered, {len(wrong)} refused by the server")
+    assert wrong == []
