@@ -43,3 +43,30 @@ def test_of_two_runs_of_4_nodes_on_6_one_waits_and_holds_nothing(queue: Namespac
 
     wait_until(both_complete, "both runs have ended", 300)
     assert {(4, 0), (0, 4)} & seen, seen
+
+
+GPUS_ONLY = """\
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {{name: {name}}}
+spec:
+  namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {namespace}}}}}
+  resourceGroups:
+    - coveredResources: [nvidia.com/gpu]
+      flavors:
+        - name: {name}
+          resources: [{{name: nvidia.com/gpu, nominalQuota: 8}}]
+"""
+
+
+@pytest.mark.parametrize("queue", [1], indirect=True)
+def test_a_queue_that_knows_no_cpu_admits_every_chart(queue: Namespace) -> None:
+    """Kueue admits no pod that requests what its queue does not have. No chart requests anything by itself."""
+    name = queue.objects("localqueues")[0]["spec"]["clusterQueue"]
+    queue.kubectl("apply", "-f", "-", input=GPUS_ONLY.format(name=name, namespace=queue.name))
+    own = f"program.image={queue.cluster.image},nodes=1,kueue.queueName=queue"
+    program = '["-m", "gpuworker.accept.ddp_tests", "--report-dir", "/out"]'
+    queue.install("first", "ddp-run", *ONE_THREAD, "--set", own, "--set-json", f"program.args={program}")
+    job = "workload=job,device=cpu,nodes=1,fleet.enabled=false,kueue.queueName=queue"
+    queue.install("second", "gpu-accept", "--set", job, "--set-json", 'checks=["environment"]')
+    wait_until(lambda: all(complete(queue, release) for release in RELEASES), "both have ended", 240)

@@ -75,8 +75,13 @@ def assert_guaranteed(pods: list[dict]) -> None:
     assert pods and {pod["status"]["qosClass"] for pod in pods} == {"Guaranteed"}
 
 
-def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace) -> None:
-    limited.install("run", "ddp-run", *sets(resources=GUARANTEED, nodes=2, env={"OMP_NUM_THREADS": "1"}))
+@pytest.mark.parametrize("own_image", [False, True])
+def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace, own_image: bool) -> None:
+    """An image of one's own adds an init container of the chart, which the quota counts, too."""
+    program = {"args": ["-m", "gpuworker.accept.ddp_tests", "--report-dir", "/out"]}
+    program |= {"image": limited.cluster.image} if own_image else {}
+    settings = sets(resources=GUARANTEED, nodes=2, env={"OMP_NUM_THREADS": "1"}, program=program)
+    limited.install("run", "ddp-run", *settings)
     ended = wait_until(lambda: job_ended(limited), "the Job ended", 240)
     assert ended == "Complete", limited.why("run")
     assert_guaranteed(run_pods(limited))
@@ -94,9 +99,8 @@ def test_a_quota_admits_a_group_with_guaranteed_pods(limited: Namespace, tmp_pat
 
 
 def test_a_quota_admits_an_acceptance_with_guaranteed_pods(limited: Namespace) -> None:
-    report = {"spec": {"containers": [{"resources": SMALL}]}}
     number = len(limited.cluster.schedulable_nodes())
-    settings = sets(device="cpu", nodes=number, resources=GUARANTEED, podTemplate=report, fleet={"resources": SMALL})
+    settings = sets(device="cpu", nodes=number, resources=GUARANTEED, fleet={"resources": SMALL})
     limited.install("accept", "gpu-accept", *QUICKLY, *settings)
     wait_until(lambda: fleet_is_ready(limited), "the fleet has passed", 240)
     assert_guaranteed([pod for pod in limited.objects("pods") if pod["status"]["phase"] == "Running"])

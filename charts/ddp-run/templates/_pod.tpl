@@ -48,8 +48,11 @@ spec:
       image: {{ $worker | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       command: [python3, -m, gpuworker.launch.build_zipapp, /launcher/ddp-launch]
+      {{- /* What the program gets, which costs nothing: quotas accept it, and it never needs a resource of its own. */}}
+      {{- with include "ddp-run.resources" (dict "resources" $values.resources "devices" dict "path" "resources") }}
       resources:
-        requests: {cpu: 50m, memory: 64Mi}
+        {{- . | nindent 8 }}
+      {{- end }}
       securityContext:
         {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
       volumeMounts:

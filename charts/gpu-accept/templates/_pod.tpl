@@ -111,8 +111,12 @@ spec:
       {{- with include "gpu-accept.keyEnv" . }}
       {{- . | nindent 6 }}
       {{- end }}
+      {{- /* What the tests get, which costs nothing: quotas accept it. A queue may know no CPU, so a Job asks for none. */}}
+      {{- $idle := dict "requests" (dict "cpu" "10m" "memory" "64Mi") }}
+      {{- with include "gpu-accept.resources" (dict "resources" ($values.resources | default ($once | ternary dict $idle)) "devices" dict "path" "resources") }}
       resources:
-        requests: {cpu: 10m, memory: 64Mi}
+        {{- . | nindent 8 }}
+      {{- end }}
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:
         {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}

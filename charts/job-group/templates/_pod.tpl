@@ -95,7 +95,8 @@ spec:
       image: {{ $worker | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       command: [python3, -m, gpuworker.launch.build_zipapp, /group/launcher/ddp-launch, /group/launcher/torchrun]
-      {{- with include "job-group.resources" (dict "resources" $values.agent.resources "devices" dict) }}
+      {{- /* What the task gets, which costs nothing: quotas accept it, and it never needs a resource of its own. */}}
+      {{- with include "job-group.resources" (dict "resources" $task.resources "devices" dict "path" (printf "tasks.%s.resources" .item.task)) }}
       resources:
         {{- . | nindent 8 }}
       {{- end }}
