@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 
 import pytest
@@ -20,6 +21,11 @@ from tests.helpers.values_fuzz import Values
 SETS = int(os.environ.get("VALUES_SETS", "15"))
 SEED = os.environ.get("VALUES_SEED", "1")
 AT_ONCE = 50
+# Rules between amounts, of which the server's words are as clear as a chart's would be: they name field and amounts.
+AMOUNTS = re.compile(
+    r"resources: Forbidden: HugePages require cpu or memory|must be less than or equal to \S+ limit|must be an integer"
+    r"|Limit must be set for non overcommitable resources"
+)
 
 
 def refused(space: Namespace, texts: list[str]) -> str:
@@ -27,6 +33,11 @@ def refused(space: Namespace, texts: list[str]) -> str:
     command = ["kubectl", "--namespace", space.name, "create", "--dry-run=server", "--output=name", "-f", "-"]
     done = subprocess.run(command, input="\n---\n".join(texts), capture_output=True, text=True, timeout=600)
     return done.stderr if done.returncode else ""
+
+
+def left_of(message: str) -> list[str]:
+    """The lines of a refusal that are not about amounts."""
+    return [line for line in message.splitlines() if line.strip() and not AMOUNTS.search(line)]
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -42,6 +53,6 @@ def test_the_server_accepts_what_a_chart_renders(namespace: Namespace, chart: st
         some = rendered[start : start + AT_ONCE]
         if refused(namespace, [text for _, text in some]):
             each = [(values, refused(namespace, [text])) for values, text in some]
-            wrong += [f"{json.dumps(values)}\n{message[:600]}" for values, message in each if message]
+            wrong += [f"{json.dumps(values)}\n{message[:600]}" for values, message in each if left_of(message)]
     print(f"{chart}: {len(rendered)} of {SETS} sets rendered, {len(wrong)} refused by the server")
     assert wrong == []

@@ -81,6 +81,9 @@ TEXTS = (
         "run-7f3a",
         "topology.kubernetes.io/zone",
         "aGk=",
+        "memory",
+        "hugepages-2Mi",
+        "vpc.amazonaws.com/efa",
     ),
     *("train.py", "code/train.py", "../x", "QQ==", "cluster.local", "eth0", "ddp-tests", "train", "etcd:v3"),
 )
@@ -206,7 +209,9 @@ def mend(group: dict) -> None:
 
 def fits_text(node: dict, text: str) -> bool:
     short = node.get("minLength", 0) <= len(text) <= node.get("maxLength", 1000)
-    return short and ("pattern" not in node or re.search(node["pattern"], text) is not None)
+    barred = node.get("not", {}).get("pattern")
+    matches = "pattern" not in node or re.search(node["pattern"], text) is not None
+    return short and matches and not (barred and re.search(barred, text))
 
 
 def places(node: Any, path: tuple = ()) -> list[tuple]:
