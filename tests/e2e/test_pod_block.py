@@ -80,7 +80,8 @@ def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace, own_image
     """An image of one's own adds an init container of the chart, which the quota counts, too."""
     program = {"args": ["-m", "gpuworker.accept.ddp_tests", "--report-dir", "/out"]}
     program |= {"image": limited.cluster.image} if own_image else {}
-    settings = sets(resources=GUARANTEED, nodes=2, env={"OMP_NUM_THREADS": "1"}, program=program)
+    small = {"preflight.minSharedMemory": "64Mi"}  # /dev/shm is part of the pod's memory, and no larger
+    settings = sets(resources=GUARANTEED, nodes=2, env={"OMP_NUM_THREADS": "1"}, program=program, **small)
     limited.install("run", "ddp-run", *settings)
     ended = wait_until(lambda: job_ended(limited), "the Job ended", 240)
     assert ended == "Complete", limited.why("run")
@@ -90,8 +91,8 @@ def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace, own_image
 @pytest.mark.parametrize("layout", ["jobset", "jobs"])
 def test_a_quota_admits_a_group_with_guaranteed_pods(limited: Namespace, tmp_path, layout: str) -> None:
     (tmp_path / "group.yaml").write_text(GROUP)
-    tasks = {name: {"resources": GUARANTEED} for name in ("a", "b")}
-    settings = sets(layout=layout, agent={"resources": SMALL}, tasks=tasks)
+    resources = {f"tasks.{name}.resources": GUARANTEED for name in ("a", "b")}
+    settings = sets(layout=layout, agent={"resources": SMALL}, **resources)
     limited.install("grp", "job-group", *settings, values=jobgen("to-values", str(tmp_path / "group.yaml")))
     pods = limited.wait_for_end("grp", ranks=3)
     assert set(phases(pods).values()) == {"Succeeded"}, limited.why("grp")
@@ -147,7 +148,7 @@ def test_variables_of_secrets_reach_a_task(namespace: Namespace, tmp_path) -> No
     namespace.kubectl("create", "secret", "generic", "tracker", "--from-literal=FROM_SECRET=s3cret")
     (tmp_path / "group.yaml").write_text(GROUP.replace("echo ran", 'echo "secret $FROM_SECRET"'))
     own = {"spec": {"containers": [{"envFrom": [{"secretRef": {"name": "tracker"}}]}]}}
-    settings = sets(tasks={"b": {"podTemplate": own}})
+    settings = sets(**{"tasks.b.podTemplate": own})
     namespace.install("grp", "job-group", *settings, values=jobgen("to-values", str(tmp_path / "group.yaml")))
     pods = namespace.wait_for_end("grp", ranks=3)
     assert set(phases(pods).values()) == {"Succeeded"}, namespace.why("grp")
