@@ -1,4 +1,4 @@
-"""A hostile pod that is not of the release, and SIGKILL at random instants, against every port of the project.
+"""A hostile pod that is not of the release, and SIGKILL at random instants of launcher, agent and collector.
 
 With a key it knows everything but the key, and no message may have an effect. Without one it does not know the run's
 id, and its messages reach the readers of JSON; reports have no such id, so the collector must only survive them.
@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import random
+import re
 import time
 import urllib.request
 
@@ -27,7 +28,7 @@ from tests.helpers.fleet_reports import node_report
 from tests.helpers.group_agents import Group
 from tests.helpers.hostile_messages import deliver, listens, messages, peak_mib, slow_clients
 from tests.helpers.launchers import Run
-from tests.helpers.processes import free_port, until
+from tests.helpers.processes import alive, descendants, free_port, until
 
 pytestmark = pytest.mark.slow
 MESSAGES = int(os.environ.get("ATTACK_MESSAGES", "40"))  # per port, with and without a key
@@ -162,3 +163,43 @@ def test_a_killed_agent_changes_nothing(group) -> None:
     until(lambda: all("starts attempt" in rank.output() for rank in ranks), "the group runs")
     (group.folder / "stop").touch()
     assert [rank.wait() for rank in ranks] == [0, 0, 0], [rank.output() for rank in ranks]
+
+
+# It never ends by itself, and takes a moment to save.
+TRAINS = """
+import os, signal, sys, time
+def save(*_):
+    time.sleep(0.5)
+    print("saved", flush=True)
+    sys.exit(75)
+signal.signal(signal.SIGTERM, save)
+print("trains", flush=True)
+while True:
+    time.sleep(60)
+"""
+NODE_IS_GONE = {"connection-refused", "connection-closed", "node-missing", "node-lost"}
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_launcher_is_a_lost_node(start, tmp_path, victim) -> None:
+    """At any instant: before the nodes join, in the rendezvous, or while the program runs. The other node saves."""
+    rng = random.Random(f"{SEED} {victim}")
+    longest = 0.0  # from the start of the pods until the program runs, which the first round measures
+    for round_ in range(KILLS + 1):
+        run, started_at = Run(start, tmp_path), time.monotonic()
+        for node in range(2):
+            run.pod(node, 2, "--join-timeout=15", program=[run.script(TRAINS)])
+        if round_:
+            time.sleep(rng.random() * longest)  # the instant, not a wait
+        else:
+            until(lambda run=run: all("trains" in pod.output for pod in run.pods), "the program runs")
+            longest = 1.5 * (time.monotonic() - started_at)
+        processes = descendants(run.pods[victim].started.process.pid)
+        run.pods[victim].started.process.kill()
+        survivor = run.pods[1 - victim]
+        code, output = survivor.started.wait(), survivor.output
+        cause = re.search(r" cause=(\S+)", "".join(survivor.verdicts))
+        assert cause and cause[1] in NODE_IS_GONE and code in (65, 66), (round_, code, run.output)
+        assert len(survivor.verdicts) == 1 and "Traceback" not in output, (round_, run.output)
+        assert output.count("trains\n") == output.count("saved\n"), (round_, run.output)
+        until(lambda: not any(map(alive, processes)), "the processes of the killed launcher end")  # noqa: B023
