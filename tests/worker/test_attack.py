@@ -180,6 +180,7 @@ while True:
 NODE_IS_GONE = {"connection-refused", "connection-closed", "node-missing", "node-lost"}
 
 
+@pytest.mark.timeout(PATIENCE_S + 60 * (KILLS + 1))
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_launcher_is_a_lost_node(start, tmp_path, victim) -> None:
     """At any instant: before the nodes join, in the rendezvous, or while the program runs. The other node saves."""
