@@ -86,9 +86,9 @@ class TorchrunProcess:
         arguments = torchrun_args.arguments(config, go.rendezvous_id, master, str(self.folder / "rank_runner.py"))
         environ = torchrun_args.environment(config, go.attempt, interface, str(self.folder), str(self.output_folder))
         with contextlib.suppress(BrokenPipeError):  # it has ended, and its output shows why
-            # By pipe and not by file: the environment may hold credentials.
+            # By pipe and not by file: the environment may hold credentials. The pipe stays open: its end ends torchrun.
             self.process.stdin.write(json.dumps({"arguments": arguments, "environ": environ}).encode() + b"\n")
-            self.process.stdin.close()
+            self.process.stdin.flush()
         return arguments
 
     def read_lines(self) -> None:
@@ -170,6 +170,8 @@ class TorchrunProcess:
     def close(self) -> None:
         """Remove what this launch made. Its processes have ended."""
         self.loop.remove_reader(self.process.stderr)
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.ranks.close()
         if self.output_folder and self.output_folder != self.folder:
             with contextlib.suppress(OSError):  # it is not empty, or another node on the same volume removed it
