@@ -16,14 +16,14 @@ pytestmark = pytest.mark.matrix
 
 TIMEOUT_S = 60
 CONFIG = ("--namespace", "kueue-system")
-# `early` is done at once, `late` runs for longer than the time-out, and `after` is held back for as long.
+# `early` is done at once or soon, `late` runs for longer than the time-out, and `after` is held back for as long.
 GROUP = f"""\
 ---
 name: grp
 execution: parallel
 ---
 name: early
-run: echo done
+run: sleep EARLY
 ---
 name: late
 run: sleep {TIMEOUT_S + 40}
@@ -68,8 +68,8 @@ def evictions(space: Namespace) -> list[str]:
     return found
 
 
-def launch(space: Namespace, tmp_path, layout: str) -> None:
-    (tmp_path / "group.yaml").write_text(GROUP)
+def launch(space: Namespace, tmp_path, layout: str, early_s: int = 0) -> None:
+    (tmp_path / "group.yaml").write_text(GROUP.replace("EARLY", str(early_s)))
     values = jobgen("to-values", str(tmp_path / "group.yaml"))
     chosen = f"kueue.queueName=queue,layout={layout},tasks.after.dependsOn.late=done"
     space.install("grp", "job-group", "--set", chosen, values=values)
@@ -99,14 +99,16 @@ def test_a_jobset_with_a_rank_that_is_done_is_not_evicted(settings, queue: Names
 def test_of_a_pod_group_a_rank_that_is_done_counts_as_lost_and_why_says_so(
     settings, queue: Namespace, tmp_path
 ) -> None:
-    """Kueue takes a pod that has succeeded for one that is not ready: docs/job-group.md tells what to set."""
+    """Kueue takes a pod that has succeeded for one that is not ready: docs/queues.md says what to do."""
     launch(queue, tmp_path, "jobs")
     wait_until(lambda: evictions(queue), "Kueue evicts the pod group", 240)
     assert any("PodsReady" in message for message in evictions(queue))
 
 
 @pytest.mark.parametrize("queue", [9], indirect=True)
-def test_without_a_recovery_time_out_a_pod_group_is_not_evicted(settings, cluster, queue: Namespace, tmp_path) -> None:
+def test_without_a_recovery_time_out_ranks_may_end_once_all_were_ready(
+    settings, cluster, queue: Namespace, tmp_path
+) -> None:
     configure(cluster, "0s")
-    launch(queue, tmp_path, "jobs")
+    launch(queue, tmp_path, "jobs", early_s=20)
     assert_ends_without_eviction(queue)
