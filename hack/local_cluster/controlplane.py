@@ -8,6 +8,7 @@ from hack.deps import debian
 from hack.local_cluster import pki, processes
 from hack.local_cluster.settings import (
     API_SERVER,
+    ETCD,
     HOST_IP,
     KUBECONFIG,
     LOGS,
@@ -39,17 +40,21 @@ COREDNS = f"""\
 
 
 def up() -> None:
-    client = "http://127.0.0.1:12379"  # not etcd's default port: the host may run an etcd
+    # Not etcd's default port: the host may run an etcd. Certificates, because other users of the host reach it, too.
     processes.start(
         "etcd", debian.program("etcd-server"),
         "--data-dir", STATE / "etcd",
-        "--listen-client-urls", client, "--advertise-client-urls", client,
-        "--listen-peer-urls", "http://127.0.0.1:12380",
+        "--listen-client-urls", ETCD, "--advertise-client-urls", ETCD, "--client-cert-auth",
+        "--cert-file", PKI / "etcd.crt", "--key-file", PKI / "etcd.key", "--trusted-ca-file", PKI / "etcd-ca.crt",
+        "--listen-peer-urls", "https://127.0.0.1:12380", "--peer-client-cert-auth",
+        "--peer-cert-file", PKI / "etcd.crt", "--peer-key-file", PKI / "etcd.key",
+        "--peer-trusted-ca-file", PKI / "etcd-ca.crt",
         "--unsafe-no-fsync",
     )  # fmt: skip
     processes.start(
         "apiserver", BIN / "kube-apiserver",
-        f"--etcd-servers={client}",
+        f"--etcd-servers={ETCD}", f"--etcd-cafile={PKI}/etcd-ca.crt",
+        f"--etcd-certfile={PKI}/etcd.crt", f"--etcd-keyfile={PKI}/etcd.key",
         f"--bind-address={HOST_IP}", f"--advertise-address={HOST_IP}",
         f"--client-ca-file={PKI}/ca.crt",
         f"--tls-cert-file={PKI}/apiserver.crt", f"--tls-private-key-file={PKI}/apiserver.key",

@@ -14,8 +14,11 @@ EC_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 def make(nodes: list[Node]) -> None:
     PKI.mkdir(parents=True, mode=0o700)
-    run("openssl", "req", "-x509", *EC_KEY, "-days", "30", "-subj", "/CN=gpu-charts",
-        "-keyout", PKI / "ca.key", "-out", PKI / "ca.crt")  # fmt: skip
+    # etcd trusts an authority of its own, because whoever can read etcd is more than an administrator of the cluster.
+    for authority in ("ca", "etcd-ca"):
+        run("openssl", "req", "-x509", *EC_KEY, "-days", "30", "-subj", f"/CN=gpu-charts {authority}",
+            "-keyout", PKI / f"{authority}.key", "-out", PKI / f"{authority}.crt")  # fmt: skip
+    certificate("etcd", "/CN=etcd", "IP:127.0.0.1", "etcd-ca")
     names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"]
     alternatives = [f"DNS:{name}" for name in names] + [f"IP:{ip}" for ip in (HOST_IP, API_SERVICE_IP, "127.0.0.1")]
     certificate("apiserver", "/CN=kube-apiserver", ",".join(alternatives))
@@ -34,12 +37,13 @@ def make(nodes: list[Node]) -> None:
     run("openssl", "rsa", "-in", PKI / "service-account.key", "-pubout", "-out", PKI / "service-account.pub")
 
 
-def certificate(name: str, subject: str, alternatives: str = "") -> None:
+def certificate(name: str, subject: str, alternatives: str = "", authority: str = "ca") -> None:
     run("openssl", "req", *EC_KEY, "-subj", subject, "-keyout", PKI / f"{name}.key", "-out", PKI / f"{name}.csr")
     extensions = PKI / f"{name}.ext"
     extensions.write_text(f"subjectAltName={alternatives}\n" if alternatives else "")
-    run("openssl", "x509", "-req", "-in", PKI / f"{name}.csr", "-CA", PKI / "ca.crt", "-CAkey", PKI / "ca.key",
-        "-CAcreateserial", "-days", "30", "-extfile", extensions, "-out", PKI / f"{name}.crt")  # fmt: skip
+    signer = ("-CA", PKI / f"{authority}.crt", "-CAkey", PKI / f"{authority}.key")
+    run("openssl", "x509", "-req", "-in", PKI / f"{name}.csr", *signer, "-CAcreateserial", "-days", "30",
+        "-extfile", extensions, "-out", PKI / f"{name}.crt")  # fmt: skip
 
 
 def kubeconfig(name: str, path: Path) -> Path:

@@ -20,6 +20,7 @@ POD_NETWORK = ipaddress.ip_network("10.244.0.0/16")
 SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/16")
 HOST_IP = "10.250.0.1"
 API_SERVER = f"https://{HOST_IP}:6443"
+ETCD = "https://127.0.0.1:12379"
 API_SERVICE_IP = "10.96.0.1"
 # CONTROL_PLANE=newest: a newer control plane, with gang scheduling, over the same nodes. Kubernetes supports nodes that
 # are three minor releases older.

@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from hack.local_cluster import processes
-from hack.local_cluster.settings import BRIDGE, CGROUP, KUBECONFIG, RUN, STATE, nodes
+from hack.local_cluster.settings import BRIDGE, CGROUP, ETCD, KUBECONFIG, PKI, RUN, STATE, nodes
 from hack.paths import BIN, REPO
 
 PATIENCE_S = 900  # removing 8 GB of images took 13 s, and 7 min on a busy disk
@@ -72,6 +74,19 @@ def test_no_packet_leaves_the_machine() -> None:
     ):  # a pod of no node, a Service: the host does not forward these either
         lost = subprocess.run(["ip", "route", "get", address], capture_output=True, text=True)
         assert "unreachable" in (lost.stdout + lost.stderr).lower() or "No route" in lost.stderr
+
+
+def test_etcd_answers_nobody_without_its_certificate() -> None:
+    assert cluster("up").returncode == 0
+    assert processes.alive("etcd")
+    for scheme in ("http", "https"):
+        anybody = ssl._create_unverified_context() if scheme == "https" else None
+        with pytest.raises(OSError):
+            urllib.request.urlopen(f"{scheme}://{ETCD.partition('//')[2]}/version", timeout=20, context=anybody)
+    certificate = ssl._create_unverified_context()
+    certificate.load_cert_chain(PKI / "etcd.crt", PKI / "etcd.key")
+    with urllib.request.urlopen(f"{ETCD}/version", timeout=20, context=certificate) as answer:
+        assert answer.status == 200
 
 
 def test_down_leaves_nothing_behind() -> None:
