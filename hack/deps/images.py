@@ -20,7 +20,7 @@ STORE = ("--root", CACHE / "buildah" / "root", "--runroot", CACHE / "buildah" / 
 BASE_SUITE = "trixie"
 BASE_PYTHON = "3.13"
 # Python packages of the training that Debian lacks.
-BASE_LIBRARIES = REPO / "requirements" / "train.txt"
+BASE_LIBRARIES = REPO / "worker" / "requirements.txt"
 BASE_PACKAGES = ["python3-torch", "tini", "bash", "ca-certificates", "curl", "git"]
 BASE_PACKAGES += ["iproute2", "iputils-ping", "procps"]
 # Debian builds PyTorch without libuv, and PyTorch 2.6 requires libuv by default, so no rendezvous would start. This
