@@ -1,0 +1,174 @@
+"""Twelve planted credentials: no object but their Secret, no log, no page and no file of a pod contains one."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import secrets
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.local_cluster.settings import nodes
+from tests.e2e.test_gpu_accept import fleet_is_ready, served
+from tests.helpers.ddp_pods import node_pods
+from tests.helpers.group_pods import wait_for_output
+from tests.helpers.kube import Namespace, jobgen, wait_until
+
+KEYS = {
+    "run-key": ["key"],
+    "fleet-key": ["key"],
+    "group-key": ["key"],
+    "pluto": ["PLUTO_API_KEY"],
+    "mlflow": ["MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"],
+    "hub": ["token"],
+    "wandb": ["WANDB_API_KEY"],
+    "tls": ["client.key"],
+    "grp-secrets": ["HF_TOKEN", "S3_SECRET"],
+}
+# Where the container runtime itself keeps the variables of containers, on the node's disk.
+RUNTIME = ("io.containerd.metadata", "io.containerd.runtime", "io.containerd.grpc")
+# Every rank sees the credentials, runs until a file appears, and then fails.
+WAIT = """\
+import os, sys, time, torch.distributed as dist
+dist.init_process_group("gloo")
+assert all(os.environ.get(name) for name in sys.argv[1:]), "a variable is missing"
+open("/tmp/own-file", "w").write("written")
+print("runs", flush=True)
+while not os.path.exists("/tmp/end"):
+    time.sleep(0.2)
+raise RuntimeError("the planted failure")
+"""
+GROUP = """\
+---
+name: grp
+execution: parallel
+---
+name: a
+num_nodes: 2
+secrets: {HF_TOKEN: null, S3_SECRET: null}
+run: |
+  [ -n "$HF_TOKEN" ] && [ -n "$S3_SECRET" ] && echo runs
+  until [ -e /tmp/end ]; do sleep 0.2; done
+  exit 7
+"""
+
+
+@pytest.fixture
+def planted(namespace: Namespace) -> dict[str, str]:
+    """Text of a credential -> its Secret and key. All are stored in the namespace."""
+    found = {}
+    for name, keys in KEYS.items():
+        values = {key: f"planted-{secrets.token_hex(16)}" for key in keys}
+        found |= {value: f"{name}.{key}" for key, value in values.items()}
+        literals = [f"--from-literal={key}={value}" for key, value in values.items()]
+        namespace.kubectl("create", "secret", "generic", name, *literals)
+    assert len(found) == 12
+    return found
+
+
+def texts_of_objects(space: Namespace) -> Iterator[tuple[str, str]]:
+    """Every object of the namespace but the planted Secrets; Helm's records decoded."""
+    kinds = space.cluster.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").split()
+    for kind in kinds:
+        for item in space.objects(kind):
+            name = f"{kind}/{item['metadata']['name']}"
+            if kind != "secrets":
+                yield name, json.dumps(item)
+            elif item["type"] == "helm.sh/release.v1":
+                yield name, gzip.decompress(base64.b64decode(base64.b64decode(item["data"]["release"]))).decode()
+
+
+def texts_of_logs(space: Namespace) -> Iterator[tuple[str, str]]:
+    for pod in space.objects("pods"):
+        name = pod["metadata"]["name"]
+        yield f"log of {name}", space.kubectl("logs", name, "--all-containers", "--prefix")
+        yield f"description of {name}", space.kubectl("describe", "pod", name)
+
+
+def files_on_the_nodes(since: float, words: list[str]) -> Iterator[str]:
+    """Files that were written since then below the nodes' folders, and contain a word: of pods, logs and volumes.
+
+    A Secret's own volume is a tmpfs of the node, which is not among them.
+    """
+    for node in nodes():
+        command = ["find", str(node.folder), "-xdev", "-type", "f", "-newermt", f"@{since:.0f}", "-print0"]
+        written = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout.split("\0")
+        ours = [path for path in written if path and not any(part in path for part in RUNTIME)]
+        assert any(path.endswith("own-file") for path in ours), "the programs' own files are among them"
+        for start in range(0, len(ours), 500):
+            some = ours[start : start + 500]
+            grep = ["grep", "-laF", *[f"-e{word}" for word in words], "--", *some]
+            yield from subprocess.run(grep, capture_output=True, text=True, timeout=120).stdout.splitlines()
+
+
+def in_the_pods(space: Namespace) -> Iterator[tuple[str, str]]:
+    """Command lines of the processes, and files of the shared memory, in pods that run."""
+    find = "find /dev/shm /run /tmp -type f 2>/dev/null | xargs -r cat 2>/dev/null"
+    script = f"{{ cat /proc/[0-9]*/cmdline; {find}; }} | tr -cd '[:print:]\\n'"
+    for pod in space.objects("pods", "app.kubernetes.io/managed-by=Helm"):
+        name = pod["metadata"]["name"]
+        for container in pod["spec"]["containers"] if pod["status"]["phase"] == "Running" else ():
+            yield f"inside {name}", space.kubectl("exec", name, "-c", container["name"], "--", "sh", "-c", script)
+
+
+def found_in(planted: dict[str, str], texts: Iterator[tuple[str, str]]) -> list[str]:
+    pattern = re.compile("|".join(map(re.escape, planted)))
+    encoded = {base64.b64encode(value.encode()).decode().rstrip("="): value for value in planted}
+    also = re.compile("|".join(map(re.escape, encoded)))
+    places, seen = [], 0
+    for place, text in texts:
+        seen += 1
+        places += [f"{place}: {planted[value]}" for value in set(pattern.findall(text))]
+        places += [f"{place}: {planted[encoded[code]]} (base64)" for code in set(also.findall(text))]
+    assert seen > 5, "something was searched"
+    return places
+
+
+def install_all(space: Namespace, tmp_path: Path) -> None:
+    program = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "program"}, "data": {"wait.py": WAIT}}
+    space.kubectl("apply", "-f", "-", input=json.dumps(program))
+    mounts = [{"name": "program", "mountPath": "/program"}, {"name": "tls", "mountPath": "/tls"}]
+    container = {"envFrom": [{"secretRef": {"name": "wandb"}}], "volumeMounts": mounts}
+    volumes = [{"name": "program", "configMap": {"name": "program"}}, {"name": "tls", "secret": {"secretName": "tls"}}]
+    variables = ["PLUTO_API_KEY", "MLFLOW_TRACKING_PASSWORD", "WANDB_API_KEY", "HF_TOKEN"]
+    run = {
+        "nodes": 2,
+        "authentication": {"secretName": "run-key"},
+        "tracking": {"pluto": {"secretName": "pluto"}, "mlflow": {"uri": "http://127.0.0.1:9", "secretName": "mlflow"}},
+        "huggingFace": {"secretName": "hub", "secretKey": "token"},
+        "podTemplate": {"spec": {"volumes": volumes, "containers": [container]}},
+        "program": {"args": ["/program/wait.py", *variables]},
+        "env": {"OMP_NUM_THREADS": "1"},
+    }
+    space.install("run", "ddp-run", values=json.dumps(run))
+    fleet = {"device": "cpu", "nodes": len(nodes()), "checks": ["environment", "storage"]}
+    space.install("accept", "gpu-accept", values=json.dumps(fleet | {"authentication": {"secretName": "fleet-key"}}))
+    (tmp_path / "group.yaml").write_text(GROUP)
+    values = jobgen("to-values", str(tmp_path / "group.yaml"), "--secret-name", "grp-secrets")
+    space.install("grp", "job-group", "--set", "authentication.secretName=group-key", values=values)
+
+
+def test_no_credential_leaves_its_secret(namespace: Namespace, planted: dict[str, str], tmp_path: Path) -> None:
+    since = time.time() - 1
+    install_all(namespace, tmp_path)
+    for host in ("a-0", "a-1"):
+        wait_for_output(namespace, host, "runs")
+    logs = lambda: [namespace.logs(pod["metadata"]["name"], "trainer") for pod in node_pods(namespace)]  # noqa: E731
+    wait_until(lambda: sum("runs" in text for text in logs()) == 2, "the program runs", 120)
+    wait_until(lambda: fleet_is_ready(namespace), "the fleet passes", 240)
+    pages = [(path, served(namespace, path, "accept")) for path in ("/", "/report.json", "/metrics")]
+    assert found_in(planted, in_the_pods(namespace)) == []
+    for pod in namespace.objects("pods", "app.kubernetes.io/managed-by=Helm"):
+        if pod["metadata"]["labels"]["app.kubernetes.io/instance"] != "accept":
+            namespace.kubectl("exec", pod["metadata"]["name"], "--", "touch", "/tmp/end")
+    wait_until(lambda: "program-failed" in namespace.why("run"), "the run failed", 120)
+    why = [(f"jobgen why {name}", namespace.why(name)) for name in ("run", "grp")]
+    texts = [*texts_of_objects(namespace), *texts_of_logs(namespace), *pages, *why]
+    assert found_in(planted, iter(texts)) == []
+    assert list(files_on_the_nodes(since, list(planted))) == []
