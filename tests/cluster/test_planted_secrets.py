@@ -111,7 +111,7 @@ def in_the_pods(space: Namespace) -> Iterator[tuple[str, str]]:
     """Command lines of the processes, and files of the shared memory, in pods that run."""
     find = "find /dev/shm /run /tmp -type f 2>/dev/null | xargs -r cat 2>/dev/null"
     script = f"{{ cat /proc/[0-9]*/cmdline; {find}; }} | tr -cd '[:print:]\\n'"
-    for pod in space.objects("pods", "app.kubernetes.io/managed-by=Helm"):
+    for pod in space.objects("pods", "app.kubernetes.io/instance"):
         name = pod["metadata"]["name"]
         for container in pod["spec"]["containers"] if pod["status"]["phase"] == "Running" else ():
             yield f"inside {name}", space.kubectl("exec", name, "-c", container["name"], "--", "sh", "-c", script)
@@ -164,7 +164,7 @@ def test_no_credential_leaves_its_secret(namespace: Namespace, planted: dict[str
     wait_until(lambda: fleet_is_ready(namespace), "the fleet passes", 240)
     pages = [(path, served(namespace, path, "accept")) for path in ("/", "/report.json", "/metrics")]
     assert found_in(planted, in_the_pods(namespace)) == []
-    for pod in namespace.objects("pods", "app.kubernetes.io/managed-by=Helm"):
+    for pod in namespace.objects("pods", "app.kubernetes.io/instance"):
         if pod["metadata"]["labels"]["app.kubernetes.io/instance"] != "accept":
             namespace.kubectl("exec", pod["metadata"]["name"], "--", "touch", "/tmp/end")
     wait_until(lambda: "program-failed" in namespace.why("run"), "the run failed", 120)
