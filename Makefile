@@ -33,10 +33,10 @@ test-e2e: ## End-to-end tests only
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.test e2e
 
-test-gang: ## Gang scheduling by Kubernetes itself, on a local cluster with the newest control plane
+test-gang: ## Gang scheduling by Kubernetes itself, on a local cluster that has it switched on
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
-	@CONTROL_PLANE=newest $(PYTHON) -m hack.test gang
+	@FEATURES=gang $(PYTHON) -m hack.test gang
 
 test-argocd: ## Argo CD on the cluster: health scripts, and Applications synced from a git repository
 	@python3 -m hack.preflight cluster

@@ -107,7 +107,7 @@ def matrix(environment: dict[str, str]) -> Counts:
 
 
 def gang(environment: dict[str, str]) -> Counts:
-    """What needs the newest control plane: CONTROL_PLANE=newest. Another six minutes to build it on two cores."""
+    """What needs features that Kubernetes leaves off by default: FEATURES=gang."""
     return pytest("gang", "tests/e2e/test_gang.py", "-n", "2", environment=environment)
 
 

@@ -50,7 +50,7 @@ def packages(module: str) -> dict[str, str]:
 def ldflags(module: str) -> str:
     """Version stamps: without them Kubernetes reports v0.0.0 and Helm 3 v1.20, and both check versions."""
     stamps = {}
-    if module in ("kubernetes", "control-plane"):
+    if module.startswith("kubernetes"):
         version = go("list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes", module=module).strip()
         minor = version.split(".")[1]
         values = {"gitVersion": version, "gitMajor": "1", "gitMinor": minor, "gitTreeState": "clean"}

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from hack.deps import debian, go_tools, images
 from hack.local_cluster import addons, controlplane, network, node, pki, processes
-from hack.local_cluster.settings import KUBECONFIG, LOGS, NEWEST, RUN, STATE, nodes
+from hack.local_cluster.settings import FEATURES, KUBECONFIG, KUBERNETES, LOGS, RUN, STATE, nodes
 from hack.paths import ToolError, main, remove, step
 
-MODULES = ("kubernetes", "coredns", "kube-router", "pause", "jobset", "kueue", "helm")
-MODULES += ("control-plane",) if NEWEST else ()  # after "kubernetes", whose programs it replaces
+MODULES = (KUBERNETES, "coredns", "kube-router", "pause", "jobset", "kueue", "helm")
 UP = STATE / "up.json"  # written last: a cluster without it is incomplete
 
 
@@ -85,7 +84,7 @@ def in_parallel(action, items) -> None:
 def wanted() -> dict:
     """Versions and sizes that the cluster is started with; a change requires a new cluster."""
     found = {module: go_tools.digest(module) for module in MODULES}
-    return {"modules": found, "nodes": len(nodes()), "cpus": os.environ.get("NODE_CPUS", "")}
+    return {"modules": found, "nodes": len(nodes()), "cpus": os.environ.get("NODE_CPUS", ""), "features": FEATURES}
 
 
 def healthy() -> bool:

@@ -9,10 +9,10 @@ from hack.local_cluster import pki, processes
 from hack.local_cluster.settings import (
     API_SERVER,
     ETCD,
+    FEATURES,
     HOST_IP,
     KUBECONFIG,
     LOGS,
-    NEWEST,
     PKI,
     POD_NETWORK,
     SERVICE_NETWORK,
@@ -21,8 +21,9 @@ from hack.local_cluster.settings import (
 from hack.paths import BIN, ToolError, run
 
 # Gang scheduling is a beta that is off by default, and its topologies are alpha.
-FEATURES = ["--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true"] if NEWEST else []
-SERVED = ["--runtime-config=scheduling.k8s.io/v1beta1=true"] if NEWEST else []
+GANG = FEATURES == "gang"
+GATES = ["--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true"] if GANG else []
+SERVED = ["--runtime-config=scheduling.k8s.io/v1beta1=true"] if GANG else []
 UNITS = ("etcd", "apiserver", "controller-manager", "scheduler", "coredns")
 
 COREDNS = f"""\
@@ -73,7 +74,7 @@ def up() -> None:
         f"--service-cluster-ip-range={SERVICE_NETWORK}",
         "--allow-privileged",
         "--enable-aggregator-routing",  # webhooks are called at their pod, because the host does not run kube-proxy
-        *FEATURES, *SERVED,
+        *GATES, *SERVED,
     )  # fmt: skip
     pki.kubeconfig("admin", KUBECONFIG)
     wait_for_api()
@@ -90,12 +91,12 @@ def up() -> None:
         "--leader-elect=false",
         "--kube-api-qps=300", "--kube-api-burst=500",
         "--node-monitor-grace-period=20s",
-        *FEATURES,
+        *GATES,
     )  # fmt: skip
     processes.start(
         "scheduler", BIN / "kube-scheduler",
         f"--kubeconfig={STATE}/scheduler.conf", "--leader-elect=false",
-        *FEATURES,
+        *GATES,
     )  # fmt: skip
     (STATE / "Corefile").write_text(COREDNS)
     processes.start("coredns", BIN / "coredns", "-conf", STATE / "Corefile")

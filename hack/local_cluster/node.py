@@ -131,6 +131,7 @@ def kubelet_config(node: Node) -> dict:
         "evictionHard": {"memory.available": "100Mi"},
         "localStorageCapacityIsolation": False,
         "nodeStatusUpdateFrequency": "5s",
+        "syncFrequency": "10s",  # of changed Secrets: Kueue waits for one
         "volumePluginDir": str(node.folder / "volume-plugins"),
     }
 

@@ -22,9 +22,10 @@ HOST_IP = "10.250.0.1"
 API_SERVER = f"https://{HOST_IP}:6443"
 ETCD = "https://127.0.0.1:12379"
 API_SERVICE_IP = "10.96.0.1"
-# CONTROL_PLANE=newest: a newer control plane, with gang scheduling, over the same nodes. Kubernetes supports nodes that
-# are three minor releases older.
-NEWEST = os.environ.get("CONTROL_PLANE") == "newest"
+# KUBERNETES=kubernetes-oldest: another release, by the name of its folder in hack/go.
+KUBERNETES = os.environ.get("KUBERNETES", "kubernetes")
+# FEATURES=gang: what Kubernetes 1.37 has, and leaves off by default.
+FEATURES = os.environ.get("FEATURES", "")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """placement.gang on a control plane that has it: pods of a run get nodes together, or none of them does.
 
-CONTROL_PLANE=newest starts such a control plane on the local cluster (`make test-gang`).
+FEATURES=gang switches it on in the local cluster (`make test-gang`).
 """
 
 from __future__ import annotations
