@@ -117,15 +117,17 @@ def test_a_running_group_survives_a_cut_network(namespace: Namespace) -> None:
 @pytest.mark.parametrize("unit", ["coredns", "network"])
 def test_a_forming_group_waits_without(namespace: Namespace, unit: str) -> None:
     """The client's setup lasts until the fault; then the server waits for it at the barrier."""
-    start(namespace, 5, client={"setup": "until [ -e /tmp/go ]; do sleep 0.2; done"})
+    start(namespace, client={"setup": "until [ -e /tmp/go ]; do sleep 0.2; done"})
     wait_until(lambda: phases(namespace.pods("grp")) == dict.fromkeys(HOSTS, "Running"), "both pods run", 60)
     addresses = {node: rank(namespace, host)["status"]["podIP"] for node, host in zip(nodes(), HOSTS, strict=True)}
     with cut_network(addresses) if unit == "network" else frozen(unit):
         execute(namespace, "client-0", "touch", "/tmp/go")
         time.sleep(BREAK_S)
         before = identities(namespace)
-    ends_untouched(namespace, before)
+    assert both_serve(namespace) == before
     assert abs(started_at(namespace, "client-0") - started_at(namespace, "server-0")) < 10
+    end(namespace)
+    ends_untouched(namespace, before)
 
 
 def test_a_group_runs_and_ends_without_controllers(namespace: Namespace) -> None:
