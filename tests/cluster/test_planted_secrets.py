@@ -108,12 +108,15 @@ def files_on_the_nodes(since: float, words: list[str]) -> Iterator[str]:
 
 
 def in_the_pods(space: Namespace) -> Iterator[tuple[str, str]]:
-    """Command lines of the processes, and files of the shared memory, in pods that run."""
-    find = "find /dev/shm /run /tmp -type f 2>/dev/null | xargs -r cat 2>/dev/null"
-    script = f"{{ cat /proc/[0-9]*/cmdline; {find}; }} | tr -cd '[:print:]\\n'"
+    """Command lines of the processes, and files in memory but the mounted Secrets, in pods that run."""
     for pod in space.objects("pods", "app.kubernetes.io/instance"):
-        name = pod["metadata"]["name"]
-        for container in pod["spec"]["containers"] if pod["status"]["phase"] == "Running" else ():
+        name, spec = pod["metadata"]["name"], pod["spec"]
+        mounted = {volume["name"] for volume in spec["volumes"] if "secret" in volume}
+        for container in spec["containers"] if pod["status"]["phase"] == "Running" else ():
+            paths = [each["mountPath"] for each in container["volumeMounts"] if each["name"] in mounted]
+            others = " ".join(f"-not -path '{path}/*'" for path in paths)
+            find = f"find /dev/shm /run /tmp -type f {others} 2>/dev/null | xargs -r cat 2>/dev/null"
+            script = f"{{ cat /proc/[0-9]*/cmdline; {find}; }} | tr -cd '[:print:]\\n'"
             yield f"inside {name}", space.kubectl("exec", name, "-c", container["name"], "--", "sh", "-c", script)
 
 
