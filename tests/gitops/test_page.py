@@ -17,7 +17,7 @@ APPLICATION, NAMESPACE = "group-first", "groups"
 
 def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
     blocks = BLOCK.findall((REPO / "docs/argo-cd.md").read_text())
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     here = tmp_path / "reader"
     (here / "bin").mkdir(parents=True)
     for folder in ("gitops", "values-examples"):
@@ -61,7 +61,9 @@ def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
         assert len(second.split()) == 1 and second != first
         assert "ComparisonError" in follow(blocks[6]) and conditions(team, APPLICATION)["ComparisonError"]
         assert kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name") == second
-        follow(blocks[7])
+        assert "ComparisonError" not in follow(blocks[7])
+        assert kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name") == second
+        follow(blocks[8])
         team.wait_for(APPLICATION, "groups", exists=False)
         kinds = "jobsets,jobs,pods,services,configmaps"
         left = kubectl("--namespace", NAMESPACE, "get", kinds, "-o", "name").split()
