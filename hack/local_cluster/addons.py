@@ -24,6 +24,11 @@ VALUES = {
         "controllerManager.manager.resources.requests.cpu": "0",
         "controllerManager.readinessProbe.initialDelaySeconds": "1",
         "controllerManager.readinessProbe.periodSeconds": "1",
+        # Its webhooks are part of every pod's creation: a second of a busy machine must not take them away.
+        "controllerManager.readinessProbe.timeoutSeconds": "10",
+        "controllerManager.readinessProbe.failureThreshold": "10",
+        "controllerManager.livenessProbe.timeoutSeconds": "10",
+        "controllerManager.livenessProbe.failureThreshold": "10",
     },
 }
 
