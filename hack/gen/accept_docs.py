@@ -43,7 +43,8 @@ LIMITS = """\
 ## Limits
 
 A limit is a share of a figure. Of a GPU model this is the *sustained* figure (healthy GPUs on a loaded node), else the
-*best* one (one GPU alone), else the *specification* (data sheet, dense). Of a link it is what is installed.
+*best* one (one GPU alone), else the *observed* one (one user), else the *specification* (data sheet, dense). Of a link
+it is what is installed.
 `worker/src/gpuworker/accept/limits.yaml` gives the reason for each share, `runtime/gpu_specs.yaml` the source of each
 figure. `--limit KEY=NUMBER`, by a key of this table or the name of a measurement, overrides a limit. A limit above the
 hardware maximum, or below 20 % of it, is refused; test yours with
@@ -66,7 +67,7 @@ run every row of this table.
 | fault | found by | reason matches |
 |---|---|---|
 """
-KINDS = ("specification", "best", "sustained", "derived", "fixed")
+KINDS = ("specification", "observed", "best", "sustained", "derived", "fixed")
 GEMM = ("gemm_fp32", "gemm_tf32", "gemm_bf16", "gemm_fp16", "gemm_fp8", "memory_copy", "memory_triad")
 
 
