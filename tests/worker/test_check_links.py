@@ -2,6 +2,8 @@
 
 import os
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -174,6 +176,22 @@ def test_a_host_link_is_judged_by_its_own_rate(gbps, verdict):
 def test_content_has_no_repeats_within_a_page():
     words = copies._content(4096)
     assert words.unique().numel() == 4096
+
+
+def test_threads_share_one_content(monkeypatch):
+    """Each would otherwise make gigabytes of it, which the memory of a pod may not hold."""
+    made = []
+
+    def arange(words):
+        made.append(words)
+        time.sleep(0.2)
+        return torch.zeros(words, dtype=torch.int64)
+
+    monkeypatch.setattr(copies.torch, "arange", arange)
+    with ThreadPoolExecutor(4) as pool:
+        contents = list(pool.map(copies._content, [1237] * 4))
+    copies._made.clear()
+    assert made == [1237] and all(content is contents[0] for content in contents)
 
 
 def test_buffers_of_host_links_are_made_and_copied_near_their_gpu(monkeypatch):

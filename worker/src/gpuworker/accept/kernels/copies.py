@@ -5,7 +5,7 @@ The CUDA paths have not yet run on a GPU.
 
 from __future__ import annotations
 
-import functools
+import threading
 import time
 
 import torch
@@ -125,7 +125,13 @@ def direct(a: torch.device, b: torch.device) -> bool:
     return torch.cuda.can_device_access_peer(a, b)
 
 
-@functools.cache
+_made: dict[int, torch.Tensor] = {}
+_making = threading.Lock()
+
+
 def _content(words: int) -> torch.Tensor:
     """Test data, equal on all devices; every word differs from its neighbours."""
-    return (torch.arange(words) * 2654435761 & 0x7FFFFFFF).to(torch.int32)
+    with _making:  # the threads of all devices come at once, and the 64-bit words take three times the memory
+        if words not in _made:
+            _made[words] = torch.arange(words).mul_(2654435761).bitwise_and_(0x7FFFFFFF).to(torch.int32)
+        return _made[words]
