@@ -44,6 +44,7 @@ SMI_FIELDS = {
     "persistence": "persistence_mode",
 }
 
+MOST_NVLINKS = 36  # more than any GPU has; the constant of an old pynvml is that of the GPUs of its time
 # Members of NVML's union of values, by its type of value.
 FIELD_VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
@@ -188,7 +189,7 @@ def _gpu(library, index: int) -> Gpu:
     pci = query("nvmlDeviceGetPciInfo", handle)
     remapped = query("nvmlDeviceGetRemappedRows", handle) or (None, None, None, None)
     ecc, mig = query("nvmlDeviceGetEccMode", handle), query("nvmlDeviceGetMigMode", handle)
-    links = [query("nvmlDeviceGetNvLinkState", handle, link) for link in range(library.NVML_NVLINK_MAX_LINKS)]
+    links = [query("nvmlDeviceGetNvLinkState", handle, link) for link in range(MOST_NVLINKS)]
     return Gpu(
         device=f"GPU {index} of the driver",
         uuid=text(uuid),
