@@ -97,7 +97,12 @@ def test_the_sequence_of_float8_repeats():
 
 
 def test_integers_stay_exact_at_the_size_that_gpus_get():
-    assert 63 * 63 * 2048 < 2**24
+    assert 63 * 63 * repeatability.SIZE["cuda"] < 2**24
+
+
+def test_a_product_has_work_for_all_multiprocessors_of_a_gpu():
+    """The largest tiles of cuBLAS are 256×256; Blackwell has 160 multiprocessors."""
+    assert (repeatability.SIZE["cuda"] // 256) ** 2 >= 160
 
 
 DEVICE = [torch.device("cuda", i) for i in range(8)]

@@ -29,7 +29,8 @@ SPEC = Spec(
         "wrong-integers": r"(cpu|cuda):\d+: integer arithmetic gave a wrong result",
     },
 )
-SIZE = {"cuda": 2048, "cpu": 128}  # rows and columns of the inputs
+# Rows and columns of the inputs: every multiprocessor of a GPU gets a tile of the product.
+SIZE = {"cuda": 4096, "cpu": 128}
 REPEATS = {"quick": 20, "full": 100, "burn-in": 100}
 
 
