@@ -95,6 +95,15 @@ def test_seven_of_eight_fails_and_names_the_one_that_is_not_there(node, monkeypa
     assert "torch sees 7 GPUs, 8 expected; on the PCI bus but not shown to this pod: 0000:7b:00.0" in reason
 
 
+def test_with_mig_the_number_of_gpus_is_no_verdict_on_them(node):
+    """CUDA shows one instance to a process, however many the pod has."""
+    node({"mig": [1, 1]})
+    verdict, reason = found(7)
+    assert verdict == "INCOMPLETE"
+    assert "MIG is on: CUDA shows one instance to a process" in reason and "torch sees 1 GPU, 7 expected" in reason
+    assert act_for("environment", "node", reason).verb == RETEST
+
+
 def test_gpus_of_other_pods_are_not_missing(node, monkeypatch):
     node({}, {})
     monkeypatch.setattr(host_info, "nvidia_devices", lambda: [f"0000:{index}b:00.0" for index in range(8)])

@@ -143,7 +143,9 @@ def _count(plan: Plan, seen: int, expected: int, gpus: list, evidence: Evidence)
     missing = [address for address in host_info.nvidia_devices() if address not in known]
     if any(known) and missing and seen < expected:
         words += f"; on the PCI bus but not shown to this pod: {', '.join(missing)}"
-    if plan.device == "cuda" and seen == 0:
+    mig = any(gpu.mig for gpu in gpus)
+    words += "; MIG is on: CUDA shows one instance to a process, so test whole GPUs" * mig
+    if plan.device == "cuda" and (seen == 0 or mig):
         evidence.not_measured.append(words)  # a broken driver or a wrong pod, not a proven fault of a GPU
     else:
         evidence.failures.append(words)
