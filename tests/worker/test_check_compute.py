@@ -154,6 +154,19 @@ def test_healthy_spread_is_no_finding(rates):
     assert found.failures == found.warnings == []
 
 
+@pytest.mark.parametrize(
+    ("times", "verdict"),
+    [([1.05] + [1.0] * 9, ""), ([3.0] + [1.0] * 9, "warnings"), ([2.0] * 4 + [1.0] * 6, "failures")],
+    ids=["healthy", "a call of ten", "four calls of ten"],
+)
+def test_a_gpu_that_stalls_now_and_then_is_named_although_its_median_is_healthy(times, verdict):
+    found = Evidence()
+    peer_comparison.stalls(found, "gemm_bf16", {"cuda:0": [1.0] * 10, "cuda:1": times}, "cuda")
+    told = {kind: getattr(found, kind) for kind in ("failures", "warnings") if getattr(found, kind)}
+    assert list(told) == [verdict] * bool(verdict)
+    assert all(texts[0].startswith("cuda:1 stalls: gemm_bf16 ") and len(texts) == 1 for texts in told.values())
+
+
 def test_a_gpu_that_is_not_there_is_not_measured(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 7)
     plan = Plan("cuda", 8)
@@ -202,6 +215,9 @@ def test_on_a_gpu_only_the_action_lies_between_the_events(monkeypatch):
         def record(self, stream):
             order.append("event")
 
+        def query(self):
+            return False  # the device has not come to it
+
         def elapsed_time(self, end):
             return 1.5  # milliseconds
 
@@ -214,6 +230,28 @@ def test_on_a_gpu_only_the_action_lies_between_the_events(monkeypatch):
     taken = timing.seconds(lambda: order.append("action"), torch.device("cuda", 1), 2, cold)
     assert taken == [0.0015, 0.0015]
     assert order == ["hold", *["cold", "event", "action", "event"] * 2, "wait"]
+
+
+@pytest.mark.parametrize(("waited", "counted"), [([False] * 4, 4), ([True, False, False, True], 2), ([True] * 4, 4)])
+def test_a_call_for_which_the_gpu_waited_does_not_count(monkeypatch, waited, counted):
+    """The launch of the host would be timed. Where it always waits, there is no better number."""
+    waits = iter(waited)
+
+    class Event:
+        def __init__(self, enable_timing):
+            self.query = lambda: next(waits)
+
+        def record(self, stream):
+            pass
+
+        def elapsed_time(self, end):
+            return 1.5
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "stream")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(timing, "hold_stream", lambda *_: None)
+    assert timing.seconds(lambda: None, torch.device("cuda", 0), 4) == [0.0015] * counted
 
 
 @pytest.mark.parametrize(

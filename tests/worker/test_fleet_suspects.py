@@ -152,6 +152,7 @@ KINDS = {
     "xid": (REBOOT, "Xid 79 of 0000:3b:00, 1 min ago: GPU has fallen off the bus."),
     "small-shm": (CONFIGURE, "/dev/shm holds 64 MiB, programs with many GPUs need 1024"),
     "slow-gpu": (TICKET, "cuda:3 is slow: gemm_bf16 80 TFLOP/s is 80% of the median of its peers"),
+    "stalling-gpu": (TICKET, "cuda:3 stalls: gemm_bf16 loses 40% of its time in calls that"),
     "wrong-products": (RMA, "cuda:1: gemm_bf16: 2 of 64 sampled products are wrong"),
     "hot-gpu": (TICKET, "cuda:1: hardware thermal slowdown in 3 of 9 readings"),
     "flipped-bit-memory": (RMA, "cuda:1: memory at byte 0x1f holds 3 for 1 (bit 17)"),

@@ -25,6 +25,7 @@ HOST_MEMORY = Tolerance(0.80, None)
 CORES = Tolerance(0.40, None)
 # The test devices of a rehearsal share cores with other processes: only large differences count.
 REHEARSAL = Tolerance(0.30, 0.15)
+STALLS_OF_REHEARSAL = Tolerance(0.10, None)
 
 
 def typical_time_and_tolerance(device: str) -> tuple[Callable[[Sequence[float]], float], Tolerance]:
@@ -33,6 +34,21 @@ def typical_time_and_tolerance(device: str) -> tuple[Callable[[Sequence[float]],
     The median for GPUs. The minimum in a rehearsal, because other processes on the CPU delay single calls.
     """
     return (statistics.median, GPUS) if device == "cuda" else (min, REHEARSAL)
+
+
+def stalls(evidence: Evidence, what: str, taken: dict[str, list[float]], kind: str) -> None:
+    """Add to the evidence each device that loses time to some calls, which its median does not show.
+
+    `kind`: "cuda" or "cpu". In a rehearsal other programs delay single calls, so a fifth of the calls must be slow.
+    """
+    tolerance = GPUS if kind == "cuda" else STALLS_OF_REHEARSAL
+    for name, times in taken.items():
+        long = statistics.fmean(times) if kind == "cuda" else sorted(times)[4 * len(times) // 5]
+        share = statistics.median(times) / long
+        if share < tolerance.warn:
+            text = f"{name} stalls: {what} loses {1 - share:.0%} of its time in calls that take longer than the median"
+            failed = tolerance.fail is not None and share < tolerance.fail
+            (evidence.failures if failed else evidence.warnings).append(text)
 
 
 def compare(evidence: Evidence, what: str, unit: str, rates: dict[str, float], tolerance: Tolerance) -> None:

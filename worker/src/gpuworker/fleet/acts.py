@@ -41,6 +41,8 @@ TABLE = (
     Act(RESET, "Drain the node and reset the GPU (nvidia-smi --gpu-reset), or reboot; if it returns, RMA.",
         r"Xid (48|63|64|92|94|95|140) |"
         r"not yet remapped|not yet retired|uncorrectable memory errors|[rR]eset (it|the GPU)"),
+    Act(RETEST, "Test nodes whose GPUs are not divided, or each instance in a pod of its own.",
+        r"MIG is on: CUDA shows one"),
     Act(REBOOT, "Power-cycle the node. If the GPU is lost again, reseat it, then RMA.",
         r"the driver demands|"
         r"driver has lost it|Xid \d+|fallen off the bus|torch sees|GPUs seen|cannot be killed|driver hangs|is lost"),
@@ -53,6 +55,8 @@ TABLE = (
         r"may not use any CPU of its NUMA node"),
     Act(TICKET, "Compare the slots of GPUs and network adapters with those of a node that is right.",
         r"nearest network adapter"),
+    Act(TICKET, "Read clocks, power and Xids of this GPU over some minutes (nvidia-smi dmon); if they are right, RMA.",
+        r"cuda:\d+ stalls: "),
     Act(TICKET, "Check airflow, dust, heat sink and power supply of this slot; compare with the GPUs beside it.",
         r"thermal|°C|power brake|slowdown"),
     Act(TICKET, "Check cable, port and switch of this node's network, then repeat the search.",

@@ -17,6 +17,7 @@ Not yet run on a GPU.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 
@@ -44,6 +45,7 @@ SPEC = Spec(
         "flipped-bit-product": r"(cpu|cuda):\d+: gemm_\w+: row \d+ and column \d+ are wrong",
         "nan-product": r"(cpu|cuda):\d+: gemm_\w+: row \d+ and column \d+ are wrong",
         "wrong-products": r"(cpu|cuda):\d+: gemm_\w+: \d+ of \d+ sampled products are wrong",
+        "stalling-gpu": r"(cpu|cuda):\d+ stalls: gemm_\w+",
         "hot-gpu": r"(cpu|cuda):\d+: hardware thermal slowdown in \d+ of \d+ readings",
     },
 )
@@ -91,12 +93,12 @@ def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidenc
     products = timing.run_on_all(devices, lambda device: Product(kind, size, device))
     cold = timing.run_on_all(devices, timing.cold_buffer)
     taken: dict = {device: [] for device in devices}
-    faulty = devices[-1]
+    faulty, calls = devices[-1], itertools.count()
     reported: set[tuple] = set()
 
     def run(device) -> None:
         products[device].multiply()
-        if plan.injected("slow-gpu") and device == faulty:
+        if device == faulty and (plan.injected("slow-gpu") or (plan.injected("stalling-gpu") and next(calls) % 5 < 2)):
             timing.hold_stream(device)
 
     def batch(device, repeats: int) -> list[float]:
@@ -137,6 +139,7 @@ def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidenc
     typical, tolerance = peer_comparison.typical_time_and_tolerance(plan.device)
     compared = {str(device): work / typical(found) for device, found in taken.items()}
     peer_comparison.compare(evidence, name, "TFLOP/s", compared, tolerance)
+    peer_comparison.stalls(evidence, name, {str(device): found for device, found in taken.items()}, plan.device)
 
 
 def _has(kind: str, device) -> bool:

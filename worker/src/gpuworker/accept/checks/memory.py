@@ -112,6 +112,7 @@ def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: 
     typical, tolerance = peer_comparison.typical_time_and_tolerance(plan.device)
     rates = {str(device): moved / typical(found) for device, found in taken.items()}
     peer_comparison.compare(evidence, name, "GB/s", rates, tolerance)
+    peer_comparison.stalls(evidence, name, {str(device): found for device, found in taken.items()}, plan.device)
 
 
 def _bytes(device) -> int:

@@ -78,7 +78,8 @@ def seconds(
 ) -> list[float]:
     """Seconds of each of `repeats` calls; `cold` is overwritten before each call to clear the L2 cache.
 
-    On a GPU the stream is held until the first calls are enqueued, which excludes launch latency. On the CPU the time
+    On a GPU the stream is held until the first calls are enqueued, which excludes launch latency; a call that the GPU
+    reached before the host had enqueued it does not count, unless all are such. On the CPU the time
     is excluded in which other processes had the core: a rehearsal shares its cores.
     """
     if device.type == "cpu":
@@ -92,14 +93,17 @@ def seconds(
     stream = torch.cuda.current_stream(device)
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
     hold_stream(device, ENQUEUE_S)
+    in_time = []
     for begin, end in events:
         if cold is not None:
             cold.zero_()
         begin.record(stream)
         action()
+        if not begin.query():
+            in_time.append((begin, end))
         end.record(stream)
     torch.cuda.synchronize(device)
-    return [begin.elapsed_time(end) / 1000 for begin, end in events]  # elapsed_time is in milliseconds
+    return [begin.elapsed_time(end) / 1000 for begin, end in in_time or events]  # elapsed_time is in milliseconds
 
 
 def _waited() -> float:
