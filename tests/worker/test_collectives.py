@@ -1,5 +1,6 @@
 """The collectives check: every element is compared, the slowest rank counts, a rank that dies is named."""
 
+import functools
 import os
 import signal
 import sys
@@ -7,11 +8,12 @@ import time
 from dataclasses import replace
 
 import pytest
+import torch
 
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import collectives as check
 from gpuworker.accept.checks.collectives import sweep
-from gpuworker.accept.checks.collectives.operations import NAMES, factor
+from gpuworker.accept.checks.collectives.operations import NAMES, factor, operations
 from gpuworker.accept.distributed import local_world
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
@@ -64,10 +66,52 @@ def test_the_reason_names_rank_node_device_and_element(plan):
     assert "the first is element 1025: " in found.failures[0]
 
 
+def test_a_rank_that_sends_wrong_data_is_named_and_not_every_receiver(plan, monkeypatch):
+    """Rank 1 sends another bit than it should, in each collective that keeps the parts of the ranks apart."""
+
+    def corrupt(context, numel):
+        def fill(round_: int, operation) -> None:
+            operation.fill(round_)
+            if context.rank == 1:
+                operation.input.add_(1)
+
+        found = [o for o in operations(context, numel) if o.name in ("all_gather", "all_to_all")]
+        return [replace(o, fill=functools.partial(fill, operation=o)) for o in found]
+
+    monkeypatch.setattr(sweep, "operations", corrupt)
+    found = check.measure(plan)
+    assert found.failures and all(
+        text.startswith(f"rank 1 (node {os.uname().nodename}, cpu): what it sent arrived wrong at 2 of 2 other ranks")
+        for text in found.failures
+    )
+
+
+@pytest.mark.parametrize("senders", [[[], [0], [2]], [[], [], [0]], [[1], [0], [0]]], ids=["two", "one link", "each"])
+def test_without_one_common_sender_the_receivers_are_named(senders):
+    def result(rank):
+        wrong = ["all_gather of 9 bytes, round 0: 1 of 9 elements are wrong"] * bool(senders[rank])
+        return {"label": f"rank {rank} (node a, cuda:{rank})", "model": "", "curves": {}, "wrong": wrong,
+                "senders": senders[rank], "unsupported": {}}  # fmt: skip
+
+    found = sweep.evidence([result(rank) for rank in range(3)])
+    assert [text[:6] for text in found.failures] == [f"rank {rank}" for rank in range(3) if senders[rank]]
+
+
+@pytest.mark.parametrize(("free_gib", "largest"), [(78, 1 << 32), (39, 1 << 31), (14, 1 << 30)])
+def test_sizes_that_do_not_fit_the_memory_of_the_smallest_gpu_are_left_out(free_gib, largest, monkeypatch):
+    class Context:
+        device = torch.device("cuda")
+        gather = staticmethod(lambda key, value: [78 << 30, free_gib << 30])
+        agree = staticmethod(lambda value: value)
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 0))
+    assert max(sweep.fitting(Context, check.sizes(Plan("cuda", 8, "full")))) == largest
+
+
 def test_the_slowest_rank_of_each_round_counts():
     def result(times):
         curves = {"all_reduce": {"4000000000": times}}
-        return {"label": "", "model": "", "curves": curves, "wrong": [], "unsupported": {}}
+        return {"label": "", "model": "", "curves": curves, "wrong": [], "senders": [], "unsupported": {}}
 
     found = sweep.evidence([result([1.0, 4.0, 1.0]), result([2.0, 1.0, 3.0])])
     (measurement,) = found.measurements
@@ -91,7 +135,7 @@ def gpu_results(reduce_gbps: float, gather_gbps: float, gpus: int = 8) -> list[d
         "all_gather": size * factor("all_gather", gpus) / gather_gbps / 1e9,
     }
     curves = {name: {str(size): [value]} for name, value in seconds.items()}
-    return [{"label": "", "model": model, "curves": curves, "wrong": [], "unsupported": {}}] * gpus
+    return [{"label": "", "model": model, "curves": curves, "wrong": [], "senders": [], "unsupported": {}}] * gpus
 
 
 @pytest.mark.parametrize(("reduce_gbps", "algorithm"), [(478, "NVLS"), (430, "NVLS"), (367, "ring or tree")])

@@ -87,14 +87,20 @@ def test_several_kinds_of_findings_about_one_gpu_are_one_suspect() -> None:
     assert len(fleet.suspects[0].reasons) == 3
 
 
+WRONG_ELEMENT = "all_reduce of 4 bytes, round 0: 1 of 9 elements are wrong"
+
+
 def test_wrong_collectives_on_most_gpus_accuse_the_fabric_and_not_every_receiver() -> None:
-    texts = [
-        f"rank {i} (node n1, cuda:{i}): all_reduce of 4 bytes, round 0: 1 of 9 elements are wrong" for i in range(8)
-    ]
+    texts = [f"rank {i} (node n1, cuda:{i}): {WRONG_ELEMENT}" for i in range(8)]
     fleet = merged(with_problems("n1", "collectives", *((FAIL, text) for text in texts)))
     assert parts(fleet) == [("n1", "GPU fabric", TICKET)]
     fleet = merged(with_problems("n1", "collectives", (FAIL, texts[3])))
     assert parts(fleet) == [("n1", "cuda:3", TICKET)]
+
+
+def test_the_sender_of_wrong_data_is_the_suspect() -> None:
+    text = f"rank 2 (node n1, cuda:2): what it sent arrived wrong at 7 of 7 other ranks: {WRONG_ELEMENT}"
+    assert parts(merged(with_problems("n1", "collectives", (FAIL, text)))) == [("n1", "cuda:2", RESEAT)]
 
 
 def test_the_worst_is_first_and_missing_nodes_are_named() -> None:

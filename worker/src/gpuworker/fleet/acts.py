@@ -59,6 +59,8 @@ TABLE = (
         r"cuda:\d+ stalls: "),
     Act(TICKET, "Check airflow, dust, heat sink and power supply of this slot; compare with the GPUs beside it.",
         r"thermal|°C|power brake|slowdown"),
+    Act(RESEAT, "Several GPUs get wrong data from this one: reseat it (SXM board or NVLink bridge), then RMA.",
+        r"what it sent arrived wrong"),
     Act(TICKET, "Check cable, port and switch of this node's network, then repeat the search.",
         r"is bad: with|the link between|is late: the others wait"),
     Act(TICKET, "Look at the GPU of the rank that did not arrive: Xids, heat, its process; test that GPU alone.",

@@ -29,6 +29,8 @@ class Operation:
     call: Callable[[], object]
     output: torch.Tensor
     expected: Callable[[int], torch.Tensor]  # the correct output of round k, in the shape of `output`
+    input: torch.Tensor  # what this rank sends
+    sender: Callable[[int], int] | None = None  # the rank that sent an element of the output; None: all together
 
 
 def factor(name: str, size: int) -> float:
@@ -71,29 +73,29 @@ def operations(context: RankContext, numel: int) -> list[Operation]:
     found = [
         Operation(
             "all_reduce", numel * 4, lambda k: fill(k, whole), lambda: dist.all_reduce(whole), whole,
-            lambda k: a.sum() * pattern(k) + b.sum(),
+            lambda k: a.sum() * pattern(k) + b.sum(), whole,
         ),
         Operation(
             "all_gather", numel * 4, lambda k: fill(k, other[:part], whole),
             lambda: dist.all_gather_into_tensor(whole, other[:part]), whole,
-            lambda k: (a[:, None] * pattern(k)[:part] + b[:, None]).flatten(),
+            lambda k: (a[:, None] * pattern(k)[:part] + b[:, None]).flatten(), other[:part], lambda i: i // part,
         ),
         Operation(
             "reduce_scatter", numel * 4, lambda k: fill(k, whole, other[:part]),
             lambda: dist.reduce_scatter_tensor(other[:part], whole), other[:part],
-            lambda k: a.sum() * pattern(k)[mine] + b.sum(),
+            lambda k: a.sum() * pattern(k)[mine] + b.sum(), whole,
         ),
         Operation(
             "all_to_all", numel * 4, lambda k: fill(k, whole, other), lambda: dist.all_to_all_single(other, whole),
-            other, lambda k: (a[:, None] * pattern(k)[mine] + b[:, None]).flatten(),
+            other, lambda k: (a[:, None] * pattern(k)[mine] + b[:, None]).flatten(), whole, lambda i: i // part,
         ),
         Operation(
             "broadcast", numel * 4, fill_broadcast, lambda: dist.broadcast(whole, root), whole,
-            lambda k: a[root] * pattern(k) + b[root],
+            lambda k: a[root] * pattern(k) + b[root], whole, lambda _: root,
         ),
         Operation(
             "send_recv", numel * 4, lambda k: fill(k, whole, other), exchange, other,
-            lambda k: a[before] * pattern(k) + b[before],
+            lambda k: a[before] * pattern(k) + b[before], whole, lambda _: before,
         ),
     ]  # fmt: skip
     return [operation for operation in found if size > 1 or operation.name != "send_recv"]

@@ -18,6 +18,7 @@ from gpuworker.accept.limits import Limits
 from gpuworker.accept.report import Measurement
 
 WARM_UP, ROUNDS = 5, 20
+PEAK = 10  # bytes of memory per byte of a message: tensors, their expected values and intermediate results
 NVLS_LEAST_GPUS, NVLS_GAIN = 5, 1.15  # NCCL uses NVLS from 5 GPUs of a node on; H200: 480 against 361 of all-gather
 
 
@@ -28,7 +29,8 @@ def run(
 
     The sweep repeats until `seconds` have passed on rank 0.
     """
-    start, curves, wrong = time.monotonic(), {}, []
+    start, curves, wrong, senders = time.monotonic(), {}, [], set()
+    sizes = fitting(context, sizes)
     unsupported: dict[str, str] = {}
     unfinished = True
     while unfinished:
@@ -37,7 +39,7 @@ def run(
                 if operation.name in unsupported:
                     continue
                 try:
-                    times, errors = trial(context, operation, rounds, warm_up)
+                    times, errors, by = trial(context, operation, rounds, warm_up)
                 except (RuntimeError, NotImplementedError) as error:
                     if context.device.type == "cuda" or not any(text in str(error) for text in UNSUPPORTED):
                         raise
@@ -45,14 +47,29 @@ def run(
                     continue
                 curves.setdefault(operation.name, {})[str(operation.bytes)] = times
                 wrong += errors
+                senders |= by
+            del operation  # and its tensors, before those of the next size are made
         unfinished = context.agree(time.monotonic() - start < seconds)
     model = torch.cuda.get_device_name(context.device) if context.device.type == "cuda" else ""
-    return {"label": context.label, "model": model, "curves": curves, "wrong": wrong[:20], "unsupported": unsupported}
+    return {
+        "label": context.label, "model": model, "curves": curves, "wrong": wrong[:20], "senders": sorted(senders),
+        "unsupported": unsupported,
+    }  # fmt: skip
 
 
-def trial(context: RankContext, operation: Operation, rounds: int, warm_up: int) -> tuple[list[float], list[str]]:
-    """Seconds of each timed round on this rank, and the errors of all rounds as texts."""
-    times, errors = [], []
+def fitting(context: RankContext, sizes: list[int]) -> list[int]:
+    """The sizes that fit the free memory of every GPU; the same on all ranks."""
+    if context.device.type == "cpu":
+        return sizes
+    free = context.gather("free memory", torch.cuda.mem_get_info(context.device)[0])
+    return [size for size in sizes if context.agree(size * PEAK <= min(free, default=0))]
+
+
+def trial(
+    context: RankContext, operation: Operation, rounds: int, warm_up: int
+) -> tuple[list[float], list[str], set[int]]:
+    """Seconds of each timed round on this rank, the errors of all rounds as texts, and the ranks that sent them."""
+    times, errors, senders = [], [], set()
     for number in range(warm_up + rounds):
         operation.fill(number)
         context.synchronize()
@@ -67,13 +84,16 @@ def trial(context: RankContext, operation: Operation, rounds: int, warm_up: int)
             operation.output.view(torch.int32)[-1] ^= 1 << 20
         expected = operation.expected(number)
         if bad := int((operation.output != expected).sum()):  # NaN differs too
-            first = int((operation.output != expected).nonzero()[0])
+            where = (operation.output != expected).nonzero().flatten()
+            first = int(where[0])
+            if operation.sender:
+                senders |= {operation.sender(element) for element in {first, int(where[-1])}}
             errors.append(
                 f"{operation.name} of {operation.bytes} bytes, round {number}: {bad} of {expected.numel()} elements "
                 f"are wrong; the first is element {first}: {operation.output[first].item():g} instead of "
                 f"{expected[first].item():g}"
             )
-    return times, errors
+    return times, errors, senders
 
 
 class _Clock:
@@ -98,8 +118,7 @@ class _Clock:
 def evidence(results: list[dict], nodes: int = 1, nic_gbps: float | None = None) -> Evidence:
     """Evidence at the largest size. `nic_gbps`: GB/s of the NIC of one GPU, if known."""
     size, found = len(results), Evidence()
-    for result in results:
-        found.failures += [f"{result['label']}: {fault}" for fault in result["wrong"][:3]]
+    found.failures += _wrong(results)
     curves: dict[str, dict[str, float]] = {}
     for name in NAMES:
         measure = f"{name}_busbw"
@@ -124,6 +143,20 @@ def evidence(results: list[dict], nodes: int = 1, nic_gbps: float | None = None)
     found.facts = {"ranks": size, "nodes": nodes, "curves": {name: _curve(points) for name, points in curves.items()}}
     _add_ceilings(found, results, nodes, nic_gbps)
     return found
+
+
+def _wrong(results: list[dict]) -> list[str]:
+    """Wrong elements, as a fault of the rank that sent all those with a known sender, if several ranks received them.
+
+    A sum of all ranks has no sender. Of one receiver and one sender either may be at fault.
+    """
+    senders = {rank for result in results for rank in result["senders"]}
+    sender = results[min(senders)] if len(senders) == 1 else None
+    receivers = [result for result in results if result["senders"] and result is not sender]
+    if sender and len(receivers) > 1:
+        where = f"{len(receivers)} of {len(results) - 1} other ranks"
+        return [f"{sender['label']}: what it sent arrived wrong at {where}: {receivers[0]['wrong'][0]}"]
+    return [f"{result['label']}: {fault}" for result in results for fault in result["wrong"][:3]]
 
 
 def _curve(points: dict[str, float]) -> dict:
