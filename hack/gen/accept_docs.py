@@ -13,7 +13,10 @@ HEAD = """\
 
 `accept-node` runs these checks on one node. Each check is one file or folder in `worker/src/gpuworker/accept/checks/`,
 from which this page is generated. The times are estimates for a healthy node of 8 GPUs, not yet measured; on the CPU
-all of `quick` takes seconds. A check is ended after three times its time plus 30 s (300 s in a rehearsal).
+all of `quick` takes seconds. Added to them is the start of what the checks share: three processes with contexts on all
+GPUs (compute, host, memory and links; repeatability; the ranks) and one NCCL world for the checks of training,
+collectives, correctness, stragglers and storage. A check that cannot be done costs a new start. A check is ended
+after three times its time plus 30 s (300 s in a rehearsal).
 The code paths for GPUs have not run on a GPU yet. Rehearsals on the CPU and the injected faults have.
 
 | verdict | when | exit code |

@@ -1,10 +1,12 @@
 """A check is one file or folder; a file that is not a check is refused."""
 
+import itertools
 import sys
 
 import pytest
 
 from gpuworker.accept import check_spec, checks, registry
+from gpuworker.accept.check_spec import DEVICES, WORLD
 
 GOOD = '''"""The disk spins."""
 from gpuworker.accept.check_spec import Evidence, Spec
@@ -41,6 +43,18 @@ def test_checks_that_others_depend_on_run_first():
     tags = [check.spec.tag for check in registry.node_checks().values()]
     assert len(tags) > 3 and tags[0] == "ENV"
     assert tags == sorted(tags, key=check_spec.TAGS.index)
+
+
+def test_the_quick_level_starts_four_processes_and_one_world():
+    """Each process that uses GPUs creates a context on all of them, each world also connects its ranks: seconds."""
+    quick = [check for check in registry.node_checks().values() if "quick" in check.spec.seconds]
+    shared = itertools.groupby(quick, key=lambda check: check.spec.process or check.name)
+    assert [(process, [check.name for check in checks]) for process, checks in shared] == [
+        ("environment", ["environment"]),
+        (DEVICES, ["compute", "host", "memory", "links"]),
+        ("repeatability", ["repeatability"]),  # it must choose its algorithms before the first use of a GPU
+        (WORLD, ["training", "collectives", "correctness", "stragglers", "storage"]),
+    ]
 
 
 def test_checks_across_nodes_are_those_with_measure_world():

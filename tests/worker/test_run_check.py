@@ -1,5 +1,6 @@
 """A check that does not come to its end is a finding, and leaves nothing running."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -12,7 +13,7 @@ import time
 
 import pytest
 
-from gpuworker.accept.check_process import Stuck, run_check
+from gpuworker.accept.check_process import CheckRunner, Stuck
 from gpuworker.accept.check_spec import Evidence, Plan, Registered, Spec
 from tests.helpers.processes import alive, until
 
@@ -38,7 +39,11 @@ def not_json(_):
 
 
 def run(measure, timeout_s: float = 60) -> tuple[Evidence, float]:
-    return run_check(Registered("compute", "what it proves", Spec("COMPUTE", {}), measure), PLAN, timeout_s)
+    return CheckRunner().run(registered("compute", measure), PLAN, timeout_s)
+
+
+def registered(name: str, measure) -> Registered:
+    return Registered(name, "what it proves", Spec("COMPUTE", {}), measure)
 
 
 def test_a_check_that_ends_is_what_it_found():
@@ -67,6 +72,47 @@ def test_a_check_that_hangs_is_incomplete_in_time():
     start = time.monotonic()
     assert run(hangs, timeout_s=0.5)[0] == Evidence(not_measured=["not done after 0.5 s"])
     assert time.monotonic() - start < 30
+
+
+def who(plan: Plan) -> Evidence:
+    """Its process, and what of an earlier check it finds."""
+    left = sorted(path.name for path in plan.scratch.parent.iterdir())
+    (plan.scratch / "file").touch()
+    return Evidence(facts={"pid": os.getpid(), "left": left, "kept": plan.shared == plan.scratch.parent})
+
+
+def fails_late(plan: Plan) -> Evidence:
+    return Evidence(facts=who(plan).facts, not_measured=["CUDA error"])
+
+
+def test_checks_share_a_process_until_one_could_not_be_done():
+    found = []
+    with contextlib.closing(CheckRunner()) as runner:
+        for name, measure, shared in (
+            ("a", who, True),
+            ("b", who, True),
+            ("c", fails_late, True),
+            ("d", who, True),
+            ("e", killed, True),
+            ("f", who, False),
+            ("g", who, False),
+        ):
+            found.append(runner.run(registered(name, measure), PLAN, 60, shared)[0])
+    a, b, c, d, e, f, g = (evidence.facts.get("pid") for evidence in found)
+    assert a == b == c != d and len({a, d, f, g}) == 4 and e is None
+    assert found[4].not_measured == ["the check ended with signal 9"]
+    assert found[1].facts["left"] == ["b"], "the folder of the first check is gone"
+    assert found[1].facts["kept"] and not found[6].facts["kept"]
+    assert not any(alive(pid) for pid in (a, d, f, g))
+
+
+def test_a_shared_process_ends_with_its_runner():
+    runner = CheckRunner()
+    pid = runner.run(registered("a", who), PLAN, 60, True)[0].facts["pid"]
+    assert alive(pid)
+    runner._connection.close()  # as its death does
+    until(lambda: runner._child.exitcode is not None, "the process is gone", 30)
+    runner.close()
 
 
 @pytest.fixture
@@ -109,7 +155,7 @@ def test_what_a_check_started_ends_with_it(tmp_path, then):
 DRIVER_HANGS = """
 import multiprocessing.process, os
 from gpuworker.accept import accept_node, check_process
-check_process.KILL_S = 0.2
+check_process.KILL_S = 5  # others must end by themselves, on a busy machine too
 os.killpg = lambda *_: None
 multiprocessing.process.BaseProcess.kill = lambda _: None
 accept_node.main()

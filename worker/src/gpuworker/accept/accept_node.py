@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuworker.accept import check_spec, fault_injection, registry
-from gpuworker.accept.check_process import Stuck, run_check
+from gpuworker.accept.check_process import CheckRunner, Stuck
 from gpuworker.accept.check_spec import Evidence, Plan, Registered
 from gpuworker.accept.cli import parse
 from gpuworker.accept.fabric_watch import watch_fabric
@@ -70,8 +70,9 @@ def accept(args: Namespace, path: Path) -> int:
         report.checks.append(Check("start", INCOMPLETE, "an earlier attempt of this run was killed (out of memory?)"))
     else:
         try:
-            with watch_xids(report), watch_fabric(report):
-                run(report, plan, chosen, args, lambda: bool(stop_signals))
+            runner = CheckRunner(lambda: bool(stop_signals))
+            with watch_xids(report), watch_fabric(report), contextlib.closing(runner):
+                run(report, plan, chosen, args, runner)
         except Exception as error:  # neither a broken torch nor a full /tmp may end this without a report
             traceback.print_exc()
             report.checks.append(Check("runner", INCOMPLETE, f"{type(error).__name__}: {error}"))
@@ -96,11 +97,11 @@ def watch_xids(report: Report) -> Iterator[None]:
             log_check(check_spec.TAGS[0], found)
 
 
-def run(report: Report, plan: Plan, chosen: list[Registered], args: Namespace, stopped) -> None:
+def run(report: Report, plan: Plan, chosen: list[Registered], args: Namespace, runner: CheckRunner) -> None:
     """Add node facts and the checks to the report."""
     import torch  # noqa: F401  once, here: the forked checks have it
 
-    identity, _ = run_check(IDENTITY, dataclasses.replace(plan, inject="", seconds=60), args.check_timeout, stopped)
+    identity, _ = runner.run(IDENTITY, dataclasses.replace(plan, inject="", seconds=60), args.check_timeout)
     report.facts = identity.facts
     models = tuple(identity.facts.get("gpu_models", ()))
     report.coverage.gpus_seen = len(models)
@@ -119,14 +120,16 @@ def run(report: Report, plan: Plan, chosen: list[Registered], args: Namespace, s
     total_s = sum(check.spec.seconds[plan.level] for check in chosen)
     evidence: Evidence | None = None
     for index, registered in enumerate(chosen):
-        if stopped() or isinstance(evidence, Stuck):
-            why = "stopped by SIGTERM" if stopped() else "the driver hangs"
+        if runner.stopped() or isinstance(evidence, Stuck):
+            why = "stopped by SIGTERM" if runner.stopped() else "the driver hangs"
             report.checks.append(Check(registered.name, INCOMPLETE, f"not run: {why}"))
             continue
         seconds = registered.spec.seconds[plan.level] * (args.burn_in_seconds / total_s if plan.level == BURN_IN else 1)
         inject = "" if index and plan.inject in check_spec.RUNNER_FAULTS else plan.inject
         its_plan = dataclasses.replace(plan, seconds=seconds, inject=inject)
-        evidence, duration_s = run_check(registered, its_plan, args.check_timeout, stopped)
+        following = chosen[index + 1].spec.process if index + 1 < len(chosen) else ""
+        shared = bool(following) and following == registered.spec.process
+        evidence, duration_s = runner.run(registered, its_plan, args.check_timeout, shared)
         check = judge(registered.name, registered.spec, evidence, limits, its_plan)
         check.duration_s = duration_s
         report.checks.append(check)

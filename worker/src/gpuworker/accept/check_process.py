@@ -1,6 +1,8 @@
-"""Run one check in a subprocess with a timeout; a crash or a hang makes the check INCOMPLETE.
+"""Run checks in subprocesses with a timeout; a crash or a hang makes its check INCOMPLETE.
 
-All processes that the check started are ended with it, so that the next check measures an idle node.
+Checks in a row with the same SPEC.process share a subprocess, and with it contexts on the GPUs and a world of ranks,
+which take seconds to start. A check that could not be done ends it. All processes that the checks started are ended
+with it, so that the next check measures an idle node.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import contextlib
 import dataclasses
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -34,48 +37,78 @@ class Stuck(Evidence):
     """Evidence of a check whose process cannot be killed: it waits in the kernel, and so would the next check."""
 
 
-def run_check(
-    registered: Registered,
-    plan: Plan,
-    timeout_s: float | None = None,
-    stopped: Callable[[], bool] = lambda: False,
-) -> tuple[Evidence, float]:
-    """The check's evidence and its duration in seconds. A check that ends without evidence is INCOMPLETE.
+class CheckRunner:
+    """Runs checks one after the other. Close it at the end. A running check is ended when `stopped` turns true."""
 
-    `timeout_s`: by default three times the planned seconds plus SLACK_S. The check is ended when `stopped` turns true.
-    Stuck evidence: the process is still there, and only os._exit ends this one without waiting for it.
-    """
-    # fork: torch is imported once, and this process never touches a GPU.
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    with tempfile.TemporaryDirectory(prefix=f"accept-{registered.name}-", ignore_cleanup_errors=True) as scratch:
+    def __init__(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        self.stopped = stopped
+        self._child: multiprocessing.process.BaseProcess | None = None  # that the last check left for the next one
+
+    def run(
+        self, registered: Registered, plan: Plan, timeout_s: float | None = None, shared: bool = False
+    ) -> tuple[Evidence, float]:
+        """The check's evidence and its duration in seconds. A check that ends without evidence is INCOMPLETE.
+
+        `timeout_s`: by default three times the planned seconds plus SLACK_S. `shared`: the next check may run in the
+        same process. Stuck evidence: the process is still there, and only os._exit ends this one without waiting.
+        """
         timeout_s = timeout_s or 3 * plan.seconds + SLACK_S[plan.device]
-        plan = dataclasses.replace(plan, scratch=Path(scratch), deadline_s=timeout_s)
-        child = context.Process(target=_measure_in_subprocess, args=(registered, plan, sender))
         wall, start = _clocks(plan, measured=False)
-        child.start()
-        sender.close()  # so that `receiver` notices the end of the child
-        evidence = _wait(receiver, child, registered, plan, timeout_s, stopped)
+        if self._child is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="accept-", ignore_cleanup_errors=True)
+        folder = Path(self._folder.name)
+        scratch = folder / registered.name
+        scratch.mkdir()
+        plan = dataclasses.replace(plan, scratch=scratch, shared=folder if shared else None, deadline_s=timeout_s)
+        self._give(registered, plan)
+        evidence = _wait(self._connection, self._child, registered, plan, timeout_s, self.stopped)
+        if not shared or evidence is None or evidence.not_measured:
+            evidence = self._end(evidence)
+        else:
+            shutil.rmtree(scratch, ignore_errors=True)
+        wall_end, end = _clocks(plan, measured=True)
+        wall_s, duration_s = wall_end - wall, end - start
+        tolerance_s = CLOCK_TOLERANCE[0] + CLOCK_TOLERANCE[1] * duration_s
+        if abs(wall_s - duration_s) > tolerance_s:
+            evidence.not_measured.append(
+                f"the wall clock advanced by {wall_s:.1f} s while the monotonic clock advanced by {duration_s:.1f} s: "
+                f"the measured times are not reliable"
+            )
+        return evidence, duration_s
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._end(Evidence())
+
+    def _give(self, registered: Registered, plan: Plan) -> None:
+        if self._child is not None:
+            with contextlib.suppress(OSError):  # it has ended meanwhile, which `_wait` notices
+                self._connection.send((registered, plan))
+            return
+        # fork: torch is imported once, and this process never touches a GPU.
+        context = multiprocessing.get_context("fork")
+        self._connection, other = context.Pipe()
+        self._child = context.Process(target=_serve, args=(registered, plan, other, self._connection))
+        self._child.start()
+        other.close()  # so that `_wait` notices the end of the child
+
+    def _end(self, evidence: Evidence | None) -> Evidence:
+        """End the process with all that it started, and add to the evidence how it ended."""
+        child, self._child = self._child, None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.join(KILL_S)
-        wall_end, end = _clocks(plan, measured=True)
-        wall_s, duration_s = wall_end - wall, end - start
-    if child.is_alive():
-        evidence = Stuck(**vars(evidence or Evidence()))
-        evidence.not_measured.append(
-            f"the process {child.pid} cannot be killed: the driver hangs; drain the node and reboot it"
-        )
-    elif evidence is None:
-        how = f"signal {-child.exitcode}" if child.exitcode < 0 else f"exit code {child.exitcode}"
-        evidence = Evidence(not_measured=[f"the check ended with {how}"])
-    tolerance_s = CLOCK_TOLERANCE[0] + CLOCK_TOLERANCE[1] * duration_s
-    if abs(wall_s - duration_s) > tolerance_s:
-        evidence.not_measured.append(
-            f"the wall clock advanced by {wall_s:.1f} s while the monotonic clock advanced by {duration_s:.1f} s: "
-            f"the measured times are not reliable"
-        )
-    return evidence, duration_s
+        self._connection.close()
+        self._folder.cleanup()
+        if child.is_alive():
+            evidence = Stuck(**vars(evidence or Evidence()))
+            evidence.not_measured.append(
+                f"the process {child.pid} cannot be killed: the driver hangs; drain the node and reboot it"
+            )
+        elif evidence is None:
+            how = f"signal {-child.exitcode}" if child.exitcode < 0 else f"exit code {child.exitcode}"
+            evidence = Evidence(not_measured=[f"the check ended with {how}"])
+        return evidence
 
 
 def _clocks(plan: Plan, measured: bool) -> tuple[float, float]:
@@ -109,13 +142,26 @@ def _wait(receiver, child, registered: Registered, plan: Plan, timeout_s: float,
     return evidence
 
 
-def _measure_in_subprocess(registered: Registered, plan: Plan, sender) -> None:
+def _serve(registered: Registered, plan: Plan, connection, others) -> None:
+    """Measure one check, and further ones that arrive as long as the process is shared. `others`: the runner's end."""
+    others.close()
     os.setpgid(0, 0)  # the runner ends the whole process group
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        fault_injection.before_measuring(plan)
-        evidence = registered.measure(plan)
-        to_json(dataclasses.asdict(evidence), indent=None)  # an error here affects this check only
-    except Exception as error:  # any error makes the check INCOMPLETE, with the error as reason
-        evidence = Evidence(not_measured=[f"{type(error).__name__}: {error}"])
-    fault_injection.send(sender, evidence, plan)
+    while True:
+        try:
+            fault_injection.before_measuring(plan)
+            evidence = registered.measure(plan)
+            to_json(dataclasses.asdict(evidence), indent=None)  # an error here affects this check only
+        except Exception as error:  # any error makes the check INCOMPLETE, with the error as reason
+            evidence = Evidence(not_measured=[f"{type(error).__name__}: {error}"])
+        fault_injection.send(connection, evidence, plan)
+        if not plan.shared:
+            return
+        from gpuworker.accept.kernels import timing
+
+        evidence = None
+        timing.free_memory()
+        try:
+            registered, plan = connection.recv()
+        except EOFError:  # the runner is gone
+            os.killpg(0, signal.SIGKILL)

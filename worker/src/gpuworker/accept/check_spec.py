@@ -21,6 +21,8 @@ LEVELS = ("quick", "full", "burn-in")
 # Tags of the log, in the order in which the checks run: first what the others depend on.
 TAGS = ("ENV", "COMPUTE", "MEMORY", "LINKS", "REPEAT", "TRAIN", "DDP", "STORAGE")
 
+DEVICES, WORLD = "devices", "world"  # processes that checks share: one that uses all GPUs, one with a rank per GPU
+
 # Faults of the runner itself, in fault_injection.py: id -> (regex that the verdict's reason must match, what happens).
 RUNNER_FAULTS = {
     "hung-check": (r"not done after \d", "the first check never ends"),
@@ -41,6 +43,7 @@ class Plan:
     gpus: int  # GPUs that this node must show; 0 on the CPU
     level: str = "quick"
     scratch: Path = Path("/tmp")  # a writable folder for this check alone
+    shared: Path | None = None  # a folder for what stays for the next check, if that runs in the same process
     seconds: float = 10  # what this check should take at this level; burn-in checks loop until then
     inject: str = ""  # id of a fault to inject, which proves that its detector works
     processes: int = 2  # local processes of a rehearsal on the CPU
@@ -103,6 +106,7 @@ class Spec:
     across_nodes: str = ""  # help of the check's flag of ddp-tests, which `measure_world` needs
     takes_volumes: bool = False  # the flag takes folders to test
     fingerprints: tuple[str, ...] = ()  # names of the hashes that every device must have
+    process: str = ""  # DEVICES or WORLD: checks in a row that may share a process; "": each has its own
 
 
 @dataclass(frozen=True)

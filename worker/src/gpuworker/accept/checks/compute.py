@@ -21,7 +21,7 @@ import itertools
 import statistics
 import time
 
-from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import DEVICES, Evidence, Measure, Plan, Spec
 from gpuworker.accept.report import Measurement
 
 FORMATS = {
@@ -34,6 +34,7 @@ FORMATS = {
 SPEC = Spec(
     tag="COMPUTE",
     seconds={"quick": 8, "full": 90, "burn-in": 600},
+    process=DEVICES,
     measures={
         f"gemm_{kind}": Measure(
             "TFLOP/s", f"products of {words}", limit=f"gemm_{kind}", optional=kind not in ("fp32", "fp16")

@@ -20,12 +20,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import DEVICES, Evidence, Measure, Plan, Spec
 from gpuworker.accept.report import Measurement
 
 SPEC = Spec(
     tag="MEMORY",
     seconds={"quick": 3, "full": 10, "burn-in": 60},
+    process=DEVICES,
     measures={
         "host_memory": Measure(
             "GB/s", "copies by the cores of a NUMA node within its memory, bytes read and written", each="node"

@@ -15,12 +15,13 @@ import dataclasses
 import os
 import time
 
-from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import DEVICES, Evidence, Measure, Plan, Spec
 from gpuworker.accept.report import Measurement
 
 SPEC = Spec(
     tag="LINKS",
     seconds={"quick": 6, "full": 30, "burn-in": 60},
+    process=DEVICES,
     measures={
         "link_h2d": Measure("GB/s", "from pinned host memory to the GPU", limit="host_link"),
         "link_d2h": Measure("GB/s", "from the GPU to pinned host memory", limit="host_link"),

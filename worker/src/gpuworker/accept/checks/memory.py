@@ -12,12 +12,13 @@ from __future__ import annotations
 import statistics
 import time
 
-from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import DEVICES, Evidence, Measure, Plan, Spec
 from gpuworker.accept.report import Measurement
 
 SPEC = Spec(
     tag="MEMORY",
     seconds={"quick": 6, "full": 60, "burn-in": 600},
+    process=DEVICES,
     measures={
         "memory_copy": Measure("GB/s", "a copy within the memory, bytes read and written", limit="memory_copy"),
         "memory_triad": Measure("GB/s", "a = b + s·c, bytes read and written", limit="memory_triad"),

@@ -8,6 +8,7 @@ The CUDA paths have not yet run on a GPU.
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -116,6 +117,13 @@ def _waited() -> float:
 
 def cold_buffer(device: torch.device) -> torch.Tensor | None:
     return torch.empty(COLD_BYTES, dtype=torch.uint8, device=device) if device.type == "cuda" else None
+
+
+def free_memory() -> None:
+    """Return what an earlier check used to the device."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def hold_stream(device: torch.device, delay_s: float = HOLD_S) -> None:

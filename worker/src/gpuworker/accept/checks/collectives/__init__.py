@@ -5,11 +5,12 @@ On one node: NVLink or PCIe. Across nodes: ddp-launch -m gpuworker.accept.ddp_te
 
 from __future__ import annotations
 
-from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import WORLD, Evidence, Measure, Plan, Spec
 
 SPEC = Spec(
     tag="DDP",
     seconds={"quick": 10, "full": 60, "burn-in": 600},
+    process=WORLD,
     across_nodes="six collectives, many sizes, every element checked",
     measures={
         **{

@@ -5,11 +5,12 @@ Across nodes: ddp-launch -m gpuworker.accept.ddp_tests --correctness
 
 from __future__ import annotations
 
-from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import WORLD, Evidence, Measure, Plan, Spec
 
 SPEC = Spec(
     tag="DDP",
     seconds={"quick": 4, "full": 10, "burn-in": 60},
+    process=WORLD,
     across_nodes="DDP against one process; checkpoint and resume",
     measures={
         "gradient_error": Measure(

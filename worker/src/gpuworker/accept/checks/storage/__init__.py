@@ -6,11 +6,12 @@ ddp-launch -m gpuworker.accept.ddp_tests --storage /out
 
 from __future__ import annotations
 
-from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import WORLD, Evidence, Measure, Plan, Spec
 
 SPEC = Spec(
     tag="STORAGE",
     seconds={"quick": 5, "full": 60, "burn-in": 60},
+    process=WORLD,
     across_nodes="test a volume; may be repeated",
     takes_volumes=True,
     measures={

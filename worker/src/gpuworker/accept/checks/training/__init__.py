@@ -5,11 +5,12 @@ A small training across nodes: ddp-launch -m gpuworker.accept.ddp_tests --train-
 
 from __future__ import annotations
 
-from gpuworker.accept.check_spec import Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import WORLD, Evidence, Measure, Plan, Spec
 
 SPEC = Spec(
     tag="TRAIN",
     seconds={"quick": 8, "full": 40, "burn-in": 300},
+    process=WORLD,
     measures={
         "loss_drop": Measure("x", "loss of the first steps over loss of the last", limit="loss_drop"),
         "tokens_per_s": Measure("tokens/s", "of one device, in steps of all devices together"),
