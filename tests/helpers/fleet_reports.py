@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpuworker.accept import registry
 from gpuworker.accept.check_spec import Evidence, Plan, Spec
+from gpuworker.accept.environment_problems import NOT_READABLE
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.rejudge import Requested
 from gpuworker.accept.report import FAIL, INCOMPLETE, NODE, PASS, SCHEMA_VERSION, WARN, WORLD, Measurement, to_json
@@ -18,6 +19,7 @@ from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_form import validated
 from gpuworker.fleet.report_sources import Source
+from gpuworker.runtime.gpu_inventory import Gpu
 
 REPO = Path(__file__).resolve().parents[2]
 H100 = "NVIDIA H100 80GB HBM3"
@@ -94,7 +96,9 @@ def complete_report(node: str, requested: Requested = REQUESTED, **changes: obje
     report = node_report(node, (1.0,) * requested.gpus, level=requested.level, device=requested.device)
     plan, limits = Plan(requested.device, requested.gpus, requested.level), Limits((H100,) * requested.gpus)
     report["checks"] = [
-        dataclasses.asdict(judge(name, registered.spec, _evidence(registered.spec, plan, limits), limits, plan))
+        dataclasses.asdict(
+            judge(name, registered.spec, _evidence(name, registered.spec, plan, limits, node), limits, plan)
+        )
         for name, registered in registry.node_checks().items()
         if not requested.checks or name in requested.checks
     ]
@@ -102,9 +106,10 @@ def complete_report(node: str, requested: Requested = REQUESTED, **changes: obje
     return {**json.loads(to_json(report, None)), **changes}
 
 
-def _evidence(spec: Spec, plan: Plan, limits: Limits) -> Evidence:
+def _evidence(name: str, spec: Spec, plan: Plan, limits: Limits, node: str) -> Evidence:
     found = Evidence(
-        facts={"hash_group": GROUP}, hashes={f"{n} {d}": "aa" for n in spec.fingerprints for d in plan.devices}
+        facts=_facts(plan, node).get(name, {"hash_group": GROUP} if spec.fingerprints else {"number": 1}),
+        hashes={f"{n} {d}": "aa" for n in spec.fingerprints for d in plan.devices},
     )
     for name, measure in spec.measures.items():
         if measure.limit in LINKS:
@@ -112,10 +117,30 @@ def _evidence(spec: Spec, plan: Plan, limits: Limits) -> Evidence:
         pairs = [f"{a}→{b}" for a in plan.devices for b in plan.devices if a != b]
         for device in {"device": plan.devices, "pair": pairs, "node": [""]}[measure.each]:
             threshold = limits.threshold(name, measure, device, found.ceilings.get(name))
-            least = threshold.warn or threshold.fail or (100.0 if measure.better == "higher" else 0.01)
-            value = 1.02 * least if measure.better == "higher" else 0.9 * least
+            least = threshold.warn or threshold.fail or min(100.0, 0.9 * measure.most)
+            value = 1.02 * least if measure.better == "higher" else measure.least
             found.measurements.append(Measurement(name, value, measure.unit, device))
     return found
+
+
+def _facts(plan: Plan, node: str) -> dict[str, dict]:
+    """Of checks whose problems are found in their facts."""
+    gpus = [
+        Gpu(
+            device, f"GPU-{node}-{device}", H100, f"0000:{index}b:00.0", ecc=True, ecc_uncorrected=0,
+            remap_failed=False, pages_pending=False, clock_reasons=1, temperature_c=30, pcie_replays=0,
+        )
+        for index, device in enumerate(plan.devices)
+    ]  # fmt: skip
+    return {
+        "environment": {
+            "cuda_error": "", "gpus_expected": plan.gpus, "gpus_seen": plan.gpus, "pci_gpus": [], "ports": [],
+            "gpus": [dataclasses.asdict(gpu) for gpu in gpus], "nearest_adapters": {}, "gpu_direct": "",
+            "mps_share": "", "shm_bytes": 64 << 30, "clock_synchronised": True, "xids": NOT_READABLE,
+        },
+        "memory": {"memory_gib": dict.fromkeys(plan.devices, 120.0)},
+        "stragglers": {"ranks": 2},
+    }  # fmt: skip
 
 
 def world_report(nodes: dict[str, list[int]], *checks: dict, **changes: object) -> dict:

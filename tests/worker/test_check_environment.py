@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from gpuworker.accept import host_info, node_facts
+from gpuworker.accept import environment_problems, host_info, node_facts
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
 from gpuworker.fleet.acts import CONFIGURE, RETEST, act_for
@@ -190,8 +190,8 @@ def test_a_sensor_that_is_gone_is_a_warning(changes: dict, words: str) -> None:
     healthy = {"ecc": True, "ecc_uncorrected": 0, "remap_failed": False, "clock_reasons": 0, "temperature_c": 40}
     counters = {"pcie_replays": 0, "nvlinks_up": 18, "nvlink_errors": 0}
     gpu = gpu_inventory.Gpu("cuda:0", **healthy, **counters)
-    assert environment._health(gpu) == ([], [])
-    failures, (warning,) = environment._health(dataclasses.replace(gpu, **changes))
+    assert environment_problems.gpu_problems(gpu) == ([], [])
+    failures, (warning,) = environment_problems.gpu_problems(dataclasses.replace(gpu, **changes))
     assert failures == [] and words in warning
     assert act_for("environment", "node", warning).verb == CONFIGURE, "a sensor that is gone is no fault of a part"
 

@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from gpuworker.fleet import cli
-from tests.helpers.fleet_reports import failing, node_report
+from tests.helpers.fleet_reports import complete_report, failing, node_report
 
 
 @pytest.fixture
 def report(tmp_path: Path, monkeypatch, capsys):
-    """report("ARGUMENT", …) -> (exit code, stdout, stderr), in a folder with the reports of n1 and n2."""
+    """report("ARGUMENT", …) -> (exit code, stdout, stderr), with good and plain (few checks) reports of n1, n2."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "good").mkdir()
-    for name in ("n1", "n2"):
-        (tmp_path / f"good/{name}.json").write_text(json.dumps(node_report(name)))
+    for folder, report in (("good", complete_report), ("plain", node_report)):
+        (tmp_path / folder).mkdir()
+        for name in ("n1", "n2"):
+            (tmp_path / f"{folder}/{name}.json").write_text(json.dumps(report(name)))
     (tmp_path / "bad.json").write_text(json.dumps(failing("n3")))
 
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -34,7 +35,10 @@ def report(tmp_path: Path, monkeypatch, capsys):
     ("arguments", "code", "verdict"),
     [
         (["good"], 3, "INCOMPLETE"),
-        (["good", "--expect-nodes", "2", "--device", "cuda", "--gpus", "2"], 3, "INCOMPLETE"),
+        (["good", "--expect-nodes", "2", "--device", "cuda", "--gpus", "2"], 0, "PASS"),
+        (["good", "--expect-nodes", "2", "--device", "cuda", "--gpus", "8"], 3, "INCOMPLETE"),
+        (["plain", "--expect-nodes", "2"], 3, "INCOMPLETE"),
+        (["good", "plain", "--expect-nodes", "2"], 3, "INCOMPLETE"),
         (["good", "--expect-nodes", "2"], 0, "PASS"),
         (["good", "--expect-names", "n1,n2"], 0, "PASS"),
         (["good", "bad.json"], 1, "FAIL"),
@@ -53,6 +57,7 @@ def test_exit_code_is_the_verdict(report, arguments: list[str], code: int, verdi
     ("arguments", "named"),
     [
         (["good", "--expect-names", "n1,,n2"], "'n1,,n2'"),
+        (["good", "--expect-names", "n1,n2,n1"], "n1: named twice"),
         (["good", "--expect-names", "n1", "--expect-nodes", "1"], "omit --expect-nodes"),
         (["good", "--expect-nodes", "0"], "--expect-nodes: 0"),
         (["good", "--gpus", "8"], "need --device"),
@@ -118,9 +123,9 @@ def later(tmp_path: Path, **speeds: tuple[float, ...]) -> None:
         (tmp_path / f"later/{name}.json").write_text(json.dumps(node_report(name, values)))
 
 
-@pytest.mark.parametrize("earlier", ["good", "good.json"], ids=["node reports", "a result of accept-report"])
+@pytest.mark.parametrize("earlier", ["plain", "plain.json"], ids=["node reports", "a result of accept-report"])
 def test_baseline_and_diff_find_a_drop(report, tmp_path: Path, earlier: str) -> None:
-    report("merge", "good", "--json", "good.json")
+    report("merge", "plain", "--json", "plain.json")
     later(tmp_path, n1=(100.0, 100.0), n2=(100.0, 88.0))
     code, out, _ = report("merge", "later", "--baseline", earlier)
     assert code == 1 and {"88", "12", "100", "[baseline]"} <= set(out.split())
@@ -131,17 +136,17 @@ def test_baseline_and_diff_find_a_drop(report, tmp_path: Path, earlier: str) -> 
 
 
 def test_diff_of_equal_runs_passes_and_a_small_drop_warns(report, tmp_path: Path) -> None:
-    assert report("diff", "good", "good")[0] == 0
+    assert report("diff", "plain", "plain")[0] == 0
     later(tmp_path, n1=(93.0, 101.0), n2=(100.0, 100.0))
-    code, out, _ = report("diff", "good", "later")
+    code, out, _ = report("diff", "plain", "later")
     assert (code, out.partition(":")[0]) == (0, "WARN")
-    assert report("diff", "good", "later", "--warn", "8")[1].startswith("PASS")
-    assert report("diff", "good", "later", "--warn", "2", "--fail", "6")[0] == 1
+    assert report("diff", "plain", "later", "--warn", "8")[1].startswith("PASS")
+    assert report("diff", "plain", "later", "--warn", "2", "--fail", "6")[0] == 1
 
 
 def test_diff_is_incomplete_if_numbers_are_missing_after(report, tmp_path: Path) -> None:
     later(tmp_path, n1=(100.0, 100.0))
-    code, out, _ = report("diff", "good", "later")
+    code, out, _ = report("diff", "plain", "later")
     assert code == 3 and "n2: only before" in out and "missing after: 2 numbers" in out
 
 
@@ -165,7 +170,7 @@ def test_a_fleet_report_is_not_merged_as_a_report(report) -> None:
 
 def test_merge_needs_no_torch(start, tmp_path: Path) -> None:
     """A report contains all that the fleet report is made of."""
-    (tmp_path / "n1.json").write_text(json.dumps(node_report("n1")))
+    (tmp_path / "n1.json").write_text(json.dumps(complete_report("n1")))
     program = start("-c", NO_TORCH, "merge", tmp_path, "--expect-nodes", "1")
     assert program.wait() == 0, program.output
     assert program.output.startswith("PASS: 1 of 1 nodes reported")

@@ -23,11 +23,12 @@ MISSING = report_mutations.MISSING
 # Fields whose values prove nothing: names for people, times, and what the collector derives again. Wrong types of them
 # are refused. A field that is added to the report is evidence until it stands here.
 NO_EVIDENCE = {
-    "pod", "duration_s", "scope", "world", "checks/reason", "checks/duration_s", "checks/facts", "checks/problems",
-    "checks/samples", "checks/measurements/limit", "checks/measurements/warn_limit", "checks/measurements/limit_source",
-    "checks/measurements/margin", "checks/measurements/ceiling", "checks/measurements/better",
-    "checks/measurements/judged",
+    "pod", "duration_s", "checks/duration_s", "checks/samples", "checks/measurements/limit",
+    "checks/measurements/warn_limit", "checks/measurements/limit_source", "checks/measurements/margin",
+    "checks/measurements/ceiling", "checks/measurements/better",
 }  # fmt: skip
+
+JUDGED_BY_FACTS = ("environment", "memory", "stragglers", "repeatability")
 
 
 def source_of(report: dict) -> list[Source]:
@@ -133,8 +134,9 @@ def is_harmless(path: str, value: str) -> bool:
     found = check["measurements"][int(number[0])] if number else {}
     return (
         place in NO_EVIDENCE
-        or (place.startswith("checks/facts/") and not check["hashes"])
-        or (place == "checks/facts/hash_group" and value == "other")
+        or (place.startswith("checks/facts") and check.get("name") not in JUDGED_BY_FACTS)
+        or place == "checks/facts/ranks"  # decides only what a number that is bad may be
+        or (place == "checks/facts/hash_group" and value in ("other", "9"))
         or (place.startswith("facts/") and not place.startswith("facts/gpu_models"))  # compared with other nodes
         or (place == "checks/measurements/device" and not found["device"])
         or (place == "checks/measurements/value" and found["better"] == "lower")
@@ -209,3 +211,92 @@ def test_the_worst_of_several_reports_of_a_run_counts_and_both_are_named() -> No
         )
         (note,) = [note for note in fleet.notes if note.startswith("n1: ")]
         assert fleet.verdict == FAIL and "worst of 2 reports" in note
+
+
+@pytest.mark.parametrize("fault", ["ecc_uncorrected", "remap_failed", "lost", "recovery_action"])
+def test_a_fault_in_the_facts_is_found_whatever_the_verdict(fault: str) -> None:
+    report = complete_report("n1")
+    fact_of(report, "environment")["gpus"][1][fault] = {"ecc_uncorrected": 5, "lost": "GPU is lost"}.get(fault, 1)
+    fleet = fleet_of(report)
+    assert fleet.nodes[0].verdict == FAIL
+    assert [(s.node, s.device) for s in fleet.suspects] == [("n1", "cuda:1")]
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [
+        ("gpus", []),
+        ("gpus", None),
+        ("gpus", ["cuda:0"]),
+        ("ports", [{"name": "a/1"}]),
+        ("xids", [{"code": 79}]),
+        ("cuda_error", "no driver"),
+        ("gpus_seen", 1),
+        ("nearest_adapters", {"cuda:0": {}}),
+    ],
+)
+def test_facts_that_prove_nothing_are_no_pass(fact: str, value: object) -> None:
+    report = complete_report("n1")
+    fact_of(report, "environment")[fact] = value
+    assert fleet_of(report).nodes[0].verdict != PASS
+
+
+def test_null_sensors_are_warnings() -> None:
+    report = complete_report("n1")
+    for gpu in fact_of(report, "environment")["gpus"]:
+        gpu |= dict.fromkeys(("ecc_uncorrected", "remap_failed", "pages_pending", "clock_reasons", "temperature_c"))
+    assert fleet_of(report).nodes[0].verdict == WARN
+
+
+def fact_of(report: dict, name: str) -> dict:
+    return next(check["facts"] for check in report["checks"] if check["name"] == name)
+
+
+def test_problems_and_reasons_outweigh_the_verdict_beside_them() -> None:
+    """A file in which only the words PASS were changed."""
+    for part in ({"problems": [{"verdict": FAIL, "reason": "cuda:1: 3 errors"}], "reason": "3 errors"},
+                 {"reason": "cuda:1: 3 errors"}):  # fmt: skip
+        report = complete_report("n1")
+        report["checks"][0] |= part
+        assert fleet_of(report).nodes[0].verdict in (FAIL, INCOMPLETE), part
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("gradient_error", 1e30),
+        ("gradient_error", 1e-9),
+        ("slowest_compute", 0.0),
+        ("slowest_compute", 1.2),
+        ("repeats", 1.0),
+        ("memory_tested", 1e-9),
+        ("memory_tested", 1e7),
+        ("mfu", 4.5),
+        ("weak_scaling", 1e5),
+        ("tokens_per_s", 1e-9),
+    ],
+)
+def test_numbers_that_cannot_be_or_prove_nothing_do_not_pass(name: str, value: float) -> None:
+    assert fleet_of(lower(complete_report("n1"), name, value=value)).nodes[0].verdict != PASS
+
+
+def test_a_copy_under_another_name_is_no_second_node() -> None:
+    for same in ({"gpus": True}, {"pod": "accept-n1"}):
+        copy = complete_report("n2", **{key: value for key, value in same.items() if key == "pod"})
+        if "gpus" in same:
+            fact_of(copy, "environment")["gpus"] = fact_of(GOOD, "environment")["gpus"]
+        fleet = merge([*source_of(GOOD), *source_of(copy)], Expected(2, requested=REQUESTED))
+        assert fleet.verdict == INCOMPLETE, same
+        assert {finding.node for finding in fleet.findings} == {"n1", "n2"}
+
+
+def test_a_report_of_this_version_has_all_fields_of_it() -> None:
+    report = complete_report("n1")
+    del report["scope"], report["world"]
+    (source,) = source_of(report)
+    assert "scope is missing" in source.error
+
+
+def test_the_gpus_of_missing_nodes_are_missing() -> None:
+    fleet = merge(source_of(GOOD), Expected(8, requested=REQUESTED))
+    assert (fleet.coverage.gpus_expected, fleet.coverage.gpus_seen) == (16, 2)

@@ -6,6 +6,8 @@ A check is one file or folder with a docstring (its first line states what the c
 - `measure_world(context, plan) -> Evidence` for a world of many nodes: ddp-tests calls it on every rank (a RankContext)
   and judges what rank 0 returns.
 
+`problems(evidence, plan)` finds what facts and numbers alone show. A reader of reports calls it, too.
+
 Checks are listed without torch (--list, docs), so they import torch inside their functions.
 """
 
@@ -88,6 +90,8 @@ class Measure:
     limit: str | None = None  # key in limits.yaml; None: informational, unless the user limits it by its own name
     limit_across_nodes: str | None = None  # key instead of `limit` in a world of several nodes
     each: str = "device"  # "device": one value per device; "pair": per two devices; "node": at least one value
+    least: float = 0.0  # a value below or above these proves nothing
+    most: float = 1e9  # in every unit; nothing that a node does is as fast
     optional: bool = False  # some GPUs cannot have it; else only a node with one GPU, or a rehearsal, may lack it
 
     def __post_init__(self) -> None:
@@ -111,10 +115,14 @@ class Spec:
 
 @dataclass(frozen=True)
 class Registered:
-    """A check that was found. `measure` is None for a check that needs several nodes."""
+    """A check that was found. `measure` is None for a check that needs several nodes.
+
+    `problems` raises LookupError, TypeError or ValueError on facts that are damaged.
+    """
 
     name: str
     proves: str
     spec: Spec
     measure: Callable[[Plan], Evidence] | None
     measure_world: Callable[[object, Plan], Evidence] | None = None
+    problems: Callable[[Evidence, Plan], None] | None = None

@@ -26,7 +26,8 @@ def load() -> dict[str, Registered]:
         if bool(spec.across_nodes) != callable(measure_world):
             raise ValueError(f"{module.__file__}: measure_world(context, plan) and SPEC.across_nodes need each other")
         proves = module.__doc__.splitlines()[0].rstrip(".")
-        found.append(Registered(module_info.name, proves, spec, measure, measure_world))
+        problems = getattr(module, "problems", None)
+        found.append(Registered(module_info.name, proves, spec, measure, measure_world, problems))
     owners = dict.fromkeys(RUNNER_FAULTS, "the runner")
     for check in found:
         for fault in check.spec.faults:

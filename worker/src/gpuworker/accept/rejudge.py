@@ -27,7 +27,7 @@ class Requested:
     gpus: int
     level: str
     checks: tuple[str, ...] = ()
-    limits: Mapping[str, float] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict, hash=False)
     inject: str = ""
 
 
@@ -84,7 +84,13 @@ def _requested_checks(requested: Requested) -> list[Registered]:
 
 def _judge_again(registered: Registered, check: dict, limits: Limits, plan: Plan) -> Iterator[Objection]:
     """Problems that are worse than the verdict of the check."""
-    again = judge(registered.name, registered.spec, _evidence(registered, check, limits, plan), limits, plan)
+    evidence = _evidence(registered, check, limits, plan)
+    if registered.problems:
+        try:
+            registered.problems(evidence, plan)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            evidence.not_measured.append(f"its facts are damaged: {type(error).__name__}: {error!s:.200}")
+    again = judge(registered.name, registered.spec, evidence, limits, plan)
     if check["verdict"] == SKIP and again.verdict == SKIP:
         return
     if check["verdict"] == SKIP:

@@ -10,7 +10,6 @@ from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN, Check, M
 
 # Clocks of a GPU may boost beyond those of its data sheet, by less than this. A faster result is a measurement error.
 CEILING_TOLERANCE = 1.15
-MOST = 1e9  # in every unit; nothing that a node does is as fast
 MAX_SAMPLES = 200  # per name: samples are for plots, and the report is written to the log
 
 
@@ -30,8 +29,8 @@ def judge(name: str, spec: Spec, evidence: Evidence, limits: Limits, plan: Plan)
             texts[INCOMPLETE].append(f"{where} is not finite ({measurement.value})")
         elif measurement.value < 0 or (measurement.value == 0 and measure.better == "higher"):
             texts[INCOMPLETE].append(f"{where} is {measurement.value:g} {measurement.unit}: nothing was measured")
-        elif measure.better == "higher" and measurement.value > MOST:
-            texts[INCOMPLETE].append(f"{where} is {measurement.value:g} {measurement.unit}, which nothing can reach")
+        elif not measure.least <= measurement.value <= measure.most:
+            texts[INCOMPLETE].append(f"{where} is {measurement.value:g} {measurement.unit}, which cannot be")
         else:
             derived = evidence.ceilings.get(measurement.name)
             _compare(measurement, measure, limits, derived)

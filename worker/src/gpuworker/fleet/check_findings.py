@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpuworker.accept.report import NODE, PASS, SKIP, WORLD
+from gpuworker.accept.report import INCOMPLETE, NODE, PASS, SKIP, WORLD
 from gpuworker.fleet.fleet_report import Finding
 
 # "rank 5 (node gpu-7, cuda:1)" or "rank 5", and "node 2 (gpu-7)" of the bad-node search
@@ -32,8 +32,10 @@ def check_findings(report: dict, check: dict) -> list[Finding]:
 
     Without a list of problems, as in reports of version 2, the whole reason is one problem.
     """
-    if check["verdict"] in (PASS, SKIP):
-        return []
+    if check["verdict"] in (PASS, SKIP) and not check["problems"]:
+        contradiction = f"{PASS} with a reason: {check['reason']}"
+        passes = check["verdict"] == SKIP or not check["reason"]
+        return [] if passes else [Finding(INCOMPLETE, contradiction, report["node"], "", check["name"], "coverage")]
     place = world_places if report["scope"] == WORLD else node_places
     reason = check["reason"] or "no reason given"
     if not check["problems"]:

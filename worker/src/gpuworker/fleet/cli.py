@@ -78,7 +78,7 @@ def run_merge(args: argparse.Namespace) -> int:
     sources = [source for path in args.paths or ["-"] for source in read(path)]
     thresholds = Thresholds(args.fleet_warn, args.fleet_fail, args.baseline_warn, args.baseline_fail)
     earlier = baseline.values(baseline.load(args.baseline)) if args.baseline else None
-    fleet = merge(sources, expected.from_args(args), thresholds, earlier)
+    fleet = merge(sources, expected.from_args(args, sources), thresholds, earlier)
     targets = {name: target for name in FORMATS if (target := getattr(args, name))}
     for name, target in targets.items():
         if target == "-":

@@ -13,9 +13,17 @@ def coverage_of(nodes: list[Node], expected: Expected) -> Coverage:
         nodes_expected=len(set(expected.names)) or expected.count,
         nodes_reported=len(nodes),
         missing=missing,
-        gpus_expected=sum(node.gpus_expected for node in nodes),
+        gpus_expected=_gpus_expected(nodes, expected),
         gpus_seen=sum(node.gpus_seen for node in nodes),
     )
+
+
+def _gpus_expected(nodes: list[Node], expected: Expected) -> int:
+    """As requested of the fleet, else as the reports claim."""
+    count = len(set(expected.names)) or expected.count
+    if expected.requested and count:
+        return count * expected.requested.gpus
+    return sum(node.gpus_expected for node in nodes)
 
 
 def missing(coverage: Coverage, nodes: list[Node], expected: Expected) -> list[Finding]:

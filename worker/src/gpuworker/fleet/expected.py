@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuworker.accept.rejudge import Requested, known_checks, known_levels, limit
+from gpuworker.accept.report import NODE
+from gpuworker.fleet.report_sources import Source
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("what was requested").add_argument
     add("--expect-nodes", type=_count, metavar="N", help="number of nodes that must report")
     add("--expect-names", type=_names, default=(), metavar="NODE,…", help="names of the nodes that must report")
-    add("--device", choices=("cpu", "cuda"), help="with it, every node report must prove this and the following")
+    add(
+        "--device",
+        choices=("cpu", "cuda"),
+        help="of every node report, as what follows (default: as most of the reports)",
+    )
     add("--gpus", type=int, default=0, metavar="N", help="GPUs of each node")
     add("--level", choices=known_levels(), default="quick", help="level of the checks (default: quick)")
     add("--check", action="append", choices=known_checks(), default=[], metavar="NAME", help="default: all checks")
@@ -37,8 +44,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(error=parser.error)
 
 
-def from_args(args: argparse.Namespace) -> Expected:
-    """Exits with 2 if options contradict each other."""
+def from_args(args: argparse.Namespace, sources: Iterable[Source] = ()) -> Expected:
+    """Exits with 2 if options contradict each other. Without --device, the `sources` show what was requested."""
     if args.expect_names and args.expect_nodes is not None:
         args.error("--expect-names sets the number of nodes: omit --expect-nodes")
     if args.device is None and (args.gpus or args.check or args.limit or args.inject):
@@ -47,7 +54,23 @@ def from_args(args: argparse.Namespace) -> Expected:
         args.error("--gpus is the number of GPUs of each node, at least 1 with --device cuda and 0 with --device cpu")
     checks, limits = tuple(args.check), dict(args.limit)
     requested = args.device and Requested(args.device, args.gpus, args.level, checks, limits, args.inject)
-    return Expected(args.expect_nodes, args.expect_names, args.run_id, requested=requested or None)
+    return Expected(args.expect_nodes, args.expect_names, args.run_id, requested=requested or _usual(sources))
+
+
+def _usual(sources: Iterable[Source]) -> Requested | None:
+    """What most of the node reports are of, which is then required of all; None without a node report."""
+    found = Counter(
+        Requested(
+            report["device"],
+            report["coverage"]["gpus_expected"],
+            report["level"],
+            tuple(name for name in known_checks() if name not in report["coverage"]["left_out"]),
+            inject=report["injected"],
+        )
+        for report in (source.report for source in sources)
+        if report and report["scope"] == NODE
+    )
+    return found.most_common(1)[0][0] if found else None
 
 
 def _count(text: str) -> int:
@@ -60,4 +83,6 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
         raise argparse.ArgumentTypeError(f"{text!r} contains an empty name; write node1,node2")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise argparse.ArgumentTypeError(f"{', '.join(twice)}: named twice")
     return names

@@ -9,6 +9,7 @@ from gpuworker.accept.report import INCOMPLETE, NODE, WORLD
 from gpuworker.fleet import fingerprint_vote, outliers
 from gpuworker.fleet.check_findings import subject, world_name
 from gpuworker.fleet.coverage import coverage_of, missing
+from gpuworker.fleet.duplicates import duplicates
 from gpuworker.fleet.evidence import own_verdict, report_findings, started
 from gpuworker.fleet.expected import ANYTHING, Expected
 from gpuworker.fleet.fleet_report import (
@@ -45,7 +46,7 @@ def merge(
     nodes = [_node(report, own_findings[report["node"]], expected) for report in node_reports]
     worlds = [_world(report, own_findings[subject(report)]) for report in reports if report["scope"] == WORLD]
     coverage = coverage_of(nodes, expected)
-    findings += missing(coverage, nodes, expected)
+    findings += missing(coverage, nodes, expected) + duplicates(nodes)
     fingerprints = [each for report in node_reports for each in fingerprint_vote.fingerprints(report)]
     groups, mismatches = fingerprint_vote.vote(fingerprints)
     distributions = outliers.distributions(reports)

@@ -51,9 +51,29 @@ def validated(report: object) -> dict:
     if _is_deeper(report, DEEPEST):
         raise ValueError(f"damaged report: more than {DEEPEST} levels of nested lists and objects")
     json.dumps(report, ensure_ascii=False).encode()  # raises on half a character (\ud800), which no file can hold
+    if version == 2:
+        _add_later_fields(report)
     if problem := _checker(Report)(report) or _beyond_types(report):
         raise ValueError(f"damaged report: {problem.removeprefix('.')}")
     return report
+
+
+def _add_later_fields(report: dict) -> None:
+    """Give a report of version 2 the fields of version 3."""
+    checks = _objects(report["checks"])
+    numbers = [number for check in checks for number in _objects(check.get("measurements"))]
+    for fields, objects in (
+        (("scope", "world"), [report]),
+        (("problems",), checks),
+        (("better", "judged"), numbers),
+    ):
+        for each in objects:
+            for name in fields:
+                each.setdefault(name, copy.copy(ADDED_IN_3[name]))
+
+
+def _objects(value: object) -> list[dict]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 @functools.cache
@@ -83,9 +103,7 @@ def _dataclass_checker(kind: type) -> Callable[[object], Problem]:
             return _wrong(value, "an object")
         for name, check_field in checks:
             if name not in value:
-                if name not in ADDED_IN_3:
-                    return f".{name} is missing"
-                value[name] = copy.copy(ADDED_IN_3[name])
+                return f".{name} is missing"
             if problem := check_field(value[name]):
                 return f".{name}{problem}"
         return ""

@@ -51,26 +51,6 @@ FAULTY = {
 }
 # Injected fault -> changes to the last of four ports, where a healthy node has four alike.
 FAULTY_PORT = {"port-down": {"up": False}, "slow-port": {"rate_gbps": 100.0}}
-# NVML_GPU_RECOVERY_ACTION_… -> words.
-RECOVERY_ACTIONS = {
-    1: "reset the GPU",
-    2: "reboot the node",
-    3: "drain the programs that use it together with other GPUs, then reset the GPU",
-    4: "drain the node, then reset the GPU",
-    5: "recover the IMEX domain",
-    6: "reset the bus",
-    7: "reboot the system",
-}
-# Fields of the driver's data -> words; a value that disappears with a driver must not look like health.
-SENSORS = {
-    ("ecc_uncorrected",): "uncorrectable memory errors",
-    ("remap_failed", "pages_pending"): "repairs of the memory",
-    ("clock_reasons",): "reasons for low clocks",
-    ("temperature_c",): "the temperature",
-    ("pcie_replays",): "the replays of its PCIe link",
-}
-MIN_SHM_BYTES = 1 << 30  # a container's default of 64 MiB ends NCCL and data loaders of 8 GPUs with a bus error
-XID_RECENT_S = 2 * 3600
 
 
 def measure(plan: Plan) -> Evidence:
@@ -92,27 +72,30 @@ def measure(plan: Plan) -> Evidence:
         **versions,
         "python": platform.python_version(),
         "kernel": platform.release(),
+        "cuda_error": error,
         "gpus_expected": expected,
         "gpus_seen": seen,
         "gpu_models": models[:seen],
         "gpu_source": source or "no NVML",
         "gpus": [dataclasses.asdict(gpu) for gpu in gpus],
+        "pci_gpus": host_info.nvidia_devices(),
         "numa_nodes": {gpu.device: host_info.numa_node(gpu.bus_id) for gpu in gpus if gpu.bus_id},
+        "mps_share": _mps_share(),
         **host_info.facts(),
+        **_fabric(plan, gpus),
+        "xids": _xids(plan),
     }
-    if error:
-        evidence.not_measured.append(error)
-    else:
-        _count(plan, seen, expected, gpus, evidence)
+    if plan.injected("small-shm"):
+        evidence.facts["shm_bytes"] = 64 << 20
     _expect(plan, versions, evidence)
-    for gpu in gpus:
-        failures, warnings = _health(gpu)
-        evidence.failures += [f"{gpu.device}: {text}" for text in failures]
-        evidence.warnings += [f"{gpu.device}: {text}" for text in warnings]
-    evidence.warnings += _differences(gpus)
-    _fabric(plan, gpus, evidence)
-    _host(plan, evidence)
+    problems(evidence, plan)
     return evidence
+
+
+def problems(evidence: Evidence, plan: Plan) -> None:
+    from gpuworker.accept import environment_problems
+
+    environment_problems.add_problems(evidence, plan)
 
 
 def _versions(gpus: list) -> dict[str, str | None]:
@@ -132,25 +115,6 @@ def _versions(gpus: list) -> dict[str, str | None]:
     }
 
 
-def _count(plan: Plan, seen: int, expected: int, gpus: list, evidence: Evidence) -> None:
-    """Compare the number of GPUs, and name the missing ones that the PCI bus shows."""
-    from gpuworker.accept import host_info
-
-    if seen == expected:
-        return
-    words = f"torch sees {seen or 'no'} GPU{'s' * (seen > 1)}, {expected} expected"
-    known = {gpu.bus_id for gpu in gpus if not gpu.lost}
-    missing = [address for address in host_info.nvidia_devices() if address not in known]
-    if any(known) and missing and seen < expected:
-        words += f"; on the PCI bus but not shown to this pod: {', '.join(missing)}"
-    mig = any(gpu.mig for gpu in gpus)
-    words += "; MIG is on: CUDA shows one instance to a process, so test whole GPUs" * mig
-    if plan.device == "cuda" and (seen == 0 or mig):
-        evidence.not_measured.append(words)  # a broken driver or a wrong pod, not a proven fault of a GPU
-    else:
-        evidence.failures.append(words)
-
-
 def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> None:
     """Compare versions with the required ones; "570.86" stands for any 570.86.x."""
     expected = dict(plan.expect)
@@ -167,74 +131,7 @@ def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> 
             evidence.failures.append(f"{name} is {found}, {wanted} is required")
 
 
-def _health(gpu) -> tuple[list[str], list[str]]:
-    """Failures and warnings of a GPU from the driver's data."""
-    from gpuworker.accept import gpu_state
-    from gpuworker.runtime import gpu_telemetry
-
-    if gpu.lost:
-        return [f"the driver has lost it: {gpu.lost}"], []
-    failures, warnings = [], []
-    if gpu.ecc_uncorrected:
-        failures.append(f"{gpu.ecc_uncorrected} uncorrectable memory errors since the driver started")
-    if gpu.recovery_action:
-        action = RECOVERY_ACTIONS.get(gpu.recovery_action, f"recovery action {gpu.recovery_action}")
-        failures.append(f"the driver demands: {action}")
-    if gpu.remap_failed:
-        failures.append("it could not remap a bad row of its memory: replace it")
-    if gpu.remap_pending:
-        failures.append("a bad row of its memory is not yet remapped: reset the GPU")
-    if gpu.pages_pending:
-        failures.append("bad pages of its memory are not yet retired: reset the GPU")
-    if gpu.pcie_width and gpu.pcie_width_max and gpu.pcie_width < gpu.pcie_width_max:
-        words = f"PCIe is ×{gpu.pcie_width} wide, GPU and slot can do ×{gpu.pcie_width_max}"
-        warnings.append(f"{words}, at rest: the check of the links reads it under load")
-    warnings += [f"{reason} at rest" for reason in gpu_telemetry.slowdowns(gpu.clock_reasons)]
-    if (gpu.clock_reasons or 0) & gpu_telemetry.APPLICATION_CLOCKS:
-        warnings.append(f"application clocks are set, {gpu.sm_mhz_max} MHz are possible")
-    if gpu.power_limit_w and gpu.power_default_w and gpu.power_limit_w < 0.99 * gpu.power_default_w:
-        warnings.append(f"power is capped at {gpu.power_limit_w:g} W of {gpu.power_default_w:g} W")
-    unknown = [words for fields, words in SENSORS.items() if all(getattr(gpu, field) is None for field in fields)]
-    if gpu.nvlinks_up and gpu.nvlink_errors is None:
-        unknown.append("the errors of its NVLinks")
-    if unknown and gpu.device != "cpu":
-        warnings.append(f"the driver does not report {', '.join(unknown)}")
-    if gpu.ecc is False:
-        warnings.append("ECC is off: memory errors are neither corrected nor counted")
-    if gpu.mig:
-        warnings.append("MIG is on: figures of whole GPUs do not apply")
-    fabric_failures, fabric_warnings = gpu_state.fabric(gpu)
-    return failures + fabric_failures, warnings + fabric_warnings + gpu_state.users(gpu)
-
-
-def _differences(gpus: list) -> list[str]:
-    """Settings that differ between the GPUs of the node."""
-    fields = {
-        "name": "model",
-        "ecc": "ECC",
-        "sm_mhz_max": "highest clock",
-        "pcie_gen_max": "PCIe generation",
-        "pcie_width_max": "PCIe width",
-        "power_limit_w": "power limit",
-        "persistence": "persistence mode",
-        "vbios": "VBIOS",
-        "inforom": "InfoROM",
-        "fabric_cluster": "NVLink domain",
-        "fabric_clique": "fabric clique",
-    }
-    found = []
-    for field, words in fields.items():
-        values: dict[object, list[str]] = {}
-        for gpu in gpus:
-            if not gpu.lost:
-                values.setdefault(getattr(gpu, field), []).append(gpu.device)
-        if len(values) > 1:
-            groups = "; ".join(f"{value} on {', '.join(devices)}" for value, devices in values.items())
-            found.append(f"the GPUs differ in {words}: {groups}")
-    return found
-
-
-def _fabric(plan: Plan, gpus: list, evidence: Evidence) -> None:
+def _fabric(plan: Plan, gpus: list) -> dict[str, object]:
     """Network ports, and how they reach the GPUs."""
     from gpuworker.accept import fabric
 
@@ -245,19 +142,13 @@ def _fabric(plan: Plan, gpus: list, evidence: Evidence) -> None:
     places = fabric.nearest(ports, {gpu.device: gpu.bus_id for gpu in gpus if gpu.bus_id})
     if plan.injected("far-adapter"):
         places = {f"cuda:{i}": {"where": fabric.NUMA if i < 3 else fabric.FAR, "adapters": []} for i in range(4)}
-    evidence.facts |= fabric.facts(ports)
-    evidence.facts |= {"nearest_adapters": places, "gpu_direct": fabric.gpu_direct()}
-    failures, warnings = fabric.problems(ports)
-    evidence.failures += failures
-    evidence.warnings += warnings + fabric.far_from_adapters(places)
-    if plan.device == "cuda" and any(port.up for port in ports) and not evidence.facts["gpu_direct"]:
-        words = "neither nvidia_peermem is loaded nor dma-buf possible (open kernel module)"
-        evidence.warnings.append(f"network adapters cannot reach the memory of GPUs: {words}")
+    return {**fabric.facts(ports), "nearest_adapters": places, "gpu_direct": fabric.gpu_direct()}
 
 
-def _host(plan: Plan, evidence: Evidence) -> None:
-    """Host-side findings: errors in the kernel's log, shared memory, the clock."""
+def _xids(plan: Plan) -> list[dict] | str:
+    """Errors of the driver in the kernel's log."""
     from gpuworker.accept import host_info
+    from gpuworker.accept.environment_problems import NOT_READABLE
 
     events = host_info.xids(Path("/dev/kmsg"))
     if plan.injected("xid"):
@@ -265,23 +156,10 @@ def _host(plan: Plan, evidence: Evidence) -> None:
     if plan.injected("switch-error"):
         line = "nvidia-nvswitch2: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
         events = [*(events or []), host_info.xid(line, 60.0)]
-    evidence.facts["xids"] = "not readable" if events is None else [dataclasses.asdict(event) for event in events]
-    for event in events or []:
-        if event.hardware:
-            words = f"{event.kind} {event.code} of {event.bus_id}, {event.age_s / 60:.0f} min ago: {event.text}"
-            recent = event.age_s < XID_RECENT_S and not event.repaired
-            (evidence.failures if recent else evidence.warnings).append(words)
-    shm = 64 << 20 if plan.injected("small-shm") else evidence.facts["shm_bytes"]
-    if shm is not None and shm < MIN_SHM_BYTES and (plan.gpus > 1 or plan.injected("small-shm")):
-        words = f"/dev/shm holds {shm >> 20} MiB, programs with many GPUs need {MIN_SHM_BYTES >> 20} and more"
-        evidence.warnings.append(f"{words}: mount an emptyDir with medium: Memory there")
+    return NOT_READABLE if events is None else [dataclasses.asdict(event) for event in events]
+
+
+def _mps_share() -> str:
+    """Share of the GPU's threads that MPS gives this process, in percent; "" without MPS."""
     share = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")
-    if plan.device == "cuda" and (share != "100" or "CUDA_MPS_PIPE_DIRECTORY" in os.environ):
-        evidence.warnings.append(f"MPS shares the GPUs with other programs ({share} % of the threads): test without it")
-    # Not a finding in a rehearsal, which often runs in a virtual machine.
-    if plan.device == "cuda" and evidence.facts["clock_synchronised"] is False:
-        evidence.warnings.append("the kernel's clock is not synchronised: is chronyd or another NTP client running?")
-    if plan.device == "cuda" and not evidence.facts["gpus"]:
-        evidence.warnings.append(
-            "neither NVML nor nvidia-smi answers: memory errors, slowdowns and link widths are unknown"
-        )
+    return share if share != "100" or "CUDA_MPS_PIPE_DIRECTORY" in os.environ else ""

@@ -58,11 +58,21 @@ def measure(plan: Plan) -> Evidence:
     for device, size in tested.items():
         if label := timing.report_name(device):
             evidence.measurements.append(Measurement("memory_tested", size / 2**30, "GiB", label))
-        if device.type == "cuda" and size < LEAST_TESTED * (total := _total(device)):
-            text = f"only {size / 2**30:.1f} of {total / 2**30:.1f} GiB were free to be tested"
-            evidence.warnings.append(f"{device}: {text}: another program uses the rest")
     evidence.facts["pattern_passes"] = passes
+    evidence.facts["memory_gib"] = {str(device): _total(device) / 2**30 for device in devices if device.type == "cuda"}
+    problems(evidence, plan)
     return evidence
+
+
+def problems(evidence: Evidence, plan: Plan) -> None:
+    for number in evidence.measurements if plan.device == "cuda" else ():
+        if number.name == "memory_tested":
+            total = evidence.facts["memory_gib"][number.device]
+            if number.value > total:
+                evidence.not_measured.append(f"{number.device}: {number.value:.1f} of {total:.1f} GiB were tested")
+            elif number.value < LEAST_TESTED * total:
+                text = f"only {number.value:.1f} of {total:.1f} GiB were free to be tested"
+                evidence.warnings.append(f"{number.device}: {text}: another program uses the rest")
 
 
 def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: Evidence) -> None:

@@ -76,6 +76,12 @@ def measure(plan: Plan) -> Evidence:
     return evidence
 
 
+def problems(evidence: Evidence, plan: Plan) -> None:
+    for number in evidence.measurements:
+        if number.name == "repeats" and number.value < REPEATS[plan.level]:
+            evidence.not_measured.append(f"{number.device}: {number.value:g} repeats of {REPEATS[plan.level]}")
+
+
 def _repeats(device, seen: dict[str, list[str]], usual: dict[str, str]) -> list[str]:
     """Repeats of one device that differ from most of its repeats."""
     found = []

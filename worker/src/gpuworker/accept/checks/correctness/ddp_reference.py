@@ -17,11 +17,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gpuworker.accept.check_spec import Evidence
+from gpuworker.accept.checks.correctness import TOLERANCE
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.report import Measurement
 
 SAMPLES, FEATURES, CLASSES = 16, 32, 8  # samples per rank and step
-TOLERANCE = 1e-10  # of the largest gradient
 
 
 def run(context: RankContext, folder: str, steps: int = 5) -> dict:

@@ -15,15 +15,12 @@ import torch.distributed as dist
 
 from gpuworker.accept import peer_comparison
 from gpuworker.accept.check_spec import Evidence
+from gpuworker.accept.checks.stragglers import FEW, FLOOR, MOST_FLOOR
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.report import Measurement
 
 ROUNDS = 20
-# Smallest excess over the median that counts: healthy GPUs of one model differ by 5 % (stas00/ml-engineering), and 10 %
-# is the tolerance of huggingface/gpu-fryer. Ranks of a rehearsal get differing shares of caches and memory.
-FLOOR = {"cuda": 0.10, "cpu": 0.60}
 LATE_S = {"cuda": 0.005, "cpu": 0.15}  # delay that the OS scheduler may cause
-FEW = 5  # fewer values have no meaningful median absolute deviation
 
 
 def run(context: RankContext, rounds: int = ROUNDS) -> dict:
@@ -86,12 +83,16 @@ def evidence(results: list[dict]) -> Evidence:
 
 
 def outliers(values: list[float], floor: float) -> list[int]:
-    """Indices of values above the median by `floor` and, of five or more, by 3 robust deviations (1.4826 · MAD)."""
+    """Indices of values above the median by `floor` and, of five or more, by 3 robust deviations (1.4826 · MAD).
+
+    A value of more than twice the median is always one of them.
+    """
     usual = _usual(values)
     spread = 0.0
     if len(values) >= FEW:
         spread = 3 * 1.4826 * statistics.median(abs(value - usual) for value in values)
-    return [index for index, value in enumerate(values) if value - usual > max(floor * usual, spread)]
+    least = max(floor, min(spread / usual, MOST_FLOOR)) * usual if usual else floor
+    return [index for index, value in enumerate(values) if value - usual > least]
 
 
 def _usual(values: list[float]) -> float:

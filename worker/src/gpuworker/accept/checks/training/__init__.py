@@ -13,12 +13,13 @@ SPEC = Spec(
     process=WORLD,
     measures={
         "loss_drop": Measure("x", "loss of the first steps over loss of the last", limit="loss_drop"),
-        "tokens_per_s": Measure("tokens/s", "of one device, in steps of all devices together"),
-        "mfu": Measure("ratio", "model FLOPs utilization: share of the peak rate", optional=True),
+        "tokens_per_s": Measure("tokens/s", "of one device, in steps of all devices together", least=1),
+        "mfu": Measure("ratio", "model FLOPs utilization: share of the peak rate", most=1.2, optional=True),
         "weak_scaling": Measure(
             "ratio",
             "time of a step of all devices without / with exchange of gradients",
             limit="weak_scaling",
+            most=3,
             each="node",
             optional=True,
         ),

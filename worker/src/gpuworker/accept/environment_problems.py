@@ -1,0 +1,175 @@
+"""Problems that the facts of the environment check show: about GPUs, network ports and the host.
+
+The node judges what it has read, and a reader of reports judges the same facts again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from gpuworker.accept import fabric, gpu_state
+from gpuworker.accept.check_spec import Evidence, Plan
+from gpuworker.accept.host_info import Xid
+from gpuworker.runtime import gpu_telemetry
+from gpuworker.runtime.gpu_inventory import Gpu
+
+# NVML_GPU_RECOVERY_ACTION_… -> words.
+RECOVERY_ACTIONS = {
+    1: "reset the GPU",
+    2: "reboot the node",
+    3: "drain the programs that use it together with other GPUs, then reset the GPU",
+    4: "drain the node, then reset the GPU",
+    5: "recover the IMEX domain",
+    6: "reset the bus",
+    7: "reboot the system",
+}
+# Fields of the driver's data -> words; a value that disappears with a driver must not look like health.
+SENSORS = {
+    ("ecc_uncorrected",): "uncorrectable memory errors",
+    ("remap_failed", "pages_pending"): "repairs of the memory",
+    ("clock_reasons",): "reasons for low clocks",
+    ("temperature_c",): "the temperature",
+    ("pcie_replays",): "the replays of its PCIe link",
+}
+MIN_SHM_BYTES = 1 << 30  # a container's default of 64 MiB ends NCCL and data loaders of 8 GPUs with a bus error
+XID_RECENT_S = 2 * 3600
+NOT_READABLE = "not readable"  # the fact "xids", if the kernel's log cannot be read
+
+
+def add_problems(evidence: Evidence, plan: Plan) -> None:
+    """Append failures, warnings and what is not measured.
+
+    Raises LookupError, TypeError or ValueError on damaged facts."""
+    facts = evidence.facts
+    gpus = [_read(Gpu, each) for each in facts["gpus"]]
+    if facts["cuda_error"] != "":
+        evidence.not_measured.append(str(facts["cuda_error"]))
+    else:
+        _count(plan, gpus, evidence)
+    for gpu in gpus:
+        failures, warnings = gpu_problems(gpu)
+        evidence.failures += [f"{gpu.device}: {text}" for text in failures]
+        evidence.warnings += [f"{gpu.device}: {text}" for text in warnings]
+    evidence.warnings += differences(gpus)
+    failures, warnings = fabric.problems([_read(fabric.Port, each) for each in facts["ports"]])
+    evidence.failures += failures
+    evidence.warnings += warnings + fabric.far_from_adapters(facts["nearest_adapters"])
+    if plan.device == "cuda" and any(port["up"] for port in facts["ports"]) and not facts["gpu_direct"]:
+        words = "neither nvidia_peermem is loaded nor dma-buf possible (open kernel module)"
+        evidence.warnings.append(f"network adapters cannot reach the memory of GPUs: {words}")
+    _host(plan, facts, evidence)
+
+
+def _count(plan: Plan, gpus: list[Gpu], evidence: Evidence) -> None:
+    """Compare the number of GPUs, and name the missing ones that the PCI bus shows."""
+    facts = evidence.facts
+    seen, expected = facts["gpus_seen"], facts["gpus_expected"]
+    if 0 < len(gpus) < seen and plan.device == "cuda":
+        evidence.not_measured.append(f"the driver lists {len(gpus)} of the {seen} GPUs that torch sees")
+    if seen == expected:
+        return
+    words = f"torch sees {seen or 'no'} GPU{'s' * (seen > 1)}, {expected} expected"
+    known = {gpu.bus_id for gpu in gpus if not gpu.lost}
+    missing = [address for address in facts["pci_gpus"] if address not in known]
+    if any(known) and missing and seen < expected:
+        words += f"; on the PCI bus but not shown to this pod: {', '.join(missing)}"
+    mig = any(gpu.mig for gpu in gpus)
+    words += "; MIG is on: CUDA shows one instance to a process, so test whole GPUs" * mig
+    if plan.device == "cuda" and (seen == 0 or mig):
+        evidence.not_measured.append(words)  # a broken driver or a wrong pod, not a proven fault of a GPU
+    else:
+        evidence.failures.append(words)
+
+
+def _host(plan: Plan, facts: Mapping, evidence: Evidence) -> None:
+    """Errors in the kernel's log, shared memory, the clock."""
+    for event in () if facts["xids"] == NOT_READABLE else (_read(Xid, each) for each in facts["xids"]):
+        if event.hardware:
+            words = f"{event.kind} {event.code} of {event.bus_id}, {event.age_s / 60:.0f} min ago: {event.text}"
+            recent = event.age_s < XID_RECENT_S and not event.repaired
+            (evidence.failures if recent else evidence.warnings).append(words)
+    shm = facts["shm_bytes"]
+    if shm is not None and shm < MIN_SHM_BYTES and (plan.gpus > 1 or plan.injected("small-shm")):
+        words = f"/dev/shm holds {shm >> 20} MiB, programs with many GPUs need {MIN_SHM_BYTES >> 20} and more"
+        evidence.warnings.append(f"{words}: mount an emptyDir with medium: Memory there")
+    if plan.device != "cuda":
+        return  # a rehearsal often runs in a virtual machine, whose clock is not its own
+    if share := facts["mps_share"]:
+        evidence.warnings.append(f"MPS shares the GPUs with other programs ({share} % of the threads): test without it")
+    if facts["clock_synchronised"] is False:
+        evidence.warnings.append("the kernel's clock is not synchronised: is chronyd or another NTP client running?")
+    if not facts["gpus"]:
+        evidence.warnings.append(
+            "neither NVML nor nvidia-smi answers: memory errors, slowdowns and link widths are unknown"
+        )
+
+
+def _read(kind: type, fields: Mapping) -> object:
+    """An object of its facts. Another version of the worker may have more fields."""
+    known = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in fields.items() if name in known})
+
+
+def gpu_problems(gpu: Gpu) -> tuple[list[str], list[str]]:
+    """Failures and warnings of a GPU from the driver's data."""
+    if gpu.lost:
+        return [f"the driver has lost it: {gpu.lost}"], []
+    failures, warnings = [], []
+    if gpu.ecc_uncorrected:
+        failures.append(f"{gpu.ecc_uncorrected} uncorrectable memory errors since the driver started")
+    if gpu.recovery_action:
+        action = RECOVERY_ACTIONS.get(gpu.recovery_action, f"recovery action {gpu.recovery_action}")
+        failures.append(f"the driver demands: {action}")
+    if gpu.remap_failed:
+        failures.append("it could not remap a bad row of its memory: replace it")
+    if gpu.remap_pending:
+        failures.append("a bad row of its memory is not yet remapped: reset the GPU")
+    if gpu.pages_pending:
+        failures.append("bad pages of its memory are not yet retired: reset the GPU")
+    if gpu.pcie_width and gpu.pcie_width_max and gpu.pcie_width < gpu.pcie_width_max:
+        words = f"PCIe is ×{gpu.pcie_width} wide, GPU and slot can do ×{gpu.pcie_width_max}"
+        warnings.append(f"{words}, at rest: the check of the links reads it under load")
+    warnings += [f"{reason} at rest" for reason in gpu_telemetry.slowdowns(gpu.clock_reasons)]
+    if (gpu.clock_reasons or 0) & gpu_telemetry.APPLICATION_CLOCKS:
+        warnings.append(f"application clocks are set, {gpu.sm_mhz_max} MHz are possible")
+    if gpu.power_limit_w and gpu.power_default_w and gpu.power_limit_w < 0.99 * gpu.power_default_w:
+        warnings.append(f"power is capped at {gpu.power_limit_w:g} W of {gpu.power_default_w:g} W")
+    unknown = [words for fields, words in SENSORS.items() if all(getattr(gpu, field) is None for field in fields)]
+    if gpu.nvlinks_up and gpu.nvlink_errors is None:
+        unknown.append("the errors of its NVLinks")
+    if unknown and gpu.device != "cpu":
+        warnings.append(f"the driver does not report {', '.join(unknown)}")
+    if gpu.ecc is False:
+        warnings.append("ECC is off: memory errors are neither corrected nor counted")
+    if gpu.mig:
+        warnings.append("MIG is on: figures of whole GPUs do not apply")
+    fabric_failures, fabric_warnings = gpu_state.fabric(gpu)
+    return failures + fabric_failures, warnings + fabric_warnings + gpu_state.users(gpu)
+
+
+def differences(gpus: list[Gpu]) -> list[str]:
+    """Settings that differ between the GPUs of the node."""
+    fields = {
+        "name": "model",
+        "ecc": "ECC",
+        "sm_mhz_max": "highest clock",
+        "pcie_gen_max": "PCIe generation",
+        "pcie_width_max": "PCIe width",
+        "power_limit_w": "power limit",
+        "persistence": "persistence mode",
+        "vbios": "VBIOS",
+        "inforom": "InfoROM",
+        "fabric_cluster": "NVLink domain",
+        "fabric_clique": "fabric clique",
+    }
+    found = []
+    for field, words in fields.items():
+        values: dict[object, list[str]] = {}
+        for gpu in gpus:
+            if not gpu.lost:
+                values.setdefault(getattr(gpu, field), []).append(gpu.device)
+        if len(values) > 1:
+            groups = "; ".join(f"{value} on {', '.join(devices)}" for value, devices in values.items())
+            found.append(f"the GPUs differ in {words}: {groups}")
+    return found
