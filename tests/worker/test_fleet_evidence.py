@@ -12,6 +12,7 @@ from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN, Report
 from gpuworker.fleet.evidence import report_findings
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
+from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import Source, from_text
 from tests.helpers import report_mutations
@@ -300,3 +301,17 @@ def test_a_report_of_this_version_has_all_fields_of_it() -> None:
 def test_the_gpus_of_missing_nodes_are_missing() -> None:
     fleet = merge(source_of(GOOD), Expected(8, requested=REQUESTED))
     assert (fleet.coverage.gpus_expected, fleet.coverage.gpus_seen) == (16, 2)
+
+
+def test_a_reader_sees_the_limit_by_which_a_number_was_judged() -> None:
+    forged = lower(complete_report("n1"), "gemm_bf16", value=600.0, limit=588.0, warn_limit=None, judged=False)
+    fleet = fleet_of(forged)
+    (limit,) = {d.limit for d in fleet.distributions if d.name == "gemm_bf16"}
+    assert f"below the limit of {limit:.4g}" in " ".join(finding.reason for finding in fleet.findings)
+
+
+def test_the_metrics_of_a_check_have_the_findings_of_the_fleet() -> None:
+    slow = lower(complete_report("n1"), "memory_triad", value=0.9 * number_of(GOOD, "memory_triad")["value"])
+    fleet = fleet_of(slow)
+    assert [f.found_by for f in fleet.findings if f.check == "memory" and f.node == "n1"]
+    assert 'gpu_accept_check_verdict{node="n1",check="memory"' in prometheus(fleet)

@@ -31,6 +31,9 @@ class Requested:
     inject: str = ""
 
 
+JUDGEMENT = ("limit", "warn_limit", "limit_source", "margin", "better", "judged")  # fields of a measurement
+
+
 class Objection(NamedTuple):
     """Why a report does not prove its verdict. An empty check is the whole report."""
 
@@ -51,7 +54,10 @@ def known_checks() -> list[str]:
 
 
 def objections(report: dict, requested: Requested) -> Iterator[Objection]:
-    """Everything that a report of scope "node" lacks or that its numbers contradict."""
+    """Everything that a report of scope "node" lacks or that its numbers contradict.
+
+    Its numbers get the limits by which they are judged here, whatever the report claims.
+    """
     for what, found, wanted in (
         ("device", report["device"], requested.device),
         ("level", report["level"], requested.level),
@@ -91,6 +97,9 @@ def _judge_again(registered: Registered, check: dict, limits: Limits, plan: Plan
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             evidence.not_measured.append(f"its facts are damaged: {type(error).__name__}: {error!s:.200}")
     again = judge(registered.name, registered.spec, evidence, limits, plan)
+    for number, judged in zip(check["measurements"], again.measurements, strict=True):
+        if number["name"] in registered.spec.measures:  # what readers see is what it was judged by
+            number |= {field: getattr(judged, field) for field in JUDGEMENT}
     if check["verdict"] == SKIP and again.verdict == SKIP:
         return
     if check["verdict"] == SKIP:

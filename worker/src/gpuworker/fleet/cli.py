@@ -36,6 +36,8 @@ FORMATS: dict[str, Callable[[Fleet], str]] = {
 }  # fmt: skip
 MERGE_HELP = """Merge any number of reports into one fleet report.
 
+Without --device, every report must be of the device, GPUs, level and checks that most of them have.
+
 Exit code 0: PASS or WARN; 1: FAIL; 2: usage; 3: INCOMPLETE."""
 
 

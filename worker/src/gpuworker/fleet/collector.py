@@ -82,8 +82,11 @@ class CollectorHandler(ReportHandler):
         if path == NONCE:
             return 200, self.nonces.issue(), TEXT
         if path in DETAILS:
+            fleet, name = self.store.fleet(), self.query.get("name", "")
+            nodes = {node.node for node in fleet.nodes}
+            checks = {check for each in (*fleet.nodes, *fleet.worlds) for check in each.checks}
             with RENDERING:
-                return 200, DETAILS[path](self.store.fleet(), self.query.get("name", "")), HTML
+                return 200 if name in (nodes if path == "/node" else checks) else 404, DETAILS[path](fleet, name), HTML
         if path != READY:
             return 200, rendered(self.store.fleet(), path), FORMATS[path][1]
         fleet, waiting = self.store.fleet(), self.store.waiting()
@@ -97,6 +100,8 @@ class CollectorHandler(ReportHandler):
         if self.path != "/reports" or not self.accept_posts:
             return 404, "not found; the collector accepts POST /reports with --accept-posts only\n"
         length = self.headers.get("Content-Length", "")
+        if not length:
+            return 411, "Content-Length is required\n"
         if not length.isdecimal() or int(length) > MOST_REPORT_BYTES:
             return 413, f"Content-Length must be at most {MOST_REPORT_BYTES} bytes\n"
         digest = self.headers.get(DIGEST_HEADER, "")

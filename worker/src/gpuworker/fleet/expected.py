@@ -31,11 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("what was requested").add_argument
     add("--expect-nodes", type=_count, metavar="N", help="number of nodes that must report")
     add("--expect-names", type=_names, default=(), metavar="NODE,…", help="names of the nodes that must report")
-    add(
-        "--device",
-        choices=("cpu", "cuda"),
-        help="of every node report, as what follows (default: as most of the reports)",
-    )
+    add("--device", choices=("cpu", "cuda"), help="what every node report must prove, with the following")
     add("--gpus", type=int, default=0, metavar="N", help="GPUs of each node")
     add("--level", choices=known_levels(), default="quick", help="level of the checks (default: quick)")
     add("--check", action="append", choices=known_checks(), default=[], metavar="NAME", help="default: all checks")

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable
 
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
-from gpuworker.fleet.fleet_report import Distribution, Fleet
+from gpuworker.fleet.fleet_report import Distribution, Fleet, worst_verdict
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 VERDICTS = (PASS, WARN, FAIL, INCOMPLETE, SKIP)
@@ -39,12 +39,10 @@ def prometheus(fleet: Fleet) -> str:
     )
     gauge(
         "check_verdict",
-        "1 for the verdict of a check in the report of its node, if it is not PASS or SKIP.",
+        "1 for the verdict of a check of a node, including the findings of the fleet, if it is not PASS or SKIP.",
         (
-            ({"node": node.node, "check": check, "verdict": verdict}, 1)
-            for node in fleet.nodes
-            for check, verdict in node.checks.items()
-            if verdict not in (PASS, SKIP)
+            ({"node": node, "check": check, "verdict": worst_verdict(verdicts)}, 1)
+            for (node, check), verdicts in _check_verdicts(fleet).items()
         ),
     )
     gauge(
@@ -70,6 +68,15 @@ def prometheus(fleet: Fleet) -> str:
     which = "" if every else " Outliers only; /metrics of a node's pod has all of its values."
     gauge("measurement", f"Measured value in the unit of the label.{which}", itertools.islice(values, MOST_VALUES))
     return "\n".join(lines) + "\n"
+
+
+def _check_verdicts(fleet: Fleet) -> dict[tuple[str, str], set[str]]:
+    found: dict[tuple[str, str], set[str]] = {}
+    reported = [(node.node, *check) for node in fleet.nodes for check in node.checks.items()]
+    for node, check, verdict in [*reported, *((f.node, f.check, f.verdict) for f in fleet.findings if f.node)]:
+        if check and verdict not in (PASS, SKIP):
+            found.setdefault((node, check), set()).add(verdict)
+    return found
 
 
 def _measure(d: Distribution) -> dict[str, str]:
