@@ -61,6 +61,7 @@ def test_exit_code_is_the_verdict(report, arguments: list[str], code: int, verdi
         (["good", "--expect-names", "n1", "--expect-nodes", "1"], "omit --expect-nodes"),
         (["good", "--expect-nodes", "0"], "--expect-nodes: 0"),
         (["good", "--gpus", "8"], "need --device"),
+        (["good", "--device", "cuda", "--gpus", "2", "--limit", "gemm_bf17=700"], "--limit gemm_bf17"),
         (["good", "--device", "cuda"], "--gpus is the number of GPUs"),
         (["good", "--fleet-warn", "20"], "WARN must not be above"),
         (["good", "--fleet-fail", "200"], "200 is not between 0 and 100"),
@@ -142,6 +143,30 @@ def test_diff_of_equal_runs_passes_and_a_small_drop_warns(report, tmp_path: Path
     assert (code, out.partition(":")[0]) == (0, "WARN")
     assert report("diff", "plain", "later", "--warn", "8")[1].startswith("PASS")
     assert report("diff", "plain", "later", "--warn", "2", "--fail", "6")[0] == 1
+
+
+def test_diff_warns_of_a_number_without_a_limit(report, tmp_path: Path) -> None:
+    """A latency may vary many times over, so it is no FAIL."""
+    late = complete_report("n1")
+    for check in late["checks"]:
+        for number in check["measurements"]:
+            number["value"] = 500.0 if number["name"] == "latest_arrival" else number["value"]
+    early = json.loads(json.dumps(late).replace("500.0", "1.0"))
+    for name, each in (("before.json", early), ("after.json", late)):
+        (tmp_path / name).write_text(json.dumps(each))
+    code, out, _ = report("diff", "before.json", "after.json")
+    assert (code, out.partition(":")[0]) == (0, "WARN")
+
+
+@pytest.mark.parametrize("limit", ["gemm_bf16=1", "gemm_bf16=nan", "gemm_bf16=1e9", "gemm_bf16=-5"])
+def test_a_limit_that_no_or_every_node_meets_is_no_pass(report, limit: str) -> None:
+    code, out, _ = report("merge", "good", "--expect-nodes", "2", "--device", "cuda", "--gpus", "2", "--limit", limit)
+    assert code != 0 and "limits.gemm_bf16 is" in out
+
+
+def test_a_result_that_cannot_be_written_is_no_verdict(report, start, tmp_path: Path) -> None:
+    program = start("-c", NO_TORCH, "merge", tmp_path / "good", "--expect-nodes", "2", "--json", "/nowhere/fleet.json")
+    assert program.wait() == 2 and "/nowhere/fleet.json" in program.output
 
 
 def test_diff_is_incomplete_if_numbers_are_missing_after(report, tmp_path: Path) -> None:

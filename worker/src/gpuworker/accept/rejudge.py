@@ -13,6 +13,7 @@ from typing import NamedTuple
 from gpuworker.accept import registry
 from gpuworker.accept.check_spec import LEVELS, Evidence, Measure, Plan, Registered
 from gpuworker.accept.limits import RULES, Limits, key_and_number
+from gpuworker.accept.limits import problems as limit_problems
 from gpuworker.accept.report import FAIL, INCOMPLETE, SKIP, WARN, WORST_FIRST, Measurement
 from gpuworker.accept.verdict import judge
 
@@ -53,6 +54,11 @@ def known_checks() -> list[str]:
     return list(registry.node_checks())
 
 
+def known_limits() -> set[str]:
+    """Keys of the table, and names of numbers."""
+    return set(RULES) | {name for check in registry.node_checks().values() for name in check.spec.measures}
+
+
 def objections(report: dict, requested: Requested) -> Iterator[Objection]:
     """Everything that a report of scope "node" lacks or that its numbers contradict.
 
@@ -73,6 +79,8 @@ def objections(report: dict, requested: Requested) -> Iterator[Objection]:
         numbers = f"{seen} of {expected} GPUs seen and the models of {named} named, requested were {requested.gpus}"
         yield Objection(INCOMPLETE, numbers)
     plan = Plan(requested.device, requested.gpus, requested.level)
+    for problem in limit_problems(requested.limits, models).values():
+        yield Objection(INCOMPLETE, problem)
     limits = Limits(models if requested.device == "cuda" else (), dict(requested.limits))
     for registered in _requested_checks(requested):
         found = [check for check in report["checks"] if check["name"] == registered.name]

@@ -13,6 +13,7 @@ accept-report submit report.json --to URL                    # from a pod that e
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -82,13 +83,19 @@ def run_merge(args: argparse.Namespace) -> int:
     earlier = baseline.values(baseline.load(args.baseline)) if args.baseline else None
     fleet = merge(sources, expected.from_args(args, sources), thresholds, earlier)
     targets = {name: target for name in FORMATS if (target := getattr(args, name))}
-    for name, target in targets.items():
-        if target == "-":
-            sys.stdout.write(FORMATS[name](fleet))
-        else:
-            Path(target).write_text(FORMATS[name](fleet), encoding="utf-8")
-    if "-" not in targets.values():
-        sys.stdout.write(table(fleet))
+    sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale: as the files
+    try:
+        for name, target in targets.items():
+            if target == "-":
+                sys.stdout.write(FORMATS[name](fleet))
+            else:
+                Path(target).write_text(FORMATS[name](fleet), encoding="utf-8")
+        if "-" not in targets.values():
+            sys.stdout.write(table(fleet))
+        sys.stdout.flush()
+    except OSError as error:
+        print(f"the result cannot be written: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
+        os._exit(2)  # without another try to write what is left of it
     return EXIT_CODES[fleet.verdict]
 
 

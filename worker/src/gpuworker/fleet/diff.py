@@ -1,7 +1,7 @@
 """accept-report diff: compare every number of two runs, the largest loss first.
 
-Exit code 0: no number is worse by more than --fail percent; 1: one is, or the verdict of a node changed to FAIL;
-2: usage; 3: a number of BEFORE is missing in AFTER, or there is nothing to compare.
+Exit code 0: no number with a limit is worse by more than --fail percent; 1: one is, or the verdict of a node changed to
+FAIL; 2: usage; 3: a number of BEFORE is missing in AFTER, or there is nothing to compare.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gpuworker.accept.report import EXIT_CODES, FAIL, INCOMPLETE, PASS, WARN
 from gpuworker.fleet import baseline
 from gpuworker.fleet.fleet_report import natural_sort_key
 from gpuworker.fleet.formats.table import align_columns, printable
-from gpuworker.fleet.outliers import ValueKey, percent_worse
+from gpuworker.fleet.outliers import WITHOUT_LIMIT, ValueKey, percent_lost, percent_worse
 
 MOST_ROWS = 40
 HEADER = ["NODE", "DEVICE", "CHECK", "MEASURE", "BEFORE", "AFTER", "UNIT", "BETTER BY", ""]
@@ -30,7 +30,10 @@ class Change:
 
 
 def changes(before: dict, after: dict, warn: float, fail: float) -> list[Change]:
-    """Every number that both runs have, the largest loss first. Numbers that are not judged have the verdict PASS."""
+    """Every number that both runs have, the largest loss first.
+
+    A number without a limit is at most a WARN: some, such as an arrival within microseconds, vary many times over.
+    """
     old, found = baseline.values(before), []
     for d in after["distributions"]:
         for point in d["points"]:
@@ -38,7 +41,10 @@ def changes(before: dict, after: dict, warn: float, fail: float) -> list[Change]
             if key not in old:
                 continue
             worse = percent_worse(point["value"], old[key], d["better"]) if d["better"] and old[key] else 0.0
-            verdict = PASS if not d["judged"] or worse <= warn else WARN if worse <= fail else FAIL
+            verdict = PASS if worse <= warn else WARN if worse <= fail else FAIL
+            if not d["judged"]:
+                lost = percent_lost(point["value"], old[key], d["better"]) if d["better"] and old[key] else 0.0
+                verdict = WARN if lost > WITHOUT_LIMIT[0] * warn and d["model"] != "cpu" else PASS
             found.append(Change(key, old[key], point["value"], d["unit"], worse, verdict))
     return sorted(found, key=lambda change: (-change.worse, change.key))
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpuworker.accept.rejudge import Requested, known_checks, known_levels, limit
+from gpuworker.accept.rejudge import Requested, known_checks, known_levels, known_limits, limit
 from gpuworker.accept.report import NODE
 from gpuworker.fleet.report_sources import Source
 
@@ -49,6 +49,8 @@ def from_args(args: argparse.Namespace, sources: Iterable[Source] = ()) -> Expec
     if args.device is not None and (args.device == "cuda") != (args.gpus > 0):
         args.error("--gpus is the number of GPUs of each node, at least 1 with --device cuda and 0 with --device cpu")
     checks, limits = tuple(args.check), dict(args.limit)
+    if unknown := sorted(set(limits) - known_limits()):
+        args.error(f"--limit {unknown[0]}: unknown; known are {', '.join(sorted(known_limits()))}")
     requested = args.device and Requested(args.device, args.gpus, args.level, checks, limits, args.inject)
     return Expected(args.expect_nodes, args.expect_names, args.run_id, requested=requested or _usual(sources))
 
