@@ -10,11 +10,12 @@ from gpuworker.fleet.fleet_report import Coverage, Finding, Node, natural_sort_k
 def coverage_of(nodes: list[Node], expected: Expected) -> Coverage:
     known = {*expected.names, *(node for node, _ in expected.unreported.values() if node)}
     missing = sorted(known - {node.node for node in nodes}, key=natural_sort_key)
+    count, requested = len(set(expected.names)) or expected.count, expected.requested
     return Coverage(
-        nodes_expected=len(set(expected.names)) or expected.count,
+        nodes_expected=count,
         nodes_reported=len(nodes),
         missing=missing,
-        gpus_expected=sum(node.gpus_expected for node in nodes),
+        gpus_expected=count * requested.gpus if count and requested else sum(node.gpus_expected for node in nodes),
         gpus_seen=sum(node.gpus_seen for node in nodes),
     )
 
