@@ -33,7 +33,7 @@ TABLE = (
     Act(TICKET, "An NVSwitch reported this: read the fabric manager's log, reset all GPUs of the node together; if it "
         "returns, RMA of the baseboard.", r"SXid \d+|of its fabric|its fabric recovers"),
     Act(RESEAT, "Reseat the GPU or its riser, clean the contacts; if it comes back narrow or slow, RMA.",
-        r"PCIe is ×\d+ wide|PCIe can do|claims that its links|PCIe replays|PCIe ran (at|×)|"
+        r"PCIe is ×\d+ wide|PCIe link of|PCIe can do|claims that its links|PCIe replays|PCIe ran (at|×)|"
         r"is slow: link_(h2d|d2h)|link_(h2d|d2h|both) \S+ GB/s is"),
     Act(RESEAT, "Reseat the GPU (SXM board or NVLink bridge) and restart the fabric manager; if links stay down, RMA.",
         r"Xid (74|14[4-9]|150) |NVLinks are up|NVLink errors|"
