@@ -127,11 +127,15 @@ def world_report(nodes: int) -> Report:
 
 
 def example(nodes: int = 16) -> Fleet:
-    """A fleet with every kind of finding; one expected node has no report."""
+    """A fleet with every kind of finding; one expected node has no report, and Kubernetes has the reason."""
     chance = random.Random(1)
     reports = [*(node_report(node, all_checks(node, chance)) for node in range(nodes)), world_report(nodes)]
     sources = [Source(report.node, validated(json.loads(json.dumps(report.to_dict())))) for report in reports]
-    fleet = merge(sources, Expected(names=[f"node-{node:02}" for node in range(nodes + 1)]))
+    names = [f"node-{node:02}" for node in range(nodes + 1)]
+    pending = (
+        "is Pending: Unschedulable: 0/20 nodes are available: 1 Insufficient nvidia.com/gpu, 19 node(s) didn't match"
+    )
+    fleet = merge(sources, Expected(names=names, unreported={"accept-gpu-accept-x7k2p": (names[-1], pending)}))
     fleet.notes.insert(0, NOTE)
     return fleet
 

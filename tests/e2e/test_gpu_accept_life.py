@@ -57,6 +57,22 @@ def test_a_pod_that_is_killed_in_the_middle_is_tested_again(namespace: Namespace
     assert {node["pod"] for node in fleet["nodes"]} == {pod["metadata"]["name"] for pod in node_pods(namespace)}
 
 
+def test_nodes_whose_pods_cannot_start_are_named_with_the_reason(namespace: Namespace) -> None:
+    """As nodes of which a GPU is gone: the pod asks for more than its node has."""
+    nodes = namespace.cluster.schedulable_nodes()
+    settings = f"device=cpu,nodes={len(nodes)},resources.requests.cpu=1000,fleet.listPods=true"
+    namespace.install("accept", "gpu-accept", "--set", settings, *QUICKLY)
+
+    def named() -> dict | None:
+        fleet = fleet_of(namespace)
+        return fleet if fleet and fleet["coverage"]["missing"] == nodes else None
+
+    fleet = wait_until(named, "the page names the nodes", 120)
+    assert fleet["verdict"] == "INCOMPLETE" and not fleet_is_ready(namespace)
+    reasons = {suspect["node"]: suspect["why"] for suspect in fleet["suspects"]}
+    assert sorted(reasons) == nodes and all("Insufficient cpu" in reason for reason in reasons.values()), reasons
+
+
 def init_state(pod: dict) -> dict:
     return (pod["status"].get("initContainerStatuses") or [{"state": {}}])[0]["state"]
 

@@ -1,6 +1,7 @@
 """The search for bad nodes on a real world of eight processes, one of them with a fault."""
 
 import os
+import time
 
 import pytest
 
@@ -61,6 +62,20 @@ def test_a_node_that_hangs_is_named_and_the_search_goes_on(search_with):
     (reason,) = found.failures
     assert reason.startswith(f"rank 2 {HERE} is bad: with rank ")
     assert reason.count(": timed out") == 3
+
+
+def test_a_connection_that_never_returns_does_not_hang_the_leader(search_with, monkeypatch):
+    """As ncclCommInitRank, which knows no time-out, with a node that hangs before it. Here: every group with rank 2."""
+    connect = group_test.GroupTest._group
+
+    def hang(self, ranks, name):
+        return time.sleep(600) if 2 in ranks else connect(self, ranks, name)
+
+    monkeypatch.setattr(group_test.GroupTest, "_group", hang)
+    start = time.monotonic()
+    found = search_with("", timeout_s=4)
+    assert time.monotonic() - start < 300
+    assert [reason.partition(" is bad")[0] for reason in found.failures] == [f"rank 2 {HERE}"]
 
 
 def test_units_are_nodes_or_the_ranks_of_the_only_node():

@@ -8,10 +8,10 @@ import pytest
 from gpuworker.accept import accept_node, fabric, fabric_watch
 from gpuworker.accept.check_spec import RUNNER_FAULTS, Plan
 from gpuworker.accept.checks import environment
-from gpuworker.fleet.acts import TICKET, act_for
+from gpuworker.fleet.acts import RESEAT, TICKET, act_for
 from tests.helpers import gpu_node
 from tests.helpers.cpu_worlds import verdict_on
-from tests.helpers.sysfs_tree import add_adapter, add_pci, set_port, write
+from tests.helpers.sysfs_tree import add_adapter, add_pci, set_errors, set_port, write
 
 
 @pytest.fixture
@@ -144,3 +144,47 @@ def test_the_injected_errors_are_found_and_named(tree):
     assert verdict == "WARN" and re.search(RUNNER_FAULTS["port-errors"][0], reason)
     assert act_for("fabric", "node", reason).verb == TICKET
     assert accept_node.watch_fabric is fabric_watch.watch_fabric
+
+
+GPU, BRIDGE = "0000:3b:00.0", "0000:3a:01.0"
+
+
+@pytest.fixture
+def links(tree):
+    """A GPU below a bridge; both have counted errors since the boot."""
+    for place in (f"pci0000:3a/{BRIDGE}", f"pci0000:3a/{BRIDGE}/{GPU}"):
+        write(add_pci(tree, place, 0), {"vendor": "0x10de", "class": "0x030200"} if GPU in place else {})
+    for address in (GPU, BRIDGE):
+        set_errors(tree, address, correctable=900, nonfatal=2, fatal=1)
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("address", "totals", "verdict", "words"),
+    [
+        (GPU, {"correctable": 1500}, "WARN", "600 correctable"),
+        (BRIDGE, {"correctable": 1500}, "WARN", "600 correctable"),
+        (GPU, {"nonfatal": 3}, "WARN", "1 nonfatal"),
+        (GPU, {"fatal": 2}, "FAIL", "1 fatal"),
+    ],
+)
+def test_new_errors_of_a_pcie_link_name_its_address(links, address, totals, verdict, words):
+    report = types.SimpleNamespace(injected="", checks=[])
+    with fabric_watch.watch_fabric(report):
+        set_errors(links, address, **totals)
+    ((named, reason),) = [(p.verdict, p.reason) for check in report.checks for p in check.problems]
+    assert (named, reason) == (verdict, f"PCIe link of {address}: new errors during the checks: {words}")
+    assert act_for("fabric", "node", reason).verb == RESEAT
+
+
+@pytest.mark.parametrize("totals", [{}, {"correctable": 950}], ids=["none", "a few repeats"])
+def test_what_a_healthy_pcie_link_counts_is_no_finding(links, totals):
+    report = types.SimpleNamespace(injected="", checks=[])
+    with fabric_watch.watch_fabric(report):
+        set_errors(links, GPU, **totals)
+    assert report.checks == []
+
+
+def test_the_injected_errors_of_a_pcie_link_are_found(tree):
+    ((verdict, reason),) = watched({}, tree, "pcie-errors")
+    assert verdict == "WARN" and re.search(RUNNER_FAULTS["pcie-errors"][0], reason)

@@ -373,6 +373,13 @@ def test_a_restart_writes_nothing_and_a_damaged_file_costs_its_own_row_only(serv
     assert {path: path.stat().st_mtime_ns for path in store.folder.iterdir()} == before
 
 
+def test_a_node_with_the_longest_legal_name_is_stored(served) -> None:
+    """As a file name in hexadecimal digits it would be longer than a file system allows."""
+    _, store = served
+    assert store.add(node_report("n" * 253, run_id="1"), "10.0.0.1")[0] == 200
+    assert len(list(store.folder.glob("*.json"))) == 2
+
+
 def test_a_report_that_starts_in_the_future_hides_no_other(served) -> None:
     url, store = served
     assert post(url, failing("n2")) == 200

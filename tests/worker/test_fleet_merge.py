@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuworker.accept.rejudge import Requested
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet, natural_sort_key
@@ -46,6 +47,12 @@ def test_a_missing_node_is_named() -> None:
 def test_too_few_nodes() -> None:
     fleet = merged(node_report("n1"), expected=Expected(count=3))
     assert (fleet.verdict, fleet.reason) == (INCOMPLETE, "1 of 3 expected nodes reported")
+
+
+def test_gpus_of_nodes_without_a_report_are_expected_too() -> None:
+    requested = Requested("cuda", 2, "quick")
+    fleet = merged(node_report("n1"), expected=Expected(count=3, requested=requested))
+    assert (fleet.coverage.gpus_seen, fleet.coverage.gpus_expected) == (2, 6)
 
 
 def test_an_unknown_number_of_nodes_is_incomplete() -> None:

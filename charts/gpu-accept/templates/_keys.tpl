@@ -2,7 +2,7 @@
 {{- define "gpu-accept.keys" -}}
 [workload, device, gpusPerNode, level, burnInSeconds, checks, runId, limits, expect, inject, volumes, volumes.datasets,
   volumes.datasets.claimName, volumes.outputs, volumes.outputs.claimName, fleet, fleet.enabled, fleet.deadlineSeconds,
-  fleet.claimName, fleet.resources, fleet.nodeSelector, fleet.tolerations, kueue, kueue.queueName, kueue.priorityClass,
+  fleet.claimName, fleet.listPods, fleet.resources, fleet.nodeSelector, fleet.tolerations, kueue, kueue.queueName, kueue.priorityClass,
   networkPolicy, networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName,
   authentication.secretKey, env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets,
   commonLabels, extraObjects, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, priorityClassName, nodeSelector,

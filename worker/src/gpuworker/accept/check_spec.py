@@ -33,6 +33,10 @@ RUNNER_FAULTS = {
     "lying-clock": (r"the wall clock advanced by \S+ s", "the wall clock jumps by an hour during the first check"),
     "bad-limit": (r"limits\.gemm_bf16 is 1e\+06 TFLOP/s, but", "a limit that no GPU can reach"),
     "port-errors": (r"mlx5_0/1: new errors .* 12 symbol_error", "a network port counts errors while the checks run"),
+    "pcie-errors": (
+        r"PCIe link of 0000:3b:00.0: new errors .* 5000 correctable",
+        "a PCIe link counts errors while the checks run",
+    ),
     "full-disk": (r"report: \S+ cannot be written: .*No space left on device", "the report's disk is full"),
 }
 

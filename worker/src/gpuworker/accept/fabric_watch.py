@@ -1,4 +1,4 @@
-"""Watch the network ports of this node while the checks run: ports that go down, counters of errors that grow."""
+"""Watch links of this node while the checks run: network ports that go down, errors that ports and PCIe links count."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
-from gpuworker.accept import check_spec, fabric
+from gpuworker.accept import check_spec, fabric, pcie_errors
 from gpuworker.accept.publish import log_check
 from gpuworker.accept.report import FAIL, WARN, Check, Problem, Report
 
-FAULT = "port-errors"  # injected: what a bad cable does
+FAULT, PCIE_FAULT = "port-errors", "pcie-errors"  # injected: what a bad cable, a bad riser does
 
 
 @contextlib.contextmanager
 def watch_fabric(report: Report) -> Iterator[None]:
-    """Add what the ports counted during the checks to the report."""
-    before = fabric.ports()
+    """Add what the links counted during the checks to the report."""
+    before, pcie_before = fabric.ports(), pcie_errors.counts()
     try:
         yield
     finally:
-        after = fabric.ports()
+        after, pcie_after = fabric.ports(), pcie_errors.counts()
         if report.injected == FAULT:
             before = [fabric.Port("mlx5_0/1", True, errors={"symbol_error": 3})]
             after = [dataclasses.replace(before[0], errors={"symbol_error": 15})]
+        if report.injected == PCIE_FAULT:
+            pcie_before, pcie_after = ({"0000:3b:00.0": {"correctable": count}} for count in (7, 5007))
         failures, warnings = fabric.new_errors(before, after)
-        problems = [Problem(verdict, text) for verdict, texts in ((FAIL, failures), (WARN, warnings)) for text in texts]
+        found = [(FAIL, text) for text in failures] + [(WARN, text) for text in warnings]
+        found += pcie_errors.grown(pcie_before, pcie_after)
+        problems = [Problem(*each) for each in sorted(found, key=lambda each: each[0] != FAIL)]
         if problems:
             reason = "; ".join(problem.reason for problem in problems)
             check = Check("fabric", problems[0].verdict, reason, problems=problems)

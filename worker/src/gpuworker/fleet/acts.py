@@ -33,7 +33,7 @@ TABLE = (
     Act(TICKET, "An NVSwitch reported this: read the fabric manager's log, reset all GPUs of the node together; if it "
         "returns, RMA of the baseboard.", r"SXid \d+|of its fabric|its fabric recovers"),
     Act(RESEAT, "Reseat the GPU or its riser, clean the contacts; if it comes back narrow or slow, RMA.",
-        r"PCIe is ×\d+ wide|PCIe can do|claims that its links|PCIe replays|PCIe ran (at|×)|"
+        r"PCIe is ×\d+ wide|PCIe link of|PCIe can do|claims that its links|PCIe replays|PCIe ran (at|×)|"
         r"is slow: link_(h2d|d2h)|link_(h2d|d2h|both) \S+ GB/s is"),
     Act(RESEAT, "Reseat the GPU (SXM board or NVLink bridge) and restart the fabric manager; if links stay down, RMA.",
         r"Xid (74|14[4-9]|150) |NVLinks are up|NVLink errors|"
@@ -77,10 +77,17 @@ TABLE = (
     Act(RETEST, "Free the GPU from other programs, then test again.", r"another program uses|MPS shares the GPUs"),
     Act(RETEST, "Two groups of devices disagree: test each against a node that is known to be good.",
         r"has no majority|without a majority|with no majority|parameters differ"),
+    Act(CONFIGURE, "Correct the image, its registry or the pull secret (image, imagePullSecrets).",
+        r"ErrImage|ImagePullBackOff|InvalidImageName"),
+    Act(CONFIGURE, "Give the tests more memory (resources), then test again.", r"OOMKilled"),
+    Act(REBOOT, "Look at the node (kubectl describe node): reboot it if it is down.", r"is the node down\?"),
+    Act(CONFIGURE, "Let the page list pods (Role, RoleBinding, egress of networkPolicy), or unset fleet.listPods.",
+        r"pods cannot be listed"),
     Act(RETEST, "Wait; if it stays, kubectl logs and kubectl describe of this pod name the reason.",
         r"runs and has no report yet"),
     Act(START, "Find out why the pod does not run (kubectl get pods -o wide, kubectl describe node): no free GPU, "
-        "no image, taint, or a node that is down.", r"no report received from this expected|expected nodes reported"),
+        "no image, taint, or a node that is down.", r"no (new )?report( received from this expected|:)|"
+        r"expected nodes reported|^pod \S+ (is|was|does not)"),
     Act(START, "Find out what ended the pod (kubectl describe node), then test again.", r"pod no longer exists"),
     Act(CONFIGURE, "Correct nodes (--expect-nodes): number or names of the nodes of this fleet.",
         r"number of nodes is not set|more than the \d+ expected|not one of the expected nodes"),

@@ -46,6 +46,7 @@ from gpuworker.fleet.http_handler import (
     ReportHandler,
     ReportServer,
 )
+from gpuworker.fleet.pod_list import PodList
 from gpuworker.fleet.poller import MOST_REPORT_BYTES, NOT_SIGNED, Poller
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.fleet.report_store import SUBMITTED, ReportStore
@@ -162,7 +163,10 @@ def run(args: argparse.Namespace) -> int:
         CollectorHandler.store, CollectorHandler.accept_posts, CollectorHandler.key = store, args.accept_posts, key
         threading.Thread(target=server.serve_forever, daemon=True).start()
         log(Tag.FLEET.value, port=server.server_port, run=args.run_id)
-        logged, poller = "", Poller(store, args.service, args.service_port, key)
+        logged, poller = (
+            "",
+            Poller(store, args.service, args.service_port, key, PodList(args.list_pods) if args.list_pods else None),
+        )
         while True:
             spent = time.process_time()
             poller.poll()
@@ -185,6 +189,9 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--port", type=int, default=REPORT_PORT, help=f"port to serve on (default: {REPORT_PORT})")
     parser.add_argument("--run-id", required=True, metavar="ID", help="ignore the reports of other runs")
     parser.add_argument("--interval", type=float, default=2, metavar="S", help="seconds between rounds (default: 2)")
+    parser.add_argument(
+        "--list-pods", metavar="SELECTOR", help="labels of the pods to list, for nodes without a report"
+    )
     parser.add_argument("--accept-posts", action="store_true", help="accept reports at POST /reports")
     parser.add_argument("--report-dir", type=Path, default=kept, help=f"folder to keep reports in (default: {kept})")
     add_options(parser)

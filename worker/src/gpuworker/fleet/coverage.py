@@ -8,22 +8,16 @@ from gpuworker.fleet.fleet_report import Coverage, Finding, Node, natural_sort_k
 
 
 def coverage_of(nodes: list[Node], expected: Expected) -> Coverage:
-    missing = sorted(set(expected.names) - {node.node for node in nodes}, key=natural_sort_key)
+    known = {*expected.names, *(node for node, _ in expected.unreported.values() if node)}
+    missing = sorted(known - {node.node for node in nodes}, key=natural_sort_key)
+    count, requested = len(set(expected.names)) or expected.count, expected.requested
     return Coverage(
-        nodes_expected=len(set(expected.names)) or expected.count,
+        nodes_expected=count,
         nodes_reported=len(nodes),
         missing=missing,
-        gpus_expected=_gpus_expected(nodes, expected),
+        gpus_expected=count * requested.gpus if count and requested else sum(node.gpus_expected for node in nodes),
         gpus_seen=sum(node.gpus_seen for node in nodes),
     )
-
-
-def _gpus_expected(nodes: list[Node], expected: Expected) -> int:
-    """As requested of the fleet, else as the reports claim."""
-    count = len(set(expected.names)) or expected.count
-    if expected.requested and count:
-        return count * expected.requested.gpus
-    return sum(node.gpus_expected for node in nodes)
 
 
 def missing(coverage: Coverage, nodes: list[Node], expected: Expected) -> list[Finding]:
@@ -32,7 +26,22 @@ def missing(coverage: Coverage, nodes: list[Node], expected: Expected) -> list[F
     def finding(reason: str, node: str = "") -> Finding:
         return Finding(INCOMPLETE, reason, node, found_by="coverage")
 
-    found = [finding("no report received from this expected node", node) for node in coverage.missing]
+    found, explained = [], set()
+    for name, (node, state) in expected.unreported.items():
+        words = (
+            "no report received from this expected node: "
+            if node in coverage.missing
+            else "no new report: "
+            if node
+            else ""
+        )
+        found.append(finding(f"{words}{f'pod {name} ' * bool(name)}{state}", node))
+        explained.add(node)
+    found += [
+        finding("no report received from this expected node", node)
+        for node in coverage.missing
+        if node not in explained
+    ]
     found += [finding(f"pod {pod} runs and has no report yet") for pod in expected.pending]
     found += [
         finding(f"its pod no longer exists, last seen {node.last_seen}", node.node) for node in nodes if node.last_seen
@@ -43,7 +52,7 @@ def missing(coverage: Coverage, nodes: list[Node], expected: Expected) -> list[F
         found.append(finding("no node report received"))
     elif coverage.nodes_expected is None:
         found.append(finding("the number of nodes is not set (nodes, --expect-nodes): missing nodes are not detected"))
-    elif 0 < coverage.nodes_reported < coverage.nodes_expected and not coverage.missing:
+    elif 0 < coverage.nodes_reported < coverage.nodes_expected - len(coverage.missing):
         found.append(finding(f"{coverage.nodes_reported} of {coverage.nodes_expected} expected nodes reported"))
     elif coverage.nodes_reported > coverage.nodes_expected and not expected.names:
         numbers = f"{coverage.nodes_reported} nodes reported, more than the {coverage.nodes_expected} expected"

@@ -20,6 +20,7 @@ class Expected:
     names: Sequence[str] = ()
     run_id: str | None = None
     pending: Sequence[str] = ()  # pods that run and have no report yet
+    unreported: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # pod without a report -> node, its state
     lost: Mapping[str, str] = field(default_factory=dict)  # node -> when its pod, which no longer exists, was last seen
     requested: Requested | None = None  # None: every report is judged by its own coverage
 

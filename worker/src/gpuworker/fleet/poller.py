@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import errno
 import http.client
 import socket
 import threading
@@ -12,6 +13,7 @@ import urllib.request
 from http import HTTPStatus
 
 from gpuworker.fleet.http_handler import FETCHED, NONCE_HEADER, SIGNATURE_HEADER
+from gpuworker.fleet.pod_list import PodList
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.fleet.report_store import ReportStore
 from gpuworker.runtime.message_auth import matches, new_nonce
@@ -21,7 +23,8 @@ REFRESH_S = 60
 REQUEST_TIMEOUT_S = 5
 MOST_REPORT_BYTES = 2 << 20  # a node of 8 GPUs has 0.3 MB
 NOT_SIGNED = "the report has no valid signature: its sender has not the key of this release"
-NO_REPORT = "no report yet"
+NO_REPORT, NO_ANSWER = "no report yet", "no answer"
+UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 class Poller:
@@ -30,8 +33,8 @@ class Poller:
     A pod without a report is asked in every round; one with a report, a minute later, and then for changes only.
     """
 
-    def __init__(self, store: ReportStore, host: str, port: int, key: bytes = b"") -> None:
-        self.store, self.host, self.port, self.key = store, host, port, key
+    def __init__(self, store: ReportStore, host: str, port: int, key: bytes = b"", pods: PodList | None = None) -> None:
+        self.store, self.host, self.port, self.key, self.pods = store, host, port, key, pods
         self.fetched: dict[str, float] = {}  # address -> when its report was fetched
         self.tags: dict[str, str] = {}  # address -> ETag of its report that was taken
         self.present: set[str] = set()
@@ -45,7 +48,7 @@ class Poller:
         # The name of a pod that has ended still resolves. Such a pod has submitted its report before.
         running = sorted(self.present - self.store.submitters)
         due = [a for a in running if time.monotonic() - self.fetched.get(a, -REFRESH_S) >= REFRESH_S]
-        pending, unreadable = set(), {}
+        pending, unreadable, silent = set(), {}, set()
         with concurrent.futures.ThreadPoolExecutor(MOST_REQUESTS) as pool:
             for address, problem in zip(due, pool.map(self.fetch, due), strict=True):
                 if not problem:
@@ -53,11 +56,17 @@ class Poller:
                     continue
                 self.fetched.pop(address, None)
                 self.tags.pop(address, None)
-                if problem == NO_REPORT:
+                if problem in (NO_REPORT, NO_ANSWER):
                     pending.add(address)
+                    silent |= {address} if problem == NO_ANSWER else set()
                 else:
                     unreadable[address] = problem
-        self.store.update(self.present, pending, unreadable)
+        unreported = {}
+        if self.pods and (pending or self.store.waiting()):
+            self.pods.refresh()
+            unreported = self.pods.without_report(self.store.reported(), self.store.sources, silent)
+            pending -= frozenset().union(*(pod.addresses for pod in self.pods.listed))
+        self.store.update(self.present, pending, unreadable, unreported)
 
     def resolve(self) -> set[str]:
         """Addresses of all pods. An unknown name is a Service without pods; other DNS errors change nothing."""
@@ -68,7 +77,10 @@ class Poller:
         return {address[0] for *_, address in found}
 
     def fetch(self, address: str) -> str:
-        """Take the report of a pod. Returns "" or the problem; NO_REPORT also stands for the report of another run."""
+        """Take the report of a pod. Returns "" or the problem; NO_REPORT also stands for the report of another run.
+
+        NO_ANSWER: not even the refusal of a pod that tests and does not listen yet.
+        """
         name = f"[{address}]" if ":" in address else address
         nonce = new_nonce()
         headers = {NONCE_HEADER: nonce} | ({"If-None-Match": self.tags[address]} if address in self.tags else {})
@@ -81,8 +93,9 @@ class Poller:
                 if error.code != HTTPStatus.NOT_MODIFIED or address not in self.tags:
                     return NO_REPORT
                 return "" if self._is_signed(error.headers, nonce, b"") else NOT_SIGNED
-        except (OSError, http.client.HTTPException):
-            return NO_REPORT
+        except (OSError, http.client.HTTPException) as error:
+            why = getattr(error, "reason", error)
+            return NO_ANSWER if isinstance(why, TimeoutError) or getattr(why, "errno", 0) in UNREACHABLE else NO_REPORT
         if len(data) > MOST_REPORT_BYTES:
             return f"the report has more than {MOST_REPORT_BYTES} bytes"
         if not self._is_signed(answer, nonce, data):

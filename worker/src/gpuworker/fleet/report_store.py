@@ -7,8 +7,10 @@ import datetime
 import hashlib
 import threading
 import time
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
+from types import MappingProxyType
 
 from gpuworker.accept.report import NODE, write_json
 from gpuworker.fleet.check_findings import subject
@@ -43,7 +45,7 @@ class ReportStore:
         self.submitters: set[str] = set()  # addresses of pods that submitted their report
         self.last_seen: dict[str, str] = {}  # node -> when its pod was last listed
         self.damaged: list[Source] = []  # files of an earlier collector that are not reports
-        self.state: tuple = ((), (), ())  # pending, unreadable and lost pods
+        self.state: tuple = ((), (), (), ())  # pending, unreadable, lost and unreported pods
         self.result: Fleet | None = None
         self.changes = 0  # of anything that the result depends on
         self.last: Fleet | None = None  # the last result, which may be older than the last report
@@ -106,13 +108,28 @@ class ReportStore:
     def _path(self, name: str) -> Path:
         return self.folder / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
 
-    def update(self, present: set[str], pending: set[str], unreadable: dict[str, str]) -> None:
-        """Set the addresses of all pods, of pods without a report, and of pods with an unreadable report."""
+    def reported(self) -> set[str]:
+        """Addresses of the pods whose report is here."""
+        with self.lock:
+            return {*self.addresses.values(), *self.submitters} - {SUBMITTED, NOT_SEEN}
+
+    def update(
+        self,
+        present: set[str],
+        pending: set[str],
+        unreadable: dict[str, str],
+        unreported: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+    ) -> None:
+        """Set the addresses of all pods, of pods without a report, and of pods with an unreadable report.
+
+        `unreported`: pods without a report, as Kubernetes lists them: name -> node and state.
+        """
         with self.lock:
             now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
             self.last_seen |= {node: now for node, address in self.addresses.items() if address in present}
             lost = sorted(node for node, at in self.addresses.items() if at != SUBMITTED and at not in present)
-            state = tuple(sorted(pending)), tuple(sorted(unreadable.items())), tuple(lost)
+            listed = tuple(sorted(unreported.items()))
+            state = tuple(sorted(pending)), tuple(sorted(unreadable.items())), tuple(lost), listed
             if state != self.state:
                 self.state = state
                 self._changed()
@@ -121,8 +138,8 @@ class ReportStore:
         """Whether reports are expected that would change the result: of pods that test, and of nodes without one."""
         coverage = self.fleet().coverage
         with self.lock:
-            pending, _, lost = self.state
-            return bool(pending or lost or coverage.nodes_reported < (coverage.nodes_expected or 1))
+            pending, _, lost, unreported = self.state
+            return bool(pending or lost or unreported or coverage.nodes_reported < (coverage.nodes_expected or 1))
 
     def fleet(self) -> Fleet:
         """The current result. It is the same object until something changes.
@@ -136,11 +153,12 @@ class ReportStore:
             with self.lock:
                 if self.result is not None:
                     return self.result
-                pending, unreadable, lost = self.state
+                pending, unreadable, lost, unreported = self.state
                 sources = [*self.sources.values(), *self.damaged]
                 lost_nodes, change = {node: self.last_seen[node] for node in lost}, self.changes
             sources += [Source(f"pod {address}", error=problem) for address, problem in unreadable]
-            result = merge(sources, dataclasses.replace(self.expected, pending=pending, lost=lost_nodes))
+            state = {"pending": pending, "lost": lost_nodes, "unreported": dict(unreported)}
+            result = merge(sources, dataclasses.replace(self.expected, **state))
             with self.lock:
                 if change == self.changes:
                     self.result = result

@@ -146,7 +146,12 @@ def _suspects(fleet: Fleet, suspects: Iterable[Suspect], served: bool) -> str:
 
 def _suspect_row(suspect: Suspect, known: set[str], served: bool) -> str:
     numbers = (("GPU UUID", suspect.uuid), ("serial", suspect.serial), ("PCI", suspect.pci), ("pod", suspect.pod))
-    identity = "".join(f'<br><span class="dim">{name} {escape(text)}</span>' for name, text in numbers if text)
+    identity = "".join(
+        f'<br><span class="dim id">{name} {line}</span>'
+        for name, text in numbers
+        if text
+        for line in escape(text).split(", ")
+    )
     more = suspect.reasons[1:MOST_REASONS]
     rest = len(suspect.reasons) - 1 - len(more)
     reasons = "".join(f"<li>{escape(text)}</li>" for text in more)
@@ -287,4 +292,7 @@ def _measures(fleet: Fleet, served: bool) -> str:
 
 LEGEND = """<h2>How to read this page</h2>
 <p>PASS: everything that was requested was measured and is within its limits. WARN: near a limit, or slightly worse than
-the fleet. FAIL: a proven fault. INCOMPLETE: a measurement or a report is missing. SKIP: does not apply.</p>"""
+the fleet. FAIL: a proven fault. INCOMPLETE: a measurement or a report is missing. SKIP: does not apply.</p>
+<p>In brackets stands what found it. [node]: the checks of the node. [world]: checks across nodes. [fleet]: comparison
+with the other devices. [fingerprint]: equal computations with different results. [coverage]: something was requested
+and is missing. [baseline]: comparison with an earlier run.</p>"""

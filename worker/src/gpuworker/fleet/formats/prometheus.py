@@ -30,7 +30,7 @@ def prometheus(fleet: Fleet) -> str:
     gauge("nodes_reported", "Nodes with a report.", [({}, coverage.nodes_reported)])
     if coverage.nodes_expected is not None:
         gauge("nodes_expected", "Nodes that must have a report.", [({}, coverage.nodes_expected)])
-    gauge("gpus_expected", "GPUs expected on the nodes with a report.", [({}, coverage.gpus_expected)])
+    gauge("gpus_expected", "GPUs expected: of all nodes, if their number is set.", [({}, coverage.gpus_expected)])
     gauge("gpus_seen", "GPUs seen on the nodes with a report.", [({}, coverage.gpus_seen)])
     gauge(
         "node_verdict",

@@ -9,10 +9,14 @@ is a finding, and is left out of later rounds. The units under test are nodes, o
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
+import threading
 import time
+
+import torch
 
 from gpuworker.accept.check_spec import Evidence
 from gpuworker.accept.checks.bad_nodes.findings import Findings, Group, Outcome
@@ -60,7 +64,24 @@ def _round(context: RankContext, number: int) -> list[Group]:
 def _take_part(context: RankContext, test: GroupTest, groups: list[Group], here: int, number: int) -> None:
     for group in groups:
         if here in group:
-            context.post(f"bad_nodes/{number}", test.run(group, number))
+            if context.injected("hung-node"):
+                context.store.wait(["bad_nodes/done"], datetime.timedelta(hours=1))
+            context.post(f"bad_nodes/{number}", _bounded(test, group, number))
+
+
+def _bounded(test: GroupTest, group: Group, number: int) -> dict:
+    """This rank's part of a test, in a thread: a call that never returns must not hang the leader."""
+    found: list[dict] = []
+
+    def run() -> None:
+        device = test.context.device
+        with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+            found.append(test.run(group, number))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(2 * test.timeout_s)
+    return found[0] if found else {"steps": [], "fault": TIMED_OUT}
 
 
 def _run_search(context: RankContext, test: GroupTest, plan: BadNodeSearch, here: int) -> dict:

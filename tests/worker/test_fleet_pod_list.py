@@ -1,0 +1,179 @@
+"""Nodes without a report are named with the reason that Kubernetes has, from a stand-in of its API over TLS."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from gpuworker.fleet import acts, pod_list, poller
+from gpuworker.fleet.expected import Expected
+from gpuworker.fleet.pod_list import PodList, pod_of
+from gpuworker.fleet.poller import Poller
+from gpuworker.fleet.report_store import ReportStore
+from tests.helpers.fleet_reports import node_report
+
+SELECTOR = "app.kubernetes.io/instance=accept,app.kubernetes.io/component=node"
+
+
+def pod(node: str = "", *, wanted: str = "", address: str = "", phase: str = "Pending", **status: object) -> dict:
+    """A pod as the API lists it. `wanted`: the node of which the controller of a DaemonSet wants it."""
+    spec: dict = {"nodeName": node} if node else {}
+    if wanted:
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [wanted]}]}
+        required = {"nodeSelectorTerms": [term]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    ips = {"podIPs": [{"ip": address}]} if address else {}
+    return {"metadata": {"name": f"accept-{node or wanted}"}, "spec": spec, "status": {"phase": phase, **ips, **status}}
+
+
+def condition(kind: str, status: str, reason: str, message: str) -> dict:
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def accept(**state: object) -> dict:
+    return {"name": "accept", "state": state, "lastState": {}}
+
+
+NO_GPU = condition("PodScheduled", "False", "Unschedulable", "0/2 nodes are available: 1 Insufficient nvidia.com/gpu.")
+EVICTED = condition("DisruptionTarget", "True", "TerminationByKubelet", "The node was low on resource: memory.")
+KILLED = {"exitCode": 137, "reason": "OOMKilled"}
+RUNNING = {"startedAt": "2026-01-05T12:00:00Z"}
+STATES = {
+    "no free GPU": (pod(wanted="n7", conditions=[NO_GPU]), "is Pending: Unschedulable: 0/2 nodes", acts.START),
+    "no image": (
+        pod("n7", initContainerStatuses=[accept(waiting={"reason": "ImagePullBackOff", "message": "Back-off"})]),
+        "does not start: container accept: ImagePullBackOff: Back-off",
+        acts.CONFIGURE,
+    ),
+    "evicted": (pod("n7", phase="Failed", conditions=[EVICTED]), "was ended: TerminationByKubelet: The", acts.START),
+    "killed for memory": (
+        pod("n7", initContainerStatuses=[accept(running=RUNNING) | {"lastState": {"terminated": KILLED}}]),
+        "runs and has no report yet: container accept ended with 137, OOMKilled",
+        acts.CONFIGURE,
+    ),
+    "tests": (pod("n7", initContainerStatuses=[accept(running=RUNNING)]), "runs and has no report yet", acts.RETEST),
+    "starts": (
+        pod("n7", initContainerStatuses=[accept(waiting={"reason": "ContainerCreating"})]), "is Pending", acts.START,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_pod_without_a_report_names_its_node_and_the_reason(name: str) -> None:
+    item, words, act = STATES[name]
+    found = pod_of(item)
+    assert (found.node, found.state[: len(words)]) == ("n7", words)
+    reason = f"no report received from this expected node: pod {found.name} {found.state}"
+    assert acts.act_for("", "coverage", reason).verb == act
+
+
+class Api(BaseHTTPRequestHandler):
+    """Lists `pods`, two in an answer, to the owner of the token."""
+
+    pods: list[dict]
+    queries: list[dict]
+
+    def do_GET(self) -> None:
+        url = urllib.parse.urlparse(self.path)
+        query = dict(urllib.parse.parse_qsl(url.query))
+        self.queries.append(query)
+        allowed = self.headers["Authorization"] == "Bearer secret" and url.path == "/api/v1/namespaces/team/pods"
+        start = int(query.get("continue", 0))
+        more = {"continue": str(start + 2)} if start + 2 < len(self.pods) else {}
+        body = json.dumps({"items": self.pods[start : start + 2], "metadata": more}).encode()
+        self.send_response(200 if allowed else 403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch) -> Iterator[type[Api]]:
+    """The API server, and the files of a service account."""
+    account = tmp_path / "account"
+    account.mkdir()
+    key, certificate = tmp_path / "key", account / "ca.crt"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=api -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run([*command.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    (account / "namespace").write_text("team")
+    (account / "token").write_text("secret\n")
+    handler = type("Handler", (Api,), {"pods": [], "queries": []})
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.server_port))
+        monkeypatch.setattr(pod_list, "ACCOUNT", account)
+        monkeypatch.setattr(pod_list, "PERIOD_S", 0)
+        yield handler
+        server.shutdown()
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch, api):
+    """A collector of three nodes: n1 has reported from 10.0.0.1, and 10.0.0.3 does not answer."""
+    store = ReportStore(tmp_path / "reports", Expected(3, run_id="1"))
+    store.add(node_report("n1", run_id="1"), "10.0.0.1")
+    asks = Poller(store, "", 0, pods=PodList(SELECTOR, pod_list.ACCOUNT))
+    monkeypatch.setattr(asks, "resolve", lambda: {"10.0.0.1", "10.0.0.3"})
+    answers = {"10.0.0.1": "", "10.0.0.3": poller.NO_ANSWER}
+    monkeypatch.setattr(asks, "fetch", answers.get)
+
+    def poll():
+        asks.poll()
+        return store.fleet()
+
+    return poll
+
+
+def test_the_page_names_nodes_that_never_came_and_a_node_that_is_gone(page, api) -> None:
+    api.pods = [
+        pod("n1", address="10.0.0.1", phase="Running"),
+        pod(wanted="n2", conditions=[NO_GPU]),
+        pod("n3", address="10.0.0.3", initContainerStatuses=[accept(running=RUNNING)]),
+    ]
+    fleet = page()
+    assert api.queries[0]["labelSelector"] == SELECTOR and len(api.queries) == 2, "in parts"
+    assert fleet.verdict == "INCOMPLETE" and fleet.coverage.missing == ["n2", "n3"]
+    found = {finding.node: finding.reason for finding in fleet.findings}
+    assert set(found) == {"n2", "n3"}, "one finding per node, and none about an address or a number"
+    assert "1 Insufficient nvidia.com/gpu" in found["n2"]
+    assert found["n3"].endswith("runs and has no report yet, and does not answer: is the node down?")
+    assert [(suspect.node, suspect.act) for suspect in fleet.suspects] == [("n3", acts.REBOOT), ("n2", acts.START)]
+
+
+def test_a_number_of_nodes_that_no_pod_explains_is_still_a_finding(page, api) -> None:
+    api.pods = [pod("n1", address="10.0.0.1", phase="Running"), pod(wanted="n2", conditions=[NO_GPU])]
+    reasons = [finding.reason for finding in page().findings]
+    assert any("1 of 3 expected nodes reported" in reason for reason in reasons), reasons
+
+
+def test_pods_that_cannot_be_listed_are_a_finding_and_not_the_end(page, monkeypatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    reasons = [finding.reason for finding in page().findings]
+    assert any("the pods cannot be listed" in reason for reason in reasons)
+    assert any("10.0.0.3" in reason for reason in reasons), "what is known without the list stays"
+    assert acts.act_for("", "coverage", "the pods cannot be listed: HTTPError: 403").verb == acts.CONFIGURE
+
+
+def test_a_complete_fleet_lists_nothing(tmp_path: Path, monkeypatch, api) -> None:
+    store = ReportStore(tmp_path / "reports", Expected(1, run_id="1"))
+    store.add(node_report("n1", run_id="1"), "10.0.0.1")
+    asks = Poller(store, "", 0, pods=PodList(SELECTOR, pod_list.ACCOUNT))
+    monkeypatch.setattr(asks, "resolve", lambda: {"10.0.0.1"})
+    monkeypatch.setattr(asks, "fetch", lambda address: "")
+    asks.poll()
+    assert api.queries == [] and store.fleet().verdict == "PASS"
