@@ -158,13 +158,13 @@ spec:
       {{- else }}
       emptyDir: {}
       {{- end }}
-    {{- with $values.volumes.datasets.claimName }}
-    - name: datasets
-      persistentVolumeClaim: {claimName: {{ . | quote }}}
+    {{- range $name := list "datasets" "models" }}
+    {{- with index $values.volumes $name }}
+    {{- if .claimName }}
+    - name: {{ $name }}
+      persistentVolumeClaim: {claimName: {{ .claimName | quote }}, readOnly: {{ .readOnly }}}
     {{- end }}
-    {{- with $values.volumes.models.claimName }}
-    - name: models
-      persistentVolumeClaim: {claimName: {{ . | quote }}}
+    {{- end }}
     {{- end }}
     {{- if and $launches $values.program.image }}
     - name: launcher

@@ -144,7 +144,7 @@ spec:
     {{- end }}
     {{- with $values.volumes.datasets.claimName }}
     - name: datasets
-      persistentVolumeClaim: {claimName: {{ . | quote }}}
+      persistentVolumeClaim: {claimName: {{ . | quote }}, readOnly: true}
     {{- end }}
 {{- end }}
 

@@ -158,7 +158,7 @@ spec:
     - name: shared-memory
       emptyDir:
         medium: Memory
-        sizeLimit: {{ $values.sharedMemory.sizeLimit | quote }}
+        sizeLimit: {{ dig "sharedMemory" "sizeLimit" $values.sharedMemory.sizeLimit $task | quote }}
     {{- if $launcher }}
     - name: launcher
       emptyDir: {sizeLimit: 64Mi}
