@@ -138,6 +138,26 @@ kueue.x-k8s.io/priority-class: {{ . | quote }}
 {{- end }}
 {{- end }}
 
+{{/* Fields that every pod has; call with root, nodeSelector and tolerations. */}}
+{{- define "CHART.podFields" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  {{- toYaml (.root.Values.podSecurityContext | default dict) | nindent 2 }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{/* Annotations of pods that autoscalers must not evict to empty a node: all that they have done would be lost. */}}
 {{- define "CHART.noEviction" -}}
 cluster-autoscaler.kubernetes.io/safe-to-evict: "false"
