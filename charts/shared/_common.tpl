@@ -54,8 +54,9 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/*
-Resources of a container with its devices, a map of resource name to count; call with resources, devices and path.
-A fraction is text, because JobSet accepts no other numbers than whole ones.
+Resources of a container with its devices, a map of resource name to value and count; call with resources, devices and
+path. A device without a name comes from elsewhere, such as a claim. A fraction is text, because JobSet accepts no other
+numbers than whole ones.
 */}}
 {{- define "CHART.resources" -}}
 {{- $all := dict -}}
@@ -71,7 +72,8 @@ A fraction is text, because JobSet accepts no other numbers than whole ones.
 {{- $_ := set $all $kind $own -}}
 {{- end -}}
 {{- range $name, $device := .devices -}}
-{{- with last $device | int }}{{ $_ := set $all "limits" (merge (dict $name .) ($all.limits | default dict)) }}{{ end -}}
+{{- $count := last $device | int -}}
+{{- if and $name $count }}{{ $_ := set $all "limits" (merge (dict $name $count) ($all.limits | default dict)) }}{{ end -}}
 {{- end -}}
 {{- $all | empty | ternary "" (toYaml $all) -}}
 {{- end }}

@@ -124,3 +124,39 @@ def test_shared_memory_of_a_task_is_by_default_that_of_a_run() -> None:
     assert [each for each in run["volumes"] if each["name"] == "shared-memory"] == [
         each for each in rank["volumes"] if each["name"] == "shared-memory"
     ]
+
+
+CLAIM = {"name": "gpus", "resourceClaimTemplateName": "gpus"}
+USES = {"resources": {"claims": [{"name": "gpus"}]}}
+PROGRAM = {"podTemplate": {"spec": {"resourceClaims": [CLAIM], "containers": [USES]}}}
+TESTS = {"podTemplate": {"spec": {"resourceClaims": [CLAIM], "initContainers": [{"name": "accept", **USES}]}}}
+CLAIMED = {
+    "ddp-run": {"gpusPerNode": 8, "gpuResourceName": "", **PROGRAM},
+    "gpu-accept": {"gpuResourceName": "", **TESTS},
+    "job-group": task(accelerator={"types": ["H100"], "count": 8}, **PROGRAM)
+    | {"accelerators": {"resourceName": ""}},
+}
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_gpus_may_come_from_a_claim_alone(chart: str) -> None:
+    """The program still knows their number."""
+    containers = [
+        container
+        for spec in pods(render(chart, CLAIMED[chart]))
+        for container in [*spec["containers"], *spec.get("initContainers", [])]
+        if "claims" in container.get("resources", {})
+    ]
+    (container,) = containers
+    assert container["resources"] == USES["resources"]
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    known = {"ddp-run": "NUM_GPUS_PER_NODE", "job-group": "SKYPILOT_NUM_GPUS_PER_NODE"}
+    assert "--gpus=8" in container.get("args", []) or env[known[chart]] == "8"
+
+
+def test_two_ranks_in_the_network_of_a_node_would_share_a_port() -> None:
+    """A declared port lets the scheduler keep them apart."""
+    (spec,) = pods(render("job-group", task(podTemplate={"spec": {"hostNetwork": True}})))
+    assert [container["ports"] for container in spec["initContainers"]] == [[{"name": "agent", "containerPort": 29499}]]
+    (spec,) = pods(render("job-group", {}))
+    assert not [container for container in spec["initContainers"] if "ports" in container]

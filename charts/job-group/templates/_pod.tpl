@@ -62,6 +62,10 @@ spec:
       resources:
         {{- . | nindent 8 }}
       {{- end }}
+      {{- if dig "podTemplate" "spec" "hostNetwork" false $task }}
+      ports: # of the node, which therefore gets one rank only
+        - {name: agent, containerPort: {{ (include "job-group.contract" .root | fromJson).ports.groupAgent }}}
+      {{- end }}
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:
         {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
