@@ -91,8 +91,11 @@ LIMITED = {
             **OWN_IMAGE,
         },
     ),
-    "an acceptance": ("gpu-accept", {"resources": AMOUNTS, "fleet": {"resources": AMOUNTS}}),
-    "a Job of an acceptance": ("gpu-accept", {"resources": AMOUNTS, "fleet": {"resources": AMOUNTS}, **ACCEPTANCE}),
+    "an acceptance": ("gpu-accept", {"device": "cpu", "resources": AMOUNTS, "fleet": {"resources": AMOUNTS}}),
+    "a Job of an acceptance": (
+        "gpu-accept",
+        {"device": "cpu", "resources": AMOUNTS, "fleet": {"resources": AMOUNTS}, **ACCEPTANCE},
+    ),
     "a group": ("job-group", {**task(resources=AMOUNTS, launcher="ddp-launch"), "agent": {"resources": AMOUNTS}}),
 }
 
@@ -101,7 +104,7 @@ LIMITED = {
 def test_every_container_may_have_limits(case: str) -> None:
     """Without them a ResourceQuota on limits refuses the pod, also that of `helm test`."""
     chart, values = LIMITED[case]
-    for spec in pods(render(chart, {"gpusPerNode": 0, **values} if chart != "job-group" else values)):
+    for spec in pods(render(chart, values)):
         for container in [*spec["containers"], *spec.get("initContainers", [])]:
             assert container["resources"] == AMOUNTS, container["name"]
 
@@ -133,8 +136,7 @@ TESTS = {"podTemplate": {"spec": {"resourceClaims": [CLAIM], "initContainers": [
 CLAIMED = {
     "ddp-run": {"gpusPerNode": 8, "gpuResourceName": "", **PROGRAM},
     "gpu-accept": {"gpuResourceName": "", **TESTS},
-    "job-group": task(accelerator={"types": ["H100"], "count": 8}, **PROGRAM)
-    | {"accelerators": {"resourceName": ""}},
+    "job-group": task(accelerator={"types": ["H100"], "count": 8}, **PROGRAM) | {"accelerators": {"resourceName": ""}},
 }
 
 
