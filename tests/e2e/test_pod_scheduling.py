@@ -44,7 +44,7 @@ def test_a_run_of_higher_priority_takes_the_place_of_another_which_goes_on_later
 ) -> None:
     """The run that gives way saves, and counts no failure: its maxRestarts is 0."""
     one = sets(resources={"limits": {scarce: 1}}, placement={"onePodPerNode": "any"})
-    start(namespace, *one, program=TRAIN.replace("FAULT", ""))
+    start(namespace, *one, "--set", "timeouts.joinSeconds=300", program=TRAIN.replace("FAULT", ""))
     wait_until_training(namespace)
     namespace.install("strong", "ddp-run", *ONE_THREAD, *one, "--set", f"nodes=1,priorityClassName={priority}")
     wait_until(lambda: complete(namespace, "strong"), "the stronger run has ended", 180)
