@@ -15,5 +15,6 @@
   kueue, kueue.queueName, kueue.priorityClass, placement, placement.onePodPerNode, placement.topologyKey, placement.gang,
   placement.spreadOver, env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, commonLabels,
   extraObjects, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds,
-  priorityClassName, podAnnotations, nodeSelector, podTemplate, nameOverride, fullnameOverride]
+  priorityClassName, podAnnotations, nodeSelector, tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext,
+  containerSecurityContext]
 {{- end }}

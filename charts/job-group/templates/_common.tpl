@@ -109,6 +109,9 @@ variables env, and where they belong to a task of a group, the path task.
 {{- $contract := include "job-group.contract" .root | fromJson -}}
 {{- $task := .task | default "" -}}
 {{- range $name, $value := .env -}}
+{{- if has $name (list "true" "false" "null") -}}
+{{- fail (printf "\n\n%s.%s: YAML reads a name such as N, y or on as %s. Put it into quotes.\n" $.path $name $name) -}}
+{{- end -}}
 {{- if hasPrefix $contract.internalPrefix $name -}}
 {{- fail (printf "\n\n%s.%s: names that begin with %s are internal to the chart. Choose another name.\n" $.path $name $contract.internalPrefix) -}}
 {{- end -}}
