@@ -8,7 +8,7 @@ PYTHON := $(VENV)/bin/python
 OLDEST := 1.29.6
 NEWEST := 1.37.2
 .DEFAULT_GOAL := help
-.PHONY: upstream help demo test test-schemas test-gang test-oldest test-fast test-e2e test-argocd test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz values-server bench train-bench test-trainers lint generate verify image cluster-up cluster-down
+.PHONY: upstream help demo test test-schemas test-gang test-ipv6 test-oldest test-fast test-e2e test-argocd test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz values-server bench train-bench test-trainers lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,11 @@ test-gang: ## Gang scheduling by Kubernetes itself, on a local cluster that has 
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
 	@FEATURES=gang $(PYTHON) -m hack.test gang
+
+test-ipv6: ## A slice of each chart on a local cluster whose nodes, pods and Services have IPv6 only
+	@python3 -m hack.preflight cluster
+	@python3 -m hack.deps.venv dev
+	@IP_FAMILY=ipv6 $(PYTHON) -m hack.test ipv6
 
 test-oldest: ## End-to-end tests on the oldest Kubernetes that builds, without those of its newer features
 	@python3 -m hack.preflight cluster

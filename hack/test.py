@@ -1,9 +1,9 @@
 """Run the tests: python3 -m hack.test [PART…] [--quick].
 
-PART: lint, unit, charts, browser, tracking, differential, fuzz, package, e2e, matrix, gang, values, argocd, cluster.
-Without a name, all parts run except package, matrix, gang, values and argocd. One thread builds and starts the cluster
-while another runs the parts that need none. The last line has the form "N passed, N failed, N skipped"; every command
-of lint counts as one test.
+PART: lint, unit, charts, browser, tracking, differential, fuzz, package, e2e, matrix, gang, ipv6, values, argocd,
+cluster. Without a name, all parts run except package, matrix, gang, ipv6, values and argocd. One thread builds and
+starts the cluster while another runs the parts that need none. The last line has the form "N passed, N failed, N
+skipped"; every command of lint counts as one test.
 """
 
 from __future__ import annotations
@@ -36,6 +36,16 @@ LINT = [
     "shellcheck hack/local_cluster/node.sh charts/job-group/files/entry.sh charts/job-group/files/askpass.sh .ci/run",
     "python -m hack.gen.generate --check",
     "ct lint --config .ct.yaml --all",
+]
+
+IPV6 = [
+    "test_ipv6.py",
+    *(f"test_ddp_run.py::test_a_world_forms[2-{backend}]" for backend in ("static", "c10d", "etcd")),
+    "test_gpu_accept.py::test_every_node_passes_and_hands_out_its_report",
+    "test_gpu_accept.py::test_a_job_tests_each_node_once_and_ends_with_the_verdict",
+    "test_group_features.py::test_example_tasks_find_each_other",
+    "test_group_launcher.py::test_the_ranks_of_a_task_form_a_world",
+    "test_isolation.py",
 ]
 
 
@@ -109,6 +119,12 @@ def matrix(environment: dict[str, str]) -> Counts:
 def gang(environment: dict[str, str]) -> Counts:
     """What needs features that Kubernetes leaves off by default: FEATURES=gang."""
     return pytest("gang", "tests/e2e/test_gang.py", "-n", "2", environment=environment)
+
+
+def ipv6(environment: dict[str, str]) -> Counts:
+    """A slice of each chart on nodes, pods and Services that have IPv6 only: IP_FAMILY=ipv6."""
+    names = [f"tests/e2e/{name}" for name in IPV6]
+    return pytest("ipv6", *names, "-n", "3", environment=environment)
 
 
 def values(environment: dict[str, str]) -> Counts:
@@ -189,7 +205,7 @@ def fast(parts: list[str]) -> Counts:
 
 FAST = {"lint": lint, "unit": unit, "charts": charts, "browser": browser, "tracking": tracking}
 FAST |= {"differential": differential, "fuzz": fuzz, "package": package}
-ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix, "gang": gang, "values": values, "argocd": argocd}
+ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix, "gang": gang, "ipv6": ipv6, "values": values, "argocd": argocd}
 ALL = [*(name for name in FAST if name != "package"), "e2e", "cluster"]  # the others run only when they are named
 
 

@@ -82,18 +82,26 @@ allows an entry of a list once, that of `over` replaces it. A node must fit one 
 {{- end }}
 {{- end }}
 
+{{/* Refuse labels of pods that are not the user's; call with path, own, and more labels that select the chart's pods. */}}
+{{- define "CHART.refuseLabels" -}}
+{{- range $label, $_ := .own }}
+{{- if has $label (concat $.labels (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component")) }}
+{{- fail (printf "\n\n%s: the label %s selects the pods of the chart. Choose another label.\n" $.path $label) }}
+{{- end }}
+{{- if hasPrefix "kueue.x-k8s.io/" $label }}
+{{- fail (printf "\n\n%s: %s belongs to the object that Kueue admits. Remove it, and set kueue.queueName.\n" $.path $label) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/*
-Refuse what a podTemplate must not set; call with root, path, own, labels that select the chart's pods, `run`, which says
-where the command belongs, gpu and gpus, the resource of a GPU and the value of their number, and set, a map of field of the
-pod to the value to set instead.
+Refuse what a podTemplate must not set; call with root, path, own, labels that select the chart's pods, run and image,
+which say where the command and the image belong (no image: any one will do), gpu and gpus, the resource of a GPU and the
+value of their number, and set, a map of field of the pod to the value to set instead.
 */}}
 {{- define "CHART.refusePodTemplate" -}}
 {{- $spec := dig "spec" dict .own }}
-{{- range $label, $_ := dig "metadata" "labels" dict .own }}
-{{- if has $label (concat $.labels (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component")) }}
-{{- fail (printf "\n\n%s.metadata.labels: the label %s selects the pods of the chart. Choose another label.\n" $.path $label) }}
-{{- end }}
-{{- end }}
+{{- include "CHART.refuseLabels" (dict "path" (printf "%s.metadata.labels" .path) "own" (dig "metadata" "labels" dict .own) "labels" .labels) }}
 {{- if gt (len ($spec.containers | default list)) 1 }}
 {{- fail (printf "\n\n%s.spec.containers: only the first container is used, for the program itself. A sidecar that ends with it is an init container%s:\n\n  initContainers:\n    - name: sidecar\n      restartPolicy: Always\n" .path (ternary "; other programs run as tasks" "" (hasKey . "task"))) }}
 {{- end }}
@@ -101,6 +109,10 @@ pod to the value to set instead.
 {{- if hasKey (first ($spec.containers | default (list dict))) $field }}
 {{- fail (printf "\n\n%s.spec.containers[0].%s: the chart starts the program. %s\n" $.path $field $.run) }}
 {{- end }}
+{{- end }}
+{{- $first := first ($spec.containers | default (list dict)) }}
+{{- if and (hasKey . "image") (hasKey $first "image") }}
+{{- fail (printf "\n\n%s.spec.containers[0].image: the chart must know the image of the program. Remove it, and set %s.\n" $.path $.image) }}
 {{- end }}
 {{- range $field := list "hostname" "subdomain" "restartPolicy" "setHostnameAsFQDN" }}
 {{- if hasKey $spec $field }}

@@ -28,14 +28,15 @@ def helm(chart: str, schema: dict) -> str:
 
 
 def needed(root: dict, node: dict, values: dict, path: str = "") -> Iterator[str]:
-    """Without a value, a list or free map with entries is empty, and a key whose default is null has its default."""
+    """Paths of keys, without those whose default is null and free maps with entries, which only null can empty."""
     for name, value in values.items():
         child = node["properties"].get(name, {})
         reference = child.get("$ref", "").rpartition("/")[2]
-        if reference and reference[0].islower():  # not an object of Kubernetes
+        if reference[:1].islower():  # not an object of Kubernetes
             child = root["definitions"][reference]
-        free = isinstance(value, dict | list) and "properties" not in child
-        if value is not None and not (free and value):
+        of_kubernetes = reference[:1].isupper()  # a security context: its fields may be null, the whole may not
+        free = isinstance(value, dict) and "properties" not in child
+        if value is not None and (of_kubernetes or not (free and value)):
             yield f"{path}{name}"
         if isinstance(value, dict) and not free:
             yield from needed(root, child, value, f"{path}{name}.")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hack.deps import debian, go_tools, images
 from hack.local_cluster import addons, controlplane, network, node, pki, processes
-from hack.local_cluster.settings import FEATURES, KUBECONFIG, KUBERNETES, LOGS, RUN, STATE, nodes
+from hack.local_cluster.settings import FEATURES, IP_FAMILY, KUBECONFIG, KUBERNETES, LOGS, RUN, STATE, nodes
 from hack.paths import ToolError, main, remove, step
 
 MODULES = (KUBERNETES, "coredns", "kube-router", "pause", "jobset", "kueue", "helm")
@@ -84,7 +84,8 @@ def in_parallel(action, items) -> None:
 def wanted() -> dict:
     """Versions and sizes that the cluster is started with; a change requires a new cluster."""
     found = {module: go_tools.digest(module) for module in MODULES}
-    return {"modules": found, "nodes": len(nodes()), "cpus": os.environ.get("NODE_CPUS", ""), "features": FEATURES}
+    sizes = {"nodes": len(nodes()), "cpus": os.environ.get("NODE_CPUS", "")}
+    return {"modules": found, **sizes, "features": FEATURES, "ip_family": IP_FAMILY}
 
 
 def healthy() -> bool:

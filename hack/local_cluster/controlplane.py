@@ -17,6 +17,7 @@ from hack.local_cluster.settings import (
     POD_NETWORK,
     SERVICE_NETWORK,
     STATE,
+    at,
 )
 from hack.paths import BIN, ToolError, run
 
@@ -30,8 +31,8 @@ COREDNS = f"""\
 .:53 {{
   bind {HOST_IP}
   errors
-  ready {HOST_IP}:8181
-  kubernetes cluster.local in-addr.arpa {{
+  ready {at(HOST_IP, 8181)}
+  kubernetes cluster.local in-addr.arpa ip6.arpa {{
     kubeconfig {STATE}/dns.conf gpu-charts
     pods insecure
     ttl 1

@@ -5,14 +5,27 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hack.local_cluster.settings import BRIDGE, HOST_IP, NODE_NETWORK, POD_NETWORK, SERVICE_NETWORK, Node
+from hack.local_cluster.settings import (
+    BRIDGE,
+    HOST_IP,
+    IP_FAMILY,
+    NETWORKS,
+    NODE_NETWORK,
+    POD_NETWORK,
+    SERVICE_NETWORK,
+    Node,
+)
 from hack.paths import ToolError, run
+
+FORWARD = {"ipv4": "net.ipv4.ip_forward=1", "ipv6": "net.ipv6.conf.all.forwarding=1"}[IP_FAMILY]
+# Without it an address of IPv6 cannot be used for a second, until the kernel knows that it has no duplicate.
+AT_ONCE = ["nodad"] if IP_FAMILY == "ipv6" else []
 
 
 def up(nodes: list[Node]) -> None:
     refuse_conflicts()
     run("ip", "link", "add", BRIDGE, "type", "bridge")
-    run("ip", "address", "add", f"{HOST_IP}/{NODE_NETWORK.prefixlen}", "dev", BRIDGE)
+    run("ip", "address", "add", f"{HOST_IP}/{NODE_NETWORK.prefixlen}", "dev", BRIDGE, *AT_ONCE)
     run("ip", "link", "set", BRIDGE, "up")
     isolate()
     for node in nodes:
@@ -32,9 +45,9 @@ def _add_node(node: Node, peers: list[Node]) -> None:
     run("ip", "link", "set", node.veth, "master", BRIDGE, "up")
     inside = ("ip", "-n", node.namespace)
     run(*inside, "link", "set", "lo", "up")
-    run(*inside, "address", "add", f"{node.ip}/{NODE_NETWORK.prefixlen}", "dev", "eth0")
+    run(*inside, "address", "add", f"{node.ip}/{NODE_NETWORK.prefixlen}", "dev", "eth0", *AT_ONCE)
     run(*inside, "link", "set", "eth0", "up")
-    run("ip", "netns", "exec", node.namespace, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+    run("ip", "netns", "exec", node.namespace, "sysctl", "-qw", FORWARD)
     for peer in peers:
         run(*inside, "route", "add", peer.pods, "via", peer.ip)
     run("ip", "route", "add", node.pods, "via", node.ip)  # the API server calls webhooks and kubelets
@@ -50,8 +63,9 @@ def down() -> None:
     folder = Path("/run/netns")
     if folder.is_mount() and not any(folder.iterdir()):
         run("umount", folder)  # `ip netns add` mounts it and never unmounts it
+    ours = {network for networks in NETWORKS.values() for network in networks[1:3]}  # also of the other IP_FAMILY
     for route in _routes():
-        if route.get("type") == "unreachable" and route["dst"] in (str(POD_NETWORK), str(SERVICE_NETWORK)):
+        if route.get("type") == "unreachable" and route["dst"] in ours:
             run("ip", "route", "delete", "unreachable", route["dst"])
 
 
@@ -70,4 +84,4 @@ def _ours() -> list[str]:
 
 
 def _routes() -> list[dict]:
-    return json.loads(run("ip", "-json", "route"))
+    return [route for family in ("-4", "-6") for route in json.loads(run("ip", family, "-json", "route"))]

@@ -11,6 +11,7 @@ from hack.local_cluster import pki, processes
 from hack.local_cluster.settings import (
     CGROUP,
     HOST_IP,
+    IP_FAMILY,
     PKI,
     POD_NETWORK,
     SERVICE_NETWORK,
@@ -47,6 +48,8 @@ def up(node: Node, pause_archive: Path) -> None:
             "PROXY_CONFIG": str(STATE / "proxy.conf"),
             "POLICY_CONFIG": str(STATE / "policy.conf"),
             "SERVICE_NETWORK": str(SERVICE_NETWORK),
+            "IPV4": str(IP_FAMILY == "ipv4").lower(),
+            "IPV6": str(IP_FAMILY == "ipv6").lower(),
             "POD_NETWORK": str(POD_NETWORK),
             "PATH": f"{BIN}:{debian.program('containerd').parent}:/usr/sbin:/usr/bin:/sbin:/bin",
         },
@@ -92,7 +95,7 @@ def network_config(node: Node) -> dict:
         "type": "host-local",
         "dataDir": f"{node.folder}/ipam",
         "ranges": [[{"subnet": node.pods}]],
-        "routes": [{"dst": "0.0.0.0/0"}],
+        "routes": [{"dst": {"ipv4": "0.0.0.0/0", "ipv6": "::/0"}[IP_FAMILY]}],
     }
     bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "hairpinMode": True}
     port_map = {"type": "portmap", "capabilities": {"portMappings": True}}

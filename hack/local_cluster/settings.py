@@ -15,13 +15,19 @@ KUBECONFIG = STATE / "kubeconfig"
 
 CGROUP = "gpu-charts"
 BRIDGE = "gpuc0"
-NODE_NETWORK = ipaddress.ip_network("10.250.0.0/24")
-POD_NETWORK = ipaddress.ip_network("10.244.0.0/16")
-SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/16")
-HOST_IP = "10.250.0.1"
-API_SERVER = f"https://{HOST_IP}:6443"
-ETCD = "https://127.0.0.1:12379"
-API_SERVICE_IP = "10.96.0.1"
+# IP_FAMILY=ipv6: nodes, pods and Services have addresses of IPv6 only.
+IP_FAMILY = os.environ.get("IP_FAMILY", "ipv4")
+# Networks of nodes, pods and Services, and the size of the part of the pods' network that a node has.
+NETWORKS = {
+    "ipv4": ("10.250.0.0/24", "10.244.0.0/16", "10.96.0.0/16", 24),
+    "ipv6": ("fd00:10:250::/64", "fd00:10:244::/56", "fd00:10:96::/112", 64),
+}
+if IP_FAMILY not in NETWORKS:
+    raise SystemExit(f"IP_FAMILY={IP_FAMILY}: set it to {' or '.join(NETWORKS)}")
+NODE_NETWORK, POD_NETWORK, SERVICE_NETWORK = map(ipaddress.ip_network, NETWORKS[IP_FAMILY][:3])
+HOST_IP = str(NODE_NETWORK[1])
+API_SERVICE_IP = str(SERVICE_NETWORK[1])
+ETCD = "https://127.0.0.1:12379"  # only the API server of the same host uses it
 # KUBERNETES=kubernetes-oldest: another release, by the name of its folder in hack/go.
 KUBERNETES = os.environ.get("KUBERNETES", "kubernetes")
 # FEATURES=gang: what Kubernetes 1.37 has, and leaves off by default.
@@ -52,7 +58,7 @@ class Node:
 
     @property
     def pods(self) -> str:
-        return str(list(POD_NETWORK.subnets(new_prefix=24))[self.index])
+        return str(list(POD_NETWORK.subnets(new_prefix=NETWORKS[IP_FAMILY][3]))[self.index])
 
     @property
     def folder(self) -> Path:
@@ -65,6 +71,14 @@ class Node:
     @property
     def socket(self) -> Path:
         return self.run / "containerd.sock"
+
+
+def at(ip: str, port: int) -> str:
+    """IP:PORT, as in a URL."""
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+API_SERVER = f"https://{at(HOST_IP, 6443)}"
 
 
 def nodes() -> list[Node]:

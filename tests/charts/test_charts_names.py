@@ -88,6 +88,7 @@ SAME = [
     ("jobset", 'accelerators.resourceName="example.com/gpu"'),
     ("ddp-run", 'image.digest=""'),  # as before
     ("ddp-run", "networkPolicy.enabled=false"),
+    ("ddp-run", "ttlSecondsAfterFinished=5"),
     ("jobset", "ttlSecondsAfterFinished=5"),
     ("jobset", 'podSecurity.level="restricted"'),
 ]

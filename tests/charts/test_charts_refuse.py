@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -46,6 +47,20 @@ REFUSED = {
         {"resources": {"limits": {"rdma/hca_shared_devices_a": 1}}},
         "set network.rdma.count",
     ),
+    "an unquoted N of YAML": ("ddp-run", {"env": {"false": "x"}}, "env.false: "),
+    "an unquoted on of YAML": ("job-group", task(env={"true": "x"}), "tasks.t.env.true: "),
+    "an unquoted ~ of YAML": ("gpu-accept", {"env": {"null": "x"}}, "env.null: "),
+    "a task named no": ("job-group", {"tasks": {"false": {"run": "true"}}}, "tasks.false: "),
+    "no user of the pods": ("ddp-run", {"podSecurityContext": None}, "podSecurityContext: "),
+    "no locks of the program": ("job-group", {"containerSecurityContext": None}, "containerSecurityContext: "),
+    "no tolerations": ("gpu-accept", {"tolerations": None}, "tolerations: "),
+    "an image that the chart does not know": (
+        "ddp-run",
+        {"podTemplate": {"spec": {"containers": [{"image": "mine:1"}]}}},
+        "podTemplate.spec.containers[0].image: ",
+    ),
+    "labels of the chart": ("ddp-run", {"podLabels": {"app.kubernetes.io/instance": "x"}}, "podLabels: "),
+    "a queue of pods": ("ddp-run", {"podLabels": {"kueue.x-k8s.io/queue-name": "q"}}, "set kueue.queueName"),
     "capital kilo": ("ddp-run", {"sharedMemory": {"sizeLimit": "16K"}}, "sizeLimit"),
     "a negative amount": ("ddp-run", {"resources": {"requests": {"cpu": -1}}}, "cpu"),
     "a repository with a tag": ("ddp-run", {"image": {"repository": "reg/w:1.2"}}, "image.repository: "),
@@ -234,3 +249,19 @@ def test_a_mesh_puts_no_sidecar_into_a_run() -> None:
     found = only(render("ddp-run", {"podLabels": labels}), "Job")["spec"]["template"]["metadata"]["labels"]
     assert found["sidecar.istio.io/inject"] == "false" and found["team"] == "a"
     assert found["app.kubernetes.io/name"] == "ddp-run"
+
+
+LIVE = ("--api-versions", "apiregistration.k8s.io/v1")
+JOBSETS = {"ddp-run": {"workload": "jobset"}, "job-group": GROUP}
+JOBS = {"ddp-run": {"workload": "indexed-job"}, "job-group": {**GROUP, "layout": "jobs"}}
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("chart", JOBSETS)
+def test_a_cluster_without_jobset_is_named_with_the_command_that_installs_it(chart: str, helm: str) -> None:
+    message = refusal(chart, JOBSETS[chart], *LIVE, helm=helm)
+    module = (REPO / "hack/go/jobset/go.mod").read_text()
+    assert f"/{re.search(r'sigs.k8s.io/jobset (v[0-9.]+)', module)[1]}/manifests.yaml" in message
+    assert f"\n\n{'workload: indexed-job' if chart == 'ddp-run' else 'layout: jobs'}\n" in message
+    assert render(chart, JOBS[chart], *LIVE)
+    assert render(chart, JOBSETS[chart], *LIVE, "--api-versions", "jobset.x-k8s.io/v1alpha2/JobSet")

@@ -40,7 +40,9 @@ def traces() -> list[str]:
     found += [str(path) for path in (STATE, RUN) if path.exists()]
     found += [line for line in text_of("ip", "netns").splitlines() if "gpuc-" in line]
     found += [link["ifname"] for link in json.loads(text_of("ip", "-json", "link")) if "gpuc" in link["ifname"]]
-    found += [line for line in text_of("ip", "route").splitlines() if BRIDGE in line or "unreachable 10." in line]
+    ours = (BRIDGE, "unreachable 10.", "unreachable fd00:10:")
+    for family in ("-4", "-6"):
+        found += [line for line in text_of("ip", family, "route").splitlines() if any(word in line for word in ours)]
     found += [line for line in Path("/proc/self/mounts").read_text().splitlines() if "gpu-charts" in line]
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.group_pods import execute, output, rank
+from tests.helpers.group_pods import execute, exit_code, output, rank
 from tests.helpers.group_pods import launch as launch_seed
 from tests.helpers.kube import Namespace, jobgen, phases, run, wait_until
 
@@ -192,3 +193,19 @@ def test_layout_jobs_is_held_as_one_pod_group(queue: Namespace, tmp_path) -> Non
     # Cancelled while it waits: Kueue must not keep the pods for replacements that never come.
     run("helm", "uninstall", "grp", "--namespace", queue.name)
     wait_until(lambda: not queue.objects("pods") and not queue.objects("jobs"), "the cancelled group is gone", 90)
+
+
+@pytest.mark.parametrize("queue", [2], indirect=True)
+def test_layout_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: Namespace, tmp_path) -> None:
+    """Kueue then admits the Jobs one by one, and holds no pod: there is room for two of three ranks."""
+    (local,) = queue.objects("localqueue")
+    default = {"apiVersion": local["apiVersion"], "kind": "LocalQueue", "metadata": {"name": "default"}}
+    queue.kubectl("apply", "-f", "-", input=json.dumps({**default, "spec": local["spec"]}))
+    (tmp_path / "group.yaml").write_text(GROUP.replace("echo done", "echo USER CODE"))
+    values = jobgen("to-values", str(tmp_path / "group.yaml"))
+    queue.install("grp", "job-group", "--set", "kueue.queueName=queue,layout=jobs", values=values)
+    pods = queue.wait_for_end("grp", ranks=3)
+    assert {exit_code(pod) for pod in pods} == {2}
+    for host in ("a-0", "b-0", "b-1"):
+        text = output(queue, host)
+        assert "USER CODE" not in text and f"[FATAL] node={host} exit_code=2" in text

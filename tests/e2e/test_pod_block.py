@@ -7,10 +7,10 @@ import json
 import pytest
 
 from tests.e2e.test_gpu_accept import QUICKLY, fleet_is_ready
-from tests.helpers.ddp_pods import job_ended, logs_by_node
+from tests.helpers.ddp_pods import etcd_image, job_ended, logs_by_node
 from tests.helpers.ddp_pods import node_pods as run_pods
 from tests.helpers.group_pods import output
-from tests.helpers.kube import Namespace, jobgen, phases, wait_until
+from tests.helpers.kube import Namespace, jobgen, phases, run, wait_until
 
 QUOTA = """\
 apiVersion: v1
@@ -77,11 +77,14 @@ def assert_guaranteed(pods: list[dict]) -> None:
 
 @pytest.mark.parametrize("own_image", [False, True])
 def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace, own_image: bool) -> None:
-    """An image of one's own adds an init container of the chart, which the quota counts, too."""
+    """An image of one's own adds an init container of the chart, and an etcd a pod, which the quota counts, too."""
     program = {"args": ["-m", "gpuworker.accept.ddp_tests", "--report-dir", "/out"]}
-    program |= {"image": limited.cluster.image} if own_image else {}
-    small = {"preflight.minSharedMemory": "64Mi"}  # /dev/shm is part of the pod's memory, and no larger
-    settings = sets(resources=GUARANTEED, nodes=2, env={"OMP_NUM_THREADS": "1"}, program=program, **small)
+    more = {"preflight.minSharedMemory": "64Mi"}  # /dev/shm is part of the pod's memory, and no larger
+    if own_image:
+        program |= {"image": limited.cluster.image}
+        etcd = {"deploy": True, "image": etcd_image(), "resources": SMALL}
+        more |= {"rendezvous": {"backend": "etcd", "etcd": etcd}}
+    settings = sets(resources=GUARANTEED, nodes=2, env={"OMP_NUM_THREADS": "1"}, program=program, **more)
     limited.install("run", "ddp-run", *settings)
     ended = wait_until(lambda: job_ended(limited), "the Job ended", 240)
     assert ended == "Complete", limited.why("run")
@@ -104,7 +107,8 @@ def test_a_quota_admits_an_acceptance_with_guaranteed_pods(limited: Namespace) -
     settings = sets(device="cpu", nodes=number, resources=GUARANTEED, fleet={"resources": SMALL})
     limited.install("accept", "gpu-accept", *QUICKLY, *settings)
     wait_until(lambda: fleet_is_ready(limited), "the fleet has passed", 240)
-    assert_guaranteed([pod for pod in limited.objects("pods") if pod["status"]["phase"] == "Running"])
+    run("helm", "test", "accept", "--namespace", limited.name, "--timeout", "120s")
+    assert_guaranteed(limited.objects("pods"))
 
 
 def test_account_secrets_and_runtime_class_reach_a_run_and_its_sidecar_ends(namespace: Namespace) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from hack import addons, cluster_mode, kind_cluster, preflight
 from hack.cluster_mode import Mode
-from hack.paths import ToolError
+from hack.paths import REPO, ToolError
 
 
 class Recorder:
@@ -163,3 +167,33 @@ def test_kueue_is_not_installed_before_jobset_has_a_pod(monkeypatch) -> None:
     with pytest.raises(ToolError, match="JobSet"):
         addons.install_all(charts, {"jobset": {}, "kueue": {}}, Path("c"), "helm", "kubectl", run)
     assert not any("kueue" in command for command in run.commands)
+
+
+# Every address that the local cluster gives to a node, a pod or a Service, or configures a program with.
+ADDRESSES = """
+import json
+from hack.local_cluster import node, settings
+first, *_ = settings.nodes()
+kubelet = node.kubelet_config(first)
+[[subnet]] = node.network_config(first)["plugins"][0]["ipam"]["ranges"]
+names = [settings.HOST_IP, settings.API_SERVICE_IP, kubelet["address"], *kubelet["clusterDNS"]]
+names += [first.ip, first.pods.partition("/")[0], subnet["subnet"].partition("/")[0]]
+print(json.dumps({"addresses": names, "server": settings.API_SERVER}))
+"""
+
+
+def settings_of(family: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "IP_FAMILY": family, "PYTHONPATH": str(REPO)}
+    return subprocess.run([sys.executable, "-c", ADDRESSES], env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(("family", "version"), [("ipv4", 4), ("ipv6", 6)])
+def test_the_local_cluster_has_addresses_of_one_family(family: str, version: int) -> None:
+    found = json.loads(settings_of(family).stdout)
+    assert {ipaddress.ip_address(each).version for each in found["addresses"]} == {version}
+    assert ("[" in found["server"]) == (version == 6)
+
+
+def test_an_unknown_family_is_refused_with_the_known_ones() -> None:
+    refused = settings_of("ipv5")
+    assert refused.returncode and refused.stderr.strip() == "IP_FAMILY=ipv5: set it to ipv4 or ipv6"

@@ -54,6 +54,16 @@ def test_the_address_of_node_0_is_its_name_which_outlives_its_pod(monkeypatch):
     assert translated("--master_addr=10.0.0.7", "train.py")[1] == {"MASTER_ADDR": "t-0.g"}
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "address", "port"),
+    [("[fd00::7]:30000", "fd00::7", "30000"), ("fd00::7:30000", "fd00::7", "30000"), ("[fd00::7]", "fd00::7", None)],
+)
+def test_an_endpoint_may_have_an_address_of_ipv6(endpoint, address, port):
+    """Also as a script writes it that puts a port behind the first of SKYPILOT_NODE_IPS."""
+    changed = translated(f"--rdzv_endpoint={endpoint}", "train.py")[1]
+    assert changed == {"MASTER_ADDR": address} | ({"MASTER_PORT": port} if port else {})
+
+
 def test_flags_that_a_user_may_change_are_followed():
     flags = "--nproc_per_node=4 --master_addr=10.0.0.7 --master_port=30000 --rdzv_backend=c10d -m pkg.train a"
     assert translated(*flags.split()) == (

@@ -54,8 +54,9 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/*
-Resources of a container with its devices, a map of resource name to count; call with resources, devices and path.
-A fraction is text, because JobSet accepts no other numbers than whole ones.
+Resources of a container with its devices, a map of resource name to value and count; call with resources, devices and
+path. A device without a name comes from elsewhere, such as a claim. A fraction is text, because JobSet accepts no other
+numbers than whole ones.
 */}}
 {{- define "ddp-run.resources" -}}
 {{- $all := dict -}}
@@ -71,7 +72,8 @@ A fraction is text, because JobSet accepts no other numbers than whole ones.
 {{- $_ := set $all $kind $own -}}
 {{- end -}}
 {{- range $name, $device := .devices -}}
-{{- with last $device | int }}{{ $_ := set $all "limits" (merge (dict $name .) ($all.limits | default dict)) }}{{ end -}}
+{{- $count := last $device | int -}}
+{{- if and $name $count }}{{ $_ := set $all "limits" (merge (dict $name $count) ($all.limits | default dict)) }}{{ end -}}
 {{- end -}}
 {{- $all | empty | ternary "" (toYaml $all) -}}
 {{- end }}
@@ -107,6 +109,9 @@ variables env, and where they belong to a task of a group, the path task.
 {{- $contract := include "ddp-run.contract" .root | fromJson -}}
 {{- $task := .task | default "" -}}
 {{- range $name, $value := .env -}}
+{{- if has $name (list "true" "false" "null") -}}
+{{- fail (printf "\n\n%s.%s: YAML reads a name such as N, y or on as %s. Put it into quotes.\n" $.path $name $name) -}}
+{{- end -}}
 {{- if hasPrefix $contract.internalPrefix $name -}}
 {{- fail (printf "\n\n%s.%s: names that begin with %s are internal to the chart. Choose another name.\n" $.path $name $contract.internalPrefix) -}}
 {{- end -}}
@@ -135,6 +140,26 @@ kueue.x-k8s.io/queue-name: {{ . | quote }}
 {{- with $.Values.kueue.priorityClass }}
 kueue.x-k8s.io/priority-class: {{ . | quote }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Fields that every pod has; call with root, nodeSelector, tolerations and token, whether it gets one of its account. */}}
+{{- define "ddp-run.podFields" -}}
+automountServiceAccountToken: {{ .token | default false }}
+enableServiceLinks: false
+securityContext:
+  {{- toYaml (.root.Values.podSecurityContext | default dict) | nindent 2 }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 

@@ -8,7 +8,7 @@
 "runId": "",
 "program": {"preset": "ddp-tests", "args": [], "image": "", "python": "python3"},
 "launcher": "ddp-launch",
-"rendezvous": {"backend": "static", "port": 29500, "etcd": {"deploy": false, "image": "quay.io/coreos/etcd:v3.5.35", "endpoint": ""}},
+"rendezvous": {"backend": "static", "port": 29500, "etcd": {"deploy": false, "image": "quay.io/coreos/etcd:v3.5.35", "endpoint": "", "resources": {}}},
 "timeouts": {"joinSeconds": 600, "rendezvousSeconds": 120, "heartbeatSeconds": 60, "startupCollectiveSeconds": 600, "collectiveSeconds": 1800, "exitSeconds": 300, "progressSeconds": 0},
 "progressAction": "end",
 "rankWrapper": true,
@@ -17,6 +17,7 @@
 "maxRestartsInPlace": 0,
 "maxRestarts": 0,
 "activeDeadlineSeconds": null,
+"ttlSecondsAfterFinished": null,
 "network": {"hostNetwork": false, "interface": "", "nccl": "", "rdma": {"resourceName": "rdma/hca_shared_devices_a", "count": 0}},
 "volumes": {"datasets": {"claimName": "", "readOnly": true}, "outputs": {"claimName": "", "readOnly": false}, "models": {"claimName": "", "readOnly": true}},
 "huggingFace": {"secretName": "", "secretKey": "HUGGINGFACE_HUB_TOKEN", "offline": false},
@@ -43,6 +44,6 @@
 "podTemplate": {},
 "nameOverride": "",
 "fullnameOverride": "",
-"podSecurityContext": {"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+"podSecurityContext": {"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532, "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": {"type": "RuntimeDefault"}},
 "containerSecurityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}}}
 {{- end }}

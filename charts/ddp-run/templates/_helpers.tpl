@@ -4,7 +4,7 @@
 {{- end }}
 
 {{- define "ddp-run.id" -}}
-{{ include "ddp-run.fullname" . }}-{{ include "ddp-run.hash" (dict "root" . "chosen" (include "ddp-run.chosen" . | fromJson)) }}
+{{ include "ddp-run.fullname" . }}-{{ include "ddp-run.hash" (dict "root" . "chosen" (omit (include "ddp-run.chosen" . | fromJson) "ttlSecondsAfterFinished")) }}
 {{- end }}
 
 {{/* Pod i answers at <this>-i.<Service>; call with root and id. */}}
@@ -58,6 +58,9 @@ backoffLimitPerIndex: {{ .root.Values.maxRestarts | int64 }}
 {{- with .root.Values.activeDeadlineSeconds }}
 activeDeadlineSeconds: {{ . | int64 }}
 {{- end }}
+{{- if not (kindIs "invalid" .root.Values.ttlSecondsAfterFinished) }}
+ttlSecondsAfterFinished: {{ .root.Values.ttlSecondsAfterFinished | int64 }}
+{{- end }}
 maxFailedIndexes: 0
 podReplacementPolicy: Failed
 podFailurePolicy:
@@ -109,6 +112,9 @@ failurePolicy:
       action: RestartJobSetAndIgnoreMaxRestarts
       onJobFailureReasons: [PodFailurePolicy]
       targetReplicatedJobs: [r]
+{{- if not (kindIs "invalid" .root.Values.ttlSecondsAfterFinished) }}
+ttlSecondsAfterFinished: {{ .root.Values.ttlSecondsAfterFinished | int64 }}
+{{- end }}
 replicatedJobs:
   - name: r
     groupName: default

@@ -2,7 +2,7 @@
 {{- define "ddp-run.keys" -}}
 [workload, nodes, gpusPerNode, runName, runId, program, program.preset, program.args, program.image, program.python, launcher,
   rendezvous, rendezvous.backend, rendezvous.port, rendezvous.etcd, rendezvous.etcd.deploy, rendezvous.etcd.image, rendezvous.etcd.endpoint,
-  timeouts, timeouts.joinSeconds, timeouts.rendezvousSeconds, timeouts.heartbeatSeconds, timeouts.startupCollectiveSeconds,
+  rendezvous.etcd.resources, timeouts, timeouts.joinSeconds, timeouts.rendezvousSeconds, timeouts.heartbeatSeconds, timeouts.startupCollectiveSeconds,
   timeouts.collectiveSeconds, timeouts.exitSeconds, timeouts.progressSeconds, progressAction, rankWrapper, rankOutput,
   rankOutput.prefix, rankOutput.files, preflight, preflight.minSharedMemory, preflight.minDisk, preflight.maxClockSkewSeconds,
   maxRestartsInPlace, maxRestarts, network, network.hostNetwork, network.interface, network.nccl, network.rdma, network.rdma.resourceName,
@@ -15,5 +15,6 @@
   kueue, kueue.queueName, kueue.priorityClass, placement, placement.onePodPerNode, placement.topologyKey, placement.gang,
   placement.spreadOver, env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, commonLabels,
   extraObjects, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds,
-  priorityClassName, podAnnotations, nodeSelector, podTemplate, nameOverride, fullnameOverride]
+  priorityClassName, podAnnotations, nodeSelector, tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext,
+  containerSecurityContext]
 {{- end }}

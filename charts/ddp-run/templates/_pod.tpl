@@ -13,8 +13,7 @@ metadata:
 spec:
   restartPolicy: {{ $parks | ternary "Always" "Never" }}
   subdomain: {{ include "ddp-run.fullname" .root }}
-  automountServiceAccountToken: false
-  enableServiceLinks: false
+  {{- include "ddp-run.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector "tolerations" $values.tolerations) | nindent 2 }}
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds | int64 }}
   {{- if $values.network.hostNetwork }}
   hostNetwork: true
@@ -22,20 +21,6 @@ spec:
   {{- end }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
-  {{- end }}
-  securityContext:
-    {{- toYaml ($values.podSecurityContext | default dict) | nindent 4 }}
-  {{- with $values.imagePullSecrets }}
-  imagePullSecrets:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $values.nodeSelector }}
-  nodeSelector:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $values.tolerations }}
-  tolerations:
-    {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- include "ddp-run.placement" .root | nindent 2 }}
   {{- if $values.placement.gang }}
@@ -158,13 +143,13 @@ spec:
       {{- else }}
       emptyDir: {}
       {{- end }}
-    {{- with $values.volumes.datasets.claimName }}
-    - name: datasets
-      persistentVolumeClaim: {claimName: {{ . | quote }}}
+    {{- range $name := list "datasets" "models" }}
+    {{- with index $values.volumes $name }}
+    {{- if .claimName }}
+    - name: {{ $name }}
+      persistentVolumeClaim: {claimName: {{ .claimName | quote }}, readOnly: {{ .readOnly }}}
     {{- end }}
-    {{- with $values.volumes.models.claimName }}
-    - name: models
-      persistentVolumeClaim: {claimName: {{ . | quote }}}
+    {{- end }}
     {{- end }}
     {{- if and $launches $values.program.image }}
     - name: launcher

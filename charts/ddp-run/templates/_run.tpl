@@ -30,3 +30,14 @@ templates, defaults and image, is the same object, so that it never replaces a r
 {{- if not (or (hasKey $.values $key) (kindIs "invalid" $default)) }}{{ $_ := set $.chosen $key nil }}{{ end -}}
 {{- end -}}
 {{- end }}
+
+{{/*
+Refuse a JobSet where the cluster has none; call with root and instead, the values without it. Only a cluster serves
+apiregistration.k8s.io: `helm template` without one knows nothing about JobSet, and renders it.
+*/}}
+{{- define "ddp-run.refuseWithoutJobSet" -}}
+{{- $served := .root.Capabilities.APIVersions -}}
+{{- if and ($served.Has "apiregistration.k8s.io/v1") (not ($served.Has "jobset.x-k8s.io/v1alpha2/JobSet")) -}}
+{{- fail (printf "\n\nThis cluster has no JobSet (jobset.x-k8s.io/v1alpha2). An administrator of the cluster installs it:\n\nkubectl apply --server-side -f https://github.com/kubernetes-sigs/jobset/releases/download/v0.12.0/manifests.yaml\n\nWithout it set:\n\n%s\n" .instead) -}}
+{{- end -}}
+{{- end }}

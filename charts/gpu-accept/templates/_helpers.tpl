@@ -18,6 +18,9 @@ app.kubernetes.io/component: fleet
 completionMode: Indexed
 completions: {{ include "gpu-accept.nodeCount" . }}
 parallelism: {{ include "gpu-accept.nodeCount" . }}
+{{- with .Values.activeDeadlineSeconds }}
+activeDeadlineSeconds: {{ . | int64 }}
+{{- end }}
 # A node that failed is not tested again, and the others are tested to the end.
 backoffLimitPerIndex: 0
 maxFailedIndexes: {{ include "gpu-accept.nodeCount" . }}

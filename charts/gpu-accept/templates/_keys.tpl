@@ -6,5 +6,5 @@
   networkPolicy, networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName,
   authentication.secretKey, env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets,
   commonLabels, extraObjects, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, priorityClassName, nodeSelector,
-  podTemplate, nameOverride, fullnameOverride]
+  tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext, containerSecurityContext]
 {{- end }}

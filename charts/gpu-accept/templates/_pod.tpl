@@ -14,24 +14,9 @@ spec:
   {{- if $once }}
   restartPolicy: Never
   {{- end }}
-  automountServiceAccountToken: false
-  enableServiceLinks: false
+  {{- include "gpu-accept.podFields" (dict "root" . "nodeSelector" $values.nodeSelector "tolerations" $values.tolerations) | nindent 2 }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
-  {{- end }}
-  securityContext:
-    {{- toYaml ($values.podSecurityContext | default dict) | nindent 4 }}
-  {{- with $values.imagePullSecrets }}
-  imagePullSecrets:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $values.nodeSelector }}
-  nodeSelector:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $values.tolerations }}
-  tolerations:
-    {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- $nodeAffinity := include "gpu-accept.nodeAffinity" . }}
   {{- if or $once $nodeAffinity }}
@@ -144,7 +129,7 @@ spec:
     {{- end }}
     {{- with $values.volumes.datasets.claimName }}
     - name: datasets
-      persistentVolumeClaim: {claimName: {{ . | quote }}}
+      persistentVolumeClaim: {claimName: {{ . | quote }}, readOnly: true}
     {{- end }}
 {{- end }}
 

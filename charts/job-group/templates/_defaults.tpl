@@ -17,7 +17,7 @@
 "kueue": {"queueName": "", "priorityClass": "", "requiredTopology": ""},
 "placement": {"topologyKey": "", "gang": ""},
 "accelerators": {"resourceName": "nvidia.com/gpu", "nodeLabel": "nvidia.com/gpu.product", "types": {"A100": {"nvidia.com/gpu.product": ["NVIDIA-A100-PCIE-40GB", "NVIDIA-A100-SXM4-40GB"], "cloud.google.com/gke-accelerator": ["nvidia-tesla-a100"], "gpu.nvidia.com/class": ["A100_PCIE_40GB"], "node.kubernetes.io/instance-type": ["p4d.24xlarge", "Standard_ND96asr_v4"]}, "A100-80GB": {"nvidia.com/gpu.product": ["NVIDIA-A100-80GB-PCIe", "NVIDIA-A100-SXM4-80GB"], "cloud.google.com/gke-accelerator": ["nvidia-a100-80gb"], "gpu.nvidia.com/class": ["A100_NVLINK_80GB", "A100_PCIE_80GB"], "node.kubernetes.io/instance-type": ["p4de.24xlarge", "Standard_NC24ads_A100_v4", "Standard_NC48ads_A100_v4", "Standard_NC96ads_A100_v4", "Standard_ND96amsr_A100_v4"]}, "B200": {"nvidia.com/gpu.product": ["NVIDIA-B200"], "cloud.google.com/gke-accelerator": ["nvidia-b200"], "gpu.nvidia.com/class": ["B200"], "karpenter.k8s.aws/instance-gpu-name": ["b200"]}, "H100": {"nvidia.com/gpu.product": ["NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-NVL", "NVIDIA-H100-PCIe"], "cloud.google.com/gke-accelerator": ["nvidia-h100-80gb", "nvidia-h100-mega-80gb"], "gpu.nvidia.com/class": ["H100", "H100_NVLINK_80GB", "H100_PCIE"], "karpenter.k8s.aws/instance-gpu-name": ["h100"]}, "H200": {"nvidia.com/gpu.product": ["NVIDIA-H200"], "cloud.google.com/gke-accelerator": ["nvidia-h200-141gb"], "gpu.nvidia.com/class": ["H200"], "karpenter.k8s.aws/instance-gpu-name": ["h200"]}, "L4": {"nvidia.com/gpu.product": ["NVIDIA-L4"], "cloud.google.com/gke-accelerator": ["nvidia-l4"], "gpu.nvidia.com/class": ["L4"], "karpenter.k8s.aws/instance-gpu-name": ["l4"]}, "L40S": {"nvidia.com/gpu.product": ["NVIDIA-L40S"], "gpu.nvidia.com/class": ["L40S"], "karpenter.k8s.aws/instance-gpu-name": ["l40s"]}, "T4": {"nvidia.com/gpu.product": ["Tesla-T4"], "cloud.google.com/gke-accelerator": ["nvidia-tesla-t4"], "karpenter.k8s.aws/instance-gpu-name": ["t4"]}, "V100": {"nvidia.com/gpu.product": ["Tesla-V100-SXM2-16GB", "Tesla-V100-SXM2-32GB"], "cloud.google.com/gke-accelerator": ["nvidia-tesla-v100"], "gpu.nvidia.com/class": ["Tesla_V100_NVLINK"], "karpenter.k8s.aws/instance-gpu-name": ["v100"]}}},
-"sharedMemory": {"sizeLimit": "1Gi"},
+"sharedMemory": {"sizeLimit": "16Gi"},
 "logs": {"claimName": "", "subPath": ""},
 "agent": {"resources": {}},
 "networkPolicy": {"enabled": null, "ingress": [], "restrictEgress": false, "egress": []},
@@ -29,6 +29,6 @@
 "nodeSelector": {},
 "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
 "podSecurity": {"level": "privileged", "serviceAccount": true},
-"podSecurityContext": {"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+"podSecurityContext": {"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532, "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": {"type": "RuntimeDefault"}},
 "containerSecurityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}
 {{- end }}

@@ -5,6 +5,6 @@
   kueue.queueName, kueue.priorityClass, kueue.requiredTopology, placement, placement.topologyKey, placement.gang, accelerators,
   accelerators.resourceName, accelerators.nodeLabel, sharedMemory, sharedMemory.sizeLimit, logs, logs.claimName, logs.subPath,
   agent, agent.resources, networkPolicy, networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, authentication,
-  authentication.secretName, authentication.secretKey, clusterDomain, terminationGracePeriodSeconds, nodeSelector, podSecurity,
-  podSecurity.level, podSecurity.serviceAccount]
+  authentication.secretName, authentication.secretKey, clusterDomain, terminationGracePeriodSeconds, nodeSelector, tolerations,
+  podSecurity, podSecurity.level, podSecurity.serviceAccount, podSecurityContext, containerSecurityContext]
 {{- end }}

@@ -28,24 +28,9 @@ spec:
   {{- if $values.interConnection }}
   subdomain: {{ $values.name | quote }}
   {{- end }}
-  automountServiceAccountToken: false
-  enableServiceLinks: false
+  {{- include "job-group.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector "tolerations" $values.tolerations) | nindent 2 }}
   # SIGTERM, the delay of an auxiliary task, SIGTERM for the program, its grace time, SIGKILL.
   terminationGracePeriodSeconds: {{ add (include "job-group.grace" .) ($task.terminationDelaySeconds | default 0) }}
-  securityContext:
-    {{- toYaml ($values.podSecurityContext | default dict) | nindent 4 }}
-  {{- with $values.imagePullSecrets }}
-  imagePullSecrets:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $values.nodeSelector }}
-  nodeSelector:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $values.tolerations }}
-  tolerations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
   {{- with include "job-group.affinity" . | trim }}
   {{- . | nindent 2 }}
   {{- end }}
@@ -76,6 +61,10 @@ spec:
       {{- with include "job-group.resources" (dict "resources" $values.agent.resources "devices" dict) }}
       resources:
         {{- . | nindent 8 }}
+      {{- end }}
+      {{- if dig "podTemplate" "spec" "hostNetwork" false $task }}
+      ports: # of the node, which therefore gets one rank only
+        - {name: agent, containerPort: {{ (include "job-group.contract" .root | fromJson).ports.groupAgent }}}
       {{- end }}
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:
@@ -158,7 +147,7 @@ spec:
     - name: shared-memory
       emptyDir:
         medium: Memory
-        sizeLimit: {{ $values.sharedMemory.sizeLimit | quote }}
+        sizeLimit: {{ dig "sharedMemory" "sizeLimit" $values.sharedMemory.sizeLimit $task | quote }}
     {{- if $launcher }}
     - name: launcher
       emptyDir: {sizeLimit: 64Mi}

@@ -37,6 +37,9 @@
   {{- if .claimName }}
   persistentVolumeClaim:
     claimName: {{ .claimName | quote }}
+    {{- if .readOnly }}
+    readOnly: true # a disk of many nodes can be attached in no other way
+    {{- end }}
   {{- else }}
   ephemeral:
     volumeClaimTemplate:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 from collections.abc import MutableMapping
@@ -44,7 +45,9 @@ def to_launch_arguments(args: argparse.Namespace, environ: MutableMapping[str, s
     """Arguments of ddp-launch. Puts flags that override the contract into `environ`; raises the verdict `usage`."""
     flags = {name: getattr(args, name.replace("-", "_")) for name in CONTRACT_FLAGS}
     if args.rdzv_endpoint:
-        host, _, port = args.rdzv_endpoint.partition(":")
+        # A number behind the last colon is the port, unless the colon belongs to an address in brackets.
+        host, port = re.fullmatch(r"(?s)(.*?)(?::(\d+))?", args.rdzv_endpoint).groups()
+        host = host.removeprefix("[").removesuffix("]")
         flags |= {"master-addr": flags["master-addr"] or host, "master-port": flags["master-port"] or port}
     address = flags["master-addr"] or environ.get("MASTER_ADDR", "")
     if address == environ.get("SKYPILOT_NODE_IPS", "").partition("\n")[0]:

@@ -1,0 +1,93 @@
+"""No chart renders a pod that Kubernetes refuses: a JobSet accepts it, and one of its Jobs is never created."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.charts.test_charts_refuse import refusal, render, task
+
+NIC = "vpc.amazonaws.com/efa"
+
+
+def amounts(requests: dict | None = None, limits: dict | None = None) -> dict:
+    return {"resources": {"requests": requests or {}, "limits": limits or {}}}
+
+
+def container(**fields: object) -> dict:
+    return {"podTemplate": {"spec": {"containers": [fields]}}}
+
+
+def pod(**fields: object) -> dict:
+    return {"podTemplate": {"spec": fields}}
+
+
+MOUNT = {"name": "mine", "mountPath": "/x"}
+VOLUME = {"name": "mine", "emptyDir": {}}
+SIDECAR = {"name": "mine", "image": "a"}
+INVALID = {
+    "memory": (amounts({"memory": "64Mi"}, {"memory": "32Mi"}), "requests 64Mi of memory, above its limit 32Mi"),
+    "memory in other units": (amounts({"memory": "1Gi"}, {"memory": "1G"}), "requests 1Gi of memory"),
+    "memory in bytes": (amounts({"memory": 68719476737}, {"memory": "64Gi"}), "above its limit 64Gi"),
+    "cpu": (amounts({"cpu": 2}, {"cpu": "1999m"}), "requests 2 of cpu"),
+    "another name": (container(**amounts({"ram": "1Gi"})), "the unknown name ram"),
+    "no limit of a device": (amounts({NIC: 4}), f"requests {NIC} without a limit"),
+    "huge pages": (amounts({"hugepages-2Mi": "4Mi"}, {"hugepages-2Mi": "8Mi"}), "they must be equal"),
+    "two amounts of a device": (amounts({NIC: 1}, {NIC: 4}), "they must be equal"),
+    "half a device": (amounts(limits={NIC: "500m"}), f"a fraction of {NIC}"),
+    "a mount without a volume": (container(volumeMounts=[MOUNT]), "mounts the volume mine, which does not exist"),
+    "subPath": (
+        {
+            "podTemplate": {
+                "spec": {"volumes": [VOLUME], "containers": [{"volumeMounts": [{**MOUNT, "subPath": "a/../../b"}]}]}
+            }
+        },
+        "the subPath a/../../b",
+    ),
+    "two volumes of a name": (pod(volumes=[VOLUME, VOLUME]), "two volumes have the name mine"),
+    "two sources": (pod(volumes=[{**VOLUME, "hostPath": {"path": "/x"}}]), "two sources, emptyDir and hostPath"),
+    "two sidecars of a name": (pod(initContainers=[SIDECAR, SIDECAR]), "mine has the name of another one"),
+    "a sidecar without an image": (pod(initContainers=[{"name": "mine"}]), "mine has no image"),
+    "a value twice": (
+        container(env=[{"name": "A", "value": "1", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]),
+        "value and valueFrom of the variable A",
+    ),
+    "a value from nowhere": (container(env=[{"name": "A", "valueFrom": {}}]), "0 sources of the variable A"),
+    "Exists with a value": (pod(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]), "Exists and a value"),
+    "an unknown effect": (pod(tolerations=[{"key": "a", "effect": "NoShedule"}]), "the unknown effect NoShedule"),
+    "no key": (pod(tolerations=[{"effect": "NoSchedule"}]), "has no key"),
+    "seconds": (pod(tolerations=[{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 1}]), "tolerationSeconds"),
+}
+
+
+@pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept", "job-group"])
+@pytest.mark.parametrize("case", INVALID)
+def test_a_pod_that_kubernetes_refuses_is_refused(case: str, chart: str) -> None:
+    values, message = INVALID[case]
+    assert message in refusal(chart, task(**values) if chart == "job-group" else values)
+
+
+def test_values_of_the_chart_itself_and_of_its_sidecar_are_judged_too() -> None:
+    tolerations = {"tolerations": [{"key": "a", "effect": "NoShedule"}]}
+    assert "NoShedule" in refusal("ddp-run", {**tolerations, "workload": "jobset"})
+    assert "NoShedule" in refusal("job-group", tolerations)
+    below = {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
+    assert "the container agent requests 2 of cpu" in refusal("job-group", {"agent": {"resources": below}})
+
+
+VALID = {
+    "equal in other units": amounts({"memory": "64Gi"}, {"memory": 68719476736}),
+    "a fraction": amounts({"cpu": 0.5}, {"cpu": "500m"}),
+    "exponents": container(**amounts({"memory": "1e9"}, {"memory": "1G"})),
+    "exa": amounts({"memory": "1P"}, {"memory": "1E"}),
+    "devices": amounts({NIC: 4}, {NIC: "4"}),
+    "requests alone": amounts({"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}),
+    "a toleration of everything": pod(tolerations=[{"operator": "Exists"}]),
+    "a claim": pod(volumes=[{"name": "mine", "persistentVolumeClaim": {"claimName": "c"}}]),
+    "an empty value": container(env=[{"name": "A", "value": ""}]),
+}
+
+
+@pytest.mark.parametrize("case", VALID)
+def test_a_pod_that_kubernetes_accepts_is_rendered(case: str) -> None:
+    assert render("job-group", task(**VALID[case]))
+    assert render("ddp-run", VALID[case])

@@ -1,0 +1,136 @@
+"""Values that decide where pods run, for how long, and what becomes of them: priority, place, deadline, TTL, memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.test_gpu_accept import QUICKLY
+from tests.e2e.test_group_preemption import priority as priority  # a fixture
+from tests.e2e.test_group_resources import on
+from tests.e2e.test_group_resources import shared_volume as shared_volume  # a fixture
+from tests.e2e.test_kueue_runs import complete
+from tests.e2e.test_pod_block import sets
+from tests.helpers.ddp_pods import ONE_THREAD, TRAIN, node_pods, start, wait_until_training
+from tests.helpers.group_pods import output
+from tests.helpers.kube import Namespace, phases, wait_until
+
+FOREVER = "until [ -e /tmp/end ]; do sleep 0.2; done"
+
+
+def group(**tasks: dict) -> str:
+    return json.dumps({"schemaVersion": 1, "name": "grp", "tasks": tasks})
+
+
+@pytest.fixture
+def scarce(namespace: Namespace) -> Iterator[str]:
+    """A resource of which one node has two."""
+    resource, node = f"example.com/{namespace.name}", namespace.cluster.schedulable_nodes()[0]
+
+    def patch(operation: dict) -> None:
+        path = f"/status/capacity/{resource.replace('/', '~1')}"
+        change = json.dumps([{**operation, "path": path}])
+        namespace.cluster.kubectl("patch", "node", node, "--subresource=status", "--type=json", "-p", change)
+
+    patch({"op": "add", "value": "2"})
+    yield resource
+    patch({"op": "remove"})
+
+
+def test_a_run_of_higher_priority_takes_the_place_of_another_which_goes_on_later(
+    namespace: Namespace, scarce: str, priority: str
+) -> None:
+    """The run that gives way saves, and counts no failure: its maxRestarts is 0."""
+    one = sets(resources={"limits": {scarce: 1}}, placement={"onePodPerNode": "any"})
+    start(namespace, *one, "--set", "timeouts.joinSeconds=300", program=TRAIN.replace("FAULT", ""))
+    wait_until_training(namespace)
+    namespace.install("strong", "ddp-run", *ONE_THREAD, *one, "--set", f"nodes=1,priorityClassName={priority}")
+    wait_until(lambda: complete(namespace, "strong"), "the stronger run has ended", 180)
+    assert "Preempted" in {event["reason"] for event in namespace.objects("events")}
+    wait_until(lambda: complete(namespace, "run"), "the other run has ended", 240)
+
+
+def nodes_of(space: Namespace) -> list[str]:
+    pods = [pod["spec"].get("nodeName", "") for pod in node_pods(space)]
+    return pods if len(pods) == 2 and all(pods) else []
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_the_pods_of_a_run_share_a_topology_domain_if_they_should(namespace: Namespace, packed: bool) -> None:
+    """Each node is a rack. Without a topology the pods prefer nodes of their own."""
+    label, nodes = f"rack-{namespace.name}", namespace.cluster.schedulable_nodes()
+    assert len(nodes) > 1, "this test needs two nodes"
+    for node in nodes:
+        namespace.cluster.kubectl("label", "node", node, f"{label}={node}")
+    try:
+        namespace.install("run", "ddp-run", *ONE_THREAD, *(sets(placement={"topologyKey": label}) if packed else []))
+        found = wait_until(lambda: nodes_of(namespace), "both pods have a node", 90)
+    finally:
+        for node in nodes:
+            namespace.cluster.kubectl("label", "node", node, f"{label}-")
+    assert len(set(found)) == (1 if packed else 2)
+
+
+ACCEPTANCE = (*QUICKLY, "--set", "device=cpu,workload=job,fleet.enabled=false")
+RUN = (*ONE_THREAD, "--set", "nodes=1")
+
+
+def failures(space: Namespace) -> set[str]:
+    """Reasons for which the Jobs have failed."""
+    conditions = [each for job in space.objects("jobs") for each in job.get("status", {}).get("conditions", [])]
+    return {each["reason"] for each in conditions if each["type"] == "Failed" and each["status"] == "True"}
+
+
+@pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept", "job-group"])
+def test_a_deadline_ends_what_would_not_end(namespace: Namespace, chart: str) -> None:
+    """A run and an acceptance that wait for a node that does not exist, and a group whose program does not end."""
+    deadline, many = ("--set", "activeDeadlineSeconds=15"), len(namespace.cluster.schedulable_nodes()) + 1
+    nowhere = ("--set", f"nodes={many},placement.onePodPerNode=required")
+    settings = {
+        "ddp-run": (*ONE_THREAD, *nowhere),
+        "gpu-accept": (*ACCEPTANCE, "--set", f"nodes={many}"),
+        "job-group": ("--set", "layout=jobs"),
+    }
+    values = group(t={"run": FOREVER}) if chart == "job-group" else None
+    namespace.install("run", chart, *settings[chart], *deadline, values=values)
+    assert wait_until(lambda: failures(namespace), "the Job has failed", 90) == {"DeadlineExceeded"}
+    ended = ("Succeeded", "Failed")
+    wait_until(lambda: all(pod["status"]["phase"] in ended for pod in namespace.pods("run")), "no pod is left", 90)
+
+
+FINISHING = {
+    "Job of ddp-run": ("ddp-run", RUN, None, "jobs"),
+    "JobSet of ddp-run": ("ddp-run", (*RUN, "--set", "workload=jobset"), None, "jobset"),
+    "Job of gpu-accept": ("gpu-accept", (*ACCEPTANCE, "--set", "nodes=1"), None, "jobs"),
+    "JobSet of job-group": ("job-group", (), group(t={"run": "true"}), "jobset"),
+    "Jobs of job-group": ("job-group", ("--set", "layout=jobs"), group(t={"run": "true"}), "jobs"),
+}
+
+
+@pytest.mark.parametrize("case", FINISHING)
+def test_what_has_finished_is_deleted_after_its_time(namespace: Namespace, case: str) -> None:
+    chart, settings, values, kind = FINISHING[case]
+    namespace.install("run", chart, *settings, "--set", "ttlSecondsAfterFinished=0", values=values)
+    assert namespace.objects(kind), "it exists until it has finished"
+    wait_until(lambda: not namespace.objects(kind) and not namespace.pods("run"), "it is deleted with its pods", 180)
+
+
+def test_each_task_has_its_shared_memory(namespace: Namespace) -> None:
+    shows = "df -k /dev/shm | tail -n 1"
+    large = {"run": shows, "sharedMemory": {"sizeLimit": "20Gi"}}
+    namespace.install("grp", "job-group", values=group(small={"run": shows}, large=large))
+    assert set(phases(namespace.wait_for_end("grp", ranks=2)).values()) == {"Succeeded"}
+    kib = {host: int(output(namespace, host).split("tmpfs")[1].split()[0]) for host in ("small-0", "large-0")}
+    assert kib == {"small-0": 16 << 20, "large-0": 20 << 20}
+
+
+def test_a_claim_for_reading_cannot_be_written(namespace: Namespace, shared_volume: str) -> None:
+    write = "touch /data/x && echo written || echo refused"
+    claim = {"mountPath": "/data", "claimName": "shared-volume"}
+    reader = {"run": write, "volumes": [{**claim, "readOnly": True}]}
+    tasks = {"reader": reader, "writer": {"run": write, "volumes": [claim]}}
+    namespace.install("grp", "job-group", *on(shared_volume), values=group(**tasks))
+    assert set(phases(namespace.wait_for_end("grp", ranks=2)).values()) == {"Succeeded"}
+    assert "\nrefused\n" in output(namespace, "reader-0") and "\nwritten\n" in output(namespace, "writer-0")

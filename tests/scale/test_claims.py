@@ -1,0 +1,115 @@
+"""Dynamic resource allocation: claims of a pod get devices on the pod's node. Scheduler and claims are real.
+
+The devices are those of hand-made ResourceSlices on simulated nodes: no driver prepares them.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.helpers.kube import Cluster, Namespace, wait_until
+from tests.scale.test_scale import ON_FAKE_NODES, bound, until_bound
+from tests.scale.test_scale import space as space  # a fixture
+
+RANKS, GPUS, WITH_DEVICES = 4, 8, 6
+CLAIMS = [{"name": "gpus", "resourceClaimTemplateName": "gpus"}]
+USES = {"resources": {"claims": [{"name": "gpus"}]}}
+PLACES = {name: ON_FAKE_NODES[name] for name in ("nodeSelector", "tolerations")}
+TEMPLATE = {"spec": {"resourceClaims": CLAIMS, "containers": [USES]}}
+TESTS = {"spec": {"resourceClaims": CLAIMS, "initContainers": [{"name": "accept", **USES}]}}
+CLAIMED = {"gpusPerNode": GPUS, "gpuResourceName": ""}
+RUN = {"nodes": RANKS, "podTemplate": TEMPLATE, **CLAIMED, **PLACES}
+TASK = {"numNodes": RANKS, "run": "true", "accelerator": {"types": ["H100"], "count": GPUS}, "podTemplate": TEMPLATE}
+GROUP = {"name": "grp", "tasks": {"t": TASK}, "accelerators": {"resourceName": ""}, **ON_FAKE_NODES}
+CHARTS = {
+    "Job of ddp-run": ("ddp-run", RUN),
+    "JobSet of ddp-run": ("ddp-run", RUN | {"workload": "jobset"}),
+    "Job of gpu-accept": (
+        "gpu-accept",
+        {"workload": "job", "nodes": RANKS, "fleet": {"enabled": False}, "podTemplate": TESTS} | CLAIMED | PLACES,
+    ),
+    "JobSet of job-group": ("job-group", GROUP),
+    "Jobs of job-group": ("job-group", GROUP | {"layout": "jobs"}),
+}
+
+
+def objects_of_driver(driver: str, nodes: list[str]) -> list[dict]:
+    """A class of devices, and for each node a slice with its devices."""
+    selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
+    metadata = {"labels": {"driver": driver}}
+    device_class = {"kind": "DeviceClass", "metadata": metadata | {"name": driver}, "spec": {"selectors": [selector]}}
+    slices = [
+        {
+            "kind": "ResourceSlice",
+            "metadata": metadata | {"name": f"{node}-{driver}"},
+            "spec": {
+                "driver": driver,
+                "nodeName": node,
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+                "devices": [{"name": f"gpu-{number}"} for number in range(GPUS)],
+            },
+        }
+        for node in nodes
+    ]
+    return [{"apiVersion": "resource.k8s.io/v1", **each} for each in (device_class, *slices)]
+
+
+@pytest.fixture
+def driver(cluster: Cluster, space: Namespace, nodes: list[str]) -> Iterator[str]:
+    """A driver with GPUS devices on WITH_DEVICES nodes, and a template of claims for all devices of a node."""
+    name = f"gpu-{uuid.uuid4().hex[:8]}.example.com"
+    items = objects_of_driver(name, nodes[:WITH_DEVICES])
+    cluster.kubectl("apply", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    claim_all(space, name, GPUS)
+    yield name
+    cluster.kubectl("delete", "resourceslices,deviceclasses", "--selector", f"driver={name}")
+
+
+def claim_all(space: Namespace, driver: str, count: int) -> None:
+    request = {"name": "gpus", "exactly": {"deviceClassName": driver, "count": count}}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "gpus"},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+    space.kubectl("apply", "-f", "-", input=json.dumps(template))
+
+
+def devices_by_pod(space: Namespace) -> dict[str, set[tuple[str, str]]]:
+    """Name of a pod -> (node, device) of each device that its claim got."""
+    found = {}
+    for claim in space.objects("resourceclaims.v1.resource.k8s.io"):
+        (owner,) = [user["name"] for user in claim["status"]["reservedFor"]]
+        results = claim["status"]["allocation"]["devices"]["results"]
+        found[owner] = {(each["pool"], each["device"]) for each in results}
+    return found
+
+
+@pytest.mark.parametrize("case", CHARTS)
+def test_every_pod_gets_the_devices_of_its_node(space: Namespace, driver: str, case: str) -> None:
+    chart, values = CHARTS[case]
+    space.install("run", chart, values=json.dumps(values))
+    until_bound(space, RANKS, 120)
+    nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in space.objects("pods")}
+    expected = {pod: {(node, f"gpu-{number}") for number in range(GPUS)} for pod, node in nodes.items()}
+    assert devices_by_pod(space) == expected
+    assert len(set(nodes.values())) == RANKS, "no device is given away twice"
+
+
+def test_a_pod_whose_devices_no_node_has_gets_no_node(space: Namespace, driver: str) -> None:
+    space.kubectl("delete", "resourceclaimtemplate", "gpus")
+    claim_all(space, driver, GPUS + 1)
+    chart, values = CHARTS["Job of ddp-run"]
+    space.install("run", chart, values=json.dumps(values))
+
+    def refused() -> list[str]:
+        events = [event for event in space.objects("events") if event["reason"] == "FailedScheduling"]
+        return [event["message"] for event in events if "cannot allocate all claims" in event["message"]]
+
+    wait_until(refused, "the scheduler has tried", 60)
+    assert bound(space) == (RANKS, 0)
