@@ -200,7 +200,7 @@ def test_a_killed_launcher_is_a_lost_node(start, tmp_path, victim) -> None:
         survivor = run.pods[1 - victim]
         code, output = survivor.started.wait(), survivor.output
         cause = re.search(r" cause=(\S+)", "".join(survivor.verdicts))
-        assert cause and cause[1] in NODE_IS_GONE and code in (65, 66), (round_, code, run.output)
+        assert cause and cause[1] in NODE_IS_GONE and code in (65, 66, 71), (round_, code, run.output)
         assert len(survivor.verdicts) == 1 and "Traceback" not in output, (round_, run.output)
         assert output.count("trains\n") == output.count("saved\n"), (round_, run.output)
         until(lambda: not any(map(alive, processes)), "the processes of the killed launcher end")  # noqa: B023

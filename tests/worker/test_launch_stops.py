@@ -163,7 +163,7 @@ def test_a_killed_pod_is_a_lost_node(run, node):
     for pid in [victim.started.process.pid, *descendants(victim.started.process.pid)]:
         os.kill(pid, signal.SIGKILL)
     name = "node 0 " if node == 0 else "node 1 (pod run-1 on n1) "
-    run.assert_verdict(66, "node-lost", name, "closed the connection", within_s=60)
+    run.assert_verdict(71, "node-lost", name, "closed the connection", within_s=60)
 
 
 class Link:
@@ -227,16 +227,16 @@ def test_a_network_cut_ends_the_run_only_after_the_heartbeat_timeout(run, link, 
         end.touch()
         assert run.wait() == [0, 0], run.output
     else:
-        assert run.wait() == [66, 66], run.output
-        assert_verdict(run.pods[0], 66, "node-lost", "node 1 (pod run-1 on n1)", "heartbeat", f"{timeout_s} s")
-        assert_verdict(run.pods[1], 66, "node-lost", "node 0 ", "heartbeat", f"{timeout_s} s")
+        assert run.wait() == [71, 71], run.output
+        assert_verdict(run.pods[0], 71, "node-lost", "node 1 (pod run-1 on n1)", "heartbeat", f"{timeout_s} s")
+        assert_verdict(run.pods[1], 71, "node-lost", "node 0 ", "heartbeat", f"{timeout_s} s")
 
 
 def test_a_frozen_launcher_is_a_lost_node(run):
     running(run, TRAINS.format(stop="sys.exit(75)"), 2, "--heartbeat-timeout=4")
     frozen = run.pods.pop(1)
     frozen.started.process.send_signal(signal.SIGSTOP)
-    run.assert_verdict(66, "node-lost", "node 1 (pod run-1 on n1)", "heartbeat", "4 s", within_s=60)
+    run.assert_verdict(71, "node-lost", "node 1 (pod run-1 on n1)", "heartbeat", "4 s", within_s=60)
     frozen.started.process.send_signal(signal.SIGCONT)
-    assert frozen.started.process.wait(60) == 66
-    assert_verdict(frozen, 66, "node-lost", "node 1 (pod run-1 on n1)", "4 s")
+    assert frozen.started.process.wait(60) == 71
+    assert_verdict(frozen, 71, "node-lost", "node 1 (pod run-1 on n1)", "4 s")

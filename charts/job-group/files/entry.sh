@@ -7,6 +7,7 @@ set -u
 # Exit codes. Generated from worker/src/gpuworker/runtime/contract.py by `make generate`.
 FAILED=1
 USAGE=2
+NODE_LOST=71
 SAVED=75
 STOPPED=143
 # End of the generated lines.
@@ -265,9 +266,9 @@ log "starts attempt=$ATTEMPT"
 
 while attempt; do
   if [ -n "$stopped" ] || [ "$code" -eq 0 ]; then break; fi
-  # The launcher stopped the program on every node, because one node was stopped from outside.
+  # The launcher stopped the program on every node, because one node was stopped from outside, or lost.
   if [ -n "$GPU_CHARTS_LAUNCHER" ] && ! is_listed; then
-    case $code in "$SAVED" | "$STOPPED") stopped=1 ;; esac
+    case $code in "$SAVED" | "$STOPPED" | "$NODE_LOST") stopped=1 ;; esac
   fi
   if [ -n "$stopped" ] || ! recover; then break; fi
 done

@@ -136,8 +136,8 @@ class Agent(RankServer):
             self.notify()
             # All ranks abort together: for the others, a rank that ends first would be missing, too.
             await self.peers.broadcast(set(self.plan.hosts) - {self.host}, missing=missing)
-        log("FATAL", exit_code=int(ExitCode.NODE_LOST), why=text)
-        self.pipes.send(Pipe.START, f"fail {ExitCode.NODE_LOST:d} {text}")
+        log("FATAL", exit_code=int(ExitCode.NODE_MISSING), why=text)
+        self.pipes.send(Pipe.START, f"fail {ExitCode.NODE_MISSING:d} {text}")
 
     async def wait_for_dependencies(self) -> None:
         start = last_log = time.monotonic()

@@ -41,7 +41,7 @@ class Coordinator:
         self.compared: list[str] = []  # pods
         self.duplicate: tuple[NodeStatus, NodeStatus, float] | None = None  # two pods of one index, since when
         self.lost: dict[int, str] = {}  # node index -> how it was lost during the run
-        self.started_at = 0.0  # when Go was sent
+        self.started_at = self.first_started_at = 0.0  # when Go was sent
         self.mismatch_since = self.failed_at = self.stopped_at = 0.0
         self.stop_reason, self.stacks_requested = "", False
         self.failed_before_stop: Verdict | None = None
@@ -187,6 +187,7 @@ class Coordinator:
         late = [index for index, node in sorted(self.nodes.items()) if node.state is not protocol.NodeState.READY]
         if not self.missing() and not self.duplicate and (self.restarting or self.compare_once(joined)) and not late:
             self.started_at, self.restarting = now, False
+            self.first_started_at = self.first_started_at or now
             for info in joined if config.debug else []:
                 log(Tag.DEBUG, **vars(info))
             rendezvous_id = f"{config.run_id}-{config.attempt}-{secrets.token_hex(4)}"
@@ -290,9 +291,10 @@ class Coordinator:
     def finish(self, verdict: protocol.End) -> None:
         """The first verdict is the verdict of every node."""
         if not self.verdict:
-            self.verdict = verdict
+            ran_s = time.monotonic() - self.first_started_at
+            self.verdict = root_cause.bounded(verdict, self.config.attempt, ran_s)
             self.notified = set(self.nodes)
-            self.broadcast(verdict)
+            self.broadcast(self.verdict)
 
     async def close(self) -> None:
         """Let every node read the verdict before this process ends, also nodes that are only starting."""
