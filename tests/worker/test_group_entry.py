@@ -77,6 +77,13 @@ def test_a_signal_is_named(run):
     assert "exit_code=139 signal=11" in output
 
 
+@pytest.mark.parametrize("reason", ["71", "75", "143"])
+def test_a_launcher_that_ended_for_another_pod_has_its_pod_replaced(run, reason):
+    """Another pod of the task was lost or stopped. Without the launcher, the codes are those of the program."""
+    assert run(f"exit {reason}", GPU_CHARTS_LAUNCHER="--grace-period=20")[0] == 143
+    assert run(f"exit {reason}")[0] == (1 if reason == "143" else int(reason))
+
+
 def test_143_is_kept_for_pods_that_are_stopped_from_outside(run):
     code, output, _ = run("exit 143")
     assert code == 1
