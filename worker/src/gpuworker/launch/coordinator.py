@@ -19,9 +19,10 @@ from gpuworker.launch.root_cause import NodeStatus
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode
 from gpuworker.runtime.log import log
-from gpuworker.runtime.message_auth import LineStream
+from gpuworker.runtime.message_auth import LineStream, Strangers
 
-HELLO_TIMEOUT_S = 10
+HELLO_TIMEOUT_S, HELLO_LIMIT = 10, 1 << 15  # seconds, bytes
+BACKLOG = 1024  # connections that asyncio accepts in one turn, before it reads from any
 # How long the verdict is served to pods that start a little later than the one whose fault ended the run, and how long
 # after the join deadline.
 LINGER_S, LATE_S = 4, 1
@@ -48,17 +49,19 @@ class Coordinator:
         self.restarts, self.restarting, self.warned_at = 0, False, 0.0
         self.verdict: protocol.End | None = None
         self.notified: set[int] = set()  # nodes that were sent the verdict
+        self.strangers = Strangers(config.nnodes + BACKLOG)
         self.server: asyncio.Server | None = None
         self.monitoring: asyncio.Task | None = None
 
     async def serve(self) -> None:
         config = self.config
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if 0 <= soft < config.nnodes + 100 <= hard:  # one connection to each of thousands of nodes
-            resource.setrlimit(resource.RLIMIT_NOFILE, (config.nnodes + 100, hard))
+        wanted = min(hard, config.nnodes + self.strangers.most + BACKLOG + 100) if hard >= 0 else soft
+        if 0 <= soft < wanted:  # for the nodes, for others that connect, and for this process itself
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         try:
             self.server = await asyncio.start_server(
-                self.handle_connection, None, config.launcher_port, limit=LINE_LIMIT, backlog=1024
+                self.handle_connection, None, config.launcher_port, limit=HELLO_LIMIT, backlog=BACKLOG
             )
         except OSError as error:
             reason = f"port {config.launcher_port} is in use on node 0 ({error.strerror})"
@@ -69,6 +72,7 @@ class Coordinator:
 
     async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         node = index = None
+        self.strangers.add(writer)
         stream = LineStream(reader, writer, self.config.key, protocol.VERSION)
         try:
             hello = protocol.CODEC.decode(await asyncio.wait_for(first_line(stream), HELLO_TIMEOUT_S))
@@ -79,6 +83,8 @@ class Coordinator:
             if hello.run_id != self.config.run_id:
                 stream.write(encode(protocol.Rejected("belongs to another run")))
                 return
+            self.strangers.discard(writer)
+            reader._limit = LINE_LIMIT  # of a node; StreamReader has no public way to change it
             node, index = NodeStatus(hello.info, stream, time.monotonic()), hello.info.node
             node.info.clock_skew = node.info.clock - time.time()
             if self.verdict:
@@ -100,6 +106,7 @@ class Coordinator:
         except (asyncio.TimeoutError, asyncio.CancelledError, OSError, ValueError):
             pass  # a stranger, a line that was cut, or the end of the run
         finally:
+            self.strangers.discard(writer)
             writer.close()
             if node:
                 node.closed = True
