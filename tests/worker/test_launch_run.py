@@ -223,6 +223,15 @@ def test_all_nodes_use_the_run_id_and_the_attempt_of_node_0(run):
         assert re.search(r"id=test-4-[0-9a-f]{8} ", pod.output)
 
 
+def test_a_full_disk_of_the_node_does_not_turn_a_good_end_into_a_failure(run):
+    """The kubelet keeps the termination message on it."""
+    pod = run.pod(
+        0, 1, "--join-timeout=30", program=[run.script("import sys; sys.exit(75)")], TERMINATION_LOG="/dev/full"
+    )
+    assert pod.started.wait() == 75, pod.output
+    assert len(pod.verdicts) == 1 and "Traceback" not in pod.output
+
+
 class TestIdleAfterExit:
     """In a StatefulSet, whose kubelet restarts every container that ends."""
 
@@ -261,6 +270,21 @@ class TestIdleAfterExit:
             pod = self.pod(run, 75, 0)
             assert pod.started.wait() == 75
             assert f"attempt={attempt} " in pod.output
+
+    def test_a_count_that_cannot_be_stored_ends_the_attempts(self, run):
+        """Else a container on a full disk would be restarted without end."""
+        (run.folder / "state" / "attempt").mkdir(parents=True)
+        pod = self.pod(run, 9, 2)
+        until(lambda: "[IDLE] node=0 exit_code=1 " in pod.output, "the pod idles")
+        assert len(pod.verdicts) == 1 and "Traceback" not in pod.output, pod.output
+        assert not (run.folder / "state" / "ready").exists()
+
+    def test_a_folder_that_cannot_be_written_is_named(self, run):
+        (run.folder / "state" / "ready").mkdir(parents=True)
+        (run.folder / "state" / "running").mkdir()
+        pod = self.pod(run, 0, 0)
+        until(lambda: "[IDLE] node=0 exit_code=1 " in pod.output, "the pod idles")
+        assert "cause=launcher-failed" in pod.verdicts[0] and "running" in pod.verdicts[0], pod.output
 
     def killed(self, run: Run, attempts: int) -> object:
         pod = self.pod(run, "time.sleep(600)", attempts)

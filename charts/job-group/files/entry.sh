@@ -67,7 +67,7 @@ keep_event() { echo "$1" >>"$state/events.sent"; } 2>/dev/null
 
 # Send event $1 to the agent and wait for a line in pipe $2, at most $3 seconds if given. The line is in $reply.
 request() {
-  : >"$state/reply"
+  true >"$state/reply" # a redirection of : that fails would end the shell
   keep_event "$1"
   (
     echo "$1" >"$state/events"
@@ -248,7 +248,14 @@ if [ -n "$GPU_CHARTS_AGENT" ]; then
       echo "[FATAL] node=$GPU_CHARTS_HOST exit_code=$reply" >&2
       exit "${reply%% *}"
       ;;
-    *) exit "$STOPPED" ;;
+    *)
+      if [ -z "$stopped" ]; then
+        echo "[FATAL] node=$GPU_CHARTS_HOST exit_code=$FAILED the agent's answer cannot be stored in $state/reply:" \
+          "is the disk of the node full?" >&2
+        exit "$FAILED"
+      fi
+      exit "$STOPPED"
+      ;;
   esac
   SKYPILOT_NODE_IPS=$(cat "$state/node_ips")
 fi

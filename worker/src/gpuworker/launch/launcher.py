@@ -68,6 +68,9 @@ def main() -> None:
         code = asyncio.new_event_loop().run_until_complete(launch(config, started_at))
     except Verdict as found:
         code = report(config, found, time.monotonic() - started_at)
+    except OSError as error:  # of the folder of the attempts
+        reason = f"{node_info.format_node(node_info.describe_self())}: {error}"
+        code = report(config, Verdict("launcher-failed", reason, "config"), time.monotonic() - started_at)
     if output:
         output.close()
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -28,17 +29,23 @@ def begin(folder: Path, max_attempts: int) -> dict[str, str]:
 
 
 def finish(folder: Path, max_attempts: int, code: int) -> None:
-    """Count the attempt and return, so that the kubelet starts the next one; or idle until the pod is deleted."""
-    (folder / "running").unlink(missing_ok=True)
-    failed = _count(folder / "attempt")
-    counts = code not in NOT_COUNTED
-    if code != ExitCode.DONE and not (counts and failed >= max_attempts):
-        file = folder / ("attempt" if counts else "ignored")
-        file.write_text(str(_count(file) + 1))
-        return
+    """Count the attempt and return, so that the kubelet starts the next one; or idle until the pod is deleted.
+
+    It idles, too, if it cannot count: else the container would start again without end.
+    """
+    failed = max_attempts
+    with contextlib.suppress(OSError):
+        (folder / "running").unlink(missing_ok=True)
+        failed = _count(folder / "attempt")
+        counts = code not in NOT_COUNTED
+        if code != ExitCode.DONE and not (counts and failed >= max_attempts):
+            file = folder / ("attempt" if counts else "ignored")
+            file.write_text(str(_count(file) + 1))
+            return
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     if code != ExitCode.DONE:
-        (folder / "ready").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            (folder / "ready").unlink(missing_ok=True)
     result = "the run is done" if code == ExitCode.DONE else f"attempt {failed + 1} of {max_attempts + 1} failed"
     log(Tag.IDLE, exit_code=code, reason=f"{result}; this pod idles until it is deleted")
     sys.stdout.flush()
