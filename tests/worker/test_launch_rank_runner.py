@@ -44,8 +44,9 @@ def test_a_machine_without_room_for_a_process_does_not_change_the_exit_code(monk
     os.close(runner.pipe)
 
 
-def test_a_launcher_that_is_busy_does_not_take_a_good_end_for_a_failure_of_torchrun(tmp_path):
-    """It sees that torchrun has ended before it has read that the rank has."""
+@pytest.mark.parametrize("noise", [b"7", b"[]", b"\xff", b"[" * 50_000, b'{"event": "end", "local": 9}'], ids=range(5))
+def test_a_launcher_that_is_busy_does_not_take_a_good_end_for_a_failure_of_torchrun(tmp_path, noise):
+    """It sees that torchrun has ended before it has read that the rank has. The program wrote to the socket, too."""
     config = read_config(parser().parse_args(["--", "-m", "program"]), CONTRACT | {"NPROC_PER_NODE": "1"})
 
     async def busy() -> tuple[object, NodeState | None]:
@@ -56,6 +57,7 @@ def test_a_launcher_that_is_busy_does_not_take_a_good_end_for_a_failure_of_torch
         channel = rank_runner.connect(str(tmp_path))
         facts = ({"event": "start", "pid": 1, "rank": 0, "world": 32},
                  {"event": "end", "code": 0, "tail": [], "evidence": {}})  # fmt: skip
+        channel.send(noise)
         for each in facts:
             channel.send(json.dumps({"local": 0, **each}).encode())
         channel.close()
