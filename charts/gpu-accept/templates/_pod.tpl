@@ -112,7 +112,7 @@ spec:
       {{- . | nindent 6 }}
       {{- end }}
       {{- /* What the tests get, which costs nothing: quotas accept it. A queue may know no CPU, so a Job asks for none. */}}
-      {{- $idle := dict "requests" (dict "cpu" "10m" "memory" "64Mi") "limits" (dict "memory" "256Mi") }}
+      {{- $idle := dict "requests" (dict "cpu" "10m" "memory" "64Mi") }}
       {{- with include "gpu-accept.resources" (dict "resources" ($values.resources | default ($once | ternary dict $idle)) "devices" dict "path" "resources") }}
       resources:
         {{- . | nindent 8 }}
