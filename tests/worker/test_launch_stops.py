@@ -165,7 +165,8 @@ def test_a_killed_pod_is_a_lost_node(run, node):
     running(run, TRAINS.format(stop="sys.exit(75)"))
     victim = run.pods.pop(node)
     for pid in [victim.started.process.pid, *descendants(victim.started.process.pid)]:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended with its launcher
+            os.kill(pid, signal.SIGKILL)
     name = "node 0 " if node == 0 else "node 1 (pod run-1 on n1) "
     run.assert_verdict(71, "node-lost", name, "closed the connection", within_s=60)
 
