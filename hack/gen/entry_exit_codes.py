@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hack.gen.contract_files import SOURCE, contract
 
-NAMES = ("FAILED", "USAGE", "SAVED", "STOPPED")  # those that the script uses
+NAMES = ("FAILED", "USAGE", "NODE_LOST", "SAVED", "STOPPED")  # those that the script uses
 FIRST, LAST = f"# Exit codes. {SOURCE}\n", "# End of the generated lines.\n"
 
 

@@ -135,3 +135,15 @@ def test_every_container_has_requests_that_a_quota_asks_for(chart: str) -> None:
     for each in pods(objects(template("helm", chart, json.dumps(given).encode()).stdout.decode())):
         for container in [*each["spec"]["containers"], *each["spec"].get("initContainers", [])]:
             assert set(container["resources"]["requests"]) == {"cpu", "memory"}, container["name"]
+
+
+@pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept"])
+def test_the_memory_of_the_charts_own_programs_is_bounded(chart: str) -> None:
+    """Of those that no podTemplate is merged into: it could request more than a limit of the chart."""
+    etcd = {"rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}} if chart == "ddp-run" else {}
+    given = json.loads(values(chart, {})) | etcd
+    rendered = objects(template("helm", chart, json.dumps(given).encode()).stdout.decode())
+    ours = [container for each in pods(rendered) for container in each["spec"]["containers"]]
+    ours = [container for container in ours if container["name"] not in MAIN.values()]
+    assert len(ours) == {"ddp-run": 1, "gpu-accept": 2}[chart]
+    assert [container["name"] for container in ours if "memory" not in container["resources"].get("limits", {})] == []

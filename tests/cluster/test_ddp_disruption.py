@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hack.local_cluster.settings import Node, nodes
-from tests.helpers.cluster_faults import cut_network, frozen, kill_node
+from tests.helpers.cluster_faults import cut_network, frozen, kill_node, start_node
 from tests.helpers.ddp_pods import (
     HEARTBEAT_TIMEOUT_S,
     TRAIN,
@@ -60,8 +60,8 @@ def test_a_network_cut_is_a_lost_node_on_both_sides(namespace: Namespace) -> Non
     wait_until_training(namespace)
     with cut_network(addresses(namespace)):
         found = wait_for_ends(namespace, 0, 1, within_s=HEARTBEAT_TIMEOUT_S, since=now())
-    assert_verdict({0: found[0]}, 66, "node-lost", "node 1")
-    assert_verdict({1: found[1]}, 66, "node-lost", "node 0")
+    assert_verdict({0: found[0]}, 71, "node-lost", "node 1")
+    assert_verdict({1: found[1]}, 71, "node-lost", "node 0")
 
 
 def test_a_run_survives_a_short_network_cut(namespace: Namespace) -> None:
@@ -90,12 +90,28 @@ def test_a_run_survives_without_dns_and_without_the_api_server(namespace: Namesp
     completes_in_one_attempt(namespace)
 
 
-def test_a_node_without_power_is_a_lost_node(namespace: Namespace) -> None:
-    """The last test, because the cluster is not usable by others after it."""
-    start(namespace, *ONE_POD_PER_NODE, program=TRAIN.replace("FAULT", ""))
-    wait_until_training(namespace)
-    on_n2 = next(number for number in range(2) if node_pod(namespace, number)["spec"]["nodeName"] == nodes()[1].name)
-    lost = now()
+def lose_node(space: Namespace) -> None:
+    """Its peer ends and names it. `maxRestarts` is 0."""
+    wait_until_training(space)
+    pods = {node_pod(space, number)["spec"]["nodeName"]: number for number in range(2)}
+    lost, since = pods[nodes()[1].name], now()
     kill_node(nodes()[1])
-    found = wait_for_ends(namespace, 1 - on_n2, within_s=HEARTBEAT_TIMEOUT_S, since=lost)
-    assert_verdict(found, 66, "node-lost", f"node {on_n2}")
+    found = wait_for_ends(space, 1 - lost, within_s=HEARTBEAT_TIMEOUT_S, since=since)
+    assert_verdict(found, 71, "node-lost", f"node {lost}")
+
+
+@pytest.mark.parametrize("workload", ["indexed-job", "jobset"])
+def test_a_run_goes_on_when_a_lost_node_is_back(namespace: Namespace, workload: str) -> None:
+    """After a power failure of one machine."""
+    start(namespace, *ONE_POD_PER_NODE, "--set", f"workload={workload}", program=TRAIN.replace("FAULT", ""))
+    lose_node(namespace)
+    start_node(nodes()[1])
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete", logs_by_node(namespace)
+
+
+def test_a_run_goes_on_without_a_lost_node(namespace: Namespace) -> None:
+    """The Node object is deleted, which clouds do. The last test, because others cannot use the cluster after it."""
+    start(namespace, "--set", "timeouts.joinSeconds=300", program=TRAIN.replace("FAULT", ""))
+    lose_node(namespace)
+    namespace.cluster.kubectl("delete", "node", nodes()[1].name)
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 300) == "Complete", logs_by_node(namespace)

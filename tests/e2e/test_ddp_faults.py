@@ -109,7 +109,7 @@ def test_a_pod_killed_without_grace_is_named(namespace: Namespace) -> None:
     killed = now()
     namespace.kubectl("delete", "pod", victim, "--force", "--grace-period=0")
     end = wait_for_ends(namespace, 0, within_s=GRACE_PERIOD_S, since=killed)[0]
-    assert end.code in (66, 75, 143) and "node 1" in end.message, end  # killed without a report, or just after SIGTERM
+    assert end.code in (71, 75, 143) and "node 1" in end.message, end  # killed without a report, or just after SIGTERM
 
 
 @pytest.mark.matrix

@@ -8,7 +8,9 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from hack.local_cluster import processes
+from hack.deps import images
+from hack.local_cluster import addons, processes
+from hack.local_cluster import node as local_node
 from hack.local_cluster.settings import CGROUP, Node
 from hack.paths import run
 
@@ -24,6 +26,12 @@ def kill_node(node: Node) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def start_node(node: Node) -> None:
+    """Start a node again that was killed, like a machine after a power failure: its disk has what it had."""
+    pause = images.from_binary("pause", addons.binary("pause"))
+    local_node.up(node, pause)
 
 
 @contextlib.contextmanager

@@ -119,7 +119,7 @@ def _launcher(draw: random.Random, nodes: int, each: int, choices: tuple[str, ..
 
     named = (f"node {victim}",)
     name = f"launcher of node {victim} killed, peers {peers}"
-    return Case(name, nodes, each, program, "node-lost", 66, named, action=action, without_node=victim)
+    return Case(name, nodes, each, program, "node-lost", 71, named, action=action, without_node=victim)
 
 
 def _preflight(draw: random.Random, nodes: int, each: int) -> Case:

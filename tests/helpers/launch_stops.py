@@ -124,5 +124,5 @@ def frozen(draw: random.Random, nodes: int, each: int) -> Case:
             process.send_signal(signal.SIGCONT)
 
     flags = ("--heartbeat-timeout=5",)
-    return Case(f"launcher of node {victim} frozen", nodes, each, program, "node-lost", 66, (f"node {victim}",), flags,
+    return Case(f"launcher of node {victim} frozen", nodes, each, program, "node-lost", 71, (f"node {victim}",), flags,
                 action=action)  # fmt: skip

@@ -131,6 +131,7 @@ def test_strangers_hand_in_no_report(start, tmp_path, key, settings) -> None:
     assert peak < MOST_MIB and "Traceback" not in collector.program.output, collector.program.output
 
 
+@pytest.mark.timeout(PATIENCE_S + 60 * (KILLS + 1))
 def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
     """A report counts as handed in when the collector has acknowledged it; until then its pod sends it again."""
     rng, nodes = random.Random(SEED), 8 * (KILLS + 1)
@@ -150,6 +151,7 @@ def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
     assert names == {f"n{number}" for number in range(nodes)}
 
 
+@pytest.mark.timeout(PATIENCE_S + 60 * (KILLS + 1))
 @pytest.mark.parametrize("key", [KEY], ids=["key"])
 def test_a_killed_agent_changes_nothing(group) -> None:
     rng = random.Random(SEED)
@@ -200,7 +202,7 @@ def test_a_killed_launcher_is_a_lost_node(start, tmp_path, victim) -> None:
         survivor = run.pods[1 - victim]
         code, output = survivor.started.wait(), survivor.output
         cause = re.search(r" cause=(\S+)", "".join(survivor.verdicts))
-        assert cause and cause[1] in NODE_IS_GONE and code in (65, 66), (round_, code, run.output)
+        assert cause and cause[1] in NODE_IS_GONE and code in (65, 66, 71), (round_, code, run.output)
         assert len(survivor.verdicts) == 1 and "Traceback" not in output, (round_, run.output)
         assert output.count("trains\n") == output.count("saved\n"), (round_, run.output)
         until(lambda: not any(map(alive, processes)), "the processes of the killed launcher end")  # noqa: B023

@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -29,7 +30,7 @@ from gpuworker.fleet.http_handler import ReportServer
 from gpuworker.fleet.poller import Poller
 from gpuworker.fleet.report_store import ReportStore
 from tests.helpers.fleet_reports import failing, node_report
-from tests.helpers.processes import until
+from tests.helpers.processes import free_port, until
 
 SERVICE = "reports.example"
 
@@ -97,6 +98,35 @@ def pods(monkeypatch) -> Iterator[Pods]:
 
 def poller_of(pods: Pods, store: ReportStore) -> Poller:
     return Poller(store, SERVICE, pods.port)
+
+
+def drips(stack: contextlib.ExitStack, address: str, port: int, first: bytes) -> None:
+    """A pod that never ends its answer, and never pauses for long."""
+    listener = stack.enter_context(socket.create_server((address, port)))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError), listener.accept()[0] as connection:
+            connection.sendall(first)
+            while True:
+                connection.sendall(b"x")
+                time.sleep(0.05)
+
+    threading.Thread(target=serve, daemon=True).start()
+    stack.callback(listener.shutdown, socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\nX-Long: ", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_a_pod_that_drips_its_answer_holds_up_nobody(pods: Pods, tmp_path: Path, monkeypatch, first: bytes) -> None:
+    monkeypatch.setattr(poller_module, "FETCH_S", 1)
+    pods.start(node_report("n1"))
+    pods.names.append("127.0.0.9")
+    drips(pods.stack, "127.0.0.9", pods.port, first)
+    store = ReportStore(tmp_path, Expected(2, run_id="1"))
+    started = time.monotonic()
+    poller_of(pods, store).poll()
+    assert time.monotonic() - started < 20
+    assert [node.node for node in store.fleet().nodes] == ["n1"]
+    assert "pod 127.0.0.9 runs and has no report yet" in store.fleet().reason
 
 
 def test_the_fleet_is_complete_when_all_pods_have_reported(pods: Pods, tmp_path: Path) -> None:
@@ -453,6 +483,31 @@ def test_senders_without_the_key_hold_no_place(signed) -> None:
         assert submit.send(json.dumps(node_report("n2")).encode(), f"{url}/reports", 5, KEY) == ""
 
 
+def test_posts_that_drip_hold_no_place(served, monkeypatch) -> None:
+    """Without a key: they send a byte now and then, more of them than the collector receives at a time."""
+    monkeypatch.setattr(collector, "POST_S", 1)
+    url, store = served
+    address, over = urllib.parse.urlsplit(url), threading.Event()
+
+    def drip() -> None:
+        with contextlib.suppress(OSError), socket.create_connection((address.hostname, address.port)) as connection:
+            connection.sendall(b"POST /reports HTTP/1.1\r\nContent-Length: 2000000\r\n\r\n")
+            while not over.wait(0.05):
+                connection.sendall(b"x")
+
+    threads = [threading.Thread(target=drip, daemon=True) for _ in range(2 * collector.MOST_POSTS)]
+    for thread in threads:
+        thread.start()
+    try:
+        time.sleep(0.5)  # until they have all places
+        assert submit.send(json.dumps(node_report("n2")).encode(), f"{url}/reports", 15) == ""
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert store.fleet().coverage.nodes_reported == 2
+
+
 def test_more_connections_than_allowed_close_the_oldest(signed) -> None:
     url, _ = signed
     address = urllib.parse.urlsplit(url)
@@ -520,6 +575,14 @@ def test_an_unsigned_answer_without_a_change_does_not_count_with_a_key(pods: Pod
     poller.poll()
     assert store.fleet().verdict == "INCOMPLETE"
     assert any("no valid signature" in finding.reason for finding in store.fleet().findings)
+
+
+def test_a_folder_that_cannot_be_used_is_named(start, tmp_path: Path) -> None:
+    (tmp_path / "reports").touch()
+    arguments = ["--service=localhost", "--run-id=1", f"--port={free_port()}", f"--report-dir={tmp_path}/reports"]
+    program = start("-m", "gpuworker.fleet.cli", "serve", *arguments)
+    assert program.wait() == 1
+    assert "[FATAL]" in program.output and "reports" in program.output and "Traceback" not in program.output
 
 
 def test_posts_are_refused_by_default(served, tmp_path: Path) -> None:

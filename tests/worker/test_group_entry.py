@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.server
+import os
 import shutil
 import subprocess
 import threading
@@ -75,6 +76,29 @@ def test_a_signal_is_named(run):
     code, output, _ = run("kill -s SEGV $$")
     assert code == 139
     assert "exit_code=139 signal=11" in output
+
+
+@pytest.mark.parametrize("reason", ["71", "75", "143"])
+def test_a_launcher_that_ended_for_another_pod_has_its_pod_replaced(run, reason):
+    """Another pod of the task was lost or stopped. Without the launcher, the codes are those of the program."""
+    assert run(f"exit {reason}", GPU_CHARTS_LAUNCHER="--grace-period=20")[0] == 143
+    assert run(f"exit {reason}")[0] == (1 if reason == "143" else int(reason))
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_full_disk_of_the_node_is_named(tmp_path, shell):
+    """The answer of the agent has no place. With 143 the pod would be replaced without end, and without a reason."""
+    rank = Group(tmp_path).new_rank("a-0")
+    (rank.root / "state/reply").mkdir()
+    for pipe in ("start", "events"):
+        os.mkfifo(rank.root / "state" / pipe)
+    start, events = (os.open(rank.root / "state" / pipe, os.O_RDWR | os.O_NONBLOCK) for pipe in ("start", "events"))
+    os.write(start, b"run\n")
+    code = rank.start_task("echo ran", shell=shell).wait()
+    os.close(start)
+    os.close(events)
+    assert code == 1 and "\nran" not in rank.output()
+    assert "[FATAL] node=a-0 exit_code=1 " in rank.output() and "reply" in rank.output()
 
 
 def test_143_is_kept_for_pods_that_are_stopped_from_outside(run):

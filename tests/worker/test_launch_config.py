@@ -243,7 +243,7 @@ def test_an_exception_is_judged_by_its_class_first(kind, reason, number, cause):
 
 def test_causes_have_unique_keys_all_codes_and_valid_patterns():
     assert len({cause.key for cause in CAUSES}) == len(CAUSES)
-    assert {cause.code for cause in CAUSES} == {1, 2, 64, 65, 66, 67, 68, 69, 70, 75, 143}
+    assert {cause.code for cause in CAUSES} == {1, 2, 64, 65, 66, 67, 68, 69, 70, 71, 75, 143}
     assert all(re.compile(cause.pattern) and cause.meaning and cause.remedy for cause in CAUSES)
 
 

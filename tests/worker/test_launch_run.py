@@ -223,14 +223,25 @@ def test_all_nodes_use_the_run_id_and_the_attempt_of_node_0(run):
         assert re.search(r"id=test-4-[0-9a-f]{8} ", pod.output)
 
 
+def test_a_full_disk_of_the_node_does_not_turn_a_good_end_into_a_failure(run):
+    """The kubelet keeps the termination message on it."""
+    pod = run.pod(
+        0, 1, "--join-timeout=30", program=[run.script("import sys; sys.exit(75)")], TERMINATION_LOG="/dev/full"
+    )
+    assert pod.started.wait() == 75, pod.output
+    assert len(pod.verdicts) == 1 and "Traceback" not in pod.output
+
+
 class TestIdleAfterExit:
     """In a StatefulSet, whose kubelet restarts every container that ends."""
 
-    def pod(self, run: Run, code: int, attempts: int) -> object:
+    def pod(self, run: Run, code: object, attempts: int) -> object:
         folder = run.folder / "state"
         folder.mkdir(exist_ok=True)
         flags = ["--join-timeout=30", f"--idle-after-exit={folder}", f"--max-attempts={attempts}"]
-        return run.pod(0, 1, *flags, program=[run.script(f"import sys; sys.exit({code})")])
+        return run.pod(
+            0, 1, *flags, program=[run.script(f"import sys, time\nprint('runs', flush=True)\nsys.exit({code})")]
+        )
 
     def test_a_finished_run_idles_until_its_pod_is_deleted(self, run):
         pod = self.pod(run, 0, 0)
@@ -254,11 +265,47 @@ class TestIdleAfterExit:
         until(lambda: "[IDLE] node=0 exit_code=1 " in pod.output, "the pod idles")
         assert not (run.folder / "state" / "ready").exists()
 
-    def test_a_saved_stop_is_not_counted_as_an_attempt(self, run):
-        for _ in range(2):
+    def test_a_saved_stop_is_an_attempt_that_is_not_counted_as_a_failure(self, run):
+        for attempt in range(2):
             pod = self.pod(run, 75, 0)
             assert pod.started.wait() == 75
-            assert "attempt=0 " in pod.output
+            assert f"attempt={attempt} " in pod.output
+
+    def test_a_count_that_cannot_be_stored_ends_the_attempts(self, run):
+        """Else a container on a full disk would be restarted without end."""
+        (run.folder / "state" / "attempt").mkdir(parents=True)
+        pod = self.pod(run, 9, 2)
+        until(lambda: "[IDLE] node=0 exit_code=1 " in pod.output, "the pod idles")
+        assert len(pod.verdicts) == 1 and "Traceback" not in pod.output, pod.output
+        assert not (run.folder / "state" / "ready").exists()
+
+    def test_a_folder_that_cannot_be_written_is_named(self, run):
+        (run.folder / "state" / "ready").mkdir(parents=True)
+        (run.folder / "state" / "running").mkdir()
+        pod = self.pod(run, 0, 0)
+        until(lambda: "[IDLE] node=0 exit_code=1 " in pod.output, "the pod idles")
+        assert "cause=launcher-failed" in pod.verdicts[0] and "running" in pod.verdicts[0], pod.output
+
+    def killed(self, run: Run, attempts: int) -> object:
+        pod = self.pod(run, "time.sleep(600)", attempts)
+        until(lambda: "runs" in pod.output, "the program runs")
+        pod.started.process.kill()
+        pod.started.wait()
+        return pod
+
+    def test_a_killed_launcher_counts(self, run):
+        """The kernel ends the whole container if its memory is full."""
+        assert "attempt=0 " in self.killed(run, 1).output
+        assert "attempt=1 " in self.killed(run, 1).output
+        pod = self.pod(run, 0, 1)
+        until(lambda: "[IDLE] node=0 exit_code=1 " in pod.output, "the pod idles")
+        assert "runs" not in pod.output
+
+    def test_a_launcher_that_ended_with_its_machine_does_not_count(self, run):
+        self.killed(run, 0)
+        (run.folder / "state" / "running").write_text("an earlier boot of the machine")
+        pod = self.pod(run, 0, 0)
+        until(lambda: "[IDLE] node=0 exit_code=0 " in pod.output, "the run is done")
 
 
 def test_the_zipapp_is_reproducible_and_runs_without_gpuworker(run, tmp_path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
+import select
 import signal
 import socket
 import threading
@@ -11,12 +13,14 @@ import time
 
 import pytest
 
+from tests.helpers.hostile_messages import listens, peak_mib
 from tests.helpers.launchers import Run, assert_verdict
 from tests.helpers.processes import alive, descendants, free_port, until
 
 pytestmark = pytest.mark.slow
 
 # A program that runs until SIGTERM and then executes the statement of the test.
+HELD = 1500  # connections
 TRAINS = """
 import os, signal, sys, time
 def stop(*_):
@@ -161,9 +165,10 @@ def test_a_killed_pod_is_a_lost_node(run, node):
     running(run, TRAINS.format(stop="sys.exit(75)"))
     victim = run.pods.pop(node)
     for pid in [victim.started.process.pid, *descendants(victim.started.process.pid)]:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended with its launcher
+            os.kill(pid, signal.SIGKILL)
     name = "node 0 " if node == 0 else "node 1 (pod run-1 on n1) "
-    run.assert_verdict(66, "node-lost", name, "closed the connection", within_s=60)
+    run.assert_verdict(71, "node-lost", name, "closed the connection", within_s=60)
 
 
 class Link:
@@ -227,16 +232,69 @@ def test_a_network_cut_ends_the_run_only_after_the_heartbeat_timeout(run, link, 
         end.touch()
         assert run.wait() == [0, 0], run.output
     else:
-        assert run.wait() == [66, 66], run.output
-        assert_verdict(run.pods[0], 66, "node-lost", "node 1 (pod run-1 on n1)", "heartbeat", f"{timeout_s} s")
-        assert_verdict(run.pods[1], 66, "node-lost", "node 0 ", "heartbeat", f"{timeout_s} s")
+        assert run.wait() == [71, 71], run.output
+        assert_verdict(run.pods[0], 71, "node-lost", "node 1 (pod run-1 on n1)", "heartbeat", f"{timeout_s} s")
+        assert_verdict(run.pods[1], 71, "node-lost", "node 0 ", "heartbeat", f"{timeout_s} s")
+
+
+def test_lines_of_strangers_without_an_end_cost_little_memory(run):
+    first = run.pod(0, 1, "--join-timeout=60", NNODES=2)
+    until(lambda: listens("127.0.0.1", run.port + 1), "node 0 listens")
+    before = peak_mib(first.started.process.pid)
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.create_connection(("127.0.0.1", run.port + 1))) for _ in range(100)]
+        for connection in held:
+            connection.settimeout(0.5)
+            with contextlib.suppress(OSError):  # it reads no more
+                connection.sendall(bytes(900_000))
+        for connection in held:
+            connection.settimeout(60)
+            with contextlib.suppress(ConnectionError):
+                assert connection.recv(1) == b""
+        assert peak_mib(first.started.process.pid) - before < 40, "MiB; the lines have 86"
+
+
+def test_connections_of_strangers_do_not_keep_a_node_out(run):
+    """They could take all file descriptors that a container has at first; one that is closed is opened again."""
+    limits, over, held = resource.getrlimit(resource.RLIMIT_NOFILE), threading.Event(), {}
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    first = run.pod(0, 2, "--join-timeout=40")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    until(lambda: listens("127.0.0.1", run.port + 1), "node 0 listens")
+
+    def hold() -> None:
+        with contextlib.suppress(ConnectionError):  # the run has ended
+            while not over.wait(0.01):
+                while len(held) < HELD:
+                    held[socket.create_connection(("127.0.0.1", run.port + 1), timeout=60)] = None
+                poll = select.poll()
+                for connection in held:
+                    poll.register(connection, select.POLLIN)
+                for number, _ in poll.poll(0):
+                    closed = next(each for each in held if each.fileno() == number)
+                    del held[closed]
+                    closed.close()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        until(lambda: len(held) >= HELD or not thread.is_alive(), "they are connected")
+        run.pod(1, 2, "--join-timeout=40")
+        assert run.wait() == [0, 0], run.output
+        assert "Traceback" not in first.output, first.output
+    finally:
+        over.set()
+        thread.join()
+        for connection in held:
+            connection.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_frozen_launcher_is_a_lost_node(run):
     running(run, TRAINS.format(stop="sys.exit(75)"), 2, "--heartbeat-timeout=4")
     frozen = run.pods.pop(1)
     frozen.started.process.send_signal(signal.SIGSTOP)
-    run.assert_verdict(66, "node-lost", "node 1 (pod run-1 on n1)", "heartbeat", "4 s", within_s=60)
+    run.assert_verdict(71, "node-lost", "node 1 (pod run-1 on n1)", "heartbeat", "4 s", within_s=60)
     frozen.started.process.send_signal(signal.SIGCONT)
-    assert frozen.started.process.wait(60) == 66
-    assert_verdict(frozen, 66, "node-lost", "node 1 (pod run-1 on n1)", "4 s")
+    assert frozen.started.process.wait(60) == 71
+    assert_verdict(frozen, 71, "node-lost", "node 1 (pod run-1 on n1)", "4 s")

@@ -257,8 +257,20 @@ def test_one_rank_that_exits_with_75_does_not_end_the_others(run):
 
 
 def test_restarts_without_progress_are_counted_in_the_end(run):
-    run.pod(0, 1, program=[run.script("import sys; sys.exit(75)")], ATTEMPT=3)
+    run.pod(0, 1, "--join-timeout=30", program=[run.script("import sys; sys.exit(75)")], ATTEMPT=3)
     run.assert_verdict(1, "restart-loop", within_s=60)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(("attempt", "code", "cause"), [(2, 71, "node-lost"), (3, 1, "restart-loop")])
+def test_nodes_that_are_lost_again_and_again_are_counted_in_the_end(run, victim, attempt, code, cause):
+    """Kubernetes does not count exit code 71. Node 0 reports the loss, or another node if node 0 is lost."""
+    program = run.script("import time\nprint('runs', flush=True)\ntime.sleep(600)")
+    for node in range(2):
+        run.pod(node, 2, "--join-timeout=30", program=[program], ATTEMPT=attempt)
+    until(lambda: all("runs" in pod.output for pod in run.pods), "the program runs")
+    run.pods.pop(victim).started.process.kill()
+    run.assert_verdict(code, cause, f"node {victim}", "closed the connection", within_s=60)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuworker.runtime.log import log
+from gpuworker.runtime.log import log, write_termination_message
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,8 @@ from gpuworker.runtime.log import log
         ("two words", '"two words"'),
         ("CUDA error: lost\nset X to see more", r'"CUDA error: lost\nset X to see more"'),
         ('no module "x"', r'"no module \"x\""'),
+        ("run-0\x1b[2J", r'"run-0\u001b[2J"'),
+        ("run-0\x9b2J", r'"run-0\u009b2J"'),
     ],
 )
 def test_a_fact_with_spaces_quotes_or_newlines_is_quoted_on_one_line(capsys, monkeypatch, fact, text):
@@ -28,3 +30,8 @@ def test_the_node_is_the_node_rank_or_else_the_name_of_the_node(capsys, monkeypa
     monkeypatch.setenv("NODE_NAME", "gpu-12")
     log("DONE")
     assert capsys.readouterr().out == "[DONE] node=gpu-12\n"
+
+
+def test_a_full_disk_costs_the_termination_message_and_not_the_exit_code(monkeypatch):
+    monkeypatch.setenv("TERMINATION_LOG", "/dev/full")
+    write_termination_message("saved")

@@ -27,6 +27,7 @@ ATTEMPT: {valueFrom: {fieldRef: {fieldPath: "metadata.annotations['batch.kuberne
 GPU_CHARTS_ATTEMPTS_IGNORED: {valueFrom: {fieldRef: {fieldPath: "metadata.annotations['batch.kubernetes.io/job-index-ignored-failure-count']"}}}
 {{- else if eq $values.workload "jobset" }}
 ATTEMPT: {valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}}
+GPU_CHARTS_ATTEMPTS_IGNORED: {valueFrom: {fieldRef: {fieldPath: "metadata.annotations['batch.kubernetes.io/job-index-ignored-failure-count']"}}}
 {{- else }}
 ATTEMPT: "0" # the launcher counts, in its own pod
 {{- end }}

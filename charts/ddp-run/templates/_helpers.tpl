@@ -69,9 +69,10 @@ podFailurePolicy:
     - action: Ignore
       onPodConditions:
         - {type: DisruptionTarget, status: "True"}
-    # Replace a pod that was stopped because another pod of the run was stopped.
+    # Replace a pod that was stopped because another pod of the run was stopped or lost. What is wrong with that pod, its
+    # own state shows. 255 is the code of containerd and CRI-O for a container that ended with its machine.
     - action: Ignore
-      onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.SAVED $codes.STOPPED | toJson }}}
+      onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.NODE_LOST $codes.SAVED $codes.STOPPED 255 | toJson }}}
     # A usage error does not go away with a restart.
     - action: FailJob
       onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.USAGE | toJson }}}
@@ -124,7 +125,9 @@ replicatedJobs:
         completionMode: Indexed
         completions: {{ .root.Values.nodes | int64 }}
         parallelism: {{ .root.Values.nodes | int64 }}
-        backoffLimit: 0
+        # The first failure that counts fails the Job. Per index, Kubernetes also numbers those that do not count.
+        backoffLimitPerIndex: 0
+        maxFailedIndexes: 0
         {{- with .root.Values.activeDeadlineSeconds }}
         activeDeadlineSeconds: {{ . | int64 }}
         {{- end }}
@@ -137,6 +140,9 @@ replicatedJobs:
                 - {type: DisruptionTarget, status: "True"}
             - action: FailJob
               onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.SAVED $codes.STOPPED | toJson }}}
+            # As in an Indexed Job: whether the attempt counts, the state of the lost pod shows.
+            - action: Ignore
+              onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.NODE_LOST 255 | toJson }}}
         template:
           {{- include "ddp-run.podTemplate" . | nindent 10 }}
 {{- end }}

@@ -7,6 +7,7 @@ set -u
 # Exit codes. Generated from worker/src/gpuworker/runtime/contract.py by `make generate`.
 FAILED=1
 USAGE=2
+NODE_LOST=71
 SAVED=75
 STOPPED=143
 # End of the generated lines.
@@ -66,7 +67,7 @@ keep_event() { echo "$1" >>"$state/events.sent"; } 2>/dev/null
 
 # Send event $1 to the agent and wait for a line in pipe $2, at most $3 seconds if given. The line is in $reply.
 request() {
-  : >"$state/reply"
+  true >"$state/reply" # a redirection of : that fails would end the shell
   keep_event "$1"
   (
     echo "$1" >"$state/events"
@@ -247,7 +248,14 @@ if [ -n "$GPU_CHARTS_AGENT" ]; then
       echo "[FATAL] node=$GPU_CHARTS_HOST exit_code=$reply" >&2
       exit "${reply%% *}"
       ;;
-    *) exit "$STOPPED" ;;
+    *)
+      if [ -z "$stopped" ]; then
+        echo "[FATAL] node=$GPU_CHARTS_HOST exit_code=$FAILED the agent's answer cannot be stored in $state/reply:" \
+          "is the disk of the node full?" >&2
+        exit "$FAILED"
+      fi
+      exit "$STOPPED"
+      ;;
   esac
   SKYPILOT_NODE_IPS=$(cat "$state/node_ips")
 fi
@@ -265,9 +273,9 @@ log "starts attempt=$ATTEMPT"
 
 while attempt; do
   if [ -n "$stopped" ] || [ "$code" -eq 0 ]; then break; fi
-  # The launcher stopped the program on every node, because one node was stopped from outside.
+  # The launcher stopped the program on every node, because one node was stopped from outside, or lost.
   if [ -n "$GPU_CHARTS_LAUNCHER" ] && ! is_listed; then
-    case $code in "$SAVED" | "$STOPPED") stopped=1 ;; esac
+    case $code in "$SAVED" | "$STOPPED" | "$NODE_LOST") stopped=1 ;; esac
   fi
   if [ -n "$stopped" ] || ! recover; then break; fi
 done

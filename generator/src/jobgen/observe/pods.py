@@ -13,7 +13,7 @@ _CONFIG = ("CreateContainerConfigError",)
 _COMMAND = ("CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun")
 _VERDICT = re.compile(r"exit code (\d+) \(([a-z0-9-]+)\)")  # of ddp-launch, at the start of its termination message
 _PEER = re.compile(r"(?:stopped|not started): failed (\S+) (\d+)")
-JOIN_TIMEOUT, SAVED, STOPPED, HANG = 66, 75, 143, 70
+JOIN_TIMEOUT, HANG, NODE_LOST, SAVED, STOPPED = 66, 70, 71, 75, 143
 
 
 def judge(rank: Rank, pod: dict, container: str) -> None:
@@ -26,7 +26,7 @@ def judge(rank: Rank, pod: dict, container: str) -> None:
     rank.begun = "running" in state or "terminated" in state
     rank.started_at = (state.get("running") or state.get("terminated") or {}).get("startedAt") or ""
     if "terminated" in state:
-        _ended(rank, pod, state["terminated"], (STOPPED,) if container == "task" else (SAVED, STOPPED))
+        _ended(rank, pod, state["terminated"], (STOPPED,) if container == "task" else (NODE_LOST, SAVED, STOPPED))
     elif status.get("phase") in ("Failed", "Succeeded"):
         _ended_without_container(rank, pod)
     elif pod["metadata"].get("deletionTimestamp"):

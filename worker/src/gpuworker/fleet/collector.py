@@ -45,6 +45,7 @@ from gpuworker.fleet.http_handler import (
     TEXT,
     ReportHandler,
     ReportServer,
+    at_most,
 )
 from gpuworker.fleet.pod_list import PodList
 from gpuworker.fleet.poller import MOST_REPORT_BYTES, NOT_SIGNED, Poller
@@ -55,6 +56,7 @@ from gpuworker.runtime.log import log
 from gpuworker.runtime.message_auth import KeyFileError, NonceIssuer, load_key, matches
 
 MOST_POSTS = 16  # that are received at the same time
+POST_S = 30.0  # that a report of a few megabytes may take
 
 HTML = "text/html; charset=utf-8"
 FORMATS: dict[str, tuple[Callable[[Fleet], str], str]] = {
@@ -113,7 +115,8 @@ class CollectorHandler(ReportHandler):
         if not self.posts.acquire(timeout=self.timeout):
             return 503, "the collector is busy; try again\n"
         try:
-            data = self.rfile.read(int(length))
+            with at_most(POST_S, self.connection):
+                data = self.rfile.read(int(length))
             if self.key and hashlib.sha256(data).hexdigest() != digest:
                 return 401, f"{NOT_SIGNED}\n"
             with self.reading:
@@ -157,8 +160,12 @@ def run(args: argparse.Namespace) -> int:
     except KeyFileError as error:
         log(Tag.FATAL.value, exit_code=int(ExitCode.USAGE), why=error)
         return ExitCode.USAGE
-    args.report_dir.mkdir(parents=True, exist_ok=True)
-    store = ReportStore(args.report_dir, from_args(args), keep_gone=args.accept_posts)
+    try:
+        args.report_dir.mkdir(parents=True, exist_ok=True)
+        store = ReportStore(args.report_dir, from_args(args), keep_gone=args.accept_posts)
+    except OSError as error:
+        log(Tag.FATAL.value, exit_code=int(ExitCode.FAILED), why=f"the folder of the reports cannot be used: {error}")
+        return ExitCode.FAILED
     with ReportServer(args.port, CollectorHandler) as server:
         CollectorHandler.store, CollectorHandler.accept_posts, CollectorHandler.key = store, args.accept_posts, key
         threading.Thread(target=server.serve_forever, daemon=True).start()

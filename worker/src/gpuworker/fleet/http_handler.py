@@ -11,6 +11,7 @@ import socket
 import socketserver
 import sys
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
@@ -20,6 +21,28 @@ TEXT = "text/plain; charset=utf-8"
 NONCE_HEADER, DIGEST_HEADER, SIGNATURE_HEADER = "X-Nonce", "X-Digest", "X-Signature"  # the digest is SHA-256
 FETCHED, POSTED = "report-fetched/1", "report-posted/1"  # purposes of a signature
 MAX_CONNECTIONS = 256
+
+
+@contextlib.contextmanager
+def at_most(seconds: float, connection: socket.socket) -> Iterator[None]:
+    """Shut a connection down when the time is over: the other side may send a byte now and then for ever. Raises
+    TimeoutError then."""
+    over = threading.Event()
+
+    def shut() -> None:
+        over.set()
+        with contextlib.suppress(OSError):  # it is closed
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, shut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if over.is_set():
+            raise TimeoutError(f"not complete within {seconds:g} s")
 
 
 class ReportServer(ThreadingHTTPServer):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import errno
 import http.client
 import socket
 import threading
 import time
-import urllib.error
-import urllib.request
 from http import HTTPStatus
 
-from gpuworker.fleet.http_handler import FETCHED, NONCE_HEADER, SIGNATURE_HEADER
+from gpuworker.fleet.http_handler import FETCHED, NONCE_HEADER, SIGNATURE_HEADER, at_most
 from gpuworker.fleet.pod_list import PodList
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.fleet.report_store import ReportStore
@@ -20,7 +19,8 @@ from gpuworker.runtime.message_auth import matches, new_nonce
 
 MOST_REQUESTS = 16
 REFRESH_S = 60
-REQUEST_TIMEOUT_S = 5
+REQUEST_TIMEOUT_S = 5  # without an answer
+FETCH_S = 20.0  # for all of it
 MOST_REPORT_BYTES = 2 << 20  # a node of 8 GPUs has 0.3 MB
 NOT_SIGNED = "the report has no valid signature: its sender has not the key of this release"
 NO_REPORT, NO_ANSWER = "no report yet", "no answer"
@@ -39,7 +39,6 @@ class Poller:
         self.tags: dict[str, str] = {}  # address -> ETag of its report that was taken
         self.present: set[str] = set()
         self.reading = threading.Lock()  # one at a time: a parsed report takes some ten times its size of memory
-        self.direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def poll(self) -> None:
         self.present = self.resolve()
@@ -81,21 +80,17 @@ class Poller:
 
         NO_ANSWER: not even the refusal of a pod that tests and does not listen yet.
         """
-        name = f"[{address}]" if ":" in address else address
         nonce = new_nonce()
         headers = {NONCE_HEADER: nonce} | ({"If-None-Match": self.tags[address]} if address in self.tags else {})
-        request = urllib.request.Request(f"http://{name}:{self.port}/report.json", headers=headers)
         try:
-            with self.direct.open(request, timeout=REQUEST_TIMEOUT_S) as response:
-                data, answer = response.read(MOST_REPORT_BYTES + 1), response.headers
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code != HTTPStatus.NOT_MODIFIED or address not in self.tags:
-                    return NO_REPORT
-                return "" if self._is_signed(error.headers, nonce, b"") else NOT_SIGNED
+            status, answer, data = self._get(address, headers)
         except (OSError, http.client.HTTPException) as error:
-            why = getattr(error, "reason", error)
-            return NO_ANSWER if isinstance(why, TimeoutError) or getattr(why, "errno", 0) in UNREACHABLE else NO_REPORT
+            silent = isinstance(error, TimeoutError) or getattr(error, "errno", 0) in UNREACHABLE
+            return NO_ANSWER if silent else NO_REPORT
+        if status == HTTPStatus.NOT_MODIFIED and address in self.tags:
+            return "" if self._is_signed(answer, nonce, b"") else NOT_SIGNED
+        if status != HTTPStatus.OK:
+            return NO_REPORT
         if len(data) > MOST_REPORT_BYTES:
             return f"the report has more than {MOST_REPORT_BYTES} bytes"
         if not self._is_signed(answer, nonce, data):
@@ -109,6 +104,16 @@ class Poller:
             self.tags[address] = answer.get("ETag", "")
             return ""
         return why if status == HTTPStatus.INSUFFICIENT_STORAGE else NO_REPORT
+
+    def _get(self, address: str, headers: dict[str, str]) -> tuple[int, http.client.HTTPMessage, bytes]:
+        """Status, headers and body. No proxy, because the pods are in the cluster, and no redirection out of it."""
+        connection = http.client.HTTPConnection(address, self.port, timeout=REQUEST_TIMEOUT_S)
+        with contextlib.closing(connection):
+            connection.connect()
+            with at_most(FETCH_S, connection.sock):
+                connection.request("GET", "/report.json", headers=headers)
+                with connection.getresponse() as response:
+                    return response.status, response.headers, response.read(MOST_REPORT_BYTES + 1)
 
     def _is_signed(self, headers: http.client.HTTPMessage, nonce: str, data: bytes) -> bool:
         return not self.key or matches(headers.get(SIGNATURE_HEADER, ""), self.key, FETCHED, nonce, data)

@@ -115,7 +115,11 @@ class Agent(RankServer):
         await self.wait_for_dependencies()
         addresses = await self.peers.resolve_all(self.task.hosts)
         lines = [addresses.get(host, f"{host}.{self.plan.domain}") for host in self.task.hosts]
-        (self.folder / "node_ips").write_text("\n".join(lines) + "\n")
+        try:
+            (self.folder / "node_ips").write_text("\n".join(lines) + "\n")
+        except OSError as error:
+            self.pipes.send(Pipe.START, f"fail {ExitCode.FAILED:d} not started: {error}")
+            return
         reason = self.state.end_reason(self.host, self.plan)
         if reason is None:
             self.pipes.send(Pipe.START, "run")
@@ -136,8 +140,8 @@ class Agent(RankServer):
             self.notify()
             # All ranks abort together: for the others, a rank that ends first would be missing, too.
             await self.peers.broadcast(set(self.plan.hosts) - {self.host}, missing=missing)
-        log("FATAL", exit_code=int(ExitCode.NODE_LOST), why=text)
-        self.pipes.send(Pipe.START, f"fail {ExitCode.NODE_LOST:d} {text}")
+        log("FATAL", exit_code=int(ExitCode.NODE_MISSING), why=text)
+        self.pipes.send(Pipe.START, f"fail {ExitCode.NODE_MISSING:d} {text}")
 
     async def wait_for_dependencies(self) -> None:
         start = last_log = time.monotonic()

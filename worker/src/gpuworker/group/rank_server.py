@@ -13,7 +13,7 @@ from gpuworker.group.protocol import CODEC, PURPOSE, Reply, Request
 from gpuworker.group.state_store import StateFolder, VolumeStore
 from gpuworker.runtime.json_lines import encode
 from gpuworker.runtime.log import log
-from gpuworker.runtime.message_auth import LineStream
+from gpuworker.runtime.message_auth import LineStream, Strangers
 
 MAX_STRANGERS = 128  # connections that have not sent a request of this group yet
 
@@ -30,7 +30,7 @@ class RankServer:
         self.missing = ""  # a rank's join timeout has passed; describes the missing ranks
         self.changed = asyncio.Event()
         self.peers = PeerClient(plan.domain, Request(run, attempt, host), plan.line_limit, key)
-        self.strangers: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+        self.strangers = Strangers(MAX_STRANGERS)
         self.waiting: dict[str, asyncio.StreamWriter] = {}  # connections of ranks that have joined
         self.store = StateFolder(folder, host)
         self.volume: VolumeStore | None = None
@@ -39,21 +39,17 @@ class RankServer:
                 self.state.merge(kept, plan.hosts)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.strangers[writer] = None
-        if len(self.strangers) > MAX_STRANGERS:
-            oldest = next(iter(self.strangers))
-            del self.strangers[oldest]
-            oldest.transport.abort()
+        self.strangers.add(writer)
         try:
             stream = LineStream(reader, writer, self.key, PURPOSE)
             request = await asyncio.wait_for(self.request(stream), REQUEST_TIMEOUT_S)
             if isinstance(request, Request) and (request.run, request.attempt) == (self.run, self.attempt):
-                self.strangers.pop(writer, None)
+                self.strangers.discard(writer)
                 await self.reply(request, stream)
         except (OSError, ValueError, asyncio.TimeoutError):
             writer.transport.abort()  # not an agent of this group, or its connection was closed
         finally:
-            self.strangers.pop(writer, None)
+            self.strangers.discard(writer)
             writer.close()
 
     @staticmethod

@@ -38,8 +38,9 @@ class Spool:
     def __init__(self, folder: Path):
         self.output = _open_shared(folder / OUTPUT)
         self.record = os.open(folder / RECORD, os.O_RDWR | os.O_CREAT, 0o600)
-        kept = os.pread(self.record, self.LAYOUT.size + self.SKIP.size, 0)
-        kept = kept.ljust(self.LAYOUT.size + self.SKIP.size, b"\0")
+        size = self.LAYOUT.size + self.SKIP.size
+        kept = os.pread(self.record, size, 0).ljust(size, b"\0")
+        os.pwrite(self.record, kept, 0)  # its place on the disk, which the output may fill
         fields = self.LAYOUT.unpack_from(kept)
         self.synced = Position(*fields) if fields[0] else Position()
         self.skip_to, self.reported = self.SKIP.unpack_from(kept, self.LAYOUT.size)

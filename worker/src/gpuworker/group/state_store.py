@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpuworker.group.group_state import GroupState
 from gpuworker.group.protocol import CODEC
-from gpuworker.runtime.json_lines import encode
+from gpuworker.runtime.json_lines import LINE_LIMIT, encode
 from gpuworker.runtime.log import log
 
 RETRY_S = 5.0
@@ -25,13 +25,22 @@ class StateFolder:
 
     def load(self) -> list[GroupState]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        states = [CODEC.decode(file.read_bytes()) for file in self.folder.glob("*.json")]
+        states = [CODEC.decode(_start_of(file)) for file in self.folder.glob("*.json")]
         return [state for state in states if isinstance(state, GroupState)]
 
     def save(self, state: GroupState) -> None:
         scratch = self.folder / f"{self.host}.tmp"
         scratch.write_bytes(encode(state))
         scratch.replace(self.folder / f"{self.host}.json")
+
+
+def _start_of(file: Path) -> bytes:
+    """As much as a state may have. Nothing for what is not a file, or may not be read: others write there, too."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(LINE_LIMIT)
+    except (FileNotFoundError, IsADirectoryError, PermissionError):
+        return b""
 
 
 class VolumeStore:

@@ -143,7 +143,8 @@ class TaskLog:
                 continue
             size = self.spool.size
             if size - max(self.spool.synced.read, self.spool.skip_to) > BACKLOG_BYTES:
-                self.spool.skip(self._line_after(size - BACKLOG_BYTES // 2))
+                with contextlib.suppress(OSError):  # the disk of the node fails; tried again
+                    self.spool.skip(self._line_after(size - BACKLOG_BYTES // 2))
             busy_since = self.busy_since
             if busy_since and time.monotonic() - busy_since > HANGS_S and time.monotonic() - self.synced_at > HANGS_S:
                 self.error = "the volume does not answer"

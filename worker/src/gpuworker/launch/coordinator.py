@@ -19,9 +19,10 @@ from gpuworker.launch.root_cause import NodeStatus
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode
 from gpuworker.runtime.log import log
-from gpuworker.runtime.message_auth import LineStream
+from gpuworker.runtime.message_auth import LineStream, Strangers
 
-HELLO_TIMEOUT_S = 10
+HELLO_TIMEOUT_S, HELLO_LIMIT = 10, 1 << 15  # seconds, bytes
+BACKLOG = 1024  # connections that asyncio accepts in one turn, before it reads from any
 # How long the verdict is served to pods that start a little later than the one whose fault ended the run, and how long
 # after the join deadline.
 LINGER_S, LATE_S = 4, 1
@@ -41,24 +42,26 @@ class Coordinator:
         self.compared: list[str] = []  # pods
         self.duplicate: tuple[NodeStatus, NodeStatus, float] | None = None  # two pods of one index, since when
         self.lost: dict[int, str] = {}  # node index -> how it was lost during the run
-        self.started_at = 0.0  # when Go was sent
+        self.started_at = self.first_started_at = 0.0  # when Go was sent
         self.mismatch_since = self.failed_at = self.stopped_at = 0.0
         self.stop_reason, self.stacks_requested = "", False
         self.failed_before_stop: Verdict | None = None
         self.restarts, self.restarting, self.warned_at = 0, False, 0.0
         self.verdict: protocol.End | None = None
         self.notified: set[int] = set()  # nodes that were sent the verdict
+        self.strangers = Strangers(config.nnodes + BACKLOG)
         self.server: asyncio.Server | None = None
         self.monitoring: asyncio.Task | None = None
 
     async def serve(self) -> None:
         config = self.config
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if 0 <= soft < config.nnodes + 100 <= hard:  # one connection to each of thousands of nodes
-            resource.setrlimit(resource.RLIMIT_NOFILE, (config.nnodes + 100, hard))
+        wanted = min(hard, config.nnodes + self.strangers.most + BACKLOG + 100) if hard >= 0 else soft
+        if 0 <= soft < wanted:  # for the nodes, for others that connect, and for this process itself
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         try:
             self.server = await asyncio.start_server(
-                self.handle_connection, None, config.launcher_port, limit=LINE_LIMIT, backlog=1024
+                self.handle_connection, None, config.launcher_port, limit=HELLO_LIMIT, backlog=BACKLOG
             )
         except OSError as error:
             reason = f"port {config.launcher_port} is in use on node 0 ({error.strerror})"
@@ -69,6 +72,7 @@ class Coordinator:
 
     async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         node = index = None
+        self.strangers.add(writer)
         stream = LineStream(reader, writer, self.config.key, protocol.VERSION)
         try:
             hello = protocol.CODEC.decode(await asyncio.wait_for(first_line(stream), HELLO_TIMEOUT_S))
@@ -79,6 +83,8 @@ class Coordinator:
             if hello.run_id != self.config.run_id:
                 stream.write(encode(protocol.Rejected("belongs to another run")))
                 return
+            self.strangers.discard(writer)
+            reader._limit = LINE_LIMIT  # of a node; StreamReader has no public way to change it
             node, index = NodeStatus(hello.info, stream, time.monotonic()), hello.info.node
             node.info.clock_skew = node.info.clock - time.time()
             if self.verdict:
@@ -100,6 +106,7 @@ class Coordinator:
         except (asyncio.TimeoutError, asyncio.CancelledError, OSError, ValueError):
             pass  # a stranger, a line that was cut, or the end of the run
         finally:
+            self.strangers.discard(writer)
             writer.close()
             if node:
                 node.closed = True
@@ -187,6 +194,7 @@ class Coordinator:
         late = [index for index, node in sorted(self.nodes.items()) if node.state is not protocol.NodeState.READY]
         if not self.missing() and not self.duplicate and (self.restarting or self.compare_once(joined)) and not late:
             self.started_at, self.restarting = now, False
+            self.first_started_at = self.first_started_at or now
             for info in joined if config.debug else []:
                 log(Tag.DEBUG, **vars(info))
             rendezvous_id = f"{config.run_id}-{config.attempt}-{secrets.token_hex(4)}"
@@ -290,9 +298,10 @@ class Coordinator:
     def finish(self, verdict: protocol.End) -> None:
         """The first verdict is the verdict of every node."""
         if not self.verdict:
-            self.verdict = verdict
+            ran_s = time.monotonic() - self.first_started_at
+            self.verdict = root_cause.bounded(verdict, self.config.attempt, ran_s)
             self.notified = set(self.nodes)
-            self.broadcast(verdict)
+            self.broadcast(self.verdict)
 
     async def close(self) -> None:
         """Let every node read the verdict before this process ends, also nodes that are only starting."""

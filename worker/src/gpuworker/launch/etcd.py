@@ -51,7 +51,7 @@ async def wait(config: LaunchConfig, deadline: float) -> str:
             error = f"status {status}"
         except (OSError, asyncio.TimeoutError) as problem:
             error = str(problem) or "no answer"
-        except (ValueError, IndexError, KeyError):
+        except (ValueError, IndexError, KeyError, TypeError, RecursionError):
             error = "the reply is not etcd's"
         await asyncio.sleep(min(0.5, max(0, deadline - time.monotonic())))
     reason = f"etcd at {config.etcd}, for {config.timeouts['join-timeout']} s: {error}"

@@ -61,7 +61,7 @@ CAUSES = [
     Cause("port-in-use", ExitCode.PORT, "a port of this run is in use on node 0",
           "another program uses the port: choose another port", r"EADDRINUSE|[Aa]ddress already in use"),
     # -- all nodes, and all alike
-    Cause("node-missing", ExitCode.NODE_LOST, "nodes did not join in time",
+    Cause("node-missing", ExitCode.NODE_MISSING, "nodes did not join in time",
           "kubectl describe pod: pending, image not pulled, ended early"),
     Cause("node-lost", ExitCode.NODE_LOST, "a node was lost during the run",
           "kubectl describe pod and node: evicted, out of memory, node down, or network cut"),
@@ -114,8 +114,8 @@ CAUSES = [
           r"|torch\.distributed\.DistNetworkError",
           secondary=True),
     Cause("program-failed", ExitCode.FAILED, "the program failed", "read the lines of the first failing rank above"),
-    Cause("restart-loop", ExitCode.FAILED, "the program asks to be started again and again, without progress",
-          "find out why it exits with 75 before its first step"),
+    Cause("restart-loop", ExitCode.FAILED, "the run starts again and again, without progress",
+          "find out why it exits with 75 before its first step, or why it loses nodes"),
     Cause("launcher-failed", ExitCode.FAILED, "ddp-launch itself failed", "report it, with the traceback above"),
     # -- stopped from outside
     Cause("saved", ExitCode.SAVED, "stopped, and the program saved: start it again", "nothing"),

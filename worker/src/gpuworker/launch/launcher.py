@@ -57,18 +57,20 @@ async def launch(config: LaunchConfig, started_at: float) -> int:
 
 def main() -> None:
     started_at = time.monotonic()
-    environ, args, config = dict(os.environ), None, None
-    output = None
+    args = config = output = None
     try:
         args = parser().parse_args()
         output = sys.stdout = sys.stderr = BackgroundOutput(1)
         if args.idle_after_exit:
-            environ["ATTEMPT"] = statefulset.begin(Path(args.idle_after_exit))
-        config = read_config(args, environ)
+            os.environ |= statefulset.begin(Path(args.idle_after_exit), args.max_attempts)
+        config = read_config(args, dict(os.environ))
         # Not asyncio.run, which waits for every task to end: tasks that still wait end with the process.
         code = asyncio.new_event_loop().run_until_complete(launch(config, started_at))
     except Verdict as found:
         code = report(config, found, time.monotonic() - started_at)
+    except OSError as error:  # of the folder of the attempts
+        reason = f"{node_info.format_node(node_info.describe_self())}: {error}"
+        code = report(config, Verdict("launcher-failed", reason, "config"), time.monotonic() - started_at)
     if output:
         output.close()
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__

@@ -79,7 +79,8 @@ class LocalRanks:
             if not data:
                 self.on_close(connection)
                 return
-            with contextlib.suppress(ValueError, KeyError, TypeError):  # the program wrote to our socket
+            # The program may have written to our socket.
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 event = json.loads(data)
                 self.on_event(event.pop("event"), event.pop("local"), event, connection)
 

@@ -24,6 +24,7 @@ from gpuworker.launch.protocol import (
     Stop,
     StopRequested,
 )
+from gpuworker.launch.root_cause import LONG_RUN_S
 from gpuworker.launch.torchrun_process import TorchrunProcess
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
@@ -31,7 +32,6 @@ from gpuworker.runtime.processes import adopt_orphans, child_pids, descendants, 
 
 # Seconds that processes left behind by the ranks (an uploader of metrics) may take at the end of a good and a bad run.
 LEFTOVERS_S, LEFTOVERS_AFTER_FAILURE_S = 30, 10
-LONG_RUN_S = 600  # a program that ran so long has made progress
 
 
 class NodeLauncher:

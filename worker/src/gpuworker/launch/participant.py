@@ -13,6 +13,7 @@ from gpuworker.launch import protocol
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Verdict
 from gpuworker.launch.network import classify_port_failure, look_up
+from gpuworker.launch.root_cause import bounded
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode
 from gpuworker.runtime.message_auth import LineStream
 
@@ -26,6 +27,7 @@ class Participant:
         self.config, self.info, self.address, self.handlers = config, info, address, handlers
         self.progress_age: Callable[[], float] = lambda: 0.0
         self.started = False  # Go has arrived once
+        self.attempt, self.started_at = 0, 0.0  # of the first Go
         self.state = protocol.NodeState.JOINED  # sent again with each new connection
         self.go: asyncio.Future[protocol.Go] = asyncio.get_running_loop().create_future()
         self.end: asyncio.Future[protocol.End] = asyncio.get_running_loop().create_future()
@@ -62,7 +64,7 @@ class Participant:
             await self.connect(max(1.0, min(5.0, deadline - time.monotonic())))
             if self.started:
                 await asyncio.sleep(1)  # another task may still deliver the last message
-                self.set_end(protocol.End("node-lost", "node 0 closed the connection without a report", "run"))
+                self.lose_node_0("node 0 closed the connection without a report")
                 return
             self.last_heartbeat = 0.0
             if time.monotonic() > deadline:
@@ -132,7 +134,8 @@ class Participant:
         if isinstance(message, protocol.Welcome | protocol.Heartbeat):
             self.missing = message.missing
         elif isinstance(message, protocol.Go):
-            self.started = True
+            if not self.started:
+                self.started, self.attempt, self.started_at = True, message.attempt, time.monotonic()
             if not self.go.done():
                 self.go.set_result(message)
         elif isinstance(message, protocol.End):
@@ -143,6 +146,10 @@ class Participant:
     def set_end(self, end: protocol.End) -> None:
         if not self.end.done():
             self.end.set_result(end)
+
+    def lose_node_0(self, reason: str) -> None:
+        end = protocol.End("node-lost", reason, "run")
+        self.set_end(bounded(end, self.attempt, time.monotonic() - self.started_at))
 
     async def send_heartbeats(self) -> None:
         timeout_s = self.config.timeouts["heartbeat-timeout"]
@@ -157,7 +164,7 @@ class Participant:
                 reason = f"node 0 sent no heartbeat for {timeout_s} s"
                 # A frozen node 0 reads this when it goes on; else it would see only that this node has ended.
                 self.send(protocol.RankFailure("node-lost", None, reason, "run"))
-                self.set_end(protocol.End("node-lost", reason, "run"))
+                self.lose_node_0(reason)
 
     def set_ready(self) -> None:
         """torch is imported here: the run may start."""

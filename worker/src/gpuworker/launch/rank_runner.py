@@ -244,7 +244,11 @@ class Runner:
 
     def finish(self):
         """End with the program's code. What the program left running may write on, so a copy of this process reads."""
-        if self.pipe is not None and os.fork() == 0:
+        reader = None
+        if self.pipe is not None:
+            with contextlib.suppress(OSError):  # the machine has no room for a process
+                reader = os.fork()
+        if reader == 0:
             self.channel.close()
             self.connected = False
             while self.pipe is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import BY_KEY, Verdict
 from gpuworker.launch.node_info import format_node
-from gpuworker.launch.protocol import HEARTBEAT_S, NodeInfo, NodeState, RankFailure
+from gpuworker.launch.protocol import HEARTBEAT_S, End, NodeInfo, NodeState, RankFailure
 from gpuworker.runtime.message_auth import LineStream
 
 # Seconds to wait for more reports: for a root cause, and while all reports are secondary.
@@ -134,15 +134,24 @@ def stopped(reason: str, nodes: dict[int, NodeStatus]) -> Verdict:
     return Verdict("saved", f"{reason}; all nodes saved", "run")
 
 
-# The program may exit with 75 by itself, for example near a limit of time. Kubernetes does not count such restarts.
-RESTARTS_WITHOUT_STEP = 3
+# Kubernetes counts no restart after exit code 75, with which the program may end by itself, for example near a limit of
+# time, and after the loss of a node.
+RESTARTS_WITHOUT_PROGRESS = 3
+LONG_RUN_S = 600  # a program that ran so long has made progress
 
 
 def asked_for_restart(config: LaunchConfig, nodes: dict[int, NodeStatus]) -> Verdict:
     """The verdict on a run whose ranks ended with 0 or 75 without a signal."""
     saved = [format_node(n.info) for _, n in sorted(nodes.items()) if n.state is NodeState.SAVED]
     named = ", ".join(saved[:RANKS_NAMED])
-    if config.attempt >= RESTARTS_WITHOUT_STEP and not any(n.progressed for n in nodes.values()):
+    if config.attempt >= RESTARTS_WITHOUT_PROGRESS and not any(n.progressed for n in nodes.values()):
         reason = f"{named} ended with 75 before a first step, in start {config.attempt + 1} of this run"
         return Verdict("restart-loop", reason, "run")
     return Verdict("saved", f"{named} ended with 75, which asks for another start", "run")
+
+
+def bounded(end: End, attempt: int, ran_s: float) -> End:
+    """The verdict, which after many starts is another one if a node was lost soon: that one is counted."""
+    if end.cause != "node-lost" or attempt < RESTARTS_WITHOUT_PROGRESS or ran_s > LONG_RUN_S:
+        return end
+    return End("restart-loop", f"{end.reason}, in start {attempt + 1} of this run", end.phase)

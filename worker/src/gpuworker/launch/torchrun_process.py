@@ -115,7 +115,10 @@ class TorchrunProcess:
     def failure(self) -> RankFailure | None:
         """The failure of torchrun itself: it has ended, and not because its ranks have."""
         code = self.process.poll()
-        if code is None or self.ranks.all_ended:
+        if code is None:
+            return None
+        self.ranks.drain()  # a rank reports its end before torchrun sees it, but a busy launcher may not have read it
+        if self.ranks.all_ended:
             return None
         if any(rank.code is not None for rank in self.ranks.states.values()) and code > 0:
             return None  # it reports the end of a rank, whose own report says more

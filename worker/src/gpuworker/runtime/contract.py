@@ -15,7 +15,7 @@ VERSION = "0.1.0"  # of the charts, the worker and jobgen
 
 
 class ExitCode(enum.IntEnum):
-    """Exit codes of `ddp-launch` and of a group's ranks. A code from 64 to 70 is a fault of the launch, never of the
+    """Exit codes of `ddp-launch` and of a group's ranks. A code from 64 to 71 is a fault of the launch, never of the
     user's program."""
 
     DONE = 0
@@ -23,11 +23,12 @@ class ExitCode(enum.IntEnum):
     USAGE = 2
     NAME_RESOLUTION = 64
     PORT = 65
-    NODE_LOST = 66
+    NODE_MISSING = 66
     NODES_DIFFER = 67
     INTERFACE = 68
     RENDEZVOUS = 69
     HANG = 70
+    NODE_LOST = 71
     SAVED = 75
     STOPPED = 143
 
@@ -38,11 +39,12 @@ EXIT_CODE_MEANINGS = {
     ExitCode.USAGE: "a flag or a variable is wrong; a restart does not help",
     ExitCode.NAME_RESOLUTION: "the name of node 0 does not resolve, or resolves to another address",
     ExitCode.PORT: "node 0 does not answer on its port, or another program does",
-    ExitCode.NODE_LOST: "a node did not join in time, or was lost during the run",
+    ExitCode.NODE_MISSING: "a node did not join in time",
     ExitCode.NODES_DIFFER: "nodes differ, or a node lacks what was requested",
     ExitCode.INTERFACE: "no network interface leads to node 0",
     ExitCode.RENDEZVOUS: "the nodes joined, and torchrun formed no world",
     ExitCode.HANG: "the program hangs: a collective, its progress or its end took too long",
+    ExitCode.NODE_LOST: "a node was lost during the run",
     ExitCode.SAVED: "stopped after the program saved; start it again",
     ExitCode.STOPPED: "stopped before the program saved",
 }
@@ -131,7 +133,7 @@ KEY_FILE_VARIABLE = f"{INTERNAL_PREFIX}KEY_FILE"
 # Internal variables that the charts set for the worker's programs.
 INTERNAL = {
     KEY_FILE_VARIABLE: "file of the key that signs the messages between the pods of a release",
-    "GPU_CHARTS_ATTEMPTS_IGNORED": "starts that do not count, because a pod was evicted or stopped",
+    "GPU_CHARTS_ATTEMPTS_IGNORED": "starts that do not count, because a pod was evicted, stopped or lost",
     "GPU_CHARTS_MAX_RESTARTS": "how many failed starts are followed by another one",
     "GPU_CHARTS_IMAGE": "image of the program, which must be the same on all nodes",
     "GPU_CHARTS_TRACKERS_REQUIRED": "true if a tracker that fails ends the run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -27,7 +28,8 @@ def write_termination_message(text: str) -> None:
     """Write the text that `kubectl describe pod` shows, cut to what Kubernetes keeps."""
     path = Path(os.environ.get("TERMINATION_LOG", "/dev/termination-log"))
     if path.exists():
-        path.write_bytes(text.encode(errors="replace")[:TERMINATION_MESSAGE_BYTES])
+        with contextlib.suppress(OSError):  # the disk of the node is full; the log has it, too
+            path.write_bytes(text.encode(errors="replace")[:TERMINATION_MESSAGE_BYTES])
 
 
 class BackgroundOutput(io.TextIOBase):
@@ -65,5 +67,7 @@ def _short(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     text = str(value)
-    # An error of several lines stays on the line of its tag.
-    return json.dumps(text, ensure_ascii=False) if re.search(r'[\s"]', text) else text
+    if text.isprintable() and not re.search(r'[\s"]', text):
+        return text
+    # An error of several lines stays on the line of its tag, and a name of another pod controls no terminal.
+    return json.dumps(text, ensure_ascii=not text.replace("\n", "").isprintable())
