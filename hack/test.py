@@ -1,9 +1,9 @@
 """Run the tests: python3 -m hack.test [PART…] [--quick].
 
-PART: lint, unit, charts, browser, tracking, differential, fuzz, package, e2e, matrix, gang, values, argocd, cluster.
-Without a name, all parts run except package, matrix, gang, values and argocd. One thread builds and starts the cluster
-while another runs the parts that need none. The last line has the form "N passed, N failed, N skipped"; every command
-of lint counts as one test.
+PART: lint, unit, charts, browser, tracking, differential, fuzz, package, e2e, matrix, gang, values, argocd, flux,
+cluster. Without a name, all parts run except package, matrix, gang, values, argocd and flux. One thread builds and
+starts the cluster while another runs the parts that need none. The last line has the form
+"N passed, N failed, N skipped"; every command of lint counts as one test.
 """
 
 from __future__ import annotations
@@ -123,6 +123,12 @@ def argocd(environment: dict[str, str]) -> Counts:
     return pytest("argocd", "tests/gitops", environment=environment)
 
 
+def flux(environment: dict[str, str]) -> Counts:
+    """Flux on the cluster, with a git repository of its own: four minutes to build it on two cores."""
+    go_tools.build("flux")
+    return pytest("flux", "tests/flux", environment=environment)
+
+
 def package() -> Counts:
     """The charts as signed packages in an OCI registry: ten minutes to build registry and cosign on two cores."""
     if not shutil.which("gpg"):
@@ -189,7 +195,7 @@ def fast(parts: list[str]) -> Counts:
 
 FAST = {"lint": lint, "unit": unit, "charts": charts, "browser": browser, "tracking": tracking}
 FAST |= {"differential": differential, "fuzz": fuzz, "package": package}
-ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix, "gang": gang, "values": values, "argocd": argocd}
+ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix, "gang": gang, "values": values, "argocd": argocd, "flux": flux}
 ALL = [*(name for name in FAST if name != "package"), "e2e", "cluster"]  # the others run only when they are named
 
 

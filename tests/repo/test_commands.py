@@ -25,6 +25,7 @@ MARK = "not run"
 # Pages of which a test runs every command on a cluster, and how it finds them.
 ON_A_CLUSTER = {
     "docs/argo-cd.md": "tests/gitops/test_page.py",
+    "docs/flux.md": "tests/flux/test_flux_page.py",
     **{
         f"values-examples/{name}/README.md": "tests/e2e/test_examples.py"
         for name in ("rl", "train-eval", "service-clients", "parameter-sweep")
