@@ -110,10 +110,10 @@ ddp-baseline: ## The same faults and start-up times with ddp-run and with hand-w
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m tests.baseline
 
-wait-table: ## Run what waits for a fleet, in five situations, and write the exit codes to docs/gpu-accept.md
+wait-table: ## Run what waits for a fleet or a run, and write the exit codes to docs/gpu-accept.md and docs/waiting.md
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
-	@$(PYTHON) -m tests.waits
+	@$(PYTHON) -m tests.waits $(PARTS)
 
 plan-table: ## Run the JobGroup test plan and write its results to docs/skypilot-test-plan.md
 	@python3 -m hack.preflight cluster
