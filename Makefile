@@ -8,7 +8,7 @@ PYTHON := $(VENV)/bin/python
 OLDEST := 1.29.6
 NEWEST := 1.37.2
 .DEFAULT_GOAL := help
-.PHONY: upstream help demo test test-schemas test-gang test-oldest test-fast test-e2e test-argocd test-flux test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz values-server bench train-bench test-trainers lint generate verify image cluster-up cluster-down
+.PHONY: upstream help demo test test-schemas test-gang test-oldest test-fast test-e2e test-argocd test-flux test-lifecycle test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz values-server bench train-bench test-trainers lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,11 @@ test-flux: ## Flux on the cluster: HelmReleases synced from a git repository
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.test flux
+
+test-lifecycle: ## Every example with Helm 4 and 3, and chart-testing: install, upgrade, roll back, uninstall
+	@python3 -m hack.preflight cluster
+	@python3 -m hack.deps.venv dev
+	@$(PYTHON) -m hack.test lifecycle
 
 test-package: ## The charts as signed packages in an OCI registry on this machine, with Helm 3 and 4
 	@python3 -m hack.preflight

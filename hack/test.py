@@ -1,8 +1,8 @@
 """Run the tests: python3 -m hack.test [PART…] [--quick].
 
 PART: lint, unit, charts, browser, tracking, differential, fuzz, package, e2e, matrix, gang, values, argocd, flux,
-cluster. Without a name, all parts run except package, matrix, gang, values, argocd and flux. One thread builds and
-starts the cluster while another runs the parts that need none. The last line has the form
+lifecycle, cluster. Without a name, these run: lint to fuzz, e2e and cluster. One thread builds and starts the cluster
+while another runs the parts that need none. The last line has the form
 "N passed, N failed, N skipped"; every command of lint counts as one test.
 """
 
@@ -95,7 +95,7 @@ def fuzz() -> Counts:
 
 
 def e2e(environment: dict[str, str]) -> Counts:
-    return pytest("e2e", "tests/e2e", "-n", "5", "-m", "not matrix", environment=environment)
+    return pytest("e2e", "tests/e2e", "-n", "5", "-m", "not matrix and not lifecycle", environment=environment)
 
 
 def matrix(environment: dict[str, str]) -> Counts:
@@ -114,6 +114,14 @@ def gang(environment: dict[str, str]) -> Counts:
 def values(environment: dict[str, str]) -> Counts:
     """Thousands of random sets of values against the API server: 20 minutes on two cores."""
     return pytest("values", "tests/e2e/test_values_on_a_server.py", "-s", "-n", "2", environment=environment)
+
+
+def lifecycle(environment: dict[str, str]) -> Counts:
+    """Every example with Helm 4 and 3, and chart-testing: installed, upgraded, removed."""
+    for module in ("helm", "helm3", "chart-testing"):
+        go_tools.build(module)
+    files = ("tests/e2e/test_lifecycle.py", "tests/e2e/test_chart_testing.py")
+    return pytest("lifecycle", *files, "-n", "3", environment=environment)
 
 
 def argocd(environment: dict[str, str]) -> Counts:
@@ -196,6 +204,7 @@ def fast(parts: list[str]) -> Counts:
 FAST = {"lint": lint, "unit": unit, "charts": charts, "browser": browser, "tracking": tracking}
 FAST |= {"differential": differential, "fuzz": fuzz, "package": package}
 ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix, "gang": gang, "values": values, "argocd": argocd, "flux": flux}
+ON_A_CLUSTER |= {"lifecycle": lifecycle}
 ALL = [*(name for name in FAST if name != "package"), "e2e", "cluster"]  # the others run only when they are named
 
 
