@@ -13,10 +13,12 @@ from pathlib import Path
 from hack.deps import go_tools
 from tests.helpers.controllers import Programs, definitions
 from tests.helpers.kube import REPO, run, wait_until
+from tests.helpers.pages import install_jobgen
 from tests.helpers.processes import free_port
 
 NAMESPACE = "argocd"
 SETTINGS = REPO / "gitops/argocd"
+ADDRESSES = "https://git.example.com/team/"
 RESYNC_S = 5
 
 BASE = """\
@@ -53,7 +55,10 @@ class ArgoCD:
             "HOME": str(folder),  # the configuration of the command line
             "TMPDIR": str(folder / "tmp"),
             "HELM_CACHE_HOME": str(folder / "helm"),
+            "ARGOCD_PLUGINSOCKFILEPATH": str(folder / "plugins"),
+            "CHART": str(REPO / "charts/job-group"),  # of the plugin
         }
+        (folder / "plugins").mkdir()
         (folder / "tmp").mkdir(parents=True)
 
     def start(self) -> None:
@@ -66,7 +71,9 @@ class ArgoCD:
         tools = self.folder / "bin"
         tools.mkdir()
         (tools / "helm").symlink_to(go_tools.build("helm3") / "helm3")
+        install_jobgen(tools)
         self.environment["PATH"] = f"{tools}:{self.environment['PATH']}"
+        self.launch("argocd-cmp-server", self.binary, *common, "--config-dir-path", SETTINGS / "plugin")
         self.launch(
             "argocd-repo-server", self.binary, *common, "--address", "127.0.0.1", "--port", str(repo),
             "--metrics-address", "127.0.0.1", "--metrics-port", "0", "--disable-tls", "--redis", address,
@@ -124,14 +131,11 @@ def status(application: dict | None) -> tuple[str, str]:
     return found.get("sync", {}).get("status", ""), found.get("health", {}).get("status", "")
 
 
-def with_urls(manifest: str, **urls: str) -> str:
-    """A file of gitops/argocd, as it is, with the addresses that its reader has to set."""
+def with_addresses(manifest: str, folder: str) -> str:
+    """A file of gitops/argocd, as it is, with the address of the repositories that its reader has to set."""
     text = (SETTINGS / manifest).read_text()
-    for old, new in urls.items():
-        placeholder = f"https://git.example.com/team/{old.replace('_', '-')}.git"
-        assert placeholder in text, f"{manifest} lacks {placeholder}"
-        text = text.replace(placeholder, new)
-    return text
+    assert ADDRESSES in text
+    return text.replace(ADDRESSES, folder)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,13 @@ def blocks(page: str) -> list[str]:
     return BLOCK.findall((REPO / page).read_text())
 
 
+def install_jobgen(folder: Path) -> None:
+    """The command jobgen, from the sources of this repository."""
+    installed = folder / "jobgen"
+    installed.write_text(f'#!/bin/sh\nPYTHONPATH={REPO}/generator/src exec {sys.executable} -m jobgen "$@"\n')
+    installed.chmod(0o755)
+
+
 class Reader:
     """A folder with what the reader has of this repository, git and jobgen; `texts` are replaced in commands."""
 
@@ -24,9 +31,7 @@ class Reader:
         (here / "bin").mkdir(parents=True)
         for folder in ("gitops", "values-examples"):
             (here / folder).symlink_to(REPO / folder)
-        installed = here / "bin/jobgen"
-        installed.write_text(f'#!/bin/sh\nPYTHONPATH={REPO}/generator/src exec {sys.executable} -m jobgen "$@"\n')
-        installed.chmod(0o755)
+        install_jobgen(here / "bin")
         self.here, self.texts = here, texts
         person = {
             f"GIT_{who}_{what}": "test@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
