@@ -1,4 +1,4 @@
-"""Every scenario of values-examples with Helm 4 and 3: installed, upgraded, rolled back and uninstalled.
+"""Every scenario of values-examples with Helm 4 and 3, from a package: installed, upgraded, rolled back, uninstalled.
 
 What its pods do is the subject of other tests; most of them need GPUs, and wait. `make test-lifecycle` runs all of
 them, the other tests a few.
@@ -15,7 +15,7 @@ import yaml
 
 from hack.deps import go_tools
 from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, run, wait_until
-from tests.helpers.rendering import HELMS, chart_of, jobgen
+from tests.helpers.rendering import CHARTS, HELMS, chart_of, jobgen
 
 EXAMPLES = REPO / "values-examples"
 SLICE = ("ddp-run-finetune", "gpu-accept-quick", "train-eval")
@@ -65,12 +65,22 @@ def becomes(space: Namespace, manifest: str) -> None:
     wait_until(lambda: live(space) == wanted, f"exactly {sorted(wanted)}", 90)
 
 
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The package of each chart."""
+    folder = tmp_path_factory.mktemp("packages")
+    run("helm", "package", *(str(REPO / "charts" / chart) for chart in CHARTS), "--destination", str(folder))
+    return {chart: str(next(folder.glob(f"{chart}-[0-9]*.tgz"))) for chart in CHARTS}
+
+
 @pytest.mark.parametrize(("example", "helm"), chosen())
-def test_a_scenario_is_installed_changed_rolled_back_and_removed(cluster: Cluster, example: Example, helm: str) -> None:
+def test_a_scenario_is_installed_changed_rolled_back_and_removed(
+    cluster: Cluster, packages: dict[str, str], example: Example, helm: str
+) -> None:
     go_tools.build(helm)
     # Fast networks need what the level `restricted` forbids.
     with new_namespace(cluster, "privileged" if example.name.startswith("fabrics/") else "restricted") as space:
-        chart, here = str(REPO / "charts" / example.chart), ("--namespace", space.name)
+        chart, here = packages[example.chart], ("--namespace", space.name)
         image = cluster.helm_image()
 
         def manifest() -> str:
