@@ -14,7 +14,8 @@ BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: str) -> list[str]:
-    return BLOCK.findall((REPO / page).read_text())
+    """The blocks without those that the page marks as not run."""
+    return [block for block in BLOCK.findall((REPO / page).read_text()) if not block.startswith("# not run")]
 
 
 def install_jobgen(folder: Path) -> None:

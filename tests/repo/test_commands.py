@@ -87,10 +87,10 @@ def selects(page: Path, command: str) -> bool | None:
 
 
 def fate(page: Path, command: str, marked: bool) -> str:
-    if name(page) in ON_A_CLUSTER:
-        return "executed"
     if marked:
         return "marked"
+    if name(page) in ON_A_CLUSTER:
+        return "executed"
     if "helm install " in command or (name(page) == "docs/jobgen.md" and command in OF_JOBGEN_LINES):
         return "executed"
     return "checked" if selects(page, command) else "neither"
