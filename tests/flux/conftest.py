@@ -83,21 +83,20 @@ class Team:
         )
 
     def ready(self, name: str, wanted: str = "True", deadline_s: float = 120) -> str:
-        """Wait until the HelmRelease has worked on its newest content and has this condition; return the message."""
+        """Wait until the newest content of the HelmRelease has this condition; return the message."""
 
         def found() -> str | None:
             release = json.loads(self.space.kubectl("get", "helmrelease", name, "--output=json"))
-            seen[:] = [release.get("status", {})]
-            if release["metadata"]["generation"] != seen[0].get("observedGeneration"):
-                return None
-            each = [one for one in seen[0]["conditions"] if (one["type"], one["status"]) == ("Ready", wanted)]
+            seen[:] = release.get("status", {}).get("conditions", [])
+            newest = [each for each in seen if each.get("observedGeneration") == release["metadata"]["generation"]]
+            each = [one for one in newest if (one["type"], one["status"]) == ("Ready", wanted)]
             return each[0]["message"] if each else None
 
-        seen: list[dict] = [{}]
+        seen: list[dict] = []
         try:
             return wait_until(found, f"HelmRelease {name} has Ready={wanted}", deadline_s)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{json.dumps(seen[0].get('conditions'), indent=1)}") from None
+            raise AssertionError(f"{error}\n{json.dumps(seen, indent=1)}") from None
 
 
 @pytest.fixture
