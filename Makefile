@@ -86,7 +86,7 @@ values-server: ## Random sets of values (SETS per chart, 3334) against the API s
 
 test-schemas: ## Every scenario against the schemas of each Kubernetes since the oldest that charts admit
 	@python3 -m hack.deps.venv dev
-	@VALUES_KUBERNETES="$(OLDEST) 1.30.14 1.31.14 1.32.13 1.33.13 1.35.4 1.36.3 $(NEWEST)" $(PYTHON) -m pytest -q -n 3 tests/charts/test_charts_kubernetes_schemas.py
+	@VALUES_KUBERNETES="$(OLDEST) 1.30.14 1.31.14 1.32.13 1.33.13 1.34.5 1.35.4 1.36.3 $(NEWEST)" $(PYTHON) -m pytest -q -n 3 tests/charts/test_charts_kubernetes_schemas.py
 
 bench: ## Run time of jobgen, compared with its imports and with SkyPilot's loader
 	@python3 -m hack.deps.venv dev skypilot
