@@ -8,7 +8,7 @@ PYTHON := $(VENV)/bin/python
 OLDEST := 1.29.6
 NEWEST := 1.37.2
 .DEFAULT_GOAL := help
-.PHONY: upstream help demo test test-schemas test-gang test-ipv6 test-oldest test-fast test-e2e test-argocd test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz values-server bench train-bench test-trainers lint generate verify image cluster-up cluster-down
+.PHONY: upstream help demo test test-schemas test-gang test-ipv6 test-oldest test-fast test-e2e test-argocd test-flux test-lifecycle test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz values-server bench train-bench test-trainers lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,16 @@ test-argocd: ## Argo CD on the cluster: health scripts, and Applications synced 
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.test argocd
 
+test-flux: ## Flux on the cluster: HelmReleases synced from a git repository
+	@python3 -m hack.preflight cluster
+	@python3 -m hack.deps.venv dev
+	@$(PYTHON) -m hack.test flux
+
+test-lifecycle: ## Every example with Helm 4 and 3, and chart-testing: install, upgrade, roll back, uninstall
+	@python3 -m hack.preflight cluster
+	@python3 -m hack.deps.venv dev
+	@$(PYTHON) -m hack.test lifecycle
+
 test-package: ## The charts as signed packages in an OCI registry on this machine, with Helm 3 and 4
 	@python3 -m hack.preflight
 	@python3 -m hack.deps.venv dev
@@ -81,7 +91,7 @@ values-server: ## Random sets of values (SETS per chart, 3334) against the API s
 
 test-schemas: ## Every scenario against the schemas of each Kubernetes since the oldest that charts admit
 	@python3 -m hack.deps.venv dev
-	@VALUES_KUBERNETES="$(OLDEST) 1.30.14 1.31.14 1.32.13 1.33.13 1.35.4 1.36.3 $(NEWEST)" $(PYTHON) -m pytest -q -n 3 tests/charts/test_charts_kubernetes_schemas.py
+	@VALUES_KUBERNETES="$(OLDEST) 1.30.14 1.31.14 1.32.13 1.33.13 1.34.5 1.35.4 1.36.3 $(NEWEST)" $(PYTHON) -m pytest -q -n 3 tests/charts/test_charts_kubernetes_schemas.py
 
 bench: ## Run time of jobgen, compared with its imports and with SkyPilot's loader
 	@python3 -m hack.deps.venv dev skypilot
@@ -110,10 +120,10 @@ ddp-baseline: ## The same faults and start-up times with ddp-run and with hand-w
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m tests.baseline
 
-wait-table: ## Run what waits for a fleet, in five situations, and write the exit codes to docs/gpu-accept.md
+wait-table: ## Run what waits for a fleet or a run, and write the exit codes to docs/gpu-accept.md and docs/waiting.md
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
-	@$(PYTHON) -m tests.waits
+	@$(PYTHON) -m tests.waits $(PARTS)
 
 plan-table: ## Run the JobGroup test plan and write its results to docs/skypilot-test-plan.md
 	@python3 -m hack.preflight cluster

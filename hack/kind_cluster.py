@@ -79,7 +79,7 @@ class KindCluster:
         with step("installing JobSet and Kueue"):
             charts, values = {}, {}
             for name, (image, repository) in RELEASED.items():
-                package, folder, _ = go_tools.SHIPPED[name]
+                [(package, folder, _)] = go_tools.SHIPPED[name]
                 source = go_tools.source(name, package)
                 charts[name] = Path(source["Dir"]) / folder
                 values[name] = {f"{image}.repository": repository, f"{image}.tag": source["Version"]}

@@ -1,9 +1,9 @@
 """Run the tests: python3 -m hack.test [PART…] [--quick].
 
-PART: lint, unit, charts, browser, tracking, differential, fuzz, package, e2e, matrix, gang, ipv6, values, argocd,
-cluster. Without a name, all parts run except package, matrix, gang, ipv6, values and argocd. One thread builds and
-starts the cluster while another runs the parts that need none. The last line has the form "N passed, N failed, N
-skipped"; every command of lint counts as one test.
+PART: lint, unit, charts, browser, tracking, differential, fuzz, package, e2e, matrix, gang, ipv6, values, argocd, flux,
+lifecycle, cluster. Without a name, these run: lint to fuzz, e2e and cluster. One thread builds and starts the cluster
+while another runs the parts that need none. The last line has the form
+"N passed, N failed, N skipped"; every command of lint counts as one test.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def fuzz() -> Counts:
 
 
 def e2e(environment: dict[str, str]) -> Counts:
-    return pytest("e2e", "tests/e2e", "-n", "5", "-m", "not matrix", environment=environment)
+    return pytest("e2e", "tests/e2e", "-n", "5", "-m", "not matrix and not lifecycle", environment=environment)
 
 
 def matrix(environment: dict[str, str]) -> Counts:
@@ -132,11 +132,25 @@ def values(environment: dict[str, str]) -> Counts:
     return pytest("values", "tests/e2e/test_values_on_a_server.py", "-s", "-n", "2", environment=environment)
 
 
+def lifecycle(environment: dict[str, str]) -> Counts:
+    """Every example with Helm 4 and 3, and chart-testing: installed, upgraded, removed."""
+    for module in ("helm", "helm3", "chart-testing"):
+        go_tools.build(module)
+    files = ("tests/e2e/test_lifecycle.py", "tests/e2e/test_chart_testing.py")
+    return pytest("lifecycle", *files, "-n", "3", environment=environment)
+
+
 def argocd(environment: dict[str, str]) -> Counts:
     """Argo CD on the cluster, with a git repository of its own: four minutes to build it on two cores."""
     for module in ("argocd", "miniredis", "helm3"):
         go_tools.build(module)
     return pytest("argocd", "tests/gitops", environment=environment)
+
+
+def flux(environment: dict[str, str]) -> Counts:
+    """Flux on the cluster, with a git repository of its own: four minutes to build it on two cores."""
+    go_tools.build("flux")
+    return pytest("flux", "tests/flux", environment=environment)
 
 
 def package() -> Counts:
@@ -206,6 +220,7 @@ def fast(parts: list[str]) -> Counts:
 FAST = {"lint": lint, "unit": unit, "charts": charts, "browser": browser, "tracking": tracking}
 FAST |= {"differential": differential, "fuzz": fuzz, "package": package}
 ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix, "gang": gang, "ipv6": ipv6, "values": values, "argocd": argocd}
+ON_A_CLUSTER |= {"flux": flux, "lifecycle": lifecycle}
 ALL = [*(name for name in FAST if name != "package"), "e2e", "cluster"]  # the others run only when they are named
 
 

@@ -21,10 +21,14 @@ MODULES = REPO / "hack" / "go"
 RENAMED = {"argocd": {"cmd": "argocd"}, "helm3": {"helm": "helm3"}}
 # Folders that are copied beside the programs: module -> Go module, folder in it, name of the copy.
 SHIPPED = {
-    "argocd": ("github.com/argoproj/argo-cd/v3", "manifests/crds", "crds"),
-    "jobset": ("sigs.k8s.io/jobset", "charts/jobset", "chart"),
-    "kueue": ("sigs.k8s.io/kueue", "charts/kueue", "chart"),
-    "kwok": ("sigs.k8s.io/kwok", "kustomize/stage", "stages"),
+    "argocd": [("github.com/argoproj/argo-cd/v3", "manifests/crds", "crds")],
+    "flux": [
+        (f"github.com/fluxcd/{name}-controller", "config/crd/bases", f"crds/{name}")
+        for name in ("source", "kustomize", "helm")
+    ],
+    "jobset": [("sigs.k8s.io/jobset", "charts/jobset", "chart")],
+    "kueue": [("sigs.k8s.io/kueue", "charts/kueue", "chart")],
+    "kwok": [("sigs.k8s.io/kwok", "kustomize/stage", "stages")],
 }
 
 
@@ -86,8 +90,7 @@ def compile_into(target: Path, module: str) -> None:
         flags = ldflags(module)
         for name, package in packages(module).items():
             go("build", "-ldflags", flags, "-o", str(scratch / name), package, module=module)
-        if module in SHIPPED:
-            package, folder, name = SHIPPED[module]
+        for package, folder, name in SHIPPED.get(module, []):
             shipped = Path(source(module, package)["Dir"]) / folder
             shutil.copytree(shipped, scratch / name, copy_function=shutil.copyfile)
 

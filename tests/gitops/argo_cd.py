@@ -10,14 +10,15 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
-
 from hack.deps import go_tools
+from tests.helpers.controllers import Programs, definitions
 from tests.helpers.kube import REPO, run, wait_until
+from tests.helpers.pages import install_jobgen
 from tests.helpers.processes import free_port
 
 NAMESPACE = "argocd"
 SETTINGS = REPO / "gitops/argocd"
+ADDRESSES = "https://git.example.com/team/"
 RESYNC_S = 5
 
 BASE = """\
@@ -43,7 +44,7 @@ class ArgoCD:
     """Start with `running`. `cli` runs a command of argocd against its API server."""
 
     def __init__(self, folder: Path):
-        self.folder, self.processes = folder, {}
+        self.folder, self.programs = folder, Programs(folder)
         self.binary = go_tools.build("argocd") / "argocd"
         self.environment = {
             **os.environ,
@@ -54,7 +55,10 @@ class ArgoCD:
             "HOME": str(folder),  # the configuration of the command line
             "TMPDIR": str(folder / "tmp"),
             "HELM_CACHE_HOME": str(folder / "helm"),
+            "ARGOCD_PLUGINSOCKFILEPATH": str(folder / "plugins"),
+            "CHART": str(REPO / "charts/job-group"),  # of the plugin
         }
+        (folder / "plugins").mkdir()
         (folder / "tmp").mkdir(parents=True)
 
     def start(self) -> None:
@@ -67,7 +71,9 @@ class ArgoCD:
         tools = self.folder / "bin"
         tools.mkdir()
         (tools / "helm").symlink_to(go_tools.build("helm3") / "helm3")
+        install_jobgen(tools)
         self.environment["PATH"] = f"{tools}:{self.environment['PATH']}"
+        self.launch("argocd-cmp-server", self.binary, *common, "--config-dir-path", SETTINGS / "plugin")
         self.launch(
             "argocd-repo-server", self.binary, *common, "--address", "127.0.0.1", "--port", str(repo),
             "--metrics-address", "127.0.0.1", "--metrics-port", "0", "--disable-tls", "--redis", address,
@@ -90,27 +96,10 @@ class ArgoCD:
         wait_until(self.answers, "the API server of Argo CD answers", 120)
 
     def launch(self, name: str, *command: str | Path) -> None:
-        with open(self.folder / f"{name}.log", "wb") as log:
-            self.processes[name] = subprocess.Popen(
-                [str(word) for word in command],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                env={**self.environment, "ARGOCD_BINARY_NAME": name},
-            )  # fmt: skip
+        self.programs.launch(name, *command, environment={**self.environment, "ARGOCD_BINARY_NAME": name})
 
     def answers(self) -> bool:
-        for name, process in self.processes.items():
-            log = (self.folder / f"{name}.log").read_bytes().decode(errors="replace")
-            assert process.poll() is None, f"{name} ended with {process.returncode}:\n{log[-3000:]}"
-        return self.try_cli("app", "list").returncode == 0
-
-    def stop(self) -> None:
-        for process in self.processes.values():
-            process.terminate()
-        for process in self.processes.values():
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        return self.programs.all_run() and self.try_cli("app", "list").returncode == 0
 
     def try_cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [str(self.binary), "--server", f"127.0.0.1:{self.port}", "--plaintext", *arguments]
@@ -142,57 +131,42 @@ def status(application: dict | None) -> tuple[str, str]:
     return found.get("sync", {}).get("status", ""), found.get("health", {}).get("status", "")
 
 
-def with_urls(manifest: str, **urls: str) -> str:
-    """A file of gitops/argocd, as it is, with the addresses that its reader has to set."""
+def with_addresses(manifest: str, folder: str) -> str:
+    """A file of gitops/argocd, as it is, with the address of the repositories that its reader has to set."""
     text = (SETTINGS / manifest).read_text()
-    for old, new in urls.items():
-        placeholder = f"https://git.example.com/team/{old.replace('_', '-')}.git"
-        assert placeholder in text, f"{manifest} lacks {placeholder}"
-        text = text.replace(placeholder, new)
-    return text
+    assert ADDRESSES in text
+    return text.replace(ADDRESSES, folder)
 
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[ArgoCD]:
-    crds = sorted((go_tools.build("argocd") / "crds").glob("*-crd.yaml"))
-    names = [yaml.safe_load(crd.read_text())["metadata"]["name"] for crd in crds]
-    installed = run("kubectl", "get", "crds", "--output=name")
-    assert not any(name in installed for name in names), "these tests need a cluster without Argo CD"
-    argo = ArgoCD(folder)
-    try:
-        run("kubectl", "create", "namespace", NAMESPACE)
-        run("kubectl", "apply", "--server-side", *(word for crd in crds for word in ("-f", str(crd))))
-        wait_until(lambda: all(map(established, names)), "the API server serves the kinds of Argo CD", 60)
-        here = ("kubectl", "--namespace", NAMESPACE, "apply", "-f")
-        run(*here, "-", input=BASE)
-        run("kubectl", "--namespace", NAMESPACE, "create", "configmap", "argocd-cm")
-        run("kubectl", "--namespace", NAMESPACE, "label", "configmap", "argocd-cm", "app.kubernetes.io/part-of=argocd")
-        patch = ("patch", "configmap", "argocd-cm", "--patch-file", str(SETTINGS / "argocd-cm.yaml"))
-        run("kubectl", "--namespace", NAMESPACE, *patch)
-        key = json.dumps({"stringData": {"server.secretkey": secrets.token_hex(16)}})
-        run("kubectl", "--namespace", NAMESPACE, "patch", "secret", "argocd-secret", "--patch", key)
-        argo.start()
-        yield argo
-    finally:
-        remove(argo, names)
+    with definitions(sorted((go_tools.build("argocd") / "crds").glob("*-crd.yaml")), "Argo CD"):
+        argo = ArgoCD(folder)
+        try:
+            run("kubectl", "create", "namespace", NAMESPACE)
+            here = ("kubectl", "--namespace", NAMESPACE)
+            run(*here, "apply", "-f", "-", input=BASE)
+            run(*here, "create", "configmap", "argocd-cm")
+            run(*here, "label", "configmap", "argocd-cm", "app.kubernetes.io/part-of=argocd")
+            run(*here, "patch", "configmap", "argocd-cm", "--patch-file", str(SETTINGS / "argocd-cm.yaml"))
+            key = json.dumps({"stringData": {"server.secretkey": secrets.token_hex(16)}})
+            run(*here, "patch", "secret", "argocd-secret", "--patch", key)
+            argo.start()
+            yield argo
+        finally:
+            remove(argo)
 
 
-def established(crd: str) -> bool:
-    status = json.loads(run("kubectl", "get", "crd", crd, "--output=json")).get("status", {})
-    return any((each["type"], each["status"]) == ("Established", "True") for each in status.get("conditions") or [])
-
-
-def remove(argo: ArgoCD, crds: list[str]) -> None:
+def remove(argo: ArgoCD) -> None:
     """Delete the Applications while Argo CD still runs, because it removes their objects and then their finalizers."""
     for kind in ("applicationsets", "applications"):
         command = ["kubectl", "--namespace", NAMESPACE, "delete", kind, "--all", "--timeout=120s"]
         subprocess.run(command, capture_output=True, timeout=150)
-    argo.stop()
+    argo.programs.stop()
     left = subprocess.run(
         ["kubectl", "--namespace", NAMESPACE, "get", "applications", "--output=name"], capture_output=True, text=True
     ).stdout.split()
     for name in left:  # of a test that failed
         patch = ("--type=merge", "--patch", '{"metadata": {"finalizers": null}}')
         subprocess.run(["kubectl", "--namespace", NAMESPACE, "patch", name, *patch], capture_output=True)
-    run("kubectl", "delete", "crds", "--ignore-not-found", *crds)
     run("kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")

@@ -42,8 +42,7 @@ class Team:
 
     def apply(self, manifest: str, *settings: dict) -> str:
         """Apply a file of gitops/argocd with the values that its reader sets; return the object's name."""
-        urls = {"gpu_charts": self.charts.url, "runs": self.runs.url}
-        found = yaml.safe_load(argo_cd.with_urls(manifest, **urls))
+        found = yaml.safe_load(argo_cd.with_addresses(manifest, self.runs.url.removesuffix("runs.git")))
         found["metadata"]["name"] += f"-{self.space.name}"
         template = found["spec"].get("template")
         spec = template["spec"] if template else found["spec"]
@@ -51,8 +50,13 @@ class Team:
             template["metadata"]["name"] += f"-{self.space.name}"
         spec["destination"]["namespace"] = self.space.name
         repository, _, tag = self.space.cluster.image.rpartition(":")
-        images = [{"name": "image.repository", "value": repository}, {"name": "image.tag", "value": tag}]
-        spec["sources"][0]["helm"]["parameters"] = images
+        if "source" in spec:
+            image = {"IMAGE_REPOSITORY": repository, "IMAGE_TAG": tag}
+            spec["source"]["plugin"]["env"] = [{"name": name, "value": value} for name, value in image.items()]
+        else:
+            image = {"image.repository": repository, "image.tag": tag}
+            parameters = [{"name": name, "value": value} for name, value in image.items()]
+            spec["sources"][0]["helm"]["parameters"] = parameters
         for setting in settings:
             spec["syncPolicy"]["automated"].update(setting)
         self.space.cluster.kubectl("apply", "-f", "-", "--namespace", argo_cd.NAMESPACE, input=yaml.safe_dump(found))

@@ -1,14 +1,15 @@
-"""A git repository that is served with the git protocol on a free port of this machine."""
+"""Git repositories that `git http-backend` serves by HTTP on a free port of this machine."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
-import socketserver
 import subprocess
 import threading
 from collections.abc import Iterator
+from email.parser import BytesHeaderParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.helpers.kube import run
@@ -18,7 +19,7 @@ class Repository:
     """A clone with its served bare repository; the branch is `main`."""
 
     def __init__(self, folder: Path, name: str, port: int):
-        self.url = f"git://127.0.0.1:{port}/{name}.git"
+        self.url = f"http://127.0.0.1:{port}/{name}.git"
         self.bare, self.work = folder / "served" / f"{name}.git", folder / name
         run("git", "init", "--quiet", "--bare", "--initial-branch=main", str(self.bare))
         run("git", "init", "--quiet", "--initial-branch=main", str(self.work))
@@ -42,26 +43,53 @@ class Repository:
         return run(*git, "rev-parse", "HEAD").strip()
 
 
-class Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    allow_reuse_address = True
+def answer(root: Path, request: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body of git's CGI program for a request."""
+    path, _, query = request.path.partition("?")
+    environment = {
+        **os.environ,
+        "GIT_PROJECT_ROOT": str(root),
+        "GIT_HTTP_EXPORT_ALL": "1",
+        "GIT_PROTOCOL": request.headers.get("Git-Protocol", ""),
+        "PATH_INFO": path,
+        "QUERY_STRING": query,
+        "REQUEST_METHOD": request.command,
+        "CONTENT_TYPE": request.headers.get("Content-Type", ""),
+        "HTTP_CONTENT_ENCODING": request.headers.get("Content-Encoding", ""),
+        "REMOTE_USER": "test",  # who has a name may push
+        # The repositories may belong to another user than the one that runs the tests.
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "safe.directory",
+        "GIT_CONFIG_VALUE_0": "*",
+    }
+    sent = request.rfile.read(int(request.headers.get("Content-Length", 0)))
+    command = ("git", "http-backend")
+    done = subprocess.run(command, input=sent, stdout=subprocess.PIPE, env=environment, timeout=60, check=True)
+    head, _, body = done.stdout.partition(b"\r\n\r\n")
+    headers = dict(BytesHeaderParser().parsebytes(head).items())
+    return int(headers.pop("Status", "200").split()[0]), headers, body
 
 
 @contextlib.contextmanager
 def served(folder: Path, *names: str) -> Iterator[list[Repository]]:
-    base = folder / "served"
-    base.mkdir(parents=True)
+    root = folder / "served"
+    root.mkdir(parents=True)
 
-    class Connection(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            served = ("--export-all", "--enable=receive-pack", f"--base-path={base}", str(base))
-            command = ("git", "daemon", "--inetd", *served)
-            # The repositories may belong to another user than the one that runs the tests.
-            settings = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
-            stream = self.request.fileno()
-            subprocess.run(command, stdin=stream, stdout=stream, env={**os.environ, **settings}, timeout=60)
+    class Request(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, headers, body = answer(root, self)
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
 
-    with Server(("127.0.0.1", 0), Connection) as server:
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Request) as server:
+        server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:

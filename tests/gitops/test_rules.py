@@ -13,10 +13,11 @@ from tests.helpers.kube import wait_until
 
 
 def test_a_finished_run_is_kept_by_self_heal(team: Team, tmp_path) -> None:
-    team.runs.commit({"rl/values.yaml": values(tmp_path)})
+    team.runs.commit({"rl/values.yaml": values(tmp_path) + "ttlSecondsAfterFinished: 1\n"})
     application = team.apply("job-group.yaml")
     reaches(team, application, "Synced", "Healthy")
     finished = jobsets(team)
+    assert "ttlSecondsAfterFinished" not in team.space.objects("jobsets")[0]["spec"]
     team.space.kubectl("label", "service", "pair", "app.kubernetes.io/instance=another", "--overwrite")
     wait_until(
         lambda: team.argo.application(application) and team.space.objects("service", "app.kubernetes.io/instance=rl"),

@@ -15,8 +15,9 @@ from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.formats.prometheus import prometheus
 from hack.deps import debian
 from tests.helpers.fleet_reports import check, failing, merged, world_report
-from tests.helpers.rendering import REPO, objects, template
+from tests.helpers.rendering import CHARTS, REPO, objects, rendered, scenarios, template
 from tests.package.conftest import run
+from tests.package.test_umbrella import pod_labels
 
 RULES = yaml.safe_load((REPO / "monitoring/alerts.yaml").read_text())["spec"]
 DASHBOARD = json.loads((REPO / "monitoring/dashboard.json").read_text())
@@ -61,9 +62,22 @@ def test_only_exported_metrics_and_labels_are_used(source: str) -> None:
 
 
 def test_texts_of_alerts_use_labels_that_remain() -> None:
-    known = ADDED | {"node"}
+    known = ADDED | {"node", "label_app_kubernetes_io_instance"}
     texts = [text for rule in alerts() for text in rule["annotations"].values()]
     assert {name for text in texts for name in re.findall(r"\$labels\.(\w+)", text)} <= known
+
+
+def test_the_alerts_of_runs_find_their_pods() -> None:
+    """By the labels that kube-state-metrics is told to export, which every pod of the charts has."""
+    rules = [rule for rule in alerts() if rule["alert"].startswith("GpuRun")]
+    (pattern,) = {re.search(r'label_app_kubernetes_io_name=~"([^"]+)"', rule["expr"])[1] for rule in rules}
+    watched = set(pattern.split("|"))
+    assert watched == set(CHARTS) - {"gpu-accept"}
+    examples = {each.chart: each for each in scenarios() if each.chart in watched}
+    for chart, example in examples.items():
+        pods = [each for item in objects(rendered("helm", example)) for each in pod_labels(item)]
+        assert pods and all(labels["app.kubernetes.io/name"] == chart for labels in pods)
+        assert all("app.kubernetes.io/instance" in labels for labels in pods)
 
 
 def test_the_monitor_scrapes_the_fleet_page_and_no_other_pod() -> None:

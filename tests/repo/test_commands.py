@@ -25,6 +25,7 @@ MARK = "not run"
 # Pages of which a test runs every command on a cluster, and how it finds them.
 ON_A_CLUSTER = {
     "docs/argo-cd.md": "tests/gitops/test_page.py",
+    "docs/flux.md": "tests/flux/test_flux_page.py",
     **{
         f"values-examples/{name}/README.md": "tests/e2e/test_examples.py"
         for name in ("rl", "train-eval", "service-clients", "parameter-sweep")
@@ -86,10 +87,10 @@ def selects(page: Path, command: str) -> bool | None:
 
 
 def fate(page: Path, command: str, marked: bool) -> str:
-    if name(page) in ON_A_CLUSTER:
-        return "executed"
     if marked:
         return "marked"
+    if name(page) in ON_A_CLUSTER:
+        return "executed"
     if "helm install " in command or (name(page) == "docs/jobgen.md" and command in OF_JOBGEN_LINES):
         return "executed"
     return "checked" if selects(page, command) else "neither"

@@ -1,0 +1,111 @@
+"""Flux on the cluster of KUBECONFIG, for tests that ask for it. They never skip."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.flux import flux
+from tests.gitops.git_server import Repository, served
+from tests.helpers.failure_dump import pytest_runtest_makereport as pytest_runtest_makereport
+from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, wait_until
+
+ADDRESSES = "https://git.example.com/team/"
+KINDS = ("kustomizations", "helmreleases", "helmcharts", "gitrepositories")  # in the order of their removal
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    missing = [name for name in ("KUBECONFIG", "WORKER_IMAGE") if not os.environ.get(name)]
+    if missing:
+        pytest.fail(f"{' and '.join(missing)} not set; run these tests with: make test-flux", pytrace=False)
+    return Cluster(os.environ["WORKER_IMAGE"])
+
+
+@pytest.fixture(scope="session")
+def controllers(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with flux.running(tmp_path_factory.mktemp("flux")):
+        yield
+
+
+@dataclass
+class Team:
+    """A namespace, the repository of the charts and the repository of the runs."""
+
+    space: Namespace
+    charts: Repository
+    runs: Repository
+
+    def apply(self) -> None:
+        """Apply gitops/flux/runs.yaml with what its reader sets, in the namespace of this test."""
+        text = (flux.SETTINGS / "runs.yaml").read_text()
+        assert ADDRESSES in text
+        text = text.replace(ADDRESSES, self.runs.url.removesuffix("runs.git"))
+        text = text.replace("amespace: runs", f"amespace: {self.space.name}")
+        _, _, rest = text.partition("---\n")  # the namespace is there
+        self.space.kubectl("apply", "-f", "-", input=rest)
+
+    def file(self, chart: str, name: str, values: str) -> dict[str, str]:
+        """A file of the folder runs/, made as docs/flux.md shows."""
+        repository, _, tag = self.space.cluster.image.rpartition(":")
+        text = (flux.SETTINGS / f"{chart}.yaml").read_text().replace("NAME", name)
+        text = text.replace("registry.example.com/gpu-worker", repository).replace('"0.1.0"', json.dumps(tag))
+        return {f"runs/{name}.yaml": text + "".join(f"    {line}\n" for line in values.splitlines())}
+
+    def status(self, kind: str, name: str) -> dict:
+        found = self.space.kubectl("get", kind, name, "--ignore-not-found", "--output=json")
+        return json.loads(found).get("status", {}) if found.strip() else {}
+
+    def reconcile(self, kind: str, name: str) -> dict:
+        """The status after a reconciliation that was asked for."""
+        stamp = str(time.time_ns())
+        self.space.kubectl("annotate", kind, name, f"reconcile.fluxcd.io/requestedAt={stamp}", "--overwrite")
+
+        def handled() -> dict | None:
+            status = self.status(kind, name)
+            return status if status.get("lastHandledReconcileAt") == stamp else None
+
+        return wait_until(handled, f"Flux has reconciled {kind} {name}")
+
+    def pull(self) -> None:
+        """Bring the newest commit to the cluster."""
+        source = self.reconcile("gitrepository", "runs")
+        revision = source["artifact"]["revision"]
+        wait_until(
+            lambda: self.reconcile("kustomization", "runs").get("lastAttemptedRevision") == revision,
+            f"Flux has applied {revision}",
+        )
+
+    def ready(self, name: str, wanted: str = "True", deadline_s: float = 120) -> str:
+        """Wait until the newest content of the HelmRelease has this condition; return the message."""
+
+        def found() -> str | None:
+            release = json.loads(self.space.kubectl("get", "helmrelease", name, "--output=json"))
+            seen[:] = release.get("status", {}).get("conditions", [])
+            newest = [each for each in seen if each.get("observedGeneration") == release["metadata"]["generation"]]
+            each = [one for one in newest if (one["type"], one["status"]) == ("Ready", wanted)]
+            return each[0]["message"] if each else None
+
+        seen: list[dict] = []
+        try:
+            return wait_until(found, f"HelmRelease {name} has Ready={wanted}", deadline_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{json.dumps(seen, indent=1)}") from None
+
+
+@pytest.fixture
+def team(controllers: None, cluster: Cluster, tmp_path: Path) -> Iterator[Team]:
+    with new_namespace(cluster) as space, served(tmp_path, "gpu-charts", "runs") as (charts, runs):
+        charts.commit({"charts": REPO / "charts"})
+        runs.commit({"README.md": f"Runs of {space.name}.\n", "runs/.keep": ""})
+        try:
+            yield Team(space, charts, runs)
+        finally:
+            for kind in KINDS:
+                space.kubectl("delete", kind, "--all", "--timeout=120s")

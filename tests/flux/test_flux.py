@@ -1,0 +1,126 @@
+"""Runs under Flux: a commit of one file is one run, whatever Flux reconciles afterwards."""
+
+from __future__ import annotations
+
+import yaml
+
+from tests.flux.conftest import Team
+from tests.gitops.test_argo_cd import values
+from tests.helpers.kube import wait_until
+
+LEFT = "helmreleases,jobsets,jobs,pods,services,configmaps,networkpolicies,secrets"
+
+
+def jobsets(team: Team) -> dict[str, str]:
+    """Name -> uid."""
+    return {item["metadata"]["name"]: item["metadata"]["uid"] for item in team.space.objects("jobsets")}
+
+
+def ends(team: Team, condition: str) -> dict[str, str]:
+    """Wait until the only JobSet has ended so, and return it."""
+
+    def ended() -> bool:
+        found = team.space.objects("jobsets")
+        conditions = [each for item in found for each in item.get("status", {}).get("conditions", [])]
+        return len(found) == 1 and any((each["type"], each["status"]) == (condition, "True") for each in conditions)
+
+    wait_until(ended, f"the group has {condition}")
+    return jobsets(team)
+
+
+def test_one_file_is_one_run(team: Team, tmp_path) -> None:
+    team.runs.commit(team.file("job-group", "pair", values(tmp_path, "sleep 5; echo first")))
+    team.apply()
+    wait_until(lambda: team.status("helmrelease", "pair"), "Flux has made the HelmRelease")
+    team.ready("pair")
+    first = ends(team, "Completed")
+
+    for _ in range(5):
+        team.pull()
+        team.reconcile("helmrelease", "pair")
+    team.runs.commit({"README.md": "Another text.\n"})
+    team.charts.commit({"charts/README.md": "Another text of the charts.\n"})
+    team.reconcile("gitrepository", "gpu-charts")
+    team.pull()
+    team.reconcile("helmrelease", "pair")
+    team.ready("pair")
+    assert jobsets(team) == first
+
+    team.runs.commit(team.file("job-group", "pair", values(tmp_path, "echo second")))
+    team.pull()
+    wait_until(lambda: len(jobsets(team)) == 1 and jobsets(team) != first, "one new run in place of the old one")
+    second = ends(team, "Completed")
+    assert not set(first.values()) & set(second.values())
+
+    team.runs.commit(team.file("job-group", "pair", values(tmp_path, "echo second") + "layout: unknown\n"))
+    team.pull()
+    assert "layout" in team.ready("pair", "False")
+    assert jobsets(team) == second
+    team.runs.commit(team.file("job-group", "pair", values(tmp_path, "echo second")))
+    team.pull()
+    team.ready("pair")
+    assert jobsets(team) == second
+
+    team.space.kubectl("delete", "jobsets", "--all")
+    for _ in range(3):
+        team.pull()
+        team.reconcile("helmrelease", "pair")
+    assert jobsets(team) == {}
+
+    team.runs.commit({"runs/pair.yaml": None})
+    team.pull()
+    wait_until(lambda: not team.space.objects("helmreleases"), "Flux has uninstalled the release")
+    left = {f"{item['kind']}/{item['metadata']['name']}" for item in team.space.objects(LEFT)}
+    assert left <= {"ConfigMap/kube-root-ca.crt"}
+
+
+def test_a_run_that_failed_is_not_tried_again(team: Team, tmp_path) -> None:
+    team.runs.commit(team.file("job-group", "pair", values(tmp_path, "echo broken; exit 3")))
+    team.apply()
+    failed = ends(team, "Failed")
+    for _ in range(3):
+        team.pull()
+        team.reconcile("helmrelease", "pair")
+    assert jobsets(team) == failed
+
+
+def test_a_file_that_is_no_yaml_is_named_and_leaves_the_runs_alone(team: Team, tmp_path) -> None:
+    team.runs.commit(team.file("job-group", "pair", values(tmp_path, "echo first")))
+    team.apply()
+    first = ends(team, "Completed")
+    team.runs.commit({"runs/broken.yaml": "a: b: c\n"})
+    source = team.reconcile("gitrepository", "runs")["artifact"]["revision"]
+
+    def named() -> bool:
+        status = team.reconcile("kustomization", "runs")
+        ready = next(each for each in status["conditions"] if each["type"] == "Ready")
+        return status["lastAttemptedRevision"] == source and ready["status"] == "False" and "broken" in ready["message"]
+
+    wait_until(named, "the Kustomization names the file")
+    assert jobsets(team) == first
+
+
+def test_a_torchrun_job_runs_once(team: Team) -> None:
+    run = yaml.safe_dump({"env": {"OMP_NUM_THREADS": "1"}})
+    team.runs.commit(team.file("ddp-run", "train", run))
+    team.apply()
+    wait_until(lambda: team.space.objects("jobs"), "Flux has made the Job")
+    name = team.space.objects("jobs")[0]["metadata"]["name"]
+    team.space.kubectl("wait", f"job/{name}", "--for=condition=Complete", "--timeout=200s")
+    team.pull()
+    team.reconcile("helmrelease", "train")
+    team.ready("train")
+    assert [job["metadata"]["name"] for job in team.space.objects("jobs")] == [name]
+
+
+def test_the_verdict_of_the_fleet_is_the_condition(team: Team) -> None:
+    nodes = len(team.space.cluster.schedulable_nodes())
+    fleet = {"device": "cpu", "nodes": nodes, "level": "quick", "checks": ["environment", "compute"]}
+    team.runs.commit(team.file("gpu-accept", "accept", yaml.safe_dump(fleet)))
+    team.apply()
+    wait_until(lambda: team.status("helmrelease", "accept"), "Flux has made the HelmRelease")
+    team.ready("accept", deadline_s=300)
+    fleet |= {"runId": "2", "inject": "nan-product", "fleet": {"deadlineSeconds": 60}}
+    team.runs.commit(team.file("gpu-accept", "accept", yaml.safe_dump(fleet)))
+    team.pull()
+    assert "fleet" in team.ready("accept", "False", 300)

@@ -1,0 +1,47 @@
+"""docs/flux.md: every command, in order, with the addresses of the test."""
+
+from __future__ import annotations
+
+from tests.flux.conftest import KINDS, Team
+from tests.flux.test_flux import LEFT
+from tests.helpers.kube import wait_until
+from tests.helpers.pages import Reader, blocks
+
+NAMESPACE = "runs"
+
+
+def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
+    found = blocks("docs/flux.md")
+    assert len(found) == 8
+    repository, _, tag = team.space.cluster.image.rpartition(":")
+    texts = {
+        "https://git.example.com/you/": team.runs.url.removesuffix("runs.git"),
+        "registry.example.com/you/gpu-worker": repository,
+        "s|NAME|first|": f's|NAME|first|; s|"0.1.0"|"{tag}"|',
+    }
+    reader = Reader(tmp_path / "reader", texts)
+    kubectl = team.space.cluster.kubectl
+
+    def jobsets() -> str:
+        return kubectl("--namespace", NAMESPACE, "get", "jobsets", "-o", "name")
+
+    try:
+        for block in found[:4]:
+            reader.follow(block)
+        first = jobsets()
+        assert len(first.split()) == 1
+        reader.follow(found[4])
+        wait_until(lambda: len(jobsets().split()) == 1 and jobsets() != first, "the second run")
+        second = jobsets()
+        assert "layout" in reader.follow(found[5])
+        reader.follow(found[6])
+        kubectl("--namespace", NAMESPACE, "wait", "helmrelease", "first", "--for=condition=Ready", "--timeout=180s")
+        assert jobsets() == second
+        reader.follow(found[7])
+        wait_until(lambda: not kubectl("--namespace", NAMESPACE, "get", "helmreleases", "-o", "name"), "it is gone")
+        left = kubectl("--namespace", NAMESPACE, "get", LEFT, "-o", "name").split()
+        assert set(left) <= {"configmap/kube-root-ca.crt"}
+    finally:
+        for kind in KINDS:
+            kubectl("--namespace", NAMESPACE, "delete", kind, "--all", "--timeout=120s")
+        kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")

@@ -1,0 +1,50 @@
+"""Command blocks of a page, followed in order as its reader does."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.helpers.kube import REPO
+
+BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str) -> list[str]:
+    """The blocks without those that the page marks as not run."""
+    return [block for block in BLOCK.findall((REPO / page).read_text()) if not block.startswith("# not run")]
+
+
+def install_jobgen(folder: Path) -> None:
+    """The command jobgen, from the sources of this repository."""
+    installed = folder / "jobgen"
+    installed.write_text(f'#!/bin/sh\nPYTHONPATH={REPO}/generator/src exec {sys.executable} -m jobgen "$@"\n')
+    installed.chmod(0o755)
+
+
+class Reader:
+    """A folder with what the reader has of this repository, git and jobgen; `texts` are replaced in commands."""
+
+    def __init__(self, here: Path, texts: dict[str, str], **environment: str):
+        (here / "bin").mkdir(parents=True)
+        for folder in ("gitops", "values-examples"):
+            (here / folder).symlink_to(REPO / folder)
+        install_jobgen(here / "bin")
+        self.here, self.texts = here, texts
+        person = {
+            f"GIT_{who}_{what}": "test@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+        }
+        self.environment = {**os.environ, **person, **environment}
+        self.environment["PATH"] = f"{here}/bin:{self.environment['PATH']}"
+
+    def follow(self, block: str) -> str:
+        for old, new in self.texts.items():
+            block = block.replace(old, new)
+        command = ["bash", "-euo", "pipefail", "-c", block]
+        done = subprocess.run(command, cwd=self.here, env=self.environment, capture_output=True, text=True, timeout=900)
+        print(block, done.stdout, done.stderr)
+        assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+        return done.stdout
