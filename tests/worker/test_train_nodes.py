@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -119,3 +120,15 @@ def test_a_forward_pass_waits_for_no_other_rank(tmp_path):
     assert ranks.wait() == [0, 0], ranks.all_output()
     lines = [line for line in ranks.output.splitlines() if line.startswith("communication of a forward pass:")]
     assert len(lines) == 4 + 5 and set(lines[4:]) == {"communication of a forward pass:"}
+
+
+@pytest.mark.parametrize("model", [("gpt2-tiny",), ("llama-tiny",), ("gpt2-tiny", "--lora")])
+def test_only_rank_0_builds_a_model_in_the_memory_of_its_host(tmp_path, model):
+    """The others receive its weights. Layers that share weights, as those of GPT-2, share them on all ranks."""
+    words = ("--from-scratch", *model, "--seq-len", 32, "--device", "cpu", "--max-steps", 3, "--output", tmp_path)
+    ranks = Ranks("tests.helpers.train_built", words, 2, tmp_path)
+    assert ranks.wait() == [0, 0], ranks.all_output()
+    outputs = [output.read_text() for output in ranks.outputs]
+    assert ["a whole model" in output for output in outputs] == [True, False]
+    counts = [re.findall("parameters: .*", output) for output in outputs]
+    assert counts[0] and counts[0] == counts[1]

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gpuworker.train import optimizer, throughput
 from gpuworker.train.checkpoint import SHARED
 from gpuworker.train.distributed import DistributedContext
-from gpuworker.train.engine import Engine
+from gpuworker.train.engine import Engine, allocate
 from gpuworker.train.schedule import derive_seed
 from gpuworker.train.train_spec import TrainSpec
 
@@ -25,7 +25,11 @@ class DataParallelModel(Engine):
         shared = checkpoint / SHARED if checkpoint else None
         torch.manual_seed(derive_seed(args.seed, 1, 0))  # initial weights of --from-scratch
         with context.raise_on_all_ranks():
-            self.module = spec.build(context, shared)
+            # Rank 0 sends its weights below. The others allocate them on the device: a copy of the model per local rank
+            # could exceed the host's memory.
+            self.module = spec.build(context, shared) if context.is_rank_0 else spec.build_empty()
+        if not context.is_rank_0:
+            allocate(self.module, context.device)
         self.module.train()
         self.ddp: torch.nn.Module = self.module
         if context.world_size > 1:

@@ -83,3 +83,16 @@ class Engine:
     def save(self, folder: Path) -> None:
         """Write model and optimizer state into a checkpoint's folder."""
         raise NotImplementedError
+
+
+def allocate(module: torch.nn.Module, device: torch.device) -> None:
+    """Give memory to a module on the meta device. Parameters that its layers share stay shared."""
+    owners = [
+        (owner, name, parameter)
+        for owner in module.modules()
+        for name, parameter in owner.named_parameters(recurse=False, remove_duplicate=False)
+    ]
+    module.to_empty(device=device)
+    made: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
+    for owner, name, before in owners:
+        setattr(owner, name, made.setdefault(before, getattr(owner, name)))

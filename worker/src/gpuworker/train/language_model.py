@@ -79,7 +79,7 @@ class LanguageModelSpec:
     def build(
         self, context: DistributedContext, checkpoint: Path | None, device: torch.device | None = None
     ) -> nn.Module:
-        language_model = self.source.load_model(len(self.tokenizer), context.is_rank_0, checkpoint)
+        language_model = self.source.load_model(len(self.tokenizer), checkpoint)
         return LanguageModelLoss(language_model).to(device or context.device)
 
     def build_empty(self) -> nn.Module:

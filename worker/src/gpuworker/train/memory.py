@@ -21,8 +21,8 @@ MEMINFO = Path("/proc/meminfo")
 def require_room(spec: TrainSpec, args: argparse.Namespace, context: DistributedContext) -> None:
     """Raise ModelError if weights, gradients and optimizer states alone need more than there is. Collective.
 
-    This is a lower bound: activations, communication buffers and gathered blocks come on top. Adapters are not counted,
-    because the frozen weights below them are what needs memory.
+    This is a lower bound: activations, communication buffers and gathered blocks come on top. With adapters only
+    weights are counted, because the frozen ones below them are what needs memory.
     """
     needed = sum(each.numel() for each in spec.build_empty().parameters()) * FLOAT_BYTES
     if not getattr(args, "lora", False):

@@ -38,7 +38,7 @@ class TrainSpec(Protocol):
     ) -> torch.nn.Module:
         """Module that maps (inputs, labels) to the sum of the losses of all labels, by default on this rank's device.
 
-        Rank 0 loads the weights, from the checkpoint if there is one. The other ranks receive them from rank 0.
+        For rank 0, which loads the weights, from the checkpoint if there is one. The others receive them from it.
         """
 
     def build_empty(self) -> torch.nn.Module:
