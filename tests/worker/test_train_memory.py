@@ -58,6 +58,16 @@ def test_the_memory_of_a_container_is_its_limit(tmp_path, limit, expected):
     assert memory.host_bytes(tmp_path / "memory.max", tmp_path / "meminfo") == expected
 
 
+@pytest.mark.parametrize(("limit", "expected"), [("max\n", 6 << 20), ("4194304\n", 2 << 20), (None, 6 << 20)])
+def test_the_free_memory_of_a_container_includes_its_cached_files(tmp_path, limit, expected):
+    (tmp_path / "meminfo").write_text("MemTotal:        8192 kB\nMemAvailable:        6144 kB\n")
+    if limit:
+        (tmp_path / "memory.max").write_text(limit)
+        (tmp_path / "memory.current").write_text(f"{3 << 20}\n")
+        (tmp_path / "memory.stat").write_text(f"anon {2 << 20}\ninactive_file {600 << 10}\nactive_file {424 << 10}\n")
+    assert memory.free_bytes(tmp_path / "memory.max", tmp_path / "meminfo") == expected
+
+
 def test_a_model_that_fits_trains(monkeypatch, tmp_path):
     assert memory.host_bytes() > 1 << 30
     assert train_smoke.main(["--device", "cpu", "--output", str(tmp_path)]) == 0

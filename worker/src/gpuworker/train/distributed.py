@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import socket
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ class DistributedContext:
     """
 
     device = torch.device("cpu")
+    group: dist.ProcessGroup | None = None  # of control messages; None: the default group
 
     def __init__(self, usage_errors: tuple[type[Exception], ...] = ()) -> None:
         self.usage_errors = usage_errors
@@ -46,6 +48,13 @@ class DistributedContext:
             # No timeout: ddp-launch sets one for the start and another one after the first step.
             process_group.init(self.device, cpu_collectives=True)
 
+    def separate(self) -> DistributedContext:
+        """The same ranks with control messages of their own, for another thread. Collective."""
+        other = copy.copy(self)
+        if self.world_size > 1:
+            other.group = dist.new_group(backend="gloo")
+        return other
+
     @property
     def is_rank_0(self) -> bool:
         return self.rank == 0
@@ -64,7 +73,7 @@ class DistributedContext:
         if self.world_size == 1:
             return list(numbers)
         tensor = process_group.keep_alive(torch.tensor(numbers, dtype=torch.float64))
-        dist.all_reduce(tensor)
+        dist.all_reduce(tensor, group=self.group)
         return tensor.tolist()
 
     def broadcast_object(self, value: T) -> T:
@@ -72,7 +81,7 @@ class DistributedContext:
         if self.world_size == 1:
             return value
         box = [value]
-        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        dist.broadcast_object_list(box, src=0, group=self.group, device=torch.device("cpu"))
         return box[0]
 
     def broadcast_tensor(self, tensor: torch.Tensor) -> None:
@@ -85,7 +94,7 @@ class DistributedContext:
         if self.world_size == 1:
             return [value]
         values: list = [None] * self.world_size
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=self.group)
         return values
 
     @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -102,11 +103,23 @@ class FullyShardedModel(Engine):
         found = {key: {name: state[key] for name, state in states.items()} for key in optimizer.STATE_TENSORS}
         return {"model": {name: each.detach() for name, each in self.named.items()}, **found}
 
-    def save(self, folder: Path) -> None:
-        if self.context.is_rank_0:
-            self.spec.save_description(self.module, folder / SHARED)
-        writer = dcp.FileSystemWriter(folder / SHARDS, sync_files=True)
-        dcp.save(self.state(), storage_writer=writer)
+    def copy_bytes(self) -> int:
+        return self.checkpoint_bytes() * self.context.local_world_size // self.context.world_size
+
+    def save(self, folder: Path, in_background: bool, background: DistributedContext) -> Callable[[], None]:
+        """All ranks write their parts."""
+        to = {
+            "storage_writer": dcp.FileSystemWriter(folder / SHARDS, sync_files=True),
+            "process_group": background.group,
+        }
+        saved = dcp.async_save(self.state(), **to) if in_background else None
+
+        def write() -> None:
+            if self.context.is_rank_0:
+                self.spec.save_description(self.module, folder / SHARED)
+            saved.result() if saved else dcp.save(self.state(), **to)
+
+        return write
 
     def load(self, folder: Path) -> None:
         """Read this rank's part of each tensor, whatever number of ranks has written it."""

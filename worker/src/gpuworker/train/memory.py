@@ -47,6 +47,19 @@ def way_out(args: argparse.Namespace) -> str:
     return "share the model with --engine fsdp, train adapters with --lora, or use a smaller model"
 
 
+def free_bytes(cgroup: Path = CGROUP, meminfo: Path = MEMINFO) -> int:
+    """Memory that the node, or the container if that is less, can still give without taking it from a process."""
+    lines = meminfo.read_text().splitlines()
+    free = int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) << 10
+    with contextlib.suppress(OSError, ValueError):  # no cgroup v2, or "max"
+        stat = dict(line.split() for line in cgroup.with_name("memory.stat").read_text().splitlines())
+        used = (
+            int(cgroup.with_name("memory.current").read_text()) - int(stat["inactive_file"]) - int(stat["active_file"])
+        )
+        return min(free, int(cgroup.read_text()) - used)
+    return free
+
+
 def host_bytes(cgroup: Path = CGROUP, meminfo: Path = MEMINFO) -> int:
     """Memory of the node, or the container's limit if that is less."""
     total = int(next(line for line in meminfo.read_text().splitlines() if line.startswith("MemTotal")).split()[1]) << 10

@@ -47,8 +47,8 @@ class TrainSpec(Protocol):
     def initialize(self, module: torch.nn.Module) -> None:
         """Give random weights to an empty module that has been allocated, whole or in parts, and set its buffers."""
 
-    def save(self, module: torch.nn.Module, folder: Path) -> None:
-        """Write the weights in the form that `build` reads."""
+    def save(self, module: torch.nn.Module, weights: dict[str, torch.Tensor], folder: Path) -> None:
+        """Write the weights, a state_dict of the module or a copy of one, in the form that `build` reads."""
 
     def save_description(self, module: torch.nn.Module, folder: Path) -> None:
         """Write what `save` writes except for the weights."""
