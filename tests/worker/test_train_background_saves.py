@@ -105,7 +105,7 @@ def test_a_host_without_memory_for_the_copy_waits_for_the_save(tmp_path, monkeyp
         return fits(self, model)
 
     monkeypatch.setattr(RunCheckpoints, "copy_fits", recorded)
-    assert main(tmp_path, "--engine", engine, "--save-every", 5, "--epochs", 1, "--features", 32) == 0
+    assert main(tmp_path, "--engine", engine, "--save-every", 5, "--epochs", 1, "--features", 512) == 0
     output = capfd.readouterr().out
     # The first save has exactly the memory that it needs, all others one byte less. The last one needs no copy.
     assert len(needed) == 3 and output.count("no memory for a copy") == 2, output
