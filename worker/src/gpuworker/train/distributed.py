@@ -6,7 +6,9 @@ import contextlib
 import copy
 import os
 import socket
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -96,6 +98,17 @@ class DistributedContext:
         values: list = [None] * self.world_size
         dist.all_gather_object(values, value, group=self.group)
         return values
+
+    def ranks_that_see(self, folder: Path) -> list[bool]:
+        """For each rank, whether it sees in its folder what rank 0 writes into its own one. Collective."""
+        path = folder / self.broadcast_object(f".seen-by-all-{uuid.uuid4().hex[:8]}")
+        with self.raise_on_all_ranks():
+            if self.is_rank_0:
+                path.touch()
+        seen = self.all_gather_object(path.is_file())
+        if self.is_rank_0:
+            path.unlink()
+        return seen
 
     @contextlib.contextmanager
     def raise_on_all_ranks(self) -> Iterator[None]:

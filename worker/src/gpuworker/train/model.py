@@ -121,16 +121,17 @@ class ModelSource:
             facts["base_model"] = base_fingerprints(self.folder)
         return facts
 
-    def fetch(self, context: DistributedContext) -> None:
+    def fetch(self, context: DistributedContext, with_weights: bool = True) -> None:
         """Download a model from the hub with one process per node, weights only on rank 0's node. Collective."""
+        weights = with_weights and context.is_rank_0
         if self.preset or self.folder:
             return
         with context.raise_on_all_ranks():
             if context.is_local_rank_0:
-                download(self.args.model, self.offline, weights=context.is_rank_0)
+                download(self.args.model, self.offline, weights)
         with context.raise_on_all_ranks():
-            self.folder = download(self.args.model, True, weights=context.is_rank_0)
-            if context.is_rank_0:
+            self.folder = download(self.args.model, True, weights)
+            if weights:
                 check_model(self.folder)
             self.tokenizer = self.tokenizer or self.folder
             check_tokenizer(self.tokenizer)

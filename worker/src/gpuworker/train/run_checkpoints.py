@@ -7,7 +7,6 @@ import os
 import shutil
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -253,13 +252,8 @@ class RunCheckpoints:
 
     def check_shared(self) -> None:
         """Raise NotSharedError on all ranks unless all of them see rank 0's folder. Collective."""
-        path = Path(self.args.output) / self.args.run / f".seen-by-all-{uuid.uuid4().hex[:8]}"
-        if self.checkpointer:
-            path.touch()
-        path = self.context.broadcast_object(path)
-        seen = self.context.all_gather_object(path.is_file())
-        if self.checkpointer:
-            path.unlink()
+        folder = self.context.broadcast_object(Path(self.args.output) / self.args.run)
+        seen = self.context.ranks_that_see(folder)
         if blind := [rank for rank, sees in enumerate(seen) if not sees]:
             raise NotSharedError(
                 f"--output {self.args.output}: rank {blind[0]} does not see what rank 0 writes there; "
