@@ -1,6 +1,6 @@
 """Tokenization of the data of train_framework.py, as a step of its own on machines without GPUs.
 
-  torchrun … -m gpuworker.train.tokenize_data --model-local-dir /models/llama --data /data --cache /data/.tokens
+  torchrun … -m gpuworker.train.tokenize_data --model-local-dir /models/llama --data /data --cache /out/tokens
 
 It takes the flags of train_framework.py. A training with the same data, tokenizer and --cache, on a volume that all
 nodes mount at the same place, finds the token files and starts at once.
