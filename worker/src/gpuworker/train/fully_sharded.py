@@ -19,7 +19,7 @@ from torch.distributed import checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from gpuworker.train import optimizer
+from gpuworker.train import malloc, optimizer
 from gpuworker.train.checkpoint import SHARDS, SHARED, UnreadableCheckpointError
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.engine import Engine
@@ -34,6 +34,8 @@ class FullyShardedModel(Engine):
 
     def __init__(self, spec: TrainSpec, args: argparse.Namespace, context: DistributedContext, checkpoint: Path | None):
         super().__init__(spec, args, context)
+        if context.device.type == "cpu":
+            malloc.return_freed_memory()
         if not dist.is_initialized():  # one process that torchrun has not started
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         with context.raise_on_all_ranks():
