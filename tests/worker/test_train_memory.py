@@ -88,6 +88,6 @@ def peak_mib(folder, engine: str) -> int:
 
 @pytest.mark.slow
 def test_a_sharded_model_needs_less_memory_on_each_rank(tmp_path):
-    """About 450 MiB are the program. Of the rest DDP needs 16 bytes per parameter, two shards half of them and blocks."""
+    """Of what the program does not need, DDP takes 16 bytes per parameter, and two shards half of them, and blocks."""
     peaks = {engine: peak_mib(tmp_path / engine, engine) for engine in ("ddp", "fsdp")}
     assert peaks["fsdp"] < 0.8 * peaks["ddp"], peaks
