@@ -159,10 +159,13 @@ def checkpoints_of_two_ranks(folder, monkeypatch, gathered) -> RunCheckpoints:
 
 
 def test_a_volume_that_another_rank_does_not_see_is_refused(tmp_path, monkeypatch):
-    found = checkpoints_of_two_ranks(tmp_path, monkeypatch, lambda seen: [seen, False])
+    def unseen_by_rank_1(value) -> list:
+        return [value, False if value is True else value]
+
+    found = checkpoints_of_two_ranks(tmp_path, monkeypatch, unseen_by_rank_1)
     with pytest.raises(NotSharedError, match="rank 1"):
         found.check_shared()
-    checkpoints_of_two_ranks(tmp_path, monkeypatch, lambda seen: [seen, True]).check_shared()
+    checkpoints_of_two_ranks(tmp_path, monkeypatch, lambda value: [value, value]).check_shared()
     assert list((tmp_path / "run").iterdir()) == []
 
 
