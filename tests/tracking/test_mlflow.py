@@ -28,6 +28,7 @@ class Mlflow:
         self.uri = f"http://127.0.0.1:{port}"
         self.port = port
         self.group = 0  # of the server's processes
+        self.artifacts = Path()
 
     def call(self, path: str, body: dict | None = None) -> dict:
         data = json.dumps(body).encode() if body else None
@@ -76,7 +77,7 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
             return False
 
     until(ready, "the server answers", 120)
-    server.group = process.pid
+    server.group, server.artifacts = process.pid, folder / "artifacts"
     yield server
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -188,6 +189,21 @@ class Refusing(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+def test_a_store_behind_the_server_that_fails_does_not_keep_the_run_open(ranks: Ranks, mlflow: Mlflow) -> None:
+    """The client writes through the server, as with a bucket behind it, and the server's store refuses the file."""
+    number = mlflow.call("experiments/create", {"name": "broken"})["experiment_id"]
+    mlflow.artifacts.mkdir(exist_ok=True)
+    (mlflow.artifacts / number).write_text("in the place of the experiment's folder")
+    variables = {"MLFLOW_TRACKING_URI": mlflow.uri, "MLFLOW_EXPERIMENT_NAME": "broken"}
+    words = ("--steps", 40, "--artifact", REPO / "LICENSE", "--tracker-timeout", 15)
+    output, facts = ranks.end(ranks.start(*words, **variables))
+    (run,) = mlflow.runs("broken")
+    assert run["info"]["status"] == "FINISHED" and mlflow.series(run, "loss") == list(range(40)), output
+    assert facts["finish"] < 25 and "state=unsent records=" in output, output
+    kept = ranks.unsent("mlflow")
+    assert kept[0]["artifact"].endswith("LICENSE") and not any("metrics" in record for record in kept), kept
 
 
 @pytest.mark.parametrize("status, state", [(401, "rejected"), (403, "rejected"), (404, "rejected"), (503, "retrying")])

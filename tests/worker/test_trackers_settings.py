@@ -79,7 +79,9 @@ def test_missing_settings_are_named(flags: list[str], words: str) -> None:
         opened(*flags)
 
 
-def test_a_missing_package_is_an_error_only_if_a_flag_asks_for_the_tracker(environment, capsys) -> None:
+def test_a_missing_package_is_an_error_if_a_flag_or_a_value_of_the_chart_asks_for_the_tracker(
+    environment, capsys
+) -> None:
     environment.setattr(settings, "installed", lambda name: False)
     environment.setenv("MLFLOW_TRACKING_URI", SERVER)
     assert opened() == ()
@@ -87,6 +89,10 @@ def test_a_missing_package_is_an_error_only_if_a_flag_asks_for_the_tracker(envir
     for flags in (["--trackers", "mlflow"], ["--tracker-required"]):
         with pytest.raises(SettingsError, match="mlflow-skinny"):
             opened(*flags)
+    environment.setenv(settings.REQUIRED, "false")  # what the chart sets if its values name a tracker
+    with pytest.raises(SettingsError, match="mlflow-skinny"):
+        opened()
+    assert opened("--trackers", "none") == ()
 
 
 @pytest.mark.parametrize("uri", ["/mnt/mlruns", "mlruns", "file:///mnt/mlruns"])

@@ -23,13 +23,13 @@ def smoke(folder, *words: object) -> int:
 @pytest.fixture
 def saved(monkeypatch) -> list[tuple[int, int]]:
     """Orders of the checkpoints that are saved."""
-    found, save = [], Checkpointer.save
+    found, commit = [], Checkpointer.commit
 
-    def record(self, name, order, *rest):
+    def record(self, partial, name, order, *rest):
         found.append(tuple(order))
-        return save(self, name, order, *rest)
+        return commit(self, partial, name, order, *rest)
 
-    monkeypatch.setattr(Checkpointer, "save", record)
+    monkeypatch.setattr(Checkpointer, "commit", record)
     return found
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from gpuworker.train import token_file
+from gpuworker.train.dataset import DataError
 from tests.helpers.processes import free_port
 from tests.helpers.train_worlds import LM, SMOKE, TINY, Ranks
 
@@ -110,6 +114,35 @@ def test_nodes_may_share_a_cache(tmp_path):
     codes = [node.wait() for node in ranks]
     assert codes == [[0]] * 4, "\n".join(node.output for node in ranks)
     assert not [path for path in (tmp_path / "cache").iterdir() if "part" in path.name]
+    assert "bytes=" in ranks[0].output and "processes=4 shared=true" in ranks[0].output  # each line is tokenized once
+
+
+def test_data_tokenized_in_a_step_of_its_own_are_found_by_the_training(tmp_path):
+    """Made by three processes and used by two nodes: the files are those of a training that tokenizes itself."""
+    file = data(tmp_path, "a", LINES, val=True)
+    words = ("--data", file, "--max-steps", 2)
+    made = Ranks("gpuworker.train.tokenize_data", (*TINY, *words, "--cache", tmp_path / "made"), 3, tmp_path)
+    assert made.wait() == [0, 0, 0], made.all_output()
+    assert made.output.count("tokenizes=") == 2 and "[TRAIN]" not in made.output
+    nodes = start(tmp_path, [(*words, "--cache", tmp_path / "made")] * 2)
+    assert [node.wait() for node in nodes] == [[0], [0]], nodes[0].output
+    assert "tokenizes=" not in nodes[0].output and "[STEP]" in nodes[0].output
+    nodes = start(tmp_path, [(*words, "--cache", tmp_path / f"node-{rank}") for rank in range(2)])
+    assert [node.wait() for node in nodes] == [[0], [0]], nodes[0].output
+    assert nodes[0].output.count("processes=1 shared=false") == 2
+    contents = [
+        {path.relative_to(cache): path.read_bytes() for path in cache.rglob("*") if path.name in ("tokens", "ends")}
+        for cache in (tmp_path / "made", tmp_path / "node-0", tmp_path / "node-1")
+    ]
+    assert len(contents[0]) == 4 and contents == [contents[0]] * 3
+
+
+def test_the_tokens_of_a_node_that_appear_late_are_waited_for(tmp_path, monkeypatch):
+    threading.Timer(0.5, (tmp_path / "late").touch).start()
+    token_file.wait_for(tmp_path / "late")
+    monkeypatch.setattr(token_file, "VISIBLE_S", 0.1)
+    with pytest.raises(DataError, match="does not see"):
+        token_file.wait_for(tmp_path / "never")
 
 
 def test_a_forward_pass_waits_for_no_other_rank(tmp_path):
@@ -119,3 +152,15 @@ def test_a_forward_pass_waits_for_no_other_rank(tmp_path):
     assert ranks.wait() == [0, 0], ranks.all_output()
     lines = [line for line in ranks.output.splitlines() if line.startswith("communication of a forward pass:")]
     assert len(lines) == 4 + 5 and set(lines[4:]) == {"communication of a forward pass:"}
+
+
+@pytest.mark.parametrize("model", [("gpt2-tiny",), ("llama-tiny",), ("gpt2-tiny", "--lora")])
+def test_only_rank_0_builds_a_model_in_the_memory_of_its_host(tmp_path, model):
+    """The others receive its weights. Layers that share weights, as those of GPT-2, share them on all ranks."""
+    words = ("--from-scratch", *model, "--seq-len", 32, "--device", "cpu", "--max-steps", 3, "--output", tmp_path)
+    ranks = Ranks("tests.helpers.train_built", words, 2, tmp_path)
+    assert ranks.wait() == [0, 0], ranks.all_output()
+    outputs = [output.read_text() for output in ranks.outputs]
+    assert ["a whole model" in output for output in outputs] == [True, False]
+    counts = [re.findall("parameters: .*", output) for output in outputs]
+    assert counts[0] and counts[0] == counts[1]

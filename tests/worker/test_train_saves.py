@@ -24,13 +24,13 @@ def test_a_run_saves_by_time_and_once_early_by_default(tmp_path, monkeypatch):
     """With a clock that is 20 s later at every look: early, and then every 15 minutes."""
     now, saved = iter(range(0, 10**6, 20)), []
     monkeypatch.setattr(run_checkpoints, "clock", lambda: next(now))
-    save = Checkpointer.save
+    commit = Checkpointer.commit
 
-    def record(self, name, order, *rest):
+    def record(self, partial, name, order, *rest):
         saved.append(order[0])
-        return save(self, name, order, *rest)
+        return commit(self, partial, name, order, *rest)
 
-    monkeypatch.setattr(Checkpointer, "save", record)
+    monkeypatch.setattr(Checkpointer, "commit", record)
     assert main("--output", tmp_path, "--epochs", 1, "--batch", 16, "--samples", 2560) == 0
     assert saved[0] in (3, 4), saved  # a minute after the start
     assert [later - step for step, later in itertools.pairwise(saved[:-1])] == [45] * 3, saved
@@ -92,6 +92,7 @@ def test_training_goes_on_after_a_save_on_a_full_disk(tmp_path, monkeypatch, cap
     assert main("--output", tmp_path, "--save-every", 3, "--keep", 99) == 0
     assert "No space left on device" in capfd.readouterr().out
     assert "epoch-0001-step-00000006" not in checkpoints(tmp_path) and "epoch-0002" in checkpoints(tmp_path)
+    assert not list((tmp_path / "run").glob(".partial-*"))
 
 
 def test_a_last_save_on_a_full_disk_is_a_failure_with_the_name_of_its_cause(tmp_path, monkeypatch, capfd):

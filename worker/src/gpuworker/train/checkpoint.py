@@ -115,37 +115,44 @@ class Checkpointer:
                     self.link(link, left[-1][1])
         return [folder.name for folder in bad]
 
-    def save(self, name: str, order: tuple[int, int], state: dict, write: Callable[[Path], None]) -> Path:
-        """Commit a checkpoint. `write` receives its folder. An OSError leaves nothing behind."""
-        final, partial = self.folder / name, self.folder / f".partial-{name}-{uuid.uuid4().hex[:8]}"
+    def begin(self, name: str) -> Path:
+        """Hidden folder for the files of a new checkpoint. It ends with `commit` or with `discard`."""
+        partial = self.folder / f".partial-{name}-{uuid.uuid4().hex[:8]}"
         try:
             (partial / SHARED).mkdir(parents=True)
-            write(partial)
-            (partial / SHARED / STATE).write_text(json.dumps(state))
-            make_readable(partial)
-            files = {str(path.relative_to(partial)): path for path in sorted(partial.rglob("*")) if path.is_file()}
-            with ThreadPoolExecutor(HASHING_THREADS) as threads:
-                digests = threads.map(sha256_of, files.values())
-                sizes = (path.stat().st_size for path in files.values())
-                listed = {
-                    name: {"size": size, "sha256": digest}
-                    for name, size, digest in zip(files, sizes, digests, strict=True)
-                }
-            for path in files.values():
-                sync_to_disk(path)
-            for path in [each for each in partial.rglob("*") if each.is_dir()]:
-                sync_to_disk(path)
-            manifest = {"format": FORMAT, "order": order, "files": listed}
-            (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
-            (partial / MANIFEST).chmod(0o644)
-            sync_to_disk(partial / MANIFEST)
-            sync_to_disk(partial)
-            if final.exists():  # corrupt, or it would have been resumed
-                self.remove(final)
-            os.rename(partial, final)
-            sync_to_disk(self.folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+        except OSError:
+            self.discard(partial)
+            raise
+        return partial
+
+    def discard(self, partial: Path) -> None:
+        shutil.rmtree(partial, ignore_errors=True)
+
+    def commit(self, partial: Path, name: str, order: tuple[int, int], state: dict) -> Path:
+        """Turn the folder of `begin`, with all files written, into a checkpoint."""
+        final = self.folder / name
+        (partial / SHARED / STATE).write_text(json.dumps(state))
+        make_readable(partial)
+        files = {str(path.relative_to(partial)): path for path in sorted(partial.rglob("*")) if path.is_file()}
+        with ThreadPoolExecutor(HASHING_THREADS) as threads:
+            digests = threads.map(sha256_of, files.values())
+            sizes = (path.stat().st_size for path in files.values())
+            listed = {
+                name: {"size": size, "sha256": digest} for name, size, digest in zip(files, sizes, digests, strict=True)
+            }
+        for path in files.values():
+            sync_to_disk(path)
+        for path in [each for each in partial.rglob("*") if each.is_dir()]:
+            sync_to_disk(path)
+        manifest = {"format": FORMAT, "order": order, "files": listed}
+        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        (partial / MANIFEST).chmod(0o644)
+        sync_to_disk(partial / MANIFEST)
+        sync_to_disk(partial)
+        if final.exists():  # corrupt, or it would have been resumed
+            self.remove(final)
+        os.rename(partial, final)
+        sync_to_disk(self.folder)
         self.link("latest", name)
         return final
 

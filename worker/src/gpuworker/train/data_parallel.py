@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gpuworker.train import optimizer, throughput
 from gpuworker.train.checkpoint import SHARED
 from gpuworker.train.distributed import DistributedContext
-from gpuworker.train.engine import Engine
+from gpuworker.train.engine import Engine, allocate
 from gpuworker.train.schedule import derive_seed
 from gpuworker.train.train_spec import TrainSpec
 
@@ -25,7 +26,11 @@ class DataParallelModel(Engine):
         shared = checkpoint / SHARED if checkpoint else None
         torch.manual_seed(derive_seed(args.seed, 1, 0))  # initial weights of --from-scratch
         with context.raise_on_all_ranks():
-            self.module = spec.build(context, shared)
+            # Rank 0 sends its weights below. The others allocate them on the device: a copy of the model per local rank
+            # could exceed the host's memory.
+            self.module = spec.build(context, shared) if context.is_rank_0 else spec.build_empty()
+        if not context.is_rank_0:
+            allocate(self.module, context.device)
         self.module.train()
         self.ddp: torch.nn.Module = self.module
         if context.world_size > 1:
@@ -86,8 +91,34 @@ class DataParallelModel(Engine):
         with self.gradient_sync(sync_gradients):
             loss.backward()
 
-    def save(self, folder: Path) -> None:
-        """Write rank 0's model and optimizer state, which all ranks share."""
-        if self.context.is_rank_0:
-            self.spec.save(self.module, folder / SHARED)
-            optimizer.save(self.optimizer, self.trainable, folder / SHARED)
+    def copy_bytes(self) -> int:
+        return self.checkpoint_bytes() if self.context.is_rank_0 else 0
+
+    def save(self, folder: Path, in_background: bool, background: DistributedContext) -> Callable[[], None]:
+        """Rank 0 writes model and optimizer state, which all ranks share."""
+        weights, moments = self.module.state_dict(), optimizer.state_of(self.optimizer, self.trainable)
+        if self.context.is_rank_0 and in_background:
+            frozen = {each.data_ptr() for each in self.named.values() if not each.requires_grad}
+            weights = copy_changing(weights, frozen)
+            moments = {name: [copy_of(each) for each in tensors] for name, tensors in moments.items()}
+
+        def write() -> None:
+            if self.context.is_rank_0:
+                self.spec.save(self.module, weights, folder / SHARED)
+                optimizer.save(moments, folder / SHARED)
+
+        return write
+
+
+def copy_of(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(tensor, device="cpu").copy_(tensor)
+
+
+def copy_changing(weights: dict[str, torch.Tensor], frozen: set[int]) -> dict[str, torch.Tensor]:
+    """Copies of the weights on the host. What never changes is not copied, and tensors of two names remain one."""
+    copies: dict[tuple, torch.Tensor] = {}
+    for tensor in weights.values():
+        key = (tensor.data_ptr(), tensor.shape)
+        if key not in copies:
+            copies[key] = tensor if tensor.data_ptr() in frozen else copy_of(tensor)
+    return {name: copies[tensor.data_ptr(), tensor.shape] for name, tensor in weights.items()}

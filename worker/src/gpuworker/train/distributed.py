@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import socket
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -24,6 +27,7 @@ class DistributedContext:
     """
 
     device = torch.device("cpu")
+    group: dist.ProcessGroup | None = None  # of control messages; None: the default group
 
     def __init__(self, usage_errors: tuple[type[Exception], ...] = ()) -> None:
         self.usage_errors = usage_errors
@@ -46,6 +50,13 @@ class DistributedContext:
             # No timeout: ddp-launch sets one for the start and another one after the first step.
             process_group.init(self.device, cpu_collectives=True)
 
+    def separate(self) -> DistributedContext:
+        """The same ranks with control messages of their own, for another thread. Collective."""
+        other = copy.copy(self)
+        if self.world_size > 1:
+            other.group = dist.new_group(backend="gloo")
+        return other
+
     @property
     def is_rank_0(self) -> bool:
         return self.rank == 0
@@ -64,7 +75,7 @@ class DistributedContext:
         if self.world_size == 1:
             return list(numbers)
         tensor = process_group.keep_alive(torch.tensor(numbers, dtype=torch.float64))
-        dist.all_reduce(tensor)
+        dist.all_reduce(tensor, group=self.group)
         return tensor.tolist()
 
     def broadcast_object(self, value: T) -> T:
@@ -72,7 +83,7 @@ class DistributedContext:
         if self.world_size == 1:
             return value
         box = [value]
-        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        dist.broadcast_object_list(box, src=0, group=self.group, device=torch.device("cpu"))
         return box[0]
 
     def broadcast_tensor(self, tensor: torch.Tensor) -> None:
@@ -85,8 +96,19 @@ class DistributedContext:
         if self.world_size == 1:
             return [value]
         values: list = [None] * self.world_size
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=self.group)
         return values
+
+    def ranks_that_see(self, folder: Path) -> list[bool]:
+        """For each rank, whether it sees in its folder what rank 0 writes into its own one. Collective."""
+        path = folder / self.broadcast_object(f".seen-by-all-{uuid.uuid4().hex[:8]}")
+        with self.raise_on_all_ranks():
+            if self.is_rank_0:
+                path.touch()
+        seen = self.all_gather_object(path.is_file())
+        if self.is_rank_0:
+            path.unlink()
+        return seen
 
     @contextlib.contextmanager
     def raise_on_all_ranks(self) -> Iterator[None]:

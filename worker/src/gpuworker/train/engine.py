@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -80,6 +81,27 @@ class Engine:
         )
         return weights + 2 * changing
 
-    def save(self, folder: Path) -> None:
-        """Write model and optimizer state into a checkpoint's folder."""
+    def copy_bytes(self) -> int:
+        """Memory of this rank's host for the copies of a save in the background, by all ranks of the host."""
         raise NotImplementedError
+
+    def save(self, folder: Path, in_background: bool, background: DistributedContext) -> Callable[[], None]:
+        """Function that writes model and optimizer state into a checkpoint's folder.
+
+        In the background it writes a copy of today's state, in another thread, with the control messages of
+        `background`.
+        """
+        raise NotImplementedError
+
+
+def allocate(module: torch.nn.Module, device: torch.device) -> None:
+    """Give memory to a module on the meta device. Parameters that its layers share stay shared."""
+    owners = [
+        (owner, name, parameter)
+        for owner in module.modules()
+        for name, parameter in owner.named_parameters(recurse=False, remove_duplicate=False)
+    ]
+    module.to_empty(device=device)
+    made: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
+    for owner, name, before in owners:
+        setattr(owner, name, made.setdefault(before, getattr(owner, name)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -18,7 +19,7 @@ from torch.distributed import checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from gpuworker.train import optimizer
+from gpuworker.train import malloc, optimizer
 from gpuworker.train.checkpoint import SHARDS, SHARED, UnreadableCheckpointError
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.engine import Engine
@@ -33,6 +34,8 @@ class FullyShardedModel(Engine):
 
     def __init__(self, spec: TrainSpec, args: argparse.Namespace, context: DistributedContext, checkpoint: Path | None):
         super().__init__(spec, args, context)
+        if context.device.type == "cpu":
+            malloc.return_freed_memory()
         if not dist.is_initialized():  # one process that torchrun has not started
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         with context.raise_on_all_ranks():
@@ -102,11 +105,23 @@ class FullyShardedModel(Engine):
         found = {key: {name: state[key] for name, state in states.items()} for key in optimizer.STATE_TENSORS}
         return {"model": {name: each.detach() for name, each in self.named.items()}, **found}
 
-    def save(self, folder: Path) -> None:
-        if self.context.is_rank_0:
-            self.spec.save_description(self.module, folder / SHARED)
-        writer = dcp.FileSystemWriter(folder / SHARDS, sync_files=True)
-        dcp.save(self.state(), storage_writer=writer)
+    def copy_bytes(self) -> int:
+        return self.checkpoint_bytes() * self.context.local_world_size // self.context.world_size
+
+    def save(self, folder: Path, in_background: bool, background: DistributedContext) -> Callable[[], None]:
+        """All ranks write their parts."""
+        to = {
+            "storage_writer": dcp.FileSystemWriter(folder / SHARDS, sync_files=True),
+            "process_group": background.group,
+        }
+        saved = dcp.async_save(self.state(), **to) if in_background else None
+
+        def write() -> None:
+            if self.context.is_rank_0:
+                self.spec.save_description(self.module, folder / SHARED)
+            saved.result() if saved else dcp.save(self.state(), **to)
+
+        return write
 
     def load(self, folder: Path) -> None:
         """Read this rank's part of each tensor, whatever number of ranks has written it."""

@@ -79,7 +79,7 @@ class LanguageModelSpec:
     def build(
         self, context: DistributedContext, checkpoint: Path | None, device: torch.device | None = None
     ) -> nn.Module:
-        language_model = self.source.load_model(len(self.tokenizer), context.is_rank_0, checkpoint)
+        language_model = self.source.load_model(len(self.tokenizer), checkpoint)
         return LanguageModelLoss(language_model).to(device or context.device)
 
     def build_empty(self) -> nn.Module:
@@ -88,9 +88,10 @@ class LanguageModelSpec:
     def initialize(self, module: LanguageModelLoss) -> None:
         module.model.init_weights()
 
-    def save(self, module: LanguageModelLoss, folder: Path) -> None:
+    def save(self, module: LanguageModelLoss, weights: dict[str, torch.Tensor], folder: Path) -> None:
         """Write the Hugging Face layout, which `from_pretrained` reads."""
-        module.model.save_pretrained(folder)
+        inner = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
+        module.model.save_pretrained(folder, state_dict=inner)
         self.tokenizer.save_pretrained(folder)
 
     def save_description(self, module: LanguageModelLoss, folder: Path) -> None:

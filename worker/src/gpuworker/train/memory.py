@@ -21,8 +21,8 @@ MEMINFO = Path("/proc/meminfo")
 def require_room(spec: TrainSpec, args: argparse.Namespace, context: DistributedContext) -> None:
     """Raise ModelError if weights, gradients and optimizer states alone need more than there is. Collective.
 
-    This is a lower bound: activations, communication buffers and gathered blocks come on top. Adapters are not counted,
-    because the frozen weights below them are what needs memory.
+    This is a lower bound: activations, communication buffers and gathered blocks come on top. With adapters only
+    weights are counted, because the frozen ones below them are what needs memory.
     """
     needed = sum(each.numel() for each in spec.build_empty().parameters()) * FLOAT_BYTES
     if not getattr(args, "lora", False):
@@ -45,6 +45,19 @@ def way_out(args: argparse.Namespace) -> str:
     if args.engine == "fsdp":
         return "use more ranks or a smaller model"
     return "share the model with --engine fsdp, train adapters with --lora, or use a smaller model"
+
+
+def free_bytes(cgroup: Path = CGROUP, meminfo: Path = MEMINFO) -> int:
+    """Memory that the node, or the container if that is less, can still give without taking it from a process."""
+    lines = meminfo.read_text().splitlines()
+    free = int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) << 10
+    with contextlib.suppress(OSError, ValueError):  # no cgroup v2, or "max"
+        stat = dict(line.split() for line in cgroup.with_name("memory.stat").read_text().splitlines())
+        used = (
+            int(cgroup.with_name("memory.current").read_text()) - int(stat["inactive_file"]) - int(stat["active_file"])
+        )
+        return min(free, int(cgroup.read_text()) - used)
+    return free
 
 
 def host_bytes(cgroup: Path = CGROUP, meminfo: Path = MEMINFO) -> int:

@@ -1,7 +1,7 @@
 """Source of the language model and its tokenizer: a local folder, the hub, or a preset with random weights.
 
-Only rank 0 reads weights. The others receive them when DistributedDataParallel starts. So 512 ranks do not read the
-same file, and only rank 0 needs access to a checkpoint.
+Only rank 0 reads weights, or draws random ones. The others receive them from it. So 512 ranks do not read the same
+file, only rank 0 needs access to a checkpoint, and a host holds one copy of the model for all its ranks.
 """
 
 from __future__ import annotations
@@ -121,16 +121,17 @@ class ModelSource:
             facts["base_model"] = base_fingerprints(self.folder)
         return facts
 
-    def fetch(self, context: DistributedContext) -> None:
+    def fetch(self, context: DistributedContext, with_weights: bool = True) -> None:
         """Download a model from the hub with one process per node, weights only on rank 0's node. Collective."""
+        weights = with_weights and context.is_rank_0
         if self.preset or self.folder:
             return
         with context.raise_on_all_ranks():
             if context.is_local_rank_0:
-                download(self.args.model, self.offline, weights=context.is_rank_0)
+                download(self.args.model, self.offline, weights)
         with context.raise_on_all_ranks():
-            self.folder = download(self.args.model, True, weights=context.is_rank_0)
-            if context.is_rank_0:
+            self.folder = download(self.args.model, True, weights)
+            if weights:
                 check_model(self.folder)
             self.tokenizer = self.tokenizer or self.folder
             check_tokenizer(self.tokenizer)
@@ -145,14 +146,14 @@ class ModelSource:
             return AutoTokenizer.from_pretrained(self.tokenizer, local_files_only=True)
         return byte_tokenizer()
 
-    def load_model(self, vocabulary_size: int, weights: bool, checkpoint: Path | None) -> torch.nn.Module:
-        """Model in float32, because AdamW on bfloat16 weights loses small steps. `weights` False: random weights."""
+    def load_model(self, vocabulary_size: int, checkpoint: Path | None) -> torch.nn.Module:
+        """Model in float32, because AdamW on bfloat16 weights loses small steps."""
         from transformers import AutoModelForCausalLM
 
         lora, folder = self.args.lora, self.folder
         if checkpoint and not lora:
             folder = checkpoint
-        if weights and folder:
+        if folder:
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
         else:
             model = AutoModelForCausalLM.from_config(self.configuration(vocabulary_size))
@@ -165,8 +166,8 @@ class ModelSource:
 
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(self.configuration(vocabulary_size))
-        self.prepare(model)
-        return model
+            self.prepare(model)
+            return add_lora(model, self.args, None) if self.args.lora else model
 
     def configuration(self, vocabulary_size: int):
         from transformers import AutoConfig

@@ -100,10 +100,14 @@ def allocate(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Paramet
         }
 
 
-def save(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], folder: Path) -> None:
+def state_of(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter]) -> dict[str, list[torch.Tensor]]:
+    """The state of each parameter; empty before the first step."""
     states = [optimizer.state[each] for each in parameters]
-    tensors = {name: [state[name] for state in states] for name in STATE_TENSORS} if states[0] else {}
-    torch.save(tensors, folder / FILE)
+    return {name: [state[name] for state in states] for name in STATE_TENSORS} if states[0] else {}
+
+
+def save(state: dict[str, list[torch.Tensor]], folder: Path) -> None:
+    torch.save(state, folder / FILE)
 
 
 def load(

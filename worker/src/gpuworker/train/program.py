@@ -62,16 +62,17 @@ def run(
     make_spec: Callable[..., TrainSpec],
     judge: Callable[[dict], tuple[int, dict]] = lambda report: (ExitCode.DONE, {}),
     prepare: Callable[[argparse.Namespace], object] | None = None,
+    trains: bool = True,
 ) -> int:
     """Train what `make_spec(args, context[, prepared])` returns, and return the exit code.
 
     `prepare` checks what can be checked before any GPU is used. `judge` turns the report into an exit code and facts
-    for the [RESULT] line.
+    for the [RESULT] line. Without `trains` it ends when the specification, with its data, is complete.
     """
     stop = StopSignal()
     stop.install()
     try:
-        return run_program(stop, parser, argv, make_spec, judge, prepare)
+        return run_program(stop, parser, argv, make_spec, judge, prepare, trains)
     finally:
         stop.ends_process = False
 
@@ -83,6 +84,7 @@ def run_program(
     make_spec: Callable[..., TrainSpec],
     judge: Callable[[dict], tuple[int, dict]],
     prepare: Callable[[argparse.Namespace], object] | None,
+    trains: bool,
 ) -> int:
     started = time.monotonic()
     args = parser.parse_args(argv)
@@ -97,7 +99,8 @@ def run_program(
             require_bf16(context.device)
         log_environment(context)
         require_same(context, "the command line", shared_flags(args))
-        code = train(make_spec(args, context, *prepared), args, context, stop, tracker, started, judge)
+        spec = make_spec(args, context, *prepared)
+        code = train(spec, args, context, stop, tracker, started, judge) if trains else ExitCode.DONE
     except (*USAGE_ERRORS, *FAILURES) as error:
         usage = error.usage if isinstance(error, PeerError) else isinstance(error, USAGE_ERRORS)
         code = ExitCode.USAGE if usage else ExitCode.FAILED

@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import threading
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
+from gpuworker.train import memory
 from gpuworker.train.checkpoint import Checkpoint, Checkpointer, ResumeError
 from gpuworker.train.distributed import DistributedContext
+from gpuworker.train.engine import Engine
 from gpuworker.train.train_spec import TrainSpec
 from gpuworker.train.train_state import TrainState
 from gpuworker.train.upload import Uploader
@@ -44,10 +46,14 @@ class RunCheckpoints:
         uploader: Uploader | None,
     ):
         self.args, self.context = args, context
+        self.background = context.separate()  # for the thread that saves while the ranks train
         self.checkpointer, self.uploader = checkpointer, uploader
         self.identity = {**spec.identity, "spec": spec.name, "seed": args.seed, "engine": args.engine}
         self.newest: Path | None = None  # of those that this attempt has saved
-        self.saved_order: tuple[int, int] | None = None
+        self.saved_order: tuple[int, int] | None = None  # also while it is saved
+        self.thread: threading.Thread | None = None  # of the save that runs
+        self.failure = ""  # of the volume in that save, the same on all ranks
+        self.error: BaseException | None = None  # of the program in it
         self.due_at = clock() + min(EARLY_S, 60 * args.save_every_minutes)
 
     def resume(self) -> tuple[TrainState, Checkpoint | None]:
@@ -100,6 +106,7 @@ class RunCheckpoints:
 
     def set_aside_after(self, good_step: int) -> None:
         """Keep checkpoints after this step from being resumed."""
+        self.wait()
         if self.checkpointer:
             for name in self.checkpointer.set_aside_after(good_step):
                 log(Tag.TRAIN, rank=0, checkpoint=name, set_aside="not finite")
@@ -107,96 +114,168 @@ class RunCheckpoints:
     def needs_save(self, state: TrainState) -> bool:
         return bool(self.args.output) and order_of(state) != self.saved_order
 
-    def save(self, state: TrainState, write: Callable[[Path], None], best: bool, last: bool = False) -> None:
-        """Commit a checkpoint, link it, submit it for upload, and remove old ones. Collective.
+    def save(self, state: TrainState, model: Engine, best: bool, last: bool = False) -> None:
+        """Save a copy of this state while the ranks go on, once the save before it has ended. Collective.
 
-        `write` is collective: rank 0 creates the folder and commits it once all ranks have written their parts.
-        If the volume fails, the run goes on and tries again later. Only if this is the `last` checkpoint of the run,
-        it raises SaveError on all ranks.
+        It waits for the end if this is the `last` checkpoint of the run, or if a host has no memory for the copy. If
+        the volume fails, the run goes on and tries again later; only for the last checkpoint it raises SaveError on
+        all ranks.
         """
-        order = order_of(state)
+        started = time.perf_counter()
+        self.wait()
+        order, name = order_of(state), name_of(state, order_of(state))
+        in_background = not last and self.copy_fits(model)
+        folder = self.begin(name)
+        if folder:
+            contents = {"train_state": asdict(state), "identity": self.identity, "world_size": self.context.world_size}
+            self.saved_order = order
+            write = write_later(model, folder, in_background, self.background)
+
+            def finish() -> None:
+                try:
+                    self.failure = self.finish(folder, write, name, order, contents, best, started, paused_s)
+                except BaseException as error:
+                    self.error = error
+
+            paused_s = time.perf_counter() - started if in_background else None
+            if in_background:
+                self.thread = threading.Thread(target=finish, name="save", daemon=True)
+                self.thread.start()
+            else:
+                finish()
+        # Not before the end of the copy: the next save is due after training, however long this one took.
+        self.due_at = clock() + 60 * self.args.save_every_minutes
+        if not in_background:
+            self.wait(last)
+
+    def wait(self, last: bool = False) -> None:
+        """Wait for the end of a save. After a failure of the volume the state counts as not saved.
+
+        If it was the `last` save, that raises SaveError. On the same ranks as in the save, an error of the program is
+        raised.
+        """
+        if self.thread:
+            self.thread.join()
+            self.thread = None
+        if error := self.error:
+            self.error = None
+            raise error
+        if failure := self.failure:
+            self.failure, self.saved_order = "", None
+            if last:
+                raise SaveError(f"the last checkpoint could not be saved: {failure}")
+
+    def copy_fits(self, model: Engine) -> bool:
+        """Whether all hosts have memory for the copies that a save in the background needs. Collective."""
+        needed, free = model.copy_bytes(), memory.free_bytes()
+        fits = all(self.context.all_gather_object(needed <= free))
+        if not fits and self.checkpointer:
+            log(
+                Tag.TRAIN,
+                rank=0,
+                warning="training waits for this save: a host has no memory for a copy of the state",
+                needed=f"{needed / 2**30:.2f}GiB",
+                free=f"{free / 2**30:.2f}GiB",
+            )
+        return fits
+
+    def begin(self, name: str) -> Path | None:
+        """Folder for a new checkpoint, the same on all ranks; None if the volume failed. Collective."""
+        folder: Path | None = None
+        if self.checkpointer:
+            try:
+                folder = self.checkpointer.begin(name)
+            except OSError as error:
+                self.failure = str(error)
+                log(Tag.TRAIN, rank=0, save_failed=error, checkpoint=name)
+        folder, self.failure = self.context.broadcast_object((folder, self.failure))
+        return folder
+
+    def finish(
+        self,
+        folder: Path,
+        write: Callable[[], None],
+        name: str,
+        order: tuple[int, int],
+        contents: dict,
+        best: bool,
+        started: float,
+        paused_s: float | None,
+    ) -> str:
+        """Write and commit a checkpoint. Returns a failure of the volume, the same on all ranks. Collective."""
         failure = ""
-        begun = False
-
-        def write_on_all_ranks(folder: Path) -> None:
-            nonlocal begun
-            begun = bool(self.context.broadcast_object(str(folder)))
-            self.write_part(folder, write)
-
         try:
+            self.write_part(folder, write)
             if self.checkpointer:
-                self.commit(self.checkpointer, state, order, write_on_all_ranks, best)
-            elif folder := self.context.broadcast_object(""):
-                self.write_part(Path(folder), write)
+                self.newest = self.checkpointer.commit(folder, name, order, contents)
+                if best:
+                    self.checkpointer.link("best", name)
+                if self.uploader:
+                    self.uploader.submit(self.newest)
+                self.checkpointer.remove_old()
+                seconds = time.perf_counter() - started
+                facts = {"seconds": seconds, "paused": seconds if paused_s is None else paused_s}
+                log(Tag.TRAIN, rank=0, saved=name, step=order[0], best=best, **facts)
         except OSError as error:
             failure = str(error)
             if self.checkpointer:
-                log(Tag.TRAIN, rank=0, save_failed=failure, step=state.step)
-                if not begun:
-                    self.context.broadcast_object("")
-        failure = self.context.broadcast_object(failure)
-        # Not before the end of the save: the next one is due after training, however long this one took.
-        self.due_at = clock() + 60 * self.args.save_every_minutes
-        if not failure:
-            self.saved_order = order
-        elif last:
-            raise SaveError(f"the last checkpoint could not be saved: {failure}")
+                log(Tag.TRAIN, rank=0, save_failed=failure, checkpoint=name)
+        finally:
+            if self.checkpointer:
+                self.checkpointer.discard(folder)
+        return self.background.broadcast_object(failure)
 
-    def write_part(self, folder: Path, write: Callable[[Path], None]) -> None:
+    def write_part(self, folder: Path, write: Callable[[], None]) -> None:
         """Write this rank's part. Raises OSError on all ranks if the volume failed on some. Collective."""
         error: Exception | None = None
         cause = ""
         try:
-            write(folder)
+            write()
         except Exception as caught:
             error = caught
             cause = str(caught) if isinstance(caught, OSError) else ""
             try:
-                probe(folder, self.context.rank)  # libraries name a full disk in many ways, or in none
+                probe(folder, self.background.rank)  # libraries name a full disk in many ways, or in none
             except OSError as found:
                 cause = str(found)
         # All ranks have written before any of them lists: a rank that still writes has temporary files.
-        causes = self.context.all_gather_object(cause)
+        causes = self.background.all_gather_object(cause)
         seen = {str(path.relative_to(folder)) for path in folder.rglob("*")} if folder.is_dir() else set()
-        names = self.context.all_gather_object(seen)
+        names = self.background.all_gather_object(seen)
         if missing := sorted(set().union(*names) - names[0]):
             causes = [*causes, f"{folder}: rank 0 does not see {missing[0]}, which another rank has written"]
         if found := next(filter(None, causes), ""):
             raise OSError(found)
-        with self.context.raise_on_all_ranks():
+        with self.background.raise_on_all_ranks():
             if error:
                 raise error
 
     def check_shared(self) -> None:
         """Raise NotSharedError on all ranks unless all of them see rank 0's folder. Collective."""
-        path = Path(self.args.output) / self.args.run / f".seen-by-all-{uuid.uuid4().hex[:8]}"
-        if self.checkpointer:
-            path.touch()
-        path = self.context.broadcast_object(path)
-        seen = self.context.all_gather_object(path.is_file())
-        if self.checkpointer:
-            path.unlink()
+        folder = self.context.broadcast_object(Path(self.args.output) / self.args.run)
+        seen = self.context.ranks_that_see(folder)
         if blind := [rank for rank, sees in enumerate(seen) if not sees]:
             raise NotSharedError(
                 f"--output {self.args.output}: rank {blind[0]} does not see what rank 0 writes there; "
                 "with --engine fsdp every rank saves a part: use a volume that all nodes mount (ReadWriteMany)"
             )
 
-    def commit(self, checkpointer: Checkpointer, state: TrainState, order, write, best: bool) -> None:
-        started = time.perf_counter()
-        name = name_of(state, order)
-        contents = {"train_state": asdict(state), "identity": self.identity, "world_size": self.context.world_size}
-        self.newest = checkpointer.save(name, order, contents, write)
-        if best:
-            checkpointer.link("best", name)
-        if self.uploader:
-            self.uploader.submit(self.newest)
-        checkpointer.remove_old()
-        log(Tag.TRAIN, rank=0, saved=name, step=state.step, best=best, seconds=time.perf_counter() - started)
-
 
 class NotSharedError(ValueError):
     """Ranks do not see the same --output, which they must if each of them saves a part."""
+
+
+def write_later(model: Engine, folder: Path, in_background: bool, background: DistributedContext) -> Callable[[], None]:
+    """What the engine leaves to do, or its error: all ranks learn of it where they meet."""
+    try:
+        return model.save(folder, in_background, background)
+    except Exception as caught:
+        error = caught
+
+    def fail() -> None:
+        raise error
+
+    return fail
 
 
 def probe(folder: Path, rank: int) -> None:

@@ -1,4 +1,4 @@
-"""Memory-mapped token file on the node's disk, built once per node by all local ranks.
+"""Memory-mapped token file, built once by all ranks on a folder that all nodes share, or by the ranks of each node.
 
 The file holds one int32 per token: t for a learned token, -t-1 for one that is only read. It is mapped and not loaded,
 so memory does not limit its size. Its contents do not depend on the number of processes.
@@ -22,6 +22,8 @@ from pathlib import Path
 
 import torch
 
+from gpuworker.runtime.contract import Tag
+from gpuworker.runtime.log import log
 from gpuworker.train.dataset import ChatTemplate, DataError, Segment, read_documents
 from gpuworker.train.distributed import DistributedContext
 
@@ -30,6 +32,7 @@ FORMAT = 2
 DOCUMENTS_PER_CALL, CHARACTERS_PER_CALL = 512, 1 << 20  # of the tokenizer, which needs about 200 bytes for each
 BLOCK_TOKENS = 1 << 22  # tokens read at a time
 LEFTOVER_S = 3600
+VISIBLE_S = 120.0
 
 
 Encoded = tuple[list[int], list[tuple[int, int]]]
@@ -151,22 +154,38 @@ def prepare(files: list[Path], codec: TokenCodec, cache: Path, context: Distribu
     # All ranks look before any process of the node builds it. Otherwise one could find it built and continue alone.
     if all(context.all_gather_object(exists)):
         return folder
-    # Other nodes and other runs may use the same cache at the same time.
-    shared = f"{folder.name}.part-{context.broadcast_object(uuid.uuid4().hex[:8])}-{context.node_rank}"
-    part = cache / f"{shared}-{context.local_rank}"
     with context.raise_on_all_ranks():
         cache.mkdir(parents=True, exist_ok=True)
-        if context.is_local_rank_0:
+    if all(context.ranks_that_see(cache)):
+        node, rank, ranks = "all", context.rank, context.world_size
+    else:
+        node, rank, ranks = str(context.node_rank), context.local_rank, context.local_world_size
+    if context.is_rank_0:
+        size = sum(path.stat().st_size for path in files)
+        log(Tag.DATA, rank=0, tokenizes=files[0], files=len(files), bytes=size, processes=ranks, shared=node == "all")
+    # Other runs, and other nodes in a folder that some of them share, may use the same cache at the same time.
+    name = f"{folder.name}.part-{context.broadcast_object(uuid.uuid4().hex[:8])}-{node}"
+    part = cache / f"{name}-{rank}"
+    with context.raise_on_all_ranks():
+        if rank == 0:
             remove_leftovers(cache)
-        documents = read_documents(files, context.local_rank, context.local_world_size, codec.template)
-        write_part(part, documents, codec)
+        write_part(part, read_documents(files, rank, ranks, codec.template), codec)
     with context.raise_on_all_ranks():
-        if context.is_local_rank_0 and not exists:
-            parts = [cache / f"{shared}-{rank}" for rank in range(context.local_world_size)]
-            join_parts(parts, folder, files)
+        if rank == 0 and not exists:
+            join_parts([cache / f"{name}-{number}" for number in range(ranks)], folder, files)
     with context.raise_on_all_ranks():
+        wait_for(folder / "ends")
         shutil.rmtree(part)
     return folder
+
+
+def wait_for(path: Path) -> None:
+    """Wait for a file that another node has written: for up to a minute NFS remembers that it was not there."""
+    deadline = time.monotonic() + VISIBLE_S
+    while not path.is_file():
+        if time.monotonic() > deadline:
+            raise DataError(f"{path}: another node has written it, and this one does not see it")
+        time.sleep(0.2)
 
 
 def remove_leftovers(cache: Path) -> None:

@@ -45,7 +45,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="cut a stream of documents every --seq-len tokens, or one document per sample "
         "(default: --pack, but --no-pack for data with prompts or conversations)")
     add("--cache", default=os.path.join(tempfile.gettempdir(), "gpuworker-cache"), metavar="DIR",
-        help="token files on each node, 4 bytes per token (default: below TMPDIR)")
+        help="token files, 4 bytes per token, on each node or on a volume of all (default: below TMPDIR)")
     add = parser.add_argument_group("LoRA").add_argument
     add("--lora", action="store_true", help="train low-rank adapters of frozen weights; needs peft")
     add("--lora-r", type=options.positive_int, default=16, metavar="N", help="rank of the adapters (default: 16)")

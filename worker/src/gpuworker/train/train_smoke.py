@@ -81,8 +81,8 @@ class ClassifierSpec:
     def save_description(self, module: nn.Module, folder: Path) -> None:
         """Nothing: the options describe the module."""
 
-    def save(self, module: nn.Module, folder: Path) -> None:
-        torch.save(module.state_dict(), folder / "model.pt")
+    def save(self, module: nn.Module, weights: dict[str, torch.Tensor], folder: Path) -> None:
+        torch.save(weights, folder / "model.pt")
 
     def flops_per_token(self, module: nn.Module) -> float:
         return 6.0 * sum(each.numel() for each in module.parameters())

@@ -38,7 +38,7 @@ class TrainSpec(Protocol):
     ) -> torch.nn.Module:
         """Module that maps (inputs, labels) to the sum of the losses of all labels, by default on this rank's device.
 
-        Rank 0 loads the weights, from the checkpoint if there is one. The other ranks receive them from rank 0.
+        For rank 0, which loads the weights, from the checkpoint if there is one. The others receive them from it.
         """
 
     def build_empty(self) -> torch.nn.Module:
@@ -47,8 +47,8 @@ class TrainSpec(Protocol):
     def initialize(self, module: torch.nn.Module) -> None:
         """Give random weights to an empty module that has been allocated, whole or in parts, and set its buffers."""
 
-    def save(self, module: torch.nn.Module, folder: Path) -> None:
-        """Write the weights in the form that `build` reads."""
+    def save(self, module: torch.nn.Module, weights: dict[str, torch.Tensor], folder: Path) -> None:
+        """Write the weights, a state_dict of the module or a copy of one, in the form that `build` reads."""
 
     def save_description(self, module: torch.nn.Module, folder: Path) -> None:
         """Write what `save` writes except for the weights."""

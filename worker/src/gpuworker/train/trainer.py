@@ -238,6 +238,8 @@ class Trainer:
 
         A state whose last gradient was not finite is kept only if it is the last one: it may have diverged.
         """
+        if last:
+            self.checkpoints.wait()  # if it fails, this state is saved again
         if not self.checkpoints.needs_save(self.state):
             return
         self.read_skipped()
@@ -247,7 +249,7 @@ class Trainer:
             raise self.diverged("some weights are not finite")
         self.metrics.reduce_pending_loss()
         self.state.loss_scaler = self.model.updater.scaler.state_dict()
-        self.checkpoints.save(self.state, self.model.save, best, last)
+        self.checkpoints.save(self.state, self.model, best, last)
         self.metrics.throughput.reset()
 
     def read_skipped(self) -> None:

@@ -75,8 +75,9 @@ def open_trackers(args: argparse.Namespace, rank_info: RankInfo) -> Tracker:
             text = (
                 f"the Python package {settings.PACKAGES[name]} is not in this image; install it, see docs/tracking.md"
             )
-            if args.tracker_required or args.trackers != "auto":
-                raise settings.SettingsError(f"--trackers {name}: {text}")
+            # The chart sets REQUIRED, to true or false, if its values name a tracker.
+            if args.tracker_required or args.trackers != "auto" or settings.REQUIRED in os.environ:
+                raise settings.SettingsError(f"{name}: {text}, or train without it (--trackers none)")
             if rank_info.rank == 0:
                 log(Tag.TRACK, rank=0, tracker=name, state="off", why=text)
         elif reports_to(name, rank_info, args.tracker_ranks):
