@@ -35,7 +35,7 @@ def test_a_stopped_run_saves_and_the_next_attempt_finishes_it(start, tmp_path):
         first.pod(node, 2, *PATIENT, program=(*program, "2000"))
     until(lambda: "[STEP] node=0 rank=0 step=20/" in first.pods[0].output, "the training starts", 240)
     first.pods[1].started.process.send_signal(signal.SIGTERM)
-    assert first.wait() == [75, 75], first.say()
+    assert first.wait() == [75, 75], first.output
     for pod in first.pods:  # the last line is the launcher's, even where the program has logged its end
         assert "exit_code=75 cause=saved" in pod.verdicts[-1] and "all nodes saved" in pod.verdicts[-1], pod.output
     assert "status=saved exit_code=75 checkpoint=epoch-0" in first.pods[0].output
@@ -46,7 +46,7 @@ def test_a_stopped_run_saves_and_the_next_attempt_finishes_it(start, tmp_path):
     second = Run(start, tmp_path, torch=True)
     for node in range(2):
         second.pod(node, 2, *PATIENT, program=(*program, epochs), ATTEMPT=1)
-    assert second.wait() == [0, 0], second.say()
+    assert second.wait() == [0, 0], second.output
     ended = json.loads(report.read_text())
-    assert ended["attempts"] == 2 and ended["summary"]["step"] == 8 * epochs > stopped_at, second.say()
+    assert ended["attempts"] == 2 and ended["summary"]["step"] == 8 * epochs > stopped_at, second.output
     assert ended["status"] == "finished"
