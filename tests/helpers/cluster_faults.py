@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from hack.deps import images
-from hack.local_cluster import addons, processes
-from hack.local_cluster import node as local_node
-from hack.local_cluster.settings import CGROUP, Node
-from hack.paths import run
+from hack.local_cluster import processes
+from hack.local_cluster.settings import CGROUP, Node, nodes
+from hack.paths import REPO, run
 
 
 def kill_node(node: Node) -> None:
@@ -28,10 +27,18 @@ def kill_node(node: Node) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+START_NODE = """
+import sys
+from hack.deps import images
+from hack.local_cluster import addons, node
+from hack.local_cluster.settings import nodes
+node.up(nodes()[int(sys.argv[1])], images.from_binary("pause", addons.binary("pause")))
+"""
+
+
 def start_node(node: Node) -> None:
     """Start a node again that was killed, like a machine after a power failure: its disk has what it had."""
-    pause = images.from_binary("pause", addons.binary("pause"))
-    local_node.up(node, pause)
+    run(sys.executable, "-c", START_NODE, str(nodes().index(node)), cwd=REPO)  # the node outlives this process
 
 
 @contextlib.contextmanager
