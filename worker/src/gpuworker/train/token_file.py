@@ -28,7 +28,7 @@ from gpuworker.train.dataset import ChatTemplate, DataError, Segment, read_docum
 from gpuworker.train.distributed import DistributedContext
 
 IGNORE_INDEX = -100  # label of a position that is not learned: the default of torch's cross entropy
-FORMAT = 2
+FORMAT = 3
 DOCUMENTS_PER_CALL, CHARACTERS_PER_CALL = 512, 1 << 20  # of the tokenizer, which needs about 200 bytes for each
 BLOCK_TOKENS = 1 << 22  # tokens read at a time
 LEFTOVER_S = 3600
