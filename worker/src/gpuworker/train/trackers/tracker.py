@@ -69,7 +69,13 @@ def open_trackers(args: argparse.Namespace, rank_info: RankInfo) -> Tracker:
     Raises SettingsError for settings that cannot work. Show its text and exit with 2.
     """
     names = []
-    for name in settings.selected(args.trackers, os.environ):
+    selected = settings.selected(args.trackers, os.environ)
+    if args.tracker_required and not selected:
+        raise settings.SettingsError(
+            f"--tracker-required, but no tracker is selected (--trackers {args.trackers}): set MLFLOW_TRACKING_URI or "
+            f"{settings.PLUTO_KEYS[0]}, or train without --tracker-required (in the chart: tracking.required)"
+        )
+    for name in selected:
         settings.check(name, os.environ)
         if not settings.installed(name):
             text = (

@@ -1,0 +1,34 @@
+"""Options that cannot work end a training program with exit code 2 before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuworker.train import train_smoke
+
+
+@pytest.fixture(autouse=True)
+def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "PLUTO_API_KEY", "PLUTO_API_TOKEN", "MLOP_API_TOKEN", "RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def refused(capfd, folder: Path, *words: object, program=train_smoke) -> str:
+    """Output of a program that must end with 2 and leave the folder of its output empty."""
+    output = folder / "out"
+    output.mkdir()
+    try:
+        code = program.main([str(word) for word in ("--device", "cpu", "--output", output, *words)])
+    except SystemExit as end:
+        code = end.code
+    printed = "".join(capfd.readouterr())
+    assert code == 2, printed
+    assert not [path for path in output.rglob("*") if path.name.startswith("epoch-")], printed
+    return printed
+
+
+@pytest.mark.parametrize("flags", [(), ("--trackers", "none")], ids=["none is configured", "none is selected"])
+def test_a_required_tracker_must_exist(tmp_path, capfd, flags):
+    assert "--tracker-required" in refused(capfd, tmp_path, "--tracker-required", *flags)
