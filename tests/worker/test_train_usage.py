@@ -32,3 +32,14 @@ def refused(capfd, folder: Path, *words: object, program=train_smoke) -> str:
 @pytest.mark.parametrize("flags", [(), ("--trackers", "none")], ids=["none is configured", "none is selected"])
 def test_a_required_tracker_must_exist(tmp_path, capfd, flags):
     assert "--tracker-required" in refused(capfd, tmp_path, "--tracker-required", *flags)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "a\nb", "a\x7fb"])
+def test_the_name_of_a_run_is_the_name_of_a_folder(tmp_path, capfd, monkeypatch, name):
+    assert "--run" in refused(capfd, tmp_path, "--run", name, "--resume", "never")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+    if name:
+        monkeypatch.setenv("RUN_ID", name)
+        with pytest.raises(SystemExit) as end:
+            train_smoke.main(["--device", "cpu"])
+        assert end.value.code == 2

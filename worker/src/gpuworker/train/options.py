@@ -39,6 +39,12 @@ def adam_betas(text: str) -> list[float]:
     return numbers
 
 
+def run_name(text: str) -> str:
+    if text in ("", ".", "..") or "/" in text or not text.isprintable():
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of one folder (from --run, or RUN_ID)")
+    return text
+
+
 def upload_command(text: str) -> list[str]:
     try:
         return upload.parse_command(text)
@@ -81,7 +87,8 @@ def add_common(parser: argparse.ArgumentParser, epochs: int, batch: int, lr: flo
     add("--find-unused-parameters", action="store_true", help="for models that skip parameters in some steps")
     add = parser.add_argument_group("output").add_argument
     add("--output", default="", metavar="DIR", help="write checkpoints and report to DIR/RUN (default: no output)")
-    add("--run", default=os.environ.get("RUN_ID") or "run", metavar="NAME", help="(default: RUN_ID, or run)")
+    add("--run", type=run_name, default=os.environ.get("RUN_ID") or "run", metavar="NAME",
+        help="(default: RUN_ID, or run)")
     add("--report-json", default="", metavar="FILE", help="(default: report.json in DIR/RUN)")
     add("--resume", choices=["auto", "never"], default="auto",
         help="auto: from the newest checkpoint of the run; never: set an earlier run's output aside (default: auto)")
