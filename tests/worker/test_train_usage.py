@@ -43,3 +43,14 @@ def test_the_name_of_a_run_is_the_name_of_a_folder(tmp_path, capfd, monkeypatch,
         with pytest.raises(SystemExit) as end:
             train_smoke.main(["--device", "cpu"])
         assert end.value.code == 2
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--lr", 1e-5, "--min-lr", 1),
+    ],
+    ids=lambda flags: " ".join(map(str, flags)),
+)
+def test_options_that_contradict_themselves_are_refused(tmp_path, capfd, flags):
+    assert flags[-2] in refused(capfd, tmp_path, *flags)

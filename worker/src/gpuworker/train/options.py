@@ -115,3 +115,5 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     for name in ("compile", "find_unused_parameters", "lora"):
         if args.engine == "fsdp" and getattr(args, name, False):
             parser.error(f"--{name.replace('_', '-')} works with --engine ddp only")
+    if args.min_lr is not None and args.min_lr > args.lr:
+        parser.error(f"--min-lr {args.min_lr:g} is above --lr {args.lr:g}")
