@@ -54,3 +54,13 @@ def test_the_name_of_a_run_is_the_name_of_a_folder(tmp_path, capfd, monkeypatch,
 )
 def test_options_that_contradict_themselves_are_refused(tmp_path, capfd, flags):
     assert flags[-2] in refused(capfd, tmp_path, *flags)
+
+
+@pytest.mark.parametrize("place", ["folder", "below a file", "page"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_training(tmp_path, capfd, place):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "page.html").mkdir()
+    path = {"folder": tmp_path, "below a file": tmp_path / "file" / "r.json", "page": tmp_path / "page.json"}[place]
+    printed = refused(capfd, tmp_path, "--report-json", path)
+    assert printed.count("[FATAL]") == 1 and f"--report-json {path}" in printed and "Traceback" not in printed
+    assert not (tmp_path / "page.json").exists()
