@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.train import train_smoke
+from gpuworker.train import train_framework, train_smoke
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +64,11 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_training(tmp_path
     printed = refused(capfd, tmp_path, "--report-json", path)
     assert printed.count("[FATAL]") == 1 and f"--report-json {path}" in printed and "Traceback" not in printed
     assert not (tmp_path / "page.json").exists()
+
+
+def test_a_cache_that_cannot_be_written_is_refused_in_one_line(tmp_path, capfd):
+    (tmp_path / "file").write_text("")
+    cache = tmp_path / "file" / "cache"
+    flags = ("--from-scratch", "gpt2-tiny", "--cache", cache)
+    printed = refused(capfd, tmp_path, *flags, program=train_framework)
+    assert printed.count("[FATAL]") == 1 and f"--cache {cache}" in printed and "Traceback" not in printed

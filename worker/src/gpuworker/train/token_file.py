@@ -155,7 +155,11 @@ def prepare(files: list[Path], codec: TokenCodec, cache: Path, context: Distribu
     if all(context.all_gather_object(exists)):
         return folder
     with context.raise_on_all_ranks():
-        cache.mkdir(parents=True, exist_ok=True)
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=cache).close()
+        except OSError as error:
+            raise DataError(f"--cache {cache}: user {os.getuid()} cannot write: {error}") from None
     if all(context.ranks_that_see(cache)):
         node, rank, ranks = "all", context.rank, context.world_size
     else:
