@@ -49,6 +49,8 @@ def test_the_name_of_a_run_is_the_name_of_a_folder(tmp_path, capfd, monkeypatch,
     "flags",
     [
         ("--lr", 1e-5, "--min-lr", 1),
+        ("--tracker-timeout", "nan"),
+        ("--tracker-timeout", -1),
     ],
     ids=lambda flags: " ".join(map(str, flags)),
 )

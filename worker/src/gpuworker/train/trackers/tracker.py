@@ -23,6 +23,7 @@ from pathlib import Path
 
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
+from gpuworker.train.option_types import non_negative_number
 from gpuworker.train.trackers import settings, spool
 
 KEEP_ONE = ("mlflow",)  # trackers that keep one of two equal points
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ranks that report: the first rank of each node, or all (default: node)")
     add("--tracker-required", action="store_true", default=os.environ.get(settings.REQUIRED) == "true",
         help="fail if a tracker fails (default: tracking.required of the chart ddp-run)")
-    add("--tracker-timeout", type=float, default=30.0, metavar="SECONDS",
+    add("--tracker-timeout", type=non_negative_number, default=30.0, metavar="SECONDS",
         help="wait for the trackers at the end, and with --tracker-required at the start (default: 30)")
     # fmt: on
 
