@@ -74,3 +74,13 @@ def test_a_cache_that_cannot_be_written_is_refused_in_one_line(tmp_path, capfd):
     flags = ("--from-scratch", "gpt2-tiny", "--cache", cache)
     printed = refused(capfd, tmp_path, *flags, program=train_framework)
     assert printed.count("[FATAL]") == 1 and f"--cache {cache}" in printed and "Traceback" not in printed
+
+
+def test_a_second_start_of_a_run_that_is_done_names_its_checkpoint(tmp_path, capfd):
+    flags = ("--device", "cpu", "--output", str(tmp_path), "--max-steps", "2")
+    assert train_smoke.main([*flags]) in (0, 3)
+    capfd.readouterr()
+    assert train_smoke.main([*flags]) in (0, 3)
+    printed = capfd.readouterr().out
+    assert "checkpoint=epoch-0001-step-00000002" in printed and "after 2 steps" in printed
+    assert " 0 epochs" not in printed and "checkpoint=none" not in printed
