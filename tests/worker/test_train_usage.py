@@ -51,6 +51,8 @@ def test_the_name_of_a_run_is_the_name_of_a_folder(tmp_path, capfd, monkeypatch,
         ("--lr", 1e-5, "--min-lr", 1),
         ("--tracker-timeout", "nan"),
         ("--tracker-timeout", -1),
+        ("--upload", '["no-such-program", "{path}"]'),
+        ("--upload", '["echo", "{nope}"]'),
     ],
     ids=lambda flags: " ".join(map(str, flags)),
 )
