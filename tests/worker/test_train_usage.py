@@ -53,11 +53,20 @@ def test_the_name_of_a_run_is_the_name_of_a_folder(tmp_path, capfd, monkeypatch,
         ("--tracker-timeout", -1),
         ("--upload", '["no-such-program", "{path}"]'),
         ("--upload", '["echo", "{nope}"]'),
+        ("--trackers", "none,mlflow"),
     ],
     ids=lambda flags: " ".join(map(str, flags)),
 )
 def test_options_that_contradict_themselves_are_refused(tmp_path, capfd, flags):
     assert flags[-2] in refused(capfd, tmp_path, *flags)
+
+
+@pytest.mark.parametrize(
+    "flags", [("--lora-r", 4), ("--lora-alpha", 4), ("--lora-dropout", 0.5), ("--target-modules", "q")]
+)
+def test_options_of_lora_need_lora(tmp_path, capfd, flags):
+    printed = refused(capfd, tmp_path, "--from-scratch", "gpt2-tiny", *flags, program=train_framework)
+    assert flags[0] in printed and "--lora" in printed
 
 
 @pytest.mark.parametrize("place", ["folder", "below a file", "page"])

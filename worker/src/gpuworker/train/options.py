@@ -92,5 +92,8 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     for name in ("compile", "find_unused_parameters", "lora"):
         if args.engine == "fsdp" and getattr(args, name, False):
             parser.error(f"--{name.replace('_', '-')} works with --engine ddp only")
+    for name in ("lora_r", "lora_alpha", "lora_dropout", "target_modules"):
+        if not getattr(args, "lora", True) and getattr(args, name) != parser.get_default(name):
+            parser.error(f"--{name.replace('_', '-')} needs --lora")
     if args.min_lr is not None and args.min_lr > args.lr:
         parser.error(f"--min-lr {args.min_lr:g} is above --lr {args.lr:g}")
