@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 
 def find_files(named: str, without: Iterable[Path] = ()) -> list[Path]:
-    """The files of --data, sorted by name. Of a folder these are all with known suffixes but hidden ones and `without`."""
+    """The files of --data, sorted by name. Of a folder: known suffixes that are not hidden. `without` are left out."""
     path = Path(named)
     if path.is_dir():
         found, problem = (
