@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpuworker.train import dataset, token_file
+from gpuworker.train import dataset, token_file, train_framework
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.schedule import (
     PADDING,
@@ -116,6 +116,17 @@ def test_data_with_prompts_are_distinguished_from_text(tmp_path, bos, document, 
     assert token_file.has_prompts(token_file.prepare([path], made, tmp_path, DistributedContext()), made) == prompts
 
 
+def test_validation_data_with_prompts_are_not_packed_beside_text_that_is(tmp_path, capfd):
+    (tmp_path / "train.jsonl").write_text('{"text": "some words of text"}\n' * 40)
+    (tmp_path / "val.jsonl").write_text('{"prompt": "2+2", "completion": "4"}\n' * 4)
+    flags = ("--from-scratch", "gpt2-tiny", "--device", "cpu", "--seq-len", "16", "--max-steps", "1")
+    flags = (*flags, "--cache", str(tmp_path / "cache"), "--data", str(tmp_path / "train.jsonl"))
+    for options, packed in (((), "false"), (("--pack",), "true")):
+        assert train_framework.main([*flags, *options]) == 0
+        lines = [line for line in capfd.readouterr().out.splitlines() if "pack=" in line]
+        assert [line.split("pack=")[1].split()[0] for line in lines] == ["true", packed]
+
+
 @pytest.mark.parametrize("pack", [True, False])
 def test_only_the_completion_of_a_prompt_is_learned(tmp_path, pack):
     found = samples(tmp_path, {"prompt": "question ", "completion": "answer"}, length=40, pack=pack)
@@ -176,7 +187,7 @@ def test_a_chat_template_that_rewrites_earlier_messages_is_refused():
         return template(messages[-2:], prompt)
 
     talk = [{"role": role, "content": "x"} for role in ("user", "assistant", "user", "assistant")]
-    with pytest.raises(dataset.DataError, match="rewrites earlier messages"):
+    with pytest.raises(dataset.DataError, match="rewrites messages"):
         dataset.segments({"messages": talk}, last_only)
 
 

@@ -34,8 +34,8 @@ def test_any_number_of_processes_reads_every_line_once_and_in_order(tmp_path, se
         assert [text for ((text, _),) in found] == expected, f"{parts} processes"
 
 
-def test_a_folder_is_all_its_files_but_the_validation_data(tmp_path):
-    for name in ("b.jsonl", "a.jsonl.gz", "val.jsonl", "README.md"):
+def test_a_folder_is_all_its_files_but_the_validation_data_and_hidden_files(tmp_path):
+    for name in ("b.jsonl", "a.jsonl.gz", "val.jsonl", "README.md", ".old.jsonl", "._b.jsonl", ".c.jsonl.gz"):
         write(tmp_path / name, ["x"])
     validation = default_validation(str(tmp_path))
     assert validation == [tmp_path / "val.jsonl"]

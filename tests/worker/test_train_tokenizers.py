@@ -112,6 +112,43 @@ def test_a_conversation_has_the_tokens_of_its_template_as_a_whole(tokenizer, tem
     assert len(runs(tokens)) == 2
 
 
+HEADER = "{% for m in messages %}<|{{ m.role }}|>\n"
+WITHOUT_BRANCH = HEADER + "{{ m.content | trim }}<|end|>\n{% endfor %}"
+MARKED = HEADER + (
+    "{% if m.role == 'assistant' %}{%- generation %}{{ m.content }}<|end|>{% endgeneration %}"
+    "{% else %}{{ m.content }}<|end|>{% endif %}{% endfor %}"
+)
+GREETING = [{"role": "assistant", "content": "assistant"}, {"role": "user", "content": "a"}]
+
+
+@pytest.mark.parametrize("talk", [TALK, GREETING + TALK[1:]], ids=["system first", "assistant first"])
+@pytest.mark.parametrize(
+    "template",
+    [CHATML, WITHOUT_BRANCH, MARKED, MARKED.replace("%}{{ m.content }}<|end|>{% endg", "%}{{ m.content }}{% endg")],
+    ids=["ChatML", "no branch", "marked", "marked without the end"],
+)
+def test_of_an_assistants_message_the_header_is_not_learned(template, talk):
+    """One token per byte, so that what is learned is a text."""
+    made = tokenizers.Tokenizer(models.BPE(vocab=(vocab := byte_vocab()), merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token=next(iter(vocab)), chat_template=template)
+    tokens = encoded(tokenizer, {"messages": talk})
+    end = "" if template not in (CHATML, WITHOUT_BRANCH, MARKED) else "<|end|>"
+    said = [each["content"] for each in talk if each["role"] == "assistant"]
+    if template == WITHOUT_BRANCH:
+        said = [text.strip() for text in said]
+    found = [tokenizer.decode(run).removesuffix("\n") for run in runs(tokens)]
+    assert found == [text + end for text in said]
+    if "generation %}" in template and "add_generation" not in template:
+        theirs = tokenizer.apply_chat_template(talk, return_dict=True, return_assistant_tokens_mask=True)
+        assert [int(token >= 0) for token in tokens] == theirs["assistant_masks"]
+
+
+def byte_vocab() -> dict[str, int]:
+    return {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+
+
 def test_a_completion_has_the_tokens_of_the_whole_line_and_the_end(tokenizer):
     prompt, completion = "Question: what is two and two?\nAnswer:", " It is four."
     tokens = encoded(tokenizer, {"prompt": prompt, "completion": completion})

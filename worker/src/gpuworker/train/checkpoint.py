@@ -45,10 +45,6 @@ class CorruptCheckpointError(ValueError):
     """A folder is not a complete checkpoint. The message contains the reason."""
 
 
-class UnfinishedCheckpointError(CorruptCheckpointError):
-    """A folder was never a complete checkpoint, because it has no manifest."""
-
-
 class UnreadableCheckpointError(OSError):
     """A checkpoint may be complete, but the volume does not return its files."""
 
@@ -87,7 +83,7 @@ class Checkpointer:
                 return load_patiently(folder)
             except CorruptCheckpointError as error:
                 log(Tag.TRAIN, checkpoint=folder.name, ignored=error)
-                corrupt += not isinstance(error, UnfinishedCheckpointError)
+                corrupt += 1
         if corrupt:
             raise ResumeError(f"{self.folder}: all {corrupt} checkpoints are corrupt; restore one, {WAY_OUT}")
         return None
@@ -224,7 +220,7 @@ def load(folder: Path) -> Checkpoint:
             raise CorruptCheckpointError(f"format {manifest['format']}; this program reads format {FORMAT}")
         expected = {name: (entry["size"], entry["sha256"]) for name, entry in files.items()}
     except FileNotFoundError:
-        raise UnfinishedCheckpointError("no manifest: it was never finished") from None
+        raise CorruptCheckpointError(f"no manifest: {MANIFEST} was removed, or not copied with the folder") from None
     except CorruptCheckpointError:
         raise
     except OSError as error:

@@ -40,11 +40,11 @@ class Line(NamedTuple):
 
 
 def find_files(named: str, without: Iterable[Path] = ()) -> list[Path]:
-    """The files of --data, sorted by name. Of a folder these are all with known suffixes; `without` are left out."""
+    """The files of --data, sorted by name. Of a folder: known suffixes that are not hidden. `without` are left out."""
     path = Path(named)
     if path.is_dir():
         found, problem = (
-            [each for each in path.iterdir() if each.name.endswith(SUFFIXES)],
+            [each for each in path.iterdir() if each.name.endswith(SUFFIXES) and not each.name.startswith(".")],
             f"no *{', *'.join(SUFFIXES)}",
         )
     elif path.exists() or not glob.has_magic(named):

@@ -12,11 +12,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from gpuworker.train.data_files import DataError, read_lines
 
 Segment = tuple[str, bool]  # a text, and whether it is learned
-ChatTemplate = Callable[[list[dict], bool], str]  # (messages, add_generation_prompt) to text
+Span = tuple[int, int]  # start and end in a text
+PROBE = "\ue000"  # a content that no template writes itself
+
+
+class MarkedTemplate(NamedTuple):
+    """A chat template that marks what is learned."""
+
+    render: Callable[[list[dict]], tuple[str, list[Span]]]
+
+
+PlainTemplate = Callable[[list[dict], bool], str]  # (messages, add_generation_prompt) to text
+ChatTemplate = MarkedTemplate | PlainTemplate
 
 LINE_FORMATS = '{"text": …}, {"prompt": …, "completion": …} or {"messages": […]}'
 
@@ -76,7 +88,7 @@ def string_at(document: dict, key: str) -> str:
 
 
 def chat_segments(messages: object, template: ChatTemplate | None) -> list[Segment]:
-    """Text of the chat template, cut where each assistant message starts and ends."""
+    """Text of the chat template, cut where each learned part starts and ends."""
     if template is None:
         raise DataError('"messages" needs a chat template, and the tokenizer has none: use "prompt" and "completion"')
     if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
@@ -84,24 +96,50 @@ def chat_segments(messages: object, template: ChatTemplate | None) -> list[Segme
     for message in messages:
         string_at(message, "role"), string_at(message, "content")
     try:
-        whole = template(messages, False)
-        found: list[Segment] = []
-        done = 0
-        for number, message in enumerate(messages):
-            if message["role"] != "assistant":
-                continue
-            before, through = template(messages[:number], True), template(messages[: number + 1], False)
-            if not (whole.startswith(through) and through.startswith(before) and len(before) >= done):
-                raise DataError(
-                    "the chat template rewrites earlier messages, so the assistant's part cannot be separated: "
-                    'use "prompt" and "completion"'
-                )
-            found += [(whole[done : len(before)], False), (whole[len(before) : len(through)], True)]
-            done = len(through)
+        if isinstance(template, MarkedTemplate):
+            whole, spans = template.render(messages)
+        else:
+            whole = template(messages, False)
+            spans = assistant_spans(messages, whole, template)
     except DataError:
         raise
     except Exception as error:  # raised by the tokenizer's template, for example for wrong roles or a wrong order
         raise DataError(f"the chat template rejects these messages: {error}") from None
-    if not found:
+    if not spans:
         raise DataError('"messages" has no message with the role "assistant", so there is nothing to learn')
+    found: list[Segment] = []
+    done = 0
+    for start, end in spans:
+        found += [(whole[done:start], False), (whole[start:end], True)]
+        done = end
     return [*found, (whole[done:], False)]
+
+
+def assistant_spans(messages: list[dict], whole: str, template: PlainTemplate) -> list[Span]:
+    """Where the text of each assistant message starts and ends, without its header."""
+    spans: list[Span] = []
+    for number, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        before, through = text_before(messages[:number], message, template), template(messages[: number + 1], False)
+        after = spans[-1][1] if spans else 0
+        if not (whole.startswith(through) and through.startswith(before) and len(before) >= after):
+            raise DataError(
+                "the chat template rewrites messages, so the assistant's part cannot be separated: mark it with "
+                '{% generation %} in the template, or use "prompt" and "completion"'
+            )
+        spans.append((len(before), len(through)))
+    return spans
+
+
+def text_before(earlier: list[dict], message: dict, template: PlainTemplate) -> str:
+    """Text up to the content of an assistant message: the generation prompt, if the template has one.
+
+    Else it is found with another content, because the content itself may also occur in the header.
+    """
+    if earlier and (prompt := template(earlier, True)) != template(earlier, False):
+        return prompt
+    text, found, _ = template([*earlier, {**message, "content": PROBE}], False).rpartition(PROBE)
+    if not found:
+        raise DataError("the chat template leaves out the content of an assistant message")
+    return text

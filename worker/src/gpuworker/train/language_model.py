@@ -56,7 +56,8 @@ class LanguageModelSpec:
         self.validation = None
         if validation:
             folder = token_file.prepare(validation, codec, cache, context)
-            self.validation = token_file.TokenDataset(folder, args.seq_len, self.pack)
+            packed = self.pack and (args.pack or not token_file.has_prompts(folder, codec))
+            self.validation = token_file.TokenDataset(folder, args.seq_len, packed)
         for name, samples in (("--data", self.train), ("--val", self.validation)):
             if samples is not None and not int(samples.label_counts.sum()):
                 raise data_files.DataError(

@@ -10,11 +10,13 @@ import argparse
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 import torch
 
 from gpuworker.train.agreement import file_fingerprint
+from gpuworker.train.dataset import MarkedTemplate, Span
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.model_presets import PRESETS
 from gpuworker.train.token_file import Encoded, TokenCodec
@@ -275,12 +277,24 @@ def token_codec(tokenizer) -> TokenCodec:
     def template(messages: list[dict], prompt: bool) -> str:
         return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt)
 
+    def render(messages: list[dict]) -> tuple[str, list[Span]]:
+        from transformers.utils import chat_template_utils
+
+        texts, spans = chat_template_utils.render_jinja_template(
+            [messages],
+            chat_template=tokenizer.get_chat_template(),
+            return_assistant_tokens_mask=True,
+            **tokenizer.special_tokens_map,
+        )
+        return texts[0], spans[0]
+
     chat_template = tokenizer.chat_template
+    marked = re.search(r"\{%-?\s*generation\s*-?%\}", str(chat_template))
     known = [tokenizer.backend_tokenizer.to_str(), str(chat_template)]
     return TokenCodec(
         encode,
         bos if bos is not None and first == [bos] else None,
         tokenizer.eos_token_id,
-        template if chat_template else None,
+        (MarkedTemplate(render) if marked else template) if chat_template else None,
         hashlib.sha256("\0".join(known).encode()).hexdigest(),
     )

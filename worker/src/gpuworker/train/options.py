@@ -6,30 +6,7 @@ import argparse
 import os
 
 from gpuworker.train import trackers, upload
-
-
-def positive_int(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return number
-
-
-def non_negative_int(text: str) -> int:
-    if (number := int(text)) < 0:
-        raise argparse.ArgumentTypeError(f"{text} is less than 0")
-    return number
-
-
-def non_negative_number(text: str) -> float:
-    if not (number := float(text)) >= 0 or number == float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
-    return number
-
-
-def probability(text: str) -> float:
-    if (number := non_negative_number(text)) >= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to below 1")
-    return number
+from gpuworker.train.option_types import non_negative_int, non_negative_number, positive_int, probability
 
 
 def adam_betas(text: str) -> list[float]:
@@ -37,6 +14,12 @@ def adam_betas(text: str) -> list[float]:
     if len(numbers) != 2:
         raise argparse.ArgumentTypeError(f"{text} is not two numbers with a comma between them")
     return numbers
+
+
+def run_name(text: str) -> str:
+    if text in ("", ".", "..") or "/" in text or not text.isprintable():
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of one folder (from --run, or RUN_ID)")
+    return text
 
 
 def upload_command(text: str) -> list[str]:
@@ -81,7 +64,8 @@ def add_common(parser: argparse.ArgumentParser, epochs: int, batch: int, lr: flo
     add("--find-unused-parameters", action="store_true", help="for models that skip parameters in some steps")
     add = parser.add_argument_group("output").add_argument
     add("--output", default="", metavar="DIR", help="write checkpoints and report to DIR/RUN (default: no output)")
-    add("--run", default=os.environ.get("RUN_ID") or "run", metavar="NAME", help="(default: RUN_ID, or run)")
+    add("--run", type=run_name, default=os.environ.get("RUN_ID") or "run", metavar="NAME",
+        help="(default: RUN_ID, or run)")
     add("--report-json", default="", metavar="FILE", help="(default: report.json in DIR/RUN)")
     add("--resume", choices=["auto", "never"], default="auto",
         help="auto: from the newest checkpoint of the run; never: set an earlier run's output aside (default: auto)")
@@ -108,3 +92,8 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     for name in ("compile", "find_unused_parameters", "lora"):
         if args.engine == "fsdp" and getattr(args, name, False):
             parser.error(f"--{name.replace('_', '-')} works with --engine ddp only")
+    for name in ("lora_r", "lora_alpha", "lora_dropout", "target_modules"):
+        if not getattr(args, "lora", True) and getattr(args, name) != parser.get_default(name):
+            parser.error(f"--{name.replace('_', '-')} needs --lora")
+    if args.min_lr is not None and args.min_lr > args.lr:
+        parser.error(f"--min-lr {args.min_lr:g} is above --lr {args.lr:g}")

@@ -138,6 +138,13 @@ def train(spec: TrainSpec, args, context: DistributedContext, stop: StopSignal, 
                     probe(folder, context.rank)
                 except OSError as error:
                     raise OutputError(f"--output {args.output}: user {os.getuid()} cannot write: {error}") from None
+            if args.report_json and context.is_rank_0:
+                try:
+                    report.check_writable(Path(args.report_json))
+                except OSError as error:
+                    raise OutputError(
+                        f"--report-json {args.report_json}: user {os.getuid()} cannot write: {error}"
+                    ) from None
         checkpoints = RunCheckpoints(spec, args, context, checkpointer, uploader)
         return train_run(folder, checkpoints, spec, args, context, stop, tracker, started, judge)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import json
+import os
 import time
 from pathlib import Path
 
@@ -73,6 +75,18 @@ def collect(trainer: Trainer, status: str) -> dict:
         "evaluations": [{name: entry[name] for name in entry if name != "time"} for entry in state.evaluations],
         "ranks": ranks,
     }
+
+
+def check_writable(path: Path) -> None:
+    """Raise OSError unless `write` can write to `path`. Leaves no file."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for target in (path, path.with_suffix(".html")):
+        exists = target.exists()
+        target.open("ab").close()
+        if not exists:
+            target.unlink()
 
 
 def write(result: dict, path: Path) -> list[Path]:

@@ -49,7 +49,7 @@ class RunCheckpoints:
         self.background = context.separate()  # for the thread that saves while the ranks train
         self.checkpointer, self.uploader = checkpointer, uploader
         self.identity = {**spec.identity, "spec": spec.name, "seed": args.seed, "engine": args.engine}
-        self.newest: Path | None = None  # of those that this attempt has saved
+        self.newest: Path | None = None  # on rank 0: what this attempt has resumed or saved
         self.saved_order: tuple[int, int] | None = None  # also while it is saved
         self.thread: threading.Thread | None = None  # of the save that runs
         self.failure = ""  # of the volume in that save, the same on all ranks
@@ -76,6 +76,7 @@ class RunCheckpoints:
                         f"{found.folder} belongs to another training: {difference}; "
                         "choose another --run, or --resume never"
                     )
+        self.newest = found.folder if found else None
         resumed = self.context.broadcast_object((found.state, found.order) if found else None)
         state = TrainState()
         if resumed:

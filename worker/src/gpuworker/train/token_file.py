@@ -28,7 +28,7 @@ from gpuworker.train.dataset import ChatTemplate, DataError, Segment, read_docum
 from gpuworker.train.distributed import DistributedContext
 
 IGNORE_INDEX = -100  # label of a position that is not learned: the default of torch's cross entropy
-FORMAT = 2
+FORMAT = 3
 DOCUMENTS_PER_CALL, CHARACTERS_PER_CALL = 512, 1 << 20  # of the tokenizer, which needs about 200 bytes for each
 BLOCK_TOKENS = 1 << 22  # tokens read at a time
 LEFTOVER_S = 3600
@@ -155,7 +155,11 @@ def prepare(files: list[Path], codec: TokenCodec, cache: Path, context: Distribu
     if all(context.all_gather_object(exists)):
         return folder
     with context.raise_on_all_ranks():
-        cache.mkdir(parents=True, exist_ok=True)
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=cache).close()
+        except OSError as error:
+            raise DataError(f"--cache {cache}: user {os.getuid()} cannot write: {error}") from None
     if all(context.ranks_that_see(cache)):
         node, rank, ranks = "all", context.rank, context.world_size
     else:

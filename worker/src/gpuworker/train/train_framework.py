@@ -19,6 +19,7 @@ from gpuworker.runtime.process_group import exit_now
 from gpuworker.train import options
 from gpuworker.train.model import ModelSource
 from gpuworker.train.model_presets import PRESETS
+from gpuworker.train.option_types import positive_int, probability
 from gpuworker.train.program import run
 
 INCLUDED_DATA = Path(__file__).parent / "data" / "train.jsonl"
@@ -40,7 +41,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--data", default=str(INCLUDED_DATA), metavar="FILES",
         help="JSONL (also .gz, .zst) or Parquet: file, folder, or pattern in quotes (default: the included text)")
     add("--val", default="", metavar="FILES", help="the same for evaluation (default: val.jsonl next to --data)")
-    add("--seq-len", type=options.positive_int, default=512, metavar="N", help="tokens per sample (default: 512)")
+    add("--seq-len", type=positive_int, default=512, metavar="N", help="tokens per sample (default: 512)")
     add("--pack", action=argparse.BooleanOptionalAction, default=None,
         help="cut a stream of documents every --seq-len tokens, or one document per sample "
         "(default: --pack, but --no-pack for data with prompts or conversations)")
@@ -48,9 +49,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="token files, 4 bytes per token, on each node or on a volume of all (default: below TMPDIR)")
     add = parser.add_argument_group("LoRA").add_argument
     add("--lora", action="store_true", help="train low-rank adapters of frozen weights; needs peft")
-    add("--lora-r", type=options.positive_int, default=16, metavar="N", help="rank of the adapters (default: 16)")
-    add("--lora-alpha", type=options.positive_int, default=32, metavar="N", help="scale of the adapters (default: 32)")
-    add("--lora-dropout", type=options.probability, default=0.05, metavar="P",
+    add("--lora-r", type=positive_int, default=16, metavar="N", help="rank of the adapters (default: 16)")
+    add("--lora-alpha", type=positive_int, default=32, metavar="N", help="scale of the adapters (default: 32)")
+    add("--lora-dropout", type=probability, default=0.05, metavar="P",
         help="dropout of the adapters (default: 0.05)")
     add("--target-modules", default="", metavar="A,B", help="layer names (default: all linear layers)")
     # fmt: on

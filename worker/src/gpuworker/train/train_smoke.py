@@ -18,6 +18,7 @@ from gpuworker.runtime import toy_problem
 from gpuworker.runtime.process_group import exit_now
 from gpuworker.train import options
 from gpuworker.train.distributed import DistributedContext
+from gpuworker.train.option_types import positive_int
 from gpuworker.train.program import run
 from gpuworker.train.schedule import derive_seed
 
@@ -90,7 +91,6 @@ class ClassifierSpec:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="train.py", description=__doc__.splitlines()[0])
-    positive_int = options.positive_int
     parser.add_argument("--samples", type=positive_int, default=4096, metavar="N", help="training set (default: 4096)")
     parser.add_argument(
         "--features", type=positive_int, default=toy_problem.FEATURES, metavar="N", help="per sample (default: 128)"

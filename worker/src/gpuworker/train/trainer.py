@@ -133,7 +133,7 @@ class Trainer:
             return
         if self.schedule.is_done(state):
             how = "more --epochs or --max-steps continue the run, another name of the run trains anew"
-            log(Tag.TRAIN, rank=0, nothing_to_do=f"all {state.epoch} epochs and {state.step} steps are done: {how}")
+            log(Tag.TRAIN, rank=0, nothing_to_do=f"the run was done after {state.step} steps: {how}")
         elif changes := describe_difference(state.settings[-1], self.settings):
             log(Tag.TRAIN, rank=0, changed=changes, from_step=state.step + 1)
 

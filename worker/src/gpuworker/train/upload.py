@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import queue
+import re
+import shutil
 import subprocess
 import threading
 import time
@@ -12,6 +14,7 @@ from pathlib import Path
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 
+PLACEHOLDERS = ("path", "name", "run")
 HELP = 'a JSON list, no shell: \'["s5cmd", "sync", "{path}/", "s3://bucket/{run}/{name}/"]\''
 
 
@@ -23,6 +26,11 @@ def parse_command(text: str) -> list[str]:
         words = None
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise ValueError(f"not {HELP}")
+    if shutil.which(words[0]) is None:
+        raise ValueError(f"{words[0]}: no such program on the PATH of this image")
+    for name in (name for word in words for name in re.findall(r"(?<!\$)\{([a-z]+)\}", word)):
+        if name not in PLACEHOLDERS:
+            raise ValueError(f"{{{name}}} is unknown; known are {', '.join(f'{{{each}}}' for each in PLACEHOLDERS)}")
     return words
 
 
@@ -48,7 +56,7 @@ class Uploader:
     def upload_all(self) -> None:
         while folder := self.queue.get():
             started = time.monotonic()
-            facts = {"path": str(folder), "name": folder.name, "run": self.run}
+            facts = dict(zip(PLACEHOLDERS, (str(folder), folder.name, self.run), strict=True))
             words = self.command
             for key, value in facts.items():
                 words = [word.replace("{" + key + "}", value) for word in words]

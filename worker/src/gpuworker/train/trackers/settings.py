@@ -28,7 +28,11 @@ def selected(names: str, environment: Mapping[str, str]) -> tuple[str, ...]:
     if names == "auto":
         found = {"pluto": bool(pluto_key(environment)), "mlflow": bool(environment.get("MLFLOW_TRACKING_URI"))}
         return tuple(name for name in NAMES if found[name])
-    wanted = tuple(name.strip() for name in names.split(",") if name.strip() not in ("", "none"))
+    wanted = tuple(name.strip() for name in names.split(",") if name.strip())
+    if wanted == ("none",):
+        return ()
+    if "none" in wanted:
+        raise SettingsError(f"--trackers {names}: use none alone, or leave it out")
     for name in wanted:
         if name not in NAMES:
             raise SettingsError(f"--trackers: unknown tracker {name!r}; use {', '.join(NAMES)}, auto or none")

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
+from gpuworker.train.option_types import non_negative_number
 from gpuworker.train.trackers import settings, spool
 
 KEEP_ONE = ("mlflow",)  # trackers that keep one of two equal points
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ranks that report: the first rank of each node, or all (default: node)")
     add("--tracker-required", action="store_true", default=os.environ.get(settings.REQUIRED) == "true",
         help="fail if a tracker fails (default: tracking.required of the chart ddp-run)")
-    add("--tracker-timeout", type=float, default=30.0, metavar="SECONDS",
+    add("--tracker-timeout", type=non_negative_number, default=30.0, metavar="SECONDS",
         help="wait for the trackers at the end, and with --tracker-required at the start (default: 30)")
     # fmt: on
 
@@ -69,7 +70,13 @@ def open_trackers(args: argparse.Namespace, rank_info: RankInfo) -> Tracker:
     Raises SettingsError for settings that cannot work. Show its text and exit with 2.
     """
     names = []
-    for name in settings.selected(args.trackers, os.environ):
+    selected = settings.selected(args.trackers, os.environ)
+    if args.tracker_required and not selected:
+        raise settings.SettingsError(
+            f"--tracker-required, but no tracker is selected (--trackers {args.trackers}): set MLFLOW_TRACKING_URI or "
+            f"{settings.PLUTO_KEYS[0]}, or train without --tracker-required (in the chart: tracking.required)"
+        )
+    for name in selected:
         settings.check(name, os.environ)
         if not settings.installed(name):
             text = (
