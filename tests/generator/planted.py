@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 import string
 from collections.abc import Callable
@@ -16,7 +17,7 @@ class Planted:
     """One credential: the fields of the task that contain it, files next to the group, and options."""
 
     fields: str = "workdir: ."
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str | bytes] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()  # the texts that must not appear anywhere
 
@@ -63,6 +64,12 @@ def _key_in_a_file(chance: random.Random) -> Planted:
     return Planted(files={"conf/deploy.txt": key}, secrets=tuple(key.splitlines()[1:-1]))
 
 
+def _key_in_utf_16(chance: random.Random) -> Planted:
+    key = _private_key(chance)
+    encoded = [base64.b64encode(each).decode()[:60] for each in (key.encode("utf-16"), key.encode("utf-16-le"))]
+    return Planted(files={"deploy.txt": key.encode("utf-16")}, secrets=(*key.splitlines()[1:-1], *encoded))
+
+
 def _copy_of_a_secret(chance: random.Random) -> Planted:
     secret = _word(chance)
     fields = f"secrets: {{LICENSE: {secret}}}\nrun: program --license {secret}"
@@ -74,6 +81,69 @@ def _other_group(chance: random.Random) -> Planted:
     secret = _word(chance)
     return Planted(f"secrets: {{LICENSE: {secret}}}\nworkdir: .", {"old.txt": f"it was {secret}"}, secrets=(secret,))
 
+
+def _text(pattern: str, place: str, alphabet: str = ALPHABET, length: int = 40) -> Callable[[random.Random], Planted]:
+    """A text, with the credential at %s, in one of PLACES."""
+
+    def plant(chance: random.Random) -> Planted:
+        secret = "".join(chance.choices(alphabet, k=length - 1)) + "7"  # a digit, as in nearly every random text
+        text = pattern % secret
+        content = text.encode("utf-16") if place == "a file in UTF-16" else f"first line\n{text}\n"
+        if place.startswith("a file"):
+            shown = base64.b64encode(content).decode()[:60] if isinstance(content, bytes) else secret
+            return Planted(files={"conf/some.txt": content}, secrets=(secret, shown))
+        return Planted(PLACES[place] % json.dumps(text), secrets=(secret,))
+
+    return plant
+
+
+PLACES = {
+    "run": "run: %s",
+    "setup": "setup: %s",
+    "envs": "envs: {SETTING: %s}",
+    "an annotation": "config: {kubernetes: {pod_config: {metadata: {annotations: {a: %s}}}}}",
+    "a file": "workdir: .",
+    "a file in UTF-16": "workdir: .",
+}
+HEX = "0123456789abcdef"
+# Texts whose credential has no format of its own, or one of a service.
+TEXTS: dict[str, tuple] = {
+    "wandb login": ("wandb login %s", HEX),
+    "wandb login with an option": ("wandb login --relogin '%s'", HEX),
+    "wandb.login": ("wandb.login(key='%s')", HEX),
+    "an assignment by subscript": ("os.environ['WANDB_API_KEY'] = '%s'", HEX),
+    "an assignment by subscript of a token": ('os.environ["HF_HUB_TOKEN"]="%s"',),
+    "an assignment": ('API_KEY = "%s"',),
+    "an argument of a function": ('client = OpenAI(api_key="%s")',),
+    "a token of W&B": ("wandb_v1_%s",),
+    "kaggle": ('{"username": "me", "key": "%s"}', HEX, 32),
+    "npm's password": ("//registry.example.com/:_password=%s",),
+    "a user's token of kubeconfig": ("users:\n- user:\n    token: %s",),
+    "a token of EKS": ("token: k8s-aws-v1.%s",),
+    "JSON": ('{"openai_api_key": "%s"}', HEX, 32),
+    "JSON in camel case": ('{"clientSecret": "%s"}',),
+    "YAML": ("database:\n  password: %s", ALPHABET, 14),
+    "quoted YAML": ('password: "%s"', ALPHABET, 14),
+    "a variable in YAML": ("HF_TOKEN: %s",),
+    "a webhook of Slack": ("https://hooks.slack.com/services/T00000000/B00000000/%s",),
+    "a webhook of Discord": ("https://discord.com/api/webhooks/123456789012345678/%s",),
+    "Stripe": ("sk_live_%s",),
+    "?token": ("https://example.com/data?token=%s",),
+    "?access_token": ("https://example.com/data?a=b&access_token=%s",),
+    "?api_key": ("https://example.com/data?api_key=%s",),
+    "curl -u": ("curl -fsS -u me:%s https://example.com/", ALPHABET, 12),
+    "curl --user": ("curl --user 'me:%s' https://example.com/", ALPHABET, 12),
+    "docker login -p": ("docker login -u me -p %s registry.example.com", ALPHABET, 12),
+    "docker login --password": ("docker login --username me --password=%s registry.example.com", ALPHABET, 12),
+    "--api-key": ("python serve.py --api-key=%s",),
+    "--password": ("python load.py --user me --password %s", ALPHABET, 14),
+    "an option in a list": ('["serve", "--api-key", "%s"]',),
+    "export of a name with a number": ("export HF_TOKEN_2=%s",),
+    "export of APIKEY": ("export WANDB_APIKEY=%s",),
+    "export of PASS": ("export DB_PASS=%s",),
+    "export of PAT": ("export GITHUB_PAT=%s",),
+}
+NAMES = ("WANDB_APIKEY", "DB_PASS", "GITHUB_PAT", "HF_TOKEN_2", "TOKENS", "MY_CREDENTIALS", "Client_Secret")
 
 POD_ENV = "config: {kubernetes: {pod_config: {spec: {containers: [{env: [{name: DB_PASSWORD, value: %s}]}]}}}}"
 
@@ -124,3 +194,6 @@ KINDS: dict[str, Callable[[random.Random], Planted]] = {
         "resources: {image_id: 'docker:a/b'}"
     ),
 }
+KINDS |= {f"{name} in {place}": _text(text[0], place, *text[1:]) for name, text in TEXTS.items() for place in PLACES}
+KINDS |= {f"{name} in envs": _fields(f"envs: {{{name}: %s}}") for name in NAMES}
+KINDS["a private key in UTF-16"] = _key_in_utf_16

@@ -1,13 +1,16 @@
 """Credentials never reach values, outputs, differences, notes or errors; what is not one is left alone."""
 
 import random
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 
+from hack.paths import REPO
+from jobgen import credentials
 from tests.generator.diagnostic_lines import brief
-from tests.generator.planted import KINDS
+from tests.generator.planted import KINDS, TEXTS
 
 HEADER = "name: rl\nexecution: parallel\n---\n"
 # Mistakes next to a credential, so that messages and source lines show the place.
@@ -29,25 +32,31 @@ def group(tmp_path, monkeypatch):
     """Return a function that writes a group of one task, with files next to it, and changes to its folder."""
     monkeypatch.chdir(tmp_path)
 
-    def write(fields: str, files: dict[str, str] | None = None) -> Path:
+    def write(fields: str, files: dict[str, str | bytes] | None = None) -> Path:
         for path, content in (files or {}).items():
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_text(content)
+            Path(path).write_bytes(content if isinstance(content, bytes) else content.encode())
         Path("group.yaml").write_text(f"{HEADER}name: t\n{fields}\n")
         return Path("group.yaml")
 
     return write
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-@pytest.mark.parametrize("kind", KINDS)
+# Every kind with every mistake takes long: the texts, which are many, take turns.
+OF_TEXTS = [kind for kind in KINDS if kind.rpartition(" in ")[0] in TEXTS]
+CASES = [(kind, mistake) for kind in KINDS for mistake in MISTAKES if kind not in OF_TEXTS]
+CASES += [(kind, MISTAKES[number % len(MISTAKES)]) for number, kind in enumerate(OF_TEXTS)]
+
+
+@pytest.mark.parametrize(("kind", "mistake"), CASES)
 def test_planted_credentials_appear_nowhere(jobgen, group, kind, mistake):
     planted = KINDS[kind](random.Random(f"{kind} {mistake}"))
     file = group(f"{planted.fields}\n{mistake}", planted.files)
     # Values as an earlier version, or a person, wrote them.
     old = {"tasks": {"t": {"env": {"A": planted.secrets[0]}, "run": "x"}}, "files": {"files": {}}}
     for path, content in {**planted.files, "group.yaml": file.read_text()}.items():
-        old["files"]["files"][path] = {"text": content}
+        text = content if isinstance(content, str) else content.decode("latin-1")
+        old["files"]["files"][path] = {"text": text}
     Path("old.yaml").write_text(yaml.safe_dump(old))
     for command in COMMANDS:
         result = jobgen(*command, *planted.options, file)
@@ -159,3 +168,70 @@ def test_the_way_out_names_the_variable(jobgen, group):
     error = jobgen("validate", "--env", "HF_TOKEN=hf_" + "a" * 30, group("envs: {HF_TOKEN: ''}")).stderr
     assert "pass --secret HF_TOKEN:" in error and "hf_aaa" not in error
     assert jobgen("validate", "--secret", "HF_TOKEN", group("envs: {HF_TOKEN: ''}")).exit_code == 0
+
+
+ORDINARY = [
+    "envs: {GOOGLE_APPLICATION_CREDENTIALS: /secrets/gcp.json, DB_PASS: '2', MAX_TOKENS: '4096', STOP_TOKENS: '</s>'}",
+    "envs: {PATH_PAT: 'checkpoint-*', FIRST_PASS: warmup, NUM_PASS: 3, TOKENIZER_KEY_2: '', COMPASS: northwest12}",
+]
+CODE = """
+    import wandb; wandb.login()
+    wandb login; git checkout 0123456789abcdef0123456789abcdef01234567
+    git clone https://github.com/wandb/wandb && git checkout 0123456789abcdef0123456789abcdef01234567
+    api_key = os.environ["OPENAI_API_KEY"]
+    os.environ["WANDB_API_KEY"] = args.wandb_key
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    client = OpenAI(api_key="EMPTY", base_url="http://server-0.rl:8000/v1", organization="team1")
+    client = OpenAI(api_key="not-needed")
+    def connect(user: str, password: str = "", token: Optional[str] = None, api_key: SecretStr | None = None):
+    connect(password=password, token=self.tokenizer.eos_token_2, api_key=get_key_of_v2(user), secret=config.v2.secret)
+    PAD_TOKEN = "<pad>"
+    EOS_TOKEN = "<|endoftext|>"
+    STATE_KEY = "hidden_states_layer_12"
+    IMAGE_TOKEN = "<image_token_0123456789>"
+    tokens: 1024, max_tokens=4096, num_tokens = 1_000_000_000_000
+    "pad_token": "<pad>", "token": "hello", "key": "value", "sha": "0123456789abcdef0123456789abcdef01234567"
+    parser.add_argument("--api-key", type=str2bool, default=None, help="key of API version 2")
+    parser.add_argument("--token", default="", help="a token")
+    python train.py --max-tokens 4096 --eos-token 151643 --tokenizer org/model-7b-v1.5 --password-file /run/p1
+    python serve.py --api-key $API_KEY --token "${HF_TOKEN}" --password="$(cat /run/secret/p1)"
+    docker login -u me --password-stdin registry.example.com < /run/secret/p1
+    docker run -u 1000:1000 -p 8080:80 image && curl -u "$USER:$PASSWORD" https://example.com/
+    curl 'https://example.com/v1?limit=12345678&sort_key=created2026&token=$TOKEN'
+    password: ${PASSWORD}
+    password: {{ .Values.password1 }}
+    token_type_ids: 0123456789abcdef0123456789abcdef
+    secretKeyRef: {name: database-2026-credentials, key: password}
+    secretName: my-very-long-secret-name-2026
+    hidden = self.key_projection_1(hidden); key = "model.layers.12.self_attn.k_proj.weight"
+    https://hooks.slack.com/services/$SLACK_PATH
+"""
+
+
+@pytest.mark.parametrize("line", [line.strip() for line in CODE.splitlines() if line.strip()])
+def test_ordinary_code_is_not_a_credential(line):
+    assert not credentials.contains(line), credentials.redact(line)
+
+
+@pytest.mark.parametrize("fields", ORDINARY)
+def test_ordinary_variables_are_accepted(jobgen, group, fields):
+    result = jobgen("to-values", group(fields))
+    assert result.exit_code == 0, result.stderr
+
+
+def test_the_repository_itself_has_no_credential():
+    """Code, examples and pages are ordinary texts."""
+    folders = ("worker/src", "generator/src", "values-examples", "hack", "charts/*/files")
+    found = [path for folder in folders for top in REPO.glob(folder) for path in top.rglob("*")]
+    texts = [path for path in found if path.suffix in (".py", ".md", ".yaml", ".sh", ".json")]
+    texts.remove(REPO / "hack/gen/accept_docs.py")  # "KEY=NUMBER" has the format
+    texts.remove(REPO / "generator/src/jobgen/credential_formats.py")
+    assert len(texts) > 200
+    assert [str(path) for path in texts if credentials.is_content(path.read_bytes())] == []
+
+
+def test_a_large_file_is_searched_in_seconds():
+    text = ("password token wandb login api_key= --token " * 30_000)[:1_000_000]
+    began = time.process_time()
+    assert not credentials.contains(text) and not credentials.contains("a" * 1_000_000)
+    assert time.process_time() - began < 10

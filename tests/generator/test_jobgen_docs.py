@@ -89,7 +89,7 @@ def test_shells_complete_commands(kind):
 def test_example_group_of_the_page_converts():
     (example,) = BLOCKS["yaml"]
     result = to_values(example.encode())
-    assert [each.code for each in result.diagnostics] == ["default-differs"]
+    assert [each.code for each in result.diagnostics] == ["default-differs", "bare-torchrun"]
     assert list(yaml.safe_load(result.text)["tasks"]) == ["trainer", "buffer"]
 
 

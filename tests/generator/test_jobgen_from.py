@@ -290,3 +290,28 @@ def walk(value):
     for key, each in items:
         yield value, key
         yield from walk(each)
+
+
+def _of_py_torch_job(jobgen, **changed) -> str:
+    """Return the notes for the PyTorchJob without nprocPerNode, with `changed` fields of the Worker's container."""
+    body = copy.deepcopy(MANIFESTS["PyTorchJob"])
+    del body["spec"]["nprocPerNode"]
+    body["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0] |= changed
+    return jobgen("from", "-", stdin=manifest("PyTorchJob", body)).stderr
+
+
+def test_the_fields_in_which_workers_differ_are_named(jobgen):
+    shown = _of_py_torch_job(jobgen, imagePullPolicy="Always", env=[])
+    assert "Worker: env, imagePullPolicy of its container differ from Master" in shown
+    assert "differ from Master" not in _of_py_torch_job(jobgen)
+
+
+def test_a_python_program_of_one_process_for_each_pod_has_a_note(jobgen):
+    note = "starts one process in each pod, and torchrun one for each of 8 GPUs: 32 in place of 4. To keep 4, set"
+    assert f"{note} procsPerNode: 1" in _of_py_torch_job(jobgen)
+    assert "procsPerNode" not in jobgen("from", "-", stdin=manifest("PyTorchJob", MANIFESTS["PyTorchJob"])).stderr
+    body = copy.deepcopy(MANIFESTS["PyTorchJob"])
+    del body["spec"]["nprocPerNode"]
+    for kind in body["spec"]["pytorchReplicaSpecs"].values():
+        kind["template"] = pod(TORCHRUN)
+    assert "procsPerNode" not in jobgen("from", "-", stdin=manifest("PyTorchJob", body)).stderr

@@ -167,3 +167,22 @@ def test_scripts_that_do_not_are_left_alone(task_notes, setup):
 
 def test_the_search_for_root_takes_linear_time(task_notes):
     assert task_notes("name: t\nsetup: " + json.dumps("then uv pip install (uv pip install " * 20_000)) == []
+
+
+IMAGE = "image_id: docker:pytorch/pytorch:2.9.0"
+
+
+@pytest.mark.parametrize(
+    ("task", "noted"),
+    [
+        (f"num_nodes: 2\nresources: {{{IMAGE}}}\nrun: exec torchrun train.py", True),
+        (f"resources: {{{IMAGE}, accelerators: 'H100:8'}}\nrun: torchrun train.py", True),
+        (f"resources: {{{IMAGE}}}\nrun: torchrun train.py", False),  # of one process
+        (f"num_nodes: 2\nresources: {{{IMAGE}}}\nrun: python train.py", False),
+        ("num_nodes: 2\nrun: torchrun train.py", False),  # the worker image has the launcher
+    ],
+)
+def test_a_bare_torchrun_in_an_image_of_its_own_has_a_note(task_notes, task, noted):
+    lines = [line for line in task_notes(f"name: t\n{task}") if "bare-torchrun" in line]
+    assert len(lines) == noted
+    assert all("--set tasks.t.launcher=ddp-launch" in line for line in lines)

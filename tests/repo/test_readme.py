@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from gpuworker.launch.failure_causes import CAUSES
@@ -98,6 +99,17 @@ def test_the_names_that_the_readme_waits_for_are_rendered() -> None:
     assert "kind: JobSet\n" in demo and "job-group/name:" in demo
 
 
+def test_the_readme_waits_for_the_failure_of_a_run_too() -> None:
+    waits = [line for line in commands(README) if re.match(r"kubectl wait|until kubectl get", line)]
+    assert len(waits) == 2
+    assert all(re.search(r"grep -wE 'Completed?\|Failed'", line) for line in waits)
+
+
+def test_the_tag_of_the_readme_is_the_one_that_the_charts_pull() -> None:
+    (version,) = {yaml.safe_load(path.read_text())["appVersion"] for path in REPO.glob("charts/*/Chart.yaml")}
+    assert f"--tag registry.example.com/gpu-worker:{version} " in README and f"the tag {version}," in README
+
+
 def test_no_pod_gets_a_service_account_token() -> None:
     for line in installs(REPO / "README.md"):
         text = rendered(line, REPO).stdout
@@ -107,7 +119,7 @@ def test_no_pod_gets_a_service_account_token() -> None:
 
 def test_the_readme_is_short_and_starts_with_the_set_up() -> None:
     lines = README.splitlines()
-    assert len(lines) <= 120
+    assert len(lines) <= 130
     first = [number for number, line in enumerate(lines) if line.startswith(("docker build", "pip install"))]
     assert len(first) == 2 and max(first) < SCREEN
 

@@ -71,7 +71,7 @@ def _task(
     image = pull_secrets.image(task, given.get("image"), template)
     mounted, mounts, workdir = volumes.convert(task, claims), files.mounts(task), files.workdir(task)
     _check_mounts(task, workdir is not None)
-    scripts.check(task, template)
+    scripts.check(task, template, image, given.get("accelerator", {}).get("count", 0))
     values = {
         "numNodes": task.fields.get("num_nodes", 1),
         "image": image,

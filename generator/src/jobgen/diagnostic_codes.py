@@ -74,6 +74,11 @@ CODES = {
         "A script installs packages as root, and programs run as an unnamed user.",
         'setup: "sudo apt-get install -y git"',
     ),
+    "bare-torchrun": _task(
+        "A task of several processes calls torchrun in an image of its own, without the launcher that ends a run which "
+        "hangs. The message has the option of helm.",
+        "num_nodes: 2\nresources: {image_id: 'docker:pytorch/pytorch:2.9.0'}\nrun: torchrun train.py",
+    ),
     "loosened-pod": _task(
         "pod_config lets the pods do more than the chart's own settings: reach the node, use the Kubernetes API, or "
         "run with more rights. --strict refuses it.",

@@ -137,7 +137,7 @@ class FileSets:
             return _OUTPUT
         if data == self.source:
             return _GROUP
-        if any(map(credentials.is_file, aliases)) or credentials.contains(data.decode("latin-1"), self.secrets):
+        if any(map(credentials.is_file, aliases)) or credentials.is_content(data, self.secrets):
             return _CREDENTIAL
         return None
 

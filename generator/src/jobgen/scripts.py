@@ -1,4 +1,4 @@
-"""Warnings about what setup and run need, and the pods do not have: SkyPilot, and root."""
+"""What setup and run need, and the pods do not have: SkyPilot, root, and a launcher that does not hang."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from jobgen.group import GroupDocument
 _LAUNCH = re.compile(
     r"(?:^|[\s;&|(`])sky\s+(?:jobs\s+)?(?:launch|exec)\b|\bsky\.(?:jobs\.)?(?:launch|exec)\(", re.MULTILINE
 )
+_TORCHRUN = re.compile(r"(?:^|[\s;&|(])torchrun\s")  # as the chart looks for it
 _SEPARATORS = re.compile(r"[\n;&|()]")
 _BEFORE = {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "time", "exec"}  # a command
 _AS_ROOT = {"sudo", "apt", "apt-get", "dnf", "yum", "apk"}
 
 
-def check(task: GroupDocument, template: dict) -> None:
-    """Add warnings to the task, whose pods have the podTemplate `template`."""
+def check(task: GroupDocument, template: dict, image: str | None, gpus: int) -> None:
+    """Report what the scripts of the task need; its pods have the podTemplate `template`, the image, and GPUs."""
+    if image and max(task.fields.get("num_nodes", 1), gpus) > 1 and _TORCHRUN.search(task.fields.get("run") or ""):
+        message = "torchrun of an image of its own is a bare one, which hangs where ddp-launch ends and names the"
+        message += f" cause: add --set tasks.{task.name}.launcher=ddp-launch to helm, if the image has Python 3.10"
+        task.note(("run",), f"{message} or newer", "bare-torchrun")
     for field in ("setup", "run"):
         script = task.fields.get(field) or ""
         if _LAUNCH.search(script):

@@ -40,14 +40,28 @@ def py_torch_job(manifest: Manifest) -> Values:
     for kind in kinds:
         manifest.lose_others((*spec, kind), ("replicas", "template"))
     first = (*spec, kinds[0] if kinds else "Master")
-    if len(kinds) == 2 and _container(manifest, (*spec, "Worker")) != _container(manifest, first):
-        manifest.lost((*spec, "Worker"), "differs from Master, and all nodes of ddp-run are alike; Master is taken")
+    if len(kinds) == 2 and (fields := _differences(manifest, first, (*spec, "Worker"))):
+        message = f"{fields} of its container differ from Master, and all nodes of ddp-run are alike; Master is taken"
+        manifest.lost((*spec, "Worker"), message)
     values = _run(manifest, (*first, "template"), nodes, "indexed-job")
-    return RUN, values | manifest.processes("spec", "nprocPerNode")
+    values |= manifest.processes("spec", "nprocPerNode")
+    _note_processes(manifest, (*first, "template", "spec", "containers", 0), values)
+    return RUN, values
 
 
-def _container(manifest: Manifest, path: Path) -> object:
-    return manifest.get(*path, "template", "spec", "containers", 0)
+def _differences(manifest: Manifest, one: Path, other: Path) -> str:
+    """Return the names of the fields in which the containers of two kinds of replicas differ."""
+    container = ("template", "spec", "containers", 0)
+    left, right = (manifest.get(*each, *container, default={}) for each in (one, other))
+    return ", ".join(sorted(key for key in left.keys() | right.keys() if left.get(key) != right.get(key)))
+
+
+def _note_processes(manifest: Manifest, container: Path, values: dict) -> None:
+    """Report that a program without torchrun had one process in each pod."""
+    gpus, nodes = values.get("gpusPerNode", 1), values["nodes"]
+    if gpus > 1 and "procsPerNode" not in values and not torchrun.names_launcher(pods.command(manifest, container)):
+        message = f"starts one process in each pod, and torchrun one for each of {gpus} GPUs: {gpus * nodes} in place"
+        manifest.lost((*container, "command"), f"{message} of {nodes}. To keep {nodes}, set procsPerNode: 1")
 
 
 def elastic_job(manifest: Manifest) -> Values:

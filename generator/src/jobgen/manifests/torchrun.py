@@ -41,6 +41,11 @@ def parse(command: list[str]) -> Program | None:
     return None
 
 
+def names_launcher(words: list[str]) -> bool:
+    text = " ".join(words)
+    return any(name in text for name in (*_LAUNCHERS, *_MODULES))
+
+
 def _script(command: list[str]) -> Program | None:
     """Take the last command of a script that starts a program; the others are lost."""
     text = next((word for word in command[1:] if not word.startswith("-")), "")
@@ -60,7 +65,7 @@ def _script(command: list[str]) -> Program | None:
     found = [(part, program) for part in parts if (program := parse(part))]
     if not found:
         return None
-    starters = [each for each in found if any(name in " ".join(each[0]) for name in (*_LAUNCHERS, *_MODULES))]
+    starters = [each for each in found if names_launcher(each[0])]
     chosen, program = (starters or found[-1:])[0]
     program.lost += [" ".join(part) for part in parts if part is not chosen]
     return program
