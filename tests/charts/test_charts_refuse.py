@@ -150,6 +150,13 @@ def test_pods_that_need_no_gpu_fit_on_a_cluster_of_tainted_gpu_nodes() -> None:
         assert {**tolerations[0]} in found and {"key": "x"} in found
 
 
+def test_a_quota_on_limits_admits_etcd_and_the_test() -> None:
+    etcd = {"rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
+    for found in (only(render("ddp-run", etcd), "Deployment"), only(render("gpu-accept", {}), "Job")):
+        (container,) = found["spec"]["template"]["spec"]["containers"]
+        assert {*container["resources"]["limits"]} == {*container["resources"]["requests"]} == {"cpu", "memory"}
+
+
 @pytest.mark.parametrize("chart", CHARTS)
 def test_the_printed_command_runs_again_each_time(chart: str) -> None:
     notes = (REPO / f"charts/{chart}/templates/NOTES.txt").read_text()
