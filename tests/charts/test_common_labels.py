@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers.rendering import CHARTS, HELMS, REPO, objects, template
 
-LABELS = {"team": "research", "example.com/cost-centre": "42"}
+LABELS = {"team": "research", "example.com/cost-centre": "42", "app.kubernetes.io/part-of": "models"}
 EXTRA = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
