@@ -74,6 +74,7 @@ REFUSED = {
         },
         "env.MLFLOW_TRACKING_USERNAME: ",
     ),
+    "no time to save": ("ddp-run", {"terminationGracePeriodSeconds": 14}, "terminationGracePeriodSeconds: "),
     "a volume in /proc": ("job-group", task(volumes=[{"mountPath": "/proc/x", "claimName": "c"}]), "tasks.t.volumes: "),
     "a volume at the root": ("job-group", task(volumes=[{"mountPath": "/.", "claimName": "c"}]), "tasks.t.volumes: "),
 }
@@ -166,7 +167,7 @@ def test_the_printed_command_runs_again_each_time(chart: str) -> None:
 @pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("chart", CHARTS)
 def test_helm_lint_passes_with_the_defaults(chart: str, helm: str) -> None:
-    done = subprocess.run([helm, "lint", REPO / "charts" / chart], capture_output=True, timeout=60)
+    done = subprocess.run([helm, "lint", "--strict", REPO / "charts" / chart], capture_output=True, timeout=60)
     assert done.returncode == 0, done.stdout.decode()
 
 
