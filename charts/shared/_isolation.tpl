@@ -107,8 +107,23 @@ egress:
 {{- else if not (include "CHART.hasPolicy" .) -}}
 {{- $lines = append $lines "No NetworkPolicy (networkPolicy.enabled): every pod of the cluster reaches the pods of this release." -}}
 {{- end -}}
+{{- if and (include "CHART.hasPolicy" .) (include "CHART.openIngress" .) -}}
+{{- $lines = append $lines "A rule in networkPolicy.ingress admits every pod: the NetworkPolicy keeps none away." -}}
+{{- end -}}
 {{- if and (include "CHART.exchanges" .) (not .Values.authentication.secretName) -}}
 {{- $lines = append $lines "No key (authentication.secretName): messages between the pods are not signed." -}}
 {{- end -}}
 {{- join "\n" $lines }}
+{{- end }}
+
+{{/* Something if a rule of the user admits every pod on every port. */}}
+{{- define "CHART.openIngress" -}}
+{{- range $rule := .Values.networkPolicy.ingress -}}
+{{- $open := empty .from -}}
+{{- range .from -}}
+{{- $everyPod := and (hasKey . "namespaceSelector") (empty .namespaceSelector) (empty .podSelector) -}}
+{{- $open = or $open $everyPod (has (dig "ipBlock" "cidr" "" .) (list "0.0.0.0/0" "::/0")) -}}
+{{- end -}}
+{{- if and $open (empty .ports) }}yes{{ end -}}
+{{- end -}}
 {{- end }}

@@ -16,7 +16,8 @@ SOURCE = "Generated from worker/src/gpuworker/runtime/contract.py by `make gener
 
 def helm(chart: str) -> str:
     """The template CHART.contract: JSON, to be read with fromJson, which takes a tenth of the time of fromYaml."""
-    reserved = contract.reserved_names(groups=chart == "job-group")
+    groups = chart == "job-group"
+    reserved = contract.reserved_names(groups=groups)
     variables = [each for each in contract.VARIABLES if chart in each.charts or len(each.charts) > 1]
     table = {
         "exitCodes": {code.name: code.value for code in contract.ExitCode},
@@ -28,7 +29,7 @@ def helm(chart: str) -> str:
         },
         "limits": {"name": contract.NAME_LIMIT, "filesBytes": contract.FILES_LIMIT_BYTES},
         "longestName": contract.LONGEST_NAME,
-        "reservedMounts": list(contract.RESERVED_MOUNTS),
+        "reservedMounts": [each for each in contract.RESERVED_MOUNTS if groups or each != contract.GROUP_MOUNT],
         "keyFile": contract.KEY_FILE,
         "internalPrefix": contract.INTERNAL_PREFIX,
         "user": contract.USER_NAME,

@@ -51,7 +51,8 @@ POLICIES = {
 LIMITS = """
 ## Reserved paths and limits
 
-Nothing of yours can be mounted at {mounts} in a group. A name that Kubernetes derives from a group has at most
+Nothing of yours can be mounted at {mounts} in a container of the charts;
+{group} is reserved in groups only. A name that Kubernetes derives from a group has at most
 {name} characters: `{longest}` for group, task and rank. The files that a group embeds have at most
 {files:,} bytes together.
 """
@@ -73,6 +74,7 @@ def page() -> str:
     longest = contract.LONGEST_NAME.replace("%s", "GROUP", 1).replace("%s", "TASK").replace("%d", "RANK")
     return text + LIMITS.format(
         mounts=listed(contract.RESERVED_MOUNTS),
+        group=f"`{contract.GROUP_MOUNT}`",
         name=contract.NAME_LIMIT,
         longest=longest.replace("00000000", "HASH"),
         files=contract.FILES_LIMIT_BYTES,

@@ -88,9 +88,11 @@ def test_the_pods_of_the_chart_fit_every_level() -> None:
 
 
 def test_security_contexts_of_the_values_count_too() -> None:
-    assert not rendered("baseline", {}, "--set", "containerSecurityContext=null")
-    assert "capabilities are not dropped" in rendered("restricted", {}, "--set", "containerSecurityContext=null")
-    assert "no seccompProfile" in rendered("restricted", {}, "--set", "podSecurityContext=null")
+    assert not rendered("baseline", {}, "--set", "containerSecurityContext.capabilities=null")
+    assert "capabilities are not dropped" in rendered(
+        "restricted", {}, "--set", "containerSecurityContext.capabilities=null"
+    )
+    assert "no seccompProfile" in rendered("restricted", {}, "--set", "podSecurityContext.seccompProfile=null")
 
 
 @pytest.mark.parametrize(

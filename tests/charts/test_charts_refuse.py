@@ -74,6 +74,7 @@ REFUSED = {
         },
         "env.MLFLOW_TRACKING_USERNAME: ",
     ),
+    "no time to save": ("ddp-run", {"terminationGracePeriodSeconds": 14}, "terminationGracePeriodSeconds: "),
     "a volume in /proc": ("job-group", task(volumes=[{"mountPath": "/proc/x", "claimName": "c"}]), "tasks.t.volumes: "),
     "a volume at the root": ("job-group", task(volumes=[{"mountPath": "/.", "claimName": "c"}]), "tasks.t.volumes: "),
 }
@@ -123,7 +124,8 @@ def test_a_blank_key_is_refused_by_its_path(chart: str, helm: str) -> None:
 
 def test_a_fraction_of_a_processor_is_text_and_a_large_number_whole() -> None:
     amounts = {"cpu": 0.5, "memory": 68719476736, "example.com/nic": 8}
-    (job,) = only(render("job-group", task(resources={"requests": amounts})), "JobSet")["spec"]["replicatedJobs"]
+    resources = {"requests": amounts, "limits": {"example.com/nic": 8}}
+    (job,) = only(render("job-group", task(resources=resources)), "JobSet")["spec"]["replicatedJobs"]
     (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
     assert container["resources"]["requests"] == {"cpu": "0.5", "memory": 68719476736, "example.com/nic": 8}
 
@@ -150,6 +152,13 @@ def test_pods_that_need_no_gpu_fit_on_a_cluster_of_tainted_gpu_nodes() -> None:
         assert {**tolerations[0]} in found and {"key": "x"} in found
 
 
+def test_a_quota_on_limits_admits_etcd_and_the_test() -> None:
+    etcd = {"rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
+    for found in (only(render("ddp-run", etcd), "Deployment"), only(render("gpu-accept", {}), "Job")):
+        (container,) = found["spec"]["template"]["spec"]["containers"]
+        assert {*container["resources"]["limits"]} == {*container["resources"]["requests"]} == {"cpu", "memory"}
+
+
 @pytest.mark.parametrize("chart", CHARTS)
 def test_the_printed_command_runs_again_each_time(chart: str) -> None:
     notes = (REPO / f"charts/{chart}/templates/NOTES.txt").read_text()
@@ -159,7 +168,7 @@ def test_the_printed_command_runs_again_each_time(chart: str) -> None:
 @pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("chart", CHARTS)
 def test_helm_lint_passes_with_the_defaults(chart: str, helm: str) -> None:
-    done = subprocess.run([helm, "lint", REPO / "charts" / chart], capture_output=True, timeout=60)
+    done = subprocess.run([helm, "lint", "--strict", REPO / "charts" / chart], capture_output=True, timeout=60)
     assert done.returncode == 0, done.stdout.decode()
 
 
@@ -244,8 +253,8 @@ def test_no_label_of_an_a100_stands_for_both_sizes_of_memory() -> None:
 
 
 def test_a_mesh_puts_no_sidecar_into_a_run() -> None:
-    """By the label, which Istio prefers; the chart's own labels cannot be changed."""
-    labels = {"app.kubernetes.io/name": "other", "team": "a"}
+    """By the label, which Istio prefers."""
+    labels = {"team": "a"}
     found = only(render("ddp-run", {"podLabels": labels}), "Job")["spec"]["template"]["metadata"]["labels"]
     assert found["sidecar.istio.io/inject"] == "false" and found["team"] == "a"
     assert found["app.kubernetes.io/name"] == "ddp-run"

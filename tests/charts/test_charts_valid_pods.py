@@ -74,6 +74,37 @@ def test_values_of_the_chart_itself_and_of_its_sidecar_are_judged_too() -> None:
     assert "the container agent requests 2 of cpu" in refusal("job-group", {"agent": {"resources": below}})
 
 
+PLACES = ("/", "/proc", "/proc/x", "/sys/", "/dev", "/dev/shm", "//tmp", "/run/gpu-charts", "/run/gpu-charts/key")
+CHARTS_CONTAINERS = {"ddp-run": "launcher", "gpu-accept": "accept", "job-group": "agent"}
+
+
+def mounted(path: str, kind: str = "containers", **fields: str) -> dict:
+    return pod(volumes=[VOLUME], **{kind: [{**fields, "volumeMounts": [{**MOUNT, "mountPath": path}]}]})
+
+
+@pytest.mark.parametrize("chart", CHARTS_CONTAINERS)
+@pytest.mark.parametrize("path", PLACES)
+def test_nothing_is_mounted_at_a_place_of_the_chart_or_of_the_system(path: str, chart: str) -> None:
+    for values in (mounted(path), mounted(path, "initContainers", name=CHARTS_CONTAINERS[chart])):
+        message = refusal(chart, task(**values) if chart == "job-group" else values)
+        assert f"volumeMounts: {path} is a place of the chart or of the system" in message
+
+
+@pytest.mark.parametrize("path", ["/group", "/group/home", "/group/x"])
+def test_the_places_of_a_group_are_reserved_in_groups(path: str) -> None:
+    assert f"volumeMounts: {path} is a place" in refusal("job-group", task(**mounted(path)))
+    assert f"tasks.t.volumes: {path} is already" in refusal(
+        "job-group", task(volumes=[{"mountPath": path, "claimName": "c"}])
+    )
+    assert render("ddp-run", mounted(path))
+
+
+def test_other_places_and_those_of_a_sidecar_are_the_users() -> None:
+    for path in ("/tmp/x", "/dev/infiniband", "/groups", "/out/x", "/run/mine"):
+        assert render("job-group", task(**mounted(path))) and render("ddp-run", mounted(path))
+    assert render("job-group", task(**mounted("/dev/shm", "initContainers", name="mine", image="a")))
+
+
 VALID = {
     "equal in other units": amounts({"memory": "64Gi"}, {"memory": 68719476736}),
     "a fraction": amounts({"cpu": 0.5}, {"cpu": "500m"}),

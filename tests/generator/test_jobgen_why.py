@@ -232,6 +232,27 @@ def test_refused_pods_and_absent_controllers_are_told_apart():
     assert (finding.cause, len(finding.ranks)) == ("controller", 4)
 
 
+def test_a_job_that_a_jobset_could_not_create_is_named():
+    found = RUNS["jobset"]()
+    found.removed("learner-1")
+    job = next(each for each in found.snapshot.jobs if "learner-1" in each["metadata"]["name"])
+    found.snapshot.jobs.remove(job)
+    message = f'job "{job["metadata"]["name"]}" creation failed with error: must be less than the memory limit of 32Mi'
+    found.event(found.owner["metadata"]["name"], "JobCreationFailed", f'job "another" creation failed\n{message}')
+    (finding,) = [each for each in judge(found.snapshot).findings if each.cause != "barrier"]
+    assert (finding.cause, finding.ranks, finding.detail) == ("create", ("learner-1",), message)
+
+
+def test_a_job_of_a_run_that_a_jobset_could_not_create_is_named():
+    found = cluster("ddp-run", workload="jobset")
+    for rank in list(found.pods):
+        found.removed(rank)
+    found.snapshot.jobs = []
+    found.event(found.owner["metadata"]["name"], "JobCreationFailed", "denied by a webhook")
+    (finding,) = judge(found.snapshot).findings
+    assert (finding.cause, len(finding.ranks), finding.detail) == ("create", 3, "denied by a webhook")
+
+
 def test_a_failed_sidecar_is_named():
     found = RUNS["jobset"]()
     pod = found.waiting("buffer-0", "PodInitializing")

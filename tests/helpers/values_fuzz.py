@@ -105,7 +105,7 @@ KUBERNETES = {
         {"containers": [{"env": [{"name": "ON", "value": "1"}], "envFrom": [{"secretRef": {"name": "s"}}]}]},
         {"containers": [{"name": "main", "resources": {"limits": {"cpu": 0.5}}, "lifecycle": {}}]},
         {"containers": [{"readinessProbe": {"tcpSocket": {"port": 80}}}], "terminationGracePeriodSeconds": 600},
-        {"containers": [{"volumeMounts": [{"name": "tmp", "mountPath": "/tmp", "readOnly": True}]}]},
+        {"containers": [{"volumeMounts": [{"name": "tmp", "mountPath": "/mine", "readOnly": True}]}]},
         {"initContainers": [{"name": "copy", "image": "x", "command": ["true"]}]},
         {"tolerations": [{"operator": "Exists"}], "topologySpreadConstraints": [], "hostNetwork": True},
         {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [

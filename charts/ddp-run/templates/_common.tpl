@@ -13,7 +13,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- range $label, $value := .Values.commonLabels }}
 {{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $label) }}
 {{- fail (printf "\n\ncommonLabels: %q is not the name of a label. Set for example:\n\ncommonLabels:\n  example.com/team: research\n" $label) }}
-{{- else if regexMatch "(^|[.-])((app[.]kubernetes|k8s)[.]io|helm[.]sh|job-group)/" $label }}
+{{- else if and (ne $label "app.kubernetes.io/part-of") (regexMatch "(^|[.-])((app[.]kubernetes|k8s)[.]io|helm[.]sh|job-group)/" $label) }}
 {{- fail (printf "\n\ncommonLabels: %s belongs to the chart, Kubernetes or a controller. Choose another label.\n" $label) }}
 {{- end }}
 {{ quote $label }}: {{ quote $value }}

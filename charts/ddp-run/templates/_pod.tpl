@@ -73,7 +73,7 @@ spec:
         {{- if $values.rankOutput.files }}
         - --rank-logs
         {{- end }}
-        - --grace-period={{ max 1 (sub $values.terminationGracePeriodSeconds 10) }}
+        - --grace-period={{ sub $values.terminationGracePeriodSeconds 10 }}
         - --backend={{ $values.rendezvous.backend }}
         {{- if eq $values.rendezvous.backend "etcd" }}
         - --etcd={{ include "ddp-run.etcd" .root }}

@@ -14,14 +14,17 @@
 {{- .Values.primaryTasks | default (keys .Values.tasks | sortAlpha) | toJson -}}
 {{- end }}
 
-{{/* Name of this version of the group, without the values that decide nothing about its Jobs. */}}
+{{/*
+Name of this version of the group, without the values that decide nothing about its Jobs. `helm lint` renders also values
+without a name, which the validations refuse.
+*/}}
 {{- define "job-group.id" -}}
 {{- $chosen := omit (include "job-group.chosen" . | fromJson) "podSecurity" -}}
 {{- if eq .Values.layout "jobset" }}{{ $chosen = omit $chosen "ttlSecondsAfterFinished" }}{{ end -}}
 {{- $gpus := false -}}
 {{- range .Values.tasks }}{{ $gpus = or $gpus (hasKey . "accelerator") }}{{ end -}}
 {{- if not $gpus }}{{ $chosen = omit $chosen "accelerators" }}{{ end -}}
-{{ .Values.name }}-{{ include "job-group.hash" (dict "root" . "chosen" $chosen) }}
+{{ .Values.name | default "group" }}-{{ include "job-group.hash" (dict "root" . "chosen" $chosen) }}
 {{- end }}
 
 {{- define "job-group.domain" -}}

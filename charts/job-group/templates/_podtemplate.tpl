@@ -132,8 +132,24 @@ value of their number, and set, a map of field of the pod to the value to set in
 {{- fail (printf "\n\n%s.spec.%s[%d].resources.%s: the number of %s is a value of its own. Remove it here, and set %s.\n" $.path $kind $index $amounts $.gpu $.gpus) }}
 {{- end }}
 {{- end }}
+{{- if or (eq $kind "containers") (has $container.name (list "accept" "agent" "launcher")) }}{{/* not a sidecar of the user */}}
+{{- range $container.volumeMounts }}
+{{- if include "job-group.isReserved" (dict "root" $.root "place" .mountPath) }}
+{{- fail (printf "\n\n%s.spec.%s[%d].volumeMounts: %s is a place of the chart or of the system. Choose a mountPath other than these and what is in them: %s. The size of /dev/shm is a value, sharedMemory.sizeLimit.\n" $.path $kind $index .mountPath (join ", " (include "job-group.contract" $.root | fromJson).reservedMounts)) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- range $container.env }}{{ $_ := set $env .name (.value | default "…") }}{{ end }}
 {{- include "job-group.refuseReserved" (dict "root" $.root "path" (printf "%s.spec.%s[%d].env" $.path $kind $index) "task" $.task "env" $env) }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* Something if a user's volume must not be mounted at `place`; call with root, too. Volumes in /tmp and /dev are usual. */}}
+{{- define "job-group.isReserved" -}}
+{{- $place := clean .place -}}
+{{- range $reserved := (include "job-group.contract" .root | fromJson).reservedMounts -}}
+{{- $holds := not (regexMatch "^/(tmp|dev)$" $reserved) -}}
+{{- if or (has $place (list $reserved "/")) (and $holds (hasPrefix (printf "%s/" $reserved) $place)) }}yes{{ end -}}
+{{- end -}}
 {{- end }}

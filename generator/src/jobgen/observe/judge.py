@@ -128,6 +128,10 @@ def _explain_missing(snapshot: Snapshot, run: Plan, status: Status) -> None:
             rank = run.rank_in(name) or (name if name == run.id else None)
             if rank:
                 refused[rank] = event.get("message") or ""
+        elif event.get("reason") == "JobCreationFailed":  # of a JobSet, with one line for each Job
+            refused[run.id] = event.get("message") or ""
+            for line in refused[run.id].splitlines():
+                refused |= {rank: line for job, rank in run.jobs.items() if f'"{job}"' in line}
     jobs = {run.rank_in(each["metadata"]["name"]): each for each in snapshot.jobs}
     for rank in status.ranks:
         if rank.pod:

@@ -69,7 +69,10 @@ CAUSES = {
     "config": ("a Secret or ConfigMap that the pod needs is missing", "create it; the pod then starts by itself"),
     "volume": ("a volume cannot be used", "check that the PersistentVolumeClaim exists, is bound and fits the nodes"),
     "sandbox": ("the node cannot create the pod's network or sandbox", "check the network plugin on the node"),
-    "create": ("Kubernetes refuses to create the pod", "change what the message names (quota, Pod Security, webhook)"),
+    "create": (
+        "Kubernetes refuses to create the pod or its Job",
+        "change what the message names (a field, quota, Pod Security, webhook)",
+    ),
     "controller": ("no controller has created the pods yet", "wait, or check that JobSet's or the Job controller runs"),
     "barrier": ("the rank waits at the barrier until every other rank has started", "see what the others wait for"),
     "dependency": ("the rank waits for the tasks that it depends on", "see those tasks"),

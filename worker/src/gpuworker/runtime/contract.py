@@ -153,9 +153,10 @@ LONGEST_NAME = "%s-00000000-%s-%d-0"
 DELAY_LIMIT_SECONDS = 365 * 86400  # of an auxiliary task's end
 VALUES_SCHEMA_VERSION = 1  # of the values that jobgen writes for the chart job-group
 TERMINATION_MESSAGE_BYTES = 4096  # what Kubernetes keeps of a container's last message
-# Paths that the pods of a group mount, or that the container runtime does. Nothing of the user's may be mounted there.
+# Paths that the chart's containers or the container runtime mount. Nothing of the user's may be mounted there.
 KEY_FILE = "/run/gpu-charts/key"
-RESERVED_MOUNTS = ("/tmp", "/group", "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys")
+GROUP_MOUNT = "/group"  # in groups only
+RESERVED_MOUNTS = ("/tmp", GROUP_MOUNT, "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys")
 
 
 class Tag(str, enum.Enum):

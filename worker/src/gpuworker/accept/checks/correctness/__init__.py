@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 
 from gpuworker.accept.check_spec import WORLD, Evidence, Measure, Plan, Spec
-
-TOLERANCE = 1e-10  # of the largest gradient
+from gpuworker.accept.checks.correctness.tolerance import TOLERANCE
 
 SPEC = Spec(
     tag="DDP",

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gpuworker.accept.check_spec import Evidence
-from gpuworker.accept.checks.correctness import TOLERANCE
+from gpuworker.accept.checks.correctness.tolerance import TOLERANCE
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.report import Measurement
 

@@ -6,12 +6,7 @@ Across nodes: ddp-launch -m gpuworker.accept.ddp_tests --stragglers
 from __future__ import annotations
 
 from gpuworker.accept.check_spec import WORLD, Evidence, Measure, Plan, Spec
-
-# Smallest excess over the median that counts: healthy GPUs of one model differ by 5 % (stas00/ml-engineering), and 10 %
-# is the tolerance of huggingface/gpu-fryer. Ranks of a rehearsal get differing shares of caches and memory.
-FLOOR = {"cuda": 0.10, "cpu": 0.60}
-FEW = 5  # fewer values have no meaningful median absolute deviation
-MOST_FLOOR = 1.0  # whatever the deviation of the others
+from gpuworker.accept.checks.stragglers.floors import FEW, FLOOR, MOST_FLOOR
 
 SPEC = Spec(
     tag="DDP",

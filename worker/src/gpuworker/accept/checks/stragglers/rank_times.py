@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from gpuworker.accept import peer_comparison
 from gpuworker.accept.check_spec import Evidence
-from gpuworker.accept.checks.stragglers import FEW, FLOOR, MOST_FLOOR
+from gpuworker.accept.checks.stragglers.floors import FEW, FLOOR, MOST_FLOOR
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.report import Measurement
 

@@ -1,0 +1,7 @@
+"""How much slower than the others a straggler is at least."""
+
+# Smallest excess over the median that counts: healthy GPUs of one model differ by 5 % (stas00/ml-engineering), and 10 %
+# is the tolerance of huggingface/gpu-fryer. Ranks of a rehearsal get differing shares of caches and memory.
+FLOOR = {"cuda": 0.10, "cpu": 0.60}
+FEW = 5  # fewer values have no meaningful median absolute deviation
+MOST_FLOOR = 1.0  # whatever the deviation of the others
