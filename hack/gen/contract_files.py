@@ -29,6 +29,7 @@ def helm(chart: str) -> str:
         },
         "limits": {"name": contract.NAME_LIMIT, "filesBytes": contract.FILES_LIMIT_BYTES},
         "longestName": contract.LONGEST_NAME,
+        "sharedMemoryMount": contract.SHARED_MEMORY_MOUNT,
         "reservedMounts": [each for each in contract.RESERVED_MOUNTS if groups or each != contract.GROUP_MOUNT],
         "keyFile": contract.KEY_FILE,
         "internalPrefix": contract.INTERNAL_PREFIX,

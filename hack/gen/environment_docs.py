@@ -52,7 +52,7 @@ LIMITS = """
 ## Reserved paths and limits
 
 Nothing of yours can be mounted at {mounts} in a container of the charts;
-{group} is reserved in groups only. A name that Kubernetes derives from a group has at most
+{group} is reserved in groups only, and a podTemplate may replace {shared_memory}. A name that Kubernetes derives from a group has at most
 {name} characters: `{longest}` for group, task and rank. The files that a group embeds have at most
 {files:,} bytes together.
 """
@@ -75,6 +75,7 @@ def page() -> str:
     return text + LIMITS.format(
         mounts=listed(contract.RESERVED_MOUNTS),
         group=f"`{contract.GROUP_MOUNT}`",
+        shared_memory=f"`{contract.SHARED_MEMORY_MOUNT}`",
         name=contract.NAME_LIMIT,
         longest=longest.replace("00000000", "HASH"),
         files=contract.FILES_LIMIT_BYTES,

@@ -74,7 +74,7 @@ def test_values_of_the_chart_itself_and_of_its_sidecar_are_judged_too() -> None:
     assert "the container agent requests 2 of cpu" in refusal("job-group", {"agent": {"resources": below}})
 
 
-PLACES = ("/", "/proc", "/proc/x", "/sys/", "/dev", "/dev/shm", "//tmp", "/run/gpu-charts", "/run/gpu-charts/key")
+PLACES = ("/", "/proc", "/proc/x", "/sys/", "/dev", "//tmp", "/run/gpu-charts", "/run/gpu-charts/key")
 CHARTS_CONTAINERS = {"ddp-run": "launcher", "gpu-accept": "accept", "job-group": "agent"}
 
 
@@ -100,7 +100,7 @@ def test_the_places_of_a_group_are_reserved_in_groups(path: str) -> None:
 
 
 def test_other_places_and_those_of_a_sidecar_are_the_users() -> None:
-    for path in ("/tmp/x", "/dev/infiniband", "/groups", "/out/x", "/run/mine"):
+    for path in ("/tmp/x", "/dev/shm", "/dev/infiniband", "/groups", "/out/x", "/run/mine"):
         assert render("job-group", task(**mounted(path))) and render("ddp-run", mounted(path))
     assert render("job-group", task(**mounted("/dev/shm", "initContainers", name="mine", image="a")))
 

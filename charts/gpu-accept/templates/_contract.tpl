@@ -4,6 +4,7 @@
 "ports": {"rendezvous": 29500, "launcherOffset": 1, "groupAgent": 29499, "report": 8080},
 "limits": {"name": 63, "filesBytes": 1000000},
 "longestName": "%s-00000000-%s-%d-0",
+"sharedMemoryMount": "/dev/shm",
 "reservedMounts": ["/tmp", "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys"],
 "keyFile": "/run/gpu-charts/key",
 "internalPrefix": "GPU_CHARTS_",

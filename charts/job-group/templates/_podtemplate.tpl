@@ -134,8 +134,9 @@ value of their number, and set, a map of field of the pod to the value to set in
 {{- end }}
 {{- if or (eq $kind "containers") (has $container.name (list "accept" "agent" "launcher")) }}{{/* not a sidecar of the user */}}
 {{- range $container.volumeMounts }}
-{{- if include "job-group.isReserved" (dict "root" $.root "place" .mountPath) }}
-{{- fail (printf "\n\n%s.spec.%s[%d].volumeMounts: %s is a place of the chart or of the system. Choose a mountPath other than these and what is in them: %s. The size of /dev/shm is a value, sharedMemory.sizeLimit.\n" $.path $kind $index .mountPath (join ", " (include "job-group.contract" $.root | fromJson).reservedMounts)) }}
+{{- $replaces := eq (clean .mountPath) (include "job-group.contract" $.root | fromJson).sharedMemoryMount }}{{/* more shared memory */}}
+{{- if and (not $replaces) (include "job-group.isReserved" (dict "root" $.root "place" .mountPath)) }}
+{{- fail (printf "\n\n%s.spec.%s[%d].volumeMounts: %s is a place of the chart or of the system. Choose a mountPath other than these and what is in them: %s.\n" $.path $kind $index .mountPath (join ", " (include "job-group.contract" $.root | fromJson).reservedMounts)) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -156,7 +156,8 @@ TERMINATION_MESSAGE_BYTES = 4096  # what Kubernetes keeps of a container's last 
 # Paths that the chart's containers or the container runtime mount. Nothing of the user's may be mounted there.
 KEY_FILE = "/run/gpu-charts/key"
 GROUP_MOUNT = "/group"  # in groups only
-RESERVED_MOUNTS = ("/tmp", GROUP_MOUNT, "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys")
+SHARED_MEMORY_MOUNT = "/dev/shm"  # a podTemplate may replace it, as SkyPilot's pod_config often does
+RESERVED_MOUNTS = ("/tmp", GROUP_MOUNT, "/run/gpu-charts", SHARED_MEMORY_MOUNT, "/dev", "/proc", "/sys")
 
 
 class Tag(str, enum.Enum):
