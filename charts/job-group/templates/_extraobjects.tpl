@@ -22,7 +22,7 @@ objects, which an object of the user must not replace.
 {{- end }}
 {{- end }}
 
-{{/* What tells an object from others, without the version of its API; call with root and object. */}}
+{{/* Identity of an object, without the version of its API; call with root and object. */}}
 {{- define "job-group.identity" -}}
 {{- with .object.metadata -}}
 {{ regexReplaceAll "/?[^/]*$" $.object.apiVersion "" }} {{ $.object.kind }} {{ .namespace | default $.root.Release.Namespace }} {{ .name }}
