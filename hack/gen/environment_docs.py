@@ -52,7 +52,8 @@ LIMITS = """
 ## Reserved paths and limits
 
 Nothing of yours can be mounted at {mounts} in a container of the charts;
-{group} is reserved in groups only, and a podTemplate may replace {shared_memory}. A name that Kubernetes derives from a group has at most
+{group} is reserved in groups only, and a podTemplate may replace {shared_memory}.
+A name that Kubernetes derives from a group has at most
 {name} characters: `{longest}` for group, task and rank. The files that a group embeds have at most
 {files:,} bytes together.
 """
