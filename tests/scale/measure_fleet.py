@@ -33,16 +33,12 @@ def simulated(nodes: int, gpus: int) -> Iterator[bytes]:
     pattern = complete_report("pattern", requested)
     for check in pattern["checks"]:
         check["samples"] = {f"{m['name']} {m['device']}": [0.001] * 40 for m in check["measurements"][:32]}
-        if check["name"] == "environment":
-            check["facts"]["gpus"] = [
-                {"device": f"cuda:{i}", "uuid": f"GPU-{i}", "serial": f"165{i}", "bus_id": f"0000:{i}b:00.0"}
-                for i in range(gpus)
-            ]
     for index in range(nodes):
         report = copy.deepcopy(pattern) | {"node": f"gpu-{index:04}", "pod": f"accept-{index:04}"}
+        for gpu in next(check["facts"]["gpus"] for check in report["checks"] if check["name"] == "environment"):
+            gpu["uuid"] = f"GPU-{index}-{gpu['device']}"
         for number in (m for check in report["checks"] for m in check["measurements"]):
-            up = number["better"] == "higher"
-            number["value"] *= 1 + (0.04 if up else -0.04) + min(0.03, max(-0.03, chance.gauss(0, 0.01)))
+            number["value"] *= 1.04 + min(0.03, max(-0.03, chance.gauss(0, 0.01)))
             if (index, number["device"], number["name"]) == (SLOW_NODE, f"cuda:{SLOW_GPU}", "gemm_bf16"):
                 number["value"] *= 0.6
         yield json.dumps(report).encode()
