@@ -76,6 +76,5 @@ def execute(space: Namespace, host: str, *command: str) -> str:
 def uninstall(space: Namespace, release: str = "grp") -> None:
     """helm uninstall, and wait until nothing of it is left."""
     run("helm", "uninstall", release, "--namespace", space.name)
-    kinds = ("pods", "jobs", "jobset", "services", "configmaps", "networkpolicies")
-    left = f"app.kubernetes.io/instance={release}"
-    wait_until(lambda: not any(space.objects(kind, left) for kind in kinds), f"all objects of {release} are gone", 90)
+    kinds, ours = "pods,jobs,jobset,services,configmaps,networkpolicies", f"app.kubernetes.io/instance={release}"
+    wait_until(lambda: not space.objects(kinds, ours), f"all objects of {release} are gone", 90)

@@ -8,10 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.group_agents import Group
 from tests.helpers.processes import PATIENCE_S, descendants, environment
 
 # Before torch is imported: its threads would compete with those of parallel tests.
@@ -55,6 +57,15 @@ def start(tmp_path_factory):
             program.process.wait()
     for folder in folders:
         shutil.rmtree(folder)  # thousands of generated launches print hundreds of megabytes each
+
+
+@pytest.fixture
+def group(tmp_path) -> Iterator[Group]:
+    """A group of processes, all of which end with the test."""
+    group = Group(tmp_path)
+    yield group
+    for rank in group.ranks:
+        rank.lose()
 
 
 @pytest.fixture

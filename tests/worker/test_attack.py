@@ -25,7 +25,6 @@ from gpuworker.launch.protocol import VERSION, End, Hello, NodeInfo
 from gpuworker.runtime.contract import GROUP_AGENT_PORT
 from gpuworker.runtime.json_lines import encode
 from tests.helpers.fleet_reports import node_report
-from tests.helpers.group_agents import Group
 from tests.helpers.hostile_messages import deliver, listens, messages, peak_mib, slow_clients
 from tests.helpers.launchers import Run
 from tests.helpers.processes import alive, descendants, free_port, until
@@ -73,13 +72,10 @@ def test_strangers_neither_end_nor_falsify_a_run(start, tmp_path, key, settings)
 
 
 @pytest.fixture
-def group(tmp_path, key, settings):
-    group = Group(tmp_path)
+def group(group, settings):
     group.agent_settings |= settings
     group.write_plan({"buffer": {}, "trainer": {"numNodes": 2}}, timeout=PATIENCE_S)
-    yield group
-    for rank in group.ranks:
-        rank.lose()
+    return group
 
 
 def test_strangers_neither_release_nor_end_a_group(group, key) -> None:

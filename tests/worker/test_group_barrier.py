@@ -10,20 +10,11 @@ import pytest
 
 from gpuworker.group.barrier import format_missing
 from gpuworker.runtime.contract import GROUP_AGENT_PORT
-from tests.helpers.group_agents import Group
 from tests.helpers.processes import until
 
 pytestmark = pytest.mark.slow
 
 THREE = {"buffer": {}, "trainer": {"numNodes": 2}}
-
-
-@pytest.fixture
-def group(tmp_path):
-    group = Group(tmp_path)
-    yield group
-    for rank in group.ranks:
-        rank.lose()
 
 
 def test_no_task_runs_before_the_last_rank_has_joined(group):

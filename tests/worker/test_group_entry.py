@@ -20,9 +20,8 @@ SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 
 
 @pytest.fixture(params=SHELLS)
-def run(request, tmp_path):
+def run(request, group):
     """run(SCRIPT, …) returns exit code, output and folder of one rank without an agent."""
-    group = Group(tmp_path)
 
     def once(script: str, content: dict[str, bytes] | None = None, git: str = "", **settings):
         rank = group.new_rank("a-0")
@@ -36,9 +35,7 @@ def run(request, tmp_path):
         rank.start_task(script, shell=request.param, GPU_CHARTS_AGENT="", **settings)
         return rank.wait(), rank.output(), rank.root
 
-    yield once
-    for rank in group.ranks:
-        rank.lose()
+    return once
 
 
 def test_setup_then_run(run):

@@ -7,18 +7,9 @@ import time
 
 import pytest
 
-from tests.helpers.group_agents import Group
-from tests.helpers.processes import until
+from tests.helpers.processes import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def group(tmp_path):
-    group = Group(tmp_path)
-    yield group
-    for rank in group.ranks:
-        rank.lose()
 
 
 def test_a_task_waits_until_another_has_started(group):
@@ -112,6 +103,30 @@ def test_a_failed_task_fails_even_if_the_others_ended_before(group):
     assert good.wait() == 0
     (failed.root / "go").touch()
     assert failed.wait() == 4
+
+
+@pytest.mark.parametrize("pod_ends", [False, True])
+def test_a_failure_reaches_the_others_although_the_network_was_away(group, pod_ends):
+    """The kubelet ends the agent of a pod whose task has ended."""
+    group.write_plan({"a": {}, "b": {}}, layout="jobs")
+    failed = group.start_rank("a-0", "until [ -e go ]; do sleep 0.1; done; exit 5")
+    other = group.start_rank("b-0", "sleep 30")
+    other.until_output("starts attempt")
+    names = group.names.read_text()
+    group.names.write_text("")
+    (failed.root / "go").touch()
+    assert failed.main.wait(PATIENCE_S) == 5
+    if pod_ends:
+        failed.sidecar.terminate()
+    time.sleep(3)
+    group.names.write_text(names)
+    assert other.wait() == 1
+    assert "stopped: failed a-0 5" in other.output()
+    if not pod_ends:
+        until(lambda: " end=" in failed.output("agent"), "the group has ended for the first rank, too")
+        assert 'end="failed a-0 5"' in failed.output("agent"), "it failed by itself, and first"
+    else:
+        assert failed.sidecar.wait(10) == 0
 
 
 @pytest.mark.parametrize(("code", "attempt", "ends"), [(29, "7", 29), (5, "1", 5), (5, "2", 0)])

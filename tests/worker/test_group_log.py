@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.group_agents import Group
-from tests.helpers.processes import until
+from tests.helpers.processes import descendants, until
 
 pytestmark = pytest.mark.slow
 ROOT = os.geteuid() == 0
@@ -22,13 +21,10 @@ LINES = "i=0; while [ $i -lt {n} ]; do echo line $i; i=$((i + 1)); done"
 
 
 @pytest.fixture
-def group(tmp_path):
-    group = Group(tmp_path)
+def group(group, tmp_path):
     group.logs = tmp_path / "logs"
     group.write_plan({"a": {}})
-    yield group
-    for rank in group.ranks:
-        rank.lose()
+    return group
 
 
 @pytest.fixture
@@ -215,6 +211,25 @@ def test_a_full_disk_of_the_node_does_not_stop_the_program(group, small_disk):
     assert rank.main.wait(60) == 6
     assert set(numbered(20_000)) <= set(printed(rank))
     assert "log_copy=incomplete" in rank.output()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_program_that_kills_or_stops_the_copy_keeps_its_exit_code(group, tmp_path, sent):
+    """As `kill -9 -1` does in a container, where the program and the copy have the same user."""
+    rank = group.start_rank("a-0", f"echo one; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; exit 16")
+    rank.until_output("\none")
+    (copy,) = (pid for pid in descendants(rank.main.pid) if Path(f"/proc/{pid}/comm").read_text() == "tee\n")
+    os.kill(copy, sent)
+    (tmp_path / "go").touch()
+    assert end(rank) == 16
+    assert re.search(r"^\[FATAL\] node=a-0 step=run exit_code=16 ", rank.output(), re.MULTILINE)
+
+
+def test_the_cause_has_a_line_of_its_own(group):
+    """Whatever the program printed last. No signal has a number above 64."""
+    rank = group.start_rank("a-0", "printf 'no end'; exit 255")
+    assert end(rank) == 255
+    assert re.search(r"^\[FATAL\] node=a-0 step=run exit_code=255 errors=", rank.output(), re.MULTILINE)
 
 
 def test_logs_without_a_barrier(group):

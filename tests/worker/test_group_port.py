@@ -17,7 +17,6 @@ from gpuworker.group.protocol import CODEC, Reply, Request
 from gpuworker.group.rank_server import MAX_STRANGERS
 from gpuworker.runtime.contract import GROUP_AGENT_PORT
 from gpuworker.runtime.json_lines import encode
-from tests.helpers.group_agents import Group
 from tests.helpers.processes import until
 
 pytestmark = pytest.mark.slow
@@ -25,12 +24,9 @@ MEMORY_MIB = 60  # an idle agent has about 25
 
 
 @pytest.fixture
-def group(tmp_path):
-    group = Group(tmp_path)
+def group(group):
     group.write_plan({"buffer": {}, "trainer": {"numNodes": 2}})
-    yield group
-    for rank in group.ranks:
-        rank.lose()
+    return group
 
 
 @pytest.fixture

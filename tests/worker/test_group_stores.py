@@ -23,13 +23,15 @@ def damage(folder: Path, kind: str) -> None:
         path.mkdir()
     elif kind == "endless":
         path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
     elif kind == "dangling":
         path.symlink_to("nowhere")
     else:
         path.write_bytes({"empty": b"", "cut": encode(GroupState(done=["b-0"]))[:9], "noise": os.urandom(99)}[kind])
 
 
-@pytest.mark.parametrize("kind", ["directory", "endless", "dangling", "empty", "cut", "noise"])
+@pytest.mark.parametrize("kind", ["directory", "endless", "pipe", "dangling", "empty", "cut", "noise"])
 def test_a_file_that_cannot_be_read_costs_its_own_state_only(tmp_path, kind):
     StateFolder(tmp_path, "a-0").save(GroupState(released=True, done=["a-0"]))
     damage(tmp_path, kind)

@@ -128,11 +128,7 @@ check_copy() {
 }
 
 # JobSet deletes the pods that still run when a Job fails, so the others must have ended before.
-exit_last() {
-  trap '' TERM INT
-  sleep 5
-  exit "$1"
-}
+exit_last() { trap '' TERM INT; sleep 5; exit "$1"; }
 
 # End this container with exit code $1, after sending event $2 to the agent.
 finish() {
@@ -149,8 +145,15 @@ finish() {
   exit "$1"
 }
 
+report_fatal() { printf '\n%s\n' "[FATAL] node=$GPU_CHARTS_HOST $*" >&2; } # the line before it may have no end
+
+refuse() { # exit code and facts, before the helpers run
+  report_fatal "exit_code=$1"
+  exit "${1%% *}"
+}
+
 fatal() { # exit code, facts
-  echo "[FATAL] node=$GPU_CHARTS_HOST exit_code=$*" >&2
+  report_fatal "exit_code=$*"
   finish "$1" "result $1"
 }
 
@@ -188,6 +191,8 @@ step() { # setup or run; its exit code is in $code
   # With this trap the shell waits for its program: the container ends with process 1, whatever else still runs.
   "$shell" -c "trap 'exit $STOPPED' TERM; . \"\$0\"" "$scripts/$1" 3>&- &
   wait_for $!
+  # The program may have stopped or killed the copy of its output, as `kill -9 -1` does.
+  if [ -n "$GPU_CHARTS_LOGS" ]; then kill -s CONT "$tee" 2>/dev/null || exec >&3 2>&1; fi
 }
 
 attempt() {
@@ -230,10 +235,9 @@ exec 3>&1
 trap on_signal TERM INT
 # Kueue labels each pod that it holds until the group fits. Other pods would start one by one, and hold nodes in part.
 if [ -n "$GPU_CHARTS_QUEUE" ] && [ "$GPU_CHARTS_HELD" != true ]; then
-  echo "[FATAL] node=$GPU_CHARTS_HOST exit_code=$USAGE kueue.queueName: Kueue did not hold this pod for the group." \
-    "Either it manages each Job by itself, because of a LocalQueue with the name default or manageJobsWithoutQueueName," \
-    "or it manages no pods. Set layout: jobset, or use another namespace." >&2
-  exit "$USAGE"
+  refuse "$USAGE kueue.queueName: Kueue did not hold this pod for the group. Either it manages each Job by itself, \
+because of a LocalQueue with the name default or manageJobsWithoutQueueName, or it manages no pods. \
+Set layout: jobset, or use another namespace."
 fi
 SKYPILOT_NODE_IPS=''
 for pipe in events start end ack kept news out; do [ -p "$state/$pipe" ] || mkfifo -m 666 "$state/$pipe"; done 2>/dev/null
@@ -243,18 +247,10 @@ if [ -n "$GPU_CHARTS_AGENT" ]; then
   case $reply in
     run) ;;
     done) exit 0 ;; # the group ended before this task began
-    fail*)
-      reply=${reply#fail }
-      echo "[FATAL] node=$GPU_CHARTS_HOST exit_code=$reply" >&2
-      exit "${reply%% *}"
-      ;;
+    fail*) refuse "${reply#fail }" ;;
     *)
-      if [ -z "$stopped" ]; then
-        echo "[FATAL] node=$GPU_CHARTS_HOST exit_code=$FAILED the agent's answer cannot be stored in $state/reply:" \
-          "is the disk of the node full?" >&2
-        exit "$FAILED"
-      fi
-      exit "$STOPPED"
+      [ -z "$stopped" ] || exit "$STOPPED"
+      refuse "$FAILED the agent's answer cannot be stored in $state/reply: is the disk of the node full?"
       ;;
   esac
   SKYPILOT_NODE_IPS=$(cat "$state/node_ips")
@@ -283,10 +279,7 @@ done
 if [ -n "$stopped" ]; then
   why=$(end_reason)
   case $why in
-    done)
-      log "ended with the group"
-      finish 0
-      ;;
+    done) log "ended with the group"; finish 0 ;;
     failed*) fatal "$FAILED" "stopped: $why" ;;
   esac
   log "stopped step=$step exit_code=$code"
@@ -294,15 +287,13 @@ if [ -n "$stopped" ]; then
 fi
 [ "$code" -ne 0 ] || finish 0 "result 0"
 signal=''
-if [ "$code" -gt 128 ]; then signal=" signal=$((code - 128))"; fi
-echo "[FATAL] node=$GPU_CHARTS_HOST step=$step exit_code=$code$signal errors=$errors of=$GPU_CHARTS_MAX_RESTARTS" >&2
+if [ "$code" -gt 128 ] && [ "$code" -le 192 ]; then signal=" signal=$((code - 128))"; fi
+report_fatal "step=$step exit_code=$code$signal errors=$errors of=$GPU_CHARTS_MAX_RESTARTS"
 result="result $code"
 [ "$code" -ne "$STOPPED" ] || code=$FAILED # to the Job, STOPPED means that the pod was stopped from outside
 # An auxiliary task of several nodes may still restart the group, up to its maxRestartsOnErrors.
-if [ -z "$GPU_CHARTS_IN_PLACE" ]; then
-  if is_listed || [ "$ATTEMPT" -lt "$GPU_CHARTS_MAX_RESTARTS" ]; then GPU_CHARTS_MAY_FAIL=''; fi
-fi
-if [ -n "$GPU_CHARTS_MAY_FAIL" ]; then
+if [ -n "$GPU_CHARTS_MAY_FAIL" ] &&
+  { [ -n "$GPU_CHARTS_IN_PLACE" ] || { ! is_listed && [ "$ATTEMPT" -ge "$GPU_CHARTS_MAX_RESTARTS" ]; }; }; then
   log "the group goes on without this auxiliary task"
   finish 0 "$result"
 fi

@@ -26,10 +26,14 @@ from gpuworker.group.protocol import EntryEvent, Pipe
 from gpuworker.group.rank_server import RankServer
 from gpuworker.group.state_store import VolumeStore
 from gpuworker.group.task_log import TaskLog
+from gpuworker.runtime.command_line import escape_output, first_line
 from gpuworker.runtime.contract import GROUP_AGENT_PORT, ExitCode
+from gpuworker.runtime.line_server import listen
 from gpuworker.runtime.log import log
 from gpuworker.runtime.message_auth import KeyFileError, load_key
 
+RETRY_S, LONGEST_RETRY_S = 1, 5  # between two requests to a rank that has not replied
+LAST_S = 20  # how long the agent stays at the pod's end for ranks that have not replied
 LOG_TIMEOUT_S = 8  # of the copy on the volume at the task's end; the entry script waits a little longer
 
 
@@ -39,6 +43,7 @@ class Agent(RankServer):
     def __init__(self, plan: GroupPlan, host: str, folder: Path, logs: Path | None, run: str, attempt: str, key: bytes):
         super().__init__(plan, host, folder / "group_state", run, attempt, key)
         self.pipes = EntryPipes(folder)
+        self.silent: set[str] = set()  # ranks that must still get the state
         self.task_log = None
         if logs:
             loop = asyncio.get_running_loop()
@@ -54,8 +59,9 @@ class Agent(RankServer):
             if self.task_log:
                 parts.append(self.task_log.watch())
             if not logs_only:
-                await asyncio.start_server(self.serve, address, GROUP_AGENT_PORT, limit=self.plan.line_limit)
-                parts.append(self.control_task())
+                members, limit = len(self.plan.hosts), self.plan.line_limit
+                await listen(self.serve, address, GROUP_AGENT_PORT, limit, members, self.strangers)
+                parts += [self.control_task(), self.send_again()]
             await asyncio.gather(*parts)
         finally:
             if self.task_log:
@@ -99,8 +105,30 @@ class Agent(RankServer):
         return hosts - set(self.plan.primaries)
 
     async def send_state(self, hosts: set[str]) -> None:
-        silent = await self.peers.broadcast(hosts - {self.host}, state=self.state)
-        await self.peers.broadcast(silent, state=self.state)  # one retry; a rank that is lost does not need the state
+        """Send the state to the hosts, twice if one is silent. send_again() then goes on."""
+        self.silent |= hosts - {self.host}
+        for _ in range(2):
+            await self.send_to_silent()
+
+    async def send_to_silent(self) -> None:
+        self.silent -= set(self.state.done)
+        asked = set(self.silent)
+        self.silent -= asked - set(await self.peers.broadcast(asked, state=self.state))
+
+    async def send_again(self) -> None:
+        """The network of this pod may be away just when its task ends."""
+        pause = RETRY_S
+        while True:
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_RETRY_S, 1.5 * pause) if self.silent else RETRY_S
+            await self.send_to_silent()
+
+    async def end(self, running: asyncio.Task) -> None:
+        """End run_forever(), at once if no rank waits for the state."""
+        end = time.monotonic() + LAST_S
+        while self.silent and time.monotonic() < end:
+            await asyncio.sleep(0.1)
+        running.cancel()
 
     async def control_task(self) -> None:
         """Hold the task at the barrier, start it, and end it when the group ends."""
@@ -130,7 +158,8 @@ class Agent(RankServer):
         while reason is None:
             await self.next_change()
             reason = self.state.end_reason(self.host, self.plan)
-        log("GROUP", rank=self.host, end=reason)
+        own_code = self.state.failed.get(self.host)  # others may have been stopped, and failed, because of it
+        log("GROUP", rank=self.host, end=f"failed {self.host} {own_code}" if own_code else reason)
         self.pipes.send(Pipe.END, reason)
 
     async def abort(self, missing: str) -> None:
@@ -178,7 +207,8 @@ def refuse_start(folder: Path, why: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="group-agent", description=__doc__.splitlines()[0])
+    escape_output()
+    parser = argparse.ArgumentParser(prog="group-agent", description=first_line(__doc__))
     parser.add_argument("--plan", type=Path, required=True, help="the group, as JSON")
     parser.add_argument("--host", required=True, help="host name of this rank, TASK-RANK")
     parser.add_argument("--state-dir", type=Path, required=True, help="folder shared with the task")
@@ -197,8 +227,13 @@ def main() -> None:
     async def run() -> None:
         agent = Agent(plan, args.host, args.state_dir, args.logs_dir, run_id, attempt, key)
         running = asyncio.create_task(agent.run_forever(logs_only=args.logs_only))
+        endings = []  # keeps them alive
+
+        def end() -> None:
+            endings.append(asyncio.create_task(agent.end(running)))
+
         for number in (signal.SIGTERM, signal.SIGINT):  # the kubelet ends a sidecar after the task's container
-            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+            asyncio.get_running_loop().add_signal_handler(number, end)
         with contextlib.suppress(asyncio.CancelledError):
             await running
 

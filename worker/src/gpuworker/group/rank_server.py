@@ -12,8 +12,9 @@ from gpuworker.group.peer_client import REQUEST_TIMEOUT_S, PeerClient
 from gpuworker.group.protocol import CODEC, PURPOSE, Reply, Request
 from gpuworker.group.state_store import StateFolder, VolumeStore
 from gpuworker.runtime.json_lines import encode
+from gpuworker.runtime.line_server import Strangers
 from gpuworker.runtime.log import log
-from gpuworker.runtime.message_auth import LineStream, Strangers
+from gpuworker.runtime.message_auth import LineStream
 
 MAX_STRANGERS = 128  # connections that have not sent a request of this group yet
 

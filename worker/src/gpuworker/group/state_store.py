@@ -37,6 +37,8 @@ class StateFolder:
 def _start_of(file: Path) -> bytes:
     """As much as a state may have. Nothing for what is not a file, or may not be read: others write there, too."""
     try:
+        if not file.is_file():  # a pipe would block
+            return b""
         with file.open("rb") as opened:
             return opened.read(LINE_LIMIT)
     except (FileNotFoundError, IsADirectoryError, PermissionError):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import secrets
 import time
 
@@ -18,11 +17,12 @@ from gpuworker.launch.network import check_port_free
 from gpuworker.launch.root_cause import NodeStatus
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode
+from gpuworker.runtime.line_server import Strangers, listen
 from gpuworker.runtime.log import log
-from gpuworker.runtime.message_auth import LineStream, Strangers
+from gpuworker.runtime.message_auth import LineStream
 
 HELLO_TIMEOUT_S, HELLO_LIMIT = 10, 1 << 15  # seconds, bytes
-BACKLOG = 1024  # connections that asyncio accepts in one turn, before it reads from any
+MAX_STRANGERS = 1024  # beside one per node: connections that have not sent a hello of this run yet
 # How long the verdict is served to pods that start a little later than the one whose fault ended the run, and how long
 # after the join deadline.
 LINGER_S, LATE_S = 4, 1
@@ -49,19 +49,15 @@ class Coordinator:
         self.restarts, self.restarting, self.warned_at = 0, False, 0.0
         self.verdict: protocol.End | None = None
         self.notified: set[int] = set()  # nodes that were sent the verdict
-        self.strangers = Strangers(config.nnodes + BACKLOG)
+        self.strangers = Strangers(config.nnodes + MAX_STRANGERS)
         self.server: asyncio.Server | None = None
         self.monitoring: asyncio.Task | None = None
 
     async def serve(self) -> None:
         config = self.config
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = min(hard, config.nnodes + self.strangers.most + BACKLOG + 100) if hard >= 0 else soft
-        if 0 <= soft < wanted:  # for the nodes, for others that connect, and for this process itself
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         try:
-            self.server = await asyncio.start_server(
-                self.handle_connection, None, config.launcher_port, limit=HELLO_LIMIT, backlog=BACKLOG
+            self.server = await listen(
+                self.handle_connection, None, config.launcher_port, HELLO_LIMIT, config.nnodes, self.strangers
             )
         except OSError as error:
             reason = f"port {config.launcher_port} is in use on node 0 ({error.strerror})"

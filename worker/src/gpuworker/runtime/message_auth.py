@@ -106,24 +106,6 @@ class LineStream:
         return sign(self.session, role, str(number), line)
 
 
-class Strangers:
-    """Connections of which it is not known yet who has opened them. Above `most`, the oldest is closed."""
-
-    def __init__(self, most: int):
-        self.most = most
-        self.writers: dict[asyncio.StreamWriter, None] = {}  # the oldest first
-
-    def add(self, writer: asyncio.StreamWriter) -> None:
-        self.writers[writer] = None
-        if len(self.writers) > self.most:
-            oldest = next(iter(self.writers))
-            del self.writers[oldest]
-            oldest.transport.abort()
-
-    def discard(self, writer: asyncio.StreamWriter) -> None:
-        self.writers.pop(writer, None)
-
-
 class NonceIssuer:
     """Nonces for requests of one message each. A nonce is valid for a minute and accepted once.
 
