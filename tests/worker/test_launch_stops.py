@@ -254,11 +254,15 @@ def test_lines_of_strangers_without_an_end_cost_little_memory(run):
         assert peak_mib(first.started.process.pid) - before < 40, "MiB; the lines have 86"
 
 
-def test_connections_of_strangers_do_not_keep_a_node_out(run):
-    """They could take all file descriptors that a container has at first; one that is closed is opened again."""
+@pytest.mark.parametrize("key", [b"", b"k" * 32], ids=["without a key", "key"])
+@pytest.mark.parametrize("hard", [None, 1024], ids=["hard limit of this machine", "hard limit 1024"])
+def test_connections_of_strangers_do_not_keep_a_node_out(run, tmp_path, key, hard):
+    """They could take all file descriptors that a container has; one that is closed is opened again."""
     limits, over, held = resource.getrlimit(resource.RLIMIT_NOFILE), threading.Event(), {}
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
-    first = run.pod(0, 2, "--join-timeout=40")
+    (tmp_path / "key").write_bytes(key)
+    variables = {"GPU_CHARTS_KEY_FILE": tmp_path / "key"} if key else {}
+    first = run.pod(0, 2, "--join-timeout=40", **variables)
+    resource.prlimit(first.started.process.pid, resource.RLIMIT_NOFILE, (256, hard or limits[1]))
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
     until(lambda: listens("127.0.0.1", run.port + 1), "node 0 listens")
 
@@ -279,9 +283,9 @@ def test_connections_of_strangers_do_not_keep_a_node_out(run):
     thread.start()
     try:
         until(lambda: len(held) >= HELD or not thread.is_alive(), "they are connected")
-        run.pod(1, 2, "--join-timeout=40")
+        run.pod(1, 2, "--join-timeout=40", **variables)
         assert run.wait() == [0, 0], run.output
-        assert "Traceback" not in first.output, first.output
+        assert "out of system resource" not in first.output and "Traceback" not in first.output, first.output
     finally:
         over.set()
         thread.join()

@@ -459,14 +459,27 @@ def test_help_is_printed_to_a_pipe(start):
     assert "--join-timeout" in shown.output
 
 
+# As that of an AssertionError with a tensor of a GPU that hangs.
+BLOCKS = "import time\nclass E(Exception):\n    def __str__(self):\n        time.sleep(600)\n"
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
         ("class E(Exception):\n    def __str__(self):\n        raise ValueError('no')\nraise E()", "E: <str() of"),
+        (BLOCKS + "raise E()", "E (program-"),
+        (BLOCKS + "raise ExceptionGroup('two', [E()])", "E (first of Exc"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt ("),
+        ("raise SystemExit(2**70)", "exit code 255"),
         ("raise ExceptionGroup('two', [LookupError('shard 7'), ValueError()])", "LookupError: shard 7 (first of Exc"),
     ],
 )
 def test_unusual_exceptions_are_named(run, text, shown):
     run.pod(0, 1, program=[run.script(text)])
     run.assert_verdict(1, "program-failed", "rank 0 of node 0", shown, within_s=60)
+
+
+def test_a_text_of_sys_exit_that_blocks_is_bounded_by_the_exit_timeout(run):
+    program = run.script(BLOCKS + "raise SystemExit(E())")
+    run.pod(0, 1, "--exit-timeout=3", program=[program])
+    run.assert_verdict(70, "exit-timeout", "rank 0 of node 0", within_s=60)

@@ -11,7 +11,10 @@ import zipfile
 from pathlib import Path
 
 # Of the standard library only.
-RUNTIME = ("__init__", "contract", "gpu_inventory", "json_lines", "log", "message_auth", "processes")
+RUNTIME = (
+    *("__init__", "command_line", "contract", "gpu_inventory", "json_lines", "line_server"),
+    *("log", "message_auth", "processes"),
+)
 MAIN = "from gpuworker.launch.torchrun_command import main\nmain()\n"
 
 

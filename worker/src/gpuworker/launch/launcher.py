@@ -20,6 +20,7 @@ from gpuworker.launch import node_info, statefulset
 from gpuworker.launch.config import LaunchConfig, parser, read_config
 from gpuworker.launch.failure_causes import Verdict
 from gpuworker.launch.node_launcher import NodeLauncher
+from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import BackgroundOutput, log, write_termination_message
 
@@ -56,6 +57,7 @@ async def launch(config: LaunchConfig, started_at: float) -> int:
 
 
 def main() -> None:
+    escape_output()
     started_at = time.monotonic()
     args = config = output = None
     try:

@@ -222,14 +222,18 @@ def main():
     try:
         run(sys.argv[1:])
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-        send("ending", text="" if isinstance(end.code, int | None) else str(end.code)[:500], threads=threads())
+        code = exit_code(end.code)
+        send("ending", text="", threads=threads())
+        if not isinstance(end.code, int | None):  # its __str__ is code of the program, which may block
+            send("ending", text=str(end.code)[:500], threads=threads())
         exit_codes.append(code)
         raise
     except BaseException as error:
         own = error.__traceback__
         while own and ("runpy" in own.tb_frame.f_code.co_filename or own.tb_frame.f_code.co_filename == __file__):
             own = own.tb_next
+        # The text comes from code of the program, which may block; what is sent before it is then the report.
+        send("error", **describe(error, own, with_text=False))
         facts = describe(error, own)
         send("error", **facts)
         with contextlib.suppress(Exception):
@@ -255,13 +259,20 @@ def threads():
     return found[:5]
 
 
-def describe(error, own):
+def exit_code(given):
+    """The exit code of sys.exit(given): a number that C's long cannot hold counts as -1."""
+    if isinstance(given, int):
+        return given if -(1 << 63) <= given < 1 << 63 else -1
+    return 0 if given is None else 1
+
+
+def describe(error, own, with_text=True):
     """Facts of an exception: its classes, errno, and where it was raised. Of a group, those of its first member."""
     leaf, within = error, ""
     while getattr(leaf, "exceptions", None):
         leaf, within = leaf.exceptions[0], f" (first of {type(error).__name__})"
     try:
-        text = str(leaf)
+        text = str(leaf) if with_text else ""
     except Exception:
         text = "<str() of the exception failed>"
     stack = traceback.extract_tb(own if leaf is error else leaf.__traceback__)
