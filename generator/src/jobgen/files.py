@@ -12,7 +12,7 @@ import shlex
 import stat
 from collections.abc import Iterator
 
-from jobgen import credentials, names
+from jobgen import archives, credentials, names
 from jobgen.contract import FILES_LIMIT_BYTES
 from jobgen.diagnostics import Path, quoted
 from jobgen.gitignore import ALWAYS, FILES, Rules
@@ -103,23 +103,26 @@ class FileSets:
             raise EmbedError("file-missing", f"{quoted(source)} contains no files")
         before = self.total
         self.sets[name], self.names[real, is_folder] = {}, name
-        left_out, refused = [], []
+        left_out: list[str] = []
+        refused: dict[str, str] = {}  # path -> the file in it, if it is an archive
         for each in sorted(found, key=os.fsencode):
             shown = posixpath.normpath(posixpath.join(source, each) if is_folder else source)
             data, size = self._read(found[each], f"{name}/{each}")
             aliases = {shown, found[each]} if is_folder else {shown, found[each], str(path[-1])}
-            kind = self._kind(found[each], data, aliases)
+            inside = self._inside(data)
+            kind = self._kind(found[each], data, aliases) or (None if inside is None else _CREDENTIAL)
             if kind is None or (shown in self.allow and kind != _OUTPUT):
                 self.sets[name][each] = self._content(found[each], f"{name}/{each}", data, size)
             elif kind == _CREDENTIAL or not is_folder:
-                refused.append(shown)
+                refused[shown] = f" (in it {quoted(inside)})" if inside else ""
             else:
                 left_out.append(each)
         if refused:
-            listed = ", ".join(map(quoted, refused))
+            listed = ", ".join(quoted(shown) + inside for shown, inside in refused.items())
             message = f"not embedded, because the values are readable: {listed}. Mount a Kubernetes Secret in place of "
             message += "a credential (volumes in config.kubernetes.pod_config), and list its file in .skyignore. "
-            task.report("credential-file", path, f"{message}If it is not one, pass --allow {shlex.quote(refused[0])}")
+            message += f"If it is not one, pass --allow {shlex.quote(next(iter(refused)))}"
+            task.report("credential-file", path, message)
         self._note(task, path, self.sets[name], self.total - before, left_out)
         return name
 
@@ -139,6 +142,13 @@ class FileSets:
             return _GROUP
         if any(map(credentials.is_file, aliases)) or credentials.is_content(data, self.secrets):
             return _CREDENTIAL
+        return None
+
+    def _inside(self, data: bytes) -> str | None:
+        """Return the name of the first credential in an archive."""
+        for name, content in archives.files(data):
+            if credentials.is_file(name) or credentials.is_content(content, self.secrets):
+                return name
         return None
 
     def _walk(self, top: str, base: str) -> Iterator[tuple[str, str]]:
