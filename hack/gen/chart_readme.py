@@ -40,6 +40,7 @@ INSTALL = {
     "  | helm install demo charts/job-group -f - --set image.repository=registry.example.com/gpu-worker",
 }
 LONGEST_DEFAULT = 60
+MOST_CHOICES = 12  # values that are named in the table; the schema has more
 
 
 def page(chart: str, schema: dict) -> str:
@@ -101,6 +102,8 @@ def kind(node: dict, schema: dict) -> str:
     for choice in ("oneOf", "anyOf"):
         if choice in node:
             return " or ".join(dict.fromkeys(kind(resolved(each, schema), schema) for each in node[choice]))
+    if len(node.get("enum", ())) > MOST_CHOICES:
+        return "string"
     if "enum" in node:
         return ", ".join(f"`{each or json.dumps(each)}`" for each in node["enum"])
     if "const" in node:

@@ -1,7 +1,7 @@
 """Make everything that is derived from a source in this repository: python3 -m hack.gen.generate [--check].
 
 schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the definitions of common.yaml and kubernetes.json
-    that it uses
+    that it uses, and the names of checks, limits and faults
 schemas/report.yaml, fleet.yaml -> schemas/report.schema.json, fleet.schema.json
 worker/…/accept/limits.yaml, runtime/gpu_specs.yaml -> the same as JSON, for images without a YAML parser
 worker/…/accept/ (checks, limits) -> docs/accept-checks.md
@@ -33,6 +33,7 @@ import yaml
 
 from hack.gen import (
     accept_docs,
+    accept_names,
     argocd_cm,
     chart_readme,
     contract_files,
@@ -58,7 +59,7 @@ TABLES = [REPO / "worker/src/gpuworker" / name for name in ("accept/limits.yaml"
 def outputs() -> Iterator[tuple[Path, str]]:
     """Every generated file with its text."""
     shared = yaml.safe_load((REPO / "schemas/charts/common.yaml").read_text())
-    shared |= json.loads((REPO / "schemas/charts/kubernetes.json").read_text())
+    shared |= json.loads((REPO / "schemas/charts/kubernetes.json").read_text()) | accept_names.definitions()
     for chart in CHARTS:
         schema = yaml.safe_load(contract_files.filled((REPO / f"schemas/charts/{chart}.yaml").read_text()))
         yield REPO / f"charts/{chart}/values.schema.json", chart_schema(with_definitions(schema, shared))

@@ -60,7 +60,7 @@ def places(node: object, path: tuple = ()) -> list[tuple]:
     return [path, *(place for key, value in node.items() for place in places(value, (*path, key)))]
 
 
-@pytest.mark.parametrize("kind", ["ConfigMap", "DaemonSet", "Job", "JobSet", "NetworkPolicy", "Service"])
+@pytest.mark.parametrize("kind", ["ConfigMap", "DaemonSet", "Job", "JobSet", "NetworkPolicy", "Role", "Service"])
 def test_a_misspelt_field_is_refused_wherever_it_stands(kind: str, location: str) -> None:
     """One object of the kind, and for each of its parts a copy in which that part has an unknown field."""
     items = [item for scenario in SCENARIOS for item in objects(rendered("helm", scenario)) if item["kind"] == kind]

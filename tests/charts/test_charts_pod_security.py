@@ -73,7 +73,8 @@ def test_pods_are_restricted(scenario: Scenario) -> None:
 def test_pods_get_no_token_of_the_api_server(scenario: Scenario) -> None:
     found = list(pod_specs(objects(rendered("helm", scenario))))
     assert found, "no pod"
-    assert {pod.get("automountServiceAccountToken") for pod in found} == {False}
+    tokens = [pod.get("automountServiceAccountToken") for pod in found]
+    assert tokens == [pod.get("serviceAccountName") == "test-gpu-accept-fleet" for pod in found]  # of fleet.listPods
 
 
 def init(pod: dict) -> dict:

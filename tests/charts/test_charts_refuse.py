@@ -20,6 +20,10 @@ def task(**fields: object) -> dict:
     return {**GROUP, "tasks": {"t": {"run": "true", **fields}}}
 
 
+def etcd(endpoint: str) -> dict:
+    return {"rendezvous": {"backend": "etcd", "etcd": {"endpoint": endpoint}}}
+
+
 def render(chart: str, values: dict, *options: str, release: str = "test") -> list[dict]:
     done = template("helm", chart, json.dumps({**RUN[chart], **values}).encode(), *options, release=release)
     assert done.returncode == 0, done.stderr.decode()
@@ -61,6 +65,20 @@ REFUSED = {
     ),
     "labels of the chart": ("ddp-run", {"podLabels": {"app.kubernetes.io/instance": "x"}}, "podLabels: "),
     "a queue of pods": ("ddp-run", {"podLabels": {"kueue.x-k8s.io/queue-name": "q"}}, "set kueue.queueName"),
+    "shared memory of 16 bytes": ("ddp-run", {"sharedMemory": {"sizeLimit": "16"}}, "sharedMemory/sizeLimit"),
+    "shared memory in thousandths": ("job-group", task(sharedMemory={"sizeLimit": "500m"}), "sharedMemory/sizeLimit"),
+    "less shared memory than required": (
+        "ddp-run",
+        {"sharedMemory": {"sizeLimit": "900Mi"}, "preflight": {"minSharedMemory": "1Gi"}},
+        "preflight.minSharedMemory: ",
+    ),
+    "all pods on one node, and one pod per node": (
+        "ddp-run",
+        {"nodes": 2, "placement": {"topologyKey": "kubernetes.io/hostname", "onePodPerNode": "required"}},
+        "placement.topologyKey: ",
+    ),
+    "etcd by a URL": ("ddp-run", etcd("http://etcd:2379"), "etcd/endpoint"),
+    "etcd with a password": ("ddp-run", etcd("user:word@etcd:2379"), "etcd/endpoint"),
     "capital kilo": ("ddp-run", {"sharedMemory": {"sizeLimit": "16K"}}, "sizeLimit"),
     "a negative amount": ("ddp-run", {"resources": {"requests": {"cpu": -1}}}, "cpu"),
     "a repository with a tag": ("ddp-run", {"image": {"repository": "reg/w:1.2"}}, "image.repository: "),

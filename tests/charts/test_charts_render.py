@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -43,6 +44,36 @@ def test_every_object_says_whose_it_is(scenario: Scenario) -> None:
 def test_whole_numbers_stay_whole(scenario: Scenario, helm: str) -> None:
     """Helm keeps numbers as floats, and would print a million as 1e+06."""
     assert re.findall(r"^.*[:-] [0-9.]+e[+][0-9]+$", rendered(helm, scenario), re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("layout", ["jobs", "jobset"])
+def test_ranks_of_a_task_differ_in_their_number_and_in_no_text_of_the_user(layout: str) -> None:
+    digits = "0 1 2 10 11 0123456789 1000000"
+    container = {"env": [{"name": "B", "value": digits}]}
+    more = {"metadata": {"annotations": {"example.com/digits": digits}}, "spec": {"containers": [container]}}
+    task = {"numNodes": 12, "env": {"A": digits}, "podTemplate": more}
+    values = {"schemaVersion": 1, "name": "g", "layout": layout, "tasks": {"t": task}}
+    items = objects(template("helm", "job-group", json.dumps(values).encode()).stdout.decode())
+    jobs = [item for item in items if item["kind"] == "Job"]
+    for jobset in (item for item in items if item["kind"] == "JobSet"):
+        jobs += [each["template"] for each in jobset["spec"]["replicatedJobs"]]
+    ranks = [without_its_number(job["spec"]["template"], str(rank)) for rank, job in enumerate(jobs)]
+    assert ranks == ranks[:1] * 12
+    assert json.dumps(ranks[0]).count(digits) == 3
+
+
+def without_its_number(pod: dict, rank: str) -> dict:
+    agent, task = pod["spec"]["initContainers"][0], pod["spec"]["containers"][0]
+    assert pod["metadata"]["labels"].pop("job-group/rank") == rank
+    assert pod["spec"].pop("hostname") == f"t-{rank}"
+    agent["args"].remove(f"--host=t-{rank}")
+    numbers = {"GPU_CHARTS_HOST": f"t-{rank}"} | dict.fromkeys(
+        ["NODE_RANK", "PET_NODE_RANK", "RANK", "SKYPILOT_NODE_RANK"], rank
+    )
+    found = {each["name"]: each.get("value") for each in task["env"]}
+    assert {name: found[name] for name in numbers} == numbers
+    task["env"] = [each for each in task["env"] if each["name"] not in numbers]
+    return pod
 
 
 def test_every_chart_and_every_kind_of_source_has_a_scenario() -> None:

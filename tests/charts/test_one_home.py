@@ -67,6 +67,7 @@ def test_no_template_has_an_exit_code_or_a_port_of_the_contract(chart: str) -> N
     for name, text in sources(chart).items():
         text = re.sub(r"(?s)# Exit codes. Generated .*?# End", "", text)
         text = re.sub(r"{{-? fail [^\n]*}}|\s#[^\n]*", "", text)  # examples in messages, comments
+        text = re.sub(r'"(?:[^"\\\n]|\\.)*\\n\\n(?:[^"\\\n]|\\.)*"', '""', text)  # a message with values to paste
         numbers = {int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.])", text)}
         assert not numbers & (CODES | PORTS), name
         assert not re.search(r"values: \[\d", text), f"{name}: literal exit codes"

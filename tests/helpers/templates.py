@@ -8,7 +8,7 @@ from pathlib import Path
 # `.Values.image`, `$.Values.image`, `.root.Values.image`, and `$values.image` where a template calls them so.
 USE = re.compile(r"(?:\.Values|\$values)((?:\.[A-Za-z]\w*)+)")
 # What a template takes from one task: `$task.env`, `dig "accelerator" "count" 0 $task`.
-TASK = re.compile(r'\$task\.(\w+)|dig "(\w+)" [^}]*\$task')
+TASK = re.compile(r'\$task\.(\w+)|dig "(\w+)" [^}\n]*?\$task')
 COMMENT = re.compile(r"{{-?\s*/\*.*?\*/\s*-?}}", re.DOTALL)
 
 

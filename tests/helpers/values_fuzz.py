@@ -180,7 +180,7 @@ class Values:
         if isinstance(node.get("additionalProperties"), dict):
             rule = node.get("propertyNames", {"minLength": 1})
             for _ in range(self.rng.choice([0, 1, 1, 2]) or (1 if node.get("additionalProperties") and not own else 0)):
-                found[self.string(rule, share)] = self.value(node["additionalProperties"], share)
+                found[self.value({"type": "string", **rule}, share)] = self.value(node["additionalProperties"], share)
         if node.get("maxProperties") and len(found) > node["maxProperties"]:
             found = dict([self.rng.choice([*found.items()])])
         if node.get("minProperties") and not found:

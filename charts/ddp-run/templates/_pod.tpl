@@ -127,9 +127,7 @@ spec:
         {{- if $parks }}
         - {name: attempts, mountPath: /run/ddp}
         {{- end }}
-        {{- with include "ddp-run.keyMount" .root }}
-        {{- . | nindent 8 }}
-        {{- end }}
+        {{- with include "ddp-run.keyMount" .root }}{{ . | nindent 8 }}{{ end }}
   volumes:
     - name: tmp
       emptyDir: {}
@@ -159,9 +157,7 @@ spec:
     - name: attempts
       emptyDir: {sizeLimit: 1Mi}
     {{- end }}
-    {{- with include "ddp-run.keyVolume" .root }}
-    {{- . | nindent 4 }}
-    {{- end }}
+    {{- with include "ddp-run.keyVolume" .root }}{{ . | nindent 4 }}{{ end }}
 {{- end }}
 
 {{- define "ddp-run.podTemplate" -}}

@@ -60,9 +60,7 @@ ingress:
       - podSelector:
           matchLabels:
             {{- .labels | nindent 12 }}
-  {{- with .root.Values.networkPolicy.ingress }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- with .root.Values.networkPolicy.ingress }}{{ toYaml . | nindent 2 }}{{ end }}
 {{- if .root.Values.networkPolicy.restrictEgress }}
 egress:
   - to:
@@ -74,28 +72,21 @@ egress:
       - {port: {{ . }}, protocol: UDP}
       - {port: {{ . }}, protocol: TCP}
       {{- end }}
-  {{- with .root.Values.networkPolicy.egress }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- with .root.Values.networkPolicy.egress }}{{ toYaml . | nindent 2 }}{{ end }}
 {{- end }}
 {{- end }}
 
 {{/* Refuse a NetworkPolicy that would not apply, and rules without one. */}}
 {{- define "gpu-accept.refuseNetworkPolicy" -}}
+{{- $policy := .Values.networkPolicy -}}
 {{- $host := include "gpu-accept.hostNetwork" . -}}
-{{- $rules := .Values.networkPolicy.ingress | empty | ternary "restrictEgress" "ingress" -}}
-{{- if and $host .Values.networkPolicy.enabled -}}
-{{- fail (printf "\n\nnetworkPolicy.enabled: a NetworkPolicy does not apply to pods in the network of the node, which %s asks for. Sign their messages instead (authentication.secretName), and set:\n\nnetworkPolicy:\n  enabled: false\n" $host) -}}
-{{- end -}}
-{{- if and (or .Values.networkPolicy.ingress .Values.networkPolicy.restrictEgress) $host -}}
-{{- fail (printf "\n\nnetworkPolicy.%s: a NetworkPolicy does not apply to pods in the network of the node, which %s asks for. Remove the rules.\n" $rules $host) -}}
-{{- end -}}
-{{- if and (or .Values.networkPolicy.ingress .Values.networkPolicy.restrictEgress) (not (include "gpu-accept.hasPolicy" .)) -}}
-{{- fail (printf "\n\nnetworkPolicy.%s: the rules have no effect without the policy. Set:\n\nnetworkPolicy:\n  enabled: true\n" $rules) -}}
-{{- end -}}
-{{- if and .Values.networkPolicy.egress (not .Values.networkPolicy.restrictEgress) -}}
-{{- fail "\n\nnetworkPolicy.egress: the rules have no effect without restrictEgress. Set:\n\nnetworkPolicy:\n  restrictEgress: true\n" -}}
-{{- end -}}
+{{- $rules := $policy.ingress | empty | ternary "restrictEgress" "ingress" -}}
+{{- $has := or $policy.ingress $policy.restrictEgress -}}
+{{- include "gpu-accept.refuse" (list
+  (list (and $host $policy.enabled) (printf "networkPolicy.enabled: a NetworkPolicy does not apply to pods in the network of the node, which %s asks for. Sign their messages instead (authentication.secretName), and set:\n\nnetworkPolicy:\n  enabled: false" $host))
+  (list (and $has $host) (printf "networkPolicy.%s: a NetworkPolicy does not apply to pods in the network of the node, which %s asks for. Remove the rules." $rules $host))
+  (list (and $has (not (include "gpu-accept.hasPolicy" .))) (printf "networkPolicy.%s: the rules have no effect without the policy. Set:\n\nnetworkPolicy:\n  enabled: true" $rules))
+  (list (and $policy.egress (not $policy.restrictEgress)) "networkPolicy.egress: the rules have no effect without restrictEgress. Set:\n\nnetworkPolicy:\n  restrictEgress: true")) -}}
 {{- end }}
 
 {{/* Locks that the release lacks, for the notes. */}}

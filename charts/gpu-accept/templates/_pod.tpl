@@ -93,9 +93,7 @@ spec:
         - --expect-nodes=1
         {{- include "gpu-accept.requested" . | nindent 8 }}
       {{- end }}
-      {{- with include "gpu-accept.keyEnv" . }}
-      {{- . | nindent 6 }}
-      {{- end }}
+      {{- with include "gpu-accept.keyEnv" . }}{{ . | nindent 6 }}{{ end }}
       {{- /* What the tests get, which costs nothing: quotas accept it. A queue may know no CPU, so a Job asks for none. */}}
       {{- $idle := dict "requests" (dict "cpu" "10m" "memory" "64Mi") }}
       {{- with include "gpu-accept.resources" (dict "resources" ($values.resources | default ($once | ternary dict $idle)) "devices" dict "path" "resources") }}
@@ -108,9 +106,7 @@ spec:
       volumeMounts:
         - {name: reports, mountPath: /reports, readOnly: true}
         - {name: tmp, mountPath: /tmp}
-        {{- with include "gpu-accept.keyMount" . }}
-        {{- . | nindent 8 }}
-        {{- end }}
+        {{- with include "gpu-accept.keyMount" . }}{{ . | nindent 8 }}{{ end }}
   volumes:
     - name: reports
       emptyDir: {}
@@ -120,9 +116,7 @@ spec:
       emptyDir:
         medium: Memory
         sizeLimit: {{ $values.sharedMemory.sizeLimit }}
-    {{- with include "gpu-accept.keyVolume" . }}
-    {{- . | nindent 4 }}
-    {{- end }}
+    {{- with include "gpu-accept.keyVolume" . }}{{ . | nindent 4 }}{{ end }}
     {{- with $values.volumes.outputs.claimName }}
     - name: outputs
       persistentVolumeClaim: {claimName: {{ . | quote }}}

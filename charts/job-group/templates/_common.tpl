@@ -11,11 +11,10 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- range $label, $value := .Values.commonLabels }}
-{{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $label) }}
-{{- fail (printf "\n\ncommonLabels: %q is not the name of a label. Set for example:\n\ncommonLabels:\n  example.com/team: research\n" $label) }}
-{{- else if and (ne $label "app.kubernetes.io/part-of") (regexMatch "(^|[.-])((app[.]kubernetes|k8s)[.]io|helm[.]sh|job-group)/" $label) }}
-{{- fail (printf "\n\ncommonLabels: %s belongs to the chart, Kubernetes or a controller. Choose another label.\n" $label) }}
-{{- end }}
+{{- $foreign := regexMatch "(^|[.-])((app[.]kubernetes|k8s)[.]io|helm[.]sh|job-group)/" $label }}
+{{- include "job-group.refuse" (list
+  (list (not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $label)) (printf "commonLabels: %q is not the name of a label. Set for example:\n\ncommonLabels:\n  example.com/team: research" $label))
+  (list (and $foreign (ne $label "app.kubernetes.io/part-of")) (printf "commonLabels: %s belongs to the chart, Kubernetes or a controller. Choose another label." $label))) }}
 {{ quote $label }}: {{ quote $value }}
 {{- end }}
 {{- end }}
@@ -27,19 +26,22 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 
 {{/* Reference of the worker image: a digest wins over a tag. */}}
 {{- define "job-group.image" -}}
-{{- if not .Values.image.repository -}}
-{{- fail (printf "\n\nimage.repository is empty: this chart needs the worker image.\nBuild it from the folder `worker` of this project, push it where your nodes can pull it, and set:\n\nimage:\n  repository: registry.example.com/gpu-worker\n  tag: %q\n" .Chart.AppVersion) -}}
-{{- end -}}
+{{- $help := printf "image:\n  repository: registry.example.com/gpu-worker\n  tag: %q" $.Chart.AppVersion -}}
 {{- with .Values.image -}}
-{{- if not (regexMatch "^([a-zA-Z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*$" .repository) -}}
-{{- fail (printf "\n\nimage.repository: %q is not the name of a repository. A tag or digest has a value of its own:\n\nimage:\n  repository: registry.example.com/gpu-worker\n  tag: %q\n" .repository $.Chart.AppVersion) -}}
-{{- end -}}
+{{- include "job-group.refuse" (list
+  (list (not .repository) (printf "image.repository is empty: this chart needs the worker image.\nBuild it from the folder `worker` of this project, push it where your nodes can pull it, and set:\n\n%s" $help))
+  (list (not (regexMatch "^([a-zA-Z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*$" .repository)) (printf "image.repository: %q is not the name of a repository. A tag or digest has a value of its own:\n\n%s" .repository $help))) -}}
 {{- if .digest -}}
 {{ .repository }}@{{ .digest }}
 {{- else -}}
 {{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
 {{- end -}}
 {{- end -}}
+{{- end }}
+
+{{/* Refuse values for the first reason that holds; call with reasons, each a list of condition and message. */}}
+{{- define "job-group.refuse" -}}
+{{- range . }}{{ if first . }}{{ fail (printf "\n\n%s\n" (last .)) }}{{ end }}{{ end -}}
 {{- end }}
 
 {{/* Refuse a key of values.yaml that has no value: Helm removes it together with its default. */}}
@@ -109,32 +111,23 @@ variables env, and where they belong to a task of a group, the path task.
 {{- $contract := include "job-group.contract" .root | fromJson -}}
 {{- $task := .task | default "" -}}
 {{- range $name, $value := .env -}}
-{{- if has $name (list "true" "false" "null") -}}
-{{- fail (printf "\n\n%s.%s: YAML reads a name such as N, y or on as %s. Put it into quotes.\n" $.path $name $name) -}}
-{{- end -}}
-{{- if hasPrefix $contract.internalPrefix $name -}}
-{{- fail (printf "\n\n%s.%s: names that begin with %s are internal to the chart. Choose another name.\n" $.path $name $contract.internalPrefix) -}}
-{{- end -}}
-{{- with get $contract.accepts $name -}}
-{{- if and (kindIs "string" $value) (ne $value "…") (not (regexMatch (printf "^(%s)$" (index . 1)) $value)) -}}
-{{- fail (printf "\n\n%s.%s: the value %q is wrong. Set %s.\n" $.path $name $value (index . 0)) -}}
-{{- end -}}
-{{- end -}}
-{{- if hasKey $contract.reserved $name -}}
 {{- $instead := "" -}}
-{{- range $depth, $key := index $contract.reserved $name | replace "TASK" $task | replace "ENV" (printf "%s.env" $task) | splitList "." | compact -}}
+{{- range $depth, $key := get $contract.reserved $name | replace "TASK" $task | replace "ENV" (printf "%s.env" $task) | splitList "." | compact -}}
 {{- $instead = printf "%s\n%s%s:" $instead (repeat (mul 2 $depth | int) " ") $key -}}
 {{- end -}}
-{{- fail (printf "\n\n%s.%s: the name %s is reserved, because the pod or another value decides it. Remove it%s\n" $.path $name $name (ternary (printf ", and set:\n%s %v" $instead $value) "." (ne $instead ""))) -}}
-{{- end -}}
+{{- $form := get $contract.accepts $name | default (list "" "") -}}
+{{- $wrong := and (last $form) (kindIs "string" $value) (ne $value "…") (not (regexMatch (printf "^(%s)$" (last $form)) $value)) -}}
+{{- include "job-group.refuse" (list
+  (list (has $name (list "true" "false" "null")) (printf "%s.%s: YAML reads a name such as N, y or on as %s. Put it into quotes." $.path $name $name))
+  (list (hasPrefix $contract.internalPrefix $name) (printf "%s.%s: names that begin with %s are internal to the chart. Choose another name." $.path $name $contract.internalPrefix))
+  (list $wrong (printf "%s.%s: the value %q is wrong. Set %s." $.path $name $value (first $form)))
+  (list (hasKey $contract.reserved $name) (printf "%s.%s: the name %s is reserved, because the pod or another value decides it. Remove it%s" $.path $name $name ($instead | empty | ternary "." (printf ", and set:\n%s %v" $instead $value))))) -}}
 {{- end -}}
 {{- end }}
 
 {{/* Labels with which Kueue admits an object. They are part of its name, because Kueue lets nobody change them later. */}}
 {{- define "job-group.kueue" -}}
-{{- if and .Values.kueue.priorityClass (not .Values.kueue.queueName) -}}
-{{- fail "\n\nkueue.priorityClass: it has no effect without a queue. Set:\n\nkueue:\n  queueName: team-a\n" -}}
-{{- end -}}
+{{- if and .Values.kueue.priorityClass (not .Values.kueue.queueName) }}{{ fail "\n\nkueue.priorityClass: it has no effect without a queue. Set:\n\nkueue:\n  queueName: team-a\n" }}{{ end -}}
 {{- with .Values.kueue.queueName -}}
 kueue.x-k8s.io/queue-name: {{ . | quote }}
 {{- with $.Values.kueue.priorityClass }}

@@ -1,24 +1,24 @@
 {{/* Environment of the task. Its variables and Secrets, and those of its podTemplate, win over the chart's. */}}
 {{- define "job-group.env" -}}
 {{- $values := .root.Values }}
-{{- $task := index $values.tasks .item.task }}
+{{- $task := .task }}
 {{- $nodes := $task.numNodes | default 1 | int }}
 {{- $grace := include "job-group.grace" . | int64 }}
 {{- $gpus := dig "accelerator" "count" 0 $task | int }}
-{{- $primary := or (not $values.primaryTasks) (has .item.task $values.primaryTasks) }}
+{{- $primary := or (not $values.primaryTasks) (has .name $values.primaryTasks) }}
 {{- /* A task of one node starts again in its own container; one of several nodes with the whole group, by the JobSet. */}}
 {{- $recovery := $task.recovery | default dict }}
 {{- $endLast := and $primary (eq $values.onFailure "continue") (eq $values.layout "jobset") (or (eq $nodes 1) (not $task.recovery)) -}}
 {{- $set := merge (include "job-group.runEnv" . | fromYaml) (dict
   "HOME" "/group/home"
-  "NNODES" $nodes "NODE_RANK" .item.rank "NPROC_PER_NODE" (max 1 $gpus) "NUM_GPUS_PER_NODE" $gpus
-  "MASTER_ADDR" (printf "%s-0.%s" .item.task (include "job-group.domain" .root))
+  "NNODES" $nodes "NODE_RANK" .rank "NPROC_PER_NODE" (max 1 $gpus) "NUM_GPUS_PER_NODE" $gpus
+  "MASTER_ADDR" (printf "%s-0.%s" .name (include "job-group.domain" .root))
   "MASTER_PORT" (include "job-group.contract" .root | fromJson).ports.rendezvous
   "SKYPILOT_JOBGROUP_NAME" $values.name
-  "SKYPILOT_TASK_ID" (printf "%s_%s" .id .item.task)) }}
+  "SKYPILOT_TASK_ID" (printf "%s_%s" .id .name)) }}
 {{- $launcher := printf "--join-timeout=%d --grace-period=%d" ($values.barrier.timeoutSeconds | int64) (max 1 (sub $grace 10)) }}
 {{- $settings := dict
-  "GPU_CHARTS_HOST" .item.host
+  "GPU_CHARTS_HOST" .host
   "GPU_CHARTS_AGENT" (ternary "yes" "" $values.interConnection)
   "GPU_CHARTS_LOGS" (ternary "yes" "" (ne $values.logs.claimName ""))
   "GPU_CHARTS_MAY_FAIL" (ternary "" "yes" (or $primary (eq $values.layout "jobs")))
@@ -27,9 +27,9 @@
   "GPU_CHARTS_GRACE_S" (max 1 (sub $grace 3))
   "GPU_CHARTS_IN_PLACE" (ternary "yes" "" (eq $nodes 1))
   "GPU_CHARTS_MAX_RESTARTS" ($recovery.maxRestartsOnErrors | default 0 | int64)
-  "GPU_CHARTS_LAUNCHER" (ternary $launcher "" (eq (include "job-group.launcher" (dict "root" .root "task" $task)) "ddp-launch"))
+  "GPU_CHARTS_LAUNCHER" (ternary $launcher "" (eq (include "job-group.launcher" .) "ddp-launch"))
   "GPU_CHARTS_RECOVER_CODES" (join " " ($recovery.recoverOnExitCodes | default list)) }}
-{{- if eq (include "job-group.launcher" (dict "root" .root "task" $task)) "ddp-launch" }}
+{{- if eq (include "job-group.launcher" .) "ddp-launch" }}
 {{- $settings = merge $settings (include "job-group.keyVariable" .root | fromYaml) }}
 {{- end }}
 {{- if include "job-group.podGroup" .root }}
@@ -39,10 +39,10 @@
 {{- range $name, $value := $settings }}
 {{- if ne (toString $value) "" }}{{ $_ := set $set $name $value }}{{ end }}
 {{- end }}
-{{- include "job-group.environment" (dict "root" .root "set" $set "env" (include "job-group.userEnv" (dict "root" .root "task" $task) | fromJson)) }}
+{{- include "job-group.environment" (dict "root" .root "set" $set "env" (include "job-group.userEnv" . | fromJson)) }}
 {{- end }}
 
-{{/* Variables of a task that its user set, as a JSON map of NAME to text, or to the rest of an EnvVar; call with root and task. */}}
+{{/* Variables of a task that its user set, as a JSON map of NAME to text, or to the rest of an EnvVar. */}}
 {{- define "job-group.userEnv" -}}
 {{- $env := dict }}
 {{- range $name, $value := .task.env }}{{ $_ := set $env $name $value }}{{ end }}

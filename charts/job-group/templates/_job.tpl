@@ -1,9 +1,9 @@
 {{/*
-Spec of the Job of one rank; call with root, id and item {task, rank, host}. One NonIndexed Job per rank, because an
-Indexed Job forces its own host names, and J-i.G would not exist.
+Spec of the Job of one rank; call with root, id, name, the task of this name, rank and host. One NonIndexed Job per rank,
+because an Indexed Job forces its own host names, and J-i.G would not exist.
 */}}
 {{- define "job-group.job" -}}
-{{- $task := index .root.Values.tasks .item.task -}}
+{{- $task := .task -}}
 {{- $codes := (include "job-group.contract" .root | fromJson).exitCodes -}}
 completionMode: NonIndexed
 completions: 1
@@ -25,7 +25,7 @@ podFailurePolicy:
         - {type: TerminationTarget, status: "True"} # set by Kueue when it takes the quota back
     - action: Ignore
       onExitCodes: {containerName: task, operator: In, values: {{ list $codes.STOPPED | toJson }}}
-    {{- with include "job-group.listedCodes" (dict "root" .root "task" $task) | fromJsonArray }}
+    {{- with include "job-group.listedCodes" . | fromJsonArray }}
     - action: FailJob
       onExitCodes: {containerName: task, operator: In, values: {{ toJson . }}}
     {{- end }}
@@ -41,22 +41,17 @@ PodFailurePolicy, which a rule of the JobSet matches. A task of one node starts 
 {{- $codes := list -}}
 {{- $own := (include "job-group.contract" .root | fromJson).exitCodes -}}
 {{- if and (eq .root.Values.layout "jobset") (gt (.task.numNodes | default 1 | int) 1) -}}
-{{- range dig "recovery" "recoverOnExitCodes" list .task -}}
-{{- if not (has (int .) (list (int $own.DONE) (int $own.STOPPED))) -}}{{- $codes = append $codes (int .) -}}{{- end -}}
+{{- $listed := without (dig "recovery" "recoverOnExitCodes" list .task | toStrings) (toString $own.DONE) (toString $own.STOPPED) -}}
+{{- range $code := $listed | empty | ternary list (until 256) -}}{{/* Kubernetes requires them sorted */}}
+{{- if has (toString $code) $listed }}{{ $codes = append $codes $code }}{{ end -}}
 {{- end -}}
 {{- end -}}
-{{- /* Kubernetes requires them sorted, without duplicates; with three digits they sort as text. */ -}}
-{{- $sorted := list -}}
-{{- range $codes -}}{{- $sorted = append $sorted (printf "%03d" .) -}}{{- end -}}
-{{- $numbers := list -}}
-{{- range uniq $sorted | sortAlpha -}}{{- $numbers = append $numbers (trimPrefix "0" . | trimPrefix "0" | int) -}}{{- end -}}
-{{- toJson $numbers -}}
+{{- toJson $codes -}}
 {{- end }}
 
 {{/* Success and failure policy of the JobSet. */}}
 {{- define "job-group.policies" -}}
 {{- $root := . -}}
-{{- $primaries := include "job-group.primaries" . | fromJsonArray -}}
 {{- $restarts := 0 -}}
 {{- range .Values.tasks -}}
 {{- if gt (.numNodes | default 1 | int) 1 -}}
@@ -67,9 +62,9 @@ successPolicy:
   operator: All
   {{- if .Values.primaryTasks }}
   targetReplicatedJobs:
-    {{- range include "job-group.ranks" . | fromJsonArray }}
-    {{- if has .task $primaries }}
-    - {{ .host }}
+    {{- range $name := sortAlpha .Values.primaryTasks }}
+    {{- range $rank := until ((index $root.Values.tasks $name).numNodes | default 1 | int) }}
+    - {{ $name }}-{{ $rank }}
     {{- end }}
     {{- end }}
   {{- else }}
@@ -106,7 +101,7 @@ failurePolicy:
 {{/* Affinity: one topology domain for the group, and nodes with one of the GPU models, by any of the labels. */}}
 {{- define "job-group.affinity" -}}
 {{- $values := .root.Values }}
-{{- $task := index $values.tasks .item.task }}
+{{- $task := .task }}
 {{- /* A gang has its topology in its PodGroup. */}}
 {{- $together := $values.placement.gang | empty | ternary $values.placement.topologyKey "" }}
 {{- if or $together $task.accelerator -}}

@@ -1,39 +1,33 @@
 {{/*
-Pod template of one rank; call with root, id and item {task, rank, host}. The agent is a sidecar, in the worker image;
-the task runs in any image with a POSIX shell.
+Pod template of one rank; call with what `job-group.job` has. The agent is a sidecar, in the worker image; the task runs
+in any image with a POSIX shell.
 */}}
 {{- define "job-group.pod" -}}
 {{- $values := .root.Values }}
-{{- $task := index $values.tasks .item.task }}
+{{- $task := .task }}
 {{- $gpus := dig "accelerator" "count" 0 $task | int }}
 {{- $worker := include "job-group.image" .root -}}
 {{- $agent := or $values.interConnection $values.logs.claimName -}}
-{{- $launcher := eq (include "job-group.launcher" (dict "root" .root "task" $task)) "ddp-launch" -}}
+{{- $launcher := eq (include "job-group.launcher" .) "ddp-launch" -}}
 metadata:
   labels:
     {{- include "job-group.podLabels" . | nindent 4 }}
-    job-group/task: {{ .item.task | quote }}
-    job-group/rank: {{ .item.rank | quote }}
-    {{- with include "job-group.queueLabels" . }}
-    {{- . | nindent 4 }}
-    {{- end }}
+    job-group/task: {{ .name | quote }}
+    job-group/rank: {{ .rank | quote }}
+    {{- with include "job-group.queueLabels" . }}{{ . | nindent 4 }}{{ end }}
   annotations:
     {{- include "job-group.noEviction" . | nindent 4 }}
-    {{- with include "job-group.queueAnnotations" . }}
-    {{- . | nindent 4 }}
-    {{- end }}
+    {{- with include "job-group.queueAnnotations" . }}{{ . | nindent 4 }}{{ end }}
 spec:
   restartPolicy: Never
-  hostname: {{ .item.host }}
+  hostname: {{ .host }}
   {{- if $values.interConnection }}
   subdomain: {{ $values.name | quote }}
   {{- end }}
   {{- include "job-group.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector "tolerations" $values.tolerations) | nindent 2 }}
   # SIGTERM, the delay of an auxiliary task, SIGTERM for the program, its grace time, SIGKILL.
   terminationGracePeriodSeconds: {{ add (include "job-group.grace" .) ($task.terminationDelaySeconds | default 0) }}
-  {{- with include "job-group.affinity" . | trim }}
-  {{- . | nindent 2 }}
-  {{- end }}
+  {{- with include "job-group.affinity" . | trim }}{{ . | nindent 2 }}{{ end }}
   {{- if $values.placement.gang }}
   schedulingGroup:
     podGroupName: {{ .id | quote }}
@@ -47,7 +41,7 @@ spec:
       imagePullPolicy: {{ $values.image.pullPolicy }}
       command: [group-agent]
       args:
-        - --host={{ .item.host }}
+        - --host={{ .host }}
         - --plan=/group/scripts/group.json
         - --state-dir=/group/state
         {{- if $values.logs.claimName }}
@@ -75,9 +69,7 @@ spec:
         {{- with $values.logs.claimName }}
         - {name: logs, mountPath: /group/logs, subPath: {{ $values.logs.subPath | quote }}}
         {{- end }}
-        {{- with include "job-group.keyMount" .root }}
-        {{- . | nindent 8 }}
-        {{- end }}
+        {{- with include "job-group.keyMount" .root }}{{ . | nindent 8 }}{{ end }}
     {{- end }}
     {{- if $launcher }}
     - name: launcher
@@ -85,7 +77,7 @@ spec:
       imagePullPolicy: {{ $values.image.pullPolicy }}
       command: [python3, -m, gpuworker.launch.build_zipapp, /group/launcher/ddp-launch, /group/launcher/torchrun]
       {{- /* What the task gets, which costs nothing: quotas accept it, and it never needs a resource of its own. */}}
-      {{- with include "job-group.resources" (dict "resources" $task.resources "devices" dict "path" (printf "tasks.%s.resources" .item.task)) }}
+      {{- with include "job-group.resources" (dict "resources" $task.resources "devices" dict "path" (printf "tasks.%s.resources" .name)) }}
       resources:
         {{- . | nindent 8 }}
       {{- end }}
@@ -102,8 +94,8 @@ spec:
       command: [sh, /group/scripts/entry.sh]
       env:
         {{- include "job-group.env" . | trim | nindent 8 }}
-      {{- $devices := dict $values.accelerators.resourceName (list (printf "tasks.%s.accelerator" .item.task) $gpus) }}
-      {{- with include "job-group.resources" (dict "resources" $task.resources "devices" $devices "path" (printf "tasks.%s.resources" .item.task)) }}
+      {{- $devices := dict $values.accelerators.resourceName (list (printf "tasks.%s.accelerator" .name) $gpus) }}
+      {{- with include "job-group.resources" (dict "resources" $task.resources "devices" $devices "path" (printf "tasks.%s.resources" .name)) }}
       resources:
         {{- . | nindent 8 }}
       {{- end }}
@@ -118,9 +110,7 @@ spec:
         - {name: shared-memory, mountPath: /dev/shm}
         {{- if $launcher }}
         - {name: launcher, mountPath: /group/launcher, readOnly: true}
-        {{- with include "job-group.keyMount" .root }}
-        {{- . | nindent 8 }}
-        {{- end }}
+        {{- with include "job-group.keyMount" .root }}{{ . | nindent 8 }}{{ end }}
         {{- end }}
         {{- include "job-group.volumeMounts" . | nindent 8 }}
   volumes:
@@ -131,11 +121,11 @@ spec:
           - {key: entry.sh, path: entry.sh}
           - {key: askpass.sh, path: askpass, mode: 0555}
           - {key: group.json, path: group.json}
-          - {key: {{ .item.task }}.setup, path: setup}
-          - {key: {{ .item.task }}.run, path: run}
-          - {key: {{ .item.task }}.files, path: files}
+          - {key: {{ .name }}.setup, path: setup}
+          - {key: {{ .name }}.run, path: run}
+          - {key: {{ .name }}.files, path: files}
           {{- if dig "workdir" "git" nil $task }}
-          - {key: {{ .item.task }}.git, path: git}
+          - {key: {{ .name }}.git, path: git}
           {{- end }}
     - name: state
       emptyDir: {}
@@ -158,20 +148,18 @@ spec:
         claimName: {{ . | quote }}
     {{- end }}
     {{- include "job-group.volumes" . | nindent 4 }}
-    {{- with include "job-group.keyVolume" .root }}
-    {{- . | nindent 4 }}
-    {{- end }}
+    {{- with include "job-group.keyVolume" .root }}{{ . | nindent 4 }}{{ end }}
 {{- end }}
 
 {{/* Seconds of the program between SIGTERM and SIGKILL, the chart's own 3 included; those of a podTemplate include the delay. */}}
 {{- define "job-group.grace" -}}
-{{- $task := index .root.Values.tasks .item.task -}}
+{{- $task := .task -}}
 {{- $own := dig "podTemplate" "spec" "terminationGracePeriodSeconds" "" $task | toString -}}
 {{ $own | empty | ternary (int64 .root.Values.terminationGracePeriodSeconds) (max 1 (sub (int64 $own) ($task.terminationDelaySeconds | default 0))) }}
 {{- end }}
 
 {{/*
-Program behind `torchrun` in a task, "ddp-launch" or "torchrun"; call with root and task. Without a choice in the task,
+Program behind `torchrun` in a task, "ddp-launch" or "torchrun". Without a choice in the task,
 ddp-launch serves the worker image only, where the task is distributed and its run script calls torchrun.
 */}}
 {{- define "job-group.launcher" -}}
@@ -183,8 +171,12 @@ ddp-launch serves the worker image only, where the task is distributed and its r
 {{- .task.launcher | default (ternary "ddp-launch" "torchrun" $automatic) -}}
 {{- end }}
 
-{{/* Pod template with the task's podTemplate merged over it. */}}
+{{/* Pod template with the task's podTemplate merged over it, if Kubernetes and podSecurity accept the pod. */}}
 {{- define "job-group.podTemplate" -}}
-{{- $own := index .root.Values.tasks .item.task "podTemplate" }}
-{{- include "job-group.withTemplate" (dict "pod" (include "job-group.pod" .) "own" $own "path" (printf "tasks.%s.podTemplate" .item.task)) }}
+{{- $path := printf "tasks.%s" .name }}
+{{- $text := include "job-group.withTemplate" (dict "pod" (include "job-group.pod" .) "own" .task.podTemplate "path" (printf "%s.podTemplate" $path)) }}
+{{- $pod := fromYaml $text }}
+{{- include "job-group.refuseInvalidPod" (dict "what" $path "pod" $pod) }}
+{{- include "job-group.refusePod" (dict "root" .root "path" $path "pod" $pod) }}
+{{- $text }}
 {{- end }}

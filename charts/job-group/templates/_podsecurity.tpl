@@ -1,19 +1,6 @@
-{{/*
-Refuse a task whose pod asks for more than podSecurity allows. The controls are those of the Pod Security Standards,
-https://kubernetes.io/docs/concepts/security/pod-security-standards; call with root, path of the task, and pod.
-*/}}
+{{/* Refuse a task whose pod asks for more than podSecurity allows; call with root, path of the task, and pod. */}}
 {{- define "job-group.refusePod" -}}
-{{- $level := .root.Values.podSecurity.level -}}
-{{- $found := list -}}
-{{- if ne $level "privileged" -}}
-{{- $found = include "job-group.baseline" .pod | fromJsonArray -}}
-{{- end -}}
-{{- if eq $level "restricted" -}}
-{{- $found = concat $found (include "job-group.restricted" .pod | fromJsonArray) -}}
-{{- end -}}
-{{- with $found | uniq -}}
-{{- fail (printf "\n\n%s: its pod does not fit the Pod Security Standard %s: %s.\nRemove these fields from podTemplate and the security contexts. Whoever may allow them sets:\n\npodSecurity:\n  level: privileged\n" $.path $level (join "; " .)) -}}
-{{- end -}}
+{{- if ne .root.Values.podSecurity.level "privileged" }}{{ include "job-group.refuseStandard" . }}{{ end -}}
 {{- $spec := .pod.spec -}}
 {{- $tokens := list -}}
 {{- range $field := list "serviceAccountName" "serviceAccount" "automountServiceAccountToken" -}}
@@ -29,81 +16,76 @@ https://kubernetes.io/docs/concepts/security/pod-security-standards; call with r
 {{- end -}}
 {{- end }}
 
-{{- define "job-group.podContainers" -}}
-{{- concat (.spec.initContainers | default list) .spec.containers | toJson -}}
-{{- end }}
-
-{{/* What the standard `baseline` forbids in a pod, as a JSON list. */}}
-{{- define "job-group.baseline" -}}
-{{- $found := list -}}
-{{- $pod := .spec.securityContext | default dict -}}
-{{- range $field := list "hostNetwork" "hostPID" "hostIPC" -}}
-{{- if index $.spec $field }}{{ $found = append $found $field }}{{ end -}}
-{{- end -}}
-{{- range .spec.volumes -}}
-{{- if hasKey . "hostPath" }}{{ $found = append $found (printf "volume %s: hostPath" .name) }}{{ end -}}
-{{- end -}}
-{{- $safe := list "kernel.shm_rmid_forced" "net.ipv4.ip_local_port_range" "net.ipv4.ip_unprivileged_port_start" "net.ipv4.tcp_syncookies" "net.ipv4.ping_group_range" "net.ipv4.ip_local_reserved_ports" "net.ipv4.tcp_keepalive_time" "net.ipv4.tcp_fin_timeout" "net.ipv4.tcp_keepalive_intvl" "net.ipv4.tcp_keepalive_probes" -}}
-{{- range $pod.sysctls -}}
-{{- if not (has .name $safe) }}{{ $found = append $found (printf "sysctl %s" .name) }}{{ end -}}
-{{- end -}}
-{{- range $name, $value := dig "metadata" "annotations" dict . -}}
-{{- if and (hasPrefix "container.apparmor.security.beta.kubernetes.io/" $name) (not (regexMatch "^(runtime/default|localhost/.*)?$" $value)) }}{{ $found = append $found $name }}{{ end -}}
-{{- end -}}
+{{/*
+Refuse what the level of podSecurity forbids. The controls are those of the Pod Security Standards,
+https://kubernetes.io/docs/concepts/security/pod-security-standards; `restricted` has those of `baseline`, too.
+*/}}
+{{- define "job-group.refuseStandard" -}}
+{{- $spec := .pod.spec -}}
+{{- $pod := $spec.securityContext | default dict -}}
 {{- $contexts := dict "the pod" $pod -}}
 {{- $capabilities := list "AUDIT_WRITE" "CHOWN" "DAC_OVERRIDE" "FOWNER" "FSETID" "KILL" "MKNOD" "NET_BIND_SERVICE" "SETFCAP" "SETGID" "SETPCAP" "SETUID" "SYS_CHROOT" -}}
-{{- range $container := include "job-group.podContainers" . | fromJsonArray -}}
+{{- $sysctls := list "kernel.shm_rmid_forced" "net.ipv4.ip_local_port_range" "net.ipv4.ip_unprivileged_port_start" "net.ipv4.tcp_syncookies" "net.ipv4.ping_group_range" "net.ipv4.ip_local_reserved_ports" "net.ipv4.tcp_keepalive_time" "net.ipv4.tcp_fin_timeout" "net.ipv4.tcp_keepalive_intvl" "net.ipv4.tcp_keepalive_probes" -}}
+{{- $sources := list "name" "configMap" "csi" "downwardAPI" "emptyDir" "ephemeral" "image" "persistentVolumeClaim" "projected" "secret" -}}
+{{- $types := list "" "container_t" "container_init_t" "container_kvm_t" "container_engine_t" -}}
+{{- $baseline := list -}}
+{{- $restricted := list -}}
+{{- range $field := list "hostNetwork" "hostPID" "hostIPC" -}}
+{{- $baseline = append $baseline (list (index $spec $field) $field) -}}
+{{- end -}}
+{{- range $volume := $spec.volumes -}}
+{{- $baseline = append $baseline (list (hasKey . "hostPath") (printf "volume %s: hostPath" .name)) -}}
+{{- range keys . -}}
+{{- $restricted = append $restricted (list (not (has . $sources)) (printf "volume %s: %s" $volume.name .)) -}}
+{{- end -}}
+{{- end -}}
+{{- range $pod.sysctls -}}
+{{- $baseline = append $baseline (list (not (has .name $sysctls)) (printf "sysctl %s" .name)) -}}
+{{- end -}}
+{{- range $name, $value := dig "metadata" "annotations" dict .pod -}}
+{{- $baseline = append $baseline (list (and (hasPrefix "container.apparmor.security.beta.kubernetes.io/" $name) (not (regexMatch "^(runtime/default|localhost/.*)?$" $value))) $name) -}}
+{{- end -}}
+{{- range concat ($spec.initContainers | default list) $spec.containers -}}
 {{- $own := .securityContext | default dict -}}
 {{- $name := printf "container %s" .name -}}
 {{- $_ := set $contexts $name $own -}}
-{{- if $own.privileged }}{{ $found = append $found (printf "%s: privileged" $name) }}{{ end -}}
-{{- if ne ($own.procMount | default "Default") "Default" }}{{ $found = append $found (printf "%s: procMount" $name) }}{{ end -}}
+{{- $baseline = concat $baseline (list
+  (list $own.privileged (printf "%s: privileged" $name))
+  (list (ne ($own.procMount | default "Default") "Default") (printf "%s: procMount" $name))) -}}
+{{- $restricted = concat $restricted (list
+  (list (ne (toString $own.allowPrivilegeEscalation) "false") (printf "%s: allowPrivilegeEscalation is not false" $name))
+  (list (not (has "ALL" (dig "capabilities" "drop" list $own))) (printf "%s: capabilities are not dropped" $name))) -}}
 {{- range dig "capabilities" "add" list $own -}}
-{{- if not (has . $capabilities) }}{{ $found = append $found (printf "%s: capability %s" $name .) }}{{ end -}}
+{{- $baseline = append $baseline (list (not (has . $capabilities)) (printf "%s: capability %s" $name .)) -}}
+{{- $restricted = append $restricted (list (ne . "NET_BIND_SERVICE") (printf "%s: capability %s" $name .)) -}}
 {{- end -}}
 {{- range .ports -}}
-{{- if .hostPort }}{{ $found = append $found (printf "%s: hostPort" $name) }}{{ end -}}
+{{- $baseline = append $baseline (list .hostPort (printf "%s: hostPort" $name)) -}}
 {{- end -}}
 {{- range $probe := list .livenessProbe .readinessProbe .startupProbe (dig "lifecycle" "postStart" nil .) (dig "lifecycle" "preStop" nil .) -}}
 {{- range $kind := list "httpGet" "tcpSocket" -}}
-{{- if dig $kind "host" "" ($probe | default dict) }}{{ $found = append $found (printf "%s: %s.host" $name $kind) }}{{ end -}}
+{{- $baseline = append $baseline (list (dig $kind "host" "" ($probe | default dict)) (printf "%s: %s.host" $name $kind)) -}}
 {{- end -}}
 {{- end -}}
+{{- $restricted = concat $restricted (list
+  (list (not (hasKey $own "runAsNonRoot" | ternary $own.runAsNonRoot $pod.runAsNonRoot)) (printf "%s: runAsNonRoot is not true" $name))
+  (list (not (has (dig "seccompProfile" "type" (dig "seccompProfile" "type" "" $pod) $own) (list "RuntimeDefault" "Localhost"))) (printf "%s: no seccompProfile" $name))) -}}
 {{- end -}}
 {{- range $name, $own := $contexts -}}
-{{- if eq (dig "seccompProfile" "type" "" $own) "Unconfined" }}{{ $found = append $found (printf "%s: seccompProfile" $name) }}{{ end -}}
-{{- if eq (dig "appArmorProfile" "type" "" $own) "Unconfined" }}{{ $found = append $found (printf "%s: appArmorProfile" $name) }}{{ end -}}
-{{- if dig "windowsOptions" "hostProcess" false $own }}{{ $found = append $found (printf "%s: hostProcess" $name) }}{{ end -}}
 {{- $linux := $own.seLinuxOptions | default dict -}}
-{{- if or $linux.user $linux.role (not (has ($linux.type | default "") (list "" "container_t" "container_init_t" "container_kvm_t" "container_engine_t"))) }}{{ $found = append $found (printf "%s: seLinuxOptions" $name) }}{{ end -}}
+{{- $baseline = concat $baseline (list
+  (list (eq (dig "seccompProfile" "type" "" $own) "Unconfined") (printf "%s: seccompProfile" $name))
+  (list (eq (dig "appArmorProfile" "type" "" $own) "Unconfined") (printf "%s: appArmorProfile" $name))
+  (list (dig "windowsOptions" "hostProcess" false $own) (printf "%s: hostProcess" $name))
+  (list (or $linux.user $linux.role (not (has ($linux.type | default "") $types))) (printf "%s: seLinuxOptions" $name))) -}}
+{{- $restricted = append $restricted (list (eq (toString $own.runAsUser) "0") (printf "%s: runAsUser is 0" $name)) -}}
 {{- end -}}
-{{- toJson $found -}}
-{{- end }}
-
-{{/* What the standard `restricted` forbids in addition, as a JSON list. */}}
-{{- define "job-group.restricted" -}}
+{{- $level := .root.Values.podSecurity.level -}}
 {{- $found := list -}}
-{{- $pod := .spec.securityContext | default dict -}}
-{{- range $volume := .spec.volumes -}}
-{{- range omit . "name" | keys -}}
-{{- if not (has . (list "configMap" "csi" "downwardAPI" "emptyDir" "ephemeral" "image" "persistentVolumeClaim" "projected" "secret")) }}{{ $found = append $found (printf "volume %s: %s" $volume.name .) }}{{ end -}}
+{{- range eq $level "restricted" | ternary (concat $baseline $restricted) $baseline -}}
+{{- if first . }}{{ $found = append $found (last .) }}{{ end -}}
 {{- end -}}
+{{- if $found -}}
+{{- fail (printf "\n\n%s: its pod does not fit the Pod Security Standard %s: %s.\nRemove these fields from podTemplate and the security contexts. Whoever may allow them sets:\n\npodSecurity:\n  level: privileged\n" .path $level ($found | uniq | join "; ")) -}}
 {{- end -}}
-{{- $contexts := dict "the pod" $pod -}}
-{{- range include "job-group.podContainers" . | fromJsonArray -}}
-{{- $own := .securityContext | default dict -}}
-{{- $name := printf "container %s" .name -}}
-{{- $_ := set $contexts $name $own -}}
-{{- if ne (toString $own.allowPrivilegeEscalation) "false" }}{{ $found = append $found (printf "%s: allowPrivilegeEscalation is not false" $name) }}{{ end -}}
-{{- if not (has "ALL" (dig "capabilities" "drop" list $own)) }}{{ $found = append $found (printf "%s: capabilities are not dropped" $name) }}{{ end -}}
-{{- range dig "capabilities" "add" list $own -}}
-{{- if ne . "NET_BIND_SERVICE" }}{{ $found = append $found (printf "%s: capability %s" $name .) }}{{ end -}}
-{{- end -}}
-{{- if not (hasKey $own "runAsNonRoot" | ternary $own.runAsNonRoot $pod.runAsNonRoot) }}{{ $found = append $found (printf "%s: runAsNonRoot is not true" $name) }}{{ end -}}
-{{- if not (has (dig "seccompProfile" "type" (dig "seccompProfile" "type" "" $pod) $own) (list "RuntimeDefault" "Localhost")) }}{{ $found = append $found (printf "%s: no seccompProfile" $name) }}{{ end -}}
-{{- end -}}
-{{- range $name, $own := $contexts -}}
-{{- if eq (toString $own.runAsUser) "0" }}{{ $found = append $found (printf "%s: runAsUser is 0" $name) }}{{ end -}}
-{{- end -}}
-{{- toJson $found -}}
 {{- end }}

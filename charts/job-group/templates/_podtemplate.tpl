@@ -85,12 +85,9 @@ allows an entry of a list once, that of `over` replaces it. A node must fit one 
 {{/* Refuse labels of pods that are not the user's; call with path, own, and more labels that select the chart's pods. */}}
 {{- define "job-group.refuseLabels" -}}
 {{- range $label, $_ := .own }}
-{{- if has $label (concat $.labels (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component")) }}
-{{- fail (printf "\n\n%s: the label %s selects the pods of the chart. Choose another label.\n" $.path $label) }}
-{{- end }}
-{{- if hasPrefix "kueue.x-k8s.io/" $label }}
-{{- fail (printf "\n\n%s: %s belongs to the object that Kueue admits. Remove it, and set kueue.queueName.\n" $.path $label) }}
-{{- end }}
+{{- include "job-group.refuse" (list
+  (list (has $label (concat $.labels (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component"))) (printf "%s: the label %s selects the pods of the chart. Choose another label." $.path $label))
+  (list (hasPrefix "kueue.x-k8s.io/" $label) (printf "%s: %s belongs to the object that Kueue admits. Remove it, and set kueue.queueName." $.path $label))) }}
 {{- end }}
 {{- end }}
 
@@ -101,49 +98,40 @@ value of their number, and set, a map of field of the pod to the value to set in
 */}}
 {{- define "job-group.refusePodTemplate" -}}
 {{- $spec := dig "spec" dict .own }}
-{{- include "job-group.refuseLabels" (dict "path" (printf "%s.metadata.labels" .path) "own" (dig "metadata" "labels" dict .own) "labels" .labels) }}
-{{- if gt (len ($spec.containers | default list)) 1 }}
-{{- fail (printf "\n\n%s.spec.containers: only the first container is used, for the program itself. A sidecar that ends with it is an init container%s:\n\n  initContainers:\n    - name: sidecar\n      restartPolicy: Always\n" .path (ternary "; other programs run as tasks" "" (hasKey . "task"))) }}
-{{- end }}
-{{- range $field := list "command" "args" }}
-{{- if hasKey (first ($spec.containers | default (list dict))) $field }}
-{{- fail (printf "\n\n%s.spec.containers[0].%s: the chart starts the program. %s\n" $.path $field $.run) }}
-{{- end }}
-{{- end }}
 {{- $first := first ($spec.containers | default (list dict)) }}
-{{- if and (hasKey . "image") (hasKey $first "image") }}
-{{- fail (printf "\n\n%s.spec.containers[0].image: the chart must know the image of the program. Remove it, and set %s.\n" $.path $.image) }}
+{{- $contract := include "job-group.contract" .root | fromJson }}
+{{- include "job-group.refuseLabels" (dict "path" (printf "%s.metadata.labels" .path) "own" (dig "metadata" "labels" dict .own) "labels" .labels) }}
+{{- $reasons := list
+  (list (gt (len ($spec.containers | default list)) 1) (printf "%s.spec.containers: only the first container is used, for the program itself. A sidecar that ends with it is an init container%s:\n\n  initContainers:\n    - name: sidecar\n      restartPolicy: Always" .path (ternary "; other programs run as tasks" "" (hasKey . "task"))))
+  (list (and .image (hasKey $first "image")) (printf "%s.spec.containers[0].image: the chart must know the image of the program. Remove it, and set %s." .path (.image | default ""))) }}
+{{- range $field := list "command" "args" }}
+{{- $reasons = append $reasons (list (hasKey $first $field) (printf "%s.spec.containers[0].%s: the chart starts the program. %s" $.path $field $.run)) }}
 {{- end }}
 {{- range $field := list "hostname" "subdomain" "restartPolicy" "setHostnameAsFQDN" }}
-{{- if hasKey $spec $field }}
-{{- fail (printf "\n\n%s.spec.%s: the chart sets this field for DNS names and restarts. Remove it.\n" $.path $field) }}
-{{- end }}
+{{- $reasons = append $reasons (list (hasKey $spec $field) (printf "%s.spec.%s: the chart sets this field for DNS names and restarts. Remove it." $.path $field)) }}
 {{- end }}
 {{- range $field, $value := .set }}
-{{- if hasKey $spec $field }}
-{{- fail (printf "\n\n%s.spec.%s: this field has a value of its own. Remove it, and set %s.\n" $.path $field $value) }}
-{{- end }}
+{{- $reasons = append $reasons (list (hasKey $spec $field) (printf "%s.spec.%s: this field has a value of its own. Remove it, and set %s." $.path $field $value)) }}
 {{- end }}
 {{- range $kind := list "containers" "initContainers" }}
 {{- range $index, $container := index $spec $kind }}
-{{- $env := dict }}
+{{- $path := printf "%s.spec.%s[%d]" $.path $kind $index }}
 {{- range $amounts := list "requests" "limits" }}
-{{- if hasKey (dig "resources" $amounts dict $container) $.gpu }}
-{{- fail (printf "\n\n%s.spec.%s[%d].resources.%s: the number of %s is a value of its own. Remove it here, and set %s.\n" $.path $kind $index $amounts $.gpu $.gpus) }}
+{{- $reasons = append $reasons (list (hasKey (dig "resources" $amounts dict $container) $.gpu) (printf "%s.resources.%s: the number of %s is a value of its own. Remove it here, and set %s." $path $amounts $.gpu $.gpus)) }}
 {{- end }}
-{{- end }}
-{{- if or (eq $kind "containers") (has $container.name (list "accept" "agent" "launcher")) }}{{/* not a sidecar of the user */}}
+{{- $sidecar := not (or (eq $kind "containers") (has $container.name (list "accept" "agent" "launcher"))) }}
 {{- range $container.volumeMounts }}
-{{- $replaces := eq (clean .mountPath) (include "job-group.contract" $.root | fromJson).sharedMemoryMount }}{{/* more shared memory */}}
-{{- if and (not $replaces) (include "job-group.isReserved" (dict "root" $.root "place" .mountPath)) }}
-{{- fail (printf "\n\n%s.spec.%s[%d].volumeMounts: %s is a place of the chart or of the system. Choose a mountPath other than these and what is in them: %s.\n" $.path $kind $index .mountPath (join ", " (include "job-group.contract" $.root | fromJson).reservedMounts)) }}
+{{- $replaces := eq (clean .mountPath) $contract.sharedMemoryMount }}{{/* more shared memory */}}
+{{- $reserved := and (not $sidecar) (not $replaces) (include "job-group.isReserved" (dict "root" $.root "place" .mountPath)) }}
+{{- $reasons = append $reasons (list $reserved (printf "%s.volumeMounts: %s is a place of the chart or of the system. Choose a mountPath other than these and what is in them: %s." $path .mountPath (join ", " $contract.reservedMounts))) }}
 {{- end }}
-{{- end }}
-{{- end }}
+{{- include "job-group.refuse" $reasons }}
+{{- $env := dict }}
 {{- range $container.env }}{{ $_ := set $env .name (.value | default "…") }}{{ end }}
-{{- include "job-group.refuseReserved" (dict "root" $.root "path" (printf "%s.spec.%s[%d].env" $.path $kind $index) "task" $.task "env" $env) }}
+{{- include "job-group.refuseReserved" (dict "root" $.root "path" (printf "%s.env" $path) "task" $.task "env" $env) }}
 {{- end }}
 {{- end }}
+{{- include "job-group.refuse" $reasons }}
 {{- end }}
 
 {{/* Something if a user's volume must not be mounted at `place`; call with root, too. Volumes in /tmp and /dev are usual. */}}

@@ -1,7 +1,7 @@
-{{/* Volume mounts of a task; call with root, id and item. */}}
+{{/* Volume mounts of a task; call with what `job-group.job` has. */}}
 {{- define "job-group.volumeMounts" -}}
 {{- $values := .root.Values }}
-{{- $task := index $values.tasks .item.task }}
+{{- $task := .task }}
 {{- range $index, $volume := $task.volumes }}
 - name: volume-{{ $index }}
   mountPath: {{ regexReplaceAll "^~/" .mountPath "/group/home/" | quote }}
@@ -31,7 +31,7 @@
 
 {{/* Volumes of a task. A folder of files is a copy that the task may change. */}}
 {{- define "job-group.volumes" -}}
-{{- $task := index .root.Values.tasks .item.task }}
+{{- $task := .task }}
 {{- range $index, $volume := $task.volumes }}
 - name: volume-{{ $index }}
   {{- if .claimName }}
