@@ -127,6 +127,12 @@ def test_validation_data_with_prompts_are_not_packed_beside_text_that_is(tmp_pat
         assert [line.split("pack=")[1].split()[0] for line in lines] == ["true", packed]
 
 
+def test_a_prompt_beside_messages_is_another_key(tmp_path):
+    """Some published conversations have their first message as `prompt`, too."""
+    messages = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
+    assert text_of_labels(samples(tmp_path, {"prompt": "Q", "messages": messages}, length=99)) == b"A;"
+
+
 @pytest.mark.parametrize("pack", [True, False])
 def test_only_the_completion_of_a_prompt_is_learned(tmp_path, pack):
     found = samples(tmp_path, {"prompt": "question ", "completion": "answer"}, length=40, pack=pack)
@@ -143,11 +149,14 @@ def test_only_the_assistants_messages_are_learned(tmp_path):
 def test_the_begin_token_is_read_and_not_learned(tmp_path):
     found = samples(tmp_path, {"text": "ab"}, {"text": "cd"}, bos=1)
     inputs, labels = found.batch(torch.tensor([0]))
-    assert inputs[0].tolist()[:7] == [1, 97, 98, EOS, 1, 99, 100]
-    assert labels[0].tolist() == [97, 98, EOS, token_file.IGNORE_INDEX, 99, 100, EOS, token_file.IGNORE_INDEX]
+    assert inputs[0].tolist() == [1, 97, 98, EOS, 1, 99, 100]
+    assert labels[0].tolist() == [97, 98, EOS, token_file.IGNORE_INDEX, 99, 100, EOS]
 
 
 BAD_LINES = {
+    "text and a completion": ('{"text": "a", "prompt": "b", "completion": "c"}', ("'completion'", "'text'", "one")),
+    "text and messages": ('{"text": "a", "messages": [{"role": "user", "content": "b"}]}', ("'messages'", "'text'")),
+    "messages and a completion": ('{"prompt": "a", "completion": "b", "messages": []}', ("'messages'", "'completion'")),
     "not JSON": ('{"text": "a"', ("not JSON", "at column")),
     "not UTF-8": (b'{"text": "\xff"}', ("not UTF-8", "byte 11")),
     "half a character": ('{"text": "a\\ud800b"}', ("'text'", "surrogate", "character 2")),
@@ -241,6 +250,27 @@ def test_all_ranks_take_every_sample_once_in_the_same_number_of_steps(samples_, 
             position, steps = position + layout.samples_per_step, steps + 1
         assert sorted(taken) == list(range(samples_))
         assert steps == expected
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("batch, accumulate", [(4, 1), (101, 1), (10**11, 1), (4, 10**8), (10**11, 10**8), (26, 3)])
+def test_a_batch_larger_than_the_data_takes_no_more_than_the_data(world, batch, accumulate):
+    """Every step takes the same samples as without a limit, and no memory for more rows than there are samples."""
+    samples_, layout = 101, BatchLayout.of(101, batch, accumulate, world)
+    assert min(samples_, layout.samples_per_step) == min(samples_, batch * accumulate * world)
+    assert layout.samples_per_step < samples_ + layout.batch * world
+    assert layout.batch <= batch and layout.batch * world < samples_ + world and layout.accumulate <= accumulate
+    rows = [rank_rows(epoch_order(samples_, 7, 0), 0, layout, rank) for rank in range(world)]
+    taken = [row for each in rows for row in each.flatten().tolist() if row != PADDING]
+    assert len(taken) == len(set(taken)) == min(samples_, batch * accumulate * world)
+
+
+@pytest.mark.parametrize("pack", [True, False])
+def test_samples_are_no_wider_than_the_data(tmp_path, pack):
+    found = samples(tmp_path, {"text": "abc"}, {"text": "a longer text"}, length=10**9, pack=pack)
+    inputs, labels = found.batch(torch.arange(len(found)))
+    assert inputs.shape == labels.shape == ((1, 17) if pack else (2, 13))
+    assert text_of_labels(found) == (b"bc\0a longer text\0" if pack else b"bc\0 longer text\0")
 
 
 def test_every_epoch_and_every_seed_has_another_order():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 from pathlib import Path
 
@@ -63,6 +64,29 @@ def test_what_cannot_be_read_is_refused_before_anything_is(tmp_path, named, word
     with pytest.raises(DataError) as error:
         find_files(str(tmp_path / named))
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("named", ["pipe.jsonl", "", "*.jsonl", "/dev/null"])
+def test_what_is_not_a_file_is_refused_and_not_waited_for(tmp_path, named):
+    write(tmp_path / "a.jsonl", ["x"])
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(DataError, match="not a regular file") as error:
+        find_files(str(tmp_path / named))
+    assert ("/dev/null" if named == "/dev/null" else "pipe.jsonl") in str(error.value)
+
+
+@pytest.mark.parametrize("named", ["", "*", "**"])
+def test_folders_within_a_folder_are_not_read(tmp_path, named):
+    write(tmp_path / "a.jsonl", ["x"])
+    (tmp_path / "b.jsonl").mkdir()
+    assert find_files(str(tmp_path / named)) == [tmp_path / "a.jsonl"]
+
+
+def test_a_pipe_is_no_validation_data(tmp_path):
+    write(tmp_path / "a.jsonl", ["x"])
+    os.mkfifo(tmp_path / "val.jsonl")
+    with pytest.raises(DataError, match=r"val\.jsonl: not a regular file"):
+        default_validation(str(tmp_path / "a.jsonl"))
 
 
 def test_a_bad_line_of_a_compressed_file_is_named(tmp_path):

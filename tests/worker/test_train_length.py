@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from gpuworker.train import train_smoke, trainer
+from gpuworker.train import train_framework, train_smoke, trainer
 from gpuworker.train.checkpoint import Checkpointer
 from gpuworker.train.schedule import BatchLayout, RunSchedule, learning_rate
 from gpuworker.train.train_state import TrainState
-from tests.helpers.train_worlds import LM, Ranks, checkpoints, report, train
+from tests.helpers.train_worlds import LM, SMOKE, Ranks, checkpoints, report, train
 
 # 16 steps per epoch.
 WORDS = ("--device", "cpu", "--samples", 512, "--batch", 32, "--keep", 99)
@@ -49,6 +49,31 @@ def test_a_run_ends_after_max_steps_with_an_evaluation_and_a_checkpoint(tmp_path
     assert "nothing_to_do=" in capfd.readouterr().out and saved[-1] == (steps, 1)
     assert smoke(tmp_path, "--epochs", 9, "--max-steps", steps + 2) == 0
     assert report(tmp_path)["summary"]["step"] == steps + 2
+
+
+@pytest.mark.parametrize("words", [("--batch", 10**11), ("--batch", 60, "--grad-accum", 10**8)])
+def test_a_batch_larger_than_the_data_trains_on_all_of_it_in_each_step(tmp_path, words, capfd):
+    assert smoke(tmp_path / "all", "--samples", 100, "--batch", 100, "--epochs", 3) in (0, 3)
+    assert smoke(tmp_path / "more", "--samples", 100, *words, "--epochs", 3) in (0, 3)
+    histories = [[each["loss"] for each in report(tmp_path / name)["history"]] for name in ("all", "more")]
+    assert len(histories[1]) == 3 and histories[1] == pytest.approx(histories[0], rel=1e-5)
+    assert "larger than the data" in capfd.readouterr().out
+    (tmp_path / "ranks").mkdir()
+    words = (*WORDS, "--samples", 100, *words, "--epochs", 3, "--output", tmp_path / "ranks")
+    again = Ranks(SMOKE, words, 2, tmp_path)
+    assert set(again.wait()) <= {0, 3}, again.all_output()
+    assert [each["loss"] for each in report(tmp_path / "ranks")["history"]] == pytest.approx(histories[0], rel=1e-5)
+    assert "samples_per_step=100 " in again.output
+
+
+@pytest.mark.parametrize("preset, code", [("gpt2-tiny", 2), ("llama-tiny", 0)])
+def test_a_length_that_no_data_have_is_refused_if_it_costs_memory(tmp_path, preset, code, capfd):
+    """GPT-2 has a parameter for each position, and Llama has none."""
+    words = ("--from-scratch", preset, "--seq-len", 10**9, "--max-steps", 1, "--device", "cpu", "--cache", tmp_path)
+    (tmp_path / "data.jsonl").write_text('{"text": "some words"}\n' * 9)
+    assert train_framework.main([str(word) for word in (*words, "--data", tmp_path / "data.jsonl")]) == code
+    output = capfd.readouterr().out
+    assert ("[FATAL]" in output) == (code == 2) and "Traceback" not in output
 
 
 def test_the_schedule_ends_with_max_steps():
@@ -120,13 +145,6 @@ def test_every_step_reports_gradient_norm_and_memory(tmp_path, capfd):
     # The norm before it was clipped, and the memory of this process.
     assert all(entry["grad_norm"] > 0.001 and entry["memory_bytes"] > 2**20 for entry in made["history"])
     assert made["settings"][-1]["betas"] == [0.8, 0.95]
-
-
-@pytest.mark.parametrize("words", ["--betas 0.9", "--betas 0.9,1.5", "--betas a,b", "--max-steps 0", "--min-lr -1"])
-def test_values_that_cannot_work_are_usage_errors(words):
-    with pytest.raises(SystemExit) as error:
-        train_smoke.make_parser().parse_args(words.split())
-    assert error.value.code == 2
 
 
 def test_names_of_checkpoints_differ_for_the_same_step_before_and_after_its_evaluation(tmp_path):

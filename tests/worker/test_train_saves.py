@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import re
 import signal
 import subprocess
 
 import pytest
 
-from gpuworker.train import optimizer, run_checkpoints, train_smoke
+from gpuworker.train import optimizer, run_checkpoints, train_smoke, volume
 from gpuworker.train.checkpoint import Checkpointer
 from tests.helpers.processes import until
 from tests.helpers.train_worlds import SMOKE, Ranks, checkpoints, train
@@ -55,17 +56,29 @@ def test_a_run_without_output_logs_that_nothing_is_kept_before_it_trains(capfd):
 
 
 def test_a_run_is_refused_before_its_first_step_if_its_checkpoints_do_not_fit(tmp_path, monkeypatch, capfd):
-    usage = run_checkpoints.shutil.disk_usage(tmp_path)._replace(free=1_000_000)
-    monkeypatch.setattr(run_checkpoints.shutil, "disk_usage", lambda path: usage)
+    usage = volume.shutil.disk_usage(tmp_path)._replace(free=1_000_000)
+    monkeypatch.setattr(volume.shutil, "disk_usage", lambda path: usage)
     assert main("--output", tmp_path, "--features", 2048) == 2
     output = capfd.readouterr().out
     assert "[STEP]" not in output and "free" in output and "--keep" in output
     assert main("--output", tmp_path, "--features", 16) == 0
 
 
+@pytest.mark.parametrize("free, size", [(600_000, 300_000), (3 << 20, 1 << 20), (100, 90), (5 << 40, 3 << 40)])
+def test_the_sizes_of_a_volume_that_is_too_small_are_not_rounded_away(tmp_path, monkeypatch, free, size):
+    usage = volume.shutil.disk_usage(tmp_path)._replace(free=free)
+    monkeypatch.setattr(volume.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(volume.SpaceError) as error:
+        volume.require_space(tmp_path, 2, size)
+    numbers = re.findall(r"([\d.]+) (bytes|[KMGT]iB)", str(error.value))
+    units = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+    values = [float(number) * units[unit] for number, unit in numbers]
+    assert values == [pytest.approx(each, rel=0.01) for each in (free, 4 * size, size)] and values[0] < values[1]
+
+
 def test_a_volume_that_does_not_know_its_size_is_used(tmp_path, monkeypatch):
-    usage = run_checkpoints.shutil.disk_usage(tmp_path)._replace(total=0, free=0)
-    monkeypatch.setattr(run_checkpoints.shutil, "disk_usage", lambda path: usage)
+    usage = volume.shutil.disk_usage(tmp_path)._replace(total=0, free=0)
+    monkeypatch.setattr(volume.shutil, "disk_usage", lambda path: usage)
     assert main("--output", tmp_path) == 0
 
 
@@ -83,7 +96,7 @@ def fail_saves(monkeypatch, which) -> list[str]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
     monkeypatch.setattr(optimizer, "save", fail)
-    monkeypatch.setattr(run_checkpoints, "probe", full)
+    monkeypatch.setattr(volume, "probe", full)
     return names
 
 
@@ -105,7 +118,7 @@ def test_a_last_save_on_a_full_disk_is_a_failure_with_the_name_of_its_cause(tmp_
 
 def test_an_error_of_the_program_in_a_save_is_not_blamed_on_the_disk(tmp_path, monkeypatch):
     fail_saves(monkeypatch, {1})
-    monkeypatch.setattr(run_checkpoints, "probe", lambda folder, rank: None)
+    monkeypatch.setattr(volume, "probe", lambda folder, rank: None)
     with pytest.raises(RuntimeError, match="inline_container"):
         main("--output", tmp_path)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from gpuworker.train import train_smoke
+from gpuworker.train.run_checkpoints import describe_difference
 from tests.helpers.train_worlds import LM, Ranks, report, train
 
 FEW = ("--epochs", 1, "--seq-len", 32, "--batch", 16)
@@ -66,9 +68,37 @@ def test_other_adapters_or_another_base_model_are_refused(tmp_path, flags, words
     assert again.wait() == [2] and words in again.output, again.output
 
 
+@pytest.mark.parametrize("change", ["more", "other"])
+def test_other_data_are_refused_with_words_and_numbers_of_tokens(tmp_path, change):
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"text": "some words"}\n' * 40)
+    words = ("--data", data, "--seq-len", 32, "--max-steps", 1)
+    train(tmp_path, *words)
+    line = '{"text": "some words"}\n' if change == "more" else '{"text": "some ducks"}\n'
+    data.write_text('{"text": "some words"}\n' * 39 + line * (2 if change == "more" else 1))
+    (fatal,) = [each for each in train(tmp_path, *words, code=2).output.splitlines() if "[FATAL]" in each]
+    if change == "more":
+        assert "data was 440 tokens" in fatal and "is 451 tokens" in fatal
+    else:
+        assert fatal.count("440 tokens") == 2 and fatal.count("checksum") == 2
+    assert not re.search(r"\[\d", fatal)
+
+
+def test_a_difference_of_lists_names_the_members_that_differ():
+    before = {"base_model": ["a: 1 bytes", "b: 2 bytes"], "seed": 1, "old": 1}
+    now = {"base_model": ["a: 1 bytes", "b: 3 bytes", "c: 1 bytes"], "seed": 1, "new": 2}
+    assert describe_difference(before, now) == "base_model was b: 2 bytes, is b: 3 bytes, c: 1 bytes"
+    assert describe_difference({"base_model": ["a", "b"]}, {"base_model": ["a"]}) == "base_model was b, is without it"
+    assert (
+        describe_difference({"betas": [0.9, 0.99]}, {"betas": [0.99, 0.9]}) == "betas was [0.9, 0.99], is [0.99, 0.9]"
+    )
+
+
 @pytest.mark.parametrize(
     "words",
-    ["--lr nan", "--lr -1", "--lr inf", "--warmup -5", "--wd -1", "--clip nan", "--clip -1", "--upload-wait -1"],
+    ["--batch 9999999999999999999", "--epochs 0", "--lr nan", "--lr -1", "--lr inf", "--warmup -5", "--wd -1"]
+    + ["--clip nan", "--clip -1", "--upload-wait -1"]
+    + ["--betas 0.9", "--betas 0.9,1.5", "--betas a,b", "--max-steps 0", "--min-lr -1"],
 )
 def test_a_number_that_cannot_work_is_a_usage_error(words):
     with pytest.raises(SystemExit) as error:

@@ -43,14 +43,15 @@ def find_files(named: str, without: Iterable[Path] = ()) -> list[Path]:
     """The files of --data, sorted by name. Of a folder: known suffixes that are not hidden. `without` are left out."""
     path = Path(named)
     if path.is_dir():
-        found, problem = (
-            [each for each in path.iterdir() if each.name.endswith(SUFFIXES) and not each.name.startswith(".")],
-            f"no *{', *'.join(SUFFIXES)}",
-        )
+        found = [each for each in path.iterdir() if each.name.endswith(SUFFIXES) and not each.name.startswith(".")]
+        problem = f"no *{', *'.join(SUFFIXES)}"
     elif path.exists() or not glob.has_magic(named):
-        found, problem = [path] if path.is_file() else [], "no such file"
+        found, problem = [path], "no such file"
     else:
-        found, problem = [each for each in map(Path, glob.glob(named, recursive=True)) if each.is_file()], "no file"
+        found, problem = [Path(each) for each in glob.glob(named, recursive=True)], "no file"
+    found = [each for each in found if each.exists() and not each.is_dir()]
+    for each in found:
+        require_file(each)
     if len(found) > 1:
         others = {each.resolve() for each in without}
         found = [each for each in found if each.resolve() not in others]
@@ -61,6 +62,12 @@ def find_files(named: str, without: Iterable[Path] = ()) -> list[Path]:
             raise DataError(f"{each}: neither JSON lines, nor compressed with gzip or zstd, nor Parquet: convert it")
         require_package(each)
     return sorted(found)
+
+
+def require_file(path: Path) -> None:
+    """Raise DataError for a pipe or a device, which ranks cannot read in parts."""
+    if not path.is_file():
+        raise DataError(f"{path}: not a regular file: write the data into one")
 
 
 def require_package(path: Path) -> None:
@@ -80,8 +87,11 @@ def default_validation(named: str) -> list[Path]:
     """val.jsonl in the folder of --data, or the same in another format, unless it is --data itself."""
     path = Path(named)
     folder = path if path.is_dir() else path.parent
-    found = [folder / f"val{suffix}" for suffix in SUFFIXES]
-    return [each for each in found if each.is_file() and each.resolve() != path.resolve()][:1]
+    found = [each for each in (folder / f"val{suffix}" for suffix in SUFFIXES) if each.exists() and not each.is_dir()]
+    found = [each for each in found if each.resolve() != path.resolve()][:1]
+    for each in found:
+        require_file(each)
+    return found
 
 
 def read_lines(files: list[Path], part: int, parts: int) -> Iterator[Line]:

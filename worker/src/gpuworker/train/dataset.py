@@ -4,7 +4,7 @@ Each line or row is one of
   {"text": "…"}                                    all of it is learned
   {"prompt": "…", "completion": "…"}               only the completion is learned
   {"messages": [{"role": "…", "content": "…"}]}    only the assistant's messages are learned; needs a chat template
-Other keys and empty lines are ignored.
+Other keys and empty lines are ignored. A line that is two of them is refused: only one of them can be meant.
 """
 
 from __future__ import annotations
@@ -63,6 +63,9 @@ def parse_line(line: bytes) -> dict:
 
 
 def segments(document: dict, template: ChatTemplate | None) -> list[Segment]:
+    learned = [repr(key) for key in ("messages", "completion", "text") if key in document]
+    if len(learned) > 1:
+        raise DataError(f"{' and '.join(learned)}, of which only one can be learned: remove the others")
     if "messages" in document:
         return chat_segments(document["messages"], template)
     if "prompt" in document or "completion" in document:

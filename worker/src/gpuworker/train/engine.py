@@ -14,7 +14,7 @@ import torch
 
 from gpuworker.train import optimizer
 from gpuworker.train.distributed import DistributedContext
-from gpuworker.train.schedule import PADDING
+from gpuworker.train.schedule import PADDING, BatchLayout
 from gpuworker.train.train_spec import TrainSpec
 
 
@@ -46,7 +46,9 @@ class Engine:
 
     def padding(self) -> tuple[torch.Tensor, torch.Tensor]:
         """A batch without labels, which has no loss and no gradient, to warm up with."""
-        return self.spec.train.batch(torch.full((self.args.batch,), PADDING))
+        args, samples = self.args, len(self.spec.train)
+        layout = BatchLayout.of(samples, args.batch, args.accumulate, self.context.world_size)
+        return self.spec.train.batch(torch.full((layout.batch,), PADDING))
 
     def autocast(self) -> contextlib.AbstractContextManager:
         return contextlib.nullcontext()

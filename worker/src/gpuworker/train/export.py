@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 from torch.distributed import checkpoint as dcp
 
+from gpuworker.runtime.command_line import escape_output
 from gpuworker.train import model
 from gpuworker.train.checkpoint import SHARDS, SHARED, STATE, CorruptCheckpointError, load
 
@@ -117,6 +118,7 @@ def split(sizes: dict, limit: int) -> Iterator[list[str]]:
 
 
 def main(argv: list[str] | None = None) -> int:
+    escape_output()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path, help="folder of a checkpoint")
     parser.add_argument("target", type=Path, help="new folder")

@@ -132,8 +132,8 @@ def report_samples(file: str, samples: token_file.TokenDataset, length: int, **m
         )
 
 
-def content_fingerprint(samples: token_file.TokenDataset) -> list[int]:
+def content_fingerprint(samples: token_file.TokenDataset) -> str:
     """Token count and checksum. Independent of path and time, which differ between nodes and volumes."""
     sampled = samples.tokens[:: max(1, len(samples.tokens) // 4096)].long()
     checksum = int((sampled * torch.arange(1, len(sampled) + 1)).sum())
-    return [len(samples.tokens), checksum]
+    return f"{len(samples.tokens)} tokens with checksum {checksum:x}"

@@ -36,8 +36,8 @@ def require_room(spec: TrainSpec, args: argparse.Namespace, context: Distributed
     with context.raise_on_all_ranks():
         if needed > available:
             raise ModelError(
-                f"each rank needs more than {needed / 2**30:.1f} GiB for weights, gradients and optimizer states, and "
-                f"{where} has {available / 2**30:.1f} GiB: {way_out(args)}"
+                f"each rank needs more than {format_bytes(needed)} for weights, gradients and optimizer states, and "
+                f"{where} has {format_bytes(available)}: {way_out(args)}"
             )
 
 
@@ -45,6 +45,14 @@ def way_out(args: argparse.Namespace) -> str:
     if args.engine == "fsdp":
         return "use more ranks or a smaller model"
     return "share the model with --engine fsdp, train adapters with --lora, or use a smaller model"
+
+
+def format_bytes(count: float) -> str:
+    """A size with three digits in the unit in which it is at least 1, as far as there is one."""
+    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while count >= 999.5 and len(units) > 1:
+        count, units = count / 1024, units[1:]
+    return f"{count:.3g} {units[0]}" if count < 999.5 else f"{count:.0f} {units[0]}"
 
 
 def free_bytes(cgroup: Path = CGROUP, meminfo: Path = MEMINFO) -> int:

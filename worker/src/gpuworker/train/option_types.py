@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+LARGEST = 1 << 62  # a sum of two is an int64
+
 
 def positive_int(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    if not 1 <= (number := int(text)) <= LARGEST:
+        raise argparse.ArgumentTypeError(f"{text} is {'less than 1' if number < 1 else f'more than {LARGEST}'}")
     return number
 
 

@@ -25,11 +25,12 @@ from gpuworker.train.distributed import DistributedContext, PeerError, host_name
 from gpuworker.train.metrics import LossError
 from gpuworker.train.model import ModelError
 from gpuworker.train.preemption import Stopped, StopSignal
-from gpuworker.train.run_checkpoints import NotSharedError, RunCheckpoints, SaveError, SpaceError, probe
+from gpuworker.train.run_checkpoints import RunCheckpoints, SaveError
 from gpuworker.train.run_lock import RunLockedError, run_lock
 from gpuworker.train.train_spec import TrainSpec
 from gpuworker.train.trainer import Trainer
 from gpuworker.train.upload import Uploader
+from gpuworker.train.volume import NotSharedError, SpaceError, probe
 
 
 class OutputError(ValueError):
@@ -53,6 +54,7 @@ FAILURES = (
     PeerError,
     SaveError,
     UnreadableCheckpointError,
+    trackers.TrackerError,
 )  # whose message is enough: a traceback adds nothing
 
 

@@ -94,7 +94,7 @@ def write(result: dict, path: Path) -> list[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
     page = path.with_suffix(".html")
-    page.write_text(render(result))
+    page.write_text(render(result), encoding="utf-8")
     return [path, page]
 
 

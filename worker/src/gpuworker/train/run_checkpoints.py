@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
-from gpuworker.train import memory
+from gpuworker.train import memory, volume
 from gpuworker.train.checkpoint import Checkpoint, Checkpointer, ResumeError
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.engine import Engine
@@ -22,16 +21,11 @@ from gpuworker.train.train_state import TrainState
 from gpuworker.train.upload import Uploader
 
 EARLY_S = 60.0  # until the first save by time
-PROBE_BYTES = 1 << 20
 clock = time.monotonic
 
 
 class SaveError(OSError):
     """The last checkpoint of a run could not be written."""
-
-
-class SpaceError(ValueError):
-    """The volume is too small for the run's checkpoints."""
 
 
 class RunCheckpoints:
@@ -86,20 +80,13 @@ class RunCheckpoints:
         state.attempts += 1
         return state, found
 
-    def check_space(self, size: int) -> None:
-        """Raise SpaceError on all ranks unless the volume has space for the checkpoints that are kept. Collective."""
+    def check_volume(self, size: int, shared: bool) -> None:
+        """Raise SpaceError or NotSharedError on all ranks if the volume of --output cannot be used. Collective."""
+        if shared and self.args.output:
+            volume.require_shared(self.args.output, self.args.run, self.context)
         with self.context.raise_on_all_ranks():
             if self.checkpointer:
-                folder = self.checkpointer.folder
-                kept = len(list(folder.glob("epoch-*")))
-                wanted = self.args.keep + 2  # the best one, and the one being written
-                usage = shutil.disk_usage(folder)
-                missing = max(1, wanted - kept) * size
-                if usage.total and usage.free < missing:
-                    raise SpaceError(
-                        f"{folder}: {usage.free >> 20} MiB are free and checkpoints need {missing >> 20} MiB: {wanted} "
-                        f"of {size >> 20} MiB, of which {kept} exist; use a larger volume or a smaller --keep"
-                    )
+                volume.require_space(self.checkpointer.folder, self.args.keep, size)
 
     def is_due(self) -> bool:
         """Whether a save by time is due. For rank 0, whose request all ranks follow."""
@@ -113,7 +100,7 @@ class RunCheckpoints:
                 log(Tag.TRAIN, rank=0, checkpoint=name, set_aside="not finite")
 
     def needs_save(self, state: TrainState) -> bool:
-        return bool(self.args.output) and order_of(state) != self.saved_order
+        return bool(self.args.output) and state.order() != self.saved_order
 
     def save(self, state: TrainState, model: Engine, best: bool, last: bool = False) -> None:
         """Save a copy of this state while the ranks go on, once the save before it has ended. Collective.
@@ -124,7 +111,7 @@ class RunCheckpoints:
         """
         started = time.perf_counter()
         self.wait()
-        order, name = order_of(state), name_of(state, order_of(state))
+        order, name = state.order(), state.checkpoint_name()
         in_background = not last and self.copy_fits(model)
         folder = self.begin(name)
         if folder:
@@ -175,8 +162,8 @@ class RunCheckpoints:
                 Tag.TRAIN,
                 rank=0,
                 warning="training waits for this save: a host has no memory for a copy of the state",
-                needed=f"{needed / 2**30:.2f}GiB",
-                free=f"{free / 2**30:.2f}GiB",
+                needed=memory.format_bytes(needed),
+                free=memory.format_bytes(free),
             )
         return fits
 
@@ -236,7 +223,7 @@ class RunCheckpoints:
             error = caught
             cause = str(caught) if isinstance(caught, OSError) else ""
             try:
-                probe(folder, self.background.rank)  # libraries name a full disk in many ways, or in none
+                volume.probe(folder, self.background.rank)  # libraries name a full disk in many ways, or in none
             except OSError as found:
                 cause = str(found)
         # All ranks have written before any of them lists: a rank that still writes has temporary files.
@@ -250,20 +237,6 @@ class RunCheckpoints:
         with self.background.raise_on_all_ranks():
             if error:
                 raise error
-
-    def check_shared(self) -> None:
-        """Raise NotSharedError on all ranks unless all of them see rank 0's folder. Collective."""
-        folder = self.context.broadcast_object(Path(self.args.output) / self.args.run)
-        seen = self.context.ranks_that_see(folder)
-        if blind := [rank for rank, sees in enumerate(seen) if not sees]:
-            raise NotSharedError(
-                f"--output {self.args.output}: rank {blind[0]} does not see what rank 0 writes there; "
-                "with --engine fsdp every rank saves a part: use a volume that all nodes mount (ReadWriteMany)"
-            )
-
-
-class NotSharedError(ValueError):
-    """Ranks do not see the same --output, which they must if each of them saves a part."""
 
 
 def write_later(model: Engine, folder: Path, in_background: bool, background: DistributedContext) -> Callable[[], None]:
@@ -279,27 +252,14 @@ def write_later(model: Engine, folder: Path, in_background: bool, background: Di
     return fail
 
 
-def probe(folder: Path, rank: int) -> None:
-    """Write a file of this rank, and raise the OSError of a volume that is full or fails."""
-    path = folder / f".probe-{rank}"
-    with path.open("wb", buffering=0) as file:
-        file.write(bytes(PROBE_BYTES))
-        os.fsync(file.fileno())
-    path.unlink()
-
-
-def order_of(state: TrainState) -> tuple[int, int]:
-    """Order of checkpoints: the step, then whether its evaluation, or the end of its epoch, is included."""
-    return state.step, int(state.position == 0 or state.is_evaluated())
-
-
-def name_of(state: TrainState, order: tuple[int, int]) -> str:
-    if state.position == 0:
-        return f"epoch-{state.epoch:04}"
-    return f"epoch-{state.epoch + 1:04}-step-{state.step:08}" + ("-evaluated" if order[1] else "")
-
-
 def describe_difference(before: dict, now: dict) -> str:
-    return "; ".join(
-        f"{key} was {before[key]}, is {now[key]}" for key in now if key in before and before[key] != now[key]
-    )
+    """What differs in facts that both have; of lists the members that do."""
+    pairs = {key: (before[key], now[key]) for key in now if key in before and before[key] != now[key]}
+    return "; ".join(f"{key} was {others(old, new)}, is {others(new, old)}" for key, (old, new) in pairs.items())
+
+
+def others(value: object, than: object) -> object:
+    """The value, or of a list of texts the members that the other one does not have."""
+    if not all(isinstance(each, list) and all(isinstance(member, str) for member in each) for each in (value, than)):
+        return value
+    return ", ".join(str(each) for each in value if each not in than) or "without it"

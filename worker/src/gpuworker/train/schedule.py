@@ -25,6 +25,12 @@ class BatchLayout:
     accumulate: int
     world_size: int
 
+    @classmethod
+    def of(cls, samples: int, batch: int, accumulate: int, world_size: int) -> BatchLayout:
+        """The layout that is asked for, without rows that no step of so many samples can fill."""
+        batch = min(batch, math.ceil(samples / world_size))
+        return cls(batch, min(accumulate, math.ceil(samples / (batch * world_size))), world_size)
+
     @property
     def samples_per_step(self) -> int:
         return self.batch * self.accumulate * self.world_size

@@ -77,6 +77,7 @@ class TokenDataset:
         firsts = torch.minimum(self.starts + 1, self.ends)
         self.label_counts = labels_before(self.tokens, self.ends) - labels_before(self.tokens, firsts)
         self.document_ends = ends
+        self.width = max(1, int(self.token_counts.max())) if len(self.token_counts) else 1
         self.left_out = int((self.label_counts == 0).sum())
         if self.left_out < len(self.starts):  # else the caller reports that there is nothing to learn
             kept = self.label_counts > 0
@@ -103,11 +104,11 @@ class TokenDataset:
     def batch(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs and labels, int64 [rows, width]. A row below 0 is padding.
 
-        Width is `length` if packed, else the length of the longest row. Padding is to the right of the text, where
-        causal attention does not see it.
+        If packed, all batches have the width of the longest sample, else that of their longest row. Padding is to the
+        right of the text, where causal attention does not see it.
         """
         lengths = torch.where(rows < 0, 0, self.token_counts[rows]).tolist()
-        width = self.length if self.pack else max(1, *lengths)
+        width = self.width if self.pack else max(1, *lengths)
         inputs = torch.zeros(len(rows), width, dtype=torch.int64)
         labels = torch.full((len(rows), width), IGNORE_INDEX, dtype=torch.int64)
         for index, (row, length) in enumerate(zip(rows.tolist(), lengths, strict=True)):

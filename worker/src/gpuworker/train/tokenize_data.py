@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 
+from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.process_group import exit_now
 from gpuworker.train import train_framework
 from gpuworker.train.model import ModelSource
@@ -17,6 +18,7 @@ from gpuworker.train.program import run
 
 
 def main(argv: list[str] | None = None) -> int:
+    escape_output()
     parser = train_framework.make_parser()
     parser.prog, parser.description = "tokenize_data", __doc__
     parser.set_defaults(device="cpu", trackers="none")

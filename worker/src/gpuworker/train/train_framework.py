@@ -15,6 +15,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.process_group import exit_now
 from gpuworker.train import options
 from gpuworker.train.model import ModelSource
@@ -60,6 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
+    escape_output()
     return run(make_parser(), argv, make_spec, prepare=ModelSource)
 
 

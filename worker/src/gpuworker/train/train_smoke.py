@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from gpuworker.runtime import toy_problem
+from gpuworker.runtime.command_line import escape_output, first_line
 from gpuworker.runtime.process_group import exit_now
 from gpuworker.train import options
 from gpuworker.train.distributed import DistributedContext
@@ -90,7 +91,7 @@ class ClassifierSpec:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="train.py", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="train.py", description=first_line(__doc__))
     parser.add_argument("--samples", type=positive_int, default=4096, metavar="N", help="training set (default: 4096)")
     parser.add_argument(
         "--features", type=positive_int, default=toy_problem.FEATURES, metavar="N", help="per sample (default: 128)"
@@ -102,6 +103,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
+    escape_output()
     return run(make_parser(), argv, lambda args, context: ClassifierSpec(args), judge)
 
 

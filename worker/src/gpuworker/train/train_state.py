@@ -24,6 +24,15 @@ class TrainState:
     settings: list[dict] = field(default_factory=list)  # each with from_step, the first step that was taken with it
     evaluations: list[dict] = field(default_factory=list)
 
+    def order(self) -> tuple[int, int]:
+        """Order of checkpoints: the step, then whether its evaluation, or the end of its epoch, is included."""
+        return self.step, int(self.position == 0 or self.is_evaluated())
+
+    def checkpoint_name(self) -> str:
+        if self.position == 0:
+            return f"epoch-{self.epoch:04}"
+        return f"epoch-{self.epoch + 1:04}-step-{self.step:08}" + ("-evaluated" if self.is_evaluated() else "")
+
     def is_evaluated(self) -> bool:
         """Whether the evaluations include one of this step."""
         return bool(self.evaluations) and self.evaluations[-1]["step"] == self.step

@@ -51,7 +51,7 @@ class Trainer:
         self.spec, self.args, self.context, self.stop = spec, args, context, stop
         self.checkpoints, self.tracker = checkpoints, tracker
         self.samples = len(spec.train)
-        self.layout = BatchLayout(args.batch, args.accumulate, context.world_size)
+        self.layout = BatchLayout.of(self.samples, args.batch, args.accumulate, context.world_size)
         self.schedule = RunSchedule(self.samples, args.epochs, self.layout, args.max_steps or 0)
         self.settings = {name: getattr(args, name) for name in SETTINGS} | {"world_size": context.world_size}
 
@@ -97,13 +97,19 @@ class Trainer:
         context = self.context
         self.state, checkpoint = self.checkpoints.resume()
         self.log_changes()
+        if context.is_rank_0 and (self.layout.batch, self.layout.accumulate) != (self.args.batch, self.args.accumulate):
+            log(
+                Tag.TRAIN,
+                rank=0,
+                warning="a step would be larger than the data, and takes all of them: see --batch and --grad-accum",
+                batch=self.layout.batch,
+                grad_accum=self.layout.accumulate,
+            )
         self.model = make_engine(self.spec, self.args, context, checkpoint.folder if checkpoint else None)
-        if self.model.sharded and self.args.output:
-            self.checkpoints.check_shared()
         self.model.updater.counts += torch.tensor(self.state.skipped, device=context.device)
         if self.state.loss_scaler:
             self.model.updater.scaler.load_state_dict(self.state.loss_scaler)
-        self.checkpoints.check_space(self.model.checkpoint_bytes())
+        self.checkpoints.check_volume(self.model.checkpoint_bytes(), self.model.sharded)
         self.stop.save_is_due = self.checkpoints.is_due
         throughput = ThroughputMeter(
             context.device, context.world_size, self.model.flops_per_token, self.model.local_backward_s
@@ -186,7 +192,7 @@ class Trainer:
         if self.spec.validation is None:
             return {}, False
         started = time.perf_counter()
-        result = evaluate(model.module, self.spec, self.context, self.stop, self.args.batch, model.autocast)
+        result = evaluate(model.module, self.spec, self.context, self.stop, self.layout.batch, model.autocast)
         if not math.isfinite(result["loss"]):
             self.read_skipped()
             raise self.diverged(f"the validation loss is {result['loss']}")

@@ -184,7 +184,7 @@ class Tracker:
 
         Only the first call has an effect. Waits until everything is sent, at most --tracker-timeout seconds, or 10 for
         `saved`. Only rank 0 ends the run, and only if no attempt follows. Unsent records are kept in a file, which the
-        log names.
+        log names. With `failed` it never raises TrackerError: the caller reports why the run has failed.
         """
         if status not in STATUSES:
             raise ValueError(f"status {status!r}: use one of {', '.join(STATUSES)}")
@@ -195,10 +195,10 @@ class Tracker:
         end = time.monotonic() + wait_s + MARGIN_S
         for sender in senders:
             if problem := sender.close(max(0.0, end - time.monotonic())):
-                self.fail(sender.name, problem)
+                self.fail(sender.name, problem, status)
 
-    def fail(self, name: str, why: str) -> None:
-        if self.required:
+    def fail(self, name: str, why: str, status: str = "") -> None:
+        if self.required and status != "failed":
             raise TrackerError(f"{name}: {why}")
         log(Tag.TRACK, rank=self.rank_info.rank, tracker=name, state="failed", why=why)
 
@@ -229,14 +229,14 @@ class SenderProcess:
     def has_exited(self) -> bool:
         return self.process.poll() is not None
 
-    def reason(self) -> str:
-        return spool.load_state(self.folder).get("why") or "no reason given"
+    def reason(self, default: str = "no reason given") -> str:
+        return spool.load_state(self.folder).get("why") or default
 
     def wait_started(self, end: float) -> None:
         """Wait until the run exists. Raises TrackerError at `end`, or if the process exits."""
         while not spool.load_state(self.folder).get("started"):
-            if self.has_exited() or time.monotonic() > end:
-                why = self.reason()
+            if (exited := self.has_exited()) or time.monotonic() > end:
+                why = self.reason("its process exited" if exited else "no response within --tracker-timeout")
                 self.process.kill()
                 raise TrackerError(f"{self.name} is required and could not be reached: {why}")
             time.sleep(0.05)
