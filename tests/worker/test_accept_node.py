@@ -116,6 +116,20 @@ def test_a_run_with_a_report_is_not_run_again_and_a_new_run_is(accept, add_check
     assert (code, report["verdict"], report["run_id"]) == (0, "PASS", "2")
 
 
+@pytest.mark.parametrize(
+    "other",
+    [("--device", "cuda", "--gpus", "8"), ("--check", "second")],
+)
+def test_a_report_of_another_request_is_not_taken_for_this_one(accept, add_check, capsys, other):
+    """The id of a run is 1 by default, and a folder may hold the report of a rehearsal."""
+    add_check("simple")
+    add_check("second")
+    one = ("--device", "cpu", "--check", "simple")
+    assert accept(*one)[0] == 0
+    assert accept(*one, *other)[0] == 2
+    assert "is a report of run 1 with " in capsys.readouterr().err
+
+
 def test_a_node_without_its_gpus_says_so_at_once(accept):
     code, report = accept("--device", "cuda", "--gpus", 2, "--exit-zero")
     assert code == 0, "--exit-zero says that there is a report"

@@ -133,6 +133,7 @@ def compared(*rates: float) -> Evidence:
     peer_comparison.compare(
         evidence, "gemm_bf16", "TFLOP/s", {f"cuda:{i}": rate for i, rate in enumerate(rates)}, TOLERANCE
     )
+    peer_comparison.problems(evidence)
     return evidence
 
 
@@ -162,6 +163,7 @@ def test_healthy_spread_is_no_finding(rates):
 def test_a_gpu_that_stalls_now_and_then_is_named_although_its_median_is_healthy(times, verdict):
     found = Evidence()
     peer_comparison.stalls(found, "gemm_bf16", {"cuda:0": [1.0] * 10, "cuda:1": times}, "cuda")
+    peer_comparison.problems(found)
     told = {kind: getattr(found, kind) for kind in ("failures", "warnings") if getattr(found, kind)}
     assert list(told) == [verdict] * bool(verdict)
     assert all(texts[0].startswith("cuda:1 stalls: gemm_bf16 ") and len(texts) == 1 for texts in told.values())

@@ -184,12 +184,13 @@ def test_a_version_that_cannot_be_read_is_no_pass():
         ({"remap_failed": None, "pages_pending": None}, "repairs of the memory"),
         ({"pcie_replays": None, "nvlink_errors": None}, "the replays of its PCIe link, the errors of its NVLinks"),
         ({"ecc": False}, "ECC is off"),
+        ({"uuid": ""}, "does not report its UUID"),
     ],
 )
 def test_a_sensor_that_is_gone_is_a_warning(changes: dict, words: str) -> None:
     healthy = {"ecc": True, "ecc_uncorrected": 0, "remap_failed": False, "clock_reasons": 0, "temperature_c": 40}
     counters = {"pcie_replays": 0, "nvlinks_up": 18, "nvlink_errors": 0}
-    gpu = gpu_inventory.Gpu("cuda:0", **healthy, **counters)
+    gpu = gpu_inventory.Gpu("cuda:0", "GPU-aa", **healthy, **counters)
     assert environment_problems.gpu_problems(gpu) == ([], [])
     failures, (warning,) = environment_problems.gpu_problems(dataclasses.replace(gpu, **changes))
     assert failures == [] and words in warning

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from gpuworker.accept import host_info
+from gpuworker.accept import host_info, link_problems
 from gpuworker.accept.check_spec import Evidence, Plan
 from gpuworker.accept.checks import links
 from gpuworker.accept.kernels import copies
@@ -69,7 +69,9 @@ def test_rounds_have_every_pair_once_and_no_device_twice(count):
 
 def account(*gpus: Gpu, generations: dict[str, int] | None = None, widths: dict[str, int] | None = None) -> Evidence:
     evidence = Evidence()
-    links._driver_view(list(gpus), generations or {}, Plan("cuda", len(gpus)), evidence, widths)
+    plan = Plan("cuda", len(gpus))
+    links._driver_view(list(gpus), generations or {}, plan, evidence, widths)
+    links.problems(evidence, plan)
     return evidence
 
 
@@ -158,8 +160,12 @@ def test_a_link_below_its_generation_under_load_is_doubtful():
 )
 def test_error_counters_that_grow_under_load_are_a_warning(changes, words):
     before, after = (gpu_inventory.from_nvml(Library(gpu))[0] for gpu in ({}, changes))
-    before.device = "cuda:0"
-    assert links._new_errors(before, after) == words
+    evidence = account(Gpu("cuda:0"))
+    evidence.facts["links"]["cuda:0"]["errors"] = {
+        field: [getattr(before, field), getattr(after, field)] for field in link_problems.ERRORS
+    }
+    links.problems(evidence, Plan("cuda", 1))
+    assert evidence.warnings == words
 
 
 @pytest.mark.parametrize(("gbps", "verdict"), [(55.4, "PASS"), (46.0, "WARN"), (26.0, "FAIL")])

@@ -55,9 +55,10 @@ def healthy(model: str) -> dict:
 def findings(monkeypatch, *gpus: dict) -> list[str]:
     gpu_node.install(monkeypatch, *gpus)
     plan, evidence = Plan("cuda", len(gpus)), environment.measure(Plan("cuda", len(gpus)))
-    inventory = gpu_inventory.inventory()[1]
+    inventory = gpu_inventory.with_torch_names(gpu_inventory.inventory()[1], dict.fromkeys(plan.devices, ""))
     under_load = Evidence()
     links._driver_view(inventory, {}, plan, under_load)
+    links.problems(under_load, plan)
     return [text for e in (evidence, under_load) for text in e.failures + e.not_measured + e.warnings]
 
 

@@ -1,7 +1,10 @@
 """A collective that hangs names the ranks that did not arrive, before the check's own deadline ends it."""
 
 import datetime
+import json
+import os
 import signal
+import time
 from dataclasses import replace
 
 import pytest
@@ -12,6 +15,8 @@ from gpuworker.accept.check_process import SLACK_S
 from gpuworker.accept.check_spec import WORLD, Plan
 from gpuworker.accept.distributed import local_world
 from gpuworker.accept.distributed.progress import Progress, late
+from gpuworker.runtime.processes import child_pids
+from tests.helpers.processes import alive, until
 
 CHECKS = registry.node_checks().values()
 
@@ -21,7 +26,7 @@ CHECKS = registry.node_checks().values()
     [
         ([2, 1, 2], "rank 1 did not arrive at call 2, where 2 of 3 ranks wait"),
         ([0, 3, 0], "ranks 0, 2 did not arrive at call 3, where 1 of 3 ranks wait"),
-        ([2, 2, 2], ""),
+        ([2, 2, 2], "no rank has passed call 2"),
         ([0, 0, 0], ""),
     ],
 )
@@ -30,7 +35,7 @@ def test_ranks_that_did_not_arrive(tmp_path, entered, words):
         progress = Progress(tmp_path, rank) if count else None
         for number in range(count):
             progress.enter(f"call {number + 1}")
-    assert late(tmp_path, len(entered)) == words
+    assert late(tmp_path, len(entered), range(len(entered))) == words
 
 
 @pytest.mark.parametrize("level", ["quick", "full", "burn-in"])
@@ -61,3 +66,51 @@ def hangs(context) -> dict:
     context.store.wait(["entered/0", "entered/2"])
     dist.barrier(async_op=True).wait(datetime.timedelta(seconds=1))
     return {}
+
+
+def stopped(context, place: str) -> dict:
+    context.enter(place)
+    if context.rank == min(1, context.size - 1):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return {}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("processes", "place", "words"),
+    [
+        (3, "step 7", r"rank 1 did not arrive at the end of its program, where 2 of 3 ranks wait; rank 1 is stopped"),
+        (1, "step 7", r"no rank has passed step 7; rank 0 is stopped by a signal$"),
+    ],
+    ids=["the others have returned", "no other rank"],
+)
+def test_a_rank_for_which_no_collective_waits_is_named(tmp_path, monkeypatch, processes, place, words):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    plan = Plan("cpu", 0, scratch=tmp_path, processes=processes, deadline_s=20)
+    start = time.monotonic()
+    with pytest.raises(local_world.BrokenWorldError, match=words):
+        local_world.run(plan, stopped, place=place)
+    assert time.monotonic() - start < plan.deadline_s, "else the runner ends the check, which names no rank"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_stopped_rank_of_the_training_is_named(start, tmp_path, after):
+    """Wherever it is: before the process group, in it, or in a step. Its siblings do not wait for its end."""
+    run = start(
+        "-m", "gpuworker.accept.accept_node", "--device", "cpu", "--check", "training", "--check-timeout", 30,
+        "--processes", 3, "--report-dir", tmp_path, GLOO_SOCKET_IFNAME="lo",
+    )  # fmt: skip
+    ranks = until(lambda: world_of(run.process.pid), "three ranks of a world")
+    time.sleep(after)
+    os.kill(ranks[1], signal.SIGSTOP)
+    assert run.wait() == 3, run.output
+    (check,) = json.loads((tmp_path / "report.json").read_text())["checks"]
+    assert "rank 1 is stopped by a signal" in check["reason"], check["reason"]
+    assert not [pid for pid in ranks if alive(pid)]
+
+
+def world_of(pid: int) -> list[int]:
+    """The ranks below the process of a check, the first rank first."""
+    return next((sorted(ranks) for check in child_pids(pid) if len(ranks := child_pids(check)) == 3), [])

@@ -13,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from gpuworker.accept import accept_node, fault_injection, registry
+from gpuworker.accept.rejudge import Requested
 from gpuworker.accept.report import EXIT_CODES
+from gpuworker.fleet.expected import Expected
+from gpuworker.fleet.merge import merge
+from gpuworker.fleet.report_sources import Source
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 
@@ -42,12 +46,32 @@ def accept(monkeypatch, tmp_path, capsys):
 def test_a_fault_is_found_and_named(accept, fault):
     patience_s = 2 if fault.id == "hung-check" else 300  # others must end by themselves, on a busy machine too
     options = ("--check", fault.check or "environment", "--check-timeout", patience_s)
-    code, _, said = accept("--inject", fault.id, *options)
+    code, report, said = accept("--inject", fault.id, *options)
     (result,) = re.findall(r"^\[RESULT\] .* verdict=(\w+) .*summary=(.*)$", said, re.MULTILINE)
     verdict, summary = result[0], json.loads(result[1])
     assert verdict != "PASS" and code == EXIT_CODES[verdict], summary
     assert re.search(fault.reason, summary), f"{summary!r} does not match {fault.reason!r}"
     assert f"{fault.id} injected" in summary, "the summary marks the injected fault"
+    if report.is_file():
+        assert (verdict_of_erased(json.loads(report.read_text())) == "PASS") == (fault.id in WORDS_ONLY)
+
+
+# Faults of which nothing but the words of their problem is in a report: no fact and no number differs.
+WORDS_ONLY = {
+    "corrupt-link", "damaged-checkpoint", "damaged-file", "diverged-parameter", "flipped-bit-memory",
+    "flipped-bit-product", "flipped-bit-repeat", "full-volume", "lying-clock", "nan-product", "odd-device",
+    "wrong-element", "wrong-integers", "wrong-products", "wrong-version",
+}  # fmt: skip
+
+
+def verdict_of_erased(report: dict) -> str:
+    """The fleet's verdict on a report from which somebody erased everything about the fault but facts and numbers."""
+    report |= {"verdict": "PASS", "reason": "", "injected": ""}
+    for check in report["checks"]:
+        check |= {"verdict": "PASS", "reason": "", "problems": []}
+    names = tuple(check["name"] for check in report["checks"] if check["name"] in CHECKS)
+    requested = Requested("cpu", 0, "quick", checks=names)
+    return merge([Source("erased", report)], Expected(1, requested=requested)).verdict
 
 
 @pytest.mark.parametrize("run", range(int(os.environ.get("CLEAN_RUNS", "1"))))

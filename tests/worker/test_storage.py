@@ -1,6 +1,7 @@
 """The storage check: what comes back is compared, a full or read-only volume is named, nothing is left behind."""
 
 import errno
+import resource
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import storage as check
 from gpuworker.accept.checks.storage import volumes
 from gpuworker.accept.distributed import local_world
+from gpuworker.accept.report import FAIL, INCOMPLETE
+from tests.helpers.cpu_worlds import verdict_on
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 
@@ -77,3 +80,18 @@ def test_of_a_read_only_volume_the_files_are_read(plan, tmp_path, files):
         assert found.not_measured == [
             f"data ({tmp_path / 'out'}): cannot be written and holds no file of 1 MiB to read"
         ]
+
+
+@pytest.mark.parametrize(("volumes_of_job", "verdict"), [(False, INCOMPLETE), (True, FAIL)], ids=["scratch", "volume"])
+def test_a_scratch_folder_that_is_too_small_is_no_fault_of_the_node(plan, volumes_of_job, verdict):
+    """A limit on the size of files stands for a small /tmp. A volume of the job that is full is a fault."""
+    its_plan = plan() if volumes_of_job else plan(volumes={})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, before[1]))
+    try:
+        found = check.measure(its_plan)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    judged = verdict_on(check, found, its_plan)
+    assert judged.verdict == verdict, judged.reason
+    assert ("the test needs 16 MiB" in judged.reason) == (verdict == INCOMPLETE), judged.reason

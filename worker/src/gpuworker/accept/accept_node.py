@@ -31,21 +31,27 @@ from gpuworker.accept.publish import log_check, new_report, publish
 from gpuworker.accept.report import EXIT_CODES, INCOMPLETE, Check, Coverage, Report
 from gpuworker.accept.verdict import judge
 from gpuworker.accept.xid_watch import XidWatch
+from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.log import log
 
 BURN_IN = "burn-in"
 
 
 def main() -> None:
+    escape_output()
     try:
         args = parse(registry.node_checks(), __doc__)
     except ValueError as error:  # a file that is not a check
         print(f"accept-node: {error}", file=sys.stderr)
         sys.exit(2)
     path = Path(args.report_dir) / "report.json"
-    if earlier := verdict_of(path, args.run_id):
+    if earlier := report_of(path, args.run_id):
+        if differences := other_request(earlier, args):
+            words = f"{path} is a report of run {args.run_id} with {differences}"
+            print(f"accept-node: {words}. Choose another --run-id or --report-dir.", file=sys.stderr)
+            sys.exit(2)
         log("RESULT", note="this run has a report already", report=path)
-        sys.exit(0 if args.exit_zero else EXIT_CODES[earlier])
+        sys.exit(0 if args.exit_zero else EXIT_CODES[earlier["verdict"]])
     code = accept(args, path)
     if multiprocessing.active_children():  # one that cannot be killed: sys.exit would wait for it
         sys.stdout.flush()
@@ -55,9 +61,8 @@ def main() -> None:
 
 def accept(args: Namespace, path: Path) -> int:
     """Run the checks and write the report. Returns the exit code."""
-    at_level = [check for check in registry.node_checks().values() if args.level in check.spec.seconds]
-    chosen = [check for check in at_level if not args.check or check.name in args.check]
-    coverage = Coverage(len(chosen), args.gpus, left_out=[check.name for check in at_level if check not in chosen])
+    chosen, left_out = choose(args)
+    coverage = Coverage(len(chosen), args.gpus, left_out=left_out)
     report = new_report(args.run_id, args.device, args.level, coverage, injected=args.inject)
     plan = Plan(
         args.device, args.gpus, args.level, inject=args.inject, processes=args.processes,
@@ -79,6 +84,13 @@ def accept(args: Namespace, path: Path) -> int:
     report.duration_s = time.monotonic() - start
     written = publish(report, path)
     return 0 if args.exit_zero and written else EXIT_CODES[report.verdict]
+
+
+def choose(args: Namespace) -> tuple[list[Registered], list[str]]:
+    """The requested checks of the level, and the names of its others."""
+    at_level = [check for check in registry.node_checks().values() if args.level in check.spec.seconds]
+    chosen = [check for check in at_level if not args.check or check.name in args.check]
+    return chosen, [check.name for check in at_level if check not in chosen]
 
 
 @contextlib.contextmanager
@@ -140,22 +152,37 @@ def run(report: Report, plan: Plan, chosen: list[Registered], args: Namespace, r
 def started_before(path: Path, run_id: str) -> bool:
     """Whether an earlier attempt of this run started and wrote no report. Marks this start."""
     try:
-        if path.exists() and path.read_text() == run_id:
+        if path.exists() and path.read_text(encoding="utf-8") == run_id:
             return True
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(run_id)
+        path.write_text(run_id, encoding="utf-8")
     except OSError as error:
         log("RESULT", note=f"{path} cannot be written ({error}); the checks run, the report will be in the log")
     return False
 
 
-def verdict_of(path: Path, run_id: str) -> str | None:
-    """The verdict of this run's report, or None without a readable one."""
+def report_of(path: Path, run_id: str) -> dict | None:
+    """This run's report, or None without a readable one."""
     try:
         earlier = json.loads(path.read_text())
-        return earlier["verdict"] if earlier["run_id"] == run_id and earlier["verdict"] in EXIT_CODES else None
+        return earlier if earlier["run_id"] == run_id and earlier["verdict"] in EXIT_CODES else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def other_request(report: dict, args: Namespace) -> str:
+    """What the report was requested to test and this start is not, as words; "" if the request is the same."""
+    coverage = report.get("coverage") or {}
+    pairs = {
+        "device": (report.get("device"), args.device),
+        "level": (report.get("level"), args.level),
+        "gpus": (coverage.get("gpus_expected"), args.gpus),
+        "inject": (report.get("injected"), args.inject),
+        "checks left out": (coverage.get("left_out"), choose(args)[1]),
+    }
+    return ", ".join(
+        f"{what} {found!r} (requested: {wanted!r})" for what, (found, wanted) in pairs.items() if found != wanted
+    )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ Checks are listed without torch (--list, docs), so they import torch inside thei
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -96,6 +97,9 @@ class Measure:
     each: str = "device"  # "device": one value per device; "pair": per two devices; "node": at least one value
     least: float = 0.0  # a value below or above these proves nothing
     most: float = 1e9  # in every unit; nothing that a node does is as fast
+    # Differences between healthy nodes that do not grow with the value, in `unit`: up to this, none is an outlier.
+    # inf: not compared with other nodes. 0 for rates: their noise is a share, as the percentages of outliers are.
+    noise: float = 0.0
     optional: bool = False  # some GPUs cannot have it; else only a node with one GPU, or a rehearsal, may lack it
 
     def __post_init__(self) -> None:
@@ -115,6 +119,16 @@ class Spec:
     takes_volumes: bool = False  # the flag takes folders to test
     fingerprints: tuple[str, ...] = ()  # names of the hashes that every device must have
     process: str = ""  # DEVICES or WORLD: checks in a row that may share a process; "": each has its own
+
+    def for_nodes(self, count: int) -> Spec:
+        """The spec with the limits of the fabric instead of those of the links within a node, if there are several."""
+        if count < 2:
+            return self
+        measures = {
+            name: dataclasses.replace(measure, limit=measure.limit_across_nodes or measure.limit)
+            for name, measure in self.measures.items()
+        }
+        return dataclasses.replace(self, measures=measures)
 
 
 @dataclass(frozen=True)

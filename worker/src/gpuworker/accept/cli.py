@@ -10,6 +10,7 @@ from pathlib import Path
 from gpuworker.accept import fault_injection
 from gpuworker.accept.check_spec import LEVELS, Registered
 from gpuworker.accept.limits import RULES, key_and_number
+from gpuworker.runtime.command_line import at_least_1, positive
 
 
 def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace:
@@ -21,7 +22,7 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
     add("--device", choices=["cpu", "cuda"], default="cuda", help="cpu is a rehearsal without GPUs")
     add("--gpus", type=int, default=0, help="GPUs that this node must show")
     add("--level", choices=LEVELS, default="quick", help="quick: a minute; full: ten; burn-in: --burn-in-seconds")
-    add("--burn-in-seconds", type=float, default=3600, help="total time of the burn-in level (3600)")
+    add("--burn-in-seconds", type=positive, default=3600, help="total time of the burn-in level (3600)")
     add("--check", action="append", metavar="NAME", help="only this check; repeat for more")
     add("--list", action="store_true", help="list checks and faults, and exit")
     add("--inject", default="", metavar="FAULT", help="inject a fault; its check must find it (see --list)")
@@ -31,8 +32,8 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
         help="required versions, for example driver=570.86 torch=2.9")  # fmt: skip
     add("--volume", action="append", type=_pair, default=[], metavar="NAME=PATH",
         help="a volume that jobs will use, for the storage check: outputs=/out, datasets=/data")  # fmt: skip
-    add("--processes", type=int, default=2, help="ranks of a rehearsal on the CPU (2)")
-    add("--check-timeout", type=float,
+    add("--processes", type=at_least_1, default=2, help="ranks of a rehearsal on the CPU (2)")
+    add("--check-timeout", type=positive,
         help="timeout of one check in seconds (three times the time in --list, plus 30, on the CPU 300)")  # fmt: skip
     add("--report-dir", default="reports", help="folder of report.json (reports)")
     add("--run-id", default="1", help="a run that has a report is not repeated")
@@ -63,6 +64,9 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
                 close = difflib.get_close_matches(word, known, 1)
                 hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(sorted(known))}"
                 parser.error(f"{option} {word}: unknown at level {args.level}{hint}")
+    finder = {fault.id: fault.check for fault in fault_injection.known_faults(checks)}.get(args.inject)
+    if finder and args.check and finder not in args.check:
+        parser.error(f"--inject {args.inject} is found by the check {finder}, which --check leaves out")
     for name, path in args.volumes.items():
         if not path.is_dir():
             parser.error(f"--volume {name}={path}: folder not found; mount the volume there")

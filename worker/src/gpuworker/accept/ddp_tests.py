@@ -25,10 +25,12 @@ from gpuworker.accept.distributed.rank_context import RankContext, from_torchrun
 from gpuworker.accept.kernels.tiny_classifier import tiny_training
 from gpuworker.accept.report import write_json
 from gpuworker.runtime import process_group
+from gpuworker.runtime.command_line import escape_output, first_line
 from gpuworker.runtime.log import log
 
 
 def main() -> None:
+    escape_output()
     available = registry.world_checks()
     args = parse_args(available)
     checks = [check for check in available.values() if getattr(args, check.name)]
@@ -125,7 +127,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
 
 
 def parse_args(checks: dict[str, Registered]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="ddp-tests", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="ddp-tests", description=first_line(__doc__))
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--iters", type=int, default=0, help="timed rounds; 0: twice the world size")
     parser.add_argument("--numel", type=int, default=0, help="float32 elements; 0: 1 Mi on CPUs, 16 Mi on GPUs")

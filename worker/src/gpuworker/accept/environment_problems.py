@@ -6,6 +6,7 @@ The node judges what it has read, and a reader of reports judges the same facts 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 
 from gpuworker.accept import fabric, gpu_state
@@ -52,6 +53,7 @@ def add_problems(evidence: Evidence, plan: Plan) -> None:
         evidence.failures += [f"{gpu.device}: {text}" for text in failures]
         evidence.warnings += [f"{gpu.device}: {text}" for text in warnings]
     evidence.warnings += differences(gpus)
+    _identity(plan, gpus, evidence)
     failures, warnings = fabric.problems([_read(fabric.Port, each) for each in facts["ports"]])
     evidence.failures += failures
     evidence.warnings += warnings + fabric.far_from_adapters(facts["nearest_adapters"])
@@ -82,6 +84,19 @@ def _count(plan: Plan, gpus: list[Gpu], evidence: Evidence) -> None:
         evidence.failures.append(words)
 
 
+def _identity(plan: Plan, gpus: list[Gpu], evidence: Evidence) -> None:
+    """Every GPU of the plan is listed once, and no two are the same."""
+    for what, values in (
+        ("this GPU", [gpu.device for gpu in gpus]),
+        ("this PCI address", [gpu.bus_id.strip().lower() for gpu in gpus]),
+    ):
+        twice = [value for value, count in Counter(values).items() if value and count > 1]
+        evidence.not_measured += [f"{value}: the driver lists {what} twice" for value in twice]
+    for device in plan.devices if plan.device == "cuda" and gpus else ():
+        if device not in {gpu.device for gpu in gpus}:
+            evidence.warnings.append(f"{device}: none of the GPUs that the driver lists is this one")
+
+
 def _host(plan: Plan, facts: Mapping, evidence: Evidence) -> None:
     """Errors in the kernel's log, shared memory, the clock."""
     for event in () if facts["xids"] == NOT_READABLE else (_read(Xid, each) for each in facts["xids"]):
@@ -90,7 +105,7 @@ def _host(plan: Plan, facts: Mapping, evidence: Evidence) -> None:
             recent = event.age_s < XID_RECENT_S and not event.repaired
             (evidence.failures if recent else evidence.warnings).append(words)
     shm = facts["shm_bytes"]
-    if shm is not None and shm < MIN_SHM_BYTES and (plan.gpus > 1 or plan.injected("small-shm")):
+    if shm is not None and shm < MIN_SHM_BYTES and (plan.gpus > 1 or facts.get("shm_needed")):
         words = f"/dev/shm holds {shm >> 20} MiB, programs with many GPUs need {MIN_SHM_BYTES >> 20} and more"
         evidence.warnings.append(f"{words}: mount an emptyDir with medium: Memory there")
     if plan.device != "cuda":
@@ -138,6 +153,8 @@ def gpu_problems(gpu: Gpu) -> tuple[list[str], list[str]]:
     unknown = [words for fields, words in SENSORS.items() if all(getattr(gpu, field) is None for field in fields)]
     if gpu.nvlinks_up and gpu.nvlink_errors is None:
         unknown.append("the errors of its NVLinks")
+    if not gpu.uuid.strip():
+        unknown.append("its UUID, by which a copy of a report is recognised")
     if unknown and gpu.device != "cpu":
         warnings.append(f"the driver does not report {', '.join(unknown)}")
     if gpu.ecc is False:
@@ -152,6 +169,7 @@ def differences(gpus: list[Gpu]) -> list[str]:
     """Settings that differ between the GPUs of the node."""
     fields = {
         "name": "model",
+        "driver": "driver",
         "ecc": "ECC",
         "sm_mhz_max": "highest clock",
         "pcie_gen_max": "PCIe generation",

@@ -18,8 +18,10 @@ from pathlib import Path
 
 from gpuworker.accept.check_spec import Measure
 from gpuworker.runtime import gpu_specs
+from gpuworker.runtime.command_line import escape_output, first_line
 
-RULES = json.loads(Path(__file__).with_name("limits.json").read_text())  # generated from limits.yaml, which explains it
+# Generated from limits.yaml, which explains it
+RULES = json.loads(Path(__file__).with_name("limits.json").read_text(encoding="utf-8"))
 KINDS = ("sustained", "best", "observed", "specification")  # the first that a model has is judged by
 NO_FIGURE = "none: no figure"  # start of the source of a limit that is unknown
 LEAST_SHARE = 0.2  # of the ceiling; a lower limit passes every node
@@ -151,7 +153,8 @@ def _share(shares: dict, figure: float, ceiling: float | None, origin: str) -> T
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python3 -m gpuworker.accept.limits", description=__doc__.splitlines()[0])
+    escape_output()
+    parser = argparse.ArgumentParser(prog="python3 -m gpuworker.accept.limits", description=first_line(__doc__))
     parser.add_argument("--model", action="append", default=[], help="the GPU's name as torch gives it")
     parser.add_argument("limit", nargs="*", type=key_and_number, metavar="KEY=NUMBER")
     args = parser.parse_args()

@@ -8,6 +8,7 @@ import platform
 from gpuworker.accept import host_info
 from gpuworker.accept.check_spec import Evidence, Plan, Registered, Spec
 from gpuworker.runtime import gpu_inventory
+from gpuworker.runtime.command_line import first_line
 
 
 def measure(plan: Plan) -> Evidence:
@@ -48,4 +49,4 @@ def gpus_of_torch(plan: Plan) -> tuple[list[str], dict[str, str], str]:
 
 
 # Runs in a subprocess as a check does: the runner itself must not touch a GPU before it forks.
-IDENTITY = Registered("identity", __doc__.splitlines()[0], Spec("ENV", {}), measure)
+IDENTITY = Registered("identity", first_line(__doc__), Spec("ENV", {}), measure)

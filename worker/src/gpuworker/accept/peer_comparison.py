@@ -1,9 +1,12 @@
-"""Comparison of each GPU with the other GPUs of its node."""
+"""Comparison of each GPU with the other GPUs of its node.
+
+A check records what is compared as facts. `problems` judges them, on the node and for a reader of its report.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuworker.accept.check_spec import Evidence
@@ -13,19 +16,22 @@ from gpuworker.accept.check_spec import Evidence
 class Tolerance:
     """Shares of the median of the others below which a device is a warning, and a failure (None: never)."""
 
+    name: str
     warn: float
     fail: float | None
 
 
 # Healthy GPUs of one model differ by 5 % and more (ml-engineering); gpu-fryer's default within a node is 10 %.
-GPUS = Tolerance(0.90, 0.80)
+GPUS = Tolerance("gpus", 0.90, 0.80)
 # Other pods use the memory and the cores of the host as well, so only a WARN, and for one core only a large difference:
 # a busy sibling thread takes half of it, the lowest clock leaves a quarter.
-HOST_MEMORY = Tolerance(0.80, None)
-CORES = Tolerance(0.40, None)
+HOST_MEMORY = Tolerance("host memory", 0.80, None)
+CORES = Tolerance("cores", 0.40, None)
 # The test devices of a rehearsal share cores with other processes: only large differences count.
-REHEARSAL = Tolerance(0.30, 0.15)
-STALLS_OF_REHEARSAL = Tolerance(0.10, None)
+REHEARSAL = Tolerance("rehearsal", 0.30, 0.15)
+STALLS_OF_REHEARSAL = Tolerance("stalls of a rehearsal", 0.10, None)
+PCIE_PEERS = Tolerance("pcie peers", 0.40, None)  # paths differ: one switch, one socket, two sockets
+TOLERANCES = {each.name: each for each in (GPUS, HOST_MEMORY, CORES, REHEARSAL, STALLS_OF_REHEARSAL, PCIE_PEERS)}
 
 
 def typical_time_and_tolerance(device: str) -> tuple[Callable[[Sequence[float]], float], Tolerance]:
@@ -37,28 +43,39 @@ def typical_time_and_tolerance(device: str) -> tuple[Callable[[Sequence[float]],
 
 
 def stalls(evidence: Evidence, what: str, taken: dict[str, list[float]], kind: str) -> None:
-    """Add to the evidence each device that loses time to some calls, which its median does not show.
+    """Record the share of its time that each device does not lose to single calls, which its median does not show.
 
     `kind`: "cuda" or "cpu". In a rehearsal other programs delay single calls, so a fifth of the calls must be slow.
     """
     tolerance = GPUS if kind == "cuda" else STALLS_OF_REHEARSAL
+    kept = {}
     for name, times in taken.items():
         long = statistics.fmean(times) if kind == "cuda" else sorted(times)[4 * len(times) // 5]
-        share = statistics.median(times) / long
-        if share < tolerance.warn:
-            text = f"{name} stalls: {what} loses {1 - share:.0%} of its time in calls that take longer than the median"
-            failed = tolerance.fail is not None and share < tolerance.fail
-            (evidence.failures if failed else evidence.warnings).append(text)
+        kept[name] = statistics.median(times) / long
+    evidence.facts.setdefault("kept", {})[what] = {"tolerance": tolerance.name, "shares": kept}
 
 
 def compare(evidence: Evidence, what: str, unit: str, rates: dict[str, float], tolerance: Tolerance) -> None:
-    """Add to the evidence each device (or link) that is slower than the others. One device alone is not compared."""
-    for name, rate in rates.items():
-        others = [value for other, value in rates.items() if other != name]
-        if not others:
-            return
-        usual = statistics.median(others)
-        if rate < tolerance.warn * usual:
+    """Record the rates of devices (or links) that should be equal."""
+    evidence.facts.setdefault("compared", {})[what] = {"unit": unit, "tolerance": tolerance.name, "rates": rates}
+
+
+def problems(evidence: Evidence) -> None:
+    """Add each device that is slower than the others, or that stalls. One device alone is not compared."""
+    for what, facts in evidence.facts.get("compared", {}).items():
+        rates, unit = facts["rates"], facts["unit"]
+        for name, rate in rates.items() if len(rates) > 1 else ():
+            usual = statistics.median(value for other, value in rates.items() if other != name)
             text = f"{name} is slow: {what} {rate:.4g} {unit} is {rate / usual:.0%} of the median of its peers"
-            failed = tolerance.fail is not None and rate < tolerance.fail * usual
-            (evidence.failures if failed else evidence.warnings).append(text)
+            _judge(evidence, text, rate / usual, facts)
+    for what, facts in evidence.facts.get("kept", {}).items():
+        for name, share in facts["shares"].items():
+            text = f"{name} stalls: {what} loses {1 - share:.0%} of its time in calls that take longer than the median"
+            _judge(evidence, text, share, facts)
+
+
+def _judge(evidence: Evidence, text: str, share: float, facts: Mapping) -> None:
+    tolerance = TOLERANCES[facts["tolerance"]]
+    if share < tolerance.warn:
+        failed = tolerance.fail is not None and share < tolerance.fail
+        (evidence.failures if failed else evidence.warnings).append(text)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 
 from gpuworker.accept import checks
 from gpuworker.accept.check_spec import LEVELS, RUNNER_FAULTS, TAGS, Registered, Spec
+from gpuworker.runtime.command_line import first_line
 
 
 def load() -> dict[str, Registered]:
@@ -19,13 +21,14 @@ def load() -> dict[str, Registered]:
         module = importlib.import_module(f"{checks.__name__}.{module_info.name}")
         spec = getattr(module, "SPEC", None)
         measure, measure_world = (getattr(module, name, None) for name in ("measure", "measure_world"))
-        if not isinstance(spec, Spec) or not module.__doc__ or not (callable(measure) or callable(measure_world)):
+        described = module.__doc__ or sys.flags.optimize > 1  # python -OO removes docstrings
+        if not isinstance(spec, Spec) or not described or not (callable(measure) or callable(measure_world)):
             raise ValueError(f"{module.__file__}: a check needs a docstring, SPEC = Spec(…) and measure(plan)")
         if spec.tag not in TAGS or bool(spec.seconds) != callable(measure) or set(spec.seconds) - set(LEVELS):
             raise ValueError(f"{module.__file__}: tag must be one of {TAGS}, seconds need levels of {LEVELS}")
         if bool(spec.across_nodes) != callable(measure_world):
             raise ValueError(f"{module.__file__}: measure_world(context, plan) and SPEC.across_nodes need each other")
-        proves = module.__doc__.splitlines()[0].rstrip(".")
+        proves = first_line(module.__doc__).rstrip(".")
         problems = getattr(module, "problems", None)
         found.append(Registered(module_info.name, proves, spec, measure, measure_world, problems))
     owners = dict.fromkeys(RUNNER_FAULTS, "the runner")

@@ -1,4 +1,4 @@
-"""Second judgement of a node's report: does it hold the evidence that was requested, do its numbers meet the limits?
+"""Second judgement of a report: does it hold the evidence that was requested, do its numbers meet the limits?
 
 A reader of reports cannot rely on their verdicts: a program, a disk or a person may have changed them. The evidence of
 each check is judged again by the rules that judged it on the node.
@@ -6,16 +6,19 @@ each check is judged again by the rules that judged it on the node.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gpuworker.accept import registry
-from gpuworker.accept.check_spec import LEVELS, Evidence, Measure, Plan, Registered
+from gpuworker.accept.check_spec import LEVELS, WORLD, Evidence, Measure, Plan, Registered
 from gpuworker.accept.limits import RULES, Limits, key_and_number
 from gpuworker.accept.limits import problems as limit_problems
-from gpuworker.accept.report import FAIL, INCOMPLETE, SKIP, WARN, WORST_FIRST, Measurement
+from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN, WORST_FIRST, Measurement
 from gpuworker.accept.verdict import judge
+from gpuworker.runtime import gpu_specs
 
 CLAIM = 0.95  # of what a model can do: rates of PCIe and NVLink are rounded
 
@@ -59,6 +62,13 @@ def known_limits() -> set[str]:
     return set(RULES) | {name for check in registry.node_checks().values() for name in check.spec.measures}
 
 
+@functools.cache
+def noises() -> dict[tuple[str, str], float]:
+    """(check, number) -> differences between nodes that prove nothing."""
+    found = registry.node_checks().items()
+    return {(check, name): measure.noise for check, each in found for name, measure in each.spec.measures.items()}
+
+
 def objections(report: dict, requested: Requested) -> Iterator[Objection]:
     """Everything that a report of scope "node" lacks or that its numbers contradict.
 
@@ -79,15 +89,65 @@ def objections(report: dict, requested: Requested) -> Iterator[Objection]:
         numbers = f"{seen} of {expected} GPUs seen and the models of {named} named, requested were {requested.gpus}"
         yield Objection(INCOMPLETE, numbers)
     plan = Plan(requested.device, requested.gpus, requested.level)
-    for problem in limit_problems(requested.limits, models).values():
+    refused = limit_problems(requested.limits, models)
+    for problem in refused.values():
         yield Objection(INCOMPLETE, problem)
-    limits = Limits(models if requested.device == "cuda" else (), dict(requested.limits))
+    usable = {key: value for key, value in requested.limits.items() if key not in refused}
+    limits = Limits(models if requested.device == "cuda" else (), usable)
+    yield from _other_models(report, models)
+    for check in report["checks"]:
+        if check["name"] not in registry.node_checks() and check["verdict"] in (PASS, SKIP):
+            words = "no check of this name can pass: a node reports others than those of the level only with a problem"
+            yield Objection(INCOMPLETE, words, check["name"])
     for registered in _requested_checks(requested):
         found = [check for check in report["checks"] if check["name"] == registered.name]
         if not found:
             yield Objection(INCOMPLETE, "the report lacks this requested check", registered.name)
         for check in found:
             yield from _judge_again(registered, check, limits, plan)
+
+
+def world_objections(report: dict, requested: Requested | None) -> Iterator[Objection]:
+    """Everything that a report of scope "world" lacks or that its numbers contradict.
+
+    Nobody requests its checks, which ddp-tests runs on their own; those that it holds must prove their verdict.
+    """
+    size, nodes, device = report["world"]["size"], report["world"]["nodes"], report["device"]
+    wanted = (requested.device, requested.inject) if requested else (device, "")
+    for what, found, expected in zip(("device", "injected fault"), (device, report["injected"]), wanted, strict=True):
+        if found != expected:
+            yield Objection(INCOMPLETE, f"the {what} of the report is {found!r:.80}, requested was {expected!r}")
+    ranks = [rank for node in nodes for rank in node["ranks"]]
+    if len(ranks) != size or set(ranks) != set(range(size)):
+        yield Objection(INCOMPLETE, f"the ranks of its nodes are not the {size} ranks of its world, each once")
+    models, gpus = report["facts"].get("gpu_models"), size if device == "cuda" else 0
+    models = tuple(map(str, models)) if isinstance(models, list) else ()
+    if len(models) != gpus:
+        yield Objection(INCOMPLETE, f"the models of {len(models)} GPUs are named, its ranks have {gpus}")
+    limits, plan = Limits(models), Plan(device, gpus, report["level"])
+    known = registry.world_checks()
+    for check in report["checks"]:
+        if registered := known.get(check["name"]):
+            registered = dataclasses.replace(registered, spec=registered.spec.for_nodes(len(nodes)))
+            yield from _judge_again(registered, check, limits, plan)
+        elif check["verdict"] == PASS:
+            yield Objection(INCOMPLETE, "this check across nodes is not known", check["name"])
+
+
+def _other_models(report: dict, models: tuple[str, ...]) -> Iterator[Objection]:
+    """GPUs that are judged by the figures of another model than the one that the driver names."""
+    found = [check["facts"].get("gpus") for check in report["checks"] if check["name"] == "environment"]
+    for gpus in (each for each in found if isinstance(each, list)):
+        names = {
+            str(gpu.get("device")): str(gpu.get("name", ""))
+            for gpu in gpus
+            if isinstance(gpu, dict) and not gpu.get("mig")
+        }
+        for index, model in enumerate(models):
+            name = names.get(f"cuda:{index}", "")
+            if name and gpu_specs.entry(name) != gpu_specs.entry(model):
+                words = f"cuda:{index}: torch names it {model:.80}, the driver {name:.80}"
+                yield Objection(INCOMPLETE, words, "environment")
 
 
 def _requested_checks(requested: Requested) -> list[Registered]:
@@ -102,8 +162,12 @@ def _judge_again(registered: Registered, check: dict, limits: Limits, plan: Plan
     if registered.problems:
         try:
             registered.problems(evidence, plan)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            evidence.not_measured.append(f"its facts are damaged: {type(error).__name__}: {error!s:.200}")
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+            words = "one is missing or of the wrong kind; was the report changed, or is its worker of another version?"
+            evidence.not_measured.append(f"its facts are damaged: {words}")
+    ranks = check["facts"].get("ranks")
+    if registered.spec.process == WORLD and plan.device == "cuda" and check["verdict"] != SKIP and ranks != plan.gpus:
+        evidence.not_measured.append(f"{ranks} ranks ran it, not one for each of {plan.gpus} GPUs")
     again = judge(registered.name, registered.spec, evidence, limits, plan)
     for number, judged in zip(check["measurements"], again.measurements, strict=True):
         if number["name"] in registered.spec.measures:  # what readers see is what it was judged by

@@ -181,6 +181,21 @@ def to_log_lines(report: dict) -> list[str]:
     return [f"[REPORT] {crc:08x} {number}/{len(parts)} {part}" for number, part in enumerate(parts, 1)]
 
 
+def parsed(text: str | bytes) -> object:
+    """JSON in which no key of an object stands twice: readers would differ in the value that counts.
+
+    Raises ValueError."""
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"damaged report: {next(n for n in names if names.count(n) > 1):.80} stands twice")
+    return found
+
+
 def from_log_lines(lines: Iterable[str]) -> list[dict]:
     """The reports in a log, in order; whatever stands before `[REPORT]` (a pod's name, a time) is ignored.
 
@@ -204,7 +219,7 @@ def from_log_lines(lines: Iterable[str]) -> list[dict]:
             text = unpacker.decompress(packed, MOST_UNPACKED_BYTES)
             if unpacker.unconsumed_tail:
                 raise ValueError(f"it has more than {MOST_UNPACKED_BYTES} bytes")
-            reports.append(json.loads(text))
+            reports.append(parsed(text))
         except (ValueError, RecursionError, zlib.error) as error:
             raise ValueError(f"report {crc}: damaged in the log: {error}") from None
     return reports

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import time
 from pathlib import Path
 
 import torch
 
-from gpuworker.accept.check_spec import Plan, Registered, Spec
+from gpuworker.accept.check_spec import Plan, Registered
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.publish import log_check, new_report, publish
@@ -53,19 +52,10 @@ def run(context: RankContext, checks: list[Registered], plan: Plan, folder: Path
 
 
 def _judged(context: RankContext, registered: Registered, evidence, plan: Plan, report: Report) -> Check:
-    spec = _with_limits_across_nodes(registered.spec) if context.nodes > 1 else registered.spec
+    spec = registered.spec.for_nodes(context.nodes)
     check = judge(registered.name, spec, evidence, Limits(tuple(report.facts["gpu_models"])), plan)
     log_check(spec.tag, check)
     return check
-
-
-def _with_limits_across_nodes(spec: Spec) -> Spec:
-    """The spec with the limits of the fabric instead of those of the links within a node."""
-    measures = {
-        name: dataclasses.replace(measure, limit=measure.limit_across_nodes or measure.limit)
-        for name, measure in spec.measures.items()
-    }
-    return dataclasses.replace(spec, measures=measures)
 
 
 def _unfinished_report(context: RankContext, checks: list[Registered], plan: Plan) -> Report | None:

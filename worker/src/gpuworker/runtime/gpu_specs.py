@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-MODELS: list[dict] = json.loads(Path(__file__).with_name("gpu_specs.json").read_text())
+MODELS: list[dict] = json.loads(Path(__file__).with_name("gpu_specs.json").read_text(encoding="utf-8"))
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpuworker.runtime.gpu_inventory import (
@@ -27,6 +28,7 @@ SLOWDOWNS = {
     0x80: "power brake",
 }
 APPLICATION_CLOCKS = 0x02
+NO_REASONS = "readings without reasons"  # of all readings of a GPU
 
 
 @dataclass(frozen=True)
@@ -70,16 +72,7 @@ class Sampler:
 
     def unwatched(self, devices: list[str]) -> list[str]:
         """Warnings for those of the GPUs whose slowdowns under load are not known."""
-        found = []
-        known = {reading.device for reading in self.readings}
-        reasons = {reading.device for reading in self.readings if reading.clock_reasons is not None}
-        for device in devices:
-            if self.problem or device not in known:
-                why = self.problem or "NVML does not report this GPU"
-                found.append(f"{device}: not watched during the load: {why}")
-            elif device not in reasons:
-                found.append(f"{device}: the driver reported no reasons for low clocks during the load")
-        return found
+        return unwatched(summary(self.readings), devices, self.problem)
 
     def _run(self) -> None:
         try:
@@ -118,8 +111,32 @@ def summary(readings: list[Reading]) -> dict[str, dict[str, float]]:
         for bit, words in SLOWDOWNS.items():
             if count := sum(bool((reading.clock_reasons or 0) & bit) for reading in own):
                 facts[words] = count
+        if all(reading.clock_reasons is None for reading in own):
+            facts[NO_REASONS] = len(own)
         found[device] = facts
     return found
+
+
+def unwatched(telemetry: Mapping[str, Mapping], devices: Iterable[str], problem: str = "") -> list[str]:
+    """Warnings for those of the GPUs whose slowdowns under load are not in this summary. `problem`: why not."""
+    found = []
+    for device in devices:
+        own = telemetry.get(device, {})
+        if problem or not own.get("readings"):
+            found.append(f"{device}: not watched during the load: {problem or 'NVML does not report this GPU'}")
+        elif NO_REASONS in own:
+            found.append(f"{device}: the driver reported no reasons for low clocks during the load")
+    return found
+
+
+def slowed(telemetry: Mapping[str, Mapping]) -> list[str]:
+    """Warnings for the GPUs that slowed down under load."""
+    return [
+        f"{device}: {words} in {facts[words]} of {facts['readings']} readings"
+        for device, facts in telemetry.items()
+        for words in SLOWDOWNS.values()
+        if facts.get(words)
+    ]
 
 
 def slowdowns(clock_reasons: int | None) -> list[str]:

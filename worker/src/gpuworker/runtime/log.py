@@ -16,11 +16,19 @@ from gpuworker.runtime.contract import TERMINATION_MESSAGE_BYTES
 
 
 def log(tag: str, **facts: object) -> None:
-    """Print `[TAG] node=… key=value …`. The node is NODE_RANK in a run of several nodes, else the node's name."""
-    node = os.environ.get("NODE_RANK") or os.environ.get("NODE_NAME") or os.uname().nodename
+    """Print `[TAG] node=… key=value …`. The node is NODE_RANK in a run of several nodes, else the node's name.
+
+    A fact `node` replaces it, in a line about another node.
+    """
+    node = facts.pop("node", "") or os.environ.get("NODE_RANK") or os.environ.get("NODE_NAME") or os.uname().nodename
     words = " ".join(f"{key}={_short(value)}" for key, value in facts.items())
     # One write, so that lines of processes that share an output do not mix.
-    sys.stdout.write(f"[{tag}] node={node} {words}".rstrip() + "\n")
+    line = f"[{tag}] node={node} {words}".rstrip() + "\n"
+    try:
+        sys.stdout.write(line)
+    except UnicodeEncodeError:  # a program of the user may have an output in ASCII
+        encoding = sys.stdout.encoding
+        sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))
     sys.stdout.flush()
 
 

@@ -70,18 +70,23 @@ def measure(plan: Plan) -> Evidence:
     with gpu_telemetry.Sampler(timing.uuids(plan)) as sampler:
         for kind in kinds:
             _measure_kind(kind, [device for device in devices if _has(kind, device)], budget_s, plan, evidence)
-    evidence.warnings += sampler.unwatched(plan.devices if plan.device == "cuda" else [])
     readings = sampler.readings
     if plan.injected("hot-gpu"):
         readings = [*readings, gpu_telemetry.Reading(str(devices[-1]), 800, 95, 300.0, 0x40, None)]
     evidence.facts["telemetry"] = gpu_telemetry.summary(readings)
-    for device, facts in evidence.facts["telemetry"].items():
-        evidence.warnings += [
-            f"{device}: {words} in {facts[words]} of {facts['readings']} readings"
-            for words in gpu_telemetry.SLOWDOWNS.values()
-            if words in facts
-        ]
+    evidence.facts["telemetry_problem"] = sampler.problem
+    problems(evidence, plan)
     return evidence
+
+
+def problems(evidence: Evidence, plan: Plan) -> None:
+    from gpuworker.accept import peer_comparison
+    from gpuworker.runtime import gpu_telemetry
+
+    telemetry, watched = evidence.facts["telemetry"], plan.devices if plan.device == "cuda" else []
+    evidence.warnings += gpu_telemetry.unwatched(telemetry, watched, evidence.facts.get("telemetry_problem", ""))
+    evidence.warnings += gpu_telemetry.slowed(telemetry)
+    peer_comparison.problems(evidence)
 
 
 def _measure_kind(kind: str, devices: list, budget_s: float, plan: Plan, evidence: Evidence) -> None:

@@ -86,7 +86,7 @@ def measure(plan: Plan) -> Evidence:
         "xids": _xids(plan),
     }
     if plan.injected("small-shm"):
-        evidence.facts["shm_bytes"] = 64 << 20
+        evidence.facts |= {"shm_bytes": 64 << 20, "shm_needed": True}
     _expect(plan, versions, evidence)
     problems(evidence, plan)
     return evidence

@@ -78,7 +78,14 @@ def measure(plan: Plan) -> Evidence:
     by_node = {each.device: each.value for each in evidence.measurements if each.name == "host_memory"}
     peer_comparison.compare(evidence, "host_memory", "GB/s", by_node, of_memory)
     peer_comparison.compare(evidence, "host_compute", "GB/s", by_core, of_cores)
+    problems(evidence, plan)
     return evidence
+
+
+def problems(evidence: Evidence, plan: Plan) -> None:
+    from gpuworker.accept import peer_comparison
+
+    peer_comparison.problems(evidence)
 
 
 def halves(nodes: dict[int, list[int]]) -> dict[str, list[int]]:

@@ -38,13 +38,13 @@ SPEC = Spec(
         "missing-nvlink": r"(cpu|cuda):\d+: 17 of 18 NVLinks are up",
     },
 )
-GBPS_PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # PCIe, one way, after line coding
 BYTES = {"cuda": 256 << 20, "cpu": 8 << 20}
 SUSTAIN_S = 0.5  # all GPUs together, long enough to read the links' state from the driver
 REPEATS = {"quick": 8, "full": 40, "burn-in": 100}
 
 
 def measure(plan: Plan) -> Evidence:
+    from gpuworker.accept import link_problems
     from gpuworker.accept.kernels import timing
     from gpuworker.runtime import gpu_inventory, gpu_telemetry
 
@@ -79,8 +79,17 @@ def measure(plan: Plan) -> Evidence:
         later = after.get(gpu.uuid, gpu)
         if plan.injected("link-errors") and gpu is gpus[-1]:
             gpu, later = (dataclasses.replace(gpu, nvlink_errors=count) for count in (2, 7))
-        evidence.warnings += _new_errors(gpu, later)
+        evidence.facts["links"][gpu.device]["errors"] = {
+            field: [getattr(each, field) for each in (gpu, later)] for field in link_problems.ERRORS
+        }
+    problems(evidence, plan)
     return evidence
+
+
+def problems(evidence: Evidence, plan: Plan) -> None:
+    from gpuworker.accept import link_problems
+
+    link_problems.add_problems(evidence, plan)
 
 
 def _near(gpus: list, evidence: Evidence) -> dict[str, set[int]]:
@@ -153,98 +162,36 @@ def _driver_view(
 
     PCIe generation and width are read under load: a GPU at rest may lower them to save power.
     """
+    from gpuworker.accept import link_problems
     from gpuworker.accept.limits import Limits
 
     evidence.facts["links"] = {
         gpu.device: {
+            "name": gpu.name,
             "pcie_gen_under_load": generations.get(gpu.device),
             "pcie_gen_max": gpu.pcie_gen_max,
             "pcie_width_under_load": (widths or {}).get(gpu.device),
             "pcie_width": gpu.pcie_width,
+            "pcie_width_max": gpu.pcie_width_max,
             "nvlinks_up": gpu.nvlinks_up,
             "nvlinks_down": gpu.nvlinks_down,
         }
         for gpu in gpus
     }
-    for gpu in gpus:
-        generation = generations.get(gpu.device)
-        if generation and gpu.pcie_gen_max and generation < gpu.pcie_gen_max:
-            words = f"PCIe ran at generation {generation} under load, it supports {gpu.pcie_gen_max}"
-            evidence.warnings.append(f"{gpu.device}: {words}")
-        width = (widths or {}).get(gpu.device)
-        if width and gpu.pcie_width_max and width < gpu.pcie_width_max:
-            words = f"PCIe ran ×{width} wide under load, GPU and slot can do ×{gpu.pcie_width_max}"
-            evidence.failures.append(f"{gpu.device}: {words}")
-        evidence.warnings += _claims_less(gpu)
-    failures, warnings = _nvlink_faults(gpus)
-    evidence.failures += failures
-    evidence.warnings += warnings
     widths = [
         (
-            GBPS_PER_LANE[gpu.pcie_gen_max] * gpu.pcie_width_max,
+            link_problems.GBPS_PER_LANE[gpu.pcie_gen_max] * gpu.pcie_width_max,
             f"PCIe generation {gpu.pcie_gen_max} ×{gpu.pcie_width_max}",
         )
         for gpu in gpus
-        if gpu.pcie_gen_max in GBPS_PER_LANE and gpu.pcie_width_max
+        if gpu.pcie_gen_max in link_problems.GBPS_PER_LANE and gpu.pcie_width_max
     ]
     if widths and plan.device == "cuda":
         evidence.ceilings["link_h2d"] = evidence.ceilings["link_d2h"] = max(widths)
     nvlink = Limits(tuple(gpu.name for gpu in gpus)).figures("nvlink_oneway")
-    up = [gpu.nvlinks_up for gpu in gpus]
-    if nvlink and any(up):
+    if nvlink and any(gpu.nvlinks_up for gpu in gpus):
         origin = f"one-way NVLink rate of {nvlink['model']}: {nvlink['source']}"
         evidence.ceilings["link_peer"] = nvlink["specification"], origin
-    elif nvlink and len(gpus) > 1 and None not in up:
-        evidence.warnings.append(f"no NVLink of {nvlink['model']} GPUs is up: is the fabric manager running?")
-
-
-def _new_errors(before, after) -> list[str]:
-    """Warnings for error counters that grew during this check: links repair such errors, which costs time."""
-    found = []
-    for field, words in (("nvlink_errors", "NVLink errors"), ("pcie_replays", "PCIe replays")):
-        first, last = getattr(before, field), getattr(after, field)
-        if first is not None and last is not None and last > first:
-            found.append(f"{before.device}: {last - first} {words} during this check, {last} in all")
-    return found
-
-
-def _claims_less(gpu) -> list[str]:
-    """A warning if GPU and slot can do less than the model: the limit is a share of what they can do."""
-    from gpuworker.runtime import gpu_specs
-
-    model = gpu_specs.figures("pcie_x16", gpu.name)
-    if not model or gpu.pcie_gen_max not in GBPS_PER_LANE or not gpu.pcie_width_max:
-        return []
-    rate = GBPS_PER_LANE[gpu.pcie_gen_max] * gpu.pcie_width_max
-    if rate > 0.95 * model["specification"]:
-        return []
-    words = f"PCIe can do generation {gpu.pcie_gen_max} ×{gpu.pcie_width_max} here, {rate:.3g} GB/s"
-    known = f"{model['model']} can do {model['specification']:g}"
-    return [f"{gpu.device}: {words}, but {known}: check slot, riser, firmware of the host and virtual machine"]
-
-
-def _nvlink_faults(gpus: list) -> tuple[list[str], list[str]]:
-    """Failures and warnings: GPUs with fewer links up than the model has, or than other GPUs.
-
-    NVML lists the links of the chip, of which a board may have fewer. Cards without bridges have all links down.
-    """
-    from gpuworker.runtime import gpu_specs
-
-    most = max((gpu.nvlinks_up or 0 for gpu in gpus), default=0)
-    failures, warnings = [], []
-    for gpu in gpus if most else ():
-        up, down = gpu.nvlinks_up or 0, gpu.nvlinks_down or 0
-        has = gpu_specs.figures("nvlinks", gpu.name).get("specification")
-        if has and up < has and up + down >= has:
-            failures.append(f"{gpu.device}: {up} of {has} NVLinks are up")
-        elif up < most and gpu.nvlinks_up is not None:
-            failures.append(f"{gpu.device}: {up} NVLinks, other GPUs have {most}")
-        elif has and up < has:
-            warnings.append(f"{gpu.device}: NVML reports {up} of {has} NVLinks: is nvidia-ml-py too old?")
-        elif down and not has:
-            words = "whether this board has the others is not known"
-            warnings.append(f"{gpu.device}: {up} of {up + down} NVLinks are up, {words}")
-    return failures, warnings
 
 
 def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
@@ -287,8 +234,8 @@ def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
             together[f"{a}↔{b}"] = 2 * moved / found
     evidence.facts["peer_pairs_together_gbps"] = together
     typical, tolerance = peer_comparison.typical_time_and_tolerance(plan.device)
-    if plan.device == "cuda" and not nvlink:  # PCIe paths differ: one switch, one socket, two sockets
-        tolerance = peer_comparison.Tolerance(0.40, None)
+    if plan.device == "cuda" and not nvlink:
+        tolerance = peer_comparison.PCIE_PEERS
     compared = {_name(pair): moved / typical(found) for pair, found in taken.items()}
     peer_comparison.compare(evidence, "link_peer", "GB/s", compared, tolerance)
 

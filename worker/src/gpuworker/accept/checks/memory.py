@@ -9,6 +9,7 @@ Not yet run on a GPU.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 
@@ -22,7 +23,9 @@ SPEC = Spec(
     measures={
         "memory_copy": Measure("GB/s", "a copy within the memory, bytes read and written", limit="memory_copy"),
         "memory_triad": Measure("GB/s", "a = b + s·c, bytes read and written", limit="memory_triad"),
-        "memory_tested": Measure("GiB", "memory that retained all patterns"),
+        "memory_tested": Measure(
+            "GiB", "memory that retained all patterns", noise=math.inf
+        ),  # not compared: judged by the memory of the GPU, see LEAST_TESTED
     },
     faults={
         "slow-memory": r"(cpu|cuda):\d+ is slow: memory_\w+",
@@ -65,6 +68,9 @@ def measure(plan: Plan) -> Evidence:
 
 
 def problems(evidence: Evidence, plan: Plan) -> None:
+    from gpuworker.accept import peer_comparison
+
+    peer_comparison.problems(evidence)
     for number in evidence.measurements if plan.device == "cuda" else ():
         if number.name == "memory_tested":
             total = evidence.facts["memory_gib"][number.device]

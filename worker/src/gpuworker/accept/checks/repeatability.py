@@ -12,6 +12,8 @@ Not yet run on a GPU.
 
 from __future__ import annotations
 
+import math
+import re
 import time
 from collections import Counter
 
@@ -21,7 +23,9 @@ from gpuworker.accept.report import Measurement
 SPEC = Spec(
     tag="REPEAT",
     seconds={"quick": 5, "full": 40, "burn-in": 600},
-    measures={"repeats": Measure("repeats", "number of times that the sequence ran", limit=None)},
+    measures={  # a count, of which more than REPEATS proves nothing more
+        "repeats": Measure("repeats", "number of times that the sequence ran", noise=math.inf)
+    },
     fingerprints=("fp32", "integer"),
     faults={
         "flipped-bit-repeat": r"(cpu|cuda):\d+: repeat 3 of bf16 gave other bits than \d+ of its \d+ repeats",
@@ -29,6 +33,7 @@ SPEC = Spec(
         "wrong-integers": r"(cpu|cuda):\d+: integer arithmetic gave a wrong result",
     },
 )
+HASH = re.compile("[0-9a-f]{64}")
 # Rows and columns of the inputs: every multiprocessor of a GPU gets a tile of the product.
 SIZE = {"cuda": 4096, "cpu": 128}
 REPEATS = {"quick": 20, "full": 100, "burn-in": 100}
@@ -80,6 +85,13 @@ def problems(evidence: Evidence, plan: Plan) -> None:
     for number in evidence.measurements:
         if number.name == "repeats" and number.value < REPEATS[plan.level]:
             evidence.not_measured.append(f"{number.device}: {number.value:g} repeats of {REPEATS[plan.level]}")
+    of_device: dict[str, dict[str, str]] = {}
+    for key, value in evidence.hashes.items():
+        kind, _, device = key.partition(" ")
+        if not HASH.fullmatch(value):
+            evidence.not_measured.append(f"{device}: the hash of {kind} is no SHA-256: {value!r:.80}")
+        elif (other := of_device.setdefault(device, {}).setdefault(value, kind)) != kind:
+            evidence.not_measured.append(f"{device}: {other} and {kind} have one hash, which no two computations have")
 
 
 def _repeats(device, seen: dict[str, list[str]], usual: dict[str, str]) -> list[str]:

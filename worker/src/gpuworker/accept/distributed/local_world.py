@@ -10,27 +10,37 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import multiprocessing
 import multiprocessing.connection
 import os
+import signal
+import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
-from torch.multiprocessing.spawn import ProcessException, ProcessExitedException
 
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.distributed.progress import Progress, late
 from gpuworker.accept.distributed.rank_context import RankContext, join
 from gpuworker.accept.kernels import timing
-from gpuworker.runtime import process_group
+from gpuworker.runtime import process_group, processes
 
 STORE_S = 60.0  # most that a rank waits for another one without a collective
 COLLECTIVE_S = {"cuda": 20.0, "cpu": 60.0}  # healthy ones take seconds at most; ranks of a rehearsal share cores
-END_S = 10
+END_S = 10  # in which a rank without a job ends
+KILL_S = 2.0  # a killed process is gone in milliseconds, unless it waits in the kernel for a driver
+FAILED = 1  # exit code of a rank that has sent its error
+# States of a process in which it cannot go on by itself
+STATES = {
+    "T": "is stopped by a signal",
+    "t": "is stopped by a debugger",
+    "D": "waits in the kernel, for a driver or a disk",
+}
 
 
 def store_timeout_s(plan: Plan) -> float:
@@ -41,6 +51,11 @@ def store_timeout_s(plan: Plan) -> float:
 def timeout_s(plan: Plan) -> float:
     """Seconds of one collective of a world, which may be shared with checks that have less time."""
     return min(COLLECTIVE_S[plan.device], plan.deadline_s / 2)
+
+
+def hang_s(plan: Plan) -> float:
+    """Seconds after which ranks without a result are named: before the check itself is ended, which names none."""
+    return plan.deadline_s - min(10, 0.2 * plan.deadline_s)
 
 
 class BrokenWorldError(RuntimeError):
@@ -84,12 +99,15 @@ class World:
     def __init__(self, job: Job) -> None:
         self.size = job.plan.gpus if job.plan.device == "cuda" else job.plan.processes
         self.folder = tempfile.TemporaryDirectory(dir=job.plan.shared or job.plan.scratch, prefix="world-")
-        pipes = [multiprocessing.connection.Pipe() for _ in range(self.size)]
-        self.connections = [mine for mine, _ in pipes]
-        arguments = (Path(self.folder.name) / "store", [theirs for _, theirs in pipes], job)
-        self.processes = torch.multiprocessing.start_processes(
-            _rank, arguments, nprocs=self.size, join=False, start_method="fork"
-        )
+        self.connections, self.processes = [], []
+        context = multiprocessing.get_context("fork")
+        for rank in range(self.size):
+            mine, its = context.Pipe()
+            arguments = rank, self.size, Path(self.folder.name) / "store", its, job
+            self.processes.append(context.Process(target=_rank, args=arguments))
+            self.processes[-1].start()
+            its.close()  # so that its end is seen even in the middle of a result
+            self.connections.append(mine)
 
     def give(self, job: Job | None) -> None:
         for connection in self.connections:
@@ -97,22 +115,60 @@ class World:
 
     def results(self, job: Job) -> list[dict]:
         found: dict[int, dict] = {}
+        problem, end = "", time.monotonic() + hang_s(job.plan)
+        while len(found) < self.size and not problem:
+            waiting = {self.connections[rank]: rank for rank in range(self.size) if rank not in found}
+            ends = [process.sentinel for process in self.processes]
+            ready = multiprocessing.connection.wait([*waiting, *ends], max(0, end - time.monotonic()))
+            for each in waiting.keys() & ready:
+                found[waiting[each]] = self._answer(waiting[each])
+            problem = self._problem(found) if ready else f"no result after {hang_s(job.plan):g} s"
+        if problem:
+            reasons = [problem, *self._places(job, found), *self._kill()]
+            raise BrokenWorldError("; ".join(filter(None, reasons)))
+        return [found[rank]["result"] for rank in range(self.size)]
+
+    def _answer(self, rank: int) -> dict:
+        """What a rank sent. One that sent an error or nothing is about to end."""
         try:
-            while len(found) < self.size:
-                waiting = {self.connections[rank]: rank for rank in range(self.size) if rank not in found}
-                ready = multiprocessing.connection.wait([*waiting, *self.processes.sentinels])
-                found |= {waiting[each]: json.loads(each.recv()) for each in ready if each in waiting}
-                if not any(each in waiting for each in ready) and self.processes.join(timeout=0):
-                    raise BrokenWorldError("all ranks ended without a result")
-        except ProcessException as error:
-            reasons = [_cause(error), late(job.folder, self.size)]
-            self._forget()
-            raise BrokenWorldError("; ".join(filter(None, reasons))) from error
-        return [found[rank] for rank in range(self.size)]
+            answer = json.loads(self.connections[rank].recv())
+        except (EOFError, OSError):
+            answer = {"error": "ended without a result"}
+        if "error" in answer:
+            self.processes[rank].join(END_S)
+        return answer
+
+    def _problem(self, found: dict[int, dict]) -> str:
+        """The rank that ended, rather by a signal than by an error, which may follow from the end of another rank."""
+        ended = {rank: process.exitcode for rank, process in enumerate(self.processes) if process.exitcode is not None}
+        for rank, code in ended.items():
+            if code < 0:
+                return f"rank {rank} ended with {signal.Signals(-code).name}"
+        for rank, answer in found.items():
+            if "error" in answer and ended.get(rank) in (FAILED, None):
+                return f"rank {rank}: {answer['error']}"
+        return next((f"rank {rank} ended with exit code {code}" for rank, code in ended.items()), "")
+
+    def _places(self, job: Job, found: dict[int, dict]) -> list[str]:
+        """Where the ranks are that neither returned a result nor ended, and which of them cannot go on."""
+        running = [rank for rank in range(self.size) if rank not in found and self.processes[rank].exitcode is None]
+        states = {rank: STATES.get(processes.state(self.processes[rank].pid)) for rank in running}
+        where = [late(job.folder, self.size, running)] if running else []
+        return where + [f"rank {rank} {state}" for rank, state in states.items() if state]
+
+    def _kill(self) -> list[str]:
+        """End all ranks; the ones that cannot be ended."""
+        for process in self.processes:
+            process.kill()  # also a stopped one, which SIGTERM does not end
+        for process in self.processes:
+            process.join(KILL_S)
+        left = [f"rank {rank} cannot be killed" for rank, each in enumerate(self.processes) if each.exitcode is None]
+        self._forget()
+        return left
 
     def close(self) -> None:
         self.give(None)
-        for process in self.processes.processes:
+        for process in self.processes:
             process.join(END_S)
         self._forget()
 
@@ -122,8 +178,18 @@ class World:
         self.folder.cleanup()
 
 
-def _rank(rank: int, store_path: Path, connections: list, job: Job) -> None:
-    plan, size = job.plan, len(connections)
+def _rank(rank: int, size: int, store_path: Path, connection: multiprocessing.connection.Connection, job: Job) -> None:
+    try:
+        _work(rank, size, store_path, connection, job)
+    except Exception as error:  # any error is the reason of the check
+        lines = [line.strip() for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
+        connection.send(json.dumps({"error": lines[-1]}))
+        sys.exit(FAILED)
+
+
+def _work(rank: int, size: int, store_path: Path, connection: multiprocessing.connection.Connection, job: Job) -> None:
+    plan, progress = job.plan, Progress(job.folder, rank)
+    progress.enter("the start of the process group")
     if plan.device == "cpu":
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
     # Deterministic products of one check need it before the first product of another one.
@@ -135,22 +201,14 @@ def _rank(rank: int, store_path: Path, connections: list, job: Job) -> None:
         number += 1
         store.set_timeout(datetime.timedelta(seconds=store_timeout_s(job.plan)))
         its_context = dataclasses.replace(
-            context,
-            store=dist.PrefixStore(str(number), context.store),
-            inject=job.plan.inject,
-            progress=Progress(job.folder, rank),
+            context, store=dist.PrefixStore(str(number), context.store), inject=job.plan.inject, progress=progress
         )
-        connections[rank].send(json.dumps(job.program(its_context, **job.options)))
-        del its_context
+        its_context.enter("the start of its program")
+        result = job.program(its_context, **job.options)
+        its_context.enter("the end of its program")
+        connection.send(json.dumps({"result": result}))
+        del its_context, result
         timing.free_memory()
-        job = connections[rank].recv()
+        job = connection.recv()
+        progress = Progress(job.folder, rank) if job else progress
     process_group.destroy()
-
-
-def _cause(error: ProcessException) -> str:
-    """The rank and the last line of its traceback."""
-    if isinstance(error, ProcessExitedException):
-        how = error.signal_name or f"exit code {error.exit_code}"
-        return f"rank {error.error_index} ended with {how}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"rank {error.error_index}: {lines[-1]}"

@@ -7,6 +7,7 @@ ends one of these first, so their errors do not name the rank that did not arriv
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 LENGTH = 120  # bytes of a record; a write of that size is seen whole
@@ -25,15 +26,16 @@ class Progress:
         os.pwrite(self._file, f"{self.count} {name}".encode()[:LENGTH].ljust(LENGTH), 0)
 
 
-def late(folder: Path, size: int) -> str:
-    """The ranks that did not arrive where the others wait, as text; "" if all are equally far, or none has begun."""
+def late(folder: Path, size: int, running: Collection[int]) -> str:
+    """The `running` ranks that did not arrive where the others wait, as text; "" if no rank has begun."""
     entered = [_read(folder, rank) for rank in range(size)]
     last, name = max(entered)
-    behind = [rank for rank, (count, _) in enumerate(entered) if count < last]
+    behind = [rank for rank in running if entered[rank][0] < last]
     if not behind:
-        return ""
+        return f"no rank has passed {name}" if last and len(running) == size else ""
+    waiting = sum(count == last for count, _ in entered)
     ranks = f"rank{'s' * (len(behind) > 1)} {', '.join(map(str, behind))}"
-    return f"{ranks} did not arrive at {name}, where {size - len(behind)} of {size} ranks wait"
+    return f"{ranks} did not arrive at {name}, where {waiting} of {size} ranks wait"
 
 
 def _read(folder: Path, rank: int) -> tuple[int, str]:

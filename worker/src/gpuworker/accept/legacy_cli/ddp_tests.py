@@ -14,12 +14,14 @@ from pathlib import Path
 
 from gpuworker.accept.legacy_cli import environment, parser, skip_without_gpu
 from gpuworker.accept.report import write_json
+from gpuworker.runtime.command_line import escape_output, first_line
 
 SAMPLES, BATCH = 4000, 256  # per epoch, as in the original; the batch size is that of the small training
 LEAST_STEPS = 10  # the first losses are compared with the last
 
 
 def main() -> None:
+    escape_output()
     args = parse()
     training = "training" if args.train_smoke else "tests"
     folder, rank = Path(args.report_dir), int(os.environ.get("RANK", "0"))
@@ -38,7 +40,7 @@ def main() -> None:
 
 
 def parse():
-    made = parser("ddp_tests.py", __doc__.splitlines()[0], "ddp_tests_result.json")
+    made = parser("ddp_tests.py", first_line(__doc__), "ddp_tests_result.json")
     made.add_argument("--iters", type=int, default=0, help="timed rounds; 0: twice the world size")
     made.add_argument("--numel", type=int, default=0, help="float32 elements of the tensor; 0: chosen by the device")
     made.add_argument("--train-smoke", action="store_true", help="also train a small network with DDP")

@@ -14,13 +14,15 @@ from pathlib import Path
 
 from gpuworker.accept.legacy_cli import NOT_TESTED, environment, gpus_expected, parser, skip_without_gpu
 from gpuworker.accept.report import write_json
+from gpuworker.runtime.command_line import escape_output, first_line
 
 EXIT_CODES = {0: 0, 1: 2}
 CHECKS = ("environment", "compute", "training")
 
 
 def main() -> None:
-    args = parser("gpu_tests.py", __doc__.splitlines()[0], "gpu_tests_result.json").parse_args()
+    escape_output()
+    args = parser("gpu_tests.py", first_line(__doc__), "gpu_tests_result.json").parse_args()
     env = environment()
     folder = Path(args.report_dir)
     skip_without_gpu(env, args.device, folder / "gpu_tests_skipped.json")

@@ -12,13 +12,15 @@ from pathlib import Path
 
 from gpuworker.accept.legacy_cli import environment, gpus_expected, parser, skip_without_gpu
 from gpuworker.accept.report import write_json
+from gpuworker.runtime.command_line import escape_output, first_line
 from gpuworker.runtime.log import log
 
 PARTS = {"gpu_tests": ["gpu_tests"], "ddp_tests": ["ddp_tests"], "ddp_train": ["ddp_tests", "--train-smoke"]}
 
 
 def main() -> None:
-    args = parser("run_all_tests.py", __doc__.splitlines()[0], "summary.json").parse_args()
+    escape_output()
+    args = parser("run_all_tests.py", first_line(__doc__), "summary.json").parse_args()
     env = environment()
     path = Path(args.report_dir) / args.report_name
     log("ENV", **{key: value for key, value in env.items() if value is not None})

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gpuworker.accept.checks.bad_nodes.findings import Findings, Group, Outcome
 from gpuworker.accept.checks.bad_nodes.search_plan import BadNodeSearch
+from gpuworker.runtime.command_line import escape_output, first_line
 
 HEALTHY_GBPS, NOISE = 48.0, 0.05
 SLOW, WRONG, HUNG = "slow", "wrong data", "timed out"
@@ -98,7 +99,8 @@ def table(nodes: int, seeds: int, hints: bool) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="simulate", description=__doc__.splitlines()[0])
+    escape_output()
+    parser = argparse.ArgumentParser(prog="simulate", description=first_line(__doc__))
     parser.add_argument("--nodes", type=int, default=512)
     parser.add_argument("--seeds", type=int, default=1000, help="random worlds for each mix of faults")
     parser.add_argument("--hints", action="store_true", help="tests report which pairs stood out")

@@ -21,6 +21,7 @@ SPEC = Spec(
             "largest difference from the gradient of one process, float64",
             better="lower",
             most=math.inf,
+            noise=TOLERANCE,
             each="node",
         )
     },
@@ -43,6 +44,8 @@ def measure(plan: Plan) -> Evidence:
 
 def problems(evidence: Evidence, plan: Plan) -> None:
     """Of numbers alone: which rank it is, the measuring check names."""
+    if reason := evidence.inapplicable.get("gradient_error"):
+        evidence.failures.append(f"no gradient_error: {reason}")
     for number in evidence.measurements:
         if number.name == "gradient_error" and number.value > TOLERANCE:
             evidence.failures.append(f"a gradient differs from that of one process by {number.value:.3g}")

@@ -21,6 +21,8 @@ from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.report import Measurement
 
 BLOCK = 1 << 20
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = "full while the checkpoint was written"
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -147,10 +149,10 @@ def _timed_blocks(seen: dict, path: Path, most: int) -> Iterator[bytes]:
 
 
 def _describe(error: OSError, path: Path) -> str:
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno not in NO_SPACE:
         return f"cannot be written: {error.strerror}"
     free = shutil.disk_usage(path).free
-    return f"full while the checkpoint was written ({error.strerror}; {free / 1e6:.0f} MB free)"
+    return f"{FULL} ({error.strerror}; {free / 1e6:.0f} MB free)"
 
 
 def evidence(results: list[dict], mib: int) -> Evidence:
@@ -182,3 +184,12 @@ def evidence(results: list[dict], mib: int) -> Evidence:
             if name not in measured:
                 found.inapplicable[name] = "the volume failed"
     return found
+
+
+def without_space(found: Evidence) -> None:
+    """The scratch folder is no volume of a job: that it is too small for the test is no fault of the node."""
+    full = [reason for reason in found.failures if FULL in reason]
+    found.failures = [reason for reason in found.failures if reason not in full]
+    needed = found.facts["ranks"] * found.facts["mib_of_each_rank"]
+    act = f"the test needs {needed} MiB: mount a volume of the job (--volume), or set TMPDIR to a larger folder"
+    found.not_measured += [f"{reason}; {act}" for reason in full]

@@ -6,7 +6,7 @@ Across nodes: ddp-launch -m gpuworker.accept.ddp_tests --stragglers
 from __future__ import annotations
 
 from gpuworker.accept.check_spec import WORLD, Evidence, Measure, Plan, Spec
-from gpuworker.accept.checks.stragglers.floors import FEW, FLOOR, MOST_FLOOR
+from gpuworker.accept.checks.stragglers.floors import FEW, FLOOR, LATE_S, MOST_FLOOR, latest_s
 
 SPEC = Spec(
     tag="DDP",
@@ -14,8 +14,16 @@ SPEC = Spec(
     process=WORLD,
     across_nodes="name the ranks that compute slower or arrive later",
     measures={
-        "slowest_compute": Measure("x", "slowest rank over the median", better="lower", least=1, each="node"),
-        "latest_arrival": Measure("ms", "time that the others wait for the last rank", better="lower", each="node"),
+        "slowest_compute": Measure(
+            "x", "slowest rank over the median", better="lower", least=1, noise=FLOOR["cuda"], each="node"
+        ),
+        "latest_arrival": Measure(
+            "ms",
+            "time that the others wait for the last rank",
+            better="lower",
+            noise=1e3 * LATE_S["cuda"],
+            each="node",
+        ),
     },
     faults={
         "slow-rank": r"rank \d+ \(node \S+, \S+\) is slow: .* x\)",
@@ -38,6 +46,9 @@ def problems(evidence: Evidence, plan: Plan) -> None:
     for number in evidence.measurements:
         if number.name == "slowest_compute" and number.value > 1 + (FLOOR[plan.device] if few else MOST_FLOOR):
             evidence.failures.append(f"one rank takes {number.value:.3g} times as long as the median")
+        late_s = number.value / 1e3 - evidence.facts["on_time_s"] if number.name == "latest_arrival" else 0
+        if late_s > latest_s(plan.device, evidence.facts["compute_s"]):
+            evidence.failures.append(f"one rank is late: the others wait {number.value:.3g} ms for it in every round")
 
 
 def measure_world(context, plan: Plan) -> Evidence:

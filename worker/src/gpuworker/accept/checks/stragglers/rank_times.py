@@ -15,12 +15,11 @@ import torch.distributed as dist
 
 from gpuworker.accept import peer_comparison
 from gpuworker.accept.check_spec import Evidence
-from gpuworker.accept.checks.stragglers.floors import FEW, FLOOR, MOST_FLOOR
+from gpuworker.accept.checks.stragglers.floors import FEW, FLOOR, MOST_FLOOR, latest_s
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.report import Measurement
 
 ROUNDS = 20
-LATE_S = {"cuda": 0.005, "cpu": 0.15}  # delay that the OS scheduler may cause
 
 
 def run(context: RankContext, rounds: int = ROUNDS) -> dict:
@@ -62,7 +61,8 @@ def evidence(results: list[dict]) -> Evidence:
     rounds = zip(*(result["wait_s"] for result in results), strict=True)
     late = [typical(by_rank) for by_rank in zip(*([max(w) - x for x in w] for w in rounds), strict=True)]
     usual, on_time = _usual(compute), _usual(late)
-    found = Evidence(facts={"ranks": len(results)}, samples={"compute_s": compute[:200], "late_s": late[:200]})
+    found = Evidence(facts={"ranks": len(results), "compute_s": usual, "on_time_s": on_time})
+    found.samples = {"compute_s": compute[:200], "late_s": late[:200]}
     found.measurements = [
         Measurement("slowest_compute", max(compute) / usual, "x"),
         Measurement("latest_arrival", max(late) * 1e3, "ms"),
@@ -74,7 +74,7 @@ def evidence(results: list[dict]) -> Evidence:
             f"({compute[rank] / usual:.2f} x)"
         )
     for rank in set(range(len(late))) - set(slow):
-        if late[rank] - on_time > max(LATE_S[kind], FLOOR[kind] * usual):
+        if late[rank] - on_time > latest_s(kind, usual):
             found.failures.append(
                 f"{results[rank]['label']} is late: the others wait {late[rank] * 1e3:.3g} ms for it in every round, "
                 f"although it computes as fast as they do"
