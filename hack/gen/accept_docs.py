@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 
@@ -31,7 +32,8 @@ The verdict of a node is the worst of its checks: FAIL before INCOMPLETE before 
 """
 AFTER_CHECKS = """
 The burn-in times are shares of `--burn-in-seconds` (3600). A number without a limit is reported, and judged only if you
-set a limit by its name.
+set a limit by its name. Nodes are compared with each other, see [gpu-accept.md](gpu-accept.md#findings-of-the-page); a
+difference up to the noise of a number, in its unit, is no finding.
 
 ## Across nodes
 
@@ -94,10 +96,11 @@ def page() -> str:
     for name, check in checks.items():
         parts += [f"\n## {name}\n\n{check.proves}.\n"]
         if check.spec.measures:
-            parts.append("\n| number | unit | better | what it is | limit |\n|---|---|---|---|---|\n")
+            parts.append("\n| number | unit | better | noise | what it is | limit |\n|---|---|---|---|---|---|\n")
         for key, measure in check.spec.measures.items():
             limit = f"`{measure.limit}`" if measure.limit else "-"
-            parts.append(_row(f"`{key}`", measure.unit, measure.better, measure.proves, limit))
+            noise = "not compared" if math.isinf(measure.noise) else f"{measure.noise:g}" if measure.noise else "-"
+            parts.append(_row(f"`{key}`", measure.unit, measure.better, noise, measure.proves, limit))
         if check.spec.faults:
             parts.append(f"\nFinds, among others: {', '.join(f'`{fault}`' for fault in check.spec.faults)}.\n")
     parts += ["\n", LIMITS]

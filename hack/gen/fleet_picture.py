@@ -119,10 +119,15 @@ def world_report(nodes: int) -> Report:
     reason = f"rank {node * GPUS + gpu} (node node-{node:02}, cuda:{gpu}) is slow: 16.3 ms, the others 14 ms (1.16 x)"
     stragglers = Check("stragglers", FAIL, reason, problems=with_verdict(FAIL, [reason]))
     world = World(nodes * GPUS, [WorldNode(f"node-{i:02}", [*range(i * GPUS, (i + 1) * GPUS)]) for i in range(nodes)])
-    checks = [Check("bad_nodes", PASS), stragglers, Check("sweep", PASS), Check("correctness", PASS)]
+    checks = [
+        Check("bad_nodes", PASS, measurements=[Measurement("pair_bandwidth", 361.0, "GB/s")]),
+        stragglers,
+        Check("correctness", PASS, measurements=[Measurement("gradient_error", 2.5e-16, "x")]),
+    ]
+    gpus = nodes * GPUS
     return Report(
-        "node-00", "ddp-0", "ddp-1", "cuda", "full", "2026-01-05T10:05:00+00:00", Coverage(4, 0, 0, 4), checks,
-        scope=WORLD, world=world,
+        "node-00", "ddp-0", "ddp-1", "cuda", "full", "2026-01-05T10:05:00+00:00", Coverage(3, gpus, gpus, 3), checks,
+        {"gpu_models": [MODEL] * gpus}, scope=WORLD, world=world,
     )  # fmt: skip
 
 
@@ -130,6 +135,10 @@ def example(nodes: int = 16) -> Fleet:
     """A fleet with every kind of finding; one expected node has no report, and Kubernetes has the reason."""
     chance = random.Random(1)
     reports = [*(node_report(node, all_checks(node, chance)) for node in range(nodes)), world_report(nodes)]
+    for report in reports:
+        report.duration_s = 60.0
+        for check in report.checks:
+            check.duration_s = 5.0
     sources = [Source(report.node, validated(json.loads(json.dumps(report.to_dict())))) for report in reports]
     names = [f"node-{node:02}" for node in range(nodes + 1)]
     pending = (

@@ -37,6 +37,14 @@ def test_a_search_and_a_verdict_show_the_rows_that_match(open_page: OpenPage) ->
     assert len(nodes(page)) == 17
 
 
+def test_another_address_is_followed_while_the_search_has_the_focus(open_page: OpenPage) -> None:
+    page = open_page()
+    page.focus("#q")
+    page.evaluate("location.hash = '#q=node-07'")
+    expect(page.locator("#q")).to_have_value("node-07")
+    assert [("node-07" in row) for row in nodes(page)] == [True]
+
+
 def test_a_column_sorts_in_both_directions_as_people_count(open_page: OpenPage) -> None:
     page = open_page()
     button = page.locator(f"{TABLE} th button", has_text="Node").first

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 
-from gpuworker.accept import registry
+from gpuworker.accept import check_spec, registry
 from gpuworker.accept.check_spec import Evidence, Plan, Spec
 from gpuworker.accept.environment_problems import NOT_READABLE
 from gpuworker.accept.limits import Limits
@@ -99,6 +100,7 @@ def complete_report(node: str, requested: Requested = REQUESTED, **changes: obje
         dataclasses.asdict(
             judge(name, registered.spec, _evidence(name, registered.spec, plan, limits, node), limits, plan)
         )
+        | {"duration_s": 1.0}
         for name, registered in registry.node_checks().items()
         if not requested.checks or name in requested.checks
     ]
@@ -108,8 +110,9 @@ def complete_report(node: str, requested: Requested = REQUESTED, **changes: obje
 
 def _evidence(name: str, spec: Spec, plan: Plan, limits: Limits, node: str) -> Evidence:
     found = Evidence(
-        facts=_facts(plan, node).get(name, {"hash_group": GROUP} if spec.fingerprints else {"number": 1}),
-        hashes={f"{n} {d}": "aa" for n in spec.fingerprints for d in plan.devices},
+        facts=_facts(plan, node).get(name, {"hash_group": GROUP} if spec.fingerprints else {"number": 1})
+        | ({"ranks": plan.gpus} if spec.process == check_spec.WORLD else {}),
+        hashes={f"{n} {d}": hashlib.sha256(n.encode()).hexdigest() for n in spec.fingerprints for d in plan.devices},
     )
     for name, measure in spec.measures.items():
         if measure.limit in LINKS:
@@ -139,19 +142,46 @@ def _facts(plan: Plan, node: str) -> dict[str, dict]:
             "mps_share": "", "shm_bytes": 64 << 30, "clock_synchronised": True, "xids": NOT_READABLE,
         },
         "memory": {"memory_gib": dict.fromkeys(plan.devices, 120.0)},
-        "stragglers": {"ranks": 2},
+        "compute": {"telemetry": {device: {"readings": 40} for device in plan.devices}},
+        "links": {
+            "links": {
+                device: {
+                    "name": H100, "pcie_gen_under_load": 5, "pcie_gen_max": 5, "pcie_width_under_load": 16,
+                    "pcie_width_max": 16, "nvlinks_up": 18, "nvlinks_down": 0,
+                }
+                for device in plan.devices
+            }
+        },
+        "stragglers": {"ranks": 2, "compute_s": 0.2, "on_time_s": 0.0},
     }  # fmt: skip
+
+
+def world_check(name: str, *problems: dict, ranks: int = 4, **numbers: float) -> dict:
+    """A check across the nodes of a world with GPUs with its numbers, of which some may be others."""
+    measures = registry.world_checks()[name].spec.measures
+    values = {
+        each: measure.least or (0.0 if measure.better == "lower" else 400.0) for each, measure in measures.items()
+    }
+    found = [
+        measurement(value, "", each, measures[each].unit, measures[each].better)
+        for each, value in (values | numbers).items()
+    ]
+    verdict = next((v for v in (FAIL, INCOMPLETE, WARN) if v in {each["verdict"] for each in problems}), PASS)
+    reason = "; ".join(each["reason"] for each in problems)
+    facts = {"stragglers": {"compute_s": 0.003, "on_time_s": 0.0}}.get(name, {}) | {"ranks": ranks}
+    return check(name, verdict, reason, problems=list(problems), measurements=found, facts=facts)
 
 
 def world_report(nodes: dict[str, list[int]], *checks: dict, **changes: object) -> dict:
     """A report of cross-node checks whose verdict is the worst of theirs."""
     verdicts = {check["verdict"] for check in checks}
     reason = "; ".join(check["reason"] for check in checks if check["reason"])
-    report = node_report(min(nodes), ())
+    size = sum(map(len, nodes.values()))
+    report = node_report(min(nodes), (1.0,) * size)
     report |= {
         "scope": WORLD,
         "world": {
-            "size": sum(map(len, nodes.values())),
+            "size": size,
             "nodes": [{"node": node, "ranks": ranks} for node, ranks in nodes.items()],
         },
         "run_id": "ddp-1",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuworker.fleet import cli
-from tests.helpers.fleet_reports import complete_report, failing, node_report
+from tests.helpers.fleet_reports import changed, complete_report, failing, node_report
 
 
 @pytest.fixture
@@ -60,7 +60,17 @@ def test_exit_code_is_the_verdict(report, arguments: list[str], code: int, verdi
         (["good", "--expect-names", "n1,n2,n1"], "n1: named twice"),
         (["good", "--expect-names", "n1", "--expect-nodes", "1"], "omit --expect-nodes"),
         (["good", "--expect-nodes", "0"], "--expect-nodes: 0"),
-        (["good", "--gpus", "8"], "need --device"),
+        (["good", "--gpus", "8"], "--gpus needs --device"),
+        (["good", "--gpus", "0"], "--gpus needs --device"),
+        (["good", "--level", "full"], "--level needs --device"),
+        (["good", "--level", "quick"], "--level needs --device"),
+        (["good", "--check", "compute"], "--check needs --device"),
+        (["good", "--limit", "gemm_bf16=700"], "--limit needs --device"),
+        (["good", "--inject", ""], "--inject needs --device"),
+        (["good", "--baseline-warn", "2"], "--baseline-warn needs --baseline"),
+        (["good", "--baseline-fail", "20"], "--baseline-fail needs --baseline"),
+        (["good", "--json", "x.json", "--csv", "./x.json"], "--json and --csv"),
+        (["good", "--html", "x", "--certificate", "x"], "--html and --certificate"),
         (["good", "--device", "cuda", "--gpus", "2", "--limit", "gemm_bf17=700"], "--limit gemm_bf17"),
         (["good", "--device", "cuda"], "--gpus is the number of GPUs"),
         (["good", "--fleet-warn", "20"], "WARN must not be above"),
@@ -167,6 +177,22 @@ def test_a_limit_that_no_or_every_node_meets_is_no_pass(report, limit: str) -> N
 def test_a_result_that_cannot_be_written_is_no_verdict(report, start, tmp_path: Path) -> None:
     program = start("-c", NO_TORCH, "merge", tmp_path / "good", "--expect-nodes", "2", "--json", "/nowhere/fleet.json")
     assert program.wait() == 2 and "/nowhere/fleet.json" in program.output
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("checks/1/measurements/0/unit", "GFLOP/s", "n1 cuda:0 compute gemm: TFLOP/s before, GFLOP/s after"),
+        ("facts/gpu_models", ["NVIDIA H200"] * 2, "n1 cuda:0 compute gemm: NVIDIA H100 80GB HBM3 before, NVIDIA H200"),
+    ],
+)
+def test_diff_compares_no_numbers_of_other_units_or_models(
+    report, tmp_path: Path, path: str, value: object, words: str
+) -> None:
+    later(tmp_path, n2=(100.0, 100.0))
+    (tmp_path / "later/n1.json").write_text(json.dumps(changed(node_report("n1"), path, value)))
+    code, out, _ = report("diff", "plain", "later")
+    assert code == 3 and words in out, out
 
 
 def test_diff_is_incomplete_if_numbers_are_missing_after(report, tmp_path: Path) -> None:

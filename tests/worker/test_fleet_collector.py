@@ -291,6 +291,14 @@ def submitted(path: Path, url: str, timeout_s: float = 5) -> int:
     return ended.value.code
 
 
+def test_submit_logs_the_node_of_the_report(served, tmp_path: Path, capsys) -> None:
+    url, _ = served
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(node_report("gpu-7")))
+    submitted(path, url)
+    assert capsys.readouterr().out.startswith("[RESULT] node=gpu-7 verdict=PASS submitted=true")
+
+
 def test_submit_sends_the_report_and_exits_with_its_verdict(served, tmp_path: Path) -> None:
     url, store = served
     path = tmp_path / "report.json.txt"
@@ -375,15 +383,23 @@ def test_a_report_that_cannot_be_stored_is_not_acknowledged(served, monkeypatch)
         assert [node.node for node in each.fleet().nodes] == ["n1", "n2"]
 
 
-def test_a_merge_that_takes_long_is_not_repeated_at_once(served) -> None:
+def test_a_merge_that_takes_long_is_not_repeated_at_once_while_reports_are_expected(served) -> None:
     url, store = served
-    before = store.fleet()
+    store.count, before = 4, store.fleet()
     store.merge_cpu_s = 1e6
     assert post(url, node_report("n2")) == 200
     assert store.fleet() is before
-    store.merged_at -= 2e6
+    store.merged_at -= 1e7
     assert len(store.fleet().nodes) == len(before.nodes) + 1
     assert store.merge_cpu_s < 1e6
+
+
+def test_the_last_report_is_merged_at_once_however_long_it_takes(served) -> None:
+    url, store = served
+    store.count, before = 2, store.fleet()
+    store.merge_cpu_s = 1e6
+    assert post(url, node_report("n2")) == 200
+    assert len(store.fleet().nodes) == len(before.nodes) + 1
 
 
 def test_the_number_of_reports_is_bounded(served, monkeypatch) -> None:

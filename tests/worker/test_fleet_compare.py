@@ -9,7 +9,7 @@ import pytest
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, WARN
 from gpuworker.fleet import baseline
 from gpuworker.fleet.fleet_report import Fleet
-from gpuworker.fleet.outliers import Thresholds
+from gpuworker.fleet.outliers import Known, Thresholds
 from tests.helpers.fleet_reports import H100, measurement, merged, node_report
 
 
@@ -184,5 +184,13 @@ def test_a_drop_since_an_earlier_run_is_found() -> None:
 
 
 def test_a_baseline_without_common_numbers_is_incomplete() -> None:
-    fleet = fleet_of(100.0, baseline={("other", "cuda:0", "compute", "gemm"): 100.0})
+    fleet = fleet_of(100.0, baseline={("other", "cuda:0", "compute", "gemm"): Known(100.0, "TFLOP/s", H100)})
     assert fleet.verdict == INCOMPLETE and found(fleet, "baseline") == {("", ""): INCOMPLETE}
+
+
+@pytest.mark.parametrize("other", [{"unit": "GFLOP/s"}, {"model": "NVIDIA H200"}], ids=["unit", "model"])
+def test_a_number_is_not_compared_with_one_of_another_unit_or_model(other: dict[str, str]) -> None:
+    before = baseline.values(fleet_of(100.0, 100.0).to_dict())
+    before |= {key: known._replace(**other) for key, known in before.items() if key[1] == "cuda:1"}
+    fleet = fleet_of(100.0, 100.0, baseline=before)
+    assert (fleet.verdict, found(fleet, "baseline")) == (INCOMPLETE, {("n0", "cuda:1"): INCOMPLETE})

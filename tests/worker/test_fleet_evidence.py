@@ -24,12 +24,12 @@ MISSING = report_mutations.MISSING
 # Fields whose values prove nothing: names for people, times, and what the collector derives again. Wrong types of them
 # are refused. A field that is added to the report is evidence until it stands here.
 NO_EVIDENCE = {
-    "pod", "duration_s", "checks/duration_s", "checks/samples", "checks/measurements/limit",
+    "pod", "checks/duration_s", "checks/samples", "checks/measurements/limit",
     "checks/measurements/warn_limit", "checks/measurements/limit_source", "checks/measurements/margin",
     "checks/measurements/ceiling", "checks/measurements/better",
 }  # fmt: skip
 
-JUDGED_BY_FACTS = ("environment", "memory", "stragglers", "repeatability")
+JUDGED_BY_FACTS = ("compute", "links", "environment", "memory", "stragglers", "repeatability")
 
 
 def source_of(report: dict) -> list[Source]:

@@ -90,6 +90,14 @@ def test_the_newest_report_of_a_node_counts_and_that_is_said() -> None:
         assert note.startswith("n1: ") and note.endswith("started 2026-01-05T13:30:00+02:00")
 
 
+def test_of_two_runs_that_started_in_one_second_the_worst_report_counts() -> None:
+    good, bad = node_report("n1"), {**failing("n1"), "run_id": "2"}
+    for reports in ([good, bad], [bad, good]):
+        fleet = merged(*reports, expected=Expected(count=1))
+        (note,) = fleet.notes
+        assert (fleet.verdict, len(fleet.nodes)) == (FAIL, 1) and "2 reports" in note
+
+
 def test_reports_of_another_run_do_not_count() -> None:
     fleet = merged(node_report("n1", run_id="2"), node_report("n2"), expected=Expected(count=2, run_id="2"))
     assert (fleet.verdict, [node.node for node in fleet.nodes]) == (INCOMPLETE, ["n1"])

@@ -20,7 +20,7 @@ BAD = 4
 
 def gpus_of(node: str) -> list[dict]:
     return [
-        {"device": f"cuda:{i}", "uuid": f"GPU-{node}-{i}", "serial": f"165{i}", "bus_id": f"0000:{i}b:00.0"}
+        {"device": f"cuda:{i}", "uuid": f"GPU-{node}-{i}", "serial": f"165{i}-{node}", "bus_id": f"0000:{i}b:00.0"}
         for i in range(GPUS)
     ]
 
@@ -54,7 +54,7 @@ def test_a_gpu_with_a_bad_nvlink_is_one_suspect_with_its_identity() -> None:
     assert parts(fleet) == [("n2", f"cuda:{BAD}", RESEAT)]
     (suspect,) = fleet.suspects
     identity = (suspect.uuid, suspect.serial, suspect.pci, suspect.pod)
-    assert identity == (f"GPU-n2-{BAD}", f"165{BAD}", f"0000:{BAD}b:00.0", "accept-n2")
+    assert identity == (f"GPU-n2-{BAD}", f"165{BAD}-n2", f"0000:{BAD}b:00.0", "accept-n2")
     for text in (*identity, "n2", "40 GB/s", RESEAT):
         assert text in suspect.ticket
     assert fleet.headline.startswith("1 suspect on 1 node") and "\n" not in fleet.headline
@@ -66,7 +66,7 @@ def test_a_single_bad_link_is_a_suspect_of_its_own() -> None:
     problems = [(FAIL, f"{pair}: link_peer 40 GB/s is below the limit") for pair in pairs]
     fleet = merged(with_problems("n1", "links", *problems, measurements=numbers), node_report("n2", (100.0,) * GPUS))
     assert parts(fleet) == [("n1", "cuda:2↔cuda:6", RESEAT)]
-    assert (fleet.suspects[0].uuid, fleet.suspects[0].serial) == ("GPU-n1-2, GPU-n1-6", "1652, 1656")
+    assert (fleet.suspects[0].uuid, fleet.suspects[0].serial) == ("GPU-n1-2, GPU-n1-6", "1652-n1, 1656-n1")
 
 
 def test_a_network_port_is_a_suspect_of_its_own() -> None:

@@ -12,7 +12,7 @@ from gpuworker.fleet.formats.table import table
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import Source, from_text
 from tests.helpers import golden
-from tests.helpers.fleet_reports import changed, check, failing, merged, node_report, world_report
+from tests.helpers.fleet_reports import changed, check, failing, merged, node_report, world_check, world_report
 
 
 def damaged_sources() -> Fleet:
@@ -60,8 +60,8 @@ def coverage() -> Fleet:
 def cross_node_checks() -> Fleet:
     slow = check("stragglers", FAIL, "rank 3 (node n2, cuda:1) is slow: 12 ms for work that takes 3 ms (4.00 x)")
     worlds = [
-        world_report({"n1": [0, 1], "n2": [2, 3]}, slow, check("sweep")),
-        world_report({"n1": [0]}, check("sweep")),
+        world_report({"n1": [0, 1], "n2": [2, 3]}, slow, world_check("correctness")),
+        world_report({"n1": [0]}, world_check("correctness", ranks=1)),
     ]
     worlds[1]["verdict"] = WARN
     old = node_report("n1", schema_version=2)

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gpuworker.accept.rejudge import Requested
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, WARN
 from gpuworker.fleet import cli
 from gpuworker.fleet.expected import Expected
@@ -18,7 +19,17 @@ from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.table import table
 from gpuworker.fleet.report_sources import read
 from gpuworker.fleet.report_store import SUBMITTED, ReportStore
-from tests.helpers.fleet_reports import changed, check, measurement, merged, node_report, world_report
+from tests.helpers.fleet_reports import (
+    REQUESTED,
+    changed,
+    check,
+    complete_report,
+    measurement,
+    merged,
+    node_report,
+    world_check,
+    world_report,
+)
 
 RANKS = {"n1": [0, 1], "n7": [2, 3]}
 SLOW = "rank 3 (node n7, cuda:1) is slow: 12 ms for work that takes 3 ms (4.00 x)"
@@ -26,14 +37,11 @@ SLOW = "rank 3 (node n7, cuda:1) is slow: 12 ms for work that takes 3 ms (4.00 x
 
 def stragglers(*problems: tuple[str, str]) -> dict:
     """The check with these problems, and with the worst verdict of them."""
-    verdict = next((v for v in (FAIL, INCOMPLETE, WARN) if v in {v for v, _ in problems}), PASS)
-    parts = [{"verdict": verdict, "reason": reason} for verdict, reason in problems]
-    reason = "; ".join(reason for _, reason in problems)
-    return check("stragglers", verdict, reason, problems=parts, measurements=[measurement(4.0, "", "slowest", "x")])
+    return world_check("stragglers", *({"verdict": verdict, "reason": reason} for verdict, reason in problems))
 
 
 def fleet_with(*problems: tuple[str, str], nodes: tuple[str, ...] = ("n1", "n7")) -> Fleet:
-    world = world_report(RANKS, stragglers(*problems), check("sweep"))
+    world = world_report(RANKS, stragglers(*problems), world_check("correctness"))
     return merged(world, *map(node_report, nodes), expected=Expected(2))
 
 
@@ -78,14 +86,14 @@ def test_places_are_read_from_the_reason(reason: str, places: list[tuple[str, st
 
 
 def test_a_check_without_a_list_of_problems_uses_its_reason() -> None:
-    world = world_report(RANKS, check("stragglers", FAIL, SLOW))
+    world = world_report(RANKS, {**stragglers((FAIL, SLOW)), "problems": []})
     assert found(merged(world, node_report("n7"))) == [(FAIL, "n7", "cuda:1", "stragglers")]
 
 
 def test_a_world_does_not_stand_for_the_report_of_a_node() -> None:
     fleet = fleet_with(nodes=("n1",))
     assert (fleet.verdict, fleet.coverage.nodes_reported) == (INCOMPLETE, 1)
-    assert merged(world_report(RANKS, check("sweep")), expected=Expected()).verdict == INCOMPLETE
+    assert merged(world_report(RANKS, world_check("correctness")), expected=Expected()).verdict == INCOMPLETE
 
 
 def test_a_node_without_a_report_is_named_by_a_world() -> None:
@@ -94,7 +102,7 @@ def test_a_node_without_a_report_is_named_by_a_world() -> None:
 
 
 def test_a_world_without_evidence_for_its_verdict_is_incomplete() -> None:
-    world = world_report(RANKS, check("sweep"), verdict=WARN)
+    world = world_report(RANKS, world_check("correctness"), verdict=WARN)
     fleet = merged(world, node_report("n1"))
     assert (fleet.verdict, fleet.worlds[0].verdict, fleet.nodes[0].verdict) == (INCOMPLETE, INCOMPLETE, PASS)
 
@@ -102,20 +110,23 @@ def test_a_world_without_evidence_for_its_verdict_is_incomplete() -> None:
 def test_the_newest_report_of_a_world_counts() -> None:
     old = world_report(RANKS, stragglers((FAIL, SLOW)))
     new = world_report(RANKS, stragglers(), started="2026-01-05T12:00:00+00:00")
-    other = world_report(RANKS, check("sweep"))
-    fleet = merged(new, old, other, node_report("n1"), expected=Expected(1))
+    other = world_report(RANKS, world_check("correctness"))
+    fleet = merged(new, old, other, *map(node_report, RANKS), expected=Expected(2))
     assert (fleet.verdict, len(fleet.worlds)) == (PASS, 2)
 
 
 def test_values_of_worlds_and_nodes_are_not_compared() -> None:
-    values = [measurement(100.0, "", "busbw", "GB/s")]
+    values = [measurement(100.0, "", "all_reduce_busbw", "GB/s")]
     reports = [node_report(f"n{index}") for index in range(4)]
     for report in reports:
         report["checks"].append(check("collectives", measurements=values))
-    slow = check("collectives", measurements=[measurement(10.0, "", "busbw", "GB/s")])
-    fleet = merged(*reports, world_report(RANKS, slow), expected=Expected(4))
-    assert fleet.verdict == PASS
-    assert {d.scope: len(d.points) for d in fleet.distributions if d.name == "busbw"} == {"node": 4, "world": 1}
+    slow = world_check("collectives", all_reduce_busbw=1.0)
+    fleet = merged(*reports, world_report({"n0": [0, 1], "n1": [2, 3]}, slow), expected=Expected(4))
+    assert [finding for finding in fleet.findings if finding.found_by == "fleet"] == []
+    assert {d.scope: len(d.points) for d in fleet.distributions if d.name == "all_reduce_busbw"} == {
+        "node": 4,
+        "world": 1,
+    }
 
 
 def test_every_format_shows_the_world_and_its_finding() -> None:
@@ -142,7 +153,7 @@ def test_accept_report_merges_the_report_of_ddp_tests(tmp_path: Path, capsys) ->
 @pytest.mark.parametrize("world", [None, {}, {"size": 1, "nodes": []}, {"size": 1, "nodes": [{"node": "n"}]}])
 def test_a_world_report_without_its_nodes_is_damaged(world: object, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    path.write_text(json.dumps(changed(world_report(RANKS, check("sweep")), "world", world)))
+    path.write_text(json.dumps(changed(world_report(RANKS, world_check("correctness")), "world", world)))
     (source,) = read(str(path))
     assert source.report is None and "damaged report: world" in source.error
 
@@ -152,7 +163,7 @@ def test_the_collector_keeps_a_node_and_a_world_apart(tmp_path: Path) -> None:
         store = ReportStore(tmp_path, Expected(1, run_id="1"))
         if not restarted:
             store.add(node_report("n1"), SUBMITTED)
-            store.add(world_report(RANKS, check("sweep"), run_id="1"), SUBMITTED)
+            store.add(world_report(RANKS, world_check("correctness"), run_id="1"), SUBMITTED)
         assert (len(store.fleet().nodes), len(store.fleet().worlds)) == (1, 1)
 
 
@@ -170,3 +181,80 @@ def test_numbers_of_report_schema_2_are_shown_and_not_compared() -> None:
     assert (fleet.verdict, len(fleet.distributions[0].points)) == (PASS, 4)
     (note,) = fleet.notes
     assert "version 2" in note and "n0, n1, n2, n3" in note
+
+
+GOOD = world_report(RANKS, stragglers(), world_check("correctness"))
+CPU = Requested("cpu", 0, "quick")
+UNPROVEN = {
+    "no number": ("checks/1/measurements", []),
+    "no value": ("checks/1/measurements/0/value", None),
+    "a gradient that is wrong": ("checks/1/measurements/0/value", 1e30),
+    "a number of another unit": ("checks/1/measurements/0/unit", "y"),
+    "a number that cannot be": ("checks/0/measurements/0/value", 0.5),
+    "another number": ("checks/0/measurements/1/name", "lateness"),
+    "skipped": ("checks/1/verdict", "SKIP"),
+    "another check": ("checks/1/name", "all is well"),
+    "a rank on no node": ("world/nodes/1/ranks", [2]),
+    "a rank on two nodes": ("world/nodes/1/ranks", [1, 2, 3]),
+    "more ranks than its size": ("world/size", 1),
+    "a node that did not report": ("world/nodes/1/node", "stranger"),
+    "fewer GPUs than ranks": ("facts/gpu_models", ["NVIDIA H100 80GB HBM3"]),
+    "an injected fault": ("injected", "slow-rank"),
+    "it started before GPUs": ("started", "1970-01-01T00:00:00+00:00"),
+    "checks that took longer than all": ("duration_s", 0.0),
+    "an end in the future": ("duration_s", 1e9),
+    "a check that took no time": ("checks/1/duration_s", 0.0),
+}
+
+
+@pytest.mark.parametrize(("path", "value"), UNPROVEN.values(), ids=UNPROVEN)
+def test_a_world_that_proves_nothing_does_not_pass(path: str, value: object) -> None:
+    nodes = [node_report(name) for name in RANKS]
+    assert merged(GOOD, *nodes, expected=Expected(2)).verdict == PASS
+    fleet = merged(changed(GOOD, path, value), *nodes, expected=Expected(2))
+    assert fleet.verdict in (INCOMPLETE, FAIL), fleet.findings
+    assert [each.verdict for each in fleet.worlds] == [fleet.verdict] or path.endswith("/node")
+
+
+def test_numbers_that_were_removed_with_a_reason_are_not_measured() -> None:
+    world = changed(
+        changed(GOOD, "checks/1/measurements", []), "checks/1/facts", {"inapplicable": {"gradient_error": "never"}}
+    )
+    nodes = [node_report(name) for name in RANKS]
+    assert merged(world, *nodes, expected=Expected(2)).verdict == INCOMPLETE
+
+
+def test_a_world_is_of_the_device_of_its_fleet() -> None:
+    world = world_report({"n1": [0, 1]}, world_check("correctness"), device="cpu", facts={"gpu_models": []})
+    world["coverage"] |= {"gpus_expected": 0, "gpus_seen": 0}
+    rehearsed = complete_report("n1", CPU)
+    assert merged(world, rehearsed, expected=Expected(1, requested=CPU)).verdict == PASS
+    assert merged(world, complete_report("n1"), expected=Expected(1, requested=REQUESTED)).verdict == INCOMPLETE
+
+
+@pytest.mark.parametrize(
+    ("ranks", "ceiling", "verdict", "limit"),
+    [({"n1": [0, 1]}, 450.0, FAIL, 324.0), (RANKS, 450.0, FAIL, 360.0), (RANKS, None, WARN, None)],
+    ids=["NVLink of a node", "a network between nodes", "a network that is not known"],
+)
+def test_limits_of_a_world_are_those_of_the_collector(
+    ranks: dict[str, list[int]], ceiling: float | None, verdict: str, limit: float | None
+) -> None:
+    slow = world_check("collectives", all_reduce_busbw=4.0)
+    slow["measurements"][0] |= {"limit": 1.0, "ceiling": ceiling}  # a limit that it meets
+    fleet = merged(world_report(ranks, slow), *map(node_report, ranks), expected=Expected(len(ranks)))
+    assert fleet.verdict == verdict, fleet.findings
+    assert {d.limit for d in fleet.distributions if d.name == "all_reduce_busbw"} == {limit}
+
+
+@pytest.mark.parametrize("part", ["started", "duration_s", "checks/2/duration_s"])
+def test_clocks_of_a_node_that_cannot_be_right_are_incomplete(part: str) -> None:
+    """The first start, a run and a check that took no time, and a run that has not ended yet."""
+    values = {"started": ["1970-01-01T00:00:00+00:00"], "duration_s": [0.0, 2.0, 1e9, None]}.get(
+        part, [0.0, None, 60.0]
+    )
+    for value in values:
+        report = changed(complete_report("n1"), part, value)
+        fleet = merged(report, expected=Expected(1, requested=REQUESTED))
+        assert fleet.verdict == INCOMPLETE, (part, value)
+    assert merged(complete_report("n1"), expected=Expected(1, requested=REQUESTED)).verdict == PASS

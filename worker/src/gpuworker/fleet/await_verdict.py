@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 
 from gpuworker.accept.report import EXIT_CODES, INCOMPLETE
+from gpuworker.runtime.command_line import positive
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log, write_termination_message
 
@@ -26,7 +27,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("url", metavar="URL", help="URL of the collector")
-    parser.add_argument("--timeout", type=float, default=3600, metavar="S", help="seconds to wait (default: 3600)")
+    parser.add_argument("--timeout", type=positive, default=3600, metavar="S", help="seconds to wait (default: 3600)")
     parser.set_defaults(run=run)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuworker.fleet.fleet_report import FLEET_SCHEMA_VERSION
 from gpuworker.fleet.merge import merge
-from gpuworker.fleet.outliers import ValueKey
+from gpuworker.fleet.outliers import Known, ValueKey
 from gpuworker.fleet.report_sources import read
 
 
@@ -31,10 +31,13 @@ def load(path: str) -> dict:
     return merge(sources).to_dict()
 
 
-def values(fleet: dict) -> dict[ValueKey, float]:
+def values(fleet: dict) -> dict[ValueKey, Known]:
     """Every measured value of a fleet report."""
-    return {(p["node"], p["device"], d["check"], d["name"]): p["value"] for d in fleet["distributions"]
-            for p in d["points"]}  # fmt: skip
+    return {
+        (p["node"], p["device"], d["check"], d["name"]): Known(p["value"], d["unit"], d["model"])
+        for d in fleet["distributions"]
+        for p in d["points"]
+    }
 
 
 def _exit(problem: str) -> None:

@@ -13,6 +13,7 @@ accept-report submit report.json --to URL                    # from a pod that e
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -28,13 +29,20 @@ from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.suspects_csv import suspects_csv
 from gpuworker.fleet.formats.table import table
 from gpuworker.fleet.merge import merge
-from gpuworker.fleet.outliers import Thresholds
+from gpuworker.fleet.outliers import DEFAULT, Thresholds
 from gpuworker.fleet.report_sources import read
+from gpuworker.runtime.command_line import escape_output
 
 FORMATS: dict[str, Callable[[Fleet], str]] = {
     "json": json_text, "junit": junit, "prometheus": prometheus, "html": page, "csv": suspects_csv,
     "certificate": certificate,
 }  # fmt: skip
+PERCENTAGES = {
+    "fleet_warn": "WARN if worse than the median of the fleet by more",
+    "fleet_fail": "FAIL if worse than the median of the fleet by more",
+    "baseline_warn": "WARN if worse than the baseline by more",
+    "baseline_fail": "FAIL if worse than the baseline by more",
+}
 MERGE_HELP = """Merge any number of reports into one fleet report.
 
 Without --device, every report must be of the device, GPUs, level and checks that most of them have.
@@ -43,6 +51,7 @@ Exit code 0: PASS or WARN; 1: FAIL; 2: usage; 3: INCOMPLETE."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    escape_output()
     parser = argparse.ArgumentParser(
         prog="accept-report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -63,23 +72,20 @@ def add_merge_command(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--run-id", metavar="ID", help="ignore the reports of other runs")
     expected.add_options(parser)
     parser.add_argument("--baseline", metavar="PATH", help="earlier run: output of merge --json, or reports")
-    for name, default, meaning in (
-        ("fleet-warn", 5, "WARN if worse than the median of the fleet by more"),
-        ("fleet-fail", 10, "FAIL if worse than the median of the fleet by more"),
-        ("baseline-warn", 5, "WARN if worse than the baseline by more"),
-        ("baseline-fail", 10, "FAIL if worse than the baseline by more"),
-    ):
-        text = f"{meaning} (default: {default})"
-        parser.add_argument(f"--{name}", type=_percent, default=default, metavar="PERCENT", help=text)
+    for name, meaning in PERCENTAGES.items():
+        text = f"{meaning} (default: {getattr(DEFAULT, name):g})"
+        parser.add_argument(f"--{name.replace('_', '-')}", type=_percent, metavar="PERCENT", help=text)
     for name in FORMATS:
         parser.add_argument(f"--{name}", metavar="FILE", help=f"write {name}; - is standard output")
     parser.set_defaults(run=run_merge)
 
 
 def run_merge(args: argparse.Namespace) -> int:
-    check_usage(args)
+    expected.refuse_without(args, "baseline", ("baseline_warn", "baseline_fail"))
+    given = {name: value for name in PERCENTAGES if (value := getattr(args, name)) is not None}
+    thresholds = dataclasses.replace(DEFAULT, **given)
+    check_usage(args, thresholds)
     sources = [source for path in args.paths or ["-"] for source in read(path)]
-    thresholds = Thresholds(args.fleet_warn, args.fleet_fail, args.baseline_warn, args.baseline_fail)
     earlier = baseline.values(baseline.load(args.baseline)) if args.baseline else None
     fleet = merge(sources, expected.from_args(args, sources), thresholds, earlier)
     targets = {name: target for name in FORMATS if (target := getattr(args, name))}
@@ -99,12 +105,17 @@ def run_merge(args: argparse.Namespace) -> int:
     return EXIT_CODES[fleet.verdict]
 
 
-def check_usage(args: argparse.Namespace) -> None:
+def check_usage(args: argparse.Namespace, percent: Thresholds) -> None:
     """Exit with 2 if options contradict each other."""
-    if args.fleet_warn > args.fleet_fail or args.baseline_warn > args.baseline_fail:
+    if percent.fleet_warn > percent.fleet_fail or percent.baseline_warn > percent.baseline_fail:
         args.error("the percentage for WARN must not be above the percentage for FAIL")
     if sum(getattr(args, name) == "-" for name in FORMATS) > 1:
         args.error("only one format can be written to standard output")
+    written: dict[Path, str] = {}
+    for name in FORMATS:
+        target = getattr(args, name)
+        if target not in (None, "", "-") and (other := written.setdefault(Path(target).resolve(), name)) != name:
+            args.error(f"--{other} and --{name} would be written to one file, {target}")
     if not args.paths and sys.stdin.isatty():
         args.error("name files or folders, or pipe a log: kubectl logs … | accept-report merge")
 

@@ -51,6 +51,7 @@ from gpuworker.fleet.pod_list import PodList
 from gpuworker.fleet.poller import MOST_REPORT_BYTES, NOT_SIGNED, Poller
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.fleet.report_store import SUBMITTED, ReportStore
+from gpuworker.runtime.command_line import port, positive
 from gpuworker.runtime.contract import REPORT_PORT, ExitCode, Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.message_auth import KeyFileError, NonceIssuer, load_key, matches
@@ -175,14 +176,13 @@ def run(args: argparse.Namespace) -> int:
             Poller(store, args.service, args.service_port, key, PodList(args.list_pods) if args.list_pods else None),
         )
         while True:
-            spent = time.process_time()
             poller.poll()
             fleet = store.fleet()
             line = summary(fleet)
             if line != logged:
                 log(Tag.FLEET.value, verdict=fleet.verdict, summary=line)
             logged = line
-            time.sleep(max(args.interval, time.process_time() - spent))  # at most half of a core
+            time.sleep(args.interval)
 
 
 def add_command(commands: argparse._SubParsersAction) -> None:
@@ -192,10 +192,10 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     kept = Path(tempfile.gettempdir()) / "fleet"
     parser.add_argument("--service", required=True, metavar="HOST", help="name that resolves to all pods with a report")
-    parser.add_argument("--service-port", type=int, default=REPORT_PORT, metavar="PORT", help="port of these pods")
-    parser.add_argument("--port", type=int, default=REPORT_PORT, help=f"port to serve on (default: {REPORT_PORT})")
+    parser.add_argument("--service-port", type=port, default=REPORT_PORT, metavar="PORT", help="port of these pods")
+    parser.add_argument("--port", type=port, default=REPORT_PORT, help=f"port to serve on (default: {REPORT_PORT})")
     parser.add_argument("--run-id", required=True, metavar="ID", help="ignore the reports of other runs")
-    parser.add_argument("--interval", type=float, default=2, metavar="S", help="seconds between rounds (default: 2)")
+    parser.add_argument("--interval", type=positive, default=2, metavar="S", help="seconds between rounds (default: 2)")
     parser.add_argument(
         "--list-pods", metavar="SELECTOR", help="labels of the pods to list, for nodes without a report"
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from gpuworker.accept.report import INCOMPLETE
+from gpuworker.accept.report import INCOMPLETE, PASS, WARN
 from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Coverage, Finding, Node, natural_sort_key
+from gpuworker.fleet.fleet_report import Coverage, Finding, Node, World, natural_sort_key
+
+MOST_NAMED = 3
 
 
 def coverage_of(nodes: list[Node], expected: Expected) -> Coverage:
@@ -18,6 +20,16 @@ def coverage_of(nodes: list[Node], expected: Expected) -> Coverage:
         gpus_expected=count * requested.gpus if count and requested else sum(node.gpus_expected for node in nodes),
         gpus_seen=sum(node.gpus_seen for node in nodes),
     )
+
+
+def foreign(worlds: list[World], nodes: list[Node]) -> list[Finding]:
+    """Worlds with nodes that are not of this fleet: what they show is of other hardware."""
+    reported = {node.node for node in nodes}
+    return [
+        Finding(INCOMPLETE, f"{world.name}: {', '.join(others[:MOST_NAMED])} did not report", found_by="coverage")
+        for world in worlds
+        if world.verdict in (PASS, WARN) and (others := [name for name in world.nodes if name not in reported])
+    ]
 
 
 def missing(coverage: Coverage, nodes: list[Node], expected: Expected) -> list[Finding]:

@@ -1,7 +1,8 @@
 """accept-report diff: compare every number of two runs, the largest loss first.
 
 Exit code 0: no number with a limit is worse by more than --fail percent; 1: one is, or the verdict of a node changed to
-FAIL; 2: usage; 3: a number of BEFORE is missing in AFTER, or there is nothing to compare.
+FAIL; 2: usage; 3: a number of BEFORE is missing in AFTER, or is of another unit or GPU model there, or nothing
+can be compared.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from gpuworker.fleet import baseline
 from gpuworker.fleet.fleet_report import natural_sort_key
 from gpuworker.fleet.formats.table import align_columns, printable
 from gpuworker.fleet.outliers import WITHOUT_LIMIT, ValueKey, percent_lost, percent_worse
+from gpuworker.runtime.command_line import positive
 
 MOST_ROWS = 40
 HEADER = ["NODE", "DEVICE", "CHECK", "MEASURE", "BEFORE", "AFTER", "UNIT", "BETTER BY", ""]
@@ -38,14 +40,15 @@ def changes(before: dict, after: dict, warn: float, fail: float) -> list[Change]
     for d in after["distributions"]:
         for point in d["points"]:
             key = (point["node"], point["device"], d["check"], d["name"])
-            if key not in old:
+            if key not in old or old[key].differs(d["unit"], d["model"]):
                 continue
-            worse = percent_worse(point["value"], old[key], d["better"]) if d["better"] and old[key] else 0.0
+            was = old[key].value
+            worse = percent_worse(point["value"], was, d["better"]) if d["better"] and was else 0.0
             verdict = PASS if worse <= warn else WARN if worse <= fail else FAIL
             if not d["judged"]:
-                lost = percent_lost(point["value"], old[key], d["better"]) if d["better"] and old[key] else 0.0
+                lost = percent_lost(point["value"], was, d["better"]) if d["better"] and was else 0.0
                 verdict = WARN if lost > WITHOUT_LIMIT[0] * warn and d["model"] != "cpu" else PASS
-            found.append(Change(key, old[key], point["value"], d["unit"], worse, verdict))
+            found.append(Change(key, was, point["value"], d["unit"], worse, verdict))
     return sorted(found, key=lambda change: (-change.worse, change.key))
 
 
@@ -56,19 +59,21 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     parser.add_argument("before", metavar="BEFORE", help="output of merge --json, a report, or a folder of reports")
     parser.add_argument("after", metavar="AFTER", help="the same, of the later run")
-    parser.add_argument("--warn", type=float, default=5, metavar="PERCENT", help="WARN if worse by more (default: 5)")
-    parser.add_argument("--fail", type=float, default=10, metavar="PERCENT", help="FAIL if worse by more (default: 10)")
+    parser.add_argument("--warn", type=positive, default=5, metavar="PERCENT", help="WARN if worse by more (5)")
+    parser.add_argument("--fail", type=positive, default=10, metavar="PERCENT", help="FAIL if worse by more (10)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     before, after = baseline.load(args.before), baseline.load(args.after)
     compared = changes(before, after, args.warn, args.fail)
-    missing = sorted(set(baseline.values(before)) - set(baseline.values(after)))
+    known, later = baseline.values(before), baseline.values(after)
+    missing = sorted(set(known) - set(later))
+    others = [(key, why) for key in sorted(set(known) & set(later)) if (why := known[key].differs(*later[key][1:]))]
     old, new = ({node["node"]: node["verdict"] for node in fleet["nodes"]} for fleet in (before, after))
     in_both = sorted(set(old) & set(new), key=natural_sort_key)
     changed = [(node, old[node], new[node]) for node in in_both if old[node] != new[node]]
-    verdict = _verdict(compared, missing, {now for _, _, now in changed})
+    verdict = _verdict(compared, bool(missing or others), {now for _, _, now in changed})
     print(f"{verdict}: {len(compared)} numbers of {len(in_both)} nodes compared")
     if compared:
         print("", *align_columns([HEADER, *map(_row, compared[:MOST_ROWS])]), sep="\n")
@@ -78,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"{printable(node)}: {was} before, {now} after")
     for node in sorted(set(old) ^ set(new), key=natural_sort_key):
         print(f"{printable(node)}: only {'before' if node in old else 'after'}")
+    for key, why in others[:MOST_ROWS]:
+        print(f"not compared: {printable(' '.join(filter(None, key)))}: {printable(why)}")
     if missing:
         print(f"missing after: {len(missing)} numbers, for example {printable(' '.join(missing[0]))}")
     return EXIT_CODES[verdict]
@@ -88,7 +95,7 @@ def _row(change: Change) -> list[str]:
     return [*map(printable, change.key), *numbers, change.verdict]
 
 
-def _verdict(compared: list[Change], missing: list[ValueKey], new_verdicts: set[str]) -> str:
+def _verdict(compared: list[Change], missing: bool, new_verdicts: set[str]) -> str:
     found = {change.verdict for change in compared}
     if FAIL in found | new_verdicts:
         return FAIL

@@ -15,18 +15,23 @@ MOST_NAMED = 3
 def duplicates(nodes: Sequence[Node]) -> list[Finding]:
     """A finding on each of the nodes that share a GPU or a pod."""
     gpus: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    boards: dict[str, dict[str, str]] = defaultdict(dict)  # serial -> node -> device; one board may have several GPUs
     pods: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
         for gpu in node.gpus:
-            gpus[gpu.uuid].append((node.node, gpu.device))
+            gpus[gpu.uuid.strip().lower()].append((node.node, gpu.device))
+            boards[gpu.serial.strip("0 \t") and gpu.serial.strip()][node.node] = gpu.device
         pods[node.pod].append(node.node)
     gpus.pop("", None)
+    boards.pop("", None)
     pods.pop("", None)
     found = []
-    for uuid, places in gpus.items():
+    shared = list(gpus.items())
+    shared += [(f"serial {serial}", list(places.items())) for serial, places in boards.items()]
+    for name, places in shared:
         for node, device in places if len(places) > 1 else ():
             others = _some(" ".join(place) for place in places if place != (node, device)) or "listed twice"
-            found.append(Finding(INCOMPLETE, f"{uuid} is also {others}: is this report a copy?", node, device,
+            found.append(Finding(INCOMPLETE, f"{name} is also {others}: is this report a copy?", node, device,
                                  "environment", "coverage"))  # fmt: skip
     for pod, names in pods.items():
         for node in names if len(names) > 1 else ():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from gpuworker.accept.rejudge import Requested, known_checks, known_levels, known_limits, limit
 from gpuworker.accept.report import NODE
 from gpuworker.fleet.report_sources import Source
+from gpuworker.runtime.command_line import at_least_1
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,14 @@ ANYTHING = Expected()
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("what was requested").add_argument
-    add("--expect-nodes", type=_count, metavar="N", help="number of nodes that must report")
+    add("--expect-nodes", type=at_least_1, metavar="N", help="number of nodes that must report")
     add("--expect-names", type=_names, default=(), metavar="NODE,…", help="names of the nodes that must report")
     add("--device", choices=("cpu", "cuda"), help="what every node report must prove, with the following")
-    add("--gpus", type=int, default=0, metavar="N", help="GPUs of each node")
-    add("--level", choices=known_levels(), default="quick", help="level of the checks (default: quick)")
-    add("--check", action="append", choices=known_checks(), default=[], metavar="NAME", help="default: all checks")
-    add("--limit", action="append", type=limit, default=[], metavar="KEY=NUMBER", help="as for accept-node")
-    add("--inject", default="", metavar="FAULT", help="fault that was injected on purpose")
+    add("--gpus", type=int, metavar="N", help="GPUs of each node")
+    add("--level", choices=known_levels(), help="level of the checks (default: quick)")
+    add("--check", action="append", choices=known_checks(), metavar="NAME", help="default: all checks")
+    add("--limit", action="append", type=limit, metavar="KEY=NUMBER", help="as for accept-node")
+    add("--inject", metavar="FAULT", help="fault that was injected on purpose")
     parser.set_defaults(error=parser.error)
 
 
@@ -45,15 +46,21 @@ def from_args(args: argparse.Namespace, sources: Iterable[Source] = ()) -> Expec
     """Exits with 2 if options contradict each other. Without --device, the `sources` show what was requested."""
     if args.expect_names and args.expect_nodes is not None:
         args.error("--expect-names sets the number of nodes: omit --expect-nodes")
-    if args.device is None and (args.gpus or args.check or args.limit or args.inject):
-        args.error("--gpus, --check, --limit and --inject need --device")
-    if args.device is not None and (args.device == "cuda") != (args.gpus > 0):
+    refuse_without(args, "device", ("gpus", "level", "check", "limit", "inject"))
+    gpus, checks, limits = args.gpus or 0, tuple(args.check or ()), dict(args.limit or ())
+    if args.device is not None and (gpus < 0 or (args.device == "cuda") != (gpus > 0)):
         args.error("--gpus is the number of GPUs of each node, at least 1 with --device cuda and 0 with --device cpu")
-    checks, limits = tuple(args.check), dict(args.limit)
     if unknown := sorted(set(limits) - known_limits()):
         args.error(f"--limit {unknown[0]}: unknown; known are {', '.join(sorted(known_limits()))}")
-    requested = args.device and Requested(args.device, args.gpus, args.level, checks, limits, args.inject)
+    requested = args.device and Requested(args.device, gpus, args.level or "quick", checks, limits, args.inject or "")
     return Expected(args.expect_nodes, args.expect_names, args.run_id, requested=requested or _usual(sources))
+
+
+def refuse_without(args: argparse.Namespace, needed: str, options: Iterable[str]) -> None:
+    """Exit with 2 if one of the options is given, which has no effect without the one that is needed."""
+    given = [option for option in options if getattr(args, option) is not None]
+    if getattr(args, needed) is None and given:
+        args.error(f"--{given[0].replace('_', '-')} needs --{needed}")
 
 
 def _usual(sources: Iterable[Source]) -> Requested | None:
@@ -70,12 +77,6 @@ def _usual(sources: Iterable[Source]) -> Requested | None:
         if report and report["scope"] == NODE
     )
     return found.most_common(1)[0][0] if found else None
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
-    return int(text)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from gpuworker.accept.report import INCOMPLETE, NODE, WORLD
 from gpuworker.fleet import fingerprint_vote, outliers
 from gpuworker.fleet.check_findings import subject, world_name
-from gpuworker.fleet.coverage import coverage_of, missing
+from gpuworker.fleet.coverage import coverage_of, foreign, missing
 from gpuworker.fleet.duplicates import duplicates
 from gpuworker.fleet.evidence import own_verdict, report_findings, started
 from gpuworker.fleet.expected import ANYTHING, Expected
@@ -33,7 +33,7 @@ def merge(
     sources: Sequence[Source],
     expected: Expected = ANYTHING,
     thresholds: outliers.Thresholds = outliers.DEFAULT,
-    baseline: Mapping[outliers.ValueKey, float] | None = None,
+    baseline: Mapping[outliers.ValueKey, outliers.Known] | None = None,
 ) -> Fleet:
     """The fleet report. Everything that is missing, unreadable or not compared is named in it."""
     findings = [
@@ -46,7 +46,7 @@ def merge(
     nodes = [_node(report, own_findings[report["node"]], expected) for report in node_reports]
     worlds = [_world(report, own_findings[subject(report)]) for report in reports if report["scope"] == WORLD]
     coverage = coverage_of(nodes, expected)
-    findings += missing(coverage, nodes, expected) + duplicates(nodes)
+    findings += missing(coverage, nodes, expected) + foreign(worlds, nodes) + duplicates(nodes)
     fingerprints = [each for report in node_reports for each in fingerprint_vote.fingerprints(report)]
     groups, mismatches = fingerprint_vote.vote(fingerprints)
     distributions = outliers.distributions(reports)
@@ -99,9 +99,11 @@ def _one_per_subject(
         several.sort(key=lambda pair: started(pair[0]))
         used = several[-1]
         if scope == NODE:
-            newest_run = [pair for pair in several if pair[0]["run_id"] == used[0]["run_id"]]
-            used = min(reversed(newest_run), key=lambda pair: WORST_FIRST.index(own_verdict(*pair)))
-        if len({report["started"] for report, _ in several}) > 1:
+            # Two runs may have started in one second.
+            last = {pair[0]["run_id"] for pair in several if started(pair[0]) == started(used[0])}
+            newest_runs = [pair for pair in several if pair[0]["run_id"] in last]
+            used = min(reversed(newest_runs), key=lambda pair: WORST_FIRST.index(own_verdict(*pair)))
+        if len({(report["run_id"], report["started"]) for report, _ in several}) > 1:
             which = "newest" if used is several[-1] else "worst"
             notes.append(f"{name}: the {which} of {len(several)} reports is used, started {used[0]['started']}")
         counted.append(used)

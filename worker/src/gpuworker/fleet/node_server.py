@@ -20,6 +20,7 @@ from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
 from gpuworker.fleet.http_handler import TEXT, ReportHandler, ReportServer
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
+from gpuworker.runtime.command_line import escape_output, port
 from gpuworker.runtime.contract import REPORT_PORT, Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.message_auth import KeyFileError, load_key
@@ -44,11 +45,12 @@ class NodeHandler(ReportHandler):
 
 
 def main() -> None:
+    escape_output()
     parser = argparse.ArgumentParser(
         prog="report-server", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--report-dir", type=Path, default="reports", help="folder of report.json (default: reports)")
-    parser.add_argument("--port", type=int, default=REPORT_PORT, help=f"port to serve on (default: {REPORT_PORT})")
+    parser.add_argument("--port", type=port, default=REPORT_PORT, help=f"port to serve on (default: {REPORT_PORT})")
     args = parser.parse_args()
     try:
         NodeHandler.key = load_key()

@@ -6,16 +6,21 @@ tight fleet does not turn noise into findings (healthy GPUs of one model differ 
 such as disks and latencies, spread more: their percentages are WITHOUT_LIMIT times as large. Among thousands of healthy
 GPUs some are far from the median by chance, so the required z grows with their number. Fewer than SMALL devices have no
 meaningful spread: only the percentages count, doubled.
+
+Nothing within the noise of a number is an outlier, as its Measure declares it: twice the median of 0.01 ms is not late.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from gpuworker.accept import rejudge
 from gpuworker.accept.report import FAIL, INCOMPLETE, NODE, WARN
 from gpuworker.fleet.check_findings import world_name
 from gpuworker.fleet.compact import numbers
@@ -28,6 +33,19 @@ WITHOUT_LIMIT = (4, 7.5)  # times the percentages for WARN and FAIL
 MAD_PER_SIGMA = 0.6745  # MAD of normally distributed values, in standard deviations
 
 ValueKey = tuple[str, str, str, str]  # node, device, check, name
+
+
+class Known(NamedTuple):
+    """A value of an earlier run."""
+
+    value: float
+    unit: str
+    model: str
+
+    def differs(self, unit: str, model: str) -> str:
+        """Why it is not compared with a later value in this unit of this model; "" if it is."""
+        pairs = (self.unit, unit), (self.model, model)
+        return next((f"{was} before, {now} after" for was, now in pairs if was != now), "")
 
 
 @dataclass(frozen=True)
@@ -105,7 +123,9 @@ def _outliers(d: Distribution, indices: list[int], thresholds: Thresholds) -> li
     """Outliers among the points with these indices."""
     values = [d.points[index].value for index in indices]
     median = statistics.median(values)
-    if len(values) < 2 or not median:
+    noise = rejudge.noises().get((d.check, d.name), 0.0)
+    usual = max(median, noise) if d.better == "lower" else median
+    if len(values) < 2 or not usual or math.isinf(noise):
         return []
     mad = statistics.median(abs(value - median) for value in values)
     small = len(values) < SMALL
@@ -114,16 +134,17 @@ def _outliers(d: Distribution, indices: list[int], thresholds: Thresholds) -> li
     findings = []
     for index in indices:
         point = d.points[index]
-        worse = (
-            percent_worse(point.value, median, d.better) if d.judged else percent_lost(point.value, median, d.better)
-        )
+        worse = percent_worse(point.value, usual, d.better) if d.judged else percent_lost(point.value, usual, d.better)
         z = MAD_PER_SIGMA * abs(point.value - median) / mad if mad else float("inf")
         if worse <= factors[0] * thresholds.fleet_warn or (not small and z <= least_z):
             continue
+        if abs(point.value - median) <= noise:
+            continue
         verdict = FAIL if worse > factors[1] * thresholds.fleet_fail else WARN
         spread = "too few devices for a spread" if small else f"robust z {z:.3g}"
+        above = f"{usual:.4g}, the noise about " if usual != median else ""
         reason = (
-            f"{d.name} {point.value:.4g} {d.unit} is {worse:.3g} % worse than the median {median:.4g} "
+            f"{d.name} {point.value:.4g} {d.unit} is {worse:.3g} % worse than {above}the median {median:.4g} "
             f"of {len(values)} devices ({spread})"
         )
         d.points[index] = Point(point.node, point.device, point.value, verdict)
@@ -145,24 +166,32 @@ def percent_lost(value: float, reference: float, better: str) -> float:
 
 
 def compare_with_baseline(
-    distributions: list[Distribution], baseline: Mapping[ValueKey, float], thresholds: Thresholds
+    distributions: list[Distribution], baseline: Mapping[ValueKey, Known], thresholds: Thresholds
 ) -> tuple[list[Finding], str]:
     """Findings about devices that were better in the earlier run, and a note with the number of compared values."""
     findings, compared, total = [], 0, 0
+    noises = rejudge.noises()
     for d in (d for d in distributions if d.judged):
+        noise = noises.get((d.check, d.name), 0.0)
+        if math.isinf(noise):
+            continue
         total += len(d.points)
         for point in d.points:
-            before = baseline.get((point.node, point.device, d.check, d.name))
-            if not before:
+            known = baseline.get((point.node, point.device, d.check, d.name))
+            if not known or not known.value:
+                continue
+            if reason := known.differs(d.unit, d.model):
+                reason = f"{d.name} is not compared with the baseline: {reason}"
+                findings.append(Finding(INCOMPLETE, reason, point.node, point.device, d.check, "baseline"))
                 continue
             compared += 1
-            worse = percent_worse(point.value, before, d.better)
-            if worse > thresholds.baseline_warn:
+            before, worse = known.value, percent_worse(point.value, known.value, d.better)
+            if worse > thresholds.baseline_warn and abs(point.value - before) > noise:
                 verdict = FAIL if worse > thresholds.baseline_fail else WARN
                 reason = f"{d.name} {point.value:.4g} {d.unit} is {worse:.3g} % worse than {before:.4g} in the baseline"
                 findings.append(Finding(verdict, reason, point.node, point.device, d.check, "baseline"))
     if not total:
         findings.append(Finding(INCOMPLETE, "no number that is compared with a baseline", found_by="baseline"))
-    elif not compared:
+    elif not compared and not findings:
         findings.append(Finding(INCOMPLETE, "the baseline has none of these numbers", found_by="baseline"))
     return findings, f"baseline: {compared} of {total} judged numbers compared"

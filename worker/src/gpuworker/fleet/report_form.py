@@ -88,7 +88,9 @@ def _checker(kind: object) -> Callable[[object], Problem]:
     if origin is typing.Literal:
         return lambda value: "" if value in inner else _wrong(value, f"one of {', '.join(map(str, inner))}")
     if origin in (list, dict):
-        check = _checker(inner[-1])
+        check, (test, _) = _checker(inner[-1]), SCALARS.get(inner[-1], (None, ""))
+        if origin is list and test:  # thousands of samples
+            return lambda value: "" if _all(test, value) else _check_items(value, list, check)
         return lambda value: _check_items(value, origin, check)
     test, expected = SCALARS[kind]
     return lambda value: "" if test(value) else _wrong(value, expected)
@@ -118,6 +120,10 @@ def _is_deeper(value: object, levels: int) -> bool:
         level = [item for each in level if isinstance(each, dict | list)
                  for item in (each.values() if isinstance(each, dict) else each)]  # fmt: skip
     return any(isinstance(each, dict | list) for each in level)
+
+
+def _all(test: Callable[[object], bool], value: object) -> bool:
+    return isinstance(value, list) and all(map(test, value))
 
 
 def _check_items(value: object, origin: type, check: Callable[[object], Problem]) -> Problem:

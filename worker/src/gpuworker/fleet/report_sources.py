@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuworker.accept.report import from_log_lines
+from gpuworker.accept.report import from_log_lines, parsed
 from gpuworker.fleet.fleet_report import Finding
 from gpuworker.fleet.report_form import NOT_A_REPORT, validated
 
 PREFIX = re.compile(r"^\[pod/([^/\]]+)/[^\]]+\] ")  # of every line of `kubectl logs --prefix`
+
+DECORATION = re.compile(r"^\ufeff|\x1b\[[0-9;]*[mK]", re.MULTILINE)  # byte order mark, and colours of a log
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,11 @@ def from_folder(folder: Path) -> list[Source]:
 
 def from_text(name: str, data: bytes) -> list[Source]:
     """One report as JSON, or a log with any number of reports."""
-    text = data.decode(errors="replace")
+    text = DECORATION.sub("", data.decode(errors="replace"))
     if not text.lstrip().startswith("{"):
         return list(_from_log(name, text))
     try:
-        return [Source(name, validated(json.loads(text)))]
+        return [Source(name, validated(parsed(text)))]
     except (ValueError, RecursionError) as error:
         return [Source(name, error=_describe(error))]
 

@@ -24,7 +24,8 @@ from gpuworker.fleet.report_sources import Source, read
 SUBMITTED = ""  # stands for the address of a pod that submitted its report and ended
 NOT_SEEN = "?"  # stands for the address of a pod that this collector has not seen since its start
 MOST_REPORTS = 4096  # if the number of nodes is not known
-LONG_MERGE_S = 0.5  # of a thousand nodes; that of a hundred takes a tenth
+LONG_MERGE_S = 0.25  # of some hundred nodes; that of a thousand takes a second
+MERGES = 0.2  # of the time, while reports are expected
 SPARE_REPORTS = 64  # more than the expected nodes: worlds, and nodes that nobody expected
 
 
@@ -37,6 +38,7 @@ class ReportStore:
     def __init__(self, folder: Path, expected: Expected, keep_gone: bool = False) -> None:
         self.folder, self.expected = folder, expected
         count = len(set(expected.names)) or expected.count
+        self.count = count or 0
         self.most = MOST_REPORTS if count is None else count + SPARE_REPORTS
         self.lock = threading.RLock()  # of the reports
         self.merging = threading.Lock()  # a merge takes seconds; reports are taken meanwhile
@@ -144,15 +146,17 @@ class ReportStore:
     def fleet(self) -> Fleet:
         """The current result. It is the same object until something changes.
 
-        While reports arrive all the time, a large fleet is merged during at most half of the time.
+        While reports are expected, a large fleet is merged now and then, so that merges do not delay the reports.
         """
         with self.merging:
             spent = time.thread_time()
-            if self.last and self.merge_cpu_s > LONG_MERGE_S and time.monotonic() - self.merged_at < self.merge_cpu_s:
-                return self.last
             with self.lock:
                 if self.result is not None:
                     return self.result
+                more = self.state[0] or len(self.sources) < self.count
+                recent = time.monotonic() - self.merged_at < self.merge_cpu_s / MERGES
+                if self.last and more and recent and self.merge_cpu_s > LONG_MERGE_S:
+                    return self.last
                 pending, unreadable, lost, unreported = self.state
                 sources = [*self.sources.values(), *self.damaged]
                 lost_nodes, change = {node: self.last_seen[node] for node in lost}, self.changes

@@ -17,6 +17,7 @@ from pathlib import Path
 from gpuworker.accept.report import EXIT_CODES, INCOMPLETE
 from gpuworker.fleet.http_handler import DIGEST_HEADER, NONCE_HEADER, POSTED, SIGNATURE_HEADER
 from gpuworker.fleet.report_sources import from_text
+from gpuworker.runtime.command_line import positive
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.message_auth import KeyFileError, load_key, sign
@@ -29,7 +30,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     parser.add_argument("report", type=Path, metavar="FILE", help="report.json of this node")
     parser.add_argument("--to", required=True, metavar="URL", help="URL of the collector that ends with /reports")
-    parser.add_argument("--timeout", type=float, default=120, metavar="S", help="seconds to retry (default: 120)")
+    parser.add_argument("--timeout", type=positive, default=120, metavar="S", help="seconds to retry (default: 120)")
     parser.set_defaults(run=run)
 
 
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         return _failed(source.error)
     verdict, problem = source.report["verdict"], send(data, args.to, args.timeout, key)
     reason = {"reason": problem} if problem else {}
-    log(Tag.RESULT.value, verdict=verdict, submitted=not problem, to=args.to, **reason)
+    log(Tag.RESULT.value, node=source.report["node"], verdict=verdict, submitted=not problem, to=args.to, **reason)
     return EXIT_CODES[INCOMPLETE] if problem and EXIT_CODES[verdict] == 0 else EXIT_CODES[verdict]
 
 

@@ -24,8 +24,8 @@ MOST_SUSPECTS = 200  # on the page; the others are on the pages of their nodes a
 MOST_REASONS = 3
 SYMBOLS = {PASS: "✓", WARN: "!", FAIL: "✗", INCOMPLETE: "?", SKIP: "–"}
 HERE = Path(__file__).parent
-STYLE = svg_plot.STYLE + (HERE / "page.css").read_text()
-SCRIPT = (HERE / "page.js").read_text()
+STYLE = svg_plot.STYLE + (HERE / "page.css").read_text(encoding="utf-8")
+SCRIPT = (HERE / "page.js").read_text(encoding="utf-8")
 HASH = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 # Pages contain names from reports. Whatever they are, no other script runs and nothing is loaded from elsewhere.
 POLICY = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{HASH}'; connect-src 'self'"

@@ -51,11 +51,12 @@ function sort(index, column, down) {
   });
 }
 
-function apply() {
+// `event`: of another address, which also replaces what is being typed.
+function apply(event) {
   const found = state();
   if (byId("filter")) {
     byId("filter").hidden = false;
-    if (byId("q") !== document.activeElement) byId("q").value = found.get("q") || "";
+    if (event || byId("q") !== document.activeElement) byId("q").value = found.get("q") || "";
     byId("v").value = found.get("v") || "";
   }
   for (const button of document.querySelectorAll("button.copy")) button.hidden = false;

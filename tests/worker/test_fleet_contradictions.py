@@ -1,0 +1,97 @@
+"""Reports that contradict themselves, or that cannot have been measured, are INCOMPLETE with words."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime
+import json
+import zlib
+
+import pytest
+
+from gpuworker.accept.report import INCOMPLETE, PASS, to_log_lines
+from gpuworker.fleet.expected import Expected
+from gpuworker.fleet.fleet_report import Fleet
+from gpuworker.fleet.merge import merge
+from gpuworker.fleet.report_sources import from_text
+from tests.helpers.fleet_reports import REQUESTED, complete_report
+
+NOW = datetime.datetime.now(datetime.UTC)
+
+
+def fleet_of(data: bytes) -> Fleet:
+    return merge(from_text("n1.json", data), Expected(1, requested=REQUESTED))
+
+
+def fleet_of_report(**changes: object) -> Fleet:
+    return fleet_of(json.dumps(complete_report("n1", **changes)).encode())
+
+
+def test_a_key_that_stands_twice_is_refused_in_a_file_and_in_a_log() -> None:
+    text = json.dumps(complete_report("n1"))
+    twice = text.replace('"verdict": "PASS"', '"verdict": "FAIL", "verdict": "PASS"', 1)
+    assert twice != text and fleet_of(text.encode()).verdict == PASS
+    packed = zlib.compress(twice.encode())
+    line = f"[REPORT] {zlib.crc32(packed):08x} 1/1 {base64.b64encode(packed).decode()}"
+    for data in (twice, line):
+        fleet = fleet_of(data.encode())
+        assert fleet.verdict == INCOMPLETE and "verdict stands twice" in fleet.reason
+
+
+@pytest.mark.parametrize("check", ["training", "collectives", "correctness", "stragglers", "storage"])
+@pytest.mark.parametrize("ranks", [1, 3, None])
+def test_each_gpu_has_a_rank_in_the_checks_of_ranks(check: str, ranks: int | None) -> None:
+    report = complete_report("n1")
+    (facts,) = (each["facts"] for each in report["checks"] if each["name"] == check)
+    assert facts["ranks"] == REQUESTED.gpus
+    facts["ranks"] = ranks
+    fleet = fleet_of(json.dumps(report).encode())
+    assert fleet.verdict == INCOMPLETE and check in fleet.reason
+
+
+def test_a_limit_that_no_gpu_can_reach_fails_none() -> None:
+    asked = dataclasses.replace(REQUESTED, limits={"gemm_bf16": 1e9})
+    fleet = merge(from_text("n1", json.dumps(complete_report("n1")).encode()), Expected(1, requested=asked))
+    assert fleet.verdict == INCOMPLETE and "gemm_bf16" in fleet.reason
+
+
+@pytest.mark.parametrize("duration_s", [0.0, -5.0, 1e9, None])
+def test_a_test_takes_time(duration_s: float | None) -> None:
+    fleet = fleet_of_report(duration_s=duration_s)
+    assert fleet.verdict == INCOMPLETE and "took" in fleet.reason
+
+
+def test_a_test_that_is_reported_has_ended() -> None:
+    started = (NOW - datetime.timedelta(seconds=5)).isoformat()
+    assert fleet_of_report(started=started, duration_s=70.0).verdict == PASS, "clocks differ"
+    fleet = fleet_of_report(started=started, duration_s=7000.0)
+    assert fleet.verdict == INCOMPLETE and "future" in fleet.reason
+
+
+@pytest.mark.parametrize("around", ["\ufeff{}", "\x1b[32m{}\x1b[0m", "\x1b[1;31mpod\x1b[m {}\x1b[K"])
+def test_a_log_may_have_colours_and_a_byte_order_mark(around: str) -> None:
+    lines = to_log_lines(complete_report("n1"))
+    assert fleet_of("\n".join(around.replace("{}", line) for line in lines).encode()).verdict == PASS
+
+
+def test_a_file_may_have_a_byte_order_mark() -> None:
+    assert fleet_of(("\ufeff" + json.dumps(complete_report("n1"))).encode()).verdict == PASS
+
+
+@pytest.mark.parametrize("value", ["x", "0" * 63, "G" * 64, "0" * 64])
+def test_a_hash_has_the_form_of_one_and_differs_between_computations(value: str) -> None:
+    report = complete_report("n1")
+    check = next(check for check in report["checks"] if check["hashes"])
+    check["hashes"] = dict.fromkeys(check["hashes"], value)
+    fleet = fleet_of(json.dumps(report).encode())
+    assert fleet.verdict == INCOMPLETE and "hash" in fleet.reason
+
+
+@pytest.mark.parametrize("facts", [{}, {"gpus": None}, {"gpus": 5}, {"gpus": [None]}])
+def test_damaged_facts_are_named_in_words(facts: dict) -> None:
+    report = complete_report("n1")
+    report["checks"][0]["facts"] = facts and report["checks"][0]["facts"] | facts
+    fleet = fleet_of(json.dumps(report).encode())
+    assert fleet.verdict == INCOMPLETE
+    assert "Error" not in fleet.reason and "object" not in fleet.reason and "its facts are damaged" in fleet.reason
