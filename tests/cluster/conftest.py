@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
 from hack import test_cluster
 from tests.helpers.failure_dump import pytest_runtest_makereport as pytest_runtest_makereport
-from tests.helpers.kube import Cluster, Namespace, new_namespace
+from tests.helpers.kube import Cluster
+from tests.helpers.kube import namespace as namespace
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Cluster:
     os.environ |= test_cluster.prepare()
     return Cluster(os.environ["WORKER_IMAGE"])
-
-
-@pytest.fixture
-def namespace(cluster: Cluster) -> Iterator[Namespace]:
-    with new_namespace(cluster) as space:
-        yield space

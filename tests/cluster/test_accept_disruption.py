@@ -13,8 +13,34 @@ from tests.helpers.kube import Namespace, wait_until
 pytestmark = pytest.mark.matrix
 
 
+def test_a_page_whose_node_is_drained_comes_back_with_its_verdict(namespace: Namespace) -> None:
+    count = len(nodes())
+    namespace.install("accept", "gpu-accept", "--set", f"device=cpu,nodes={count}", *SLOWLY)
+    wait_until(lambda: fleet_is_ready(namespace), "the fleet passes", 240)
+    (page,) = namespace.objects("pods", "app.kubernetes.io/component=fleet")
+    node, uid = page["spec"]["nodeName"], page["metadata"]["uid"]
+    tested = {pod["metadata"]["uid"] for pod in node_pods(namespace)}
+    ours = "--pod-selector=app.kubernetes.io/component=fleet,app.kubernetes.io/instance=accept"
+    namespace.cluster.kubectl("drain", node, ours, "--delete-emptydir-data", "--timeout=120s")
+    try:
+
+        def back() -> bool:
+            pages = namespace.objects("pods", "app.kubernetes.io/component=fleet")
+            return fleet_is_ready(namespace) and uid not in {pod["metadata"]["uid"] for pod in pages}
+
+        wait_until(back, "the page is back, and ready again", 120)
+        fleet = fleet_of(namespace)
+        assert (fleet["verdict"], len(fleet["nodes"])) == ("PASS", count)
+        assert {pod["metadata"]["uid"] for pod in node_pods(namespace)} == tested, "no node was tested again"
+    finally:
+        namespace.cluster.kubectl("uncordon", node)
+
+
 def test_a_node_that_is_lost_in_the_middle_of_its_test_is_missing(namespace: Namespace) -> None:
-    """The machine is gone, and later its Node object, as clouds do. The page comes back on the other node."""
+    """The machine is gone, and later its Node object, as clouds do. The page comes back on the other node.
+
+    The last test of this file: the cluster has one node afterwards.
+    """
     kept, lost = nodes()
     label = f"{namespace.name}/page"
     namespace.cluster.kubectl("label", "node", lost.name, f"{label}=here")
@@ -44,26 +70,3 @@ def test_a_node_that_is_lost_in_the_middle_of_its_test_is_missing(namespace: Nam
     assert [(node["node"], node["verdict"]) for node in fleet["nodes"]] == [(kept.name, "PASS")]
     assert (fleet["verdict"], fleet["coverage"]["nodes_expected"]) == ("INCOMPLETE", 2)
     assert not fleet_is_ready(namespace)
-
-
-def test_a_page_whose_node_is_drained_comes_back_with_its_verdict(namespace: Namespace) -> None:
-    count = len(nodes())
-    namespace.install("accept", "gpu-accept", "--set", f"device=cpu,nodes={count}", *SLOWLY)
-    wait_until(lambda: fleet_is_ready(namespace), "the fleet passes", 240)
-    (page,) = namespace.objects("pods", "app.kubernetes.io/component=fleet")
-    node, uid = page["spec"]["nodeName"], page["metadata"]["uid"]
-    tested = {pod["metadata"]["uid"] for pod in node_pods(namespace)}
-    ours = "--pod-selector=app.kubernetes.io/component=fleet,app.kubernetes.io/instance=accept"
-    namespace.cluster.kubectl("drain", node, ours, "--delete-emptydir-data", "--timeout=120s")
-    try:
-
-        def back() -> bool:
-            pages = namespace.objects("pods", "app.kubernetes.io/component=fleet")
-            return fleet_is_ready(namespace) and uid not in {pod["metadata"]["uid"] for pod in pages}
-
-        wait_until(back, "the page is back, and ready again", 120)
-        fleet = fleet_of(namespace)
-        assert (fleet["verdict"], len(fleet["nodes"])) == ("PASS", count)
-        assert {pod["metadata"]["uid"] for pod in node_pods(namespace)} == tested, "no node was tested again"
-    finally:
-        namespace.cluster.kubectl("uncordon", node)

@@ -1,6 +1,7 @@
 """The local cluster: it recovers from a kill, `down` leaves nothing behind, and no packet leaves the machine.
 
-These tests break the running cluster and remove it at the end, so they run last. They need root.
+These tests break the running cluster and remove it at the end, so they run last. They need root. A start takes half a
+minute, so the first test removes the cluster that others have broken, and the last one the cluster of those before.
 """
 
 from __future__ import annotations
@@ -61,6 +62,34 @@ def removed_afterwards():
     cluster("down")
 
 
+@pytest.mark.parametrize("after_s", [*(pytest.param(s, marks=pytest.mark.matrix) for s in (0.5, 3)), 9])
+def test_up_works_after_a_killed_up(after_s: float) -> None:
+    """SIGKILL during `up`, with an incomplete cluster; the next `up` cleans up and starts a complete one."""
+    assert cluster("down").returncode == 0
+    command = [sys.executable, "-m", "hack.local_cluster", "up"]
+    killed = subprocess.Popen(command, cwd=REPO, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with pytest.raises(subprocess.TimeoutExpired):  # `up` still runs
+        killed.wait(after_s)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    start = time.monotonic()
+    done = cluster("up")
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(f"up after a kill at {after_s} s: {time.monotonic() - start:.0f} s")
+    assert cluster("status").returncode == 0
+
+
+def test_up_repairs_a_cluster_that_lost_a_process() -> None:
+    assert cluster("up").returncode == 0
+    unit = processes.tracking() / CGROUP / "system" / "scheduler" / "cgroup.procs"
+    for pid in unit.read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
+    done = cluster("up")
+    assert done.returncode == 0, done.stderr
+    ready = text_of(str(BIN / "kubectl"), "--kubeconfig", str(KUBECONFIG), "get", "nodes", "--no-headers")
+    assert [line.split()[1] for line in ready.splitlines()] == ["Ready"] * len(nodes())
+
+
 def test_no_packet_leaves_the_machine() -> None:
     assert cluster("up").returncode == 0
     for node in nodes():
@@ -91,6 +120,13 @@ def test_etcd_answers_nobody_without_its_certificate() -> None:
         assert answer.status == 200
 
 
+def test_without_root_the_first_line_names_the_reason() -> None:
+    command = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-m", "hack.local_cluster", "up"]
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
+    assert done.returncode == 1
+    assert "needs root" in done.stderr.splitlines()[0]
+
+
 def test_down_leaves_nothing_behind() -> None:
     assert cluster("up").returncode == 0
     assert traces(), "the search must find a running cluster"
@@ -101,38 +137,3 @@ def test_down_leaves_nothing_behind() -> None:
     assert traces() == []
     assert not any(path.exists() for path in cgroups)
     assert cluster("down").returncode == 0, "down twice is not an error"
-
-
-@pytest.mark.parametrize("after_s", [0.5, 3, 9])
-def test_up_works_after_a_killed_up(after_s: float) -> None:
-    """SIGKILL during `up`, with an incomplete cluster; the next `up` cleans up and starts a complete one."""
-    assert cluster("down").returncode == 0
-    command = [sys.executable, "-m", "hack.local_cluster", "up"]
-    killed = subprocess.Popen(command, cwd=REPO, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    with pytest.raises(subprocess.TimeoutExpired):  # `up` still runs
-        killed.wait(after_s)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    start = time.monotonic()
-    done = cluster("up")
-    assert done.returncode == 0, done.stdout + done.stderr
-    print(f"up after a kill at {after_s} s: {time.monotonic() - start:.0f} s")
-    assert cluster("status").returncode == 0
-
-
-def test_up_repairs_a_cluster_that_lost_a_process() -> None:
-    assert cluster("up").returncode == 0
-    unit = processes.tracking() / CGROUP / "system" / "scheduler" / "cgroup.procs"
-    for pid in unit.read_text().split():
-        os.kill(int(pid), signal.SIGKILL)
-    done = cluster("up")
-    assert done.returncode == 0, done.stderr
-    ready = text_of(str(BIN / "kubectl"), "--kubeconfig", str(KUBECONFIG), "get", "nodes", "--no-headers")
-    assert [line.split()[1] for line in ready.splitlines()] == ["Ready"] * len(nodes())
-
-
-def test_without_root_the_first_line_names_the_reason() -> None:
-    command = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-m", "hack.local_cluster", "up"]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
-    assert done.returncode == 1
-    assert "needs root" in done.stderr.splitlines()[0]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.failure_dump import pytest_runtest_makereport as pytest_runtest_makereport
-from tests.helpers.kube import Cluster, Namespace, new_namespace
+from tests.helpers.kube import Cluster, given_cluster
+from tests.helpers.kube import namespace as namespace
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -19,16 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
-    missing = [name for name in ("KUBECONFIG", "WORKER_IMAGE", "SHELL_IMAGE") if not os.environ.get(name)]
-    if missing:
-        pytest.fail(f"{' and '.join(missing)} not set; run these tests with: make test-e2e", pytrace=False)
-    return Cluster(os.environ["WORKER_IMAGE"])
-
-
-@pytest.fixture
-def namespace(cluster: Cluster) -> Iterator[Namespace]:
-    with new_namespace(cluster) as space:
-        yield space
+    return given_cluster("test-e2e", "SHELL_IMAGE")
 
 
 @pytest.fixture(autouse=True)

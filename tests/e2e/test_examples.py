@@ -24,7 +24,7 @@ def start(space: Namespace, name: str) -> str:
     """Run the first command as it is written, with the image of this test; returns the release."""
     command, _ = commands(EXAMPLES / name)
     assert "registry.example.com/gpu-worker" in command
-    repository, _, tag = space.cluster.image.rpartition(":")
+    repository, tag = space.cluster.repository_and_tag
     command = command.replace("registry.example.com/gpu-worker", repository) + f" --set-string image.tag={tag}"
     command = command.replace("jobgen ", f"{sys.executable} -m jobgen ")
     env = os.environ | {"HELM_NAMESPACE": space.name}

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.helpers.ddp_pods import node_index, node_pods, start
-from tests.helpers.kube import REPO, Namespace, wait_until
+from tests.helpers.kube import REPO, Cluster, Namespace, wait_until
 
 sys.path.insert(0, str(REPO / "tests" / "tracking"))
 from pluto_stand_in import KEY, series, terminal
@@ -96,9 +96,8 @@ def http_json(space: Namespace, pod: str, url: str, body: dict | None = None) ->
 
 def train(space: Namespace, image: str, *settings: str) -> dict[int, str]:
     """Run a JobSet of two nodes that fails once and completes. Returns the logs of the last attempt, per node."""
-    repository, _, tag = image.rpartition(":")
-    values = ["workload=jobset", "nodes=2", "maxRestarts=1", f"image.repository={repository}", f"image.tag={tag}"]
-    start(space, *(word for each in [*values, *settings] for word in ("--set", each)), program=TRAIN)
+    values = ["workload=jobset", "nodes=2", "maxRestarts=1", *settings]
+    start(space, *(word for each in values for word in ("--set", each)), *Cluster(image).helm_image(), program=TRAIN)
 
     def completed() -> bool:
         return [s for s in space.objects("jobset") if s.get("status", {}).get("terminalState") == "Completed"] != []

@@ -12,7 +12,7 @@ from tests.helpers.kube import Namespace, wait_until
 TRAIN = "-m,gpuworker.train.train_smoke,--output,/out,--samples,32768,--batch,64,--epochs,6"
 
 
-@pytest.mark.parametrize(("nodes", "each"), [(4, 1), (2, 2)])
+@pytest.mark.parametrize(("nodes", "each"), [pytest.param(4, 1, marks=pytest.mark.matrix), (2, 2)])
 def test_training_resumes_after_a_pod_is_deleted(namespace: Namespace, shared_volume, nodes, each) -> None:  # noqa: F811
     settings = {
         "nodes": nodes, "procsPerNode": each, "placement.onePodPerNode": "any",

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.flux import flux
-from tests.gitops.git_server import Repository, served
 from tests.helpers.failure_dump import pytest_runtest_makereport as pytest_runtest_makereport
-from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, wait_until
+from tests.helpers.git_runs import GitRuns, repositories
+from tests.helpers.kube import Cluster, given_cluster, wait_until
 
-ADDRESSES = "https://git.example.com/team/"
 KINDS = ("kustomizations", "helmreleases", "helmcharts", "gitrepositories")  # in the order of their removal
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
-    missing = [name for name in ("KUBECONFIG", "WORKER_IMAGE") if not os.environ.get(name)]
-    if missing:
-        pytest.fail(f"{' and '.join(missing)} not set; run these tests with: make test-flux", pytrace=False)
-    return Cluster(os.environ["WORKER_IMAGE"])
+    return given_cluster("test-flux")
 
 
 @pytest.fixture(scope="session")
@@ -34,26 +28,16 @@ def controllers(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
         yield
 
 
-@dataclass
-class Team:
-    """A namespace, the repository of the charts and the repository of the runs."""
-
-    space: Namespace
-    charts: Repository
-    runs: Repository
-
+class Team(GitRuns):
     def apply(self) -> None:
         """Apply gitops/flux/runs.yaml with what its reader sets, in the namespace of this test."""
-        text = (flux.SETTINGS / "runs.yaml").read_text()
-        assert ADDRESSES in text
-        text = text.replace(ADDRESSES, self.runs.url.removesuffix("runs.git"))
-        text = text.replace("amespace: runs", f"amespace: {self.space.name}")
+        text = self.manifest(flux.SETTINGS / "runs.yaml").replace("amespace: runs", f"amespace: {self.space.name}")
         _, _, rest = text.partition("---\n")  # the namespace is there
         self.space.kubectl("apply", "-f", "-", input=rest)
 
     def file(self, chart: str, name: str, values: str) -> dict[str, str]:
         """A file of the folder runs/, made as docs/flux.md shows."""
-        repository, _, tag = self.space.cluster.image.rpartition(":")
+        repository, tag = self.space.cluster.repository_and_tag
         text = (flux.SETTINGS / f"{chart}.yaml").read_text().replace("NAME", name)
         text = text.replace("registry.example.com/gpu-worker", repository).replace('"0.1.0"', json.dumps(tag))
         return {f"runs/{name}.yaml": text + "".join(f"    {line}\n" for line in values.splitlines())}
@@ -101,11 +85,9 @@ class Team:
 
 @pytest.fixture
 def team(controllers: None, cluster: Cluster, tmp_path: Path) -> Iterator[Team]:
-    with new_namespace(cluster) as space, served(tmp_path, "gpu-charts", "runs") as (charts, runs):
-        charts.commit({"charts": REPO / "charts"})
-        runs.commit({"README.md": f"Runs of {space.name}.\n", "runs/.keep": ""})
+    with repositories(cluster, tmp_path, {"runs/.keep": ""}) as found:
         try:
-            yield Team(space, charts, runs)
+            yield Team(found.space, found.charts, found.runs)
         finally:
             for kind in KINDS:
-                space.kubectl("delete", kind, "--all", "--timeout=120s")
+                found.space.kubectl("delete", kind, "--all", "--timeout=120s")

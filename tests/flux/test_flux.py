@@ -5,15 +5,10 @@ from __future__ import annotations
 import yaml
 
 from tests.flux.conftest import Team
-from tests.gitops.test_argo_cd import values
+from tests.helpers.git_runs import jobsets, values
 from tests.helpers.kube import wait_until
 
 LEFT = "helmreleases,jobsets,jobs,pods,services,configmaps,networkpolicies,secrets"
-
-
-def jobsets(team: Team) -> dict[str, str]:
-    """Name -> uid."""
-    return {item["metadata"]["name"]: item["metadata"]["uid"] for item in team.space.objects("jobsets")}
 
 
 def ends(team: Team, condition: str) -> dict[str, str]:

@@ -13,9 +13,9 @@ NAMESPACE = "runs"
 def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
     found = blocks("docs/flux.md")
     assert len(found) == 8
-    repository, _, tag = team.space.cluster.image.rpartition(":")
+    repository, tag = team.space.cluster.repository_and_tag
     texts = {
-        "https://git.example.com/you/": team.runs.url.removesuffix("runs.git"),
+        "https://git.example.com/you/": team.addresses,
         "registry.example.com/you/gpu-worker": repository,
         "s|NAME|first|": f's|NAME|first|; s|"0.1.0"|"{tag}"|',
     }

@@ -18,7 +18,6 @@ from tests.helpers.processes import free_port
 
 NAMESPACE = "argocd"
 SETTINGS = REPO / "gitops/argocd"
-ADDRESSES = "https://git.example.com/team/"
 RESYNC_S = 5
 
 BASE = """\
@@ -129,13 +128,6 @@ def status(application: dict | None) -> tuple[str, str]:
     """(sync, health), for example ("Synced", "Healthy")."""
     found = (application or {}).get("status", {})
     return found.get("sync", {}).get("status", ""), found.get("health", {}).get("status", "")
-
-
-def with_addresses(manifest: str, folder: str) -> str:
-    """A file of gitops/argocd, as it is, with the address of the repositories that its reader has to set."""
-    text = (SETTINGS / manifest).read_text()
-    assert ADDRESSES in text
-    return text.replace(ADDRESSES, folder)
 
 
 @contextlib.contextmanager

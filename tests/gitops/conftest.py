@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +11,14 @@ import yaml
 
 from tests.gitops import argo_cd
 from tests.gitops.argo_cd import ArgoCD
-from tests.gitops.git_server import Repository, served
 from tests.helpers.failure_dump import pytest_runtest_makereport as pytest_runtest_makereport
-from tests.helpers.kube import REPO, Cluster, Namespace, new_namespace, wait_until
+from tests.helpers.git_runs import GitRuns, repositories
+from tests.helpers.kube import Cluster, given_cluster, wait_until
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
-    missing = [name for name in ("KUBECONFIG", "WORKER_IMAGE") if not os.environ.get(name)]
-    if missing:
-        pytest.fail(f"{' and '.join(missing)} not set; run these tests with: make test-argocd", pytrace=False)
-    return Cluster(os.environ["WORKER_IMAGE"])
+    return given_cluster("test-argocd")
 
 
 @pytest.fixture(scope="session")
@@ -32,24 +28,19 @@ def argo(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @dataclass
-class Team:
-    """A namespace, the repository of the charts and the repository of the runs."""
-
+class Team(GitRuns):
     argo: ArgoCD
-    space: Namespace
-    charts: Repository
-    runs: Repository
 
     def apply(self, manifest: str, *settings: dict) -> str:
         """Apply a file of gitops/argocd with the values that its reader sets; return the object's name."""
-        found = yaml.safe_load(argo_cd.with_addresses(manifest, self.runs.url.removesuffix("runs.git")))
+        found = yaml.safe_load(self.manifest(argo_cd.SETTINGS / manifest))
         found["metadata"]["name"] += f"-{self.space.name}"
         template = found["spec"].get("template")
         spec = template["spec"] if template else found["spec"]
         if template:
             template["metadata"]["name"] += f"-{self.space.name}"
         spec["destination"]["namespace"] = self.space.name
-        repository, _, tag = self.space.cluster.image.rpartition(":")
+        repository, tag = self.space.cluster.repository_and_tag
         if "source" in spec:
             image = {"IMAGE_REPOSITORY": repository, "IMAGE_TAG": tag}
             spec["source"]["plugin"]["env"] = [{"name": name, "value": value} for name, value in image.items()]
@@ -76,12 +67,10 @@ class Team:
 
 @pytest.fixture
 def team(argo: ArgoCD, cluster: Cluster, tmp_path: Path) -> Iterator[Team]:
-    with new_namespace(cluster) as space, served(tmp_path, "gpu-charts", "runs") as (charts, runs):
-        charts.commit({"charts": REPO / "charts"})
-        runs.commit({"README.md": f"Runs of {space.name}.\n"})
-        found = Team(argo, space, charts, runs)
+    with repositories(cluster, tmp_path, {}) as found:
+        space = found.space
         try:
-            yield found
+            yield Team(space, found.charts, found.runs, argo)
         finally:
             for kind in ("applicationsets", "applications"):
                 mine = [

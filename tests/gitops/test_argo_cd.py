@@ -2,36 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from tests.gitops import argo_cd
 from tests.gitops.conftest import Team
-from tests.helpers.kube import jobgen, wait_until
-
-GROUP = """\
----
-name: pair
-execution: parallel
----
-name: a
-resources: {{cpus: 1}}
-run: {run}
----
-name: b
-num_nodes: 2
-resources: {{cpus: 1}}
-run: echo done
-"""
-
-
-def values(tmp_path, run: str = "echo first") -> str:
-    (tmp_path / "group.yaml").write_text(GROUP.format(run=json.dumps(run)))
-    return jobgen("to-values", str(tmp_path / "group.yaml"))
-
-
-def jobsets(team: Team) -> dict[str, str]:
-    """Name -> uid."""
-    return {item["metadata"]["name"]: item["metadata"]["uid"] for item in team.space.objects("jobset")}
+from tests.helpers.git_runs import jobsets, values
+from tests.helpers.kube import wait_until
 
 
 def reaches(team: Team, application: str, sync: str, health: str, deadline_s: float = 180) -> dict:

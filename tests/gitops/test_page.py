@@ -15,9 +15,9 @@ APPLICATION, NAMESPACE = "group-first", "groups"
 def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
     found = blocks("docs/argo-cd.md")
     assert len(found) == 9
-    repository, _, tag = team.space.cluster.image.rpartition(":")
+    repository, tag = team.space.cluster.repository_and_tag
     texts = {
-        "https://git.example.com/you/": team.runs.url.removesuffix("runs.git"),
+        "https://git.example.com/you/": team.addresses,
         "registry.example.com/you/gpu-worker": repository,
         "applicationset-groups.yaml |": f'applicationset-groups.yaml | sed \'s|"0.1.0"|"{tag}"|\' |',
     }
@@ -28,7 +28,7 @@ def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
         "ARGOCD_SERVER": f"127.0.0.1:{team.argo.port}",
         "ARGOCD_OPTS": "--plaintext",
     }
-    follow = Reader(tmp_path / "reader", texts, **environment).follow
+    follow = Reader(tmp_path / "desk/reader", texts, **environment).follow
     kubectl = team.space.cluster.kubectl
     try:
         for block in found[:4]:

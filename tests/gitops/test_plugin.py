@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.gitops import argo_cd
 from tests.gitops.conftest import Team
-from tests.gitops.test_argo_cd import conditions, jobsets, reaches, replaced
+from tests.gitops.test_argo_cd import conditions, reaches, replaced
+from tests.helpers.git_runs import jobsets
 from tests.helpers.kube import REPO, wait_until
 
 GROUP = """\

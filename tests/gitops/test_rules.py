@@ -8,7 +8,8 @@ import yaml
 
 from tests.e2e.test_kueue import QUEUES
 from tests.gitops.conftest import Team
-from tests.gitops.test_argo_cd import conditions, health_of, jobsets, reaches, values
+from tests.gitops.test_argo_cd import conditions, health_of, reaches
+from tests.helpers.git_runs import jobsets, values
 from tests.helpers.kube import wait_until
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.gitops.conftest import Team
-from tests.gitops.test_argo_cd import jobsets, reaches, replaced, values
+from tests.gitops.test_argo_cd import reaches, replaced
+from tests.helpers.git_runs import jobsets, values
 from tests.helpers.kube import Namespace, wait_until
 
 # Ends a while after SIGTERM, as a training that saves its state.

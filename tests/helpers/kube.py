@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -12,6 +13,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 SEEDS = REPO / "tests" / "generator" / "seeds"
@@ -48,9 +51,22 @@ class Cluster:
         items = json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]
         return sorted(node["metadata"]["name"] for node in items if not node["spec"].get("unschedulable"))
 
-    def helm_image(self) -> list[str]:
+    @property
+    def repository_and_tag(self) -> tuple[str, str]:
         repository, _, tag = self.image.rpartition(":")
+        return repository, tag
+
+    def helm_image(self) -> list[str]:
+        repository, tag = self.repository_and_tag
         return ["--set", f"image.repository={repository}", "--set", f"image.tag={tag}"]
+
+
+def given_cluster(target: str, *more: str) -> Cluster:
+    """The cluster of KUBECONFIG. Without the variables that `make TARGET` sets, the test fails; it never skips."""
+    missing = [name for name in ("KUBECONFIG", "WORKER_IMAGE", *more) if not os.environ.get(name)]
+    if missing:
+        pytest.fail(f"{' and '.join(missing)} not set; run these tests with: make {target}", pytrace=False)
+    return Cluster(os.environ["WORKER_IMAGE"])
 
 
 @dataclass(frozen=True)
@@ -132,6 +148,13 @@ def new_namespace(cluster: Cluster, level: str = "restricted") -> Iterator[Names
         # A Job that replaces a pod while its namespace is deleted can keep its pods forever (Kubernetes 1.34).
         space.kubectl("delete", "jobs", "--all", "--wait=false")
         cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[Namespace]:
+    """For the conftest.py of a folder that has a fixture `cluster`."""
+    with new_namespace(cluster) as space:
+        yield space
 
 
 def admits_pods(space: Namespace) -> bool:

@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from hack.cluster_mode import Mode, mode
 from hack.local_cluster.settings import nodes
 from tests.e2e.test_gpu_accept import fleet_is_ready, served
 from tests.helpers.ddp_pods import node_pods
 from tests.helpers.group_pods import wait_for_output
 from tests.helpers.kube import Namespace, jobgen, wait_until
 
+pytestmark = pytest.mark.skipif(mode() is not Mode.LOCAL, reason="only the local cluster's nodes are folders here")
 KEYS = {
     "run-key": ["key"],
     "fleet-key": ["key"],
@@ -142,6 +144,7 @@ def install_all(space: Namespace, tmp_path: Path) -> None:
     variables = ["PLUTO_API_KEY", "MLFLOW_TRACKING_PASSWORD", "WANDB_API_KEY", "HF_TOKEN"]
     run = {
         "nodes": 2,
+        "placement": {"onePodPerNode": "required"},  # so that each node has a file of the program
         "authentication": {"secretName": "run-key"},
         "tracking": {"pluto": {"secretName": "pluto"}, "mlflow": {"uri": "http://127.0.0.1:9", "secretName": "mlflow"}},
         "huggingFace": {"secretName": "hub", "secretKey": "token"},
