@@ -1,8 +1,9 @@
 """Run the tests: python3 -m hack.test [PART…] [--quick].
 
 PART: lint, unit, charts, browser, tracking, differential, fuzz, package, e2e, matrix, gang, ipv6, values, argocd, flux,
-lifecycle, cluster. Without a name, these run: lint to fuzz, e2e and cluster. One thread builds and starts the cluster
-while another runs the parts that need none. The last line has the form
+lifecycle, cluster. Without a name, these run: lint to fuzz, e2e and cluster. What waits runs beside what computes: one
+thread builds and starts the cluster, one runs the unit tests, and one the other parts that need no cluster, of which
+two come at the end, beside the tests that break the cluster. The last line has the form
 "N passed, N failed, N skipped"; every command of lint counts as one test.
 """
 
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +73,7 @@ def lint() -> Counts:
 
 
 def unit() -> Counts:
-    return pytest("unit", "tests/generator", "tests/worker", "tests/repo", "-n", "3", "-m", CHOSEN)
+    return pytest("unit", "tests/generator", "tests/worker", "tests/repo", "-n", "4", "-m", CHOSEN)
 
 
 def charts() -> Counts:
@@ -111,7 +113,7 @@ def e2e(environment: dict[str, str]) -> Counts:
 def matrix(environment: dict[str, str]) -> Counts:
     """Every injected fault of a torchrun world, with processes and with pods: half an hour on two cores."""
     processes = sorted(map(str, REPO.glob("tests/worker/test_launch_*.py")))
-    pods = [*sorted(map(str, REPO.glob("tests/e2e/test_ddp_*.py"))), "tests/e2e/test_from.py"]
+    pods = [*map(str, REPO.glob("tests/e2e/test_ddp_*.py")), "tests/e2e/test_from.py", "tests/e2e/test_train_pods.py"]
     counts = pytest("matrix", *processes, "-n", "3") + pytest("matrix", *pods, "-n", "4", environment=environment)
     return counts + (pytest("matrix", "tests/cluster", "-m", "matrix") if mode() is Mode.LOCAL else Counts())
 
@@ -203,24 +205,35 @@ def call(part: str, *command: str, environment: dict[str, str] | None = None) ->
     )
     result = "ok" if done.returncode == 0 else f"FAILED (exit code {done.returncode})"
     output = done.stdout.rstrip()
-    print(f"[{part}] {' '.join(command)}: {result} in {time.monotonic() - start:.0f} s", flush=True)
+    lines = [f"[{part}] {' '.join(command)}: {result} in {time.monotonic() - start:.0f} s"]
     if output and (done.returncode or "pytest" in command):
-        print("\n".join(f"    {line}" for line in output.splitlines()), flush=True)
+        lines += [f"    {line}" for line in output.splitlines()]
+    print("\n".join(lines), flush=True)
     return done.returncode == 0
 
 
+def together(*lanes: list[Callable[[], Counts]]) -> Counts:
+    """Run lists of parts side by side."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return sum(pool.map(lambda lane: sum((part() for part in lane), Counts()), lanes), Counts())
+
+
 def fast(parts: list[str]) -> Counts:
-    """The parts that need no cluster."""
+    """Parts that need no cluster."""
     if set(parts) & {"lint", "charts"}:
         for module in ("helm", "helm-unittest", "kubeconform", "chart-testing", "helm3"):
             go_tools.build(module)
-    return sum((part() for name, part in FAST.items() if name in parts), Counts())
+    return together(
+        [part for name, part in FAST.items() if name in parts and name == "unit"],
+        [part for name, part in FAST.items() if name in parts and name != "unit"],
+    )
 
 
 FAST = {"lint": lint, "unit": unit, "charts": charts, "browser": browser, "tracking": tracking}
 FAST |= {"differential": differential, "fuzz": fuzz, "package": package}
 ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix, "gang": gang, "ipv6": ipv6, "values": values, "argocd": argocd}
 ON_A_CLUSTER |= {"flux": flux, "lifecycle": lifecycle}
+LATE = ("tracking", "fuzz")  # beside the tests that break the cluster
 ALL = [*(name for name in FAST if name != "package"), "e2e", "cluster"]  # the others run only when they are named
 
 
@@ -230,15 +243,17 @@ def entry() -> None:
     if unknown := set(parts) - set(names):
         raise ToolError(f"no such part: {', '.join(sorted(unknown))}; the parts are: {', '.join(names)}")
     start = time.monotonic()
+    breaks = "cluster" in parts and mode() is Mode.LOCAL
+    late = [name for name in LATE if name in parts] if breaks else []
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        quick = pool.submit(fast, parts)
+        quick = pool.submit(fast, [name for name in parts if name not in late])
         ready = pool.submit(test_cluster.prepare) if set(ON_A_CLUSTER) & set(parts) else None
         counts = quick.result()
         for name, part in ON_A_CLUSTER.items():
             if name in parts:
                 counts += part(ready.result())
-    if "cluster" in parts and mode() is Mode.LOCAL:
-        counts += local_cluster()
+    if breaks:
+        counts += together([local_cluster], [FAST[name] for name in late])
     print(f"{' '.join(parts)}: {time.monotonic() - start:.0f} s")
     print(counts, flush=True)
     sys.exit(1 if counts.failed else 0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from hack.paths import CACHE, built_once, run, step
@@ -27,14 +30,23 @@ UNPACKED = {"containerd": "usr/bin/containerd", "etcd-server": "usr/bin/etcd", "
 ON_DEMAND = {"prometheus": "usr/bin/promtool"}  # unpacked likewise, by the test that uses it
 
 
+@contextlib.contextmanager
+def _apt(packages: str) -> Iterator[dict[str, str]]:
+    """The environment of apt-get, with fresh lists. One user at a time: apt itself fails where another one runs."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "debian.lock").open("w") as lock, step(f"Debian packages: {packages}"):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        run("apt-get", "update", "-qq", env=quiet)
+        yield quiet
+
+
 def install() -> None:
     missing = [package for program, package in INSTALLED.items() if not shutil.which(program)]
     absent = [package for package in UNPACKED if not (_folder(package)).exists()]
     if not missing and not absent:
         return
-    with step(f"Debian packages: {' '.join(missing + absent)}"):
-        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        run("apt-get", "update", "-qq", env=quiet)
+    with _apt(" ".join(missing + absent)) as quiet:
         if missing:
             run("apt-get", "install", "-qq", "-y", "--no-install-recommends", *missing, env=quiet)
         for package in absent:
@@ -44,17 +56,14 @@ def install() -> None:
 def browser() -> None:
     """Install Chromium, which the tests of pages use."""
     if not shutil.which("chromium"):
-        with step("Debian package: chromium"):
-            quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-            run("apt-get", "update", "-qq", env=quiet)
+        with _apt("chromium") as quiet:
             run("apt-get", "install", "-qq", "-y", "--no-install-recommends", "chromium", env=quiet)
 
 
 def unpacked(package: str) -> Path:
     """Path of the program of a package in ON_DEMAND."""
     if not _folder(package).exists():
-        with step(f"Debian package: {package}"):
-            run("apt-get", "update", "-qq")
+        with _apt(package):
             _unpack(package)
     return program(package)
 

@@ -1,0 +1,74 @@
+"""Programs work when the output takes ASCII only, and without docstrings and asserts (python -OO)."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuworker.fleet import cli
+from tests.helpers.fleet_reports import node_report
+from tests.helpers.processes import SOURCE
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+# The user's program runs in these; what they print themselves are lines of `log`, or ASCII.
+OF_THE_USER = {"rank_wrapper.py", "rank_runner.py", "torchrun_preload.py", "pluto_run.py", "sender.py"}
+PRINTS_ASCII = {"build_zipapp.py", "failure_causes.py"}
+
+
+def trees() -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted((SOURCE / "gpuworker").rglob("*.py")):
+        yield path, ast.parse(path.read_text())
+
+
+def called(tree: ast.AST) -> set[str]:
+    return {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+
+
+def test_every_program_escapes_what_its_output_cannot_encode() -> None:
+    programs = [(path, tree) for path, tree in trees() if '__name__ == "__main__"' in path.read_text()]
+    assert len(programs) > 15
+    missing = [
+        path.name for path, tree in programs
+        if "escape_output" not in called(tree) and path.name not in OF_THE_USER | PRINTS_ASCII
+    ]  # fmt: skip
+    assert missing == []
+
+
+def test_nothing_relies_on_docstrings_or_asserts() -> None:
+    found = [
+        f"{path.name}:{node.lineno}" for path, tree in trees() for node in ast.walk(tree)
+        if isinstance(node, ast.Assert)
+        or (isinstance(node, ast.Attribute) and getattr(node.value, "id", getattr(node.value, "attr", "")) == "__doc__")
+    ]  # fmt: skip
+    assert found == []
+
+
+def test_log_lines_reach_an_output_in_ascii(start) -> None:
+    run = start("-c", "from gpuworker.runtime.log import log; log('X', a='\\u2026 \\u2192')", **ASCII)
+    assert run.wait() == 0 and r"\u2026 \u2192" in run.output
+
+
+@pytest.mark.parametrize("options", [[], ["-OO"]], ids=["ascii", "ascii, -OO"])
+def test_reports_are_merged_and_compared_in_ascii(start, tmp_path: Path, options: list[str]) -> None:
+    for run, unit in (("before", "TFLOP/s"), ("after", "TFLOP·s⁻¹")):
+        (tmp_path / f"{run}.json").write_text(json.dumps(node_report("n1")).replace("TFLOP/s", unit))
+    for arguments, code in (
+        (["--help"], 0), (["merge", "--help"], 0), (["merge", tmp_path / "after.json"], 3),
+        (["diff", tmp_path / "before.json", tmp_path / "after.json"], 3),
+    ):  # fmt: skip
+        run = start(*options, "-m", cli.__name__, *arguments, **ASCII)
+        assert run.wait() == code and "Traceback" not in run.output, run.output
+
+
+@pytest.mark.slow
+def test_a_node_is_tested_in_ascii_without_docstrings(start, tmp_path: Path) -> None:
+    run = start(
+        "-OO", "-m", "gpuworker.accept.accept_node", "--device", "cpu", "--check", "repeatability", "--check",
+        "storage", "--report-dir", tmp_path, **ASCII,
+    )  # fmt: skip
+    assert run.wait() == 0, run.output
+    assert json.loads((tmp_path / "report.json").read_text())["verdict"] == "PASS"

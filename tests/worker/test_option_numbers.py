@@ -1,0 +1,53 @@
+"""Numbers of options that cannot work are usage errors: "nan" would wait for ever, and a bad port is a traceback."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from gpuworker.accept import accept_node
+from gpuworker.fleet import cli, node_server
+
+NODE, SERVE = ["--device", "cpu", "--report-dir"], ["serve", "--service", "fleet", "--run-id", "1"]
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "-5", "0", "many"])
+@pytest.mark.parametrize(
+    ("main", "before"),
+    [
+        (accept_node.main, [*NODE, "here", "--burn-in-seconds"]),
+        (accept_node.main, [*NODE, "here", "--check-timeout"]),
+        (accept_node.main, [*NODE, "here", "--processes"]),
+        (cli.main, ["await", "http://127.0.0.1:9", "--timeout"]),
+        (cli.main, ["submit", "report.json", "--to", "http://127.0.0.1:9/reports", "--timeout"]),
+        (cli.main, ["diff", "a", "b", "--warn"]),
+        (cli.main, [*SERVE, "--interval"]),
+    ],
+)
+def test_a_number_that_cannot_work_is_refused(monkeypatch, tmp_path, capsys, main, before, word) -> None:
+    assert_refused(monkeypatch, tmp_path, capsys, main, before, word)
+
+
+@pytest.mark.parametrize("word", ["-1", "65536", "http"])
+@pytest.mark.parametrize(
+    ("main", "before"), [(cli.main, [*SERVE, "--port"]), (cli.main, [*SERVE, "--service-port"]),
+                         (node_server.main, ["--port"])],
+)  # fmt: skip
+def test_what_is_no_port_is_refused(monkeypatch, tmp_path, capsys, main, before, word) -> None:
+    assert_refused(monkeypatch, tmp_path, capsys, main, before, word)
+
+
+def test_a_fault_that_no_chosen_check_finds_is_refused(monkeypatch, tmp_path, capsys) -> None:
+    """The node would pass, although a fault is injected."""
+    words = [*NODE, "here", "--check", "environment", "--inject"]
+    assert_refused(monkeypatch, tmp_path, capsys, accept_node.main, words, "slow-gpu")
+
+
+def assert_refused(monkeypatch, folder, capsys, main, before: list[str], word: str) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["program", *before, word])
+    with pytest.raises(SystemExit) as error:
+        main()
+    assert error.value.code == 2 and before[-1] in capsys.readouterr().err
+    assert not list(folder.iterdir())
