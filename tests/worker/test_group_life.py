@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 
@@ -172,6 +173,42 @@ def test_sigterm_reaches_the_program_and_the_pod_does_not_count_as_failed(group,
     assert rank.wait() == 143
     assert "\ncaught" in rank.output()
     assert "stopped step=" in rank.output()
+
+
+SLOW_START = """
+set -T
+before() { if [ "$BASH_COMMAND" = 'wait_for $!' ]; then touch "$GPU_CHARTS_ROOT/forked"; sleep 1; fi; }
+trap before DEBUG
+"""
+
+
+@pytest.mark.parametrize("agent", ["", "yes"])
+def test_sigterm_between_the_start_of_the_program_and_the_wait_for_it(group, agent):
+    group.write_plan({"a": {}})
+    rank = group.new_rank("a-0").publish_name().start_agent()
+    (rank.root / "slow").write_text(SLOW_START)
+    rank.start_task(CATCHES, shell="bash", BASH_ENV=rank.root / "slow", GPU_CHARTS_AGENT=agent)
+    rank.until_output("\nran")
+    until((rank.root / "forked").exists, "the shell has not begun to wait")
+    rank.main.send_signal(signal.SIGTERM)
+    start = time.monotonic()
+    assert rank.wait() == 143
+    assert time.monotonic() - start < 15, "not after the grace period"
+    assert "\ncaught" in rank.output()
+
+
+def test_sigterm_before_the_program_ends_the_rank_without_starting_it(group):
+    group.write_plan({"a": {}})
+    rank = group.new_rank("a-0").publish_name().start_agent()
+    files = f"0644 key\n{rank.root / 'copy'}\n"
+    (rank.root / "files").mkdir()
+    os.mkfifo(rank.root / "files/key")
+    rank.start_task(setup="echo ran", files=files)
+    with (rank.root / "files/key").open("w"):  # the copy of the file has begun, and waits for its end
+        rank.main.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+    assert rank.wait() == 143
+    assert "\nran" not in rank.output()
 
 
 def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(group):

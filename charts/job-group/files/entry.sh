@@ -18,6 +18,7 @@ group=${GPU_CHARTS_ROOT:-/group}
 scripts=$group/scripts
 state=$group/state
 stopped='' # SIGTERM was received
+stopping='' # the process that ran then gets its signals
 child=''
 errors=0
 pause=1
@@ -30,12 +31,16 @@ log() { echo "[GROUP] node=$GPU_CHARTS_HOST $*"; }
 # Wait for process $1 (then $child), also across signals. Its exit code is in $code.
 wait_for() {
   child=$1
+  code=127
+  [ -z "$stopped" ] || stop_child # SIGTERM came before there was a process to stop
   while :; do
     signalled=''
     wait "$1"
-    code=$?
-    [ -n "$signalled" ] || return 0
+    ended=$?
+    [ "$ended" -eq 127 ] || code=$ended # 127: it had ended when the last signal came
+    [ -n "$signalled" ] || break
   done
+  child=''
 }
 
 # Send signal $1 to every other process of this container; in a shared process namespace only to the script.
@@ -46,13 +51,18 @@ signal_all() {
 # Print why the agent ends this task, "done" or "failed RANK CODE"; nothing if it does not.
 end_reason() { cat "$state/end_reason" 2>/dev/null; }
 
-# The task gets SIGTERM, after its delay if the group has succeeded, and SIGKILL after the grace period: a container
-# that Kubernetes itself has to kill would count as failed.
 # shellcheck disable=SC2329 # the trap calls it
 on_signal() {
   signalled=1
-  [ -z "$stopped" ] || return 0
   stopped=1
+  [ -z "$child" ] || stop_child # without one, $! must stay what it is: wait_for is about to get it
+}
+
+# The task gets SIGTERM, after its delay if the group has succeeded, and SIGKILL after the grace period: a container
+# that Kubernetes itself has to kill would count as failed.
+stop_child() {
+  [ -z "$stopping" ] || return 0
+  stopping=1
   (
     trap '' TERM INT
     if [ "$(end_reason)" = "done" ] || [ -z "$GPU_CHARTS_AGENT" ]; then sleep "$GPU_CHARTS_DELAY_S"; fi
@@ -133,6 +143,7 @@ exit_last() { trap '' TERM INT; sleep 5; exit "$1"; }
 # End this container with exit code $1, after sending event $2 to the agent.
 finish() {
   trap '' TERM INT
+  stopping=1
   stop_copy
   if [ -n "$GPU_CHARTS_LOGS" ]; then check_copy; fi
   if [ -n "$GPU_CHARTS_AGENT" ] && [ -n "${2:-}" ]; then request "$2" ack 10; fi
@@ -181,11 +192,13 @@ clone() { # url, ref
     fi
   ) &
   wait_for $!
-  [ "$code" -eq 0 ] || fatal "$FAILED" "workdir: git could not get ${2:-HEAD} of $1"
+  [ "$code" -eq 0 ] || [ -n "$stopped" ] || fatal "$FAILED" "workdir: git could not get ${2:-HEAD} of $1"
 }
 
 step() { # setup or run; its exit code is in $code
   step=$1
+  code=$STOPPED
+  [ -z "$stopped" ] || return 0
   code=0
   [ -s "$scripts/$1" ] || return 0
   # With this trap the shell waits for its program: the container ends with process 1, whatever else still runs.
