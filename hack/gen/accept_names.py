@@ -1,4 +1,4 @@
-"""Definitions for the schema of gpu-accept: names of checks, limits and faults, so that a misspelt one is refused."""
+"""Definitions for the schema of gpu-accept: names of checks, limits, versions and faults, so that a misspelt one is refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from hack.paths import REPO
 
 sys.path.insert(0, str(REPO / "worker/src"))
 from gpuworker.accept import fault_injection, registry
+from gpuworker.accept.checks import environment
 from gpuworker.accept.rejudge import known_checks, known_limits
 
 
@@ -16,5 +17,6 @@ def definitions() -> dict[str, dict]:
     return {
         "checkName": {"enum": known_checks()},
         "limitName": {"enum": sorted(known_limits())},
+        "versionName": {"enum": list(environment.VERSIONS)},
         "faultName": {"description": "Fault to inject", "enum": ["", *faults]},
     }

@@ -202,6 +202,7 @@ def test_a_start_after_a_killed_one_is_incomplete(accept, tmp_path, termination_
         (["--device", "cpu", "--limit", "gemm_fp32=fast"], "write it as KEY=NUMBER"),
         (["--device", "cpu", "--volume", "outputs=/none"], "--volume outputs=/none: "),
         (["--device", "cpu", "--expect", "driver"], "write it as NAME=VALUE"),
+        (["--device", "cpu", "--expect", "drivers=570"], "--expect drivers: .*did you mean driver?"),
     ],
 )  # fmt: skip
 def test_wrong_usage_is_refused_before_anything_runs(monkeypatch, capsys, tmp_path, arguments, message):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpuworker.accept import fault_injection
 from gpuworker.accept.check_spec import LEVELS, Registered
+from gpuworker.accept.checks import environment
 from gpuworker.accept.limits import RULES, key_and_number
 from gpuworker.runtime.command_line import at_least_1, positive
 
@@ -58,6 +59,7 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
             {fault.id for fault in fault_injection.known_faults(checks)},
         ),
         ("--limit", args.limits, measures | set(RULES)),
+        ("--expect", args.expect, set(environment.VERSIONS)),
     ):
         for word in given:
             if word not in known:
