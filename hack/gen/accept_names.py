@@ -1,4 +1,4 @@
-"""Definitions for the schema of gpu-accept: names of checks, limits, versions and faults, so that a misspelt one is refused."""
+"""Names for the schema of gpu-accept: checks, limits, versions and faults, so that a misspelt one is refused."""
 
 from __future__ import annotations
 
