@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PHONE, Store
 from tests.helpers.fleet_reports import merged, node_report
+from tests.helpers.processes import until
 
 OpenPage = Callable[..., Page]
 TABLE = "h2#nodes ~ div.scroll:has(table.rows) >> nth=0 >> table.rows"
@@ -58,7 +59,7 @@ def test_a_column_sorts_in_both_directions_as_people_count(open_page: OpenPage) 
 def test_the_page_follows_new_reports_without_a_reload(open_page: OpenPage, store: Store) -> None:
     store.result = merged(node_report("n1"))
     page = open_page("#q=n2")
-    page.wait_for_function("known !== ''")
+    until_polled(page)
     page.focus("#q")
     store.result = merged(node_report("n1"), node_report("<b>n2</b>"))
     expect(page).to_have_title(re.compile("^PASS: 2 of 2"), timeout=30_000)
@@ -67,9 +68,14 @@ def test_the_page_follows_new_reports_without_a_reload(open_page: OpenPage, stor
     expect(page.locator("#status")).to_contain_text("Updated")
 
 
+def until_polled(page: Page) -> None:
+    """Not by wait_for_function: its second try evaluates text within the page, whose policy forbids that."""
+    until(lambda: page.evaluate("known") != "", "the page has asked the collector for news")
+
+
 def test_an_open_detail_stays_open_when_reports_arrive(open_page: OpenPage, store: Store) -> None:
     page = open_page()
-    page.wait_for_function("known !== ''")
+    until_polled(page)
     details = page.locator("tr[id] details").first
     details.locator("summary").click()
     text = details.locator("pre").inner_text()
