@@ -51,6 +51,24 @@ def test_the_history_is_read_to_a_bound_from_a_file_alone(folder: Path, kind: st
     assert asyncio.run(run()) == "result 7"
 
 
+def test_a_flood_of_events_in_the_history_hides_none_of_the_pipe(folder: Path) -> None:
+    (folder / HISTORY).write_text("".join(f"started {number}\n" for number in range(99_999)))
+    pipes = EntryPipes(folder)
+
+    async def last_event() -> tuple[int, str]:
+        count = 0
+        async for line in pipes.events():
+            if line == "result 7":
+                break
+            count += 1
+            if count == 1:
+                pipes.send(Pipe.EVENTS, "result 7")
+        return count, line
+
+    count, line = asyncio.run(asyncio.wait_for(last_event(), 20))
+    assert line == "result 7" and count < 100
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pipe", [Pipe.ACK, Pipe.EVENTS])
 def test_a_pipe_that_was_replaced_is_made_again(folder: Path, kind: str, pipe: Pipe) -> None:

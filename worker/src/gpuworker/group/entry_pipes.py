@@ -88,14 +88,16 @@ class EntryPipes:
         gone."""
         with contextlib.suppress(OSError):
             text = read_plain(self.folder / HISTORY, HISTORY_BYTES).decode(errors="replace")
-            return [line for line in map(str.strip, text.splitlines()) if self._is_new(line)]
+            lines = map(str.strip, text.splitlines())
+            return [line for line in lines if len(self.seen) < MOST_SEEN and self._is_new(line)]
         return []
 
     def _is_new(self, line: str) -> bool:
         """Whether an event was not taken yet. The script sends each one once; the task may write there, too."""
-        if line in self.seen or line.partition(" ")[0] not in EVENTS or len(self.seen) == MOST_SEEN:
+        if line in self.seen or line.partition(" ")[0] not in EVENTS:
             return False
-        self.seen.add(line)
+        if len(self.seen) < MOST_SEEN:
+            self.seen.add(line)
         return True
 
     def send(self, pipe: Pipe, line: str) -> None:
