@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -102,9 +101,8 @@ def log_copy(data: bytes) -> None:
 def _end(log: TaskLog, synced: bool) -> None:
     if synced and log.spool:
         log._sync()
-    for descriptor in (log.target, log.spool and log.spool.output, log.spool and log.spool.record):
-        with contextlib.suppress(TypeError):
-            os.close(descriptor)
+    if log.target is not None:
+        os.close(log.target)
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

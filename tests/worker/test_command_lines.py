@@ -11,6 +11,7 @@ import pytest
 
 from gpuworker.fleet import cli
 from tests.helpers.fleet_reports import node_report
+from tests.helpers.launchers import Run
 from tests.helpers.processes import SOURCE
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
@@ -50,6 +51,26 @@ def test_nothing_relies_on_docstrings_or_asserts() -> None:
 def test_log_lines_reach_an_output_in_ascii(start) -> None:
     run = start("-c", "from gpuworker.runtime.log import log; log('X', a='\\u2026 \\u2192')", **ASCII)
     assert run.wait() == 0 and r"\u2026 \u2192" in run.output
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "cp037", "utf-7", "utf-8-sig", "idna", "latin-1"])
+def test_an_output_in_any_encoding_is_readable(start, encoding: str) -> None:
+    program = "from gpuworker.runtime.command_line import escape_output; escape_output(); print('[X] a=b+c \u20ac')"
+    run = start("-c", program, PYTHONIOENCODING=encoding)
+    assert run.wait() == 0, run.output
+    assert run.stdout.read_bytes() == (b"[X] a=b+c \\u20ac\n" if encoding == "latin-1" else b"[X] a=b+c \xe2\x82\xac\n")
+
+
+@pytest.mark.parametrize("module", ["fleet.cli", "fleet.node_server", "group.agent", "launch.launcher"])
+def test_programs_print_text_whatever_the_variable_of_the_encoding_is(start, module: str) -> None:
+    run = start("-m", f"gpuworker.{module}", "--help", PYTHONIOENCODING="utf-16")
+    assert run.wait() == 0 and run.stdout.read_bytes().startswith(b"usage: "), run.output
+
+
+def test_a_launcher_and_its_torchrun_understand_each_other_in_any_encoding(start, tmp_path: Path) -> None:
+    run = Run(start, tmp_path)
+    run.pod(0, 1, PYTHONIOENCODING="utf-16")
+    assert run.wait() == [0] and "[DONE] node=0" in run.output, run.output
 
 
 @pytest.mark.parametrize("options", [[], ["-OO"]], ids=["ascii", "ascii, -OO"])

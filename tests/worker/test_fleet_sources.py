@@ -11,9 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from gpuworker.accept.report import to_log_lines
+from gpuworker.fleet import report_sources
 from gpuworker.fleet.report_form import NOT_A_REPORT
 from gpuworker.fleet.report_sources import Source, from_text, read
 from tests.helpers.fleet_reports import changed, failing, node_report
+from tests.helpers.hostile_files import plant
 
 
 def nodes(sources: list[Source]) -> list[str]:
@@ -84,6 +86,25 @@ def test_a_damaged_line_affects_only_its_own_pod() -> None:
 
 def test_an_empty_log_is_an_error() -> None:
     assert errors(from_text("standard input", b"")) == ["standard input: is empty"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless", "dangling", "huge"])
+def test_what_is_no_file_in_a_folder_costs_its_own_row(kind: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(report_sources, "MOST_FILE_BYTES", 1 << 20)
+    (tmp_path / "n1.json").write_text(json.dumps(node_report("n1")))
+    plant(tmp_path / "n2.json", kind)
+    sources = read(str(tmp_path))
+    assert nodes(sources) == ["n1"]
+    (error,) = errors(sources)
+    assert error.startswith(f"{tmp_path}/n2.json: ")
+
+
+def test_a_link_to_a_report_is_read(tmp_path: Path) -> None:
+    """A mounted ConfigMap has links alone."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "outside").write_text(json.dumps(node_report("n1")))
+    plant(tmp_path / "in/n1.json", "outside")
+    assert nodes(read(str(tmp_path / "in"))) == ["n1"]
 
 
 DAMAGES = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import resource
 import socket
 import threading
 import time
@@ -103,6 +104,44 @@ def test_slow_and_silent_clients_neither_hold_memory_nor_the_group(group, leader
         until(lambda: len(list(descriptors.iterdir())) < MAX_STRANGERS + 50, "the agent closes the oldest connections")
         assert peak_mib(leader) < MEMORY_MIB
         completes(group, leader)
+
+
+def test_a_flood_of_connections_leaves_the_agent_the_descriptors_for_its_own_work(group, tmp_path):
+    """It must still open connections to others and files, with a limit that it cannot raise."""
+    group.logs = tmp_path / "logs"
+    rank = group.new_rank("buffer-0").publish_name().start_agent()
+    resource.prlimit(rank.sidecar.pid, resource.RLIMIT_NOFILE, (1024, 1024))
+    rank.start_task("until [ -e go ]; do sleep 0.1; done; echo ran")
+    until(lambda: dial(rank), "the leader listens").close()
+    others = [group.start_rank(host, "until [ -e ../go ]; do sleep 0.1; done") for host in ("trainer-0", "trainer-1")]
+    stop, most, descriptors = threading.Event(), [0], Path(f"/proc/{rank.sidecar.pid}/fd")
+
+    def flood() -> None:
+        with contextlib.ExitStack() as held:
+            while not stop.is_set():
+                with contextlib.suppress(OSError):
+                    for _ in range(200):
+                        held.enter_context(socket.create_connection((rank.address, GROUP_AGENT_PORT), timeout=5))
+                    most[0] = max(most[0], len(list(descriptors.iterdir())))
+                held.pop_all().close()
+
+    threads = [threading.Thread(target=flood) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for each in (rank, *others):
+            each.until_output("starts attempt")  # they passed the barrier
+        (rank.root / "go").touch()
+        assert rank.wait() == 0
+        (group.folder / "go").touch()
+        assert [each.wait() for each in others] == [0, 0]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert b"ran" in rank.kept_lines(), "the copy of the output is complete"
+    assert most[0] < 1024 - 320, "what the agent needs itself is free"
+    assert "Traceback" not in rank.output("agent"), rank.output("agent")
 
 
 def test_many_connections_of_one_rank_count_as_one(group, leader):

@@ -1,5 +1,7 @@
 """Log lines: every fact is on the line of its tag, whatever it contains."""
 
+import os
+
 import pytest
 
 from gpuworker.runtime.log import log, write_termination_message
@@ -30,6 +32,14 @@ def test_the_node_is_the_node_rank_or_else_the_name_of_the_node(capsys, monkeypa
     monkeypatch.setenv("NODE_NAME", "gpu-12")
     log("DONE")
     assert capsys.readouterr().out == "[DONE] node=gpu-12\n"
+
+
+def test_a_termination_log_that_is_a_pipe_holds_nobody(monkeypatch, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, tmp_path / "none"):
+        monkeypatch.setenv("TERMINATION_LOG", str(path))
+        write_termination_message("saved")
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_full_disk_costs_the_termination_message_and_not_the_exit_code(monkeypatch):

@@ -15,14 +15,10 @@ STOPPED=143
 : "${GPU_CHARTS_IN_PLACE=}" "${GPU_CHARTS_RECOVER_CODES=}" "${GPU_CHARTS_LAUNCHER=}"
 : "${GPU_CHARTS_QUEUE=}" "${GPU_CHARTS_HELD=}"
 group=${GPU_CHARTS_ROOT:-/group}
-scripts=$group/scripts
-state=$group/state
+scripts=$group/scripts state=$group/state
 stopped='' # SIGTERM was received
 stopping='' # the process that ran then gets its signals
-child=''
-errors=0
-pause=1
-setup_done=''
+child='' setup_done='' errors=0 pause=1
 shell='sh'
 if command -v bash >/dev/null; then shell='bash'; fi
 
@@ -48,8 +44,16 @@ signal_all() {
   if [ $$ -eq 1 ]; then kill -s "$1" -- -1; else kill -s "$1" "$child"; fi 2>/dev/null
 }
 
-# Print why the agent ends this task, "done" or "failed RANK CODE"; nothing if it does not.
-end_reason() { cat "$state/end_reason" 2>/dev/null; }
+# The program may do anything in $state. Print file $1 there, up to 128 KiB, but no link, pipe or device; and remove
+# these before file $1 is written, because a pipe waits for a reader.
+print_file() { [ ! -L "$state/$1" ] && [ -f "$state/$1" ] && dd if="$state/$1" bs=131072 count=1; } 2>/dev/null
+clear_name() { if [ -L "$state/$1" ] || [ ! -f "$state/$1" ]; then rm -f "$state/$1"; fi; } 2>/dev/null
+
+make_pipes() (
+  cd "$state" && for pipe in events start end ack kept news out; do # the agent makes them, too, perhaps just now
+    [ -p "$pipe" ] || mkfifo -m 666 "$pipe" || [ -p "$pipe" ] || { rm -rf "$pipe" && mkfifo -m 666 "$pipe"; }
+  done
+) 2>/dev/null
 
 # shellcheck disable=SC2329 # the trap calls it
 on_signal() {
@@ -65,7 +69,7 @@ stop_child() {
   stopping=1
   (
     trap '' TERM INT
-    if [ "$(end_reason)" = "done" ] || [ -z "$GPU_CHARTS_AGENT" ]; then sleep "$GPU_CHARTS_DELAY_S"; fi
+    if [ "$(print_file end_reason)" = "done" ] || [ -z "$GPU_CHARTS_AGENT" ]; then sleep "$GPU_CHARTS_DELAY_S"; fi
     signal_all TERM
     sleep "$GPU_CHARTS_GRACE_S"
     signal_all KILL
@@ -73,46 +77,44 @@ stop_child() {
 }
 
 # Keep event $1 for an agent that starts again. The agent may get it a second time from the pipe.
-keep_event() { echo "$1" >>"$state/events.sent"; } 2>/dev/null
+keep_event() { clear_name events.sent; echo "$1" >>"$state/events.sent"; } 2>/dev/null
 
 # Send event $1 to the agent and wait for a line in pipe $2, at most $3 seconds if given. The line is in $reply.
 request() {
-  true >"$state/reply" # a redirection of : that fails would end the shell
+  clear_name reply && true >"$state/reply" # a redirection of : that fails would end the shell
   keep_event "$1"
+  make_pipes
   (
     echo "$1" >"$state/events"
-    IFS= read -r line <"$state/$2" && printf '%s' "$line" >"$state/reply"
+    IFS= read -r line <>"$state/$2" && printf '%s' "$line" >"$state/reply" # <>: no end when an agent starts again
   ) &
   requesting=$!
   # It may ignore SIGTERM, as this shell does at its end.
   if [ -n "${3:-}" ]; then (sleep "$3" && kill -s KILL "$requesting") 2>/dev/null & fi
   wait_for "$requesting"
-  reply=$(cat "$state/reply")
+  reply=$(print_file reply)
 }
 
-# Start the processes that run during the task: the copy of its output in a file of this pod, from which the agent
-# copies it to the volume, and the readers of the pipes `news` and `end`. No other container can stop the output: tee
-# goes on without a file that it cannot write.
+# Start what runs during the task: the copy of its output in a file of this pod, which the agent copies to the volume,
+# and the readers of `news` and `end`. No other container stops the output: tee goes on without a file it cannot write.
 start_helpers() {
+  make_pipes
   if [ -n "$GPU_CHARTS_LOGS" ]; then
     (
       trap '' TERM INT
-      while :; do
-        if IFS= read -r facts <"$state/news"; then log "$facts"; else sleep 1; fi
-      done
+      while :; do if IFS= read -r facts <>"$state/news"; then log "$facts"; else sleep 1; fi; done
     ) >&3 2>/dev/null &
-    (umask 0 && : >>"$state/output") 2>/dev/null # the agent may run as another user
-    (
-      trap '' TERM INT
-      exec tee -a "$state/output" <"$state/out" >&3
-    ) &
+    (clear_name output && umask 0 && : >>"$state/output") 2>/dev/null # the agent may run as another user
+    (trap '' TERM INT && exec tee -a "$state/output" <"$state/out" >&3) &
     tee=$!
     exec >"$state/out" 2>&1
   fi
   if [ -n "$GPU_CHARTS_AGENT" ]; then
     (
       trap '' TERM INT
-      IFS= read -r why <"$state/end" && echo "$why" >"$state/end_reason" && kill -s TERM $$
+      until IFS= read -r why <>"$state/end"; do sleep 1; done
+      clear_name end_reason && echo "$why" >"$state/end_reason"
+      kill -s TERM $$
     ) >/dev/null 2>&1 & # it must not hold the task's output open
   fi
 }
@@ -150,7 +152,7 @@ finish() {
   if [ -n "$GPU_CHARTS_END_LAST" ] && [ "$1" -ne 0 ] && [ "$1" -ne "$STOPPED" ]; then
     log "failed; waits for the others to end"
     trap 'exit_last "$1"' TERM INT # from the reader of `end`, or from outside
-    [ -z "$(end_reason)" ] || exit_last "$1" # the reader was faster
+    [ -z "$(print_file end_reason)" ] || exit_last "$1" # the reader was faster
     while :; do wait; sleep 3600 & done
   fi
   exit "$1"
@@ -196,8 +198,7 @@ clone() { # url, ref
 }
 
 step() { # setup or run; its exit code is in $code
-  step=$1
-  code=$STOPPED
+  step=$1 code=$STOPPED
   [ -z "$stopped" ] || return 0
   code=0
   [ -s "$scripts/$1" ] || return 0
@@ -236,7 +237,7 @@ recover() {
   log "step=$step exit_code=$code restarts_in_s=$pause errors=$errors of=$GPU_CHARTS_MAX_RESTARTS"
   stop_copy
   signal_all KILL # what the attempt left behind; also the helpers
-  (: >/dev/termination-log) 2>/dev/null # the launcher's message about this attempt
+  [ ! -f /dev/termination-log ] || (: >/dev/termination-log) 2>/dev/null # the launcher's message about this attempt
   start_helpers
   sleep "$pause" &
   wait_for $!
@@ -253,7 +254,6 @@ because of a LocalQueue with the name default or manageJobsWithoutQueueName, or 
 Set layout: jobset, or use another namespace."
 fi
 SKYPILOT_NODE_IPS=''
-for pipe in events start end ack kept news out; do [ -p "$state/$pipe" ] || mkfifo -m 666 "$state/$pipe"; done 2>/dev/null
 if [ -n "$GPU_CHARTS_AGENT" ]; then
   log "waits for the group"
   request joined start
@@ -266,7 +266,7 @@ if [ -n "$GPU_CHARTS_AGENT" ]; then
       refuse "$FAILED the agent's answer cannot be stored in $state/reply: is the disk of the node full?"
       ;;
   esac
-  SKYPILOT_NODE_IPS=$(cat "$state/node_ips")
+  SKYPILOT_NODE_IPS=$(print_file node_ips)
 fi
 export SKYPILOT_NODE_IPS
 if [ -n "$GPU_CHARTS_LAUNCHER" ]; then export PATH="$group/launcher:$PATH"; fi
@@ -290,7 +290,7 @@ while attempt; do
 done
 
 if [ -n "$stopped" ]; then
-  why=$(end_reason)
+  why=$(print_file end_reason)
   case $why in
     done) log "ended with the group"; finish 0 ;;
     failed*) fatal "$FAILED" "stopped: $why" ;;

@@ -5,6 +5,7 @@ The faults of a check are listed in its SPEC and implemented where it measures. 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -54,4 +55,4 @@ def limits(user: dict[str, float], plan: Plan) -> dict[str, float]:
 
 def before_writing(report: Path, inject: str) -> None:
     if inject == "full-disk":
-        report.with_name(report.name + ".partial").symlink_to("/dev/full")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(report))

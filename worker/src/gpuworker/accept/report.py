@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-import os
 import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from gpuworker.runtime.plain_files import replace_plain
 
 PASS, WARN, FAIL, INCOMPLETE, SKIP = "PASS", "WARN", "FAIL", "INCOMPLETE", "SKIP"
 # The verdict of a node is the worst of its checks. FAIL outranks INCOMPLETE: one proven fault is enough.
@@ -227,18 +228,8 @@ def from_log_lines(lines: Iterable[str]) -> list[dict]:
 
 def write_json(path: Path, data: dict, indent: int | None = 1) -> None:
     """Write the whole file to the disk or nothing: readers poll for it, and the collector acknowledges it."""
-    text = to_json(data, indent) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(path.name + ".partial")
-    try:
-        with scratch.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    except OSError:
-        scratch.unlink(missing_ok=True)
-        raise
+    replace_plain(path, (to_json(data, indent) + "\n").encode(), sync=True)
 
 
 def to_json(data: dict, indent: int | None) -> str:

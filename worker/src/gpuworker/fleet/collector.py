@@ -48,8 +48,8 @@ from gpuworker.fleet.http_handler import (
     at_most,
 )
 from gpuworker.fleet.pod_list import PodList
-from gpuworker.fleet.poller import MOST_REPORT_BYTES, NOT_SIGNED, Poller
-from gpuworker.fleet.report_sources import from_text
+from gpuworker.fleet.poller import NOT_SIGNED, Poller
+from gpuworker.fleet.report_sources import MOST_REPORT_BYTES, from_text
 from gpuworker.fleet.report_store import SUBMITTED, ReportStore
 from gpuworker.runtime.command_line import port, positive
 from gpuworker.runtime.contract import REPORT_PORT, ExitCode, Tag

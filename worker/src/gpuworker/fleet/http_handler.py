@@ -15,12 +15,19 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
+from gpuworker.runtime.line_server import Newest
 from gpuworker.runtime.message_auth import sign
 
 TEXT = "text/plain; charset=utf-8"
 NONCE_HEADER, DIGEST_HEADER, SIGNATURE_HEADER = "X-Nonce", "X-Digest", "X-Signature"  # the digest is SHA-256
 FETCHED, POSTED = "report-fetched/1", "report-posted/1"  # purposes of a signature
 MAX_CONNECTIONS = 256
+
+
+def _shut(connection: socket.socket) -> None:
+    """Wake the thread of a connection, which then closes it."""
+    with contextlib.suppress(OSError):  # the client was faster
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 @contextlib.contextmanager
@@ -31,8 +38,7 @@ def at_most(seconds: float, connection: socket.socket) -> Iterator[None]:
 
     def shut() -> None:
         over.set()
-        with contextlib.suppress(OSError):  # it is closed
-            connection.shutdown(socket.SHUT_RDWR)
+        _shut(connection)
 
     timer = threading.Timer(seconds, shut)
     timer.daemon = True
@@ -55,8 +61,8 @@ class ReportServer(ThreadingHTTPServer):
     request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, port: int, handler: type[ReportHandler]) -> None:
-        self.connections: dict[socket.socket, None] = {}  # the oldest first
-        self.changing = threading.Lock()
+        self.connections = Newest(MAX_CONNECTIONS, _shut)
+        self.connections.make_room()
         self.address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
         super().__init__(("", port), handler)
 
@@ -67,18 +73,11 @@ class ReportServer(ThreadingHTTPServer):
         self.server_name, self.server_port = "", self.server_address[1]
 
     def process_request(self, request: socket.socket, client_address: object) -> None:
-        with self.changing:
-            self.connections[request] = None
-            if len(self.connections) > MAX_CONNECTIONS:
-                oldest = next(iter(self.connections))
-                del self.connections[oldest]
-                with contextlib.suppress(OSError):  # the client was faster
-                    oldest.shutdown(socket.SHUT_RDWR)  # wakes its thread, which then closes it
+        self.connections.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: socket.socket) -> None:
-        with self.changing:
-            self.connections.pop(request, None)
+        self.connections.discard(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: socket.socket, client_address: object) -> None:

@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 from gpuworker.fleet.http_handler import FETCHED, NONCE_HEADER, SIGNATURE_HEADER, at_most
 from gpuworker.fleet.pod_list import PodList
-from gpuworker.fleet.report_sources import from_text
+from gpuworker.fleet.report_sources import MOST_REPORT_BYTES, from_text
 from gpuworker.fleet.report_store import ReportStore
 from gpuworker.runtime.message_auth import matches, new_nonce
 
@@ -21,7 +21,6 @@ MOST_REQUESTS = 16
 REFRESH_S = 60
 REQUEST_TIMEOUT_S = 5  # without an answer
 FETCH_S = 20.0  # for all of it
-MOST_REPORT_BYTES = 2 << 20  # a node of 8 GPUs has 0.3 MB
 NOT_SIGNED = "the report has no valid signature: its sender has not the key of this release"
 NO_REPORT, NO_ANSWER = "no report yet", "no answer"
 UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH)

@@ -15,9 +15,12 @@ from pathlib import Path
 from gpuworker.accept.report import from_log_lines, parsed
 from gpuworker.fleet.fleet_report import Finding
 from gpuworker.fleet.report_form import NOT_A_REPORT, validated
+from gpuworker.runtime.plain_files import read_plain
 
 PREFIX = re.compile(r"^\[pod/([^/\]]+)/[^\]]+\] ")  # of every line of `kubectl logs --prefix`
 
+MOST_REPORT_BYTES = 2 << 20  # a node of 8 GPUs has 0.3 MB
+MOST_FILE_BYTES = 1 << 30  # of a log with the reports of many nodes
 DECORATION = re.compile(r"^\ufeff|\x1b\[[0-9;]*[mK]", re.MULTILINE)  # byte order mark, and colours of a log
 
 
@@ -40,7 +43,7 @@ def read(path: str) -> list[Source]:
     if file.is_dir():
         return from_folder(file)
     try:
-        return from_text(path, file.read_bytes())
+        return from_text(path, file.read_bytes())  # also of a pipe: accept-report merge <(kubectl logs POD)
     except OSError as error:
         return [Source(path, error=f"cannot be read: {error.strerror}")]
 
@@ -48,10 +51,21 @@ def read(path: str) -> list[Source]:
 def from_folder(folder: Path) -> list[Source]:
     """Every *.json and *.log below the folder, without JSON files that are not reports."""
     found = []
-    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".log") and path.is_file()):
-        sources = read(str(path))
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".log") and not path.is_dir()):
+        sources = from_file(path, MOST_FILE_BYTES, follow=True)
         found += [source for source in sources if source.error != NOT_A_REPORT]
     return found or [Source(str(folder), error="no report in this folder (*.json, *.log)")]
+
+
+def from_file(file: Path, most: int, follow: bool = False) -> list[Source]:
+    """The sources of a file that others may have replaced by a pipe or a device. `follow`: or by a link."""
+    try:
+        data = read_plain(file, most + 1, follow)
+    except OSError as error:
+        return [Source(str(file), error=f"cannot be read: {error.strerror}")]
+    if len(data) > most:
+        return [Source(str(file), error=f"has more than {most} bytes")]
+    return from_text(str(file), data)
 
 
 def from_text(name: str, data: bytes) -> list[Source]:

@@ -19,11 +19,12 @@ from gpuworker.fleet.evidence import own_verdict, report_findings
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import WORST_FIRST, Fleet
 from gpuworker.fleet.merge import merge
-from gpuworker.fleet.report_sources import Source, read
+from gpuworker.fleet.report_sources import MOST_REPORT_BYTES, Source, from_file
 
 SUBMITTED = ""  # stands for the address of a pod that submitted its report and ended
 NOT_SEEN = "?"  # stands for the address of a pod that this collector has not seen since its start
 MOST_REPORTS = 4096  # if the number of nodes is not known
+MOST_STORED_BYTES = 4 * MOST_REPORT_BYTES  # characters that are not ASCII take more here than in the message
 LONG_MERGE_S = 0.25  # of some hundred nodes; that of a thousand takes a second
 MERGES = 0.2  # of the time, while reports are expected
 SPARE_REPORTS = 64  # more than the expected nodes: worlds, and nodes that nobody expected
@@ -57,7 +58,7 @@ class ReportStore:
 
     def _load(self, path: Path, address: str) -> None:
         """A file that an earlier collector wrote. A file that cannot be read costs its own row only."""
-        for source in read(str(path)):
+        for source in from_file(path, MOST_STORED_BYTES):
             if source.report is None:
                 self.damaged.append(source)
             elif source.report["run_id"] == self.expected.run_id and len(self.sources) < self.most:

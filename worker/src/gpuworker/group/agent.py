@@ -31,6 +31,7 @@ from gpuworker.runtime.contract import GROUP_AGENT_PORT, ExitCode
 from gpuworker.runtime.line_server import listen
 from gpuworker.runtime.log import log
 from gpuworker.runtime.message_auth import KeyFileError, load_key
+from gpuworker.runtime.plain_files import replace_plain
 
 RETRY_S, LONGEST_RETRY_S = 1, 5  # between two requests to a rank that has not replied
 LAST_S = 20  # how long the agent stays at the pod's end for ranks that have not replied
@@ -41,7 +42,7 @@ class Agent(RankServer):
     """Sidecar of one rank. `folder` is shared with its entry script, `logs` is a folder on a volume."""
 
     def __init__(self, plan: GroupPlan, host: str, folder: Path, logs: Path | None, run: str, attempt: str, key: bytes):
-        super().__init__(plan, host, folder / "group_state", run, attempt, key)
+        super().__init__(plan, host, folder, run, attempt, key)
         self.pipes = EntryPipes(folder)
         self.silent: set[str] = set()  # ranks that must still get the state
         self.task_log = None
@@ -74,9 +75,12 @@ class Agent(RankServer):
 
     async def read_events(self) -> None:
         async for line in self.pipes.events():
-            event, _, code = line.partition(" ")
-            with contextlib.suppress(ValueError):  # the task may write there, too
-                await self.on_event(event, code)
+            await self.on_line(line)
+
+    async def on_line(self, line: str) -> None:
+        event, _, code = line.partition(" ")
+        with contextlib.suppress(ValueError):  # the task may write there, too
+            await self.on_event(event, code)
 
     async def on_event(self, event: str, code: str) -> None:
         if event == EntryEvent.JOINED and self.host not in self.joined:
@@ -126,6 +130,8 @@ class Agent(RankServer):
     async def end(self, running: asyncio.Task) -> None:
         """End run_forever(), at once if no rank waits for the state."""
         end = time.monotonic() + LAST_S
+        for line in self.pipes.unseen():  # the task may have removed the pipe
+            await self.on_line(line)
         while self.silent and time.monotonic() < end:
             await asyncio.sleep(0.1)
         running.cancel()
@@ -144,10 +150,9 @@ class Agent(RankServer):
         addresses = await self.peers.resolve_all(self.task.hosts)
         lines = [addresses.get(host, f"{host}.{self.plan.domain}") for host in self.task.hosts]
         try:
-            (self.folder / "node_ips").write_text("\n".join(lines) + "\n")
-        except OSError as error:
+            replace_plain(self.folder / "node_ips", ("\n".join(lines) + "\n").encode())
+        except OSError as error:  # a task that has started does not read the answer
             self.pipes.send(Pipe.START, f"fail {ExitCode.FAILED:d} not started: {error}")
-            return
         reason = self.state.end_reason(self.host, self.plan)
         if reason is None:
             self.pipes.send(Pipe.START, "run")
@@ -201,7 +206,6 @@ def refuse_start(folder: Path, why: str) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     log("FATAL", exit_code=int(ExitCode.USAGE), why=why)
     pipes = EntryPipes(folder)
-    pipes.held.append(os.open(folder / Pipe.EVENTS.value, os.O_RDWR))  # without a reader the script could not write
     pipes.send(Pipe.START, f"fail {ExitCode.USAGE:d} {why}")
     signal.sigwait(ends)
 

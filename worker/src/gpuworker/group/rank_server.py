@@ -24,7 +24,7 @@ class RankServer:
     With a `key` only ranks that have it are served."""
 
     def __init__(self, plan: GroupPlan, host: str, folder: Path, run: str, attempt: str, key: bytes = b""):
-        self.plan, self.host, self.task, self.folder = plan, host, plan.task_of(host), folder.parent
+        self.plan, self.host, self.task, self.folder = plan, host, plan.task_of(host), folder
         self.run, self.attempt, self.key, self.state = run, attempt, key, GroupState()
         # Ranks whose task containers run: this one, and in the leader all that have sent a request.
         self.joined: set[str] = set()
@@ -36,7 +36,7 @@ class RankServer:
         self.store = StateFolder(folder, host)
         self.volume: VolumeStore | None = None
         with self.store_errors():
-            for kept in self.store.load():
+            for kept in self.store.load_own():
                 self.state.merge(kept, plan.hosts)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

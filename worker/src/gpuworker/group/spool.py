@@ -11,8 +11,11 @@ import ctypes
 import dataclasses
 import os
 import struct
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
+
+from gpuworker.runtime.plain_files import open_plain
 
 OUTPUT, RECORD = "output", "copied"  # the entry script appends to the first
 HOLE_BYTES = 1 << 20  # holes end at multiples of this
@@ -35,15 +38,36 @@ class Spool:
     LAYOUT = struct.Struct("<4Q")
     SKIP = struct.Struct("<2Q")
 
-    def __init__(self, folder: Path):
-        self.output = _open_shared(folder / OUTPUT)
-        self.record = os.open(folder / RECORD, os.O_RDWR | os.O_CREAT, 0o600)
+    def __init__(self, folder: Path, fresh: bool = False):
+        """`fresh`: the record is of another file."""
+        self.path = folder / OUTPUT
+        self.output = open_plain(self.path, os.O_RDWR | os.O_CREAT)
+        weakref.finalize(self, os.close, self.output)  # another thread may read until then
+        with contextlib.suppress(PermissionError):  # the entry script was first, as another user, and has set the mode
+            os.fchmod(self.output, 0o666)
+        self.record = open_plain(folder / RECORD, os.O_RDWR | os.O_CREAT, 0o600)
+        weakref.finalize(self, os.close, self.record)
         size = self.LAYOUT.size + self.SKIP.size
-        kept = os.pread(self.record, size, 0).ljust(size, b"\0")
-        os.pwrite(self.record, kept, 0)  # its place on the disk, which the output may fill
+        kept = os.pread(self.record, size, 0)
+        self.known = len(kept) == size  # whether the record says how far the copy is; the task may have removed it
+        kept = kept.ljust(size, b"\0")
         fields = self.LAYOUT.unpack_from(kept)
         self.synced = Position(*fields) if fields[0] else Position()
         self.skip_to, self.reported = self.SKIP.unpack_from(kept, self.LAYOUT.size)
+        if fresh or not (self._is_whole() and max(self.skip_to, self.synced.read) <= self.size):  # or have replaced it
+            self.synced, self.skip_to, self.reported, self.known = Position(), 0, 0, False
+            kept = bytes(size)
+        os.pwrite(self.record, kept, 0)  # its place on the disk, which the output may fill
+
+    def _is_whole(self) -> bool:
+        synced = self.synced
+        return synced.lost <= synced.read and synced.written < 1 << 62 and synced.line_start <= 1
+
+    def is_replaced(self) -> bool:
+        """Whether the task has made another file with this name, to which the entry script may write now."""
+        with contextlib.suppress(FileNotFoundError):
+            return not os.path.samestat(os.lstat(self.path), os.fstat(self.output))
+        return False
 
     @property
     def size(self) -> int:
@@ -73,10 +97,3 @@ class Spool:
         if end:
             offset = ctypes.c_int64
             ctypes.CDLL(None).fallocate(self.output, PUNCH_HOLE_KEEP_SIZE, offset(0), offset(end))
-
-
-def _open_shared(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    with contextlib.suppress(PermissionError):  # the entry script was first, as another user, and has set the mode
-        os.fchmod(descriptor, 0o666)
-    return descriptor

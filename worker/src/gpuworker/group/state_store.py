@@ -13,6 +13,7 @@ from gpuworker.group.group_state import GroupState
 from gpuworker.group.protocol import CODEC
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode
 from gpuworker.runtime.log import log
+from gpuworker.runtime.plain_files import NotPlainError, read_plain, replace_plain
 
 RETRY_S = 5.0
 
@@ -24,25 +25,27 @@ class StateFolder:
         self.folder, self.host = folder, host
 
     def load(self) -> list[GroupState]:
+        """The states of all ranks."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        states = [CODEC.decode(_start_of(file)) for file in self.folder.glob("*.json")]
-        return [state for state in states if isinstance(state, GroupState)]
+        return [state for file in self.folder.glob("*.json") for state in _state_in(file)]
+
+    def load_own(self) -> list[GroupState]:
+        return _state_in(self._own)
 
     def save(self, state: GroupState) -> None:
-        scratch = self.folder / f"{self.host}.tmp"
-        scratch.write_bytes(encode(state))
-        scratch.replace(self.folder / f"{self.host}.json")
+        replace_plain(self._own, encode(state))
+
+    @property
+    def _own(self) -> Path:
+        return self.folder / f"{self.host}.json"
 
 
-def _start_of(file: Path) -> bytes:
-    """As much as a state may have. Nothing for what is not a file, or may not be read: others write there, too."""
-    try:
-        if not file.is_file():  # a pipe would block
-            return b""
-        with file.open("rb") as opened:
-            return opened.read(LINE_LIMIT)
-    except (FileNotFoundError, IsADirectoryError, PermissionError):
-        return b""
+def _state_in(file: Path) -> list[GroupState]:
+    """Nothing for what is not a file, or may not be read: others write there, too."""
+    with contextlib.suppress(FileNotFoundError, PermissionError, NotPlainError):
+        state = CODEC.decode(read_plain(file, LINE_LIMIT))
+        return [state] if isinstance(state, GroupState) else []
+    return []
 
 
 class VolumeStore:

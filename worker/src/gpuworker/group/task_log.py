@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuworker.group.spool import Position, Spool
+from gpuworker.runtime.plain_files import open_plain
 
 CHUNK_BYTES = 1 << 13  # also what a full volume may lack although it would fit
 BACKLOG_BYTES = 128 << 20  # of output that waits for the volume
@@ -34,6 +35,7 @@ class TaskLog:
         self.target: int | None = None
         self.now = Position()
         self.error = ""
+        self.reported = False
         self.passes = 0  # over the spool, also failed ones
         self.busy_since: float | None = None
         self.synced_at = time.monotonic()
@@ -74,13 +76,17 @@ class TaskLog:
                 self._sync()
         if self.now != self.spool.synced and (self.flush or self.stop or time.monotonic() - self.synced_at >= SYNC_S):
             self._sync()
+        if self.spool.is_replaced():
+            self._close_target()
+            self.spool = Spool(self.folder, fresh=True)
 
     def _open_target(self) -> None:
         self.now = dataclasses.replace(self.spool.synced)
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.target = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self.target = open_plain(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         # What followed the last sync is written again. A user may have shortened the file.
-        self.now.written = min(self.now.written, os.fstat(self.target).st_size)
+        size = os.fstat(self.target).st_size
+        self.now.written = min(self.now.written, size) if self.spool.known else size
         os.ftruncate(self.target, self.now.written)
         self.synced_at = time.monotonic()
 
@@ -129,10 +135,12 @@ class TaskLog:
             self.target = None
 
     def _report_once(self) -> None:
-        if self.spool and not self.spool.reported:
-            self.spool.reported = 1
-            with contextlib.suppress(OSError):
-                self.spool.keep_notes()
+        if not (self.reported or (self.spool and self.spool.reported)):
+            self.reported = True
+            if self.spool:
+                self.spool.reported = 1
+                with contextlib.suppress(OSError):
+                    self.spool.keep_notes()
             self.report(f'log_copy=failing why="{self.error}" backlog_limit_bytes={BACKLOG_BYTES}')
 
     async def watch(self) -> None:

@@ -18,6 +18,9 @@ import threading
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [path for path in sys.path if path != here]
 
+for stream in (sys.stdout, sys.stderr):
+    stream.reconfigure(encoding="utf-8")  # the launcher reads it; PYTHONIOENCODING is for the program
+
 from torch.distributed import run  # noqa: E402
 
 

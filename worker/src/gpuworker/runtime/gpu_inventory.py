@@ -245,7 +245,7 @@ def from_nvidia_smi(timeout_s: float = 60) -> list[Gpu]:
         return []
     command = [program, f"--query-gpu={','.join(SMI_FIELDS.values())}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=timeout_s)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, errors="replace", timeout=timeout_s)
     except subprocess.TimeoutExpired:  # nvidia-smi hangs with a GPU that hangs
         return []
     if done.returncode:

@@ -10,7 +10,6 @@ import queue
 import re
 import sys
 import threading
-from pathlib import Path
 
 from gpuworker.runtime.contract import TERMINATION_MESSAGE_BYTES
 
@@ -34,10 +33,13 @@ def log(tag: str, **facts: object) -> None:
 
 def write_termination_message(text: str) -> None:
     """Write the text that `kubectl describe pod` shows, cut to what Kubernetes keeps."""
-    path = Path(os.environ.get("TERMINATION_LOG", "/dev/termination-log"))
-    if path.exists():
-        with contextlib.suppress(OSError):  # the disk of the node is full; the log has it, too
-            path.write_bytes(text.encode(errors="replace")[:TERMINATION_MESSAGE_BYTES])
+    path = os.environ.get("TERMINATION_LOG", "/dev/termination-log")
+    with contextlib.suppress(OSError):  # no such file, a full disk, a pipe that nobody reads; the log has it
+        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)
+        try:
+            os.write(descriptor, text.encode(errors="replace")[:TERMINATION_MESSAGE_BYTES])
+        finally:
+            os.close(descriptor)
 
 
 class BackgroundOutput(io.TextIOBase):

@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> dict:
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, encoding="utf-8", errors="replace")
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
     return {"returncode": done.returncode, "stdout": done.stdout, "stderr": done.stderr}

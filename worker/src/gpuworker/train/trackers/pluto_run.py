@@ -111,9 +111,8 @@ def start_uploader(manager) -> None:
     manager._process = subprocess.Popen(
         [sys.executable, "-m", "gpuworker.train.trackers.pluto_run", str(manager.db_path), str(os.getpid())],
         stdin=subprocess.PIPE,
-        text=True,
     )
-    manager._process.stdin.write(json.dumps(manager.settings))
+    manager._process.stdin.write(json.dumps(manager.settings).encode())
     manager._process.stdin.close()
     manager._started = True
     UPLOADERS.append(manager._process)
@@ -122,4 +121,4 @@ def start_uploader(manager) -> None:
 if __name__ == "__main__":
     from pluto.sync.process import _sync_main
 
-    _sync_main(sys.argv[1], json.load(sys.stdin), int(sys.argv[2]))
+    _sync_main(sys.argv[1], json.load(sys.stdin.buffer), int(sys.argv[2]))

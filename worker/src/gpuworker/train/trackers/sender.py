@@ -220,6 +220,7 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
+    sys.stdin.reconfigure(encoding="utf-8")  # the training writes to it, whatever PYTHONIOENCODING is
     if sys.argv[1] == "--resend":
         sys.exit(resend(Path(sys.argv[2])))
     # The training ends this process. A signal to the pod must not.

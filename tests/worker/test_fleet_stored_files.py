@@ -1,0 +1,38 @@
+"""The folder of a collector with pipes, links and devices among its reports: each costs its own row."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuworker.fleet.expected import Expected
+from gpuworker.fleet.report_store import SUBMITTED, ReportStore
+from tests.helpers.fleet_reports import node_report
+from tests.helpers.hostile_files import plant
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless", "outside", "dangling", "folder", "garbage", "huge"])
+def test_a_collector_starts_and_names_what_is_no_report(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "outside").write_text(json.dumps(node_report("n3")))
+    (tmp_path / "in").mkdir()
+    store = ReportStore(tmp_path / "in", Expected(2, run_id="1"), keep_gone=True)
+    assert store.add(node_report("n1"), SUBMITTED)[0] == 200
+    plant(tmp_path / "in/x.json", kind)
+    fleet = ReportStore(tmp_path / "in", Expected(2, run_id="1"), keep_gone=True).fleet()
+    assert [node.node for node in fleet.nodes] == ["n1"]
+    assert "x.json" in fleet.reason
+
+
+@pytest.mark.parametrize("kind", ["pipe", "outside", "garbage"])
+def test_a_report_is_stored_whatever_has_its_name(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "outside").write_text("kept")
+    (tmp_path / "in").mkdir()
+    store = ReportStore(tmp_path / "in", Expected(2, run_id="1"), keep_gone=True)
+    path = store._path("n1")
+    for name in (path, path.with_name(path.name + ".partial")):
+        plant(name, kind)
+    assert store.add(node_report("n1"), SUBMITTED)[0] == 200
+    assert json.loads(path.read_text())["node"] == "n1"
+    assert (tmp_path / "outside").read_text() == "kept"
