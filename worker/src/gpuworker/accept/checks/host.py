@@ -29,9 +29,14 @@ SPEC = Spec(
     process=DEVICES,
     measures={
         "host_memory": Measure(
-            "GB/s", "copies by the cores of a NUMA node within its memory, bytes read and written", each="node"
+            "GB/s",
+            "copies by the cores of a NUMA node within its memory, bytes read and written",
+            each="node",
+            meaningful=(0.1, 1e4),
         ),
-        "host_compute": Measure("GB/s", "SHA-256 by one of these cores, the median", each="node"),
+        "host_compute": Measure(
+            "GB/s", "SHA-256 by one of these cores, the median", each="node", meaningful=(0.01, 100)
+        ),
     },
     faults={
         "slow-host-memory": r"numa\S+ is slow: host_memory",

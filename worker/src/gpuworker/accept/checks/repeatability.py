@@ -24,7 +24,7 @@ SPEC = Spec(
     tag="REPEAT",
     seconds={"quick": 5, "full": 40, "burn-in": 600},
     measures={  # a count, of which more than REPEATS proves nothing more
-        "repeats": Measure("repeats", "number of times that the sequence ran", noise=math.inf)
+        "repeats": Measure("repeats", "number of times that the sequence ran", noise=math.inf, meaningful=(2, 1e6))
     },
     fingerprints=("fp32", "integer"),
     faults={
