@@ -71,7 +71,7 @@ def simulated(monkeypatch):
 
 def test_a_healthy_host_passes(simulated):
     found = simulated({4: 0.9, 5: 0.9, 6: 0.9, 7: 0.9}, {3: 0.5})
-    assert (found.verdict, found.reason) == ("PASS", ""), "a busy sibling thread is no finding"
+    assert (found.verdict, found.reason) == ("PASS", ""), "a busy sibling thread is not a finding"
     assert {(each.name, each.device) for each in found.measurements} == {
         (name, node) for name in ("host_memory", "host_compute") for node in ("numa0", "numa1")
     }

@@ -156,7 +156,7 @@ def test_diff_of_equal_runs_passes_and_a_small_drop_warns(report, tmp_path: Path
 
 
 def test_diff_warns_of_a_number_without_a_limit(report, tmp_path: Path) -> None:
-    """A latency may vary many times over, so it is no FAIL."""
+    """A latency may vary many times over, so it is not a FAIL."""
     late = complete_report("n1")
     for check in late["checks"]:
         for number in check["measurements"]:

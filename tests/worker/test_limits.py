@@ -110,7 +110,7 @@ def test_a_data_sheet_alone_only_warns():
     [("Tesla T4", "gemm_fp16", 24), ("NVIDIA L4", "gemm_bf16", 59.4), ("NVIDIA L40S", "gemm_fp32", 46.9)],
 )
 def test_a_healthy_gpu_that_its_power_limits_is_no_warning(model, key, rate):
-    """Such GPUs reach half of their data sheet or less. One report of one GPU is no ground for a FAIL."""
+    """Such GPUs reach half of their data sheet or less. One report of one GPU is not sufficient for a FAIL."""
     found = Limits((model,)).threshold(key, Measure("TFLOP/s", "speed", limit=key), "cuda:0")
     assert found.fail is None and 0.7 * rate < found.warn < 0.85 * rate
 

@@ -89,7 +89,7 @@ def problems(evidence: Evidence, plan: Plan) -> None:
     for key, value in evidence.hashes.items():
         kind, _, device = key.partition(" ")
         if not HASH.fullmatch(value):
-            evidence.not_measured.append(f"{device}: the hash of {kind} is no SHA-256: {value!r:.80}")
+            evidence.not_measured.append(f"{device}: the hash of {kind} is not a SHA-256: {value!r:.80}")
         elif (other := of_device.setdefault(device, {}).setdefault(value, kind)) != kind:
             evidence.not_measured.append(f"{device}: {other} and {kind} have one hash, which no two computations have")
 
