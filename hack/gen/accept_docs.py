@@ -44,6 +44,22 @@ scope `world`. `accept-report` shows it with the reports of the nodes.
 | check | flag | proves |
 |---|---|---|
 """
+WATCHES = """
+## Only with a problem
+
+A report has these entries beside its checks, and only if they found something:
+
+| entry | what it is about |
+|---|---|
+"""
+# Entries of the runner itself. Those of a watch are described where it is.
+RUNNER = {
+    "start": "An earlier attempt of this run was killed before it wrote a report.",
+    "coverage": "Fewer GPUs are seen than requested, so the other checks did not run.",
+    "limits": "A limit is refused.",
+    "runner": "The tests themselves ended with an error.",
+    "report": "The report could not be written to its folder.",
+}
 LIMITS = """\
 ## Limits
 
@@ -78,9 +94,10 @@ GEMM = ("gemm_fp32", "gemm_tf32", "gemm_bf16", "gemm_fp16", "gemm_fp8", "memory_
 
 def page() -> str:
     sys.path.insert(0, str(REPO / "worker/src"))
-    from gpuworker.accept import check_spec, fault_injection, registry
+    from gpuworker.accept import check_spec, fabric_watch, fault_injection, registry, xid_watch
     from gpuworker.accept.limits import RULES
     from gpuworker.runtime import gpu_specs
+    from gpuworker.runtime.command_line import first_line
 
     checks = registry.load()
     parts = [HEAD, "\n| check | proves | quick | full | burn-in |\n|---|---|---|---|---|\n"]
@@ -103,6 +120,10 @@ def page() -> str:
             parts.append(_row(f"`{key}`", measure.unit, measure.better, noise, measure.proves, limit))
         if check.spec.faults:
             parts.append(f"\nFinds, among others: {', '.join(f'`{fault}`' for fault in check.spec.faults)}.\n")
+    parts.append(WATCHES)
+    watches = {"fabric": fabric_watch, "xids": xid_watch}
+    for name, text in ({name: first_line(watch.__doc__) for name, watch in watches.items()} | RUNNER).items():
+        parts.append(_row(f"`{name}`", text))
     parts += ["\n", LIMITS]
     texts = {}
     for key, rule in RULES.items():
