@@ -108,3 +108,9 @@ def test_every_entry_of_a_report_is_in_the_docs():
     documented = (REPO / "docs/accept-checks.md").read_text()
     assert {"fabric", "xids", "compute"} <= names
     assert [name for name in names if f"\n## {name}\n" not in documented and f"\n| `{name}` | " not in documented] == []
+
+
+@pytest.mark.parametrize("name", ["environment", "compute", "host", "memory"])
+def test_a_rehearsal_has_no_fact_that_is_an_empty_object(name):
+    facts = registry.node_checks()[name].measure(check_spec.Plan("cpu", 0, seconds=0.1)).facts
+    assert facts and [key for key, value in facts.items() if value == {}] == []
