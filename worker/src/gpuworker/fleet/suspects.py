@@ -119,7 +119,21 @@ def _parts(findings: list, node, worst_first: tuple[str, ...]) -> dict[str, list
     if gpus > 1 and len(collective) > SHARE_OF_FABRIC * gpus:
         parts[FABRIC] = [finding for device in collective for finding in parts.pop(device)]
     _join_shared(parts, gpus, worst_first)
+    _to_capped(parts)
     return parts
+
+
+def _to_capped(parts: dict[str, list]) -> None:
+    """Give the node's own findings that less power explains to the one part that has less."""
+    capped = [device for device, about in parts.items() if device and any(CAPPED.search(f.reason) for f in about)]
+    if len(capped) != 1 or "" not in parts:
+        return
+    moved = [f for f in parts[""] if "differ in power limit" in f.reason or is_of_power(f.check, f.reason)]
+    parts[capped[0]] += moved
+    if not (rest := [f for f in parts[""] if f not in moved]):
+        del parts[""]
+    else:
+        parts[""] = rest
 
 
 def _join_shared(parts: dict[str, list], gpus: int, worst_first: tuple[str, ...]) -> None:
