@@ -41,7 +41,7 @@ class Known(NamedTuple):
     value: float
     unit: str
     model: str
-    level: str = ""
+    level: str
     doubt: str = ""  # why no number of this node is a measure for later ones
 
     def differs(self, unit: str, model: str) -> str:
