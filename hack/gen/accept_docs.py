@@ -33,7 +33,7 @@ The verdict of a node is the worst of its checks: FAIL before INCOMPLETE before 
 AFTER_CHECKS = """
 The burn-in times are shares of `--burn-in-seconds` (3600). A number without a limit is reported, and judged only if you
 set a limit by its name. Nodes are compared with each other, see [gpu-accept.md](gpu-accept.md#findings-of-the-page); a
-difference up to the noise of a number, in its unit, is no finding.
+difference up to the noise of a number, in its unit, is not a finding.
 
 ## Across nodes
 
@@ -44,6 +44,22 @@ scope `world`. `accept-report` shows it with the reports of the nodes.
 | check | flag | proves |
 |---|---|---|
 """
+WATCHES = """
+## Only with a problem
+
+A report has these entries beside its checks, and only if they found something:
+
+| entry | what it is about |
+|---|---|
+"""
+# Entries of the runner itself. Those of a watch are described where it is.
+RUNNER = {
+    "start": "An earlier attempt of this run was killed before it wrote a report.",
+    "coverage": "Fewer GPUs are seen than requested, so the other checks did not run.",
+    "limits": "A limit is refused.",
+    "runner": "The tests themselves ended with an error.",
+    "report": "The report could not be written to its folder.",
+}
 LIMITS = """\
 ## Limits
 
@@ -52,8 +68,8 @@ A limit is a share of a figure. Of a GPU model this is the *sustained* figure (h
 it is what is installed.
 `worker/src/gpuworker/accept/limits.yaml` gives the reason for each share, `runtime/gpu_specs.yaml` the source of each
 figure. `--limit KEY=NUMBER`, by a key of this table or the name of a measurement, overrides a limit. A limit above the
-hardware maximum, or below 20 % of it, is refused; test yours with
-`python3 -m gpuworker.accept.limits --model "NVIDIA H200" KEY=NUMBER`.
+hardware maximum, or below 20 % of it, is refused, as is one that no node or every node meets (`mfu=1.5`);
+test yours with `python3 -m gpuworker.accept.limits --model "NVIDIA H200" KEY=NUMBER`.
 A GPU model that is not listed is only compared with the others of the fleet, which is a WARN.
 
 | key | unit | of | FAIL | WARN | why |
@@ -78,9 +94,10 @@ GEMM = ("gemm_fp32", "gemm_tf32", "gemm_bf16", "gemm_fp16", "gemm_fp8", "memory_
 
 def page() -> str:
     sys.path.insert(0, str(REPO / "worker/src"))
-    from gpuworker.accept import check_spec, fault_injection, registry
+    from gpuworker.accept import check_spec, fabric_watch, fault_injection, registry, xid_watch
     from gpuworker.accept.limits import RULES
     from gpuworker.runtime import gpu_specs
+    from gpuworker.runtime.command_line import first_line
 
     checks = registry.load()
     parts = [HEAD, "\n| check | proves | quick | full | burn-in |\n|---|---|---|---|---|\n"]
@@ -103,6 +120,10 @@ def page() -> str:
             parts.append(_row(f"`{key}`", measure.unit, measure.better, noise, measure.proves, limit))
         if check.spec.faults:
             parts.append(f"\nFinds, among others: {', '.join(f'`{fault}`' for fault in check.spec.faults)}.\n")
+    parts.append(WATCHES)
+    watches = {"fabric": fabric_watch, "xids": xid_watch}
+    for name, text in ({name: first_line(watch.__doc__) for name, watch in watches.items()} | RUNNER).items():
+        parts.append(_row(f"`{name}`", text))
     parts += ["\n", LIMITS]
     texts = {}
     for key, rule in RULES.items():

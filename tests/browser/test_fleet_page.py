@@ -10,6 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from gpuworker.fleet.expected import Expected
 from tests.browser.conftest import PHONE, Store
 from tests.helpers.fleet_reports import merged, node_report
 from tests.helpers.processes import until
@@ -54,6 +55,48 @@ def test_a_column_sorts_in_both_directions_as_people_count(open_page: OpenPage) 
         assert first in nodes(page)[0]
         assert page.locator(f"{TABLE} th[aria-sort={order}]").count() == 1
     assert first in nodes(open_page("#" + page.url.partition("#")[2]))[0]
+
+
+def order(page: Page) -> list[list[str]]:
+    """The names of the nodes, and the first words of the suspects, from top to bottom."""
+    suspects = page.locator("h2#suspects + div tbody tr").all_inner_texts()
+    return [[" ".join(row.split()[:4]) for row in rows] for rows in (nodes(page), suspects)]
+
+
+def test_the_order_worst_first_comes_back(open_page: OpenPage) -> None:
+    page = open_page()
+    worst_first = order(page)
+    button = page.locator("h2#suspects + div th button", has_text="Do")
+    button.click()
+    assert order(page) != worst_first
+    page.go_back()
+    page.wait_for_function("!location.hash")
+    assert order(page) == worst_first and page.locator("th[aria-sort=ascending]").count() == 0
+    for _ in range(3):  # up, down, as it came
+        button.click()
+    assert order(page) == worst_first and "sort" not in page.url
+
+
+def test_the_address_keeps_the_order_of_every_table(open_page: OpenPage) -> None:
+    page = open_page()
+    page.locator(f"{TABLE} th button", has_text="Node").first.click()
+    page.locator("h2#suspects + div th button", has_text="Do").click()
+    assert page.locator("th[aria-sort=ascending]").count() == 2
+    both = order(page)
+    assert order(open_page("#" + page.url.partition("#")[2])) == both
+    page.go_back()
+    page.wait_for_function("document.querySelectorAll('th[aria-sort=ascending]').length === 1")
+    assert order(page)[0] == both[0] and order(page)[1] != both[1]
+
+
+@pytest.mark.parametrize("path", ["", "certificate"])
+def test_long_names_fit_on_paper(path: str, open_page: OpenPage, store: Store) -> None:
+    names = [f"{letter * 200}.example.com" for letter in "ab"]
+    store.result = merged(*map(node_report, names), expected=Expected(3, names=[*names, "c" * 200]))
+    page = open_page(path, viewport={"width": 700, "height": 990})  # A4 without its margins
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 700
+    assert page.evaluate("[...document.querySelectorAll('.scroll')].every((each) => each.scrollWidth <= 700)")
 
 
 def test_the_page_follows_new_reports_without_a_reload(open_page: OpenPage, store: Store) -> None:

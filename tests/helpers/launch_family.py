@@ -52,7 +52,7 @@ HEALTHY = {
     "sigterm ignored": "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
     "closes output": "os.close(1); os.close(2)",
 }
-JOIN_S = 150  # a busy machine imports torch for minutes in many processes at once, and that is no fault
+JOIN_S = 150  # a busy machine imports torch for minutes in many processes at once, and that is not a fault
 
 
 def generate(seed: int, healthy: bool, gloo: bool = False) -> Case:

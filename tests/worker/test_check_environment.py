@@ -191,7 +191,7 @@ def test_a_sensor_that_is_gone_is_a_warning(changes: dict, words: str) -> None:
     assert environment_problems.gpu_problems(gpu) == ([], [])
     failures, (warning,) = environment_problems.gpu_problems(dataclasses.replace(gpu, **changes))
     assert failures == [] and words in warning
-    assert act_for("environment", "node", warning).verb == CONFIGURE, "a sensor that is gone is no fault of a part"
+    assert act_for("environment", "node", warning).verb == CONFIGURE, "a sensor that is gone is not a fault of a part"
 
 
 def test_errors_of_the_kernel_log(node, monkeypatch):

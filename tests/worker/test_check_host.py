@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -54,24 +55,28 @@ def simulated(monkeypatch):
     """A GPU node of two sockets with four cores each; `speed` of a core in copies and in SHA-256."""
     monkeypatch.setattr(host_info, "cores_by_numa_node", lambda _: {0: [0, 1, 2, 3], 1: [4, 5, 6, 7]})
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(host_info, "memory_nodes", lambda: {0, 1})
 
     def run(copy: dict[int, float], sha: dict[int, float]):
-        calls = iter([copy, sha, copy, sha])
+        calls, spent = itertools.cycle([copy, sha]), []
 
         def times(cpus, make, budget_s, slow):
+            spent.append(budget_s)
             speed = next(calls)
             return {cpu: [0.01 / speed.get(cpu, 1.0)] * 5 for cpu in cpus}
 
         monkeypatch.setattr(host, "times", times)
         plan = Plan("cuda", 1)
-        return verdict_on(host, host.measure(plan), plan)
+        found = verdict_on(host, host.measure(plan), plan)
+        assert sum(spent) == pytest.approx(plan.seconds), "however many NUMA nodes there are"
+        return found
 
     return run
 
 
 def test_a_healthy_host_passes(simulated):
     found = simulated({4: 0.9, 5: 0.9, 6: 0.9, 7: 0.9}, {3: 0.5})
-    assert (found.verdict, found.reason) == ("PASS", ""), "a busy sibling thread is no finding"
+    assert (found.verdict, found.reason) == ("PASS", ""), "a busy sibling thread is not a finding"
     assert {(each.name, each.device) for each in found.measurements} == {
         (name, node) for name in ("host_memory", "host_compute") for node in ("numa0", "numa1")
     }
@@ -87,11 +92,37 @@ def test_a_core_at_its_lowest_clock_is_named(simulated):
     assert found.verdict == "WARN" and "numa1 CPU 6 is slow: host_compute" in found.reason
 
 
-def test_a_socket_of_which_the_pod_has_few_cores_is_not_compared(simulated, monkeypatch):
-    monkeypatch.setattr(host_info, "cores_by_numa_node", lambda _: {0: [0, 1, 2, 3], 1: [4]})
-    found = simulated({}, {})
-    assert found.verdict == "PASS" and {each.device for each in found.measurements} == {"numa0"}
-    assert found.facts["cores"] == {"numa0": 4, "numa1": 1}
+def test_every_numa_node_is_measured_with_as_many_cores(simulated, monkeypatch):
+    """The affinity of a pod rarely has equal parts of each."""
+    cores = {0: [0, 1, 2, 3], 1: [4, 5, 6], 2: [8, 9, 10, 11]}
+    monkeypatch.setattr(host_info, "cores_by_numa_node", lambda _: cores)
+    monkeypatch.setattr(host_info, "memory_nodes", set)
+    found = simulated({4: 0.5, 5: 0.5, 6: 0.5}, {})
+    devices = [each.device for each in found.measurements if each.name == "host_memory"]
+    assert devices == ["numa0", "numa1", "numa2"] and "numa1 is slow: host_memory" in found.reason
+    assert found.facts["measured_on"] == {"numa0": [0, 1, 2], "numa1": [4, 5, 6], "numa2": [8, 9, 10]}
+
+
+def _devices(found, name: str) -> set[str]:
+    return {each.device for each in found.measurements if each.name == name}
+
+
+@pytest.mark.parametrize(("cores", "memory"), [([4], {0, 1}), ([4, 5, 6, 7], {0})], ids=["few cores", "no memory"])
+def test_bandwidth_that_is_not_comparable_is_in_the_facts(simulated, monkeypatch, cores, memory):
+    monkeypatch.setattr(host_info, "cores_by_numa_node", lambda _: {0: [0, 1, 2, 3], 1: cores})
+    monkeypatch.setattr(host_info, "memory_nodes", lambda: memory)
+    found = simulated({4: 0.1}, {})
+    assert (found.verdict, _devices(found, "host_memory")) == ("PASS", {"numa0"})
+    assert _devices(found, "host_compute") == {"numa0", "numa1"}, "a core is as fast whatever its memory"
+    assert found.facts["cores"] == {"numa0": 4, "numa1": len(cores)}
+    assert list(found.facts["host_memory_not_compared"]) == ["numa1"]
+    assert found.facts["measured_on"]["numa0"] == [0, 1, 2, 3]
+
+
+def test_the_memory_that_a_pod_may_use_is_read(tmp_path):
+    (tmp_path / "status").write_text("Name:\tx\nMems_allowed:\t5\nMems_allowed_list:\t0,2-3\n")
+    assert host_info.memory_nodes(tmp_path / "status") == {0, 2, 3}
+    assert host_info.memory_nodes(tmp_path / "none") == set()
 
 
 def test_the_time_of_each_cpu_is_measured():

@@ -82,7 +82,7 @@ def h100(index: int, **changes) -> Gpu:
 
 def test_limits_come_from_what_is_installed():
     evidence = account(h100(0), h100(1))
-    assert evidence.failures == evidence.warnings == [], "a generation at rest is no finding"
+    assert evidence.failures == evidence.warnings == [], "a generation at rest is not a finding"
     ceiling, origin = evidence.ceilings["link_h2d"]
     assert (ceiling, origin) == (pytest.approx(63.0, rel=0.01), "PCIe generation 5 ×16")
     ceiling, origin = evidence.ceilings["link_peer"]

@@ -173,6 +173,7 @@ def test_new_errors_of_a_pcie_link_name_its_address(links, address, totals, verd
     with fabric_watch.watch_fabric(report):
         set_errors(links, address, **totals)
     ((named, reason),) = [(p.verdict, p.reason) for check in report.checks for p in check.problems]
+    assert address in report.checks[0].facts["pcie_links"], "what was watched"
     assert (named, reason) == (verdict, f"PCIe link of {address}: new errors during the checks: {words}")
     assert act_for("fabric", "node", reason).verb == RESEAT
 

@@ -156,7 +156,7 @@ def test_diff_of_equal_runs_passes_and_a_small_drop_warns(report, tmp_path: Path
 
 
 def test_diff_warns_of_a_number_without_a_limit(report, tmp_path: Path) -> None:
-    """A latency may vary many times over, so it is no FAIL."""
+    """A latency may vary many times over, so it is not a FAIL."""
     late = complete_report("n1")
     for check in late["checks"]:
         for number in check["measurements"]:
@@ -193,6 +193,53 @@ def test_diff_compares_no_numbers_of_other_units_or_models(
     (tmp_path / "later/n1.json").write_text(json.dumps(changed(node_report("n1"), path, value)))
     code, out, _ = report("diff", "plain", "later")
     assert code == 3 and words in out, out
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ({}, {"level": "full"}, "n1: not compared: level quick before, full after"),
+        ({"device": "cpu"}, {}, "n1: not compared: device cpu before, cuda after"),
+        ({"injected": "slow-gpu"}, {}, "n1: not compared: the fault slow-gpu was injected before"),
+        ({}, {"injected": "slow-gpu"}, "n1: not compared: the fault slow-gpu was injected after"),
+        ({"gpus": 3}, {}, "n1: 2 of 3 GPUs before"),
+        ({}, {"gpus": 3}, "n1: 2 of 3 GPUs after"),
+    ],
+)
+def test_diff_of_runs_that_cannot_be_compared_is_incomplete(
+    report, tmp_path: Path, before: dict, after: dict, words: str
+) -> None:
+    for folder, changes in (("before", before), ("after", after)):
+        write(tmp_path / folder / "n1.json", changes)
+        write(tmp_path / folder / "n2.json", {})
+    code, out, _ = report("diff", "before", "after")
+    assert code == 3 and words in out, out
+
+
+def write(path: Path, changes: dict) -> None:
+    """A report with these changes; `gpus` is the expected number."""
+    changed = node_report(path.stem, **{key: value for key, value in changes.items() if key != "gpus"})
+    changed["coverage"]["gpus_expected"] = changes.get("gpus", 2)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(changed))
+
+
+@pytest.mark.parametrize("form", ["before", "before.json"])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"level": "full"}, "level full before, quick after"),
+        ({"injected": "slow-gpu"}, "the fault slow-gpu was injected there"),
+        ({"verdict": "FAIL", "reason": "bad"}, "it is FAIL there"),
+    ],
+)
+def test_a_baseline_that_is_no_measure_is_named(report, tmp_path: Path, form: str, changes: dict, words: str) -> None:
+    write(tmp_path / "before/n1.json", changes)
+    write(tmp_path / "before/n2.json", {})
+    report("merge", "before", "--json", "before.json")
+    code, out, _ = report("merge", "plain", "--expect-nodes", "2", "--baseline", form, "--json", "-")
+    found = [each for each in json.loads(out)["findings"] if each["found_by"] == "baseline"]
+    assert code == 3 and [each["node"] for each in found] == ["n1"] and words in found[0]["reason"]
 
 
 def test_diff_is_incomplete_if_numbers_are_missing_after(report, tmp_path: Path) -> None:

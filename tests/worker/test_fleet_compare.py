@@ -184,7 +184,7 @@ def test_a_drop_since_an_earlier_run_is_found() -> None:
 
 
 def test_a_baseline_without_common_numbers_is_incomplete() -> None:
-    fleet = fleet_of(100.0, baseline={("other", "cuda:0", "compute", "gemm"): Known(100.0, "TFLOP/s", H100)})
+    fleet = fleet_of(100.0, baseline={("other", "cuda:0", "compute", "gemm"): Known(100.0, "TFLOP/s", H100, "quick")})
     assert fleet.verdict == INCOMPLETE and found(fleet, "baseline") == {("", ""): INCOMPLETE}
 
 

@@ -107,7 +107,7 @@ def hostile() -> Fleet:
 
 
 def unknown_nodes() -> Fleet:
-    """Several suspects that are no node."""
+    """Several suspects that are not nodes."""
     return merged(expected=Expected(4, pending=["10.0.0.7"]))
 
 

@@ -1,4 +1,4 @@
-"""No FAIL on healthy hardware by comparison: a difference within the noise of a number is no outlier."""
+"""No FAIL on healthy hardware by comparison: a difference within the noise of a number is not an outlier."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuworker.accept import registry
 from gpuworker.accept.report import FAIL, PASS, WARN
 from gpuworker.fleet import baseline
 from gpuworker.fleet.outliers import Known
-from tests.helpers.fleet_reports import check, measurement, merged, node_report
+from tests.helpers.fleet_reports import H100, check, measurement, merged, node_report
 
 MEASURES = {
     (name, number): measure
@@ -55,7 +55,7 @@ def test_the_noise_of_a_number_is_no_outlier(
     before = baseline.values(merged(*reports_of(check_name, number, [usual] * nodes)).to_dict())
     fleet = merged(
         *reports,
-        baseline={**before, ("n0", "cuda:0", "compute", "gemm"): Known(100.0, "TFLOP/s", "NVIDIA H100 80GB HBM3")},
+        baseline={**before, ("n0", "cuda:0", "compute", "gemm"): Known(100.0, "TFLOP/s", H100, "quick")},
     )
     assert (fleet.verdict, fleet.findings) == (PASS, [])
 

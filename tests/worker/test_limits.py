@@ -58,6 +58,15 @@ def test_a_slip_in_the_table_is_found(monkeypatch):
         ("gemm_bf16", 1e6, "", "but MI300X|B200|GB200|GB300"),
         ("gemm_bf16", float("nan"), H100, "is nan: a limit is a positive number"),
         ("host_link", -1, "", "is -1: a limit is a positive number"),
+        ("link_peer", 500, H100, "limits.link_peer is 500 GB/s, but H100 SXM can do 450 at most"),
+        ("mfu", 1.01, H100, "limits.mfu is 1.01 ratio, more than 1: no node can pass"),
+        ("weak_scaling", 1.5, "", "more than 1: no node can pass"),
+        ("storage_write", 1e7, "", "limits.storage_write is 1e+07 MB/s, more than 1e+06: no node can pass"),
+        ("storage_write", 0.5, "", "less than 1: any node would pass"),
+        ("storage_read_p99", 1e6, "", "more than 60000: any node would pass"),
+        ("gradient_error", 1.5, "", "limits.gradient_error is 1.5 x, more than 1e-10: any node would pass"),
+        ("gradient_error", 1e-30, "", "less than 2.22045e-16: no node can pass"),
+        ("slowest_compute", 0.5, "", "no node can pass"),
     ],
 )
 def test_a_limit_that_no_node_or_every_node_passes_is_refused(key, value, model, text):
@@ -66,7 +75,17 @@ def test_a_limit_that_no_node_or_every_node_passes_is_refused(key, value, model,
     assert any(part in found[key] for part in text.split("|"))
 
 
+def test_a_number_without_figures_declares_which_limits_make_sense():
+    for check in registry.node_checks().values():
+        for name, measure in check.spec.measures.items():
+            if not any(gpu_specs.figures(measure.limit or name, entry["model"]) for entry in gpu_specs.MODELS):
+                least, most = measure.meaningful
+                assert 0 < least < most < 1e9 or "ceiling" in RULES.get(measure.limit or "", {}), name
+
+
 def test_a_limit_that_makes_sense_is_taken():
+    others = {"mfu": 0.4, "storage_write": 2000, "gradient_error": 1e-12, "weak_scaling": 0.9, "link_h2d": 45}
+    assert problems(others, (H100,)) == problems(others) == {}
     assert problems({"gemm_bf16": 700, "busbw_node": 440, "memory_copy": 2900}, (H100, H100)) == {}
     assert problems({"gemm_fp32": 0.001, "tokens": 3}) == {}, "on the CPU only what no GPU can do is refused"
     assert problems({"gemm_bf16": 0.001}, ("NVIDIA X900",)) == {}, "nothing is known of this one"
@@ -91,7 +110,7 @@ def test_a_data_sheet_alone_only_warns():
     [("Tesla T4", "gemm_fp16", 24), ("NVIDIA L4", "gemm_bf16", 59.4), ("NVIDIA L40S", "gemm_fp32", 46.9)],
 )
 def test_a_healthy_gpu_that_its_power_limits_is_no_warning(model, key, rate):
-    """Such GPUs reach half of their data sheet or less. One report of one GPU is no ground for a FAIL."""
+    """Such GPUs reach half of their data sheet or less. One report of one GPU is not sufficient for a FAIL."""
     found = Limits((model,)).threshold(key, Measure("TFLOP/s", "speed", limit=key), "cuda:0")
     assert found.fail is None and 0.7 * rate < found.warn < 0.85 * rate
 

@@ -1,12 +1,14 @@
 """A check is one file or folder; a file that is not a check is refused."""
 
 import itertools
+import re
 import sys
 
 import pytest
 
 from gpuworker.accept import check_spec, checks, registry
 from gpuworker.accept.check_spec import DEVICES, WORLD
+from tests.helpers.fleet_reports import REPO
 
 GOOD = '''"""The disk spins."""
 from gpuworker.accept.check_spec import Evidence, Spec
@@ -97,3 +99,18 @@ def test_checks_are_listed_without_torch(start):
     program = start("-c", text)
     assert program.wait() == 0, program.output
     assert int(program.output) == len(registry.load())
+
+
+def test_every_entry_of_a_report_is_in_the_docs():
+    """Also those of the runner, which are not in the registry."""
+    sources = [path.read_text() for path in (REPO / "worker/src/gpuworker/accept").rglob("*.py")]
+    names = {name for text in sources for name in re.findall(r'\bCheck\("(\w+)"', text)} | set(registry.load())
+    documented = (REPO / "docs/accept-checks.md").read_text()
+    assert {"fabric", "xids", "compute"} <= names
+    assert [name for name in names if f"\n## {name}\n" not in documented and f"\n| `{name}` | " not in documented] == []
+
+
+@pytest.mark.parametrize("name", ["environment", "compute", "host", "memory"])
+def test_a_rehearsal_has_no_fact_that_is_an_empty_object(name):
+    facts = registry.node_checks()[name].measure(check_spec.Plan("cpu", 0, seconds=0.1)).facts
+    assert facts and [key for key, value in facts.items() if value == {}] == []

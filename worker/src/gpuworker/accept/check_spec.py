@@ -14,6 +14,7 @@ Checks are listed without torch (--list, docs), so they import torch inside thei
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -100,6 +101,7 @@ class Measure:
     # Differences between healthy nodes that do not grow with the value, in `unit`: up to this, none is an outlier.
     # inf: not compared with other nodes. 0 for rates: their noise is a share, as the percentages of outliers are.
     noise: float = 0.0
+    meaningful: tuple[float, float] = (0.0, math.inf)  # a user's limit beyond is met by no node, or by every one
     optional: bool = False  # some GPUs cannot have it; else only a node with one GPU, or a rehearsal, may lack it
 
     def __post_init__(self) -> None:

@@ -56,7 +56,8 @@ def add_problems(evidence: Evidence, plan: Plan) -> None:
     _identity(plan, gpus, evidence)
     failures, warnings = fabric.problems([_read(fabric.Port, each) for each in facts["ports"]])
     evidence.failures += failures
-    evidence.warnings += warnings + fabric.far_from_adapters(facts["nearest_adapters"])
+    near = facts["nearest_adapters"] if plan.device == "cuda" else facts.get("nearest_adapters", {})
+    evidence.warnings += warnings + fabric.far_from_adapters(near)
     if plan.device == "cuda" and any(port["up"] for port in facts["ports"]) and not facts["gpu_direct"]:
         words = "neither nvidia_peermem is loaded nor dma-buf possible (open kernel module)"
         evidence.warnings.append(f"network adapters cannot reach the memory of GPUs: {words}")

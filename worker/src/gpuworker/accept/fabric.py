@@ -157,7 +157,7 @@ def facts(found: Iterable[Port]) -> dict[str, object]:
     for port in found:
         ports.append(dataclasses.asdict(port))
         errors[port.name] = ports[-1].pop("errors")
-    return {"ports": ports, "port_errors": errors}
+    return {"ports": ports, **({"port_errors": errors} if errors else {})}
 
 
 def _distance(pci: Path, bus_id: str, port: Port) -> str | None:

@@ -32,6 +32,7 @@ def watch_fabric(report: Report) -> Iterator[None]:
         problems = [Problem(*each) for each in sorted(found, key=lambda each: each[0] != FAIL)]
         if problems:
             reason = "; ".join(problem.reason for problem in problems)
-            check = Check("fabric", problems[0].verdict, reason, problems=problems)
+            watched = {"ports": [port.name for port in after], "pcie_links": list(pcie_after)}
+            check = Check("fabric", problems[0].verdict, reason, facts=watched, problems=problems)
             report.checks.append(check)
             log_check(check_spec.TAGS[0], check)

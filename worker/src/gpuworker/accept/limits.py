@@ -83,23 +83,38 @@ class Limits:
 def problems(user: dict[str, float], models: tuple[str, ...] = ()) -> dict[str, str]:
     """Refused limits with the reason, by key: no node could pass, or every node would.
 
-    Without models (a rehearsal) only limits above all known GPUs are refused.
+    Without models (a rehearsal), of numbers with figures only limits above all known GPUs are refused.
     """
-    found = {}
-    for key, value in user.items():
+    found, measures = {}, _measures() if user else {}
+    for name, value in user.items():
+        measure = measures.get(name)
+        key = measure.limit or name if measure else name
         known = _ceilings(key, [model for model in dict.fromkeys(models) if gpu_specs.entry(model)])
         ceilings = known or _ceilings(key, [entry["model"] for entry in gpu_specs.MODELS])
         if not (math.isfinite(value) and value > 0):
-            found[key] = f"is {value:g}: a limit is a positive number"
+            found[name] = f"is {value:g}: a limit is a positive number"
         elif ceilings:
             least, most = (extreme(ceilings, key=ceilings.get) for extreme in (min, max))
             can, unit = (least if known else most), RULES[key]["unit"]
             if value > ceilings[can]:
-                found[key] = f"is {value:g} {unit}, but {can} can do {ceilings[can]:g} at most: no node can pass"
+                found[name] = f"is {value:g} {unit}, but {can} can do {ceilings[can]:g} at most: no node can pass"
             elif known and value < LEAST_SHARE * ceilings[most]:
                 share = f"{LEAST_SHARE:.0%} of the {ceilings[most]:g} of {most}"
-                found[key] = f"is {value:g} {unit}, less than {share}: any node would pass"
+                found[name] = f"is {value:g} {unit}, less than {share}: any node would pass"
+        elif measure and not measure.meaningful[0] <= value <= measure.meaningful[1]:
+            least, most = measure.meaningful
+            beyond = f"less than {least:g}" if value < least else f"more than {most:g}"
+            none = (value > most) == (measure.better == "higher")
+            found[name] = f"is {value:g} {measure.unit}, {beyond}: {'no node can' if none else 'any node would'} pass"
     return {key: f"limits.{key} {text}" for key, text in found.items()}
+
+
+def _measures() -> dict[str, Measure]:
+    """The numbers of all checks of a node, by name and by the key of their limit."""
+    from gpuworker.accept import registry
+
+    found = [item for check in registry.node_checks().values() for item in check.spec.measures.items()]
+    return {measure.limit: measure for _, measure in found if measure.limit} | dict(found)
 
 
 def table_problems() -> list[str]:

@@ -54,7 +54,8 @@ class XidWatch:
         if not problems:
             return None
         problems.sort(key=lambda problem: problem.verdict != FAIL)
-        return Check("xids", problems[0].verdict, "; ".join(p.reason for p in problems), problems=problems)
+        reason, facts = "; ".join(problem.reason for problem in problems), {"events": [list(e) for e in self.events]}
+        return Check("xids", problems[0].verdict, reason, facts=facts, problems=problems)
 
     def _receive(self) -> None:
         try:

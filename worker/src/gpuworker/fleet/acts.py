@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from gpuworker.accept.report import FAIL
+
 RMA, RESEAT, RESET, REBOOT, START, TICKET, CONFIGURE, RETEST = (
     "RMA", "reseat", "reset", "reboot", "start its pod", "open a ticket", "configure", "test again",
 )  # fmt: skip
@@ -21,10 +23,23 @@ class Act(NamedTuple):
 
 
 REPLACE = "Cordon the node, attach this text to an RMA of the GPU, and test the replacement."
+POWER = Act(
+    CONFIGURE, "Set the power limit back (nvidia-smi --power-limit=WATTS, or what sets it at boot), then test again.",
+    r"power is capped|power limit is|GPUs differ in power limit",
+)  # fmt: skip
+CAPPED = re.compile(r"power is capped at|power limit is \S+ W")  # of one GPU
+SLOW = re.compile(r" is slow: |% worse than|is (below|above) the (warning )?limit")
+POWERED = ("compute", "memory", "training", "stragglers")  # checks whose speed is a matter of clocks
+# Of a WARN that would otherwise replace or open something: its numbers are within their limits.
+LOOK = Act(RETEST, "Nothing is proven: look at clocks, heat, power and errors of this part, and test again.")
+# Of what all GPUs of a node have, in place of a repair of each of them.
+SHARED = Act(TICKET, "All GPUs of the node have it: look for one cause that they share (BIOS and slot settings, "
+    "baseboard, driver, power, cooling), and test again before a part is replaced.")  # fmt: skip
 NOT_A_PART = "The hardware is not known to be faulty."
 
 # By the words of the reason. The first row that matches counts.
 TABLE = (
+    POWER,
     Act(CONFIGURE, "Update driver and nvidia-ml-py, or accept that it is unknown.", r"driver does not report"),
     Act(RMA, REPLACE, r"could not remap a bad row|memory at byte 0x|returned wrong values"),
     Act(RMA, REPLACE, r"products are wrong|row \d+ and column \d+ are wrong|integer arithmetic gave a wrong"),
@@ -69,7 +84,7 @@ TABLE = (
     Act(TICKET, "The volume returned other bytes than were written: give this text to the owner of the storage.",
         r"was read is not what was written|checkpoint that it read"),
     Act(CONFIGURE, "Set it as on the other nodes (nvidia-smi, driver, image), then test again.",
-        r"power is capped|application clocks|ECC is off|MIG is on|GPUs differ in|is required|/dev/shm|"
+        r"application clocks|ECC is off|MIG is on|GPUs differ in|is required|/dev/shm|"
         r"compute mode prohibits|nodes with the same GPUs have|clock is not synchronised|in the future"),
     Act(CONFIGURE, "Give the pod what it needs to read this, or accept that it is unknown.",
         r"cannot be read here|is unknown|neither NVML nor nvidia-smi|cannot be read"),
@@ -119,10 +134,18 @@ _PATTERNS = [(re.compile(act.pattern), act) for act in TABLE]
 _OTHERWISE = {act.where: act for act in OTHERWISE}
 
 
-def act_for(check: str, found_by: str, reason: str) -> Act:
-    """The act for a finding."""
-    found = next((act for pattern, act in _PATTERNS if pattern.search(reason)), None)
-    return found or (found_by == "coverage" and _OTHERWISE["coverage"]) or _OTHERWISE.get(check) or _OTHERWISE[found_by]
+def act_for(check: str, found_by: str, reason: str, verdict: str = FAIL) -> Act:
+    """The act for a finding. Only a FAIL sends a GPU back, or opens a node for a reason that no row names."""
+    named = next((act for pattern, act in _PATTERNS if pattern.search(reason)), None)
+    found = named or (
+        (found_by == "coverage" and _OTHERWISE["coverage"]) or _OTHERWISE.get(check) or _OTHERWISE[found_by]
+    )
+    return LOOK if verdict != FAIL and found.verb in ((RMA,) if named else (RMA, RESEAT)) else found
+
+
+def is_of_power(check: str, reason: str) -> bool:
+    """Whether less power alone may be the cause of a finding."""
+    return check in POWERED and bool(SLOW.search(reason))
 
 
 def urgency(act: Act) -> int:

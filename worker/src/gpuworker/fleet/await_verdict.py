@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 
 from gpuworker.accept.report import EXIT_CODES, INCOMPLETE
-from gpuworker.runtime.command_line import positive
+from gpuworker.runtime.command_line import positive, url
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log, write_termination_message
 
@@ -26,7 +26,7 @@ def add_command(commands: argparse._SubParsersAction) -> None:
         "await", help="wait for the verdict of the fleet and exit with it", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("url", metavar="URL", help="URL of the collector")
+    parser.add_argument("url", type=url, metavar="URL", help="URL of the collector, for example http://HOST:8080")
     parser.add_argument("--timeout", type=positive, default=3600, metavar="S", help="seconds to wait (default: 3600)")
     parser.set_defaults(run=run)
 
@@ -52,15 +52,15 @@ def run(args: argparse.Namespace) -> int:
         time.sleep(min(POLL_S, args.timeout))
 
 
-def state(direct: urllib.request.OpenerDirector, url: str) -> tuple[str, bool]:
+def state(direct: urllib.request.OpenerDirector, address: str) -> tuple[str, bool]:
     """The first line of /readyz, or the problem, and whether more reports are expected."""
     try:
-        with direct.open(url, timeout=10) as response:
+        with direct.open(address, timeout=10) as response:
             text = response.read().decode(errors="replace")
     except urllib.error.HTTPError as error:
         with error:
             text = error.read().decode(errors="replace")
     except (OSError, http.client.HTTPException) as error:
-        return f"{url}: {getattr(error, 'reason', error)}", True
+        return f"{address}: {getattr(error, 'reason', error)}", True
     line, _, rest = text.partition("\n")
     return line, WAITING in rest

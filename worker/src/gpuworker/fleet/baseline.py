@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+from gpuworker.accept.report import FAIL
 from gpuworker.fleet.fleet_report import FLEET_SCHEMA_VERSION
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.outliers import Known, ValueKey
@@ -31,10 +32,29 @@ def load(path: str) -> dict:
     return merge(sources).to_dict()
 
 
+def tested(fleet: dict) -> dict[str, dict]:
+    """The nodes of a fleet report, and its worlds, by the name that their numbers have."""
+    return {each["node"]: each for each in fleet["nodes"]} | {each["name"]: each for each in fleet["worlds"]}
+
+
+def doubts(fleet: dict) -> dict[str, str]:
+    """Node, or world -> why its numbers are not a measure for later ones; without those that are."""
+    found = {}
+    for name, each in tested(fleet).items():
+        if each["injected"]:
+            found[name] = f"the fault {each['injected']} was injected there"
+        elif each["verdict"] == FAIL:
+            found[name] = f"it is {FAIL} there"
+    return found
+
+
 def values(fleet: dict) -> dict[ValueKey, Known]:
     """Every measured value of a fleet report."""
+    doubt = doubts(fleet)
     return {
-        (p["node"], p["device"], d["check"], d["name"]): Known(p["value"], d["unit"], d["model"])
+        (p["node"], p["device"], d["check"], d["name"]): Known(
+            p["value"], d["unit"], d["model"], d["level"], doubt.get(p["node"], "")
+        )
         for d in fleet["distributions"]
         for p in d["points"]
     }

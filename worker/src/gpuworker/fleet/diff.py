@@ -1,8 +1,8 @@
 """accept-report diff: compare every number of two runs, the largest loss first.
 
 Exit code 0: no number with a limit is worse by more than --fail percent; 1: one is, or the verdict of a node changed to
-FAIL; 2: usage; 3: a number of BEFORE is missing in AFTER, or is of another unit or GPU model there, or nothing
-can be compared.
+FAIL; 2: usage; 3: a number of BEFORE is missing in AFTER, or is of another unit, GPU model, device or level there; a
+fault was injected, or a GPU is missing, in one of them; or nothing can be compared.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def changes(before: dict, after: dict, warn: float, fail: float) -> list[Change]
 
     A number without a limit is at most a WARN: some, such as an arrival within microseconds, vary many times over.
     """
-    old, found = baseline.values(before), []
+    old, found, unlike = baseline.values(before), [], incomparable(before, after)
     for d in after["distributions"]:
         for point in d["points"]:
             key = (point["node"], point["device"], d["check"], d["name"])
-            if key not in old or old[key].differs(d["unit"], d["model"]):
+            if key not in old or point["node"] in unlike or old[key].differs(d["unit"], d["model"]):
                 continue
             was = old[key].value
             worse = percent_worse(point["value"], was, d["better"]) if d["better"] and was else 0.0
@@ -50,6 +50,29 @@ def changes(before: dict, after: dict, warn: float, fail: float) -> list[Change]
                 verdict = WARN if lost > WITHOUT_LIMIT[0] * warn and d["model"] != "cpu" else PASS
             found.append(Change(key, was, point["value"], d["unit"], worse, verdict))
     return sorted(found, key=lambda change: (-change.worse, change.key))
+
+
+def incomparable(before: dict, after: dict) -> dict[str, str]:
+    """Node, or world -> why none of its numbers is compared."""
+    old, new, found = baseline.tested(before), baseline.tested(after), {}
+    for name in sorted(set(old) & set(new), key=natural_sort_key):
+        pair = ("before", old[name]), ("after", new[name])
+        words = [f"the fault {each['injected']} was injected {when}" for when, each in pair if each["injected"]]
+        for what in ("device", "level"):
+            values = [f"{each[what]} {when}" for when, each in pair]
+            words += [f"{what} {', '.join(values)}"] * (old[name][what] != new[name][what])
+        if words:
+            found[name] = "; ".join(words)
+    return found
+
+
+def lost_gpus(fleet: dict) -> dict[str, str]:
+    """Node -> number of its GPUs, where some are missing."""
+    return {
+        node["node"]: f"{node['gpus_seen']} of {node['gpus_expected']} GPUs"
+        for node in fleet["nodes"]
+        if node["gpus_seen"] < node["gpus_expected"]
+    }
 
 
 def add_command(commands: argparse._SubParsersAction) -> None:
@@ -69,11 +92,18 @@ def run(args: argparse.Namespace) -> int:
     compared = changes(before, after, args.warn, args.fail)
     known, later = baseline.values(before), baseline.values(after)
     missing = sorted(set(known) - set(later))
-    others = [(key, why) for key in sorted(set(known) & set(later)) if (why := known[key].differs(*later[key][1:]))]
+    unlike = incomparable(before, after)
+    lost = [(node, f"{count} {when}") for when, fleet in (("before", before), ("after", after))
+            for node, count in lost_gpus(fleet).items()]  # fmt: skip
+    others = [
+        (key, why)
+        for key in sorted(set(known) & set(later))
+        if (why := known[key].differs(later[key].unit, later[key].model))
+    ]
     old, new = ({node["node"]: node["verdict"] for node in fleet["nodes"]} for fleet in (before, after))
     in_both = sorted(set(old) & set(new), key=natural_sort_key)
     changed = [(node, old[node], new[node]) for node in in_both if old[node] != new[node]]
-    verdict = _verdict(compared, bool(missing or others), {now for _, _, now in changed})
+    verdict = _verdict(compared, bool(missing or others or unlike or lost), {now for _, _, now in changed})
     print(f"{verdict}: {len(compared)} numbers of {len(in_both)} nodes compared")
     if compared:
         print("", *align_columns([HEADER, *map(_row, compared[:MOST_ROWS])]), sep="\n")
@@ -83,7 +113,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"{printable(node)}: {was} before, {now} after")
     for node in sorted(set(old) ^ set(new), key=natural_sort_key):
         print(f"{printable(node)}: only {'before' if node in old else 'after'}")
-    for key, why in others[:MOST_ROWS]:
+    for node, why in [*lost, *((name, f"not compared: {why}") for name, why in unlike.items())]:
+        print(f"{printable(node)}: {printable(why)}")
+    for key, why in [each for each in others if each[0][0] not in unlike][:MOST_ROWS]:
         print(f"not compared: {printable(' '.join(filter(None, key)))}: {printable(why)}")
     if missing:
         print(f"missing after: {len(missing)} numbers, for example {printable(' '.join(missing[0]))}")

@@ -24,6 +24,7 @@ from gpuworker.fleet.fleet_report import (
     worst_verdict,
 )
 from gpuworker.fleet.port_differences import port_differences
+from gpuworker.fleet.power_limits import power_limits
 from gpuworker.fleet.report_sources import Source
 from gpuworker.fleet.suspects import identities, suspects
 from gpuworker.fleet.version_drift import version_drift
@@ -52,7 +53,7 @@ def merge(
     distributions = outliers.distributions(reports)
     findings += mismatches + [found for d in distributions for found in outliers.find_outliers(d, thresholds)]
     drift, drift_notes = version_drift(node_reports)
-    findings += drift + port_differences(node_reports)
+    findings += drift + port_differences(node_reports) + power_limits(node_reports)
     notes += drift_notes
     if baseline is not None:
         worse, note = outliers.compare_with_baseline(distributions, baseline, thresholds)

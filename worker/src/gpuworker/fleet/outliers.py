@@ -41,6 +41,8 @@ class Known(NamedTuple):
     value: float
     unit: str
     model: str
+    level: str
+    doubt: str = ""  # why no number of this node is a measure for later ones
 
     def differs(self, unit: str, model: str) -> str:
         """Why it is not compared with a later value in this unit of this model; "" if it is."""
@@ -169,7 +171,7 @@ def compare_with_baseline(
     distributions: list[Distribution], baseline: Mapping[ValueKey, Known], thresholds: Thresholds
 ) -> tuple[list[Finding], str]:
     """Findings about devices that were better in the earlier run, and a note with the number of compared values."""
-    findings, compared, total = [], 0, 0
+    findings, compared, total, unlike = [], 0, 0, set()
     noises = rejudge.noises()
     for d in (d for d in distributions if d.judged):
         noise = noises.get((d.check, d.name), 0.0)
@@ -179,6 +181,11 @@ def compare_with_baseline(
         for point in d.points:
             known = baseline.get((point.node, point.device, d.check, d.name))
             if not known or not known.value:
+                continue
+            if reason := known.doubt or (
+                f"level {known.level} before, {d.level} after" if known.level != d.level else ""
+            ):
+                unlike.add((point.node, f"it is not compared with the baseline: {reason}"))
                 continue
             if reason := known.differs(d.unit, d.model):
                 reason = f"{d.name} is not compared with the baseline: {reason}"
@@ -190,6 +197,7 @@ def compare_with_baseline(
                 verdict = FAIL if worse > thresholds.baseline_fail else WARN
                 reason = f"{d.name} {point.value:.4g} {d.unit} is {worse:.3g} % worse than {before:.4g} in the baseline"
                 findings.append(Finding(verdict, reason, point.node, point.device, d.check, "baseline"))
+    findings += [Finding(INCOMPLETE, reason, node, found_by="baseline") for node, reason in sorted(unlike)]
     if not total:
         findings.append(Finding(INCOMPLETE, "no number that is compared with a baseline", found_by="baseline"))
     elif not compared and not findings:

@@ -17,7 +17,7 @@ from pathlib import Path
 from gpuworker.accept.report import EXIT_CODES, INCOMPLETE
 from gpuworker.fleet.http_handler import DIGEST_HEADER, NONCE_HEADER, POSTED, SIGNATURE_HEADER
 from gpuworker.fleet.report_sources import from_text
-from gpuworker.runtime.command_line import positive
+from gpuworker.runtime.command_line import positive, url
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.message_auth import KeyFileError, load_key, sign
@@ -29,7 +29,9 @@ def add_command(commands: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("report", type=Path, metavar="FILE", help="report.json of this node")
-    parser.add_argument("--to", required=True, metavar="URL", help="URL of the collector that ends with /reports")
+    parser.add_argument(
+        "--to", type=url, required=True, metavar="URL", help="URL of the collector that ends with /reports"
+    )
     parser.add_argument("--timeout", type=positive, default=120, metavar="S", help="seconds to retry (default: 120)")
     parser.set_defaults(run=run)
 
@@ -56,34 +58,34 @@ def _failed(reason: str) -> int:
     return EXIT_CODES[INCOMPLETE]
 
 
-def send(data: bytes, url: str, timeout_s: float, key: bytes = b"") -> str:
+def send(data: bytes, address: str, timeout_s: float, key: bytes = b"") -> str:
     """Post until accepted; return "" or why it was not. Retries 401, for which a nonce may have been too old, and 409,
     since an earlier collector may still answer."""
     end, pause = time.monotonic() + timeout_s, 0.2
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the collector is in the cluster
     while True:
         try:
-            with direct.open(_request(direct, data, url, key), timeout=10):
+            with direct.open(_request(direct, data, address, key), timeout=10):
                 return ""
         except urllib.error.HTTPError as error:
-            problem = f"{url} answers {error.code}: {error.read(500).decode(errors='replace').strip()}"
+            problem = f"{address} answers {error.code}: {error.read(500).decode(errors='replace').strip()}"
             if error.code in (400, 413, 422):  # the report itself is refused
                 return problem
         except (OSError, ValueError, http.client.HTTPException) as error:
-            problem = f"{url}: {getattr(error, 'reason', error)}"
+            problem = f"{address}: {getattr(error, 'reason', error)}"
         if time.monotonic() + pause > end:
             return problem
         time.sleep(pause)
         pause = min(2 * pause, 5)
 
 
-def _request(direct: urllib.request.OpenerDirector, data: bytes, url: str, key: bytes) -> urllib.request.Request:
+def _request(direct: urllib.request.OpenerDirector, data: bytes, address: str, key: bytes) -> urllib.request.Request:
     """The request with the report; with a key signed for a nonce of the collector."""
     headers = {"Content-Type": "application/json"}
     if key:
-        with direct.open(url.removesuffix("/reports") + "/nonce", timeout=10) as response:
+        with direct.open(address.removesuffix("/reports") + "/nonce", timeout=10) as response:
             nonce = response.read(200).decode()
         digest = hashlib.sha256(data).hexdigest()
         signature = sign(key, POSTED, nonce, digest)
         headers |= {NONCE_HEADER: nonce, DIGEST_HEADER: digest, SIGNATURE_HEADER: signature}
-    return urllib.request.Request(url, data, headers, method="POST")
+    return urllib.request.Request(address, data, headers, method="POST")

@@ -1,7 +1,8 @@
 """Suspects: one entry per part (a GPU, a link, a node) with all findings about it, and what to do.
 
 A GPU with a bad NVLink makes every link to and from it slow. Links of a node are therefore counted per GPU: a GPU with
-several bad links is the suspect of all of them, and a single bad link is a suspect of its own.
+several bad links is the suspect of all of them, and a single bad link is a suspect of its own. What all GPUs of a node
+have is one suspect, too, since they share its cause. A GPU that may draw less power than others is slow for that.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from gpuworker.fleet.acts import act_for, urgency
+from gpuworker.fleet.acts import CAPPED, POWER, RESEAT, RMA, SHARED, TICKET, Act, act_for, is_of_power, urgency
 
 ARROW = "→"
 LEADING = re.compile(r"(cuda:\d+(?:→cuda:\d+)?|[a-z]\w*\d/\d+(?=: ))(?=[ :]|$)")  # a GPU, a link, a network port
+DEVICE = re.compile(r"cuda:\d+")
 RANK = re.compile(r"rank \d+ \(node \S+, (cuda:\d+)\)")
 MOST_IN_TICKET = 12
 FABRIC = "GPU fabric"  # part of a node: what connects its GPUs
@@ -73,7 +76,7 @@ def suspects(findings: Iterable, nodes: Iterable, worst_first: tuple[str, ...]) 
         by_node[finding.node].append(finding)
     found = []
     for name, several in by_node.items():
-        parts = _parts(several, reports.get(name)).items() if name else _by_act(several)
+        parts = _parts(several, reports.get(name), worst_first).items() if name else _by_act(several)
         for device, about in parts:
             found.append(_suspect(name, device, about, reports.get(name), worst_first))
     found.sort(key=lambda pair: pair[0])  # stable: the findings are in natural order of their nodes
@@ -84,11 +87,11 @@ def _by_act(findings: list) -> list[tuple[str, list]]:
     """Findings about no node, such as pods without a report: one entry per act."""
     several: dict[str, list] = defaultdict(list)
     for finding in findings:
-        several[act_for(finding.check, finding.found_by, finding.reason).advice].append(finding)
+        several[act_for(finding.check, finding.found_by, finding.reason, finding.verdict).advice].append(finding)
     return [("", about) for about in several.values()]
 
 
-def _parts(findings: list, node) -> dict[str, list]:
+def _parts(findings: list, node, worst_first: tuple[str, ...]) -> dict[str, list]:
     """Device or link -> its findings."""
     parts: dict[str, list] = defaultdict(list)
     links: dict[tuple[str, str], list] = defaultdict(list)
@@ -115,7 +118,65 @@ def _parts(findings: list, node) -> dict[str, list]:
     collective = [d for d, about in parts.items() if d and {f.check for f in about} == {"collectives"}]
     if gpus > 1 and len(collective) > SHARE_OF_FABRIC * gpus:
         parts[FABRIC] = [finding for device in collective for finding in parts.pop(device)]
+    _join_shared(parts, gpus, worst_first)
+    _to_capped(parts)
     return parts
+
+
+def _to_capped(parts: dict[str, list]) -> None:
+    """Give the node's own findings that less power explains to the one part that has less."""
+    capped = [device for device, about in parts.items() if device and any(CAPPED.search(f.reason) for f in about)]
+    if len(capped) != 1 or "" not in parts:
+        return
+    moved = [f for f in parts[""] if "differ in power limit" in f.reason or is_of_power(f.check, f.reason)]
+    parts[capped[0]] += moved
+    if not (rest := [f for f in parts[""] if f not in moved]):
+        del parts[""]
+    else:
+        parts[""] = rest
+
+
+def _join_shared(parts: dict[str, list], gpus: int, worst_first: tuple[str, ...]) -> None:
+    """Make one part of those that need the same act, if they are all GPUs of the node. A single worse one stays."""
+    by_act: dict[str, dict[str, int]] = defaultdict(dict)
+    for device, about in parts.items():
+        if DEVICE.search(device):
+            first = _ranked(about, worst_first)[0]
+            by_act[first.act.advice][device] = first.rank
+    for ranks in by_act.values():
+        covered = {device for part in ranks for device in DEVICE.findall(part)}
+        if len(ranks) < 2 or len(covered) < gpus:
+            continue
+        worst = [part for part, rank in ranks.items() if rank == min(ranks.values())]
+        joined = [part for part in ranks if len(worst) > 1 or len(ranks) == 2 or part not in worst]
+        names = {device for part in joined for device in DEVICE.findall(part)}
+        several = f"{'all ' * (len(names) == gpus)}{len(names)} GPUs"
+        parts[several] = parts.get(several, []) + [finding for part in joined for finding in parts.pop(part)]
+
+
+class Ranked(NamedTuple):
+    """A finding with its act, which sorts the worst and most urgent first."""
+
+    rank: int  # of its verdict
+    urgency: int
+    finding: object
+    act: Act
+
+
+def _ranked(about: list, worst_first: tuple[str, ...]) -> list[Ranked]:
+    """The findings about a part, the one that decides its act first."""
+    causes = [finding for finding in about if CAPPED.search(finding.reason)]
+    causes.sort(key=lambda finding: finding.found_by != "fleet")  # which has the watts of the others
+    ranked = []
+    for finding in about:
+        act = act_for(finding.check, finding.found_by, finding.reason, finding.verdict)
+        act = POWER if causes and is_of_power(finding.check, finding.reason) else act
+        ranked.append(Ranked(worst_first.index(finding.verdict), urgency(act), finding, act))
+    ranked.sort(key=lambda each: each[:2])
+    if causes and ranked[0].act is POWER:  # the cause is more of a reason than the slowness
+        first = [each for cause in causes for each in ranked if each.finding is cause]
+        ranked = [Ranked(ranked[0].rank, *first[0][1:]), *first[1:]] + [each for each in ranked if each not in first]
+    return ranked
 
 
 def _named_device(reason: str, gpus: list[GpuIdentity]) -> str:
@@ -128,19 +189,18 @@ def _named_device(reason: str, gpus: list[GpuIdentity]) -> str:
 
 
 def _suspect(name: str, device: str, about: list, node, worst_first: tuple[str, ...]) -> tuple[tuple, Suspect]:
-    ranked = []
-    for finding in about:
-        act = act_for(finding.check, finding.found_by, finding.reason)
-        ranked.append((worst_first.index(finding.verdict), urgency(act), finding, act))
-    rank, _, first, act = min(ranked, key=lambda each: each[:2])
+    ranked = _ranked(about, worst_first)
+    rank, _, _, act = ranked[0]
+    shared = device.endswith(" GPUs")
+    act = SHARED if shared and act.verb in (RMA, RESEAT, TICKET) else act
     gpu = _identity(device, node.gpus if node else [])
     index = device.removeprefix("cuda:")
     models = node.models if node else []
     whole = models[int(index)] if index.isdecimal() and int(index) < len(models) else " + ".join(sorted(set(models)))
-    reasons = [sentence(each) for _, _, each, _ in sorted(ranked, key=lambda each: each[:2])]
+    reasons = _of_devices([each.finding for each in ranked]) if shared else [sentence(each.finding) for each in ranked]
     suspect = Suspect(
-        first.verdict, name, device, node.pod if node else "", whole, gpu.uuid, gpu.serial, gpu.pci,
-        act.verb, act.advice, sentence(first), reasons,
+        worst_first[rank], name, device, node.pod if node else "", whole, gpu.uuid, gpu.serial, gpu.pci,
+        act.verb, act.advice, reasons[0], reasons,
     )  # fmt: skip
     suspect.ticket = ticket(suspect, node.started if node else "")
     return (rank, urgency(act), -len(about)), suspect
@@ -151,6 +211,15 @@ def _identity(device: str, gpus: list[GpuIdentity]) -> GpuIdentity:
     found = [gpu for name in device.split("↔") for gpu in gpus if gpu.device == name]
     values = ([getattr(gpu, field) for gpu in found] for field in ("uuid", "serial", "pci"))
     return GpuIdentity(device, *(", ".join(filter(None, each)) for each in values))
+
+
+def _of_devices(findings: list) -> list[str]:
+    """One sentence for what several devices have, with all of them."""
+    devices: dict[str, list[str]] = defaultdict(list)
+    for finding in findings:
+        name = "" if ARROW in finding.device else finding.device
+        devices[sentence(finding)] += [name] if name else []
+    return [f"{', '.join(dict.fromkeys(names))}: {text}" if names else text for text, names in devices.items()]
 
 
 def sentence(finding) -> str:

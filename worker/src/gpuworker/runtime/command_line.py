@@ -7,6 +7,7 @@ import contextlib
 import io
 import math
 import sys
+from urllib.parse import urlsplit
 
 
 def first_line(docstring: str | None) -> str:
@@ -47,3 +48,15 @@ def port(word: str) -> int:
     if not 0 <= number < 65536:
         raise argparse.ArgumentTypeError(f"{word}: must be a port, from 0 to 65535")
     return number
+
+
+def url(word: str) -> str:
+    """An address of a server. Without a scheme, the name of the host would be taken for one."""
+    try:
+        parts = urlsplit(word)
+        complete = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is not a number, half of an IPv6 address
+        complete = False
+    if not complete:
+        raise argparse.ArgumentTypeError(f"{word}: must be a URL such as http://collector:8080")
+    return word

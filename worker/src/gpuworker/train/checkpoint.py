@@ -7,7 +7,7 @@
   <run>/latest, <run>/best                   links for users; resuming reads manifests only
 
 A checkpoint is written into a hidden folder. Every file is synced to disk, then the manifest with sizes and SHA-256 of
-all files, then the folder is renamed. Random numbers are no state: they are derived in each step from seed, step and
+all files, then the folder is renamed. Random numbers are not state: they are derived in each step from seed, step and
 rank.
 """
 

@@ -73,7 +73,8 @@ def measure(plan: Plan) -> Evidence:
     readings = sampler.readings
     if plan.injected("hot-gpu"):
         readings = [*readings, gpu_telemetry.Reading(str(devices[-1]), 800, 95, 300.0, 0x40, None)]
-    evidence.facts["telemetry"] = gpu_telemetry.summary(readings)
+    if readings or plan.device == "cuda":
+        evidence.facts["telemetry"] = gpu_telemetry.summary(readings)
     evidence.facts["telemetry_problem"] = sampler.problem
     problems(evidence, plan)
     return evidence
@@ -83,7 +84,10 @@ def problems(evidence: Evidence, plan: Plan) -> None:
     from gpuworker.accept import peer_comparison
     from gpuworker.runtime import gpu_telemetry
 
-    telemetry, watched = evidence.facts["telemetry"], plan.devices if plan.device == "cuda" else []
+    if plan.device == "cuda":
+        telemetry, watched = evidence.facts["telemetry"], plan.devices
+    else:
+        telemetry, watched = evidence.facts.get("telemetry", {}), []
     evidence.warnings += gpu_telemetry.unwatched(telemetry, watched, evidence.facts.get("telemetry_problem", ""))
     evidence.warnings += gpu_telemetry.slowed(telemetry)
     peer_comparison.problems(evidence)

@@ -68,6 +68,7 @@ def measure(plan: Plan) -> Evidence:
     if gpus and plan.inject in FAULTY:
         gpus[-1] = dataclasses.replace(gpus[-1], **FAULTY[plan.inject])
     versions = _versions(gpus)
+    numa_nodes = {gpu.device: host_info.numa_node(gpu.bus_id) for gpu in gpus if gpu.bus_id}
     evidence = Evidence()
     evidence.facts = {
         **versions,
@@ -78,7 +79,7 @@ def measure(plan: Plan) -> Evidence:
         "gpu_source": source or "no NVML",
         "gpus": [dataclasses.asdict(gpu) for gpu in gpus],
         "pci_gpus": host_info.nvidia_devices(),
-        "numa_nodes": {gpu.device: host_info.numa_node(gpu.bus_id) for gpu in gpus if gpu.bus_id},
+        **({"numa_nodes": numa_nodes} if numa_nodes else {}),
         "mps_share": _mps_share(),
         **host_info.facts(),
         **_fabric(plan, gpus),
@@ -138,7 +139,8 @@ def _fabric(plan: Plan, gpus: list) -> dict[str, object]:
     places = fabric.nearest(ports, {gpu.device: gpu.bus_id for gpu in gpus if gpu.bus_id})
     if plan.injected("far-adapter"):
         places = {f"cuda:{i}": {"where": fabric.NUMA if i < 3 else fabric.FAR, "adapters": []} for i in range(4)}
-    return {**fabric.facts(ports), "nearest_adapters": places, "gpu_direct": fabric.gpu_direct()}
+    near = {"nearest_adapters": places} if places or plan.device == "cuda" else {}
+    return {**fabric.facts(ports), **near, "gpu_direct": fabric.gpu_direct()}
 
 
 def _xids(plan: Plan) -> list[dict] | str:

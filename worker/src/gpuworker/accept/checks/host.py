@@ -2,8 +2,9 @@
 
 For each NUMA node in turn, one thread per core copies within memory of that node, and then computes SHA-256. A node
 with one NUMA node is compared in two halves. Other pods may use the same cores and memory, so a slow part is a WARN,
-and the time in which another program had a core does not count. The fleet compares the numbers of all nodes. NUMA nodes
-of which the pod may use fewer cores than of others are not comparable: they are in the facts only.
+and the time in which another program had a core does not count. The fleet compares the numbers of all nodes. Every NUMA
+node is measured with the same number of cores. Where the pod has few cores of one, or none of its memory, the bandwidth
+is not comparable and is in the facts only.
 
 A missing memory module, a wrong BIOS setting, a hot socket or a core at its lowest clock delays data loaders and the
 launch of kernels, and no check of a GPU shows it.
@@ -29,9 +30,14 @@ SPEC = Spec(
     process=DEVICES,
     measures={
         "host_memory": Measure(
-            "GB/s", "copies by the cores of a NUMA node within its memory, bytes read and written", each="node"
+            "GB/s",
+            "copies by the cores of a NUMA node within its memory, bytes read and written",
+            each="node",
+            meaningful=(0.1, 1e4),
         ),
-        "host_compute": Measure("GB/s", "SHA-256 by one of these cores, the median", each="node"),
+        "host_compute": Measure(
+            "GB/s", "SHA-256 by one of these cores, the median", each="node", meaningful=(0.01, 100)
+        ),
     },
     faults={
         "slow-host-memory": r"numa\S+ is slow: host_memory",
@@ -43,6 +49,7 @@ COPY_BYTES = {"cuda": 16 << 20, "cpu": 4 << 20}  # of each core's two buffers, t
 HASH_BYTES = 1 << 20
 ROUNDS = 5
 REHEARSAL_S = 0.4
+FEW = 0.5  # of the cores of the NUMA node with the most: with fewer, its bandwidth is that of the cores
 START_S = 60  # until all threads have their memory
 
 
@@ -52,15 +59,14 @@ def measure(plan: Plan) -> Evidence:
     allowed = os.sched_getaffinity(0)
     quota = host_info.facts()["cpu_quota"] or len(allowed)  # more threads than that would be stopped in turn
     nodes = halves(host_info.cores_by_numa_node(allowed))
-    most = max(1, min(MOST_CORES[plan.device], int(quota), max(map(len, nodes.values()))))
-    groups = {name: spread(cpus, most) for name, cpus in nodes.items() if len(cpus) >= most}
+    groups, few = measured(nodes, max(1, min(MOST_CORES[plan.device], int(quota))), host_info.memory_nodes())
     typical, within = peer_comparison.typical_time_and_tolerance(plan.device)
     of_memory, of_cores = (
         (peer_comparison.HOST_MEMORY, peer_comparison.CORES) if plan.device == "cuda" else (within, within)
     )
     budget_s = (plan.seconds if plan.device == "cuda" else min(plan.seconds, REHEARSAL_S)) / len(groups) / 2
     evidence, size, by_core = (
-        Evidence(facts={"cores": {name: len(cpus) for name, cpus in nodes.items()}}),
+        Evidence(facts={"cores": {name: len(cpus) for name, cpus in nodes.items()}, "measured_on": groups}),
         COPY_BYTES[plan.device],
         {},
     )
@@ -73,7 +79,10 @@ def measure(plan: Plan) -> Evidence:
         rates = {f"{name} CPU {cpu}": HASH_BYTES / typical(found) / 1e9 for cpu, found in hashes.items()}
         by_core |= rates
         bandwidth = sum(2 * size / typical(found) / 1e9 for found in copies.values())
-        evidence.measurements.append(Measurement("host_memory", bandwidth, "GB/s", name))
+        if name in few:
+            evidence.facts.setdefault("host_memory_not_compared", {})[name] = bandwidth
+        else:
+            evidence.measurements.append(Measurement("host_memory", bandwidth, "GB/s", name))
         evidence.measurements.append(Measurement("host_compute", statistics.median(rates.values()), "GB/s", name))
     by_node = {each.device: each.value for each in evidence.measurements if each.name == "host_memory"}
     peer_comparison.compare(evidence, "host_memory", "GB/s", by_node, of_memory)
@@ -94,6 +103,19 @@ def halves(nodes: dict[int, list[int]]) -> dict[str, list[int]]:
         return {f"numa{node}": cpus for node, cpus in nodes.items()}
     ((node, cpus),) = nodes.items()
     return {f"numa{node}/{half}": cpus[half::2][: len(cpus) // 2] or cpus for half in (0, 1)}
+
+
+def measured(nodes: dict[str, list[int]], most: int, memory: set[int]) -> tuple[dict[str, list[int]], set[str]]:
+    """The cores of each group that are measured, and the groups whose bandwidth is not comparable with the others'.
+
+    `memory`: NUMA nodes that the pod may have memory of; empty if that is not known.
+    """
+    largest = max(min(most, len(cpus)) for cpus in nodes.values())
+    few = {name for name, cpus in nodes.items() if len(cpus) < FEW * largest}
+    few |= {name for name in nodes if memory and int(name.removeprefix("numa").partition("/")[0]) not in memory}
+    few = few if len(few) < len(nodes) else set()
+    count = min(most, *(len(cpus) for name, cpus in nodes.items() if name not in few))
+    return {name: spread(cpus, count) for name, cpus in nodes.items()}, few
 
 
 def spread(cpus: list[int], most: int) -> list[int]:

@@ -25,7 +25,7 @@ SPEC = Spec(
     measures={
         "link_h2d": Measure("GB/s", "from pinned host memory to the GPU", limit="host_link"),
         "link_d2h": Measure("GB/s", "from the GPU to pinned host memory", limit="host_link"),
-        "link_both": Measure("GB/s", "sum of both directions at the same time"),
+        "link_both": Measure("GB/s", "sum of both directions at the same time", meaningful=(1, 1e4)),
         "link_peer": Measure("GB/s", "from one GPU to another", limit="peer_link", each="pair"),
     },
     faults={

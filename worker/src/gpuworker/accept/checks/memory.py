@@ -10,6 +10,7 @@ Not yet run on a GPU.
 from __future__ import annotations
 
 import math
+import os
 import statistics
 import time
 
@@ -24,7 +25,7 @@ SPEC = Spec(
         "memory_copy": Measure("GB/s", "a copy within the memory, bytes read and written", limit="memory_copy"),
         "memory_triad": Measure("GB/s", "a = b + s·c, bytes read and written", limit="memory_triad"),
         "memory_tested": Measure(
-            "GiB", "memory that retained all patterns", noise=math.inf
+            "GiB", "memory that retained all patterns", noise=math.inf, meaningful=(1, 1e3)
         ),  # not compared: judged by the memory of the GPU, see LEAST_TESTED
     },
     faults={
@@ -62,7 +63,7 @@ def measure(plan: Plan) -> Evidence:
         if label := timing.report_name(device):
             evidence.measurements.append(Measurement("memory_tested", size / 2**30, "GiB", label))
     evidence.facts["pattern_passes"] = passes
-    evidence.facts["memory_gib"] = {str(device): _total(device) / 2**30 for device in devices if device.type == "cuda"}
+    evidence.facts["memory_gib"] = {str(device): _total(device) / 2**30 for device in devices}
     problems(evidence, plan)
     return evidence
 
@@ -148,4 +149,6 @@ def _bytes(device) -> int:
 def _total(device) -> int:
     import torch
 
+    if device.type == "cpu":
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return torch.cuda.mem_get_info(device)[1]

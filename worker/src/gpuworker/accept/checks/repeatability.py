@@ -24,7 +24,7 @@ SPEC = Spec(
     tag="REPEAT",
     seconds={"quick": 5, "full": 40, "burn-in": 600},
     measures={  # a count, of which more than REPEATS proves nothing more
-        "repeats": Measure("repeats", "number of times that the sequence ran", noise=math.inf)
+        "repeats": Measure("repeats", "number of times that the sequence ran", noise=math.inf, meaningful=(2, 1e6))
     },
     fingerprints=("fp32", "integer"),
     faults={
@@ -89,7 +89,7 @@ def problems(evidence: Evidence, plan: Plan) -> None:
     for key, value in evidence.hashes.items():
         kind, _, device = key.partition(" ")
         if not HASH.fullmatch(value):
-            evidence.not_measured.append(f"{device}: the hash of {kind} is no SHA-256: {value!r:.80}")
+            evidence.not_measured.append(f"{device}: the hash of {kind} is not a SHA-256: {value!r:.80}")
         elif (other := of_device.setdefault(device, {}).setdefault(value, kind)) != kind:
             evidence.not_measured.append(f"{device}: {other} and {kind} have one hash, which no two computations have")
 

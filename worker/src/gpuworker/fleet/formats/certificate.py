@@ -43,7 +43,8 @@ def certificate(fleet: Fleet) -> str:
     )
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in fleet.notes)
     body = (
-        f"<h1>GPU acceptance: {title}</h1><dl>{about}</dl>{notes}<table><thead><tr>{header}</tr></thead><tbody>{rows}"
+        f'<h1>GPU acceptance: {title}</h1><dl>{about}</dl>{notes}<table class="fit">'
+        f"<thead><tr>{header}</tr></thead><tbody>{rows}"
         '</tbody></table><p class="sign"><span>Date</span><span>Name</span><span>Signature</span></p>'
     )
     return document(f"GPU acceptance: {title}", body, live=False)

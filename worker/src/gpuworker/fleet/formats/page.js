@@ -1,5 +1,5 @@
 // Filters, sorts and copies what is on the page, and replaces it when the collector has a new version.
-// State is in the address after "#", so a filtered view is a link: #q=gpu-7&v=FAIL.
+// State is in the address after "#", so a view is a link: #q=gpu-7&v=FAIL&sort=0.4.1,1.1.0 (table, column, descending).
 "use strict";
 
 const POLL_MS = 3000;
@@ -10,11 +10,12 @@ function state() {
   return new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
 }
 
-function setState(key, value) {
+// `step`: of its own in the history, so that Back undoes it.
+function setState(key, value, step) {
   const found = state();
   if (value) found.set(key, value); else found.delete(key);
   const hash = found.toString();
-  history.replaceState(null, "", hash ? "#" + hash : location.pathname + location.search);
+  history[step ? "pushState" : "replaceState"](null, "", hash ? "#" + hash : location.pathname + location.search);
   apply();
 }
 
@@ -34,13 +35,29 @@ function filter() {
   byId("shown").textContent = shown === all ? "" : `${shown} of ${all} rows`;
 }
 
-// Sort table number `index` by a column; a second click turns the order around.
-function sort(index, column, down) {
-  const table = document.querySelectorAll("table.rows")[index];
-  if (!table) return;
+// [table, column, descending] of each table that is sorted.
+function orders() {
+  const found = (state().get("sort") || "").split(",").map((text) => text.split(".").map(Number));
+  return found.filter((order) => order.length === 3 && order.every(Number.isInteger));
+}
+
+// Sort every table as the address says, and the others as they came: the worst first.
+function sortAll() {
+  const found = new Map(orders().map(([index, column, down]) => [index, [column, down === 1]]));
+  document.querySelectorAll("table.rows").forEach((table, index) => {
+    const rows = [...table.tBodies[0].rows];
+    rows.forEach((row, number) => { row.dataset.came = row.dataset.came || number; });
+    const sorted = [...table.tHead.rows[0].cells].some((cell) => /ing$/.test(cell.getAttribute("aria-sort")));
+    if (found.has(index) || sorted) sort(table, ...(found.get(index) || [-1, false]));
+  });
+}
+
+// Sort a table by a column, -1: as it came.
+function sort(table, column, down) {
   const body = table.tBodies[0];
-  const rows = [...body.rows].map((row) => [row.cells[column] ? row.cells[column].textContent.trim() : "", row]);
-  rows.sort(([a], [b]) => {
+  const came = [...body.rows].sort((a, b) => a.dataset.came - b.dataset.came);
+  const rows = came.map((row) => [row.cells[column] ? row.cells[column].textContent.trim() : "", row]);
+  if (column >= 0) rows.sort(([a], [b]) => {
     const [x, y] = [numberIn(a), numberIn(b)];
     const order = isNaN(x) || isNaN(y) ? a.localeCompare(b, undefined, { numeric: true }) : x - y;
     return down ? -order : order;
@@ -60,8 +77,7 @@ function apply(event) {
     byId("v").value = found.get("v") || "";
   }
   for (const button of document.querySelectorAll("button.copy")) button.hidden = false;
-  const [table, column, down] = (found.get("sort") || "").split(".").map(Number);
-  if (found.get("sort")) sort(table, column, down === 1);
+  sortAll();
   filter();
 }
 
@@ -124,7 +140,10 @@ document.addEventListener("click", (event) => {
   const cell = button.closest("th"), table = button.closest("table.rows");
   if (!table) return;
   const index = [...document.querySelectorAll("table.rows")].indexOf(table);
-  setState("sort", `${index}.${cell.cellIndex}.${cell.getAttribute("aria-sort") === "ascending" ? 1 : 0}`);
+  const next = { ascending: [1], descending: [] }[cell.getAttribute("aria-sort")] || [0]; // then as it came
+  const others = orders().filter(([number]) => number !== index);
+  const all = [...others, ...next.map((down) => [index, cell.cellIndex, down])];
+  setState("sort", all.map((order) => order.join(".")).join(","), true);
 });
 document.addEventListener("keydown", (event) => {
   if (event.key === "/" && byId("q") && !event.target.closest("input, select")) {

@@ -23,9 +23,11 @@ SPEC = Spec(
             )
             for name in ("all_reduce", "all_gather", "reduce_scatter")
         },
-        "all_to_all_busbw": Measure("GB/s", "bus bandwidth of all-to-all", each="node"),
-        "broadcast_busbw": Measure("GB/s", "bus bandwidth of broadcast", each="node"),
-        "send_recv_busbw": Measure("GB/s", "bandwidth of each rank sending to the next one", each="node"),
+        "all_to_all_busbw": Measure("GB/s", "bus bandwidth of all-to-all", each="node", meaningful=(0.01, 1e4)),
+        "broadcast_busbw": Measure("GB/s", "bus bandwidth of broadcast", each="node", meaningful=(0.01, 1e4)),
+        "send_recv_busbw": Measure(
+            "GB/s", "bandwidth of each rank sending to the next one", each="node", meaningful=(0.01, 1e4)
+        ),
     },
     faults={
         "wrong-element": r"rank \d+ \(node \S+, \S+\): all_reduce of \d+ bytes, round 0: 1 of \d+ elements are wrong"

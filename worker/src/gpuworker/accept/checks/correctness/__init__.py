@@ -6,6 +6,7 @@ Across nodes: ddp-launch -m gpuworker.accept.ddp_tests --correctness
 from __future__ import annotations
 
 import math
+import sys
 
 from gpuworker.accept.check_spec import WORLD, Evidence, Measure, Plan, Spec
 from gpuworker.accept.checks.correctness.tolerance import TOLERANCE
@@ -22,6 +23,7 @@ SPEC = Spec(
             better="lower",
             most=math.inf,
             noise=TOLERANCE,
+            meaningful=(sys.float_info.epsilon, TOLERANCE),
             each="node",
         )
     },

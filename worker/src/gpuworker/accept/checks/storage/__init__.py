@@ -18,11 +18,16 @@ SPEC = Spec(
     takes_volumes=True,
     measures={
         "storage_write": Measure(
-            "MB/s", "all ranks write a checkpoint, until fsync returns", each="node", optional=True
+            "MB/s", "all ranks write a checkpoint, until fsync returns", each="node", meaningful=(1, 1e6), optional=True
         ),
-        "storage_read": Measure("MB/s", "all ranks read shards that are not cached", each="node"),
+        "storage_read": Measure("MB/s", "all ranks read shards that are not cached", each="node", meaningful=(1, 1e6)),
         "storage_read_p99": Measure(
-            "ms", "99th percentile of reading 1 MiB", better="lower", noise=SCHEDULER_MS, each="node"
+            "ms",
+            "99th percentile of reading 1 MiB",
+            better="lower",
+            noise=SCHEDULER_MS,
+            each="node",
+            meaningful=(1e-3, 60e3),
         ),
     },
     faults={

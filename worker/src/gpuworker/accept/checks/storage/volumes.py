@@ -187,7 +187,7 @@ def evidence(results: list[dict], mib: int) -> Evidence:
 
 
 def without_space(found: Evidence) -> None:
-    """The scratch folder is no volume of a job: that it is too small for the test is no fault of the node."""
+    """The scratch folder is not a volume of a job: that it is too small for the test is not a fault of the node."""
     full = [reason for reason in found.failures if FULL in reason]
     found.failures = [reason for reason in found.failures if reason not in full]
     needed = found.facts["ranks"] * found.facts["mib_of_each_rank"]

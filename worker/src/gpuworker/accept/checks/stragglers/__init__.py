@@ -15,13 +15,20 @@ SPEC = Spec(
     across_nodes="name the ranks that compute slower or arrive later",
     measures={
         "slowest_compute": Measure(
-            "x", "slowest rank over the median", better="lower", least=1, noise=FLOOR["cuda"], each="node"
+            "x",
+            "slowest rank over the median",
+            better="lower",
+            least=1,
+            noise=FLOOR["cuda"],
+            each="node",
+            meaningful=(1.001, 100),
         ),
         "latest_arrival": Measure(
             "ms",
             "time that the others wait for the last rank",
             better="lower",
             noise=1e3 * LATE_S["cuda"],
+            meaningful=(1e-3, 60e3),
             each="node",
         ),
     },

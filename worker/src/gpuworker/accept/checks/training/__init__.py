@@ -15,16 +15,26 @@ SPEC = Spec(
     process=WORLD,
     measures={
         "loss_drop": Measure(
-            "x", "loss of the first steps over loss of the last", limit="loss_drop", noise=math.inf
+            "x", "loss of the first steps over loss of the last", limit="loss_drop", noise=math.inf, meaningful=(1, 100)
         ),  # not compared: other software rounds differently, which grows with every step
-        "tokens_per_s": Measure("tokens/s", "of one device, in steps of all devices together", least=1),
-        "mfu": Measure("ratio", "model FLOPs utilization: share of the peak rate", most=1.2, noise=0.01, optional=True),
+        "tokens_per_s": Measure(
+            "tokens/s", "of one device, in steps of all devices together", least=1, meaningful=(1, 1e7)
+        ),
+        "mfu": Measure(
+            "ratio",
+            "model FLOPs utilization: share of the peak rate",
+            most=1.2,
+            noise=0.01,
+            meaningful=(0.01, 1),
+            optional=True,
+        ),
         "weak_scaling": Measure(
             "ratio",
             "time of a step of all devices without / with exchange of gradients",
             limit="weak_scaling",
             most=3,
             noise=0.05,  # from 1 to its warning limit
+            meaningful=(0.1, 1),
             each="node",
             optional=True,
         ),

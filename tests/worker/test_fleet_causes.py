@@ -1,0 +1,101 @@
+"""Causes of several findings: less power, what all GPUs of a node share; and no grave act without a failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuworker.accept.report import FAIL, INCOMPLETE, WARN
+from gpuworker.fleet.acts import CONFIGURE, RESEAT, RESET, RETEST, RMA, TICKET
+from tests.helpers.fleet_reports import H100, measurement, merged, node_report
+from tests.worker.test_fleet_suspects import BAD, GPUS, parts, with_problems
+
+
+def capped(report: dict, limits: dict[int, float], default: float | None = None) -> dict:
+    """The report with these power limits, 700 W for the other GPUs, in the facts of the environment check."""
+    for index, gpu in enumerate(report["checks"][0]["facts"]["gpus"]):
+        gpu |= {"name": H100, "power_limit_w": limits.get(index, 700.0), "power_default_w": default}
+    return report
+
+
+SLOW = "{} is slow: gemm_bf16 500 TFLOP/s is 70% of the median of its peers"
+
+
+def test_a_gpu_with_less_power_than_its_peers_gets_its_limit_back() -> None:
+    """And is neither reseated nor replaced. The driver need not know a default limit."""
+    bad = capped(with_problems("n1", "compute", (FAIL, SLOW.format("cuda:1"))), {1: 450.0})
+    fleet = merged(bad, capped(with_problems("n2", "compute"), {}))
+    (suspect,) = [each for each in fleet.suspects if each.device]
+    assert (suspect.verdict, suspect.device, suspect.act) == (FAIL, "cuda:1", CONFIGURE)
+    assert "450 W" in suspect.why and "700 W" in suspect.why and "Set the power limit back" in suspect.advice
+    assert len(suspect.reasons) == 2 and "450 W" in suspect.ticket and "power" in fleet.headline
+
+
+def test_what_the_node_finds_about_the_same_cause_is_no_other_suspect() -> None:
+    differ = "the GPUs differ in power limit: 700.0 on cuda:0; 450.0 on cuda:1"
+    scaling = "node: weak_scaling 0.7 ratio is below the limit of 0.9 (torchtitan)"
+    for limits, part in (({1: 450.0}, "cuda:1"), (dict.fromkeys(range(GPUS), 450.0), "all 8 GPUs")):
+        bad = capped(with_problems("n1", "training", (FAIL, scaling), (WARN, differ)), limits)
+        fleet = merged(bad, *(capped(with_problems(f"n{index}", "training"), {}) for index in (2, 3)))
+        assert parts(fleet) == [("n1", part, CONFIGURE)]
+
+
+def test_a_fault_that_less_power_does_not_explain_keeps_its_act() -> None:
+    for reason, act in (("cuda:1: 2 products are wrong", RMA), ("cuda:1: bad pages are not yet retired", RESET)):
+        report = capped(with_problems("n1", "compute", (FAIL, reason), (FAIL, SLOW.format("cuda:1"))), {1: 450.0})
+        assert ("n1", "cuda:1", act) in parts(merged(report))
+
+
+def test_power_limits_are_compared_within_a_model() -> None:
+    reports = [capped(with_problems(f"n{index}", "compute"), dict.fromkeys(range(GPUS), 500.0)) for index in (1, 2)]
+    assert merged(*reports).suspects == [], "all GPUs of the fleet have it"
+    for gpu in reports[1]["checks"][0]["facts"]["gpus"]:
+        gpu |= {"name": "another", "power_limit_w": 300.0}
+    assert merged(*reports).suspects == []
+    for damaged in (None, "700", True, -1, float("inf"), 10**400):
+        reports[0]["checks"][0]["facts"]["gpus"][0]["power_limit_w"] = damaged
+        assert merged(*reports).suspects == []
+
+
+@pytest.mark.parametrize(
+    ("check", "reason", "act"),
+    [
+        ("links", "{}: PCIe ran ×8 wide under load, GPU and slot can do ×16", TICKET),
+        ("compute", "{}: gemm_bf16 500 TFLOP/s is below the limit of 620 (H100)", TICKET),
+        ("repeatability", "{}: integer arithmetic gave a wrong result", TICKET),
+        ("environment", "{}: bad pages of its memory are not yet retired: reset the GPU", RESET),
+    ],
+)
+def test_what_all_gpus_of_a_node_have_is_one_suspect(check: str, reason: str, act: str) -> None:
+    problems = [(FAIL, reason.format(f"cuda:{index}")) for index in range(GPUS)]
+    numbers = [measurement(1.0, f"cuda:{index}", "other", judged=False) for index in range(GPUS)]
+    fleet = merged(with_problems("n1", check, *problems, measurements=numbers), node_report("n2", (100.0,) * GPUS))
+    assert parts(fleet) == [("n1", "all 8 GPUs", act)]
+    (suspect,) = fleet.suspects
+    assert suspect.reasons == [suspect.why] and "cuda:0, cuda:1" in suspect.why and "cuda:7" in suspect.why
+    fleet = merged(with_problems("n1", check, *problems[1:], measurements=numbers))
+    assert len(fleet.suspects) == GPUS - 1, "one GPU is well, so they share no cause"
+
+
+def test_slow_links_between_all_gpus_are_one_suspect() -> None:
+    names = [f"cuda:{a}→cuda:{b}" for a in range(GPUS) for b in range(GPUS) if a != b]
+    problems = [(FAIL, f"{name}: link_peer 40 GB/s is below the limit of 300 (NVLink)") for name in names]
+    numbers = [measurement(40.0, name, "link_peer", "GB/s") for name in names]
+    fleet = merged(with_problems("n1", "links", *problems, measurements=numbers))
+    assert parts(fleet) == [("n1", "all 8 GPUs", TICKET)]
+
+
+def test_a_single_failure_among_warnings_of_the_same_kind_stays_alone() -> None:
+    words = "cuda:{}: gemm_bf16 {} TFLOP/s is below the limit of 620 (H100)"
+    problems = [(FAIL if index == BAD else WARN, words.format(index, 630 - index)) for index in range(GPUS)]
+    numbers = [measurement(1.0, f"cuda:{index}", "other", judged=False) for index in range(GPUS)]
+    fleet = merged(with_problems("n1", "compute", *problems, measurements=numbers))
+    assert parts(fleet) == [("n1", f"cuda:{BAD}", TICKET), ("n1", "7 GPUs", TICKET)]
+
+
+@pytest.mark.parametrize("check", ["memory", "repeatability", "links"])
+@pytest.mark.parametrize("verdict", [WARN, INCOMPLETE])
+def test_only_a_failure_sends_a_gpu_back(check: str, verdict: str) -> None:
+    reason = "cuda:1: memory_copy 2400 GB/s is below the warning limit of 2512"
+    fleet = merged(with_problems("n1", check, (verdict, reason)))
+    assert parts(fleet) == [("n1", "cuda:1", RETEST)]
+    assert parts(merged(with_problems("n1", check, (FAIL, reason))))[0][2] in (RMA, RESEAT)
