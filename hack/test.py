@@ -131,7 +131,9 @@ def ipv6(environment: dict[str, str]) -> Counts:
 
 def values(environment: dict[str, str]) -> Counts:
     """Thousands of random sets of values against the API server: 20 minutes on two cores."""
-    return pytest("values", "tests/e2e/test_values_on_a_server.py", "-s", "-n", "2", environment=environment)
+    return pytest(
+        "values", "tests/e2e/test_values_on_a_server.py", "-s", "-n", "2", "--timeout", "0", environment=environment
+    )
 
 
 def lifecycle(environment: dict[str, str]) -> Counts:
