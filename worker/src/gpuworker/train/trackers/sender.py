@@ -25,8 +25,9 @@ from pathlib import Path
 
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
-from gpuworker.train.trackers import spool
+from gpuworker.train.trackers import settings, spool
 from gpuworker.train.trackers.backend import Backend, RejectedError
+from gpuworker.train.trackers.redact import redact
 from gpuworker.train.trackers.system import SystemMetrics
 
 POLL_S = 0.2
@@ -63,10 +64,10 @@ class Sender:
     def log(self, **facts: object) -> None:
         # The reader of the training's output may have ended with it.
         with contextlib.suppress(OSError), contextlib.redirect_stdout(self.console):
-            log(Tag.TRACK, rank=self.config["rank"], tracker=self.config["tracker"], **facts)
+            log(Tag.TRACK, rank=self.config["rank"], tracker=self.config["tracker"], **without_credentials(facts))
 
     def save_state(self, **facts: object) -> None:
-        self.state |= facts
+        self.state |= without_credentials(facts)
         spool.save_state(self.folder, self.state)
 
     # -- the end
@@ -96,9 +97,9 @@ class Sender:
 
     def last_client_line(self) -> str:
         """The last line that the client printed, without colors."""
-        lines = (self.folder / "client.log").read_text(errors="replace").split("\n")
+        lines = (self.folder / spool.CLIENT_LOG).read_text(errors="replace").split("\n")
         plain = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in lines]
-        return next((f"the client's last line: {line[:300]}" for line in reversed(plain) if line), "")
+        return next((f"the client's last line: {redact(line)[:300]}" for line in reversed(plain) if line), "")
 
     def exit_now(self, code: int) -> None:
         if self.orphan and not self.state.get("kept_here"):
@@ -164,7 +165,7 @@ class Sender:
         return None if self.config["rank"] or self.status == "saved" or retried else self.status
 
     def log_failure(self, error: Exception) -> None:
-        why = " ".join(str(error).split())[:500] or type(error).__name__
+        why = redact(" ".join(str(error).split()))[:500] or type(error).__name__  # cut last: a cut password is unknown
         if why != self.why:
             self.why = why
             self.log(state="rejected" if isinstance(error, RejectedError) else "retrying", why=why)
@@ -192,6 +193,14 @@ class Sender:
                 time.sleep(RETRY_S[0])
 
 
+def without_credentials(facts: dict[str, object]) -> dict[str, object]:
+    """All that leaves this process, but for the records, passes here."""
+    return {
+        key: value if value is None or isinstance(value, (bool, int, float)) else redact(str(value))
+        for key, value in facts.items()
+    }
+
+
 def resend(file: Path) -> int:
     """Send a file that spool.save_unsent has written."""
     first, _, rest = file.read_text().partition("\n")
@@ -208,9 +217,10 @@ def main(folder: Path) -> int:
     os.nice(5)
     sender = Sender(folder)
     # The output of clients goes to a file, for debugging.
-    client_log = os.open(folder / "client.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    client_log = os.open(folder / spool.CLIENT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(client_log, 1)
     os.dup2(client_log, 2)
+    os.environ |= settings.stripped(os.environ)
     os.environ |= {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
     # Clients import torch to see whether it is distributed. That would cost each sender half a gigabyte.
     sys.modules["torch"] = None

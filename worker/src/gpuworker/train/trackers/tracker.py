@@ -25,6 +25,7 @@ from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.train.option_types import non_negative_number
 from gpuworker.train.trackers import settings, spool
+from gpuworker.train.trackers.redact import redact
 
 KEEP_ONE = ("mlflow",)  # trackers that keep one of two equal points
 STATUSES = ("finished", "failed", "saved")
@@ -36,6 +37,9 @@ RANK_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP
 
 class TrackerError(RuntimeError):
     """A tracker failed, and --tracker-required was given. Never raised without it."""
+
+    def __init__(self, message: str):
+        super().__init__(redact(message))
 
 
 @dataclass(frozen=True)
@@ -69,15 +73,15 @@ def open_trackers(args: argparse.Namespace, rank_info: RankInfo) -> Tracker:
 
     Raises SettingsError for settings that cannot work. Show its text and exit with 2.
     """
-    names = []
-    selected = settings.selected(args.trackers, os.environ)
+    names, environment = [], settings.stripped(os.environ)
+    selected = settings.selected(args.trackers, environment)
     if args.tracker_required and not selected:
         raise settings.SettingsError(
             f"--tracker-required, but no tracker is selected (--trackers {args.trackers}): set MLFLOW_TRACKING_URI or "
             f"{settings.PLUTO_KEYS[0]}, or train without --tracker-required (in the chart: tracking.required)"
         )
     for name in selected:
-        settings.check(name, os.environ)
+        settings.check(name, environment)
         if not settings.installed(name):
             text = (
                 f"the Python package {settings.PACKAGES[name]} is not in this image; install it, see docs/tracking.md"
@@ -94,7 +98,7 @@ def open_trackers(args: argparse.Namespace, rank_info: RankInfo) -> Tracker:
 
 def reports_to(name: str, info: RankInfo, ranks: str) -> bool:
     """Whether this process reports to this tracker."""
-    if settings.has_single_writer(name, os.environ):
+    if settings.has_single_writer(name, settings.stripped(os.environ)):
         if info.rank == 0 and info.nnodes > 1:
             why = "only one process may write to SQLite or files"
             log(Tag.TRACK, rank=0, tracker=name, state="rank 0 only", why=why)
@@ -129,7 +133,7 @@ class Tracker:
         """
         run_ids = {name: run_id for name in self.names}
         if "pluto" in run_ids:
-            run_ids["pluto"] = os.environ.get("PLUTO_RUN_ID") or run_id
+            run_ids["pluto"] = os.environ.get("PLUTO_RUN_ID", "").strip() or run_id
             settings.check_run_id(run_ids["pluto"], "run id")
         for name in self.names:
             config = {
@@ -200,7 +204,7 @@ class Tracker:
     def fail(self, name: str, why: str, status: str = "") -> None:
         if self.required and status != "failed":
             raise TrackerError(f"{name}: {why}")
-        log(Tag.TRACK, rank=self.rank_info.rank, tracker=name, state="failed", why=why)
+        log(Tag.TRACK, rank=self.rank_info.rank, tracker=name, state="failed", why=redact(why))
 
 
 class SenderProcess:
