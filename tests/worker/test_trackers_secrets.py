@@ -72,7 +72,7 @@ def test_errors_hide_credentials_themselves(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("uri", ["http://user:hun/ter2@host", "http://user:hunter2#@host", "http://user:hunter2?@host"])
 def test_an_address_whose_password_must_be_quoted_is_refused_without_it(uri: str) -> None:
-    with pytest.raises(SettingsError, match="MLFLOW_TRACKING_URI.*quoted") as error:
+    with pytest.raises(SettingsError, match=r"MLFLOW_TRACKING_URI.*quoted") as error:
         settings.check("mlflow", {"MLFLOW_TRACKING_URI": uri})
     assert "ter2" not in str(error.value)
 

@@ -10,6 +10,7 @@ sends the records that an earlier run could not. The environment must contain th
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
@@ -33,6 +34,7 @@ from gpuworker.train.trackers.system import SystemMetrics
 POLL_S = 0.2
 RETRY_S = (0.5, 10.0)  # first and longest pause after a failure
 REJECTED_RETRY_S = 30.0  # a wrong key may be replaced, but hardly within seconds
+REPEAT_S = 600.0  # between two lines with the same reason
 SYSTEM_S = 10.0  # between two samples of the node
 
 
@@ -53,7 +55,8 @@ class Sender:
         self.console = os.fdopen(os.dup(1), "w")
         self.state: dict = {"delivered": 0}
         self.ending = threading.Event()  # the training writes no more records
-        self.why = ""
+        self.why = ""  # of the last failure, until it is over
+        self.logged: dict[str, float] = {}  # reason, without its numbers -> time of its line, in this outage
         self.sent = self.next_offset = 0  # offsets after the records that the client has, and will have next
         self.status: str | None = None  # of the training, once its last record is read
         self.lock = threading.Lock()
@@ -136,6 +139,7 @@ class Sender:
                     if self.why:
                         self.log(state="recovered")
                         self.why = ""
+                        self.logged.clear()
                 if not records:
                     time.sleep(POLL_S) if self.ending.is_set() else self.ending.wait(POLL_S)
             except Exception as error:
@@ -168,8 +172,12 @@ class Sender:
         why = redact(" ".join(str(error).split()))[:500] or type(error).__name__  # cut last: a cut password is unknown
         if why != self.why:
             self.why = why
-            self.log(state="rejected" if isinstance(error, RejectedError) else "retrying", why=why)
             self.save_state(why=why)
+        # Several reasons may take turns, with a number of their own in each text.
+        kind, now = re.sub(r"0x[0-9a-fA-F]+|[0-9]+", "0", why), time.monotonic()
+        if now - self.logged.get(kind, -REPEAT_S) >= REPEAT_S:
+            self.logged[kind] = now
+            self.log(state="rejected" if isinstance(error, RejectedError) else "retrying", why=why)
 
     def finish(self) -> None:
         client, self.client = self.client, None  # if this fails, the next attempt starts a new client
@@ -202,11 +210,15 @@ def without_credentials(facts: dict[str, object]) -> dict[str, object]:
 
 
 def resend(file: Path) -> int:
-    """Send a file that spool.save_unsent has written."""
+    """Send a file that spool.save_unsent has written. Raises OSError, or ValueError for another file."""
     first, _, rest = file.read_text().partition("\n")
-    folder = Path(tempfile.mkdtemp(prefix="resend-"))
     changes = {"timeout_s": 300.0, "node_metrics": False, "unsent_folder": str(file.parent)}
-    (folder / spool.CONFIG).write_text(json.dumps(json.loads(first)["config"] | changes))
+    try:
+        config = json.loads(first)["config"] | changes
+    except (LookupError, TypeError, ValueError):
+        raise ValueError(f"{file}: not a file with unsent records") from None
+    folder = Path(tempfile.mkdtemp(prefix="resend-"))
+    (folder / spool.CONFIG).write_text(json.dumps(config))
     records = rest if '{"end":' in rest else rest + '{"end":"saved"}\n'
     (folder / spool.SPOOL).write_text(records)
     sys.stdin = io.StringIO()
@@ -229,10 +241,22 @@ def main(folder: Path) -> int:
     return 0
 
 
-if __name__ == "__main__":
-    if sys.argv[1] == "--resend":
-        sys.exit(resend(Path(sys.argv[2])))
+def run_command() -> int:
+    parser = argparse.ArgumentParser(prog="sender", description="Send the records that an earlier run could not.")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--resend", type=Path, metavar="FILE", help="unsent-….jsonl, which the log of the run names")
+    which.add_argument("folder", type=Path, nargs="?", help=argparse.SUPPRESS)  # of the training that starts this
+    args = parser.parse_args()
+    if args.resend:
+        try:
+            return resend(args.resend)
+        except (OSError, ValueError) as error:
+            parser.exit(2, f"sender: {error}\n")
     # The training ends this process. A signal to the pod must not.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    sys.exit(main(Path(sys.argv[1])))
+    return main(args.folder)
+
+
+if __name__ == "__main__":
+    sys.exit(run_command())

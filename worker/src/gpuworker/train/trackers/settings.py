@@ -30,7 +30,7 @@ class SettingsError(ValueError):
 
 
 def stripped(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without white space around the trackers' settings: a Secret made from a file ends with a newline."""
+    """The environment without white space around settings: a Secret made from a file ends with a newline."""
     return {
         name: value.strip() if name.startswith(PREFIXES) or is_credential(name) else value
         for name, value in environment.items()

@@ -154,8 +154,14 @@ class Tracker:
                 self.fail(name, f"its process does not start: {error}")
         if self.required:
             end = time.monotonic() + self.timeout_s
-            for sender in self.senders:
-                sender.wait_started(end)
+            for sender in list(self.senders):
+                try:
+                    sender.wait_started(end)
+                except TrackerError:
+                    # Its end is no second failure, and it has no records to keep.
+                    self.senders.remove(sender)
+                    sender.discard()
+                    raise
 
     def log(self, step: int, metrics: Mapping[str, float], at: float | None = None, again: bool = False) -> None:
         """Report metrics of one optimizer step. Takes microseconds and never waits for a tracker.
@@ -241,7 +247,6 @@ class SenderProcess:
         while not spool.load_state(self.folder).get("started"):
             if (exited := self.has_exited()) or time.monotonic() > end:
                 why = self.reason("its process exited" if exited else "no response within --tracker-timeout")
-                self.process.kill()
                 raise TrackerError(f"{self.name} is required and could not be reached: {why}")
             time.sleep(0.05)
 
@@ -252,8 +257,15 @@ class SenderProcess:
             self.process.stdin.write(f"{wait_s}\n".encode())
             self.process.stdin.close()
 
-    def close(self, wait_s: float) -> str:
-        """Wait for the process and return its problem, or an empty string. Saves the records of a failed sender."""
+    def discard(self) -> None:
+        """Kill the process and remove its folder."""
+        self.spool.close()
+        self.end_process(0.0)
+        self.process.stdin.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def end_process(self, wait_s: float) -> int:
+        """Wait for the process, kill it and those that it has started, and return its exit code."""
         try:
             code = self.process.wait(wait_s)
         except subprocess.TimeoutExpired:
@@ -261,6 +273,11 @@ class SenderProcess:
             code = self.process.wait()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)  # the client's uploader, if it hangs
+        return code
+
+    def close(self, wait_s: float) -> str:
+        """Wait for the process and return its problem, or an empty string. Saves the records of a failed sender."""
+        code = self.end_process(wait_s)
         problem = ""
         if code == 1:
             problem = f"not everything was sent: {self.reason()}"
