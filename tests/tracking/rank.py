@@ -37,7 +37,7 @@ except SettingsError as error:
     print(error)
     sys.exit(2)
 except TrackerError as error:
-    print(error)
+    print(f"TrackerError: {error}")
     tracker.finish("failed")  # as program.py does
     sys.exit(1)
 for step in range(args.history):

@@ -93,7 +93,7 @@ def test_a_token_that_no_header_can_have_is_refused(ranks: Ranks) -> None:
 
 
 def test_a_required_server_that_is_away_is_one_failure(ranks: Ranks) -> None:
-    flags = ("--steps", 5, "--tracker-timeout", 2, "--tracker-required")
+    flags = ("--steps", 5, "--tracker-timeout", 20, "--tracker-required")
     output, _ = ranks.end(ranks.start(*flags, MLFLOW_TRACKING_URI=f"http://user:{QUOTED}@127.0.0.1:2"), 1)
     assert "mlflow is required and could not be reached" in output and "Connection refused" in output
     assert "exited with" not in output and "state=failed" not in output
