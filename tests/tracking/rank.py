@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from gpuworker.train.trackers import RankInfo, SettingsError, add_arguments, open_trackers
+from gpuworker.train.trackers import RankInfo, SettingsError, TrackerError, add_arguments, open_trackers
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=50)
@@ -36,6 +36,10 @@ try:
 except SettingsError as error:
     print(error)
     sys.exit(2)
+except TrackerError as error:
+    print(f"TrackerError: {error}")
+    tracker.finish("failed")  # as program.py does
+    sys.exit(1)
 for step in range(args.history):
     tracker.log(step, {"history": 0.5 * step}, at=1.8e9 + step, again=True)
 delays, last = [], args.first

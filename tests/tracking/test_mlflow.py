@@ -202,6 +202,7 @@ def test_a_store_behind_the_server_that_fails_does_not_keep_the_run_open(ranks: 
     (run,) = mlflow.runs("broken")
     assert run["info"]["status"] == "FINISHED" and mlflow.series(run, "loss") == list(range(40)), output
     assert facts["finish"] < 25 and "state=unsent records=" in output, output
+    assert output.count("state=retrying") <= 4, f"one line per reason: {output}"
     kept = ranks.unsent("mlflow")
     assert kept[0]["artifact"].endswith("LICENSE") and not any("metrics" in record for record in kept), kept
 

@@ -138,10 +138,6 @@ def test_preempted_attempts_do_not_count_against_the_restarts(
     assert settings.failures_left(given) == left
 
 
-def test_passwords_in_uris_are_redacted() -> None:
-    assert settings.redact_password("https://me:secret@host:5000/x") == "https://…@host:5000/x"
-
-
 def test_undelivered_records_are_saved_with_their_configuration(tmp_path: Path) -> None:
     (tmp_path / spool.CONFIG).write_text(json.dumps({"tracker": "pluto", "rank": 3}))
     writer = spool.SpoolWriter(tmp_path)

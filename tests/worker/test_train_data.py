@@ -196,8 +196,19 @@ def test_a_chat_template_that_rewrites_earlier_messages_is_refused():
         return template(messages[-2:], prompt)
 
     talk = [{"role": role, "content": "x"} for role in ("user", "assistant", "user", "assistant")]
-    with pytest.raises(dataset.DataError, match="rewrites messages"):
+    with pytest.raises(dataset.DataError, match="leaves out or changes what is before message 4"):
         dataset.segments({"messages": talk}, last_only)
+
+
+def test_a_chat_template_that_changes_a_content_is_refused():
+    def shouting(messages, prompt):
+        return template(
+            [{**each, "content": each["content"].upper()} for each in messages[:-1]] + messages[-1:], prompt
+        )
+
+    talk = [{"role": role, "content": "x"} for role in ("user", "assistant", "user")]
+    with pytest.raises(dataset.DataError, match="content of message 2"):
+        dataset.segments({"messages": talk}, shouting)
 
 
 def test_all_parts_of_a_file_together_have_every_document_once_and_in_order(tmp_path):

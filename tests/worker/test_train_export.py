@@ -75,3 +75,15 @@ def test_adapters_are_merged_with_their_own_base_model_only(trained, tmp_path, c
 def test_a_checkpoint_that_can_be_loaded_as_it_is_needs_no_export(trained, tmp_path, capsys):
     assert export.main([str(trained / "run" / "latest"), str(tmp_path / "a")]) == 2
     assert "rank-0" in capsys.readouterr().err
+
+
+def test_what_is_no_checkpoint_is_named(trained, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    for source, fact in (
+        (tmp_path / "nope", "nope: no such folder"),
+        (tmp_path / "file", "file: not a folder"),
+        (trained / "run", f"such as {trained / 'run' / 'latest'}"),
+        (trained / "run" / "latest" / "rank-0", f"name the whole, {trained / 'run' / 'latest'}"),
+    ):
+        assert export.main([str(source), str(tmp_path / "a")]) == 2
+        assert fact in capsys.readouterr().err and not (tmp_path / "a").exists()

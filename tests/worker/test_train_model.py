@@ -11,7 +11,8 @@ import pytest
 from gpuworker.runtime.svg_plot import line_plot, ticks
 from gpuworker.train import model, train_framework
 from gpuworker.train.distributed import DistributedContext
-from gpuworker.train.model import ModelError, ModelSource, check_model
+from gpuworker.train.model import ModelSource
+from gpuworker.train.model_files import ModelError, check_model
 from gpuworker.train.throughput import format_duration
 
 
@@ -58,6 +59,8 @@ def older_format(folder: Path) -> None:
 BROKEN_MODELS = {
     "no folder": (lambda folder: folder.rename(folder.parent / "x"), ("no such folder", "volume mounted?")),
     "no config": (lambda folder: (folder / "config.json").unlink(), ("no config.json",)),
+    "config cut": (lambda folder: (folder / "config.json").write_text("{"), ("config.json", "not JSON")),
+    "config no object": (lambda folder: (folder / "config.json").write_text("[]"), ("config.json", "not an object")),
     "missing shard": (
         lambda folder: (folder / "model-00002-of-00003.safetensors").unlink(),
         ("1 of 3 weight files", "model-00002-of-00003.safetensors"),

@@ -128,11 +128,7 @@ GREETING = [{"role": "assistant", "content": "assistant"}, {"role": "user", "con
     ids=["ChatML", "no branch", "marked", "marked without the end"],
 )
 def test_of_an_assistants_message_the_header_is_not_learned(template, talk):
-    """One token per byte, so that what is learned is a text."""
-    made = tokenizers.Tokenizer(models.BPE(vocab=(vocab := byte_vocab()), merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token=next(iter(vocab)), chat_template=template)
+    tokenizer = byte_tokenizer(template)
     tokens = encoded(tokenizer, {"messages": talk})
     end = "" if template not in (CHATML, WITHOUT_BRANCH, MARKED) else "<|end|>"
     said = [each["content"] for each in talk if each["role"] == "assistant"]
@@ -143,6 +139,43 @@ def test_of_an_assistants_message_the_header_is_not_learned(template, talk):
     if "generation %}" in template and "add_generation" not in template:
         theirs = tokenizer.apply_chat_template(talk, return_dict=True, return_assistant_tokens_mask=True)
         assert [int(token >= 0) for token in tokens] == theirs["assistant_masks"]
+
+
+ONE_END = HEADER + "{{ m.content }}\n{% endfor %}"
+PROMPT = "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+LAST_THINKS = (
+    HEADER + "{% if loop.last and m.role == 'assistant' %}<think>\n\n</think>\n\n{% endif %}"
+    "{{ m.content }}<|end|>\n{% endfor %}" + PROMPT
+)
+OTHERS = {  # template -> what ends the messages of the assistant, and what begins the last one
+    "the prompt thinks": (CHATML.replace("<|assistant|>\n", "<|assistant|>\n<think>\n"), ("<|end|>\n",) * 2, ""),
+    "one end": (ONE_END + "</s>", ("", "\n</s>"), ""),
+    "one end or a prompt": (ONE_END + PROMPT.replace("{% endif", "{% else %}</s>{% endif"), ("", "\n</s>"), ""),
+    "one end and a prompt": (ONE_END + "</s>" + PROMPT, ("", "\n</s>"), ""),
+    "the last one thinks": (LAST_THINKS, ("<|end|>\n",) * 2, "<think>\n\n</think>\n\n"),
+}
+
+
+@pytest.mark.parametrize("contents", [(" four", "s"), ("<think>\n4", "</s>"), ("", "<|end|>")], ids=repr)
+@pytest.mark.parametrize("template, ends, begin", OTHERS.values(), ids=OTHERS)
+def test_a_message_is_separated_although_it_is_written_in_another_way_alone(template, ends, begin, contents):
+    talk = [dict(each) for each in TALK]
+    talk[2]["content"], talk[4]["content"] = contents
+    tokenizer = byte_tokenizer(template)
+    tokens = encoded(tokenizer, {"messages": talk})
+    assert tokenizer.decode(plain(tokens)) == tokenizer.apply_chat_template(talk, tokenize=False)
+    if "<|assistant|>\n<think>" in template and contents[0].startswith("<think>"):
+        contents = (contents[0].removeprefix("<think>\n"), contents[1])  # of the prompt
+    said = [contents[0] + ends[0], begin + contents[1] + ends[1]]
+    assert [tokenizer.decode(run) for run in runs(tokens)] == [text for text in said if text]
+
+
+def byte_tokenizer(template: str) -> PreTrainedTokenizerFast:
+    """One token per byte, so that what is learned is a text."""
+    made = tokenizers.Tokenizer(models.BPE(vocab=(vocab := byte_vocab()), merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=next(iter(vocab)), chat_template=template)
 
 
 def byte_vocab() -> dict[str, int]:

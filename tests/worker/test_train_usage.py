@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.train import train_framework, train_smoke
+from gpuworker.train import tokenize_data, train_framework, train_smoke
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +59,20 @@ def test_the_name_of_a_run_is_the_name_of_a_folder(tmp_path, capfd, monkeypatch,
 )
 def test_options_that_contradict_themselves_are_refused(tmp_path, capfd, flags):
     assert flags[-2] in refused(capfd, tmp_path, *flags)
+
+
+@pytest.mark.parametrize("program", [train_smoke, train_framework, tokenize_data])
+@pytest.mark.parametrize(
+    "flags",
+    [("--epochs", "nan"), ("--epochs", "1e9"), ("--epochs", 0), ("--eval-every", "x"), ("--lr", "fast"), ("--lr", "-1"),
+     ("--betas", "fast"), ("--device", "tpu"), ("--no-such-flag",), ("--lr", 1e-5, "--min-lr", 1)],
+    ids=lambda flags: " ".join(map(str, flags)),
+)  # fmt: skip
+def test_a_wrong_option_is_one_line_that_names_it(tmp_path, capfd, program, flags):
+    printed = refused(capfd, tmp_path, *flags, program=program)
+    assert printed.count("\n") == 1 and printed.startswith("[FATAL] ") and "exit_code=2" in printed, printed
+    assert flags[-2:][0] in printed and str(flags[-1]) in printed
+    assert not any(name in printed for name in ("positive_int", "non_negative", "adam_betas")), printed
 
 
 @pytest.mark.parametrize(

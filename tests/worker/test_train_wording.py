@@ -10,7 +10,7 @@ from test_train_checkpoint import CORRUPTIONS, make_checkpointer
 from test_train_data import BAD_LINES, template, write_with_bad_line
 from test_train_model import BROKEN_MODELS, make_model
 
-from gpuworker.train import checkpoint, dataset, model, train_framework, train_smoke, upload
+from gpuworker.train import checkpoint, dataset, model_files, train_framework, train_smoke, upload
 from gpuworker.train.trackers import settings
 from tests.helpers import golden
 
@@ -34,7 +34,7 @@ def messages(folder: Path) -> dict[str, str]:
     for name, (damage, _) in BROKEN_MODELS.items():
         made = make_model(folder / name.replace(" ", "-") / "model")
         damage(made)
-        check = model.check_tokenizer if name == "no tokenizer" else model.check_model
+        check = model_files.check_tokenizer if name == "no tokenizer" else model_files.check_model
         found[f"model, {name}"] = error_of(check, made)
     for name, (corrupt, _) in CORRUPTIONS.items():
         made = make_checkpointer(folder / name.replace(" ", "-")).folder / "epoch-0001-step-00000010"

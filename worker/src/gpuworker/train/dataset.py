@@ -126,13 +126,37 @@ def assistant_spans(messages: list[dict], whole: str, template: PlainTemplate) -
             continue
         before, through = text_before(messages[:number], message, template), template(messages[: number + 1], False)
         after = spans[-1][1] if spans else 0
-        if not (whole.startswith(through) and through.startswith(before) and len(before) >= after):
+        if whole.startswith(through) and through.startswith(before) and len(before) >= after:
+            spans.append((len(before), len(through)))
+            continue
+        try:
+            spans.append(content_span(messages[: number + 1], before, whole, after, template))
+        except DataError as error:
             raise DataError(
-                "the chat template rewrites messages, so the assistant's part cannot be separated: mark it with "
+                f"the chat template {error}, so the assistant's part cannot be separated: mark it with "
                 '{% generation %} in the template, or use "prompt" and "completion"'
-            )
-        spans.append((len(before), len(through)))
+            ) from None
     return spans
+
+
+def content_span(messages: list[dict], prompt: str, whole: str, after: int, template: PlainTemplate) -> Span:
+    """Where the content of the last of `messages` starts in the whole text, and where the text that ends it ends.
+
+    For templates whose generation prompt has more than the header of a message, such as <think>, and for those that
+    write the last message in another way, such as with the only end of the text.
+    """
+    header, ending = text_around(messages[:-1], messages[-1], template)
+    content = messages[-1]["content"]
+    starts = [text for text in (prompt, header) if whole.startswith(text) and len(text) >= after]
+    for start in starts:
+        for text in (content, content.strip()):
+            if whole.startswith(text, len(start)):
+                end = len(start) + len(text)
+                return len(start), end + len(ending) * whole.startswith(ending, end)
+    place = f"message {len(messages)}"
+    if starts:
+        raise DataError(f"changes the content of {place}")
+    raise DataError(f"leaves out or changes what is before {place} once it or others follow")
 
 
 def text_before(earlier: list[dict], message: dict, template: PlainTemplate) -> str:
@@ -142,7 +166,12 @@ def text_before(earlier: list[dict], message: dict, template: PlainTemplate) -> 
     """
     if earlier and (prompt := template(earlier, True)) != template(earlier, False):
         return prompt
-    text, found, _ = template([*earlier, {**message, "content": PROBE}], False).rpartition(PROBE)
+    return text_around(earlier, message, template)[0]
+
+
+def text_around(earlier: list[dict], message: dict, template: PlainTemplate) -> tuple[str, str]:
+    """Text before and after the content of an assistant message that is the last one."""
+    before, found, ending = template([*earlier, {**message, "content": PROBE}], False).rpartition(PROBE)
     if not found:
         raise DataError("the chat template leaves out the content of an assistant message")
-    return text
+    return before, ending

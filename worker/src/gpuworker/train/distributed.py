@@ -7,7 +7,7 @@ import copy
 import os
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +27,7 @@ class DistributedContext:
     """
 
     device = torch.device("cpu")
+    translate: Callable[[Exception], Exception] = staticmethod(lambda error: error)
     group: dist.ProcessGroup | None = None  # of control messages; None: the default group
 
     def __init__(self, usage_errors: tuple[type[Exception], ...] = ()) -> None:
@@ -49,6 +50,12 @@ class DistributedContext:
         if "RANK" in os.environ:
             # No timeout: ddp-launch sets one for the start and another one after the first step.
             process_group.init(self.device, cpu_collectives=True)
+
+    def translating(self, translate: Callable[[Exception], Exception]) -> DistributedContext:
+        """The same ranks, of which `raise_on_all_ranks` raises what `translate` makes of an error."""
+        other = copy.copy(self)
+        other.translate = translate
+        return other
 
     def separate(self) -> DistributedContext:
         """The same ranks with control messages of their own, for another thread. Collective."""
@@ -117,7 +124,7 @@ class DistributedContext:
         try:
             yield
         except Exception as caught:
-            error = caught
+            error = self.translate(caught)
         text = f"{type(error).__name__}: {error}" if error else ""
         errors = self.all_gather_object((text, isinstance(error, self.usage_errors)))
         if error:

@@ -23,7 +23,7 @@ from torch.distributed import checkpoint as dcp
 
 from gpuworker.runtime.command_line import escape_output
 from gpuworker.train import model
-from gpuworker.train.checkpoint import SHARDS, SHARED, STATE, CorruptCheckpointError, load
+from gpuworker.train.checkpoint import MANIFEST, SHARDS, SHARED, STATE, CorruptCheckpointError, load
 
 FILE_BYTES = 4 << 30
 ADAPTERS = "adapter_config.json"
@@ -40,6 +40,7 @@ def export(source: Path, target: Path, base: Path | None = None, file_bytes: int
 
     Raises CorruptCheckpointError, BaseModelError or OSError.
     """
+    check_source(source)
     state = load(source).state
     if target.exists():
         raise FileExistsError(errno.EEXIST, "the target must be a new folder", str(target))
@@ -49,6 +50,21 @@ def export(source: Path, target: Path, base: Path | None = None, file_bytes: int
         join(source, target, file_bytes)
     else:
         raise CorruptCheckpointError(f"{source} needs no export: {source / SHARED} can be loaded as it is")
+
+
+def check_source(source: Path) -> None:
+    """Raise OSError unless the source may be a checkpoint, with what to name instead."""
+    if not source.exists():
+        raise FileNotFoundError(f"{source}: no such folder")
+    if not source.is_dir():
+        raise NotADirectoryError(f"{source}: not a folder")
+    if (source / MANIFEST).exists():
+        return
+    found = [path for path in (source / "latest", source / "best", *sorted(source.glob("epoch-*"))) if path.is_dir()]
+    if found:
+        raise IsADirectoryError(f"{source} is the folder of a run: name one of its checkpoints, such as {found[0]}")
+    if (source.parent / MANIFEST).exists():
+        raise IsADirectoryError(f"{source} is a part of a checkpoint: name the whole, {source.parent}")
 
 
 def merge(adapters: Path, base: Path | None, expected: list[str] | None, target: Path, file_bytes: int) -> None:

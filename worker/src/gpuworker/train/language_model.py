@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import time
 from pathlib import Path
 
@@ -39,14 +41,15 @@ class LanguageModelSpec:
         self.tokenizer = source.load_tokenizer()
         codec = model.token_codec(self.tokenizer)
         cache, started = Path(args.cache), time.monotonic()
+        context = context.translating(lambda error: data_problem(error, cache))
         with context.raise_on_all_ranks():
             validation = data_files.find_files(args.val) if args.val else data_files.default_validation(args.data)
             data = data_files.find_files(args.data, without=validation)
-        facts = {
-            "--data": files_fingerprint(data),
-            "validation": files_fingerprint(validation) if validation else "no val.jsonl next to --data",
-            "tokenizer": codec.digest[:16],
-        }
+            facts = {
+                "--data": files_fingerprint(data),
+                "validation": files_fingerprint(validation) if validation else "no val.jsonl next to --data",
+                "tokenizer": codec.digest[:16],
+            }
         require_same(context, "the data", facts)
         train = token_file.prepare(data, codec, cache, context)
         self.pack = args.pack if args.pack is not None else not token_file.has_prompts(train, codec)
@@ -63,6 +66,7 @@ class LanguageModelSpec:
                 raise data_files.DataError(
                     f"{name}: it contains nothing to learn: no completions, or prompts longer than --seq-len?"
                 )
+        self.check_vocabulary()
         if context.is_rank_0:
             report_samples(args.data, self.train, args.seq_len, seconds=seconds)
             if self.validation:
@@ -76,6 +80,24 @@ class LanguageModelSpec:
             **source.identity(context.is_rank_0),
         }
         require_same(context, "the data", {"tokens": self.identity["data"]})
+
+    def check_vocabulary(self) -> None:
+        """Raise ModelError for data with a token that the model does not know.
+
+        A tokenizer may have more tokens than its model, such as one for padding, as long as no text contains them.
+        """
+        config = self.source.configuration(len(self.tokenizer)).get_text_config()
+        known = getattr(config, "vocab_size", None)
+        if not known or max(self.tokenizer.get_vocab().values()) < known:
+            return
+        for samples in filter(None, (self.train, self.validation)):
+            least, most = (int(each) for each in torch.aminmax(samples.tokens))
+            token = max(most, -least - 1)  # -t-1: a token t that is only read
+            if token >= known:
+                raise model.ModelError(
+                    f"{self.source.name}: the model knows {known} tokens, and the data contains the token {token} "
+                    f"({self.tokenizer.convert_ids_to_tokens(token)!r}) of the tokenizer: use the model's own one"
+                )
 
     def build(
         self, context: DistributedContext, checkpoint: Path | None, device: torch.device | None = None
@@ -117,6 +139,15 @@ class LanguageModelSpec:
         counted = [each for each in module.parameters() if id(each) not in tables or id(each) in used]
         weights = sum((6 if each.requires_grad else 4) * each.numel() for each in counted)
         return weights + 12 * layers * width * self.args.seq_len
+
+
+def data_problem(error: Exception, cache: Path) -> Exception:
+    """What the user can change about an error of the disk, as DataError; other errors as they are."""
+    if isinstance(error, PermissionError):
+        return data_files.DataError(f"{error.filename}: user {os.getuid()} cannot read it: {error.strerror}")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return data_files.DataError(f"--cache {cache}: {error.strerror}: it needs 8 bytes per token until it is done")
+    return error
 
 
 def report_samples(file: str, samples: token_file.TokenDataset, length: int, **more: object) -> None:

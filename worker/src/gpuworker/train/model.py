@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import re
 from pathlib import Path
@@ -18,69 +17,11 @@ import torch
 from gpuworker.train.agreement import file_fingerprint
 from gpuworker.train.dataset import MarkedTemplate, Span
 from gpuworker.train.distributed import DistributedContext
+from gpuworker.train.model_files import ModelError, check_model, check_tokenizer, reading
 from gpuworker.train.model_presets import PRESETS
 from gpuworker.train.token_file import Encoded, TokenCodec
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
 WEIGHT_FILES = ["*.safetensors", "*.safetensors.index.json"]
-
-
-class ModelError(ValueError):
-    """A model or tokenizer that cannot be used. The message contains what to do."""
-
-
-def check_model(folder: Path) -> None:
-    """Raise ModelError unless a folder holds a configuration and complete weight files. Reads no weights."""
-    if not folder.is_dir():
-        raise ModelError(f"{folder}: no such folder; is the models volume mounted?")
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder}: no config.json; this is not a model in the Hugging Face layout")
-    index = folder / "model.safetensors.index.json"
-    names = ["model.safetensors"]
-    if index.is_file():
-        try:
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
-            raise ModelError(f"{index}: not a list of weights ({error}); copy the model again") from None
-    elif not (folder / names[0]).is_file():
-        others = sorted(path.name for path in folder.glob("*.bin"))
-        hint = f"; {others[0]} has the older format: convert it to safetensors" if others else ""
-        raise ModelError(f"{folder}: neither model.safetensors nor model.safetensors.index.json{hint}")
-    missing = [name for name in names if not (folder / name).is_file()]
-    if missing:
-        raise ModelError(
-            f"{folder}: {len(missing)} of {len(names)} weight files are missing: {', '.join(missing[:8])}; "
-            "copy the model again"
-        )
-    for name in names:
-        if problem := length_problem(folder / name):
-            raise ModelError(f"{folder / name}: {problem}; copy the file again")
-
-
-def length_problem(path: Path) -> str:
-    """Problem with the length of a safetensors file, or an empty string.
-
-    The file consists of 8 bytes with the header's length, the header, and the tensors that the header lists.
-    """
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > size - 8:
-            return f"truncated: {size} bytes, and its header alone has {length}"
-        try:
-            header = json.loads(file.read(length))
-            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-        except (ValueError, KeyError, TypeError):
-            return "not a safetensors file: the header cannot be read"
-    whole = 8 + length + max(ends, default=0)
-    return "" if size == whole else f"truncated: {size} bytes of {whole}"
-
-
-def check_tokenizer(folder: Path) -> None:
-    if not folder.is_dir():
-        raise ModelError(f"{folder}: no such folder; is the models volume mounted?")
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise ModelError(f"{folder}: no tokenizer: none of {', '.join(TOKENIZER_FILES)}")
 
 
 class ModelSource:
@@ -145,7 +86,8 @@ class ModelSource:
         logging.set_verbosity(getattr(logging, self.args.log_level.upper()))
         logging.disable_progress_bar()
         if self.tokenizer:
-            return AutoTokenizer.from_pretrained(self.tokenizer, local_files_only=True)
+            with reading(self.tokenizer):
+                return AutoTokenizer.from_pretrained(self.tokenizer, local_files_only=True)
         return byte_tokenizer()
 
     def load_model(self, vocabulary_size: int, checkpoint: Path | None) -> torch.nn.Module:
@@ -156,7 +98,19 @@ class ModelSource:
         if checkpoint and not lora:
             folder = checkpoint
         if folder:
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+            with reading(folder):
+                model, found = AutoModelForCausalLM.from_pretrained(
+                    folder,
+                    dtype=torch.float32,
+                    local_files_only=True,
+                    ignore_mismatched_sizes=True,  # refused below, with names
+                    output_loading_info=True,
+                )
+            if wrong := [f"{name} is {tuple(is_)}, not {tuple(due)}" for name, is_, due in found["mismatched_keys"]]:
+                raise ModelError(
+                    f"{folder}: {len(wrong)} tensors do not have the shape that config.json gives: "
+                    f"{'; '.join(sorted(wrong)[:3])}"
+                )
         else:
             model = AutoModelForCausalLM.from_config(self.configuration(vocabulary_size))
         self.prepare(model)
@@ -178,7 +132,8 @@ class ModelSource:
             kind, settings = PRESETS[self.preset]
             length = context_length(kind, self.args.seq_len)
             return AutoConfig.for_model(kind, vocab_size=vocabulary_size, **settings, **length)
-        config = AutoConfig.from_pretrained(self.folder, local_files_only=True)
+        with reading(self.folder):
+            config = AutoConfig.from_pretrained(self.folder, local_files_only=True)
         config.dtype = torch.float32
         return config
 

@@ -20,14 +20,14 @@ from gpuworker.runtime.process_group import exit_now
 from gpuworker.train import options
 from gpuworker.train.model import ModelSource
 from gpuworker.train.model_presets import PRESETS
-from gpuworker.train.option_types import positive_int, probability
+from gpuworker.train.option_types import Parser, positive_int, probability
 from gpuworker.train.program import run
 
 INCLUDED_DATA = Path(__file__).parent / "data" / "train.jsonl"
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="train_framework.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     # fmt: off

@@ -19,7 +19,7 @@ from gpuworker.runtime.command_line import escape_output, first_line
 from gpuworker.runtime.process_group import exit_now
 from gpuworker.train import options
 from gpuworker.train.distributed import DistributedContext
-from gpuworker.train.option_types import positive_int
+from gpuworker.train.option_types import Parser, positive_int
 from gpuworker.train.program import run
 from gpuworker.train.schedule import derive_seed
 
@@ -91,7 +91,7 @@ class ClassifierSpec:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="train.py", description=first_line(__doc__))
+    parser = Parser(prog="train.py", description=first_line(__doc__))
     parser.add_argument("--samples", type=positive_int, default=4096, metavar="N", help="training set (default: 4096)")
     parser.add_argument(
         "--features", type=positive_int, default=toy_problem.FEATURES, metavar="N", help="per sample (default: 128)"

@@ -10,7 +10,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gpuworker.train.trackers.backend import RejectedError
-from gpuworker.train.trackers.settings import redact_password
 
 TAG = "gpu-charts.run_id"  # finds the run of an earlier attempt, and of the other ranks
 METRICS_LIMIT, PARAMS_LIMIT, VALUE_LIMIT = 1000, 100, 6000  # of the server: items per call, characters per value
@@ -69,7 +68,7 @@ class MlflowRun:
             if isinstance(error, ImportError):
                 raise RejectedError(f"{error}: this URI needs the full package mlflow") from error
             raise self.explain(error) from error
-        url = f"{redact_password(self.uri)}/#/experiments/{run.info.experiment_id}/runs/{self.run_id}"
+        url = f"{self.uri}/#/experiments/{run.info.experiment_id}/runs/{self.run_id}"
         return {"run": self.run_id, "run_id": self.config["run_id"], "resumed": resumed, "url": url}
 
     def find(self):

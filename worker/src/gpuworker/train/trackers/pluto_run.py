@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from gpuworker.train.trackers.backend import RejectedError
-from gpuworker.train.trackers.settings import pluto_key, redact_password
+from gpuworker.train.trackers.settings import pluto_key
 
 RESET_S = 3.0  # interval at which records that the uploader has given up on are queued again
 UPLOADERS: list[subprocess.Popen] = []
@@ -60,7 +60,7 @@ class PlutoRun:
         finally:
             shutil.rmtree(self.folder / "python_keyring", ignore_errors=True)  # the client writes the key to disk
         self.store = self.run._sync_manager.store
-        url = redact_password(str(self.run.settings.url_view))
+        url = str(self.run.settings.url_view)
         return {"run": self.run.id, "run_id": self.config["run_id"], "resumed": self.run.resumed, "url": url}
 
     def send(self, records: list[dict]) -> None:

@@ -10,6 +10,7 @@ sends the records that an earlier run could not. The environment must contain th
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
@@ -25,13 +26,15 @@ from pathlib import Path
 
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
-from gpuworker.train.trackers import spool
+from gpuworker.train.trackers import settings, spool
 from gpuworker.train.trackers.backend import Backend, RejectedError
+from gpuworker.train.trackers.redact import redact
 from gpuworker.train.trackers.system import SystemMetrics
 
 POLL_S = 0.2
 RETRY_S = (0.5, 10.0)  # first and longest pause after a failure
 REJECTED_RETRY_S = 30.0  # a wrong key may be replaced, but hardly within seconds
+REPEAT_S = 600.0  # between two lines with the same reason
 SYSTEM_S = 10.0  # between two samples of the node
 
 
@@ -52,7 +55,8 @@ class Sender:
         self.console = os.fdopen(os.dup(1), "w")
         self.state: dict = {"delivered": 0}
         self.ending = threading.Event()  # the training writes no more records
-        self.why = ""
+        self.why = ""  # of the last failure, until it is over
+        self.logged: dict[str, float] = {}  # reason, without its numbers -> time of its line, in this outage
         self.sent = self.next_offset = 0  # offsets after the records that the client has, and will have next
         self.status: str | None = None  # of the training, once its last record is read
         self.lock = threading.Lock()
@@ -63,10 +67,10 @@ class Sender:
     def log(self, **facts: object) -> None:
         # The reader of the training's output may have ended with it.
         with contextlib.suppress(OSError), contextlib.redirect_stdout(self.console):
-            log(Tag.TRACK, rank=self.config["rank"], tracker=self.config["tracker"], **facts)
+            log(Tag.TRACK, rank=self.config["rank"], tracker=self.config["tracker"], **without_credentials(facts))
 
     def save_state(self, **facts: object) -> None:
-        self.state |= facts
+        self.state |= without_credentials(facts)
         spool.save_state(self.folder, self.state)
 
     # -- the end
@@ -96,9 +100,9 @@ class Sender:
 
     def last_client_line(self) -> str:
         """The last line that the client printed, without colors."""
-        lines = (self.folder / "client.log").read_text(errors="replace").split("\n")
+        lines = (self.folder / spool.CLIENT_LOG).read_text(errors="replace").split("\n")
         plain = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in lines]
-        return next((f"the client's last line: {line[:300]}" for line in reversed(plain) if line), "")
+        return next((f"the client's last line: {redact(line)[:300]}" for line in reversed(plain) if line), "")
 
     def exit_now(self, code: int) -> None:
         if self.orphan and not self.state.get("kept_here"):
@@ -135,6 +139,7 @@ class Sender:
                     if self.why:
                         self.log(state="recovered")
                         self.why = ""
+                        self.logged.clear()
                 if not records:
                     time.sleep(POLL_S) if self.ending.is_set() else self.ending.wait(POLL_S)
             except Exception as error:
@@ -164,11 +169,15 @@ class Sender:
         return None if self.config["rank"] or self.status == "saved" or retried else self.status
 
     def log_failure(self, error: Exception) -> None:
-        why = " ".join(str(error).split())[:500] or type(error).__name__
+        why = redact(" ".join(str(error).split()))[:500] or type(error).__name__  # cut last: a cut password is unknown
         if why != self.why:
             self.why = why
-            self.log(state="rejected" if isinstance(error, RejectedError) else "retrying", why=why)
             self.save_state(why=why)
+        # Several reasons may take turns, with a number of their own in each text.
+        kind, now = re.sub(r"0x[0-9a-fA-F]+|[0-9]+", "0", why), time.monotonic()
+        if now - self.logged.get(kind, -REPEAT_S) >= REPEAT_S:
+            self.logged[kind] = now
+            self.log(state="rejected" if isinstance(error, RejectedError) else "retrying", why=why)
 
     def finish(self) -> None:
         client, self.client = self.client, None  # if this fails, the next attempt starts a new client
@@ -192,12 +201,24 @@ class Sender:
                 time.sleep(RETRY_S[0])
 
 
+def without_credentials(facts: dict[str, object]) -> dict[str, object]:
+    """All that leaves this process, but for the records, passes here."""
+    return {
+        key: value if value is None or isinstance(value, (bool, int, float)) else redact(str(value))
+        for key, value in facts.items()
+    }
+
+
 def resend(file: Path) -> int:
-    """Send a file that spool.save_unsent has written."""
+    """Send a file that spool.save_unsent has written. Raises OSError, or ValueError for another file."""
     first, _, rest = file.read_text().partition("\n")
-    folder = Path(tempfile.mkdtemp(prefix="resend-"))
     changes = {"timeout_s": 300.0, "node_metrics": False, "unsent_folder": str(file.parent)}
-    (folder / spool.CONFIG).write_text(json.dumps(json.loads(first)["config"] | changes))
+    try:
+        config = json.loads(first)["config"] | changes
+    except (LookupError, TypeError, ValueError):
+        raise ValueError(f"{file}: not a file with unsent records") from None
+    folder = Path(tempfile.mkdtemp(prefix="resend-"))
+    (folder / spool.CONFIG).write_text(json.dumps(config))
     records = rest if '{"end":' in rest else rest + '{"end":"saved"}\n'
     (folder / spool.SPOOL).write_text(records)
     sys.stdin = io.StringIO()
@@ -208,9 +229,10 @@ def main(folder: Path) -> int:
     os.nice(5)
     sender = Sender(folder)
     # The output of clients goes to a file, for debugging.
-    client_log = os.open(folder / "client.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    client_log = os.open(folder / spool.CLIENT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(client_log, 1)
     os.dup2(client_log, 2)
+    os.environ |= settings.stripped(os.environ)
     os.environ |= {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
     # Clients import torch to see whether it is distributed. That would cost each sender half a gigabyte.
     sys.modules["torch"] = None
@@ -219,11 +241,23 @@ def main(folder: Path) -> int:
     return 0
 
 
-if __name__ == "__main__":
+def run_command() -> int:
     sys.stdin.reconfigure(encoding="utf-8")  # the training writes to it, whatever PYTHONIOENCODING is
-    if sys.argv[1] == "--resend":
-        sys.exit(resend(Path(sys.argv[2])))
+    parser = argparse.ArgumentParser(prog="sender", description="Send the records that an earlier run could not.")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--resend", type=Path, metavar="FILE", help="unsent-….jsonl, which the log of the run names")
+    which.add_argument("folder", type=Path, nargs="?", help=argparse.SUPPRESS)  # of the training that starts this
+    args = parser.parse_args()
+    if args.resend:
+        try:
+            return resend(args.resend)
+        except (OSError, ValueError) as error:
+            parser.exit(2, f"sender: {error}\n")
     # The training ends this process. A signal to the pod must not.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    sys.exit(main(Path(sys.argv[1])))
+    return main(args.folder)
+
+
+if __name__ == "__main__":
+    sys.exit(run_command())

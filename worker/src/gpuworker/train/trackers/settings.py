@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from gpuworker.runtime.contract import INTERNAL_PREFIX
+from gpuworker.train.trackers.redact import is_credential, redact
 
 NAMES = ("pluto", "mlflow")
 # Variables that the chart ddp-run sets.
@@ -16,11 +17,24 @@ MAX_RESTARTS = f"{INTERNAL_PREFIX}MAX_RESTARTS"
 ATTEMPTS_IGNORED = f"{INTERNAL_PREFIX}ATTEMPTS_IGNORED"
 # The first one that is set is used. Pluto's client itself reads the first and the last.
 PLUTO_KEYS = ("PLUTO_API_KEY", "PLUTO_API_TOKEN", "MLOP_API_TOKEN")
+IN_HEADERS = {"pluto": PLUTO_KEYS, "mlflow": ("MLFLOW_TRACKING_TOKEN",)}
+PREFIXES = ("PLUTO_", "MLOP_", "MLFLOW_")
 PACKAGES = {"pluto": "pluto-ml", "mlflow": "mlflow-skinny"}
 
 
 class SettingsError(ValueError):
     """Tracker settings that cannot work. Raised before anything starts, whether or not tracking is required."""
+
+    def __init__(self, message: str):
+        super().__init__(redact(message))
+
+
+def stripped(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without white space around settings: a Secret made from a file ends with a newline."""
+    return {
+        name: value.strip() if name.startswith(PREFIXES) or is_credential(name) else value
+        for name, value in environment.items()
+    }
 
 
 def selected(names: str, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -45,6 +59,9 @@ def pluto_key(environment: Mapping[str, str]) -> str:
 
 def check(name: str, environment: Mapping[str, str]) -> None:
     """Raise SettingsError if this tracker cannot work with these variables."""
+    for variable in IN_HEADERS[name]:
+        if not re.fullmatch(r"[!-~]*", environment.get(variable, "")):
+            raise SettingsError(f"{variable} contains white space or other characters that a key cannot have")
     if name == "pluto":
         if not pluto_key(environment):
             raise SettingsError(f"Pluto needs a key: set {PLUTO_KEYS[0]} (or {PLUTO_KEYS[1]}) from a Secret")
@@ -80,7 +97,17 @@ def check_run_id(run_id: str, source: str) -> None:
 
 
 def check_uri(uri: str, environment: Mapping[str, str]) -> None:
-    """Refuse MLflow's file store unless the user has opted in: MLflow itself raises at the first call otherwise."""
+    """Refuse addresses that the client cannot read.
+
+    MLflow's file store needs an opt-in: MLflow itself raises at the first call otherwise.
+    """
+    try:
+        _ = urlsplit(uri).port
+    except ValueError:  # its text has a part of the password
+        raise SettingsError(
+            "MLFLOW_TRACKING_URI is not an address: in a user name or password, characters such as / ? # @ must be "
+            "URL-quoted (%2F %3F %23 %40), or set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        ) from None
     opted_in = environment.get("MLFLOW_ALLOW_FILE_STORE", "").lower() in ("1", "true")
     if is_file_store(uri) and not opted_in:
         raise SettingsError(
@@ -98,10 +125,6 @@ def has_single_writer(name: str, environment: Mapping[str, str]) -> bool:
     """Whether only one process may write: SQLite and files are not safe for several pods."""
     uri = environment.get("MLFLOW_TRACKING_URI", "")
     return name == "mlflow" and (is_file_store(uri) or urlsplit(uri).scheme.startswith("sqlite"))
-
-
-def redact_password(uri: str) -> str:
-    return re.sub(r"//[^/@]*@", "//…@", uri)
 
 
 def installed(name: str) -> bool:

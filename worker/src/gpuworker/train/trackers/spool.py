@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SPOOL, STATE, CONFIG = "spool.jsonl", "state.json", "config.json"
+CLIENT_LOG = "client.log"  # what the client prints, which may contain credentials
 LIMIT = 1 << 30  # bytes: some three million records while a tracker is down
 
 
@@ -88,6 +89,8 @@ def save_unsent(folder: Path, offset: int, target: Path, first: Sequence[dict] =
         count += sum("end" not in record for record in records)
         lines += [json.dumps(record, separators=(",", ":")) + "\n" for record in records]
     for parent in (target, folder):
+        if parent == folder:
+            (folder / CLIENT_LOG).unlink(missing_ok=True)  # this folder stays
         try:
             parent.mkdir(parents=True, exist_ok=True)
             (parent / name).write_text(f'{{"config":{text}}}\n' + "".join(lines))

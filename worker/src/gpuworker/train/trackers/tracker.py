@@ -25,6 +25,7 @@ from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.train.option_types import non_negative_number
 from gpuworker.train.trackers import settings, spool
+from gpuworker.train.trackers.redact import redact
 
 KEEP_ONE = ("mlflow",)  # trackers that keep one of two equal points
 STATUSES = ("finished", "failed", "saved")
@@ -36,6 +37,9 @@ RANK_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP
 
 class TrackerError(RuntimeError):
     """A tracker failed, and --tracker-required was given. Never raised without it."""
+
+    def __init__(self, message: str):
+        super().__init__(redact(message))
 
 
 @dataclass(frozen=True)
@@ -69,15 +73,15 @@ def open_trackers(args: argparse.Namespace, rank_info: RankInfo) -> Tracker:
 
     Raises SettingsError for settings that cannot work. Show its text and exit with 2.
     """
-    names = []
-    selected = settings.selected(args.trackers, os.environ)
+    names, environment = [], settings.stripped(os.environ)
+    selected = settings.selected(args.trackers, environment)
     if args.tracker_required and not selected:
         raise settings.SettingsError(
             f"--tracker-required, but no tracker is selected (--trackers {args.trackers}): set MLFLOW_TRACKING_URI or "
             f"{settings.PLUTO_KEYS[0]}, or train without --tracker-required (in the chart: tracking.required)"
         )
     for name in selected:
-        settings.check(name, os.environ)
+        settings.check(name, environment)
         if not settings.installed(name):
             text = (
                 f"the Python package {settings.PACKAGES[name]} is not in this image; install it, see docs/tracking.md"
@@ -94,7 +98,7 @@ def open_trackers(args: argparse.Namespace, rank_info: RankInfo) -> Tracker:
 
 def reports_to(name: str, info: RankInfo, ranks: str) -> bool:
     """Whether this process reports to this tracker."""
-    if settings.has_single_writer(name, os.environ):
+    if settings.has_single_writer(name, settings.stripped(os.environ)):
         if info.rank == 0 and info.nnodes > 1:
             why = "only one process may write to SQLite or files"
             log(Tag.TRACK, rank=0, tracker=name, state="rank 0 only", why=why)
@@ -129,7 +133,7 @@ class Tracker:
         """
         run_ids = {name: run_id for name in self.names}
         if "pluto" in run_ids:
-            run_ids["pluto"] = os.environ.get("PLUTO_RUN_ID") or run_id
+            run_ids["pluto"] = os.environ.get("PLUTO_RUN_ID", "").strip() or run_id
             settings.check_run_id(run_ids["pluto"], "run id")
         for name in self.names:
             config = {
@@ -150,8 +154,14 @@ class Tracker:
                 self.fail(name, f"its process does not start: {error}")
         if self.required:
             end = time.monotonic() + self.timeout_s
-            for sender in self.senders:
-                sender.wait_started(end)
+            for sender in list(self.senders):
+                try:
+                    sender.wait_started(end)
+                except TrackerError:
+                    # Its end is no second failure, and it has no records to keep.
+                    self.senders.remove(sender)
+                    sender.discard()
+                    raise
 
     def log(self, step: int, metrics: Mapping[str, float], at: float | None = None, again: bool = False) -> None:
         """Report metrics of one optimizer step. Takes microseconds and never waits for a tracker.
@@ -200,7 +210,7 @@ class Tracker:
     def fail(self, name: str, why: str, status: str = "") -> None:
         if self.required and status != "failed":
             raise TrackerError(f"{name}: {why}")
-        log(Tag.TRACK, rank=self.rank_info.rank, tracker=name, state="failed", why=why)
+        log(Tag.TRACK, rank=self.rank_info.rank, tracker=name, state="failed", why=redact(why))
 
 
 class SenderProcess:
@@ -237,7 +247,6 @@ class SenderProcess:
         while not spool.load_state(self.folder).get("started"):
             if (exited := self.has_exited()) or time.monotonic() > end:
                 why = self.reason("its process exited" if exited else "no response within --tracker-timeout")
-                self.process.kill()
                 raise TrackerError(f"{self.name} is required and could not be reached: {why}")
             time.sleep(0.05)
 
@@ -248,8 +257,15 @@ class SenderProcess:
             self.process.stdin.write(f"{wait_s}\n".encode())
             self.process.stdin.close()
 
-    def close(self, wait_s: float) -> str:
-        """Wait for the process and return its problem, or an empty string. Saves the records of a failed sender."""
+    def discard(self) -> None:
+        """Kill the process and remove its folder."""
+        self.spool.close()
+        self.end_process(0.0)
+        self.process.stdin.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def end_process(self, wait_s: float) -> int:
+        """Wait for the process, kill it and those that it has started, and return its exit code."""
         try:
             code = self.process.wait(wait_s)
         except subprocess.TimeoutExpired:
@@ -257,6 +273,11 @@ class SenderProcess:
             code = self.process.wait()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)  # the client's uploader, if it hangs
+        return code
+
+    def close(self, wait_s: float) -> str:
+        """Wait for the process and return its problem, or an empty string. Saves the records of a failed sender."""
+        code = self.end_process(wait_s)
         problem = ""
         if code == 1:
             problem = f"not everything was sent: {self.reason()}"

@@ -1,0 +1,102 @@
+"""Check of the files of a model and its tokenizer, and errors of reading them that name the file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
+
+
+class ModelError(ValueError):
+    """A model or tokenizer that cannot be used. The message contains what to do."""
+
+
+@contextlib.contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Turn errors of a reader, for example of a file that is not JSON, into ModelError.
+
+    A fault of the disk or a lack of memory stays what it is: it is not the model's.
+    """
+    try:
+        yield
+    except (ModelError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except PermissionError as error:
+        raise ModelError(f"{error.filename or folder}: user {os.getuid()} cannot read it") from None
+    except Exception as error:
+        passing = isinstance(error, OSError) and error.errno is not None  # transformers raises others without a number
+        if passing or "allocate memory" in str(error):
+            raise
+        why = " ".join(str(error).split())[:500]
+        raise ModelError(f"{folder}: cannot be loaded: {type(error).__name__}: {why}") from None
+
+
+def check_model(folder: Path) -> None:
+    """Raise ModelError unless a folder holds a configuration and complete weight files. Reads no weights."""
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: no such folder; is the models volume mounted?")
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder}: no config.json; this is not a model in the Hugging Face layout")
+    with reading(folder):
+        try:
+            settings = json.loads((folder / "config.json").read_text())
+        except ValueError as error:
+            raise ModelError(f"{folder / 'config.json'}: not JSON ({error}); copy the file again") from None
+        if not isinstance(settings, dict):
+            raise ModelError(f"{folder / 'config.json'}: not an object; copy the file again")
+        check_weights(folder)
+
+
+def check_weights(folder: Path) -> None:
+    index = folder / "model.safetensors.index.json"
+    names = ["model.safetensors"]
+    if index.is_file():
+        try:
+            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError) as error:
+            raise ModelError(f"{index}: not a list of weights ({error}); copy the model again") from None
+    elif not (folder / names[0]).is_file():
+        others = sorted(path.name for path in folder.glob("*.bin"))
+        hint = f"; {others[0]} has the older format: convert it to safetensors" if others else ""
+        raise ModelError(f"{folder}: neither model.safetensors nor model.safetensors.index.json{hint}")
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise ModelError(
+            f"{folder}: {len(missing)} of {len(names)} weight files are missing: {', '.join(missing[:8])}; "
+            "copy the model again"
+        )
+    for name in names:
+        if problem := length_problem(folder / name):
+            raise ModelError(f"{folder / name}: {problem}; copy the file again")
+
+
+def length_problem(path: Path) -> str:
+    """Problem with the length of a safetensors file, or an empty string.
+
+    The file consists of 8 bytes with the header's length, the header, and the tensors that the header lists.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > size - 8:
+            return f"truncated: {size} bytes, and its header alone has {length}"
+        try:
+            header = json.loads(file.read(length))
+            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        except (ValueError, KeyError, TypeError):
+            return "not a safetensors file: the header cannot be read"
+    whole = 8 + length + max(ends, default=0)
+    return "" if size == whole else f"truncated: {size} bytes of {whole}"
+
+
+def check_tokenizer(folder: Path) -> None:
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: no such folder; is the models volume mounted?")
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise ModelError(f"{folder}: no tokenizer: none of {', '.join(TOKENIZER_FILES)}")
