@@ -74,7 +74,7 @@ def test_a_step_that_hangs_ends_at_its_limit_with_all_that_it_started(pack, tmp_
         "left = subprocess.Popen(['sleep', '3600'], start_new_session=True);"
         f"open({str(tmp_path / 'pid')!r}, 'w').write(str(left.pid)); time.sleep(3600)"
     )
-    found = pack(a_step("hang", hang, seconds=-14.0), a_step("next", "print('runs')"))  # a limit of 2 s
+    found = pack(a_step("hang", hang, seconds=-10.0), a_step("next", "print('runs')"))  # a limit of 6 s
     assert (found["hang"].result, found["hang"].timed_out, found["hang"].exit_code) == (NOT_OK, True, -9)
     assert found["next"].result == OK
     assert not alive(int((tmp_path / "pid").read_text()))

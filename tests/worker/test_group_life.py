@@ -223,6 +223,7 @@ def test_sigterm_at_the_barrier_ends_the_rank_as_stopped(group):
     group.write_plan({"a": {}, "b": {}})
     rank = group.start_rank("a-0")
     rank.until_output("waits for the group")
-    until(lambda: "joined" in (rank.root / "state/events.sent").read_text(), "the task has joined")
+    history = rank.root / "state/events.sent"
+    until(lambda: history.exists() and "joined" in history.read_text(), "the task has joined")
     rank.main.send_signal(signal.SIGTERM)
     assert rank.wait() == 143

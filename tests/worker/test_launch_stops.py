@@ -101,10 +101,13 @@ def test_a_stop_before_the_programs_start_ends_them_as_they_start(run):
     """They have nothing to save, and would not get the signal later."""
     for node in range(2):
         program = run.script(TRAINS.format(stop="sys.exit(75)"))
-        run.pod(node, 2, "--grace-period=60", program=[program], STAND_IN_RENDEZVOUS_S=3)
+        formed = run.folder / "formed"
+        run.pod(node, 2, "--grace-period=60", program=[program], STAND_IN_RENDEZVOUS_FILE=formed)
     for pod in run.pods:
         until(lambda pod=pod: "master ready" in pod.output, "torchrun was started", 60)
     stop(run, 1)
+    until(lambda: "phase=stop" in run.pods[0].output, "both nodes stop")
+    formed.touch()
     run.assert_verdict(143, "stopped", "node 1 (pod run-1 on n1) got SIGTERM", within_s=40)
 
 

@@ -1,7 +1,7 @@
 """Injected faults of one node for the tests of ddp-launch. Python runs this file at its start if it is on PYTHONPATH.
 
 FAULT_DNS_S=10    names do not resolve for 10 s, as when DNS is down
-FAULT_STALE=A:10  node 0's name has the address A for 10 s, as when DNS still returns that of the previous pod
+FAULT_STALE=A:10  node 0's name has the address A for 10 s from the first look-up, as that of the previous pod in DNS
 FAULT_RMDIR=1     another node removes an empty folder before this one does
 FAULT_NO_TEMPORARY_FOLDER=1  no folder can be created
 FAULT_CLOCK_S=60  the wall clock is 60 s ahead
@@ -23,10 +23,13 @@ if seconds := os.environ.get("FAULT_DNS_S"):
 
 if setting := os.environ.get("FAULT_STALE"):
     (address, seconds), known = setting.split(":"), socket.getaddrinfo
-    fresh = time.monotonic() + float(seconds)
+    looked_up = []
 
     def stale_getaddrinfo(host, *args, **kwargs):
-        stale = host == os.environ["MASTER_ADDR"] and time.monotonic() < fresh
+        if host != os.environ["MASTER_ADDR"]:
+            return known(host, *args, **kwargs)
+        looked_up.append(time.monotonic())
+        stale = looked_up[-1] < looked_up[0] + float(seconds)
         return known(address if stale else host, *args, **kwargs)
 
     socket.getaddrinfo = stale_getaddrinfo

@@ -19,6 +19,8 @@ def main():
     nodes, each = int(options["--nnodes"]), int(options["--nproc-per-node"])
     node = int(os.environ["NODE_RANK"])
     time.sleep(float(os.environ.get("STAND_IN_RENDEZVOUS_S", "0")))
+    while (file := os.environ.get("STAND_IN_RENDEZVOUS_FILE")) and not os.path.exists(file):
+        time.sleep(0.05)
     ranks = []
     for local in range(each):
         world = {"LOCAL_RANK": local, "RANK": node * each + local, "WORLD_SIZE": nodes * each}
