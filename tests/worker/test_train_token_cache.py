@@ -123,7 +123,7 @@ def leftover(folder: Path, name: str, owner: str | None, age: float) -> Path:
 
 def test_parts_of_owners_that_have_ended_are_removed_and_no_others(made, tmp_path):
     cache, old = tmp_path / "cache", 2 * held_folder.ABANDONED_S
-    here = held_folder.this_node()
+    here = held_folder.place_of(cache)
     gone = [
         leftover(cache, "ended", here, 0),
         leftover(cache, "elsewhere-old", "another-node", old),
@@ -143,7 +143,7 @@ def test_on_a_volume_without_locks_only_old_parts_are_removed(tmp_path, monkeypa
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(held_folder.fcntl, "flock", unsupported)
-    here = held_folder.this_node()
+    here = held_folder.place_of(tmp_path)
     parts = leftover(tmp_path, "new", here, 0), leftover(tmp_path, "old", here, 2 * held_folder.ABANDONED_S)
     held_folder.remove_abandoned(parts)
     assert [path.exists() for path in parts] == [True, False]

@@ -1,7 +1,8 @@
 """Temporary folder whose owner holds a lock, so that another process knows whether the owner still lives.
 
 The operating system releases the lock when the owner ends, however it ends. On a volume of several nodes a lock may be
-known to its own node only. A folder of another node is therefore taken for abandoned only after an hour without writes.
+known to its own node only, or to its own mount. A folder from elsewhere is therefore taken for abandoned only after an
+hour without writes.
 """
 
 from __future__ import annotations
@@ -22,9 +23,13 @@ LOCK = "owner"
 ABANDONED_S = 3600
 
 
-def this_node() -> str:
-    """Name of the running kernel, which knows all locks of its processes."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+def place_of(folder: Path) -> str:
+    """Name of the running kernel and of the mounted volume: here a lock says for sure whether its owner lives.
+
+    The volume counts because a file system in user space may be mounted by each pod of a node.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {folder.stat().st_dev}"
 
 
 @contextlib.contextmanager
@@ -36,7 +41,7 @@ def held_folder(folder: Path) -> Iterator[Path]:
     try:
         with contextlib.suppress(OSError):  # a volume without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(descriptor, this_node().encode())
+        os.write(descriptor, place_of(folder).encode())
         yield folder
     finally:
         os.close(descriptor)  # NFS keeps a folder with an open file
@@ -57,12 +62,12 @@ def is_abandoned(folder: Path) -> bool:
     except FileNotFoundError:
         return is_old(folder)  # its owner has not made it yet
     try:
-        ours = os.read(descriptor, 99).decode() == this_node()
+        here = os.read(descriptor, 99).decode() == place_of(folder)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             return error.errno not in HELD and is_old(folder)
-        return ours or is_old(folder)
+        return here or is_old(folder)
     finally:
         os.close(descriptor)
 
