@@ -20,9 +20,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from gpuworker.train import malloc, optimizer
-from gpuworker.train.checkpoint import SHARDS, SHARED, UnreadableCheckpointError
+from gpuworker.train.checkpoint import SHARDS, SHARED, ResumeError, UnreadableCheckpointError
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.engine import Engine
+from gpuworker.train.model_files import describe_misfit
 from gpuworker.train.schedule import derive_seed
 from gpuworker.train.train_spec import TrainSpec
 
@@ -128,7 +129,19 @@ class FullyShardedModel(Engine):
         with self.context.raise_on_all_ranks():
             if not (folder / SHARDS / ".metadata").is_file():
                 raise UnreadableCheckpointError(f"{folder / SHARDS}: rank {self.context.rank} does not see it")
-        dcp.load(self.state(), storage_reader=dcp.FileSystemReader(folder / SHARDS))
+        reader, state = dcp.FileSystemReader(folder / SHARDS), self.state()
+        with self.context.raise_on_all_ranks():
+            require_same_tensors(folder, reader.read_metadata().state_dict_metadata, state)
+        dcp.load(state, storage_reader=reader)
+
+
+def require_same_tensors(folder: Path, saved: dict, state: dict[str, dict[str, torch.Tensor]]) -> None:
+    """Raise ResumeError unless a checkpoint holds exactly these tensors: what is too much would be left out."""
+    sizes = {f"{key}.{name}": tuple(each.shape) for key, group in state.items() for name, each in group.items()}
+    found = {name: tuple(getattr(entry, "size", ())) for name, entry in saved.items()}
+    shapes = [name for name in sizes if name in found and found[name] != sizes[name]]
+    if misfit := describe_misfit(sizes.keys() - found.keys(), found.keys() - sizes.keys(), shapes):
+        raise ResumeError(f"{folder} holds another model: {misfit}; choose another --run")
 
 
 def blocks(module: nn.Module) -> list[nn.Module]:

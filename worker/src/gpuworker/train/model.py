@@ -8,79 +8,29 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import re
 from pathlib import Path
 
 import torch
 
-from gpuworker.train.agreement import file_fingerprint
 from gpuworker.train.dataset import MarkedTemplate, Span
 from gpuworker.train.distributed import DistributedContext
+from gpuworker.train.lora import add_lora
+from gpuworker.train.model_files import (
+    ModelError,
+    base_fingerprints,
+    check_model,
+    check_tokenizer,
+    config_facts,
+    describe_misfit,
+    describe_names,
+    facts_of,
+)
 from gpuworker.train.model_presets import PRESETS
 from gpuworker.train.token_file import Encoded, TokenCodec
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
 WEIGHT_FILES = ["*.safetensors", "*.safetensors.index.json"]
-
-
-class ModelError(ValueError):
-    """A model or tokenizer that cannot be used. The message contains what to do."""
-
-
-def check_model(folder: Path) -> None:
-    """Raise ModelError unless a folder holds a configuration and complete weight files. Reads no weights."""
-    if not folder.is_dir():
-        raise ModelError(f"{folder}: no such folder; is the models volume mounted?")
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder}: no config.json; this is not a model in the Hugging Face layout")
-    index = folder / "model.safetensors.index.json"
-    names = ["model.safetensors"]
-    if index.is_file():
-        try:
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
-            raise ModelError(f"{index}: not a list of weights ({error}); copy the model again") from None
-    elif not (folder / names[0]).is_file():
-        others = sorted(path.name for path in folder.glob("*.bin"))
-        hint = f"; {others[0]} has the older format: convert it to safetensors" if others else ""
-        raise ModelError(f"{folder}: neither model.safetensors nor model.safetensors.index.json{hint}")
-    missing = [name for name in names if not (folder / name).is_file()]
-    if missing:
-        raise ModelError(
-            f"{folder}: {len(missing)} of {len(names)} weight files are missing: {', '.join(missing[:8])}; "
-            "copy the model again"
-        )
-    for name in names:
-        if problem := length_problem(folder / name):
-            raise ModelError(f"{folder / name}: {problem}; copy the file again")
-
-
-def length_problem(path: Path) -> str:
-    """Problem with the length of a safetensors file, or an empty string.
-
-    The file consists of 8 bytes with the header's length, the header, and the tensors that the header lists.
-    """
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > size - 8:
-            return f"truncated: {size} bytes, and its header alone has {length}"
-        try:
-            header = json.loads(file.read(length))
-            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-        except (ValueError, KeyError, TypeError):
-            return "not a safetensors file: the header cannot be read"
-    whole = 8 + length + max(ends, default=0)
-    return "" if size == whole else f"truncated: {size} bytes of {whole}"
-
-
-def check_tokenizer(folder: Path) -> None:
-    if not folder.is_dir():
-        raise ModelError(f"{folder}: no such folder; is the models volume mounted?")
-    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise ModelError(f"{folder}: no tokenizer: none of {', '.join(TOKENIZER_FILES)}")
 
 
 class ModelSource:
@@ -113,14 +63,22 @@ class ModelSource:
             require_package("peft", "--lora")
         require_package("transformers", "this program")
 
-    def identity(self, reads_weights: bool) -> dict[str, object]:
-        """What a checkpoint must share to be resumed: with LoRA the adapters' form and the weights below them."""
+    def config_facts(self, vocabulary_size: int) -> list[str]:
+        """What identifies the model itself, whatever the name of its folder."""
+        return facts_of(self.preset_config(vocabulary_size)) if self.preset else config_facts(self.folder)
+
+    def identity(self, vocabulary_size: int, reads_weights: bool) -> dict[str, object]:
+        """What a checkpoint must share to be resumed: the model, and with LoRA the adapters' form."""
         args = self.args
-        if not args.lora:
-            return {"lora": False}
-        facts = {"lora": True, "lora_r": args.lora_r, "lora_alpha": args.lora_alpha, "targets": args.target_modules}
+        facts: dict[str, object] = {
+            "model": Path(self.name).name,  # for readers: with the next two, names do not matter
+            "config": self.config_facts(vocabulary_size),
+            "lora": args.lora,
+        }
         if self.folder and reads_weights:
             facts["base_model"] = base_fingerprints(self.folder)
+        if args.lora:
+            facts |= {"lora_r": args.lora_r, "lora_alpha": args.lora_alpha, "targets": args.target_modules}
         return facts
 
     def fetch(self, context: DistributedContext, with_weights: bool = True) -> None:
@@ -149,14 +107,14 @@ class ModelSource:
         return byte_tokenizer()
 
     def load_model(self, vocabulary_size: int, checkpoint: Path | None) -> torch.nn.Module:
-        """Model in float32, because AdamW on bfloat16 weights loses small steps."""
+        """Model on rank 0, from its folder or a checkpoint's, or with random weights."""
         from transformers import AutoModelForCausalLM
 
         lora, folder = self.args.lora, self.folder
         if checkpoint and not lora:
             folder = checkpoint
         if folder:
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+            model = load_weights(folder, self.configuration(vocabulary_size))
         else:
             model = AutoModelForCausalLM.from_config(self.configuration(vocabulary_size))
         self.prepare(model)
@@ -175,12 +133,15 @@ class ModelSource:
         from transformers import AutoConfig
 
         if self.preset:
-            kind, settings = PRESETS[self.preset]
-            length = context_length(kind, self.args.seq_len)
-            return AutoConfig.for_model(kind, vocab_size=vocabulary_size, **settings, **length)
+            return AutoConfig.for_model(**self.preset_config(vocabulary_size))
         config = AutoConfig.from_pretrained(self.folder, local_files_only=True)
         config.dtype = torch.float32
         return config
+
+    def preset_config(self, vocabulary_size: int) -> dict[str, object]:
+        kind, settings = PRESETS[self.preset]
+        length = {"n_positions" if kind == "gpt2" else "max_position_embeddings": self.args.seq_len}
+        return {"model_type": kind, "vocab_size": vocabulary_size, **settings, **length}
 
     def prepare(self, model: torch.nn.Module) -> None:
         limit = getattr(model.config, "max_position_embeddings", None)
@@ -192,35 +153,28 @@ class ModelSource:
             enable({"use_reentrant": False})
 
 
-def base_fingerprints(folder: Path) -> list[str]:
-    """Weights and configuration of the model below adapters."""
-    files = sorted([*folder.glob("*.safetensors"), folder / "config.json"])
-    return [f"{path.name}: {file_fingerprint(path)}" for path in files]
+def load_weights(folder: Path, config) -> torch.nn.Module:
+    """Model in float32, because AdamW on bfloat16 weights loses small steps. Raises ModelError if tensors do not fit.
 
+    Without that, transformers gives random values to what is missing, and ignores the rest.
+    """
+    from transformers import AutoModelForCausalLM
 
-def add_lora(model: torch.nn.Module, args: argparse.Namespace, checkpoint: Path | None) -> torch.nn.Module:
-    import peft
-
-    if args.activation_checkpointing:
-        model.enable_input_require_grads()
-    if checkpoint:
-        return peft.PeftModel.from_pretrained(model, checkpoint, is_trainable=True)
-    targets = [name.strip() for name in args.target_modules.split(",") if name.strip()]
-    config = peft.LoraConfig(
-        r=args.lora_r,
-        lora_alpha=args.lora_alpha,
-        lora_dropout=args.lora_dropout,
-        target_modules=targets or "all-linear",
-        task_type="CAUSAL_LM",
+    model, found = AutoModelForCausalLM.from_pretrained(
+        folder,
+        config=config,
+        dtype=torch.float32,
+        local_files_only=True,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # else the error has a traceback
     )
-    try:
-        return peft.get_peft_model(model, config)
-    except ValueError as error:  # no such modules
-        raise ModelError(f"--target-modules {args.target_modules}: {error}") from None
-
-
-def context_length(kind: str, tokens: int) -> dict[str, int]:
-    return {"n_positions" if kind == "gpt2" else "max_position_embeddings": tokens}
+    shapes = [name for name, _, _ in found["mismatched_keys"]]
+    if misfit := describe_misfit(found["missing_keys"], found["unexpected_keys"], shapes):
+        raise ModelError(f"{folder}: the tensors do not fit config.json: {misfit}")
+    wrong = [name for name, tensor in model.named_parameters() if not tensor.isfinite().all()]
+    if wrong:
+        raise ModelError(f"{folder}: infinite or not a number: {describe_names(wrong)}; copy the model again")
+    return model
 
 
 def require_package(package: str, by: str) -> None:
