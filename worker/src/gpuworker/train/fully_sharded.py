@@ -43,14 +43,12 @@ class FullyShardedModel(Engine):
             self.module = spec.build_empty()
             self.shard()
         self.module.train()
-        # Each rank fills its own parts: other seeds, or the parts would repeat.
-        torch.manual_seed(derive_seed(args.seed, 1, context.rank + 1))
-        with torch.no_grad(), warnings.catch_warnings():
-            # On CPUs ranks draw from their own generators, as intended here.
-            warnings.filterwarnings("ignore", message="DTensor random operators")
-            spec.initialize(self.module)
         resumed = context.broadcast_object(str(checkpoint) if checkpoint else "")
-        if spec.has_weights and not resumed:
+        if resumed:  # the parameters are read below; buffers are not saved
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="DTensor random operators")
+                spec.initialize(self.module)
+        else:
             self.load_weights()
         self.warm_up()
         self.make_optimizer()
@@ -70,8 +68,9 @@ class FullyShardedModel(Engine):
         self.module.to_empty(device=device)
 
     def load_weights(self) -> None:
-        """Give every rank its part of the weights that rank 0 loads into the memory of its host."""
+        """Give every rank its part of the weights that rank 0 loads, or draws, in the memory of its host."""
         whole: nn.Module | None = None
+        torch.manual_seed(derive_seed(self.args.seed, 1, 0))  # the same random weights as with every engine
         with self.context.raise_on_all_ranks():
             if self.context.is_rank_0:
                 whole = self.spec.build(self.context, None, torch.device("cpu"))

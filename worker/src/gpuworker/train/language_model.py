@@ -35,7 +35,6 @@ class LanguageModelSpec:
 
     def __init__(self, args: argparse.Namespace, source: model.ModelSource, context: DistributedContext):
         self.args, self.source = args, source
-        self.has_weights = not source.preset
         self.tokenizer = source.load_tokenizer()
         codec = model.token_codec(self.tokenizer)
         cache, started = Path(args.cache), time.monotonic()
