@@ -73,6 +73,7 @@ def test_adapters_are_merged_with_their_own_base_model_only(trained, tmp_path, c
         moved.rename(trained / "base")
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of peft, about these targets
 def test_adapters_of_weights_that_two_layers_share_are_not_merged(tmp_path):
     """The start of a run refuses them; an earlier version did not."""
     import peft
