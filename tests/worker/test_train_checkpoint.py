@@ -220,6 +220,37 @@ def test_latest_and_best_are_links_or_files_where_links_fail(tmp_path, monkeypat
     assert sorted(path.name for path in checkpointer.folder.glob("epoch-*"))[0] == checkpointer.linked_name("best")
 
 
+@pytest.mark.parametrize("link", ["latest", "best"])
+def test_a_run_that_was_copied_with_links_followed_goes_on(tmp_path, capfd, link):
+    made = make_checkpointer(tmp_path / "run")
+    made.link("best", "epoch-0001-step-00000005")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy", symlinks=False)
+    copy = Checkpointer(tmp_path / "copy", keep=9)
+    save(copy, 15)
+    copy.link("best", "epoch-0001-step-00000015")
+    assert (copy.folder / link).is_symlink() and copy.linked_name(link) == "epoch-0001-step-00000015"
+    assert len(list(copy.folder.iterdir())) == 3 + 2 and "warning=" not in capfd.readouterr().out
+    assert made.linked_name("latest") == "epoch-0001-step-00000010"
+
+
+def test_a_folder_in_place_of_a_link_that_no_checkpoint_equals_is_kept(checkpointer):
+    (checkpointer.folder / "latest").unlink()
+    (checkpointer.folder / "epoch-0001-step-00000010").rename(checkpointer.folder / "latest")
+    save(checkpointer, 15)
+    (kept,) = checkpointer.folder.glob("latest.before-*")
+    assert (kept / MANIFEST).is_file() and checkpointer.linked_name("latest") == "epoch-0001-step-00000015"
+
+
+def test_a_link_that_cannot_be_made_does_not_fail_the_save(checkpointer, monkeypatch, capfd):
+    def refuse(source, target):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    final = save(checkpointer, 15)
+    assert checkpointer.load_newest().folder == final
+    assert "latest does not point to epoch-0001-step-00000015" in capfd.readouterr().out
+
+
 def test_the_manifest_lists_sizes_and_sha256_of_all_files(checkpointer):
     import hashlib
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from pathlib import Path
 
 import pytest
@@ -308,16 +306,6 @@ def test_labels_are_counted_the_same_for_every_block_size(monkeypatch, block):
     positions = torch.tensor([0, 1, 1, 3, 4, 6, 8, 8])
     expected = [sum(1 for token in stream[:position] if token >= 0) for position in positions]
     assert token_file.labels_before(stream, positions).tolist() == expected
-
-
-def test_parts_of_a_killed_attempt_are_removed_once_they_are_old(tmp_path):
-    for name, age in (("old", 2 * token_file.LEFTOVER_S), ("new", 0)):
-        part = tmp_path / f"tokens-1.part-{name}"
-        part.mkdir()
-        (part / "tokens").write_bytes(b"")
-        os.utime(part / "tokens", (time.time() - age,) * 2)
-    token_file.remove_leftovers(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["tokens-1.part-new"]
 
 
 def test_long_documents_are_tokenized_a_few_at_a_time():

@@ -49,6 +49,13 @@ def test_a_folder_is_all_its_files_but_the_validation_data_and_hidden_files(tmp_
     assert find_files(str(tmp_path / "val.jsonl"), without=default_validation(str(tmp_path / "val.jsonl")))
 
 
+@pytest.mark.parametrize("named", ["", "*.jsonl"])
+def test_a_folder_that_holds_only_the_validation_data_is_refused(tmp_path, named):
+    write(tmp_path / "val.jsonl", ["x"])
+    with pytest.raises(DataError, match="no file but the validation data"):
+        find_files(str(tmp_path / named), without=[tmp_path / "val.jsonl"])
+
+
 @pytest.mark.parametrize(
     ("named", "words"),
     [

@@ -7,7 +7,8 @@ import shutil
 import pytest
 import torch
 
-from gpuworker.train import export
+from gpuworker.train import export, model_files
+from tests.helpers.train_models import make_model
 from tests.helpers.train_worlds import LM, Ranks, train
 
 pytestmark = [
@@ -70,6 +71,20 @@ def test_adapters_are_merged_with_their_own_base_model_only(trained, tmp_path, c
         assert "is not the adapters' base model" in capsys.readouterr().err and not (tmp_path / "c").exists()
     finally:
         moved.rename(trained / "base")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of peft, about these targets
+def test_adapters_of_weights_that_two_layers_share_are_not_merged(tmp_path):
+    """The start of a run refuses them; an earlier version did not."""
+    import peft
+    import transformers
+
+    base, adapters = make_model(tmp_path / "base"), tmp_path / "adapters"
+    config = peft.LoraConfig(target_modules=["q_proj", "lm_head"], task_type="CAUSAL_LM")
+    peft.get_peft_model(transformers.AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(adapters)
+    with pytest.raises(model_files.ModelError, match="lm_head"):
+        export.merge(adapters, base, model_files.base_fingerprints(base), tmp_path / "merged", 1 << 30)
+    assert not (tmp_path / "merged").exists()
 
 
 def test_a_checkpoint_that_can_be_loaded_as_it_is_needs_no_export(trained, tmp_path, capsys):

@@ -7,6 +7,7 @@ import os
 import re
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,20 +15,23 @@ import pytest
 from gpuworker.train import token_file
 from gpuworker.train.dataset import DataError
 from tests.helpers.processes import free_port
+from tests.helpers.train_models import make_model
 from tests.helpers.train_worlds import LM, SMOKE, TINY, Ranks
 
 LINES = [json.dumps({"text": f"Line {number} of the data."}) + "\n" for number in range(200)]
 
 
-def start(folder: Path, per_rank: list[tuple], module: str = LM, first: tuple = TINY) -> list[Ranks]:
+def start(
+    folder: Path, per_rank: list[tuple], module: str = LM, first: tuple = TINY, variables: Iterable[dict] = ()
+) -> list[Ranks]:
     """One rank per node, each with its own arguments and its own cache."""
-    port, nodes = free_port(), []
+    port, nodes, own = free_port(), [], list(variables) or [{}] * len(per_rank)
     for rank, more in enumerate(per_rank):
         local = folder / f"node-{rank}"
         local.mkdir(exist_ok=True)
-        variables = {"RANK": rank, "WORLD_SIZE": len(per_rank), "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
-        variables |= {"NODE_RANK": rank, "MASTER_PORT": port, "NODE_NAME": f"host-{rank}"}
-        nodes.append(Ranks(module, (*first, *more), 0, local, **variables))
+        found = {"RANK": rank, "WORLD_SIZE": len(per_rank), "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+        found |= {"NODE_RANK": rank, "MASTER_PORT": port, "NODE_NAME": f"host-{rank}", **own[rank]}
+        nodes.append(Ranks(module, (*first, *more), 0, local, **found))
     return nodes
 
 
@@ -69,6 +73,24 @@ def test_data_on_one_node_only(tmp_path):
 @pytest.mark.parametrize("flags", [("--seq-len", 32), ("--epochs", 3), ("--log-every", 7), ("--output", "out")])
 def test_other_flags(tmp_path, flags):
     refused(start(tmp_path, [(), flags]), "the command line", flags[0], "host-1")
+
+
+@pytest.mark.parametrize("name, values", [("--run", "ab"), ("--output", "ab"), ("--trackers", ("none", "auto"))])
+def test_other_names_of_one_run(tmp_path, name, values):
+    flags = [(name, tmp_path / value if name == "--output" else value) for value in values]
+    refused(start(tmp_path, flags), "the command line", name, "host-1")
+
+
+def test_another_run_id(tmp_path):
+    nodes = start(tmp_path, [("--run", "one")] * 2, variables=[{"RUN_ID": "a"}, {"RUN_ID": "b"}])
+    refused(nodes, "the command line", "RUN_ID", "host-1")
+
+
+def test_another_model(tmp_path):
+    made = [make_model(tmp_path / name, num_hidden_layers=layers) for name, layers in (("a", 2), ("b", 1))]
+    words = ("--seq-len", 32, "--device", "cpu")
+    nodes = start(tmp_path, [("--model-local-dir", folder) for folder in made], first=words)
+    refused(nodes, "the model", "host-1", "num_hidden_layers is 2 for rank 0")
 
 
 def test_places_may_differ(tmp_path):

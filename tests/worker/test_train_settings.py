@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -82,6 +83,61 @@ def test_other_data_are_refused_with_words_and_numbers_of_tokens(tmp_path, chang
     else:
         assert fatal.count("440 tokens") == 2 and fatal.count("checksum") == 2
     assert not re.search(r"\[\d", fatal)
+
+
+@pytest.mark.slow
+def test_other_validation_data_are_logged_and_begin_a_best_of_their_own(tmp_path):
+    data, val = tmp_path / "data.jsonl", tmp_path / "val.jsonl"
+    data.write_text('{"text": "some words to learn"}\n' * 40)
+    val.write_text('{"text": "some words to learn"}\n' * 4)
+    words = ("--data", data, "--seq-len", 32, "--lr", 3e-3, "--epochs")
+    train(tmp_path, *words, 2)
+    easy = report(tmp_path)["evaluations"][-1]["loss"]
+    val.write_text('{"text": "QUITE ANOTHER TEXT 1234567890"}\n' * 4)
+    output = train(tmp_path, *words, 3).output
+    assert "changed=" in output and "validation was 80 tokens" in output
+    assert "epoch=3 of=3" in output and "best=true" in output.split("epoch=3 of=3")[1].splitlines()[0]
+    assert report(tmp_path)["evaluations"][-1]["loss"] > easy
+    assert (tmp_path / "run" / "best").resolve().name == "epoch-0003"
+
+
+@pytest.mark.slow
+def test_another_dropout_of_adapters_is_used_and_logged(tmp_path):
+    words = (*FEW, "--lora", "--max-steps")
+    train(tmp_path, *words, 1, "--lora-dropout", 0.25)
+    output = train(tmp_path, *words, 2, "--lora-dropout", 0.5).output
+    assert "lora_dropout was 0.25, is 0.5" in output
+    assert [each["lora_dropout"] for each in report(tmp_path)["settings"]] == [0.25, 0.5]
+    saved = json.loads((tmp_path / "run" / "latest" / "rank-0" / "adapter_config.json").read_text())
+    assert saved["lora_dropout"] == 0.5
+
+
+@pytest.mark.parametrize("words", [("--warmup", 1000), ("--warmup", 3, "--max-steps", 3)])
+def test_a_warmup_that_is_not_shorter_than_the_run_is_logged(tmp_path, capfd, words):
+    assert smoke(tmp_path, "--max-steps", 5, *words) in (0, 3)
+    assert f"--warmup {words[1]} is not shorter than the run" in capfd.readouterr().out
+    assert smoke(tmp_path, "--max-steps", 5, "--warmup", 2, "--run", "b") in (0, 3)
+    assert "--warmup" not in capfd.readouterr().out
+
+
+def test_a_limit_below_the_step_of_the_run_is_named(tmp_path, capfd):
+    assert smoke(tmp_path, "--max-steps", 5) in (0, 3)
+    capfd.readouterr()
+    assert smoke(tmp_path, "--max-steps", 3) in (0, 3)
+    (line,) = [each for each in capfd.readouterr().out.splitlines() if "nothing_to_do=" in each]
+    assert "--max-steps 3 is below step 5" in line
+
+
+def test_every_user_can_read_the_files_of_a_run(tmp_path):
+    before = os.umask(0o077)
+    try:
+        assert smoke(tmp_path / "out", "--max-steps", 2, "--report-json", tmp_path / "own.json") in (0, 3)
+    finally:
+        os.umask(before)
+    paths = [each for each in tmp_path.rglob("*") if not each.is_symlink() and each.name != ".run.lock"]
+    assert (tmp_path / "out" / "run" / "report.json") not in paths and len(paths) > 6
+    modes = {each.name: oct(each.stat().st_mode & 0o777) for each in paths}
+    assert modes == {each.name: "0o755" if each.is_dir() else "0o644" for each in paths}
 
 
 def test_a_difference_of_lists_names_the_members_that_differ():

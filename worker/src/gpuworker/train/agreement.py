@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,9 +17,9 @@ from gpuworker.train.distributed import DistributedContext, host_name
 
 # Flags that may differ between nodes: places on a node, what only rank 0 does, and what does not change the training.
 LOCAL_FLAGS = {
-    "cache", "data", "device", "keep", "log_level", "model", "model_local_dir", "output", "report_json", "resume",
-    "run", "save_every_minutes", "tokenizer_local_dir", "tracker_ranks", "tracker_required", "tracker_timeout",
-    "trackers", "upload", "upload_wait", "val",
+    "cache", "data", "device", "keep", "log_level", "model", "model_local_dir", "report_json", "resume",
+    "save_every_minutes", "tokenizer_local_dir", "tracker_ranks", "tracker_required", "tracker_timeout", "upload",
+    "upload_wait", "val",
 }  # fmt: skip
 BLOCKS, BLOCK_BYTES = 64, 1 << 16
 
@@ -33,16 +34,16 @@ def require_same(context: DistributedContext, what: str, facts: Mapping[str, obj
     first_host, first = found[0]
     for rank, (host, other) in enumerate(found):
         if other != first:
-            key = next(key for key in first if other.get(key) != first[key])
+            key = next(key for key in [*first, *other] if other.get(key) != first.get(key))
             raise DisagreementError(
-                f"{what} differs between nodes: {key} is {first[key]} for rank 0 on {first_host}, "
+                f"{what} differs between nodes: {key} is {first.get(key)} for rank 0 on {first_host}, "
                 f"and {other.get(key)} for rank {rank} on {host}"
             )
 
 
 def shared_flags(args: argparse.Namespace) -> dict[str, object]:
     flags = {f"--{name.replace('_', '-')}": value for name, value in vars(args).items() if name not in LOCAL_FLAGS}
-    return {**flags, "--output": "set" if args.output else "not set"}
+    return {**flags, "RUN_ID": os.environ.get("RUN_ID", "")}
 
 
 def file_fingerprint(path: Path) -> str:

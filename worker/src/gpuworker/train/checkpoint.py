@@ -153,13 +153,32 @@ class Checkpointer:
         return final
 
     def link(self, link: str, name: str) -> None:
-        """Point `latest` or `best` to a checkpoint: a symbolic link, or a file with the name where links fail."""
-        fresh = self.folder / f".{link}-{uuid.uuid4().hex[:8]}"
+        """Point `latest` or `best` to a checkpoint: a symbolic link, or a file with the name where links fail.
+
+        A failure is logged only, because the checkpoint is complete, and the next start needs no links.
+        """
+        path, fresh = self.folder / link, self.folder / f".{link}-{uuid.uuid4().hex[:8]}"
         try:
-            os.symlink(name, fresh)
-        except OSError:  # object stores and SMB have no links
-            fresh.write_text(name + "\n")
-        os.replace(fresh, self.folder / link)
+            self.remove_copy(path)
+            try:
+                os.symlink(name, fresh)
+            except OSError:  # object stores and SMB have no links
+                fresh.write_text(name + "\n")
+            os.replace(fresh, path)
+        except OSError as error:
+            log(Tag.TRAIN, rank=0, warning=f"{link} does not point to {name}: {error}")
+
+    def remove_copy(self, path: Path) -> None:
+        """Remove a folder in place of a link, which a copy that followed links has made.
+
+        It is renamed if it may be the only copy of its checkpoint.
+        """
+        if path.is_dir() and not path.is_symlink():
+            order = read_order(path)
+            if order != UNKNOWN_ORDER and order in map(read_order, self.folder.glob("epoch-*")):
+                self.remove(path)
+            else:
+                path.rename(path.with_name(f"{path.name}.before-{uuid.uuid4().hex[:8]}"))
 
     def linked_name(self, link: str) -> str:
         """Name of the checkpoint that a link points to, or an empty string."""

@@ -52,8 +52,10 @@ def find_files(named: str, without: Iterable[Path] = ()) -> list[Path]:
     found = [each for each in found if each.exists() and not each.is_dir()]
     for each in found:
         require_file(each)
-    if len(found) > 1:
+    if found != [path]:  # who names one file means it
         others = {each.resolve() for each in without}
+        if found and all(each.resolve() in others for each in found):
+            problem = "no file but the validation data"
         found = [each for each in found if each.resolve() not in others]
     if not found:
         raise DataError(f"{named}: {problem}")

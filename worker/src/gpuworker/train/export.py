@@ -22,8 +22,9 @@ import torch
 from torch.distributed import checkpoint as dcp
 
 from gpuworker.runtime.command_line import escape_output
-from gpuworker.train import model
+from gpuworker.train import model_files
 from gpuworker.train.checkpoint import MANIFEST, SHARDS, SHARED, STATE, CorruptCheckpointError, load
+from gpuworker.train.lora import require_weights_of_their_own
 
 FILE_BYTES = 4 << 30
 ADAPTERS = "adapter_config.json"
@@ -38,7 +39,7 @@ class BaseModelError(ValueError):
 def export(source: Path, target: Path, base: Path | None = None, file_bytes: int = FILE_BYTES) -> None:
     """Write weights, configuration and tokenizer into a new folder. `base`: the adapters' model, if it has moved.
 
-    Raises CorruptCheckpointError, BaseModelError or OSError.
+    Raises CorruptCheckpointError, BaseModelError, ModelError or OSError.
     """
     check_source(source)
     state = load(source).state
@@ -78,11 +79,14 @@ def merge(adapters: Path, base: Path | None, expected: list[str] | None, target:
         raise BaseModelError("the adapters were trained on random weights, which no file contains")
     if not (folder / "config.json").is_file():
         raise BaseModelError(f"{folder}: the adapters' base model is not there; set --base to its folder")
-    if differing := [each for each in expected if each not in model.base_fingerprints(folder)]:
+    found = model_files.base_fingerprints(folder)
+    if differing := [each for each in model_files.weights_only(expected) if each not in found]:
         raise BaseModelError(f"{folder} is not the adapters' base model: expected {differing[0]}")
     dtype = AutoConfig.from_pretrained(folder, local_files_only=True).dtype or torch.float32
     whole = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-    merged = peft.PeftModel.from_pretrained(whole, adapters).merge_and_unload().to(dtype)
+    adapted = peft.PeftModel.from_pretrained(whole, adapters)
+    require_weights_of_their_own(adapted, ",".join(sorted(adapted.active_peft_config.target_modules)))
+    merged = adapted.merge_and_unload().to(dtype)
     merged.save_pretrained(target, max_shard_size=file_bytes)
     for path in adapters.iterdir():
         if path.is_file() and not path.name.startswith("adapter_") and path.name not in (STATE, *NOT_EXPORTED):
@@ -142,7 +146,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         export(args.checkpoint, args.target, args.base)
-    except (BaseModelError, CorruptCheckpointError, OSError) as error:
+    except (BaseModelError, CorruptCheckpointError, model_files.ModelError, OSError) as error:
         print(f"export: {error}", file=sys.stderr)
         return 2
     return 0

@@ -20,9 +20,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from gpuworker.train import malloc, optimizer
-from gpuworker.train.checkpoint import SHARDS, SHARED, UnreadableCheckpointError
+from gpuworker.train.checkpoint import SHARDS, SHARED, ResumeError, UnreadableCheckpointError
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.engine import Engine
+from gpuworker.train.model_files import describe_misfit
 from gpuworker.train.schedule import derive_seed
 from gpuworker.train.train_spec import TrainSpec
 
@@ -42,14 +43,12 @@ class FullyShardedModel(Engine):
             self.module = spec.build_empty()
             self.shard()
         self.module.train()
-        # Each rank fills its own parts: other seeds, or the parts would repeat.
-        torch.manual_seed(derive_seed(args.seed, 1, context.rank + 1))
-        with torch.no_grad(), warnings.catch_warnings():
-            # On CPUs ranks draw from their own generators, as intended here.
-            warnings.filterwarnings("ignore", message="DTensor random operators")
-            spec.initialize(self.module)
         resumed = context.broadcast_object(str(checkpoint) if checkpoint else "")
-        if spec.has_weights and not resumed:
+        if resumed:  # the parameters are read below; buffers are not saved
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="DTensor random operators")
+                spec.initialize(self.module)
+        else:
             self.load_weights()
         self.warm_up()
         self.make_optimizer()
@@ -69,8 +68,9 @@ class FullyShardedModel(Engine):
         self.module.to_empty(device=device)
 
     def load_weights(self) -> None:
-        """Give every rank its part of the weights that rank 0 loads into the memory of its host."""
+        """Give every rank its part of the weights that rank 0 loads, or draws, in the memory of its host."""
         whole: nn.Module | None = None
+        torch.manual_seed(derive_seed(self.args.seed, 1, 0))  # the same random weights as with every engine
         with self.context.raise_on_all_ranks():
             if self.context.is_rank_0:
                 whole = self.spec.build(self.context, None, torch.device("cpu"))
@@ -128,7 +128,19 @@ class FullyShardedModel(Engine):
         with self.context.raise_on_all_ranks():
             if not (folder / SHARDS / ".metadata").is_file():
                 raise UnreadableCheckpointError(f"{folder / SHARDS}: rank {self.context.rank} does not see it")
-        dcp.load(self.state(), storage_reader=dcp.FileSystemReader(folder / SHARDS))
+        reader, state = dcp.FileSystemReader(folder / SHARDS), self.state()
+        with self.context.raise_on_all_ranks():
+            require_same_tensors(folder, reader.read_metadata().state_dict_metadata, state)
+        dcp.load(state, storage_reader=reader)
+
+
+def require_same_tensors(folder: Path, saved: dict, state: dict[str, dict[str, torch.Tensor]]) -> None:
+    """Raise ResumeError unless a checkpoint holds exactly these tensors: what is too much would be left out."""
+    sizes = {f"{key}.{name}": tuple(each.shape) for key, group in state.items() for name, each in group.items()}
+    found = {name: tuple(getattr(entry, "size", ())) for name, entry in saved.items()}
+    shapes = [name for name in sizes if name in found and found[name] != sizes[name]]
+    if misfit := describe_misfit(sizes.keys() - found.keys(), found.keys() - sizes.keys(), shapes):
+        raise ResumeError(f"{folder} holds another model: {misfit}; choose another --run")
 
 
 def blocks(module: nn.Module) -> list[nn.Module]:

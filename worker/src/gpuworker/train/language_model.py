@@ -37,7 +37,6 @@ class LanguageModelSpec:
 
     def __init__(self, args: argparse.Namespace, source: model.ModelSource, context: DistributedContext):
         self.args, self.source = args, source
-        self.has_weights = not source.preset
         self.tokenizer = source.load_tokenizer()
         codec = model.token_codec(self.tokenizer)
         cache, started = Path(args.cache), time.monotonic()
@@ -72,13 +71,16 @@ class LanguageModelSpec:
             if self.validation:
                 report_samples(args.val or str(validation[0]), self.validation, args.seq_len)
         self.identity = {
-            "model": Path(source.name).name,
             "tokenizer": codec.digest[:16],
             "data": content_fingerprint(self.train),
             "seq_len": args.seq_len,
             "pack": self.pack,
-            **source.identity(context.is_rank_0),
+            **source.identity(len(self.tokenizer), context.is_rank_0),
         }
+        self.settings = {"validation": content_fingerprint(self.validation) if self.validation else "none"}
+        if args.lora:
+            self.settings["lora_dropout"] = args.lora_dropout
+        require_same(context, "the model", dict(each.split("=", 1) for each in self.identity["config"]))
         require_same(context, "the data", {"tokens": self.identity["data"]})
 
     def check_vocabulary(self) -> None:

@@ -14,10 +14,20 @@ from pathlib import Path
 
 import torch
 
-from gpuworker.train.agreement import file_fingerprint
 from gpuworker.train.dataset import MarkedTemplate, Span
 from gpuworker.train.distributed import DistributedContext
-from gpuworker.train.model_files import ModelError, check_model, check_tokenizer, reading
+from gpuworker.train.lora import add_lora
+from gpuworker.train.model_files import (
+    ModelError,
+    base_fingerprints,
+    check_model,
+    check_tokenizer,
+    config_facts,
+    describe_misfit,
+    describe_names,
+    facts_of,
+    reading,
+)
 from gpuworker.train.model_presets import PRESETS
 from gpuworker.train.token_file import Encoded, TokenCodec
 
@@ -54,14 +64,22 @@ class ModelSource:
             require_package("peft", "--lora")
         require_package("transformers", "this program")
 
-    def identity(self, reads_weights: bool) -> dict[str, object]:
-        """What a checkpoint must share to be resumed: with LoRA the adapters' form and the weights below them."""
+    def config_facts(self, vocabulary_size: int) -> list[str]:
+        """What identifies the model itself, whatever the name of its folder."""
+        return facts_of(self.preset_config(vocabulary_size)) if self.preset else config_facts(self.folder)
+
+    def identity(self, vocabulary_size: int, reads_weights: bool) -> dict[str, object]:
+        """What a checkpoint must share to be resumed: the model, and with LoRA the adapters' form."""
         args = self.args
-        if not args.lora:
-            return {"lora": False}
-        facts = {"lora": True, "lora_r": args.lora_r, "lora_alpha": args.lora_alpha, "targets": args.target_modules}
+        facts: dict[str, object] = {
+            "model": Path(self.name).name,  # for readers: with the next two, names do not matter
+            "config": self.config_facts(vocabulary_size),
+            "lora": args.lora,
+        }
         if self.folder and reads_weights:
             facts["base_model"] = base_fingerprints(self.folder)
+        if args.lora:
+            facts |= {"lora_r": args.lora_r, "lora_alpha": args.lora_alpha, "targets": args.target_modules}
         return facts
 
     def fetch(self, context: DistributedContext, with_weights: bool = True) -> None:
@@ -91,7 +109,7 @@ class ModelSource:
         return byte_tokenizer()
 
     def load_model(self, vocabulary_size: int, checkpoint: Path | None) -> torch.nn.Module:
-        """Model in float32, because AdamW on bfloat16 weights loses small steps."""
+        """Model on rank 0, from its folder or a checkpoint's, or with random weights."""
         from transformers import AutoModelForCausalLM
 
         lora, folder = self.args.lora, self.folder
@@ -99,18 +117,7 @@ class ModelSource:
             folder = checkpoint
         if folder:
             with reading(folder):
-                model, found = AutoModelForCausalLM.from_pretrained(
-                    folder,
-                    dtype=torch.float32,
-                    local_files_only=True,
-                    ignore_mismatched_sizes=True,  # refused below, with names
-                    output_loading_info=True,
-                )
-            if wrong := [f"{name} is {tuple(is_)}, not {tuple(due)}" for name, is_, due in found["mismatched_keys"]]:
-                raise ModelError(
-                    f"{folder}: {len(wrong)} tensors do not have the shape that config.json gives: "
-                    f"{'; '.join(sorted(wrong)[:3])}"
-                )
+                model = load_weights(folder, self.configuration(vocabulary_size))
         else:
             model = AutoModelForCausalLM.from_config(self.configuration(vocabulary_size))
         self.prepare(model)
@@ -129,13 +136,16 @@ class ModelSource:
         from transformers import AutoConfig
 
         if self.preset:
-            kind, settings = PRESETS[self.preset]
-            length = context_length(kind, self.args.seq_len)
-            return AutoConfig.for_model(kind, vocab_size=vocabulary_size, **settings, **length)
+            return AutoConfig.for_model(**self.preset_config(vocabulary_size))
         with reading(self.folder):
             config = AutoConfig.from_pretrained(self.folder, local_files_only=True)
         config.dtype = torch.float32
         return config
+
+    def preset_config(self, vocabulary_size: int) -> dict[str, object]:
+        kind, settings = PRESETS[self.preset]
+        length = {"n_positions" if kind == "gpt2" else "max_position_embeddings": self.args.seq_len}
+        return {"model_type": kind, "vocab_size": vocabulary_size, **settings, **length}
 
     def prepare(self, model: torch.nn.Module) -> None:
         limit = getattr(model.config, "max_position_embeddings", None)
@@ -147,35 +157,28 @@ class ModelSource:
             enable({"use_reentrant": False})
 
 
-def base_fingerprints(folder: Path) -> list[str]:
-    """Weights and configuration of the model below adapters."""
-    files = sorted([*folder.glob("*.safetensors"), folder / "config.json"])
-    return [f"{path.name}: {file_fingerprint(path)}" for path in files]
+def load_weights(folder: Path, config) -> torch.nn.Module:
+    """Model in float32, because AdamW on bfloat16 weights loses small steps. Raises ModelError if tensors do not fit.
 
+    Without that, transformers gives random values to what is missing, and ignores the rest.
+    """
+    from transformers import AutoModelForCausalLM
 
-def add_lora(model: torch.nn.Module, args: argparse.Namespace, checkpoint: Path | None) -> torch.nn.Module:
-    import peft
-
-    if args.activation_checkpointing:
-        model.enable_input_require_grads()
-    if checkpoint:
-        return peft.PeftModel.from_pretrained(model, checkpoint, is_trainable=True)
-    targets = [name.strip() for name in args.target_modules.split(",") if name.strip()]
-    config = peft.LoraConfig(
-        r=args.lora_r,
-        lora_alpha=args.lora_alpha,
-        lora_dropout=args.lora_dropout,
-        target_modules=targets or "all-linear",
-        task_type="CAUSAL_LM",
+    model, found = AutoModelForCausalLM.from_pretrained(
+        folder,
+        config=config,
+        dtype=torch.float32,
+        local_files_only=True,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # else the error has a traceback
     )
-    try:
-        return peft.get_peft_model(model, config)
-    except ValueError as error:  # no such modules
-        raise ModelError(f"--target-modules {args.target_modules}: {error}") from None
-
-
-def context_length(kind: str, tokens: int) -> dict[str, int]:
-    return {"n_positions" if kind == "gpt2" else "max_position_embeddings": tokens}
+    shapes = [name for name, _, _ in found["mismatched_keys"]]
+    if misfit := describe_misfit(found["missing_keys"], found["unexpected_keys"], shapes):
+        raise ModelError(f"{folder}: the tensors do not fit config.json: {misfit}")
+    wrong = [name for name, tensor in model.named_parameters() if not tensor.isfinite().all()]
+    if wrong:
+        raise ModelError(f"{folder}: infinite or not a number: {describe_names(wrong)}; copy the model again")
+    return model
 
 
 def require_package(package: str, by: str) -> None:

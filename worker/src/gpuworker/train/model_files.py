@@ -1,16 +1,20 @@
-"""Check of the files of a model and its tokenizer, and errors of reading them that name the file."""
+"""Folder of a model in the Hugging Face layout: whether it is complete and readable, and which model it is."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
 
+from gpuworker.train.agreement import file_fingerprint
+
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
+# Members of a configuration that do not change what the model computes in float32.
+NAMES = ("_name_or_path", "_commit_hash", "architectures", "dtype", "torch_dtype", "transformers_version")
 
 
 class ModelError(ValueError):
@@ -37,6 +41,17 @@ def reading(folder: Path) -> Iterator[None]:
         raise ModelError(f"{folder}: cannot be loaded: {type(error).__name__}: {why}") from None
 
 
+def weight_files(folder: Path) -> list[str]:
+    """Names of the files that hold the weights, of which some may be missing."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return ["model.safetensors"]
+    try:
+        return sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ModelError(f"{index}: not a list of weights ({error}); copy the model again") from None
+
+
 def check_model(folder: Path) -> None:
     """Raise ModelError unless a folder holds a configuration and complete weight files. Reads no weights."""
     if not folder.is_dir():
@@ -54,18 +69,12 @@ def check_model(folder: Path) -> None:
 
 
 def check_weights(folder: Path) -> None:
-    index = folder / "model.safetensors.index.json"
-    names = ["model.safetensors"]
-    if index.is_file():
-        try:
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
-            raise ModelError(f"{index}: not a list of weights ({error}); copy the model again") from None
-    elif not (folder / names[0]).is_file():
+    names = weight_files(folder)
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing == ["model.safetensors"] == names:
         others = sorted(path.name for path in folder.glob("*.bin"))
         hint = f"; {others[0]} has the older format: convert it to safetensors" if others else ""
         raise ModelError(f"{folder}: neither model.safetensors nor model.safetensors.index.json{hint}")
-    missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise ModelError(
             f"{folder}: {len(missing)} of {len(names)} weight files are missing: {', '.join(missing[:8])}; "
@@ -100,3 +109,44 @@ def check_tokenizer(folder: Path) -> None:
         raise ModelError(f"{folder}: no such folder; is the models volume mounted?")
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise ModelError(f"{folder}: no tokenizer: none of {', '.join(TOKENIZER_FILES)}")
+
+
+def config_facts(folder: Path) -> list[str]:
+    """What the configuration says of the model itself: without names, versions and the type of its file."""
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        return facts_of(config)
+    except (ValueError, AttributeError) as error:
+        raise ModelError(f"{folder / 'config.json'}: not a configuration ({error}); copy the model again") from None
+
+
+def facts_of(config: dict) -> list[str]:
+    return [f"{name}={json.dumps(without_names(config[name]))}" for name in sorted(without_names(config))]
+
+
+def without_names(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    return {name: without_names(value[name]) for name in sorted(value) if name not in NAMES}
+
+
+def base_fingerprints(folder: Path) -> list[str]:
+    """The weights of a model."""
+    return [f"{name}: {file_fingerprint(folder / name)}" for name in weight_files(folder)]
+
+
+def weights_only(fingerprints: list[str]) -> list[str]:
+    """Without the configuration, of which earlier versions listed a fingerprint too."""
+    return [each for each in fingerprints if not each.startswith("config.json:")]
+
+
+def describe_misfit(missing: Iterable[str], surplus: Iterable[str], other_shapes: Iterable[str]) -> str:
+    """How the tensors of a file do not fit a model; empty if they do."""
+    kinds = {"missing": missing, "not part of the model": surplus, "of another shape": other_shapes}
+    found = {kind: sorted(names) for kind, names in kinds.items()}
+    return "; ".join(f"{len(names)} are {kind}: {describe_names(names)}" for kind, names in found.items() if names)
+
+
+def describe_names(names: list[str]) -> str:
+    """The first few of some tensors' names."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

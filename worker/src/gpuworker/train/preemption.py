@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from gpuworker.runtime.contract import ExitCode
 from gpuworker.train.distributed import DistributedContext
+
+removed_on_exit: set[Path] = set()  # temporary folders, if a signal ends the process
 
 
 class Stopped(Exception):
@@ -48,6 +52,8 @@ class StopSignal:
     def exit_on_signal(self, reader: int) -> None:
         while number := os.read(reader, 1):
             if number[0] in (signal.SIGTERM, signal.SIGINT) and self.ends_process:
+                for folder in list(removed_on_exit):
+                    shutil.rmtree(folder, ignore_errors=True)
                 os._exit(ExitCode.STOPPED)
 
     def start_training(self) -> None:

@@ -73,6 +73,7 @@ def run(
     """
     stop = StopSignal()
     stop.install()
+    os.umask(os.umask(0) & 0o022)  # the next reader of the run's files may be another user
     try:
         return run_program(stop, parser, argv, make_spec, judge, prepare, trains)
     finally:

@@ -16,6 +16,7 @@ from gpuworker.train import memory, volume
 from gpuworker.train.checkpoint import Checkpoint, Checkpointer, ResumeError
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.engine import Engine
+from gpuworker.train.model_files import weights_only
 from gpuworker.train.train_spec import TrainSpec
 from gpuworker.train.train_state import TrainState
 from gpuworker.train.upload import Uploader
@@ -63,9 +64,7 @@ class RunCheckpoints:
                 self.checkpointer.set_aside()
             elif self.checkpointer:
                 found = self.checkpointer.load_newest()
-                if found and (
-                    difference := describe_difference({"engine": "ddp", **found.state["identity"]}, self.identity)
-                ):
+                if found and (difference := identity_difference(found.state["identity"], self.identity)):
                     raise ResumeError(
                         f"{found.folder} belongs to another training: {difference}; "
                         "choose another --run, or --resume never"
@@ -250,6 +249,16 @@ def write_later(model: Engine, folder: Path, in_background: bool, background: Di
         raise error
 
     return fail
+
+
+def identity_difference(before: dict, now: dict) -> str:
+    """What makes a checkpoint one of another training. Earlier versions knew a model by the name of its folder only."""
+    before = {"engine": "ddp", **before}
+    if "config" in before:
+        before.pop("model", None)
+    elif "base_model" in before:
+        before["base_model"] = weights_only(before["base_model"])
+    return describe_difference(before, now)
 
 
 def describe_difference(before: dict, now: dict) -> str:

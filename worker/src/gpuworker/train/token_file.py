@@ -24,14 +24,15 @@ import torch
 
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
+from gpuworker.train import token_record
 from gpuworker.train.dataset import ChatTemplate, DataError, Segment, read_documents
 from gpuworker.train.distributed import DistributedContext
+from gpuworker.train.held_folder import LOCK, held_folder, remove_abandoned
 
 IGNORE_INDEX = -100  # label of a position that is not learned: the default of torch's cross entropy
 FORMAT = 3
 DOCUMENTS_PER_CALL, CHARACTERS_PER_CALL = 512, 1 << 20  # of the tokenizer, which needs about 200 bytes for each
 BLOCK_TOKENS = 1 << 22  # tokens read at a time
-LEFTOVER_S = 3600
 VISIBLE_S = 120.0
 
 
@@ -151,16 +152,22 @@ def prepare(files: list[Path], codec: TokenCodec, cache: Path, context: Distribu
     key = json.dumps([FORMAT, known, codec.digest])
     folder = cache / f"tokens-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     with context.raise_on_all_ranks():
-        exists = folder.exists()
+        exists, problem = look_at(folder, context)
     # All ranks look before any process of the node builds it. Otherwise one could find it built and continue alone.
-    if all(context.all_gather_object(exists)):
+    found = context.all_gather_object((context.node_rank, exists, problem))
+    if all(exists and not problem for _, exists, problem in found):
         return folder
+    damage = next((problem for node, _, problem in found if problem and node == context.node_rank), "")
     with context.raise_on_all_ranks():
         try:
             cache.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=cache).close()
         except OSError as error:
             raise DataError(f"--cache {cache}: user {os.getuid()} cannot write: {error}") from None
+        if damage and context.is_local_rank_0:
+            log(Tag.DATA, rank=context.rank, damaged=folder, why=damage)
+            remove_damaged(folder)
+    exists = exists and not damage
     if all(context.ranks_that_see(cache)):
         node, rank, ranks = "all", context.rank, context.world_size
     else:
@@ -170,18 +177,36 @@ def prepare(files: list[Path], codec: TokenCodec, cache: Path, context: Distribu
         log(Tag.DATA, rank=0, tokenizes=files[0], files=len(files), bytes=size, processes=ranks, shared=node == "all")
     # Other runs, and other nodes in a folder that some of them share, may use the same cache at the same time.
     name = f"{folder.name}.part-{context.broadcast_object(uuid.uuid4().hex[:8])}-{node}"
-    part = cache / f"{name}-{rank}"
-    with context.raise_on_all_ranks():
-        if rank == 0:
-            remove_leftovers(cache)
-        write_part(part, read_documents(files, rank, ranks, codec.template), codec)
-    with context.raise_on_all_ranks():
-        if rank == 0 and not exists:
-            join_parts([cache / f"{name}-{number}" for number in range(ranks)], folder, files)
-    with context.raise_on_all_ranks():
-        wait_for(folder / "ends")
-        shutil.rmtree(part)
+    with contextlib.ExitStack() as held:
+        with context.raise_on_all_ranks():
+            part = held.enter_context(held_folder(cache / f"{name}-{rank}"))
+            write_part(part, read_documents(files, rank, ranks, codec.template), codec)
+        with context.raise_on_all_ranks():
+            if rank == 0 and not exists:
+                with held_folder(cache / f"{name}-whole") as whole:
+                    join_parts([cache / f"{name}-{number}" for number in range(ranks)], whole, folder, files)
+        with context.raise_on_all_ranks():
+            wait_for(folder / token_record.RECORD)
     return folder
+
+
+def look_at(folder: Path, context: DistributedContext) -> tuple[bool, str]:
+    """Whether a token file exists, and what is wrong with this rank's share of it."""
+    try:
+        if context.is_local_rank_0:
+            remove_abandoned(folder.parent.glob("tokens-*.part-*"))
+        exists = folder.exists()
+        return exists, token_record.problem(folder, context.local_rank, context.local_world_size) if exists else ""
+    except OSError as error:
+        raise DataError(f"--cache {folder.parent}: user {os.getuid()} cannot read: {error}") from None
+
+
+def remove_damaged(folder: Path) -> None:
+    """Remove a token file under another name, so that no rank takes a new one for it."""
+    old = folder.with_name(f"{folder.name}.part-damaged-{uuid.uuid4().hex[:8]}")
+    with contextlib.suppress(FileNotFoundError):  # another node that shares the folder was first
+        folder.rename(old)
+        shutil.rmtree(old)
 
 
 def wait_for(path: Path) -> None:
@@ -193,16 +218,7 @@ def wait_for(path: Path) -> None:
         time.sleep(0.2)
 
 
-def remove_leftovers(cache: Path) -> None:
-    """Remove the parts of killed attempts: those that nobody has written to for an hour."""
-    for tokens in cache.glob("tokens-*.part-*/tokens"):
-        with contextlib.suppress(OSError):
-            if time.time() - tokens.stat().st_mtime > LEFTOVER_S:
-                shutil.rmtree(tokens.parent)
-
-
 def write_part(folder: Path, documents: Iterable[list[Segment]], codec: TokenCodec) -> None:
-    folder.mkdir()
     documents, total = iter(documents), 0
     with open(folder / "tokens", "wb") as tokens, open(folder / "ends", "wb") as ends:
         while chunk := next_chunk(documents):
@@ -249,24 +265,22 @@ def learned_spans(segments: list[Segment]) -> list[tuple[int, int]]:
     return [(end - len(text), end) for (text, learned), end in zip(segments, ends, strict=True) if learned]
 
 
-def join_parts(parts: list[Path], folder: Path, files: list[Path]) -> None:
-    """Concatenate the parts in a temporary folder and rename it last."""
-    whole = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+def join_parts(parts: list[Path], whole: Path, folder: Path, files: list[Path]) -> None:
+    """Concatenate the parts in the temporary folder `whole`, which becomes `folder` last."""
+    total = 0
+    with open(whole / "tokens", "wb") as tokens, open(whole / "ends", "wb") as ends:
+        for part in parts:
+            with open(part / "tokens", "rb") as file:
+                shutil.copyfileobj(file, tokens, 1 << 20)
+            lengths = array.array("q", (part / "ends").read_bytes())
+            array.array("q", (total + length for length in lengths)).tofile(ends)
+            total += lengths[-1] if lengths else 0
+    if total < 2:
+        raise DataError(f"{', '.join(map(str, files[:3]))}: contains no document")
+    token_record.write(whole)
+    (whole / LOCK).unlink()
     try:
-        total = 0
-        with open(whole / "tokens", "wb") as tokens, open(whole / "ends", "wb") as ends:
-            for part in parts:
-                with open(part / "tokens", "rb") as file:
-                    shutil.copyfileobj(file, tokens, 1 << 20)
-                lengths = array.array("q", (part / "ends").read_bytes())
-                array.array("q", (total + length for length in lengths)).tofile(ends)
-                total += lengths[-1] if lengths else 0
-        if total < 2:
-            raise DataError(f"{', '.join(map(str, files[:3]))}: contains no document")
-        try:
-            os.rename(whole, folder)
-        except OSError:  # another node was first
-            if not (folder / "ends").is_file():
-                raise
-    finally:
-        shutil.rmtree(whole, ignore_errors=True)
+        os.rename(whole, folder)
+    except OSError:  # another node was first
+        if not (folder / token_record.RECORD).is_file():
+            raise

@@ -54,13 +54,14 @@ class ClassifierSpec:
     """TrainSpec of train.py."""
 
     name = "smoke"
-    same_shape, has_weights = True, False
+    same_shape = True
 
     def __init__(self, args: argparse.Namespace):
         self.args = args
         centers = torch.randn(args.classes, args.features, generator=torch.Generator().manual_seed(args.seed))
         self.train = ClusteredPoints(centers, args.samples, derive_seed(args.seed, 1))
         self.validation = ClusteredPoints(centers, max(1, args.samples // 8), derive_seed(args.seed, 2))
+        self.settings: dict = {}
         self.identity = {name: getattr(args, name) for name in ("samples", "features", "classes")}
 
     def build(

@@ -30,8 +30,7 @@ class TrainSpec(Protocol):
     validation: Dataset | None
     same_shape: bool  # whether all batches of training have the same shape
     identity: dict  # facts that a checkpoint must share to be resumed, such as the data's digest
-
-    has_weights: bool  # whether the first weights are read, and not random
+    settings: dict  # facts that may change when a run is resumed, although they change what it learns
 
     def build(
         self, context: DistributedContext, checkpoint: Path | None, device: torch.device | None = None
@@ -45,7 +44,7 @@ class TrainSpec(Protocol):
         """The same module on the meta device: shapes and no memory."""
 
     def initialize(self, module: torch.nn.Module) -> None:
-        """Give random weights to an empty module that has been allocated, whole or in parts, and set its buffers."""
+        """Set the buffers of an empty module that has been allocated, whole or in parts; its weights may change too."""
 
     def save(self, module: torch.nn.Module, weights: dict[str, torch.Tensor], folder: Path) -> None:
         """Write the weights, a state_dict of the module or a copy of one, in the form that `build` reads."""

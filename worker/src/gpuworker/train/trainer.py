@@ -54,6 +54,7 @@ class Trainer:
         self.layout = BatchLayout.of(self.samples, args.batch, args.accumulate, context.world_size)
         self.schedule = RunSchedule(self.samples, args.epochs, self.layout, args.max_steps or 0)
         self.settings = {name: getattr(args, name) for name in SETTINGS} | {"world_size": context.world_size}
+        self.settings |= spec.settings
 
     def train(self) -> None:
         """Train until the last epoch is done. Raises Stopped once all ranks have agreed to stop and saved."""
@@ -97,6 +98,8 @@ class Trainer:
         context = self.context
         self.state, checkpoint = self.checkpoints.resume()
         self.log_changes()
+        self.restart_best()
+        self.warn_of_warmup()
         if context.is_rank_0 and (self.layout.batch, self.layout.accumulate) != (self.args.batch, self.args.accumulate):
             log(
                 Tag.TRAIN,
@@ -137,11 +140,24 @@ class Trainer:
         state = self.state
         if not self.context.is_rank_0 or not state.settings:
             return
-        if self.schedule.is_done(state):
+        if (limit := self.args.max_steps) and limit < state.step:
+            log(Tag.TRAIN, rank=0, nothing_to_do=f"--max-steps {limit} is below step {state.step}, where the run is")
+        elif self.schedule.is_done(state):
             how = "more --epochs or --max-steps continue the run, another name of the run trains anew"
             log(Tag.TRAIN, rank=0, nothing_to_do=f"the run was done after {state.step} steps: {how}")
         elif changes := describe_difference(state.settings[-1], self.settings):
             log(Tag.TRAIN, rank=0, changed=changes, from_step=state.step + 1)
+
+    def restart_best(self) -> None:
+        """Forget the best loss of other validation data, with which new losses cannot be compared."""
+        state, now = self.state, self.settings.get("validation")
+        if state.settings and state.settings[-1].get("validation", now) != now:
+            state.best_val_loss = None
+
+    def warn_of_warmup(self) -> None:
+        if self.schedule.warmup_fraction(self.args.warmup) >= 1 and self.context.is_rank_0:
+            warning = f"--warmup {self.args.warmup:g} is not shorter than the run: no step before the last reaches --lr"
+            log(Tag.TRAIN, rank=0, warning=warning)
 
     def parameter_count(self) -> int:
         return self.model.parameter_count()
