@@ -264,7 +264,7 @@ def test_connections_of_strangers_do_not_keep_a_node_out(run, tmp_path, key, har
     limits, over, held = resource.getrlimit(resource.RLIMIT_NOFILE), threading.Event(), {}
     (tmp_path / "key").write_bytes(key)
     variables = {"GPU_CHARTS_KEY_FILE": tmp_path / "key"} if key else {}
-    first = run.pod(0, 2, "--join-timeout=40", **variables)
+    first = run.pod(0, 2, "--join-timeout=90", **variables)
     resource.prlimit(first.started.process.pid, resource.RLIMIT_NOFILE, (256, hard or limits[1]))
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
     until(lambda: listens("127.0.0.1", run.port + 1), "node 0 listens")
@@ -286,7 +286,7 @@ def test_connections_of_strangers_do_not_keep_a_node_out(run, tmp_path, key, har
     thread.start()
     try:
         until(lambda: len(held) >= HELD or not thread.is_alive(), "they are connected")
-        run.pod(1, 2, "--join-timeout=40", **variables)
+        run.pod(1, 2, "--join-timeout=90", **variables)
         assert run.wait() == [0, 0], run.output
         assert "out of system resource" not in first.output and "Traceback" not in first.output, first.output
     finally:

@@ -22,14 +22,14 @@ if seconds := os.environ.get("FAULT_DNS_S"):
     socket.getaddrinfo = getaddrinfo
 
 if setting := os.environ.get("FAULT_STALE"):
-    (address, seconds), known = setting.split(":"), socket.getaddrinfo
+    (address, stale_s), known = setting.split(":"), socket.getaddrinfo
     looked_up = []
 
     def stale_getaddrinfo(host, *args, **kwargs):
         if host != os.environ["MASTER_ADDR"]:
             return known(host, *args, **kwargs)
         looked_up.append(time.monotonic())
-        stale = looked_up[-1] < looked_up[0] + float(seconds)
+        stale = looked_up[-1] < looked_up[0] + float(stale_s)
         return known(address if stale else host, *args, **kwargs)
 
     socket.getaddrinfo = stale_getaddrinfo
