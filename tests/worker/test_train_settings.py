@@ -167,7 +167,7 @@ def test_a_dropout_of_more_than_everything_is_a_usage_error(capsys):
 
     with pytest.raises(SystemExit):
         train_framework.make_parser().parse_args(["--lora-dropout", "2"])
-    assert "--lora-dropout" in capsys.readouterr().err
+    assert "--lora-dropout" in capsys.readouterr().out
 
 
 def test_the_settings_of_the_report_are_json(tmp_path):

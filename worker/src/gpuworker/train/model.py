@@ -172,7 +172,7 @@ def load_weights(folder: Path, config) -> torch.nn.Module:
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # else the error has a traceback
     )
-    shapes = [name for name, _, _ in found["mismatched_keys"]]
+    shapes = [f"{name} is {tuple(is_)}, not {tuple(due)}" for name, is_, due in found["mismatched_keys"]]
     if misfit := describe_misfit(found["missing_keys"], found["unexpected_keys"], shapes):
         raise ModelError(f"{folder}: the tensors do not fit config.json: {misfit}")
     wrong = [name for name, tensor in model.named_parameters() if not tensor.isfinite().all()]
