@@ -224,4 +224,4 @@ def test_a_part_of_another_rank_that_rank_0_does_not_see_is_not_committed(tmp_pa
 def test_options_that_sharding_does_not_support_are_usage_errors(word, capsys):
     with pytest.raises(SystemExit) as error:
         train_framework.main(["--engine", "fsdp", word])
-    assert error.value.code == 2 and word in capsys.readouterr().err
+    assert error.value.code == 2 and word in capsys.readouterr().out
