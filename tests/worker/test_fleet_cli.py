@@ -155,6 +155,12 @@ def test_diff_of_equal_runs_passes_and_a_small_drop_warns(report, tmp_path: Path
     assert report("diff", "plain", "later", "--warn", "2", "--fail", "6")[0] == 1
 
 
+@pytest.mark.parametrize("options", [["--fail", "3", "--warn", "9"], ["--fail", "3"], ["--warn", "11"]])
+def test_a_diff_that_would_not_warn_before_it_fails_is_refused(report, options: list[str]) -> None:
+    code, out, err = report("diff", "plain", "plain", *options)
+    assert (code, out) == (2, "") and "WARN must not be above" in err
+
+
 def test_diff_warns_of_a_number_without_a_limit(report, tmp_path: Path) -> None:
     """A latency may vary many times over, so it is not a FAIL."""
     late = complete_report("n1")

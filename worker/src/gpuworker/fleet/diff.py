@@ -11,7 +11,7 @@ import argparse
 from dataclasses import dataclass
 
 from gpuworker.accept.report import EXIT_CODES, FAIL, INCOMPLETE, PASS, WARN
-from gpuworker.fleet import baseline
+from gpuworker.fleet import baseline, expected
 from gpuworker.fleet.fleet_report import natural_sort_key
 from gpuworker.fleet.formats.table import align_columns, printable
 from gpuworker.fleet.outliers import WITHOUT_LIMIT, ValueKey, percent_lost, percent_worse
@@ -84,10 +84,11 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("after", metavar="AFTER", help="the same, of the later run")
     parser.add_argument("--warn", type=positive, default=5, metavar="PERCENT", help="WARN if worse by more (5)")
     parser.add_argument("--fail", type=positive, default=10, metavar="PERCENT", help="FAIL if worse by more (10)")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, error=parser.error)
 
 
 def run(args: argparse.Namespace) -> int:
+    expected.refuse_reversed(args, args.warn, args.fail)
     before, after = baseline.load(args.before), baseline.load(args.after)
     compared = changes(before, after, args.warn, args.fail)
     known, later = baseline.values(before), baseline.values(after)
