@@ -11,8 +11,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from gpuworker.fleet.expected import Expected
+from gpuworker.fleet.formats import html
 from tests.browser.conftest import PHONE, Store
-from tests.helpers.fleet_reports import merged, node_report
+from tests.helpers.fleet_reports import failing, merged, node_report
 from tests.helpers.processes import until
 
 OpenPage = Callable[..., Page]
@@ -166,6 +167,25 @@ def test_axe_finds_no_barrier(path: str, scheme: str, phone: bool, open_page: Op
 @pytest.mark.parametrize("path", PATHS)
 def test_a_phone_scrolls_in_one_direction(path: str, open_page: OpenPage) -> None:
     page = open_page(path, viewport=PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+LONG = "n" * 200
+
+
+@pytest.mark.parametrize("path", ["", f"node?name={LONG}", f"check?name={LONG}", "certificate", "as a file"])
+def test_a_phone_scrolls_in_one_direction_whatever_the_names(path: str, open_page: OpenPage, store: Store) -> None:
+    report = failing(LONG, f"cuda:1: {LONG} is wrong")
+    report["checks"][1]["name"] = LONG
+    report |= dict.fromkeys(("pod", "run_id", "level", "injected"), LONG)
+    report["facts"]["gpu_models"] = [LONG] * 2
+    other = node_report("b")
+    other["checks"][1]["name"] = LONG
+    store.result = merged(report, other, expected=Expected(3, names=[LONG, "b", "c" * 200]))
+    page = open_page(path.replace("as a file", "healthz"), viewport=PHONE)
+    if path == "as a file":
+        page.set_content(html.page(store.result))
+    assert page.locator("h1").count() == 1
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 

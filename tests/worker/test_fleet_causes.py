@@ -84,6 +84,60 @@ def test_slow_links_between_all_gpus_are_one_suspect() -> None:
     assert parts(fleet) == [("n1", "all 8 GPUs", TICKET)]
 
 
+def slow_links(pairs: list[tuple[int, int]], *problems: tuple[str, str], collectives: str = "") -> dict:
+    """A node whose links between these GPUs are slow, with other problems, and with slow collectives."""
+    names = [f"cuda:{a}→cuda:{b}" for a, b in pairs]
+    texts = [(FAIL, f"{name}: link_peer 250 GB/s is below the limit of 333 (NVLink)") for name in names]
+    numbers = [measurement(250.0, name, "link_peer", "GB/s") for name in names]
+    numbers += [measurement(1.0, f"cuda:{index}", "other", judged=False) for index in range(GPUS)]
+    report = with_problems("n1", "links", *texts, *problems, measurements=numbers)
+    if collectives:
+        text = f"node: all_reduce_busbw 240 GB/s is below the limit of 324 ({collectives})"
+        other = with_problems("n1", "collectives", (FAIL, text))
+        report["checks"].append(other["checks"][-1])
+        report["coverage"] |= {"checks_expected": 5, "checks_reported": 5}
+        report["verdict"] = FAIL
+    return report
+
+
+ALL = [(a, b) for a in range(GPUS) for b in range(GPUS) if a != b]
+
+
+@pytest.mark.parametrize("missing", [0, 2])
+@pytest.mark.parametrize("verdict", [WARN, FAIL])
+def test_what_all_nvlinks_of_a_node_have_is_one_suspect(missing: int, verdict: str) -> None:
+    """Also if the links of some GPUs are a little better, and with what each GPU says and the slow collectives."""
+    counts = [(verdict, f"cuda:{index}: 12 of 18 NVLinks are up") for index in range(GPUS)]
+    fleet = merged(slow_links(ALL[missing:], *counts, collectives="0.72 × 450"))
+    assert parts(fleet) == [("n1", "all 8 GPUs", TICKET)]
+    (suspect,) = fleet.suspects
+    assert (verdict == WARN) or "12 of 18" in suspect.why
+    assert "all_reduce_busbw" in "".join(suspect.reasons) and "all_reduce_busbw" not in suspect.why
+
+
+def test_the_links_of_a_few_gpus_accuse_these() -> None:
+    for bad in ({3}, {3, 5}, {0, 1, 2}):
+        fleet = merged(slow_links([pair for pair in ALL if bad & set(pair)], collectives="0.72 × 450"))
+        assert sorted(part for _, part, _ in parts(fleet)) == [f"cuda:{index}" for index in sorted(bad)]
+
+
+@pytest.mark.parametrize(
+    ("check", "reason", "suspects"),
+    [
+        ("links", "cuda:3: 12 of 18 NVLinks are up", ["cuda:3"]),
+        ("compute", "cuda:3: gemm_bf16 500 TFLOP/s is below the limit of 620 (H100)", ["cuda:3"]),
+        ("storage", "storage_read 1 MB/s is below the limit of 5", [""]),
+    ],
+)
+def test_slow_collectives_are_a_consequence_of_a_gpu_that_failed(check: str, reason: str, suspects: list[str]) -> None:
+    report = slow_links([], collectives="0.72 × 450")
+    problem = with_problems("n1", check, (FAIL, reason), measurements=[measurement(1.0, "cuda:3", "other")])
+    report["checks"][-2] = problem["checks"][-1]
+    assert [part for _, part, _ in parts(merged(report))] == suspects
+    report["checks"][-2]["verdict"] = report["checks"][-2]["problems"][0]["verdict"] = WARN
+    assert next(part for _, part, _ in parts(merged(report))) == "", "a warning does not explain a failure"
+
+
 def test_a_single_failure_among_warnings_of_the_same_kind_stays_alone() -> None:
     words = "cuda:{}: gemm_bf16 {} TFLOP/s is below the limit of 620 (H100)"
     problems = [(FAIL if index == BAD else WARN, words.format(index, 630 - index)) for index in range(GPUS)]

@@ -155,6 +155,12 @@ def test_diff_of_equal_runs_passes_and_a_small_drop_warns(report, tmp_path: Path
     assert report("diff", "plain", "later", "--warn", "2", "--fail", "6")[0] == 1
 
 
+@pytest.mark.parametrize("options", [["--fail", "3", "--warn", "9"], ["--fail", "3"], ["--warn", "11"]])
+def test_a_diff_that_would_not_warn_before_it_fails_is_refused(report, options: list[str]) -> None:
+    code, out, err = report("diff", "plain", "plain", *options)
+    assert (code, out) == (2, "") and "WARN must not be above" in err
+
+
 def test_diff_warns_of_a_number_without_a_limit(report, tmp_path: Path) -> None:
     """A latency may vary many times over, so it is not a FAIL."""
     late = complete_report("n1")
@@ -240,6 +246,32 @@ def test_a_baseline_that_is_no_measure_is_named(report, tmp_path: Path, form: st
     code, out, _ = report("merge", "plain", "--expect-nodes", "2", "--baseline", form, "--json", "-")
     found = [each for each in json.loads(out)["findings"] if each["found_by"] == "baseline"]
     assert code == 3 and [each["node"] for each in found] == ["n1"] and words in found[0]["reason"]
+
+
+@pytest.mark.parametrize("value", [-5.0, 0.0, float("nan"), float("inf"), 2e9])
+def test_a_number_that_nothing_can_have_hides_no_loss(report, tmp_path: Path, value: float) -> None:
+    report("merge", "good", "--json", "before.json")
+    before = json.loads((tmp_path / "before.json").read_text())
+    (gemm,) = [d for d in before["distributions"] if d["name"] == "gemm_bf16"]
+    gemm["points"][0]["value"] = value
+    (tmp_path / "before.json").write_text(json.dumps(before))
+    for files in (["before.json", "good"], ["good", "before.json"]):
+        code, out, _ = report("diff", *files)
+        assert code == 3 and "not compared: n1 cuda:0 compute gemm_bf16: " in out, out
+    code, out, _ = report("merge", "good", "--expect-nodes", "2", "--baseline", "before.json")
+    assert code == 3 and "gemm_bf16 is not compared with the baseline: before, it is" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("distributions", [{}]), ("nodes", 5), ("distributions/0/points/0/value", None), ("nodes/0/gpus_seen", "2")],
+)
+def test_a_damaged_fleet_report_is_refused(report, tmp_path: Path, path: str, value: object) -> None:
+    report("merge", "good", "--json", "before.json")
+    found = changed(json.loads((tmp_path / "before.json").read_text()), path, value)
+    (tmp_path / "before.json").write_text(json.dumps(found))
+    code, _, err = report("diff", "before.json", "good")
+    assert code == 2 and "before.json: damaged" in err
 
 
 def test_diff_is_incomplete_if_numbers_are_missing_after(report, tmp_path: Path) -> None:

@@ -348,6 +348,7 @@ def test_a_report_that_was_not_accepted_is_not_a_pass(served, tmp_path: Path, ca
         ("\n".join(to_log_lines(node_report("n2", reason="x" * 20_000_000))).encode(), {}, 400),
         (b"x", {"Content-Length": str(1 << 40)}, 413),
         (b"x", {"Content-Length": "-1"}, 413),
+        (b"x", {"Content-Length": "9" * 5000}, 413),
     ],
 )
 def test_a_post_that_is_not_a_report_is_refused(served, body: bytes, headers: dict, code: int) -> None:

@@ -50,6 +50,12 @@ def test_each_gpu_has_a_rank_in_the_checks_of_ranks(check: str, ranks: int | Non
     assert fleet.verdict == INCOMPLETE and check in fleet.reason
 
 
+@pytest.mark.parametrize("rehearsal", [True, "yes"])
+def test_a_rehearsal_tests_no_gpu(rehearsal: object) -> None:
+    fleet = fleet_of_report(rehearsal=rehearsal)
+    assert (fleet.verdict, len(fleet.findings)) == (INCOMPLETE, 1) and "rehearsal" in fleet.reason
+
+
 def test_a_limit_that_no_gpu_can_reach_fails_none() -> None:
     asked = dataclasses.replace(REQUESTED, limits={"gemm_bf16": 1e9})
     fleet = merge(from_text("n1", json.dumps(complete_report("n1")).encode()), Expected(1, requested=asked))

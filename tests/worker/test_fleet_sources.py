@@ -10,8 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuworker.accept.report import to_log_lines
+from gpuworker.accept.report import PASS, to_log_lines
 from gpuworker.fleet import report_sources
+from gpuworker.fleet.expected import Expected
+from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_form import NOT_A_REPORT
 from gpuworker.fleet.report_sources import Source, from_text, read
 from tests.helpers.fleet_reports import changed, failing, node_report
@@ -38,6 +40,22 @@ def test_a_folder_gives_all_reports_in_it_and_leaves_other_results_out(tmp_path:
     (tmp_path / "ddp_tests_result.json").write_text('{"ok": true}')
     sources = read(str(tmp_path))
     assert (nodes(sources), errors(sources)) == (["n1", "n2"], [])
+
+
+def test_other_json_files_of_a_folder_are_named_in_a_note(tmp_path: Path) -> None:
+    (tmp_path / "n1.json").write_text(json.dumps(node_report("n1")))
+    for number in range(20):
+        (tmp_path / f"other-{number:02}.json").write_text(json.dumps({"a": "x" * 3_000 * number}))
+    fleet = merge(read(str(tmp_path)), Expected(1))
+    (note,) = (note for note in fleet.notes if NOT_A_REPORT in note)
+    assert fleet.verdict == PASS and f"{tmp_path}/other-00.json" in note and "and 12 more" in note
+
+
+@pytest.mark.parametrize("gone", ["checks", "schema_version"])
+def test_a_report_that_lost_a_field_is_no_other_file(tmp_path: Path, gone: str) -> None:
+    (tmp_path / "n1.json").write_text(json.dumps(changed(node_report("n1"), gone, ...)))
+    (error,) = errors(read(str(tmp_path)))
+    assert gone in error
 
 
 def test_a_report_that_was_cut_is_named(tmp_path: Path) -> None:

@@ -36,3 +36,23 @@ def test_a_report_is_stored_whatever_has_its_name(tmp_path: Path, kind: str) -> 
     assert store.add(node_report("n1"), SUBMITTED)[0] == 200
     assert json.loads(path.read_text())["node"] == "n1"
     assert (tmp_path / "outside").read_text() == "kept"
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "garbage"])
+def test_a_report_that_arrives_again_replaces_its_damaged_file(tmp_path: Path, damage: str) -> None:
+    store = ReportStore(tmp_path, Expected(1, run_id="1"), keep_gone=True)
+    store.add(node_report("n1"), SUBMITTED)
+    path = store._path("n1")
+    path.write_bytes({"cut": path.read_bytes()[:-100], "empty": b"", "garbage": b"\x00\xff"}[damage])
+    store = ReportStore(tmp_path, Expected(1, run_id="1"), keep_gone=True)
+    assert path.name in store.fleet().reason
+    assert store.add(node_report("n1"), SUBMITTED)[0] == 200
+    assert (store.fleet().verdict, store.fleet().findings) == ("PASS", [])
+    assert ReportStore(tmp_path, Expected(1, run_id="1"), keep_gone=True).fleet().verdict == "PASS"
+
+
+def test_another_damaged_file_keeps_its_row(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{")
+    store = ReportStore(tmp_path, Expected(1, run_id="1"), keep_gone=True)
+    store.add(node_report("n1"), SUBMITTED)
+    assert "x.json" in store.fleet().reason

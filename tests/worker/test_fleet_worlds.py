@@ -71,6 +71,7 @@ def test_each_problem_keeps_its_own_verdict() -> None:
     ("reason", "places"),
     [
         ("rank 2 reported nothing", [("n7", "rank 2")]),
+        (f"rank {'9' * 5000} reported nothing", [("", "")]),  # more digits than Python reads
         ("rank 3 (node n7, cpu) is slow", [("n7", "rank 3")]),
         ("node 1 (n7) is bad: 0.1 GB/s with node 0, where others reach 40 GB/s", [("n7", "")]),
         ("the link between node 0 (n1) and node 1 (n7) is bad", [("n1", ""), ("n7", "")]),

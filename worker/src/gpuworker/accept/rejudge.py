@@ -17,7 +17,7 @@ from gpuworker.accept.check_spec import LEVELS, WORLD, Evidence, Measure, Plan, 
 from gpuworker.accept.limits import RULES, Limits, key_and_number
 from gpuworker.accept.limits import problems as limit_problems
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN, WORST_FIRST, Measurement
-from gpuworker.accept.verdict import judge
+from gpuworker.accept.verdict import impossible, judge
 from gpuworker.runtime import gpu_specs
 
 CLAIM = 0.95  # of what a model can do: rates of PCIe and NVLink are rounded
@@ -67,6 +67,14 @@ def noises() -> dict[tuple[str, str], float]:
     """(check, number) -> differences between nodes that prove nothing."""
     found = registry.node_checks().items()
     return {(check, name): measure.noise for check, each in found for name, measure in each.spec.measures.items()}
+
+
+def impossible_number(check: str, name: str, value: float, unit: str, better: str) -> str:
+    """Why a number of a report cannot have been measured; "" if it can."""
+    known = registry.node_checks().get(check)
+    measure = known.spec.measures.get(name) if known else None
+    bounds = (measure.least, measure.most) if measure and measure.unit == unit else ()
+    return impossible(value, unit, better, *bounds)
 
 
 def objections(report: dict, requested: Requested) -> Iterator[Objection]:

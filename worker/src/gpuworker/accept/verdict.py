@@ -25,12 +25,8 @@ def judge(name: str, spec: Spec, evidence: Evidence, limits: Limits, plan: Plan)
             texts[INCOMPLETE].append(f"{where} is not declared in this check's SPEC")
         elif measurement.unit != measure.unit:
             texts[INCOMPLETE].append(f"{where} has the unit {measurement.unit!r:.40}, declared is {measure.unit!r}")
-        elif not math.isfinite(measurement.value):
-            texts[INCOMPLETE].append(f"{where} is not finite ({measurement.value})")
-        elif measurement.value < 0 or (measurement.value == 0 and measure.better == "higher"):
-            texts[INCOMPLETE].append(f"{where} is {measurement.value:g} {measurement.unit}: nothing was measured")
-        elif not measure.least <= measurement.value <= measure.most:
-            texts[INCOMPLETE].append(f"{where} is {measurement.value:g} {measurement.unit}, which cannot be")
+        elif problem := impossible(measurement.value, measurement.unit, measure.better, measure.least, measure.most):
+            texts[INCOMPLETE].append(f"{where} {problem}")
         else:
             derived = evidence.ceilings.get(measurement.name)
             _compare(measurement, measure, limits, derived)
@@ -48,6 +44,15 @@ def judge(name: str, spec: Spec, evidence: Evidence, limits: Limits, plan: Plan)
         facts["inapplicable"] = evidence.inapplicable
     samples = {key: values[:: -(-len(values) // MAX_SAMPLES) or 1] for key, values in evidence.samples.items()}
     return Check(name, verdict, reason, evidence.measurements, facts, evidence.hashes, samples, problems=problems)
+
+
+def impossible(value: float, unit: str, better: str, least: float = 0.0, most: float = math.inf) -> str:
+    """Why a number cannot have been measured; "" if it can."""
+    if not math.isfinite(value):
+        return f"is not finite ({value})"
+    if value < 0 or (value == 0 and better == "higher"):
+        return f"is {value:g} {unit}: nothing was measured"
+    return "" if least <= value <= most else f"is {value:g} {unit}, which cannot be"
 
 
 def _promised_and_missing(spec: Spec, evidence: Evidence, plan: Plan) -> list[str]:

@@ -25,6 +25,8 @@ def load(path: str) -> dict:
             version = found.get("schema_version")
             if version != FLEET_SCHEMA_VERSION:
                 _exit(f"{path}: schema_version {version!r} is not supported; supported: {FLEET_SCHEMA_VERSION}")
+            if not _is_complete(found):
+                _exit(f"{path}: damaged: its nodes, worlds or numbers lack fields or are of the wrong kind")
             return found
     sources = read(path)
     if unreadable := [f"{source.name}: {source.error}" for source in sources if source.error]:
@@ -58,6 +60,18 @@ def values(fleet: dict) -> dict[ValueKey, Known]:
         for d in fleet["distributions"]
         for p in d["points"]
     }
+
+
+def _is_complete(fleet: dict) -> bool:
+    """Whether a file has what is compared. A number may still be one that nothing can have."""
+    try:
+        numbers = [known.value for known in values(fleet).values()]
+        fields = [(each["device"], each["level"], each["verdict"]) for each in tested(fleet).values()]
+        counts = [number for node in fleet["nodes"] for number in (node["gpus_seen"], node["gpus_expected"])]
+    except (LookupError, TypeError, AttributeError):
+        return False
+    kinds = {type(value) for value in (*numbers, *counts)} <= {int, float}
+    return kinds and all(isinstance(text, str) for texts in fields for text in texts)
 
 
 def _exit(problem: str) -> None:

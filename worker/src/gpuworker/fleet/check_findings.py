@@ -8,7 +8,7 @@ from gpuworker.accept.report import INCOMPLETE, NODE, PASS, SKIP, WORLD
 from gpuworker.fleet.fleet_report import Finding
 
 # "rank 5 (node gpu-7, cuda:1)" or "rank 5", and "node 2 (gpu-7)" of the bad-node search
-RANK = re.compile(r"\brank (\d+)(?: \(node \S+, (cuda:\d+)\))?")
+RANK = re.compile(r"\brank (\d{1,9})\b(?: \(node \S+, (cuda:\d+)\))?")
 NODE_NAME = re.compile(r"\bnode \d+ \(([^\s)]+)\)")
 
 

@@ -107,8 +107,8 @@ def run_merge(args: argparse.Namespace) -> int:
 
 def check_usage(args: argparse.Namespace, percent: Thresholds) -> None:
     """Exit with 2 if options contradict each other."""
-    if percent.fleet_warn > percent.fleet_fail or percent.baseline_warn > percent.baseline_fail:
-        args.error("the percentage for WARN must not be above the percentage for FAIL")
+    expected.refuse_reversed(args, percent.fleet_warn, percent.fleet_fail)
+    expected.refuse_reversed(args, percent.baseline_warn, percent.baseline_fail)
     if sum(getattr(args, name) == "-" for name in FORMATS) > 1:
         args.error("only one format can be written to standard output")
     written: dict[Path, str] = {}

@@ -57,6 +57,7 @@ from gpuworker.runtime.log import log
 from gpuworker.runtime.message_auth import KeyFileError, NonceIssuer, load_key, matches
 
 MOST_POSTS = 16  # that are received at the same time
+MOST_DIGITS = 20  # of the length of a message
 POST_S = 30.0  # that a report of a few megabytes may take
 
 HTML = "text/html; charset=utf-8"
@@ -106,7 +107,8 @@ class CollectorHandler(ReportHandler):
         length = self.headers.get("Content-Length", "")
         if not length:
             return 411, "Content-Length is required\n"
-        if not length.isdecimal() or int(length) > MOST_REPORT_BYTES:
+        # Python refuses to read thousands of digits.
+        if not length.isdecimal() or len(length) > MOST_DIGITS or int(length) > MOST_REPORT_BYTES:
             return 413, f"Content-Length must be at most {MOST_REPORT_BYTES} bytes\n"
         digest = self.headers.get(DIGEST_HEADER, "")
         if self.key and not self.is_signed(digest):  # before the body is received, so that others hold no place

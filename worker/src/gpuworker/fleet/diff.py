@@ -1,8 +1,8 @@
 """accept-report diff: compare every number of two runs, the largest loss first.
 
 Exit code 0: no number with a limit is worse by more than --fail percent; 1: one is, or the verdict of a node changed to
-FAIL; 2: usage; 3: a number of BEFORE is missing in AFTER, or is of another unit, GPU model, device or level there; a
-fault was injected, or a GPU is missing, in one of them; or nothing can be compared.
+FAIL; 2: usage; 3: a number of BEFORE is missing in AFTER, is of another unit, GPU model, device or level there, or
+cannot have been measured; a fault was injected, or a GPU is missing, in one of them; or nothing can be compared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 from dataclasses import dataclass
 
 from gpuworker.accept.report import EXIT_CODES, FAIL, INCOMPLETE, PASS, WARN
-from gpuworker.fleet import baseline
+from gpuworker.fleet import baseline, expected
 from gpuworker.fleet.fleet_report import natural_sort_key
 from gpuworker.fleet.formats.table import align_columns, printable
 from gpuworker.fleet.outliers import WITHOUT_LIMIT, ValueKey, percent_lost, percent_worse
@@ -36,11 +36,11 @@ def changes(before: dict, after: dict, warn: float, fail: float) -> list[Change]
 
     A number without a limit is at most a WARN: some, such as an arrival within microseconds, vary many times over.
     """
-    old, found, unlike = baseline.values(before), [], incomparable(before, after)
+    old, found, unlike, doubtful = baseline.values(before), [], incomparable(before, after), not_compared(before, after)
     for d in after["distributions"]:
         for point in d["points"]:
             key = (point["node"], point["device"], d["check"], d["name"])
-            if key not in old or point["node"] in unlike or old[key].differs(d["unit"], d["model"]):
+            if key not in old or key in doubtful or point["node"] in unlike:
                 continue
             was = old[key].value
             worse = percent_worse(point["value"], was, d["better"]) if d["better"] and was else 0.0
@@ -66,6 +66,21 @@ def incomparable(before: dict, after: dict) -> dict[str, str]:
     return found
 
 
+def not_compared(before: dict, after: dict) -> dict[ValueKey, str]:
+    """Numbers of both runs that are not compared -> why."""
+    old, new, found = baseline.values(before), baseline.values(after), {}
+    for d in after["distributions"]:
+        for point in d["points"]:
+            key = (point["node"], point["device"], d["check"], d["name"])
+            if key in old and (
+                why := old[key].differs(d["unit"], d["model"])
+                or old[key].impossible(d["check"], d["name"], d["better"])
+                or new[key].impossible(d["check"], d["name"], d["better"], "after")
+            ):
+                found[key] = why
+    return dict(sorted(found.items()))
+
+
 def lost_gpus(fleet: dict) -> dict[str, str]:
     """Node -> number of its GPUs, where some are missing."""
     return {
@@ -84,10 +99,11 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("after", metavar="AFTER", help="the same, of the later run")
     parser.add_argument("--warn", type=positive, default=5, metavar="PERCENT", help="WARN if worse by more (5)")
     parser.add_argument("--fail", type=positive, default=10, metavar="PERCENT", help="FAIL if worse by more (10)")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, error=parser.error)
 
 
 def run(args: argparse.Namespace) -> int:
+    expected.refuse_reversed(args, args.warn, args.fail)
     before, after = baseline.load(args.before), baseline.load(args.after)
     compared = changes(before, after, args.warn, args.fail)
     known, later = baseline.values(before), baseline.values(after)
@@ -95,11 +111,7 @@ def run(args: argparse.Namespace) -> int:
     unlike = incomparable(before, after)
     lost = [(node, f"{count} {when}") for when, fleet in (("before", before), ("after", after))
             for node, count in lost_gpus(fleet).items()]  # fmt: skip
-    others = [
-        (key, why)
-        for key in sorted(set(known) & set(later))
-        if (why := known[key].differs(later[key].unit, later[key].model))
-    ]
+    others = not_compared(before, after)
     old, new = ({node["node"]: node["verdict"] for node in fleet["nodes"]} for fleet in (before, after))
     in_both = sorted(set(old) & set(new), key=natural_sort_key)
     changed = [(node, old[node], new[node]) for node in in_both if old[node] != new[node]]
@@ -115,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"{printable(node)}: only {'before' if node in old else 'after'}")
     for node, why in [*lost, *((name, f"not compared: {why}") for name, why in unlike.items())]:
         print(f"{printable(node)}: {printable(why)}")
-    for key, why in [each for each in others if each[0][0] not in unlike][:MOST_ROWS]:
+    for key, why in [each for each in others.items() if each[0][0] not in unlike][:MOST_ROWS]:
         print(f"not compared: {printable(' '.join(filter(None, key)))}: {printable(why)}")
     if missing:
         print(f"missing after: {len(missing)} numbers, for example {printable(' '.join(missing[0]))}")

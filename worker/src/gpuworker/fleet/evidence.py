@@ -36,6 +36,8 @@ def report_findings(
     if worst_verdict(f.verdict for f in found) != report["verdict"] and not (report["verdict"] == PASS and not found):
         reason = f"no check has the verdict {report['verdict']} of the report: {report['reason'] or 'no reason given'}"
         no_evidence(worst_verdict([report["verdict"], INCOMPLETE]), reason)
+    if report["device"] == "cuda" and report.get("rehearsal"):
+        no_evidence(INCOMPLETE, "the report says that it is a rehearsal and that its device is cuda")
     for check in report["checks"]:
         if check["verdict"] == PASS and (empty := [m["name"] for m in check["measurements"] if m["value"] is None]):
             no_evidence(INCOMPLETE, f"{check['name']}: no value of {', '.join(dict.fromkeys(empty))}")

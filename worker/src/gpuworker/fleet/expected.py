@@ -63,6 +63,12 @@ def refuse_without(args: argparse.Namespace, needed: str, options: Iterable[str]
         args.error(f"--{given[0].replace('_', '-')} needs --{needed}")
 
 
+def refuse_reversed(args: argparse.Namespace, warn: float, fail: float) -> None:
+    """Exit with 2 if what is a FAIL would not even be a WARN."""
+    if warn > fail:
+        args.error("the percentage for WARN must not be above the percentage for FAIL")
+
+
 def _usual(sources: Iterable[Source]) -> Requested | None:
     """What most of the node reports are of, which is then required of all; None without a node report."""
     found = Counter(

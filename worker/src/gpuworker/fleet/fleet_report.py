@@ -149,13 +149,14 @@ class Fleet:
     suspects: list[Suspect] = field(default_factory=list)  # the findings by part, the worst first
     schema_version: int = FLEET_SCHEMA_VERSION
 
-    @property
+    # Kept: a result does not change, and a damaged fleet has thousands of findings that ask for its verdict.
+    @functools.cached_property
     def verdict(self) -> str:
         """The worst verdict of all nodes and findings; INCOMPLETE if no node passed."""
         found = worst_verdict([*(node.verdict for node in self.nodes), *(finding.verdict for finding in self.findings)])
         return INCOMPLETE if found in ("", SKIP) else found
 
-    @property
+    @functools.cached_property
     def reason(self) -> str:
         """Why the verdict is not PASS: the first three findings with that verdict."""
         found = [finding for finding in self.findings if finding.verdict == self.verdict]

@@ -41,6 +41,7 @@ def merge(
         Finding(INCOMPLETE, f"{source.name}: {source.error}", found_by="coverage") for source in sources if source.error
     ]
     counted, notes = _one_per_subject([source for source in sources if source.report], expected)
+    notes += [note for source in sources if not source.report for note in source.notes]
     reports, own_findings = [report for report, _ in counted], {subject(report): found for report, found in counted}
     findings += [finding for found in own_findings.values() for finding in found]
     node_reports = [report for report in reports if report["scope"] == NODE]

@@ -49,6 +49,11 @@ class Known(NamedTuple):
         pairs = (self.unit, unit), (self.model, model)
         return next((f"{was} before, {now} after" for was, now in pairs if was != now), "")
 
+    def impossible(self, check: str, name: str, better: str, when: str = "before") -> str:
+        """Why it is compared with no other value: every later one is better than a number below zero."""
+        problem = rejudge.impossible_number(check, name, self.value, self.unit, better)
+        return problem and f"{when}, it {problem}"
+
 
 @dataclass(frozen=True)
 class Thresholds:
@@ -180,16 +185,18 @@ def compare_with_baseline(
         total += len(d.points)
         for point in d.points:
             known = baseline.get((point.node, point.device, d.check, d.name))
-            if not known or not known.value:
+            if not known:
                 continue
             if reason := known.doubt or (
                 f"level {known.level} before, {d.level} after" if known.level != d.level else ""
             ):
                 unlike.add((point.node, f"it is not compared with the baseline: {reason}"))
                 continue
-            if reason := known.differs(d.unit, d.model):
+            if reason := known.differs(d.unit, d.model) or known.impossible(d.check, d.name, d.better):
                 reason = f"{d.name} is not compared with the baseline: {reason}"
                 findings.append(Finding(INCOMPLETE, reason, point.node, point.device, d.check, "baseline"))
+                continue
+            if not known.value:  # a time below what the clock can tell: no percentage of it
                 continue
             compared += 1
             before, worse = known.value, percent_worse(point.value, known.value, d.better)

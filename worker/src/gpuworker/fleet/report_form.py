@@ -31,6 +31,7 @@ from gpuworker.accept.report import (
 VERDICTS = (FAIL, INCOMPLETE, WARN, PASS, SKIP)
 DIRECTIONS = ("higher", "lower", "")
 NOT_A_REPORT = "JSON that is not a report"
+OWN_FIELDS = ("run_id", "started")  # with these it is a report that has lost its checks
 SUPPORTED_VERSIONS = (2, SCHEMA_VERSION)
 # Fields that a report of version 2 lacks, with the value that they get
 ADDED_IN_3 = {"scope": NODE, "world": None, "better": "", "judged": False, "problems": []}
@@ -43,7 +44,7 @@ Problem = str  # "" or the path of a value with what is wrong with it
 
 def validated(report: object) -> dict:
     """The report, with the fields that its version lacks. Raises ValueError with the path of a wrong value."""
-    if not isinstance(report, dict) or "checks" not in report:
+    if not isinstance(report, dict) or not ("checks" in report or set(OWN_FIELDS) <= set(report)):
         raise ValueError(NOT_A_REPORT)
     version = report.get("schema_version")
     if version not in SUPPORTED_VERSIONS or isinstance(version, bool):

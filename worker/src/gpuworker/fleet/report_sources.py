@@ -20,13 +20,14 @@ from gpuworker.runtime.plain_files import read_plain
 PREFIX = re.compile(r"^\[pod/([^/\]]+)/[^\]]+\] ")  # of every line of `kubectl logs --prefix`
 
 MOST_REPORT_BYTES = 2 << 20  # a node of 8 GPUs has 0.3 MB
+MOST_NAMED = 8
 MOST_FILE_BYTES = 1 << 30  # of a log with the reports of many nodes
 DECORATION = re.compile(r"^\ufeff|\x1b\[[0-9;]*[mK]", re.MULTILINE)  # byte order mark, and colours of a log
 
 
 @dataclass(frozen=True)
 class Source:
-    """One place that should hold a report: the report, or the problem with it."""
+    """One place that should hold a report: the report, or the problem with it, or notes alone."""
 
     name: str
     report: dict | None = None
@@ -49,11 +50,16 @@ def read(path: str) -> list[Source]:
 
 
 def from_folder(folder: Path) -> list[Source]:
-    """Every *.json and *.log below the folder, without JSON files that are not reports."""
-    found = []
+    """Every *.json and *.log below the folder. JSON files that are evidently no reports, such as the outputs of merge,
+    are named in a note."""
+    found, others = [], []
     for path in sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".log") and not path.is_dir()):
         sources = from_file(path, MOST_FILE_BYTES, follow=True)
+        others += [source.name for source in sources if source.error == NOT_A_REPORT]
         found += [source for source in sources if source.error != NOT_A_REPORT]
+    if found and others:
+        names = ", ".join(others[:MOST_NAMED]) + f" and {len(others) - MOST_NAMED} more" * (len(others) > MOST_NAMED)
+        found.append(Source(str(folder), notes=(f"{names}: skipped, {NOT_A_REPORT}",)))
     return found or [Source(str(folder), error="no report in this folder (*.json, *.log)")]
 
 

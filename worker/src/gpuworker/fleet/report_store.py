@@ -84,6 +84,7 @@ class ReportStore:
                     write_json(self._path(source.name), without_samples(report), indent=None)  # much faster
                 except OSError as error:
                     return HTTPStatus.INSUFFICIENT_STORAGE, f"the report cannot be stored: {error.strerror or error}"
+                self._mended(source.name)
             self._count(source, address, when)
         if known and address == SUBMITTED and known.report["scope"] == NODE and not _same_index(known.report, report):
             # The scheduler does not keep pods of a Job from a node whose pod has ended.
@@ -104,6 +105,13 @@ class ReportStore:
             self.addresses |= dict.fromkeys(others, NOT_SEEN)
         self.addresses[source.name] = address
         self.last_seen[source.name] = when.isoformat(timespec="seconds")
+
+    def _mended(self, name: str) -> None:
+        """The file of this name is readable again: what was wrong with it no longer counts."""
+        rest = [source for source in self.damaged if source.name != str(self._path(name))]
+        if len(rest) < len(self.damaged):
+            self.damaged = rest
+            self._changed()
 
     def _changed(self) -> None:
         self.result, self.changes = None, self.changes + 1

@@ -3,6 +3,7 @@
 A GPU with a bad NVLink makes every link to and from it slow. Links of a node are therefore counted per GPU: a GPU with
 several bad links is the suspect of all of them, and a single bad link is a suspect of its own. What all GPUs of a node
 have is one suspect, too, since they share its cause. A GPU that may draw less power than others is slow for that.
+Collectives are as slow as the worst GPU or link among them, so their slowness belongs to it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpuworker.fleet.acts import CAPPED, POWER, RESEAT, RMA, SHARED, TICKET, Act, act_for, is_of_power, urgency
+from gpuworker.accept.report import FAIL
+from gpuworker.fleet.acts import CAPPED, POWER, RESEAT, RMA, SHARED, SLOW, TICKET, Act, act_for, is_of_power, urgency
 
 ARROW = "→"
 LEADING = re.compile(r"(cuda:\d+(?:→cuda:\d+)?|[a-z]\w*\d/\d+(?=: ))(?=[ :]|$)")  # a GPU, a link, a network port
@@ -22,6 +24,8 @@ RANK = re.compile(r"rank \d+ \(node \S+, (cuda:\d+)\)")
 MOST_IN_TICKET = 12
 FABRIC = "GPU fabric"  # part of a node: what connects its GPUs
 SHARE_OF_FABRIC = 0.5  # wrong collectives of more of a node's GPUs are the fabric's, not that of each receiver
+SHARE_OF_LINKS = 0.9  # bad links between more pairs of a node's GPUs are of no single GPU
+COLLECTIVES = "collectives"  # name of the check
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,10 @@ def _parts(findings: list, node, worst_first: tuple[str, ...]) -> dict[str, list
             links[a, b].append(finding)
         else:
             parts[device].append(finding)
+    gpus = len(node.models) if node else 0
+    if gpus > 2 and len(links) >= SHARE_OF_LINKS * gpus * (gpus - 1) / 2 and _are_alike(links.values()):
+        parts[_several(gpus, gpus)] = [finding for about in links.values() for finding in about]
+        links.clear()
     while links:
         peers: dict[str, int] = defaultdict(int)
         for pair in links:
@@ -114,13 +122,45 @@ def _parts(findings: list, node, worst_first: tuple[str, ...]) -> dict[str, list
             parts[worst] += links.pop(pair)
     for (a, b), about in links.items():
         parts[f"{a}↔{b}"] += about
-    gpus = len(node.models) if node else 0
-    collective = [d for d, about in parts.items() if d and {f.check for f in about} == {"collectives"}]
+    collective = [d for d, about in parts.items() if d and {f.check for f in about} == {COLLECTIVES}]
     if gpus > 1 and len(collective) > SHARE_OF_FABRIC * gpus:
         parts[FABRIC] = [finding for device in collective for finding in parts.pop(device)]
     _join_shared(parts, gpus, worst_first)
     _to_capped(parts)
+    _to_slow_links(parts, worst_first)
     return parts
+
+
+def _are_alike(links: Iterable[list]) -> bool:
+    """Whether most bad links fail, or none does: else those that fail show the GPU."""
+    failed = [any(finding.verdict == FAIL for finding in about) for about in links]
+    return not any(failed) or sum(failed) >= SHARE_OF_LINKS * len(failed)
+
+
+def _several(count: int, gpus: int) -> str:
+    """The name of the part that several GPUs of a node are."""
+    return f"{'all ' * (count == gpus)}{count} GPUs"
+
+
+def _is_slow_collective(finding) -> bool:
+    """Of one node: those across nodes have the network among their causes."""
+    named = finding.device or finding.found_by == "world"
+    return finding.check == COLLECTIVES and not named and bool(SLOW.search(finding.reason))
+
+
+def _to_slow_links(parts: dict[str, list], worst_first: tuple[str, ...]) -> None:
+    """Give the node's slow collectives to the part that failed: links rather than others, the worst of several."""
+    slow = [f for f in parts.get("", ()) if _is_slow_collective(f)]
+    failed = {
+        device: (not any(f.check == "links" for f in about), _ranked(about, worst_first)[0][:2])
+        for device, about in parts.items()
+        if (DEVICE.search(device) or device.endswith(" GPUs")) and any(f.verdict == FAIL for f in about)
+    }
+    if slow and failed:
+        parts[min(failed, key=failed.__getitem__)] += slow
+        parts[""] = [f for f in parts[""] if f not in slow]
+        if not parts[""]:
+            del parts[""]
 
 
 def _to_capped(parts: dict[str, list]) -> None:
@@ -150,7 +190,7 @@ def _join_shared(parts: dict[str, list], gpus: int, worst_first: tuple[str, ...]
         worst = [part for part, rank in ranks.items() if rank == min(ranks.values())]
         joined = [part for part in ranks if len(worst) > 1 or len(ranks) == 2 or part not in worst]
         names = {device for part in joined for device in DEVICE.findall(part)}
-        several = f"{'all ' * (len(names) == gpus)}{len(names)} GPUs"
+        several = _several(len(names), gpus)
         parts[several] = parts.get(several, []) + [finding for part in joined for finding in parts.pop(part)]
 
 
@@ -172,7 +212,8 @@ def _ranked(about: list, worst_first: tuple[str, ...]) -> list[Ranked]:
         act = act_for(finding.check, finding.found_by, finding.reason, finding.verdict)
         act = POWER if causes and is_of_power(finding.check, finding.reason) else act
         ranked.append(Ranked(worst_first.index(finding.verdict), urgency(act), finding, act))
-    ranked.sort(key=lambda each: each[:2])
+    # A link is less than the GPU of which it shows something, and slow collectives are a consequence of either.
+    ranked.sort(key=lambda r: (r.rank, _is_slow_collective(r.finding), r.urgency, ARROW in r.finding.device))
     if causes and ranked[0].act is POWER:  # the cause is more of a reason than the slowness
         first = [each for cause in causes for each in ranked if each.finding is cause]
         ranked = [Ranked(ranked[0].rank, *first[0][1:]), *first[1:]] + [each for each in ranked if each not in first]
