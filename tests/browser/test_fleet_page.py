@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -71,7 +72,7 @@ def test_the_order_worst_first_comes_back(open_page: OpenPage) -> None:
     button.click()
     assert order(page) != worst_first
     page.go_back()
-    page.wait_for_function("!location.hash")
+    until(lambda: not page.evaluate("location.hash"), "the address has no order")
     assert order(page) == worst_first and page.locator("th[aria-sort=ascending]").count() == 0
     for _ in range(3):  # up, down, as it came
         button.click()
@@ -86,7 +87,7 @@ def test_the_address_keeps_the_order_of_every_table(open_page: OpenPage) -> None
     both = order(page)
     assert order(open_page("#" + page.url.partition("#")[2])) == both
     page.go_back()
-    page.wait_for_function("document.querySelectorAll('th[aria-sort=ascending]').length === 1")
+    expect(page.locator("th[aria-sort=ascending]")).to_have_count(1)
     assert order(page)[0] == both[0] and order(page)[1] != both[1]
 
 
@@ -124,7 +125,7 @@ def test_an_open_detail_stays_open_when_reports_arrive(open_page: OpenPage, stor
     details.locator("summary").click()
     text = details.locator("pre").inner_text()
     store.result.notes.append("something new")
-    store.result = type(store.result)(**vars(store.result))  # a new result, as after a merge
+    store.result = replace(store.result)  # a new result, as after a merge
     expect(page.locator("body")).to_contain_text("something new", timeout=30_000)
     assert page.locator("tr[id] details[open] pre").first.inner_text() == text
 

@@ -183,6 +183,20 @@ def test_a_drop_since_an_earlier_run_is_found() -> None:
     assert any(note.startswith("baseline: 4 of 4 ") for note in fleet.notes)
 
 
+@pytest.mark.parametrize(("now", "verdict"), [(85.0, PASS), (70.0, WARN), (20.0, FAIL)])
+def test_a_number_without_a_limit_is_compared_more_loosely(now: float, verdict: str) -> None:
+    """All nodes have lost the same, so none is an outlier of the fleet."""
+
+    def fleet(value: float, **settings: object) -> Fleet:
+        disks = [node_report(f"n{index}") for index in range(6)]
+        for report in disks:
+            report["checks"][0]["measurements"] += [measurement(value, "", "disk", "MB/s", judged=False)]
+        return merged(*disks, **settings)
+
+    after = fleet(now, baseline=baseline.values(fleet(100.0).to_dict()))
+    assert (after.verdict, len(found(after, "baseline"))) == (verdict, 0 if verdict == PASS else 6)
+
+
 def test_a_baseline_without_common_numbers_is_incomplete() -> None:
     fleet = fleet_of(100.0, baseline={("other", "cuda:0", "compute", "gemm"): Known(100.0, "TFLOP/s", H100, "quick")})
     assert fleet.verdict == INCOMPLETE and found(fleet, "baseline") == {("", ""): INCOMPLETE}

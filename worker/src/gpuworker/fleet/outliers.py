@@ -141,7 +141,7 @@ def _outliers(d: Distribution, indices: list[int], thresholds: Thresholds) -> li
     findings = []
     for index in indices:
         point = d.points[index]
-        worse = percent_worse(point.value, usual, d.better) if d.judged else percent_lost(point.value, usual, d.better)
+        worse = _loss(d, point.value, usual)
         z = MAD_PER_SIGMA * abs(point.value - median) / mad if mad else float("inf")
         if worse <= factors[0] * thresholds.fleet_warn or (not small and z <= least_z):
             continue
@@ -157,6 +157,11 @@ def _outliers(d: Distribution, indices: list[int], thresholds: Thresholds) -> li
         d.points[index] = Point(point.node, point.device, point.value, verdict)
         findings.append(Finding(verdict, reason, point.node, point.device, d.check, "fleet"))
     return findings
+
+
+def _loss(d: Distribution, value: float, reference: float) -> float:
+    """How much worse than the reference, in percent."""
+    return (percent_worse if d.judged else percent_lost)(value, reference, d.better)
 
 
 def percent_worse(value: float, reference: float, better: str) -> float:
@@ -178,8 +183,8 @@ def compare_with_baseline(
     """Findings about devices that were better in the earlier run, and a note with the number of compared values."""
     findings, compared, total, unlike = [], 0, 0, set()
     noises = rejudge.noises()
-    for d in (d for d in distributions if d.judged):
-        noise = noises.get((d.check, d.name), 0.0)
+    for d in (d for d in distributions if d.better and d.model != "cpu" and d.scope == NODE):
+        noise, times = noises.get((d.check, d.name), 0.0), (1, 1) if d.judged else WITHOUT_LIMIT
         if math.isinf(noise):
             continue
         total += len(d.points)
@@ -199,9 +204,9 @@ def compare_with_baseline(
             if not known.value:  # a time below what the clock can tell: no percentage of it
                 continue
             compared += 1
-            before, worse = known.value, percent_worse(point.value, known.value, d.better)
-            if worse > thresholds.baseline_warn and abs(point.value - before) > noise:
-                verdict = FAIL if worse > thresholds.baseline_fail else WARN
+            before, worse = known.value, _loss(d, point.value, known.value)
+            if worse > times[0] * thresholds.baseline_warn and abs(point.value - before) > noise:
+                verdict = FAIL if worse > times[1] * thresholds.baseline_fail else WARN
                 reason = f"{d.name} {point.value:.4g} {d.unit} is {worse:.3g} % worse than {before:.4g} in the baseline"
                 findings.append(Finding(verdict, reason, point.node, point.device, d.check, "baseline"))
     findings += [Finding(INCOMPLETE, reason, node, found_by="baseline") for node, reason in sorted(unlike)]
@@ -209,4 +214,4 @@ def compare_with_baseline(
         findings.append(Finding(INCOMPLETE, "no number that is compared with a baseline", found_by="baseline"))
     elif not compared and not findings:
         findings.append(Finding(INCOMPLETE, "the baseline has none of these numbers", found_by="baseline"))
-    return findings, f"baseline: {compared} of {total} judged numbers compared"
+    return findings, f"baseline: {compared} of {total} numbers compared"
