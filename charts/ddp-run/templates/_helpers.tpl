@@ -29,7 +29,7 @@ app.kubernetes.io/component: node
 
 {{- define "ddp-run.program" -}}
 {{- $preset := .Files.Get (printf "files/presets/%s.yaml" .Values.program.preset) | fromYaml -}}
-{{- $args := .Values.program.args | default $preset.args }}
+{{- $args := .Values.program.args | default $preset.args | default list }}
 {{- if eq .Values.launcher "torchrun" }}
 {{- /* Without "--", torchrun takes the program's --run for the start of --run-path and --run_path, and refuses it. */}}
 {{- $first := first $args | toString }}
