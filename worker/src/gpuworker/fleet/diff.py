@@ -8,17 +8,20 @@ cannot have been measured; a fault was injected, or a GPU is missing, in one of 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Container
 from dataclasses import dataclass
 
 from gpuworker.accept.report import EXIT_CODES, FAIL, INCOMPLETE, PASS, WARN
 from gpuworker.fleet import baseline, expected
 from gpuworker.fleet.fleet_report import natural_sort_key
 from gpuworker.fleet.formats.table import align_columns, printable
-from gpuworker.fleet.outliers import WITHOUT_LIMIT, ValueKey, percent_lost, percent_worse
+from gpuworker.fleet.outliers import WITHOUT_LIMIT, Known, ValueKey, percent_lost, percent_worse
 from gpuworker.runtime.command_line import positive
 
 MOST_ROWS = 40
 HEADER = ["NODE", "DEVICE", "CHECK", "MEASURE", "BEFORE", "AFTER", "UNIT", "BETTER BY", ""]
+
+Values = dict[ValueKey, Known]  # of a run
 
 
 @dataclass(frozen=True)
@@ -31,16 +34,18 @@ class Change:
     verdict: str
 
 
-def changes(before: dict, after: dict, warn: float, fail: float) -> list[Change]:
-    """Every number that both runs have, the largest loss first.
+def changes(
+    old: Values, after: dict, skipped: Container[ValueKey], nodes: Container[str], warn: float, fail: float
+) -> list[Change]:
+    """Every number that both runs have, the largest loss first, without those that are `skipped`, or of `nodes`.
 
     A number without a limit is at most a WARN: some, such as an arrival within microseconds, vary many times over.
     """
-    old, found, unlike, doubtful = baseline.values(before), [], incomparable(before, after), not_compared(before, after)
+    found = []
     for d in after["distributions"]:
         for point in d["points"]:
             key = (point["node"], point["device"], d["check"], d["name"])
-            if key not in old or key in doubtful or point["node"] in unlike:
+            if key not in old or key in skipped or point["node"] in nodes:
                 continue
             was = old[key].value
             worse = percent_worse(point["value"], was, d["better"]) if d["better"] and was else 0.0
@@ -66,9 +71,9 @@ def incomparable(before: dict, after: dict) -> dict[str, str]:
     return found
 
 
-def not_compared(before: dict, after: dict) -> dict[ValueKey, str]:
+def not_compared(old: Values, new: Values, after: dict) -> dict[ValueKey, str]:
     """Numbers of both runs that are not compared -> why."""
-    old, new, found = baseline.values(before), baseline.values(after), {}
+    found = {}
     for d in after["distributions"]:
         for point in d["points"]:
             key = (point["node"], point["device"], d["check"], d["name"])
@@ -105,13 +110,12 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> int:
     expected.refuse_reversed(args, args.warn, args.fail)
     before, after = baseline.load(args.before), baseline.load(args.after)
-    compared = changes(before, after, args.warn, args.fail)
     known, later = baseline.values(before), baseline.values(after)
     missing = sorted(set(known) - set(later))
-    unlike = incomparable(before, after)
+    unlike, others = incomparable(before, after), not_compared(known, later, after)
+    compared = changes(known, after, others, unlike, args.warn, args.fail)
     lost = [(node, f"{count} {when}") for when, fleet in (("before", before), ("after", after))
             for node, count in lost_gpus(fleet).items()]  # fmt: skip
-    others = not_compared(before, after)
     old, new = ({node["node"]: node["verdict"] for node in fleet["nodes"]} for fleet in (before, after))
     in_both = sorted(set(old) & set(new), key=natural_sort_key)
     changed = [(node, old[node], new[node]) for node in in_both if old[node] != new[node]]
