@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from gpuworker.accept.report import WARN
 from gpuworker.fleet.fleet_report import Finding
+from gpuworker.fleet.suspects import listed_gpus
 
 TOLERANCE = 0.01  # of the limit: drivers round it
 MOST_WATTS = 1e6
@@ -30,13 +31,9 @@ def power_limits(reports: list[dict]) -> list[Finding]:
 
 
 def _gpus(report: dict) -> Iterator[tuple[str, str, float]]:
-    """Device, model and power limit of the GPUs in the environment check. A report may hold anything there."""
-    for check in report["checks"]:
-        gpus = check["facts"].get("gpus") if check["name"] == "environment" else None
-        for gpu in gpus if isinstance(gpus, list) else []:
-            if not isinstance(gpu, dict):
-                continue
-            device, model, watts = (gpu.get(key) for key in ("device", "name", "power_limit_w"))
-            known = isinstance(watts, int | float) and not isinstance(watts, bool) and 0 < watts < MOST_WATTS
-            if known and isinstance(device, str) and isinstance(model, str):
-                yield device[:100], model, float(watts)
+    """Device, model and power limit of the GPUs in the environment check."""
+    for gpu in listed_gpus(report):
+        device, model, watts = (gpu.get(key) for key in ("device", "name", "power_limit_w"))
+        known = isinstance(watts, int | float) and not isinstance(watts, bool) and 0 < watts < MOST_WATTS
+        if known and isinstance(device, str) and isinstance(model, str):
+            yield device[:100], model, float(watts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -61,15 +61,19 @@ class Suspect:
         return " ".join(text for text in (self.node, self.device) if text) or "fleet"
 
 
-def identities(report: dict) -> list[GpuIdentity]:
-    """The GPUs that the environment check of a report lists. A report may hold anything there."""
-    found = []
+def listed_gpus(report: dict) -> Iterator[dict]:
+    """The driver's data of each GPU that the environment check lists. A report may hold anything there."""
     for check in report["checks"]:
         gpus = check["facts"].get("gpus") if check["name"] == "environment" else None
-        for gpu in gpus if isinstance(gpus, list) else []:
-            if isinstance(gpu, dict):
-                values = (gpu.get(key) for key in ("device", "uuid", "serial", "bus_id"))
-                found.append(GpuIdentity(*(value[:100] if isinstance(value, str) else "" for value in values)))
+        yield from (gpu for gpu in (gpus if isinstance(gpus, list) else []) if isinstance(gpu, dict))
+
+
+def identities(report: dict) -> list[GpuIdentity]:
+    """The GPUs that the environment check of a report lists."""
+    found = []
+    for gpu in listed_gpus(report):
+        values = (gpu.get(key) for key in ("device", "uuid", "serial", "bus_id"))
+        found.append(GpuIdentity(*(value[:100] if isinstance(value, str) else "" for value in values)))
     return found
 
 
@@ -157,10 +161,7 @@ def _to_slow_links(parts: dict[str, list], worst_first: tuple[str, ...]) -> None
         if (DEVICE.search(device) or device.endswith(" GPUs")) and any(f.verdict == FAIL for f in about)
     }
     if slow and failed:
-        parts[min(failed, key=failed.__getitem__)] += slow
-        parts[""] = [f for f in parts[""] if f not in slow]
-        if not parts[""]:
-            del parts[""]
+        _move(parts, slow, min(failed, key=failed.__getitem__))
 
 
 def _to_capped(parts: dict[str, list]) -> None:
@@ -169,10 +170,13 @@ def _to_capped(parts: dict[str, list]) -> None:
     if len(capped) != 1 or "" not in parts:
         return
     moved = [f for f in parts[""] if "differ in power limit" in f.reason or is_of_power(f.check, f.reason)]
-    parts[capped[0]] += moved
-    if not (rest := [f for f in parts[""] if f not in moved]):
-        del parts[""]
-    else:
+    _move(parts, moved, capped[0])
+
+
+def _move(parts: dict[str, list], moved: list, device: str) -> None:
+    """Give findings of the node itself to one of its parts."""
+    parts[device] += moved
+    if rest := [finding for finding in parts.pop("") if finding not in moved]:
         parts[""] = rest
 
 
