@@ -172,18 +172,22 @@ def test_the_sampler_is_silent_without_a_driver(driver):
     assert sampler.readings == [] and gpu_telemetry.summary([]) == {}
 
 
+def unwatched(sampler: Sampler, devices: list[str]) -> list[str]:
+    return gpu_telemetry.unwatched(gpu_telemetry.summary(sampler.readings), devices, sampler.problem)
+
+
 def test_a_gpu_that_was_not_watched_is_a_warning(driver, monkeypatch):
     driver({"uuid": "GPU-aa"}, {"uuid": "GPU-bb", "reasons": None})
     with Sampler({"cuda:0": "aa", "cuda:1": "bb"}) as sampler:
         pass
-    assert sampler.unwatched(["cuda:0"]) == [], "one reading is taken of any load"
-    (words,) = sampler.unwatched(["cuda:0", "cuda:1"])
+    assert unwatched(sampler, ["cuda:0"]) == [], "one reading is taken of any load"
+    (words,) = unwatched(sampler, ["cuda:0", "cuda:1"])
     assert words.startswith("cuda:1:") and "reasons for low clocks" in words
     driver({}, loaded=False)
     with Sampler({}) as sampler:
         pass
-    assert "cuda:0" in sampler.unwatched(["cuda:0"])[0]
-    assert sampler.unwatched([]) == []
+    assert "cuda:0" in unwatched(sampler, ["cuda:0"])[0]
+    assert unwatched(sampler, []) == []
 
 
 def test_a_sampler_that_fails_says_why(driver, monkeypatch):
@@ -191,7 +195,7 @@ def test_a_sampler_that_fails_says_why(driver, monkeypatch):
     monkeypatch.setattr(type(library), "nvmlDeviceGetClockInfo", lambda *_: {}["a bug"])
     with Sampler({"cuda:0": "aa"}) as sampler:
         pass
-    assert any("KeyError" in text for text in sampler.unwatched(["cuda:0"]))
+    assert any("KeyError" in text for text in unwatched(sampler, ["cuda:0"]))
 
 
 def test_a_driver_that_hangs_does_not_hang_the_sampler(driver, monkeypatch):
@@ -199,7 +203,7 @@ def test_a_driver_that_hangs_does_not_hang_the_sampler(driver, monkeypatch):
     monkeypatch.setattr(type(library), "nvmlDeviceGetClockInfo", lambda *_: answers.wait(60))
     with Sampler({"cuda:0": "aa"}, patience_s=0.05) as sampler:
         pass
-    assert any("does not answer" in text for text in sampler.unwatched(["cuda:0"]))
+    assert any("does not answer" in text for text in unwatched(sampler, ["cuda:0"]))
     answers.set()
 
 

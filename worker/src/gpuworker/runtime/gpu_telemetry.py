@@ -70,10 +70,6 @@ class Sampler:
         if self._thread.is_alive():
             self.problem = "the driver does not answer"
 
-    def unwatched(self, devices: list[str]) -> list[str]:
-        """Warnings for those of the GPUs whose slowdowns under load are not known."""
-        return unwatched(summary(self.readings), devices, self.problem)
-
     def _run(self) -> None:
         try:
             self._sample()
