@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,28 @@ class Ranks:
                 found[int(folder.name)], parents[int(folder.name)] = command, int(parent)
         # Between fork and exec, a child process has the command line of its parent.
         return {process: command for process, command in found.items() if found.get(parents[process]) != command}
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A proxy that answers every request with a status and JSON of its own."""
+
+    status = 401
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.answer()
+        self.send_response(self.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def answer(self) -> bytes:
+        return b'{"detail": "not here"}'
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 @pytest.fixture

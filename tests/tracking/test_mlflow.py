@@ -12,13 +12,13 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.processes import until
-from tests.tracking.conftest import REPO, Ranks
+from tests.tracking.conftest import REPO, Ranks, Refusing
 
 STEPS = 60
 
@@ -170,25 +170,6 @@ def test_an_artifact_store_that_fails_does_not_keep_the_run_open(ranks: Ranks, m
     kept = ranks.unsent("mlflow")
     assert kept[0]["artifact"].endswith("LICENSE"), kept
     assert not any("metrics" in record for record in kept)
-
-
-class Refusing(BaseHTTPRequestHandler):
-    """A proxy that answers every request with a status and JSON of its own."""
-
-    status = 401
-
-    def do_GET(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        body = b'{"detail": "not here"}'
-        self.send_response(self.status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_POST = do_GET
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def test_a_store_behind_the_server_that_fails_does_not_keep_the_run_open(ranks: Ranks, mlflow: Mlflow) -> None:

@@ -7,35 +7,27 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from tests.tracking.conftest import Ranks
+from tests.tracking.conftest import Ranks, Refusing
 
 SECRET = "hun/ter2"
 QUOTED = "hun%2Fter2"
 
 
-class Echo(BaseHTTPRequestHandler):
-    """Refuses every request, with its header in the answer, and stores the headers."""
+class Echo(Refusing):
+    """Has the request's header in its answer, and stores the headers."""
 
-    status, seen = 401, set()
+    seen: ClassVar[set[str]] = set()
 
-    def do_GET(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.seen.add(self.headers.get("Authorization") or "")
-        body = f'{{"message": "refused {self.headers.get("Authorization")}"}}'.encode()
-        self.send_response(self.status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_POST = do_GET
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def answer(self) -> bytes:
+        header = self.headers.get("Authorization")
+        self.seen.add(header or "")
+        return f'{{"message": "refused {header}"}}'.encode()
 
 
 @pytest.fixture
