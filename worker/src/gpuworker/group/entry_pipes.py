@@ -32,7 +32,7 @@ class EntryPipes:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.ends: dict[Pipe, list[int]] = {pipe: [] for pipe in Pipe}  # a pipe loses its content when nobody has it
+        self.ends: dict[Pipe, list[int]] = {pipe: [] for pipe in Pipe}  # without one its content is lost
         self.lock = threading.Lock()  # the copy of the output has a thread of its own
         self.seen: set[str] = set()  # lines that were taken from the history or the pipe
         self.reported = False
@@ -105,7 +105,7 @@ class EntryPipes:
         self.renew()
         with self.lock:
             for end in self.ends[pipe]:
-                with contextlib.suppress(BlockingIOError):  # full of lines that nobody reads
+                with contextlib.suppress(BlockingIOError):  # full of lines that are not read
                     os.write(end, line.replace("\n", " ").encode(errors="replace")[:2000] + b"\n")
 
 

@@ -34,7 +34,7 @@ def log(tag: str, **facts: object) -> None:
 def write_termination_message(text: str) -> None:
     """Write the text that `kubectl describe pod` shows, cut to what Kubernetes keeps."""
     path = os.environ.get("TERMINATION_LOG", "/dev/termination-log")
-    with contextlib.suppress(OSError):  # no such file, a full disk, a pipe that nobody reads; the log has it
+    with contextlib.suppress(OSError):  # no such file, a full disk, a pipe without a reader; the log has it
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)
         try:
             os.write(descriptor, text.encode(errors="replace")[:TERMINATION_MESSAGE_BYTES])
