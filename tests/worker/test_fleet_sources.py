@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuworker.accept.report import PASS, to_log_lines
+from gpuworker.accept.report import PASS, SCHEMA_VERSION, to_log_lines
 from gpuworker.fleet import report_sources
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.merge import merge
@@ -51,9 +51,10 @@ def test_other_json_files_of_a_folder_are_named_in_a_note(tmp_path: Path) -> Non
     assert fleet.verdict == PASS and f"{tmp_path}/other-00.json" in note and "and 12 more" in note
 
 
+@pytest.mark.parametrize("version", [2, SCHEMA_VERSION])
 @pytest.mark.parametrize("gone", ["checks", "schema_version"])
-def test_a_report_that_lost_a_field_is_no_other_file(tmp_path: Path, gone: str) -> None:
-    (tmp_path / "n1.json").write_text(json.dumps(changed(node_report("n1"), gone, ...)))
+def test_a_report_that_lost_a_field_is_no_other_file(tmp_path: Path, gone: str, version: int) -> None:
+    (tmp_path / "n1.json").write_text(json.dumps(changed(node_report("n1", schema_version=version), gone, ...)))
     (error,) = errors(read(str(tmp_path)))
     assert gone in error
 

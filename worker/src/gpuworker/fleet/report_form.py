@@ -61,7 +61,7 @@ def validated(report: object) -> dict:
 
 def _add_later_fields(report: dict) -> None:
     """Give a report of version 2 the fields of version 3."""
-    checks = _objects(report["checks"])
+    checks = _objects(report.get("checks"))
     numbers = [number for check in checks for number in _objects(check.get("measurements"))]
     for fields, objects in (
         (("scope", "world"), [report]),
