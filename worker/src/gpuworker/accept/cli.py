@@ -11,7 +11,7 @@ from gpuworker.accept import fault_injection
 from gpuworker.accept.check_spec import LEVELS, Registered
 from gpuworker.accept.checks import environment
 from gpuworker.accept.limits import RULES, key_and_number
-from gpuworker.runtime.command_line import at_least_1, positive
+from gpuworker.runtime.option_types import positive, positive_int
 
 
 def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace:
@@ -33,7 +33,7 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
         help="required versions, for example driver=570.86 torch=2.9")  # fmt: skip
     add("--volume", action="append", type=_pair, default=[], metavar="NAME=PATH",
         help="a volume that jobs will use, for the storage check: outputs=/out, datasets=/data")  # fmt: skip
-    add("--processes", type=at_least_1, default=2, help="ranks of a rehearsal on the CPU (2)")
+    add("--processes", type=positive_int, default=2, help="ranks of a rehearsal on the CPU (2)")
     add("--check-timeout", type=positive,
         help="timeout of one check in seconds (three times the time in --list, plus 30, on the CPU 300)")  # fmt: skip
     add("--report-dir", default="reports", help="folder of report.json (reports)")

@@ -13,9 +13,9 @@ import urllib.error
 import urllib.request
 
 from gpuworker.accept.report import EXIT_CODES, INCOMPLETE
-from gpuworker.runtime.command_line import positive, url
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log, write_termination_message
+from gpuworker.runtime.option_types import positive, url
 
 POLL_S = 2
 WAITING = "more reports are expected"  # second line of /readyz

@@ -51,10 +51,10 @@ from gpuworker.fleet.pod_list import PodList
 from gpuworker.fleet.poller import NOT_SIGNED, Poller
 from gpuworker.fleet.report_sources import MOST_REPORT_BYTES, from_text
 from gpuworker.fleet.report_store import SUBMITTED, ReportStore
-from gpuworker.runtime.command_line import port, positive
 from gpuworker.runtime.contract import REPORT_PORT, ExitCode, Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.message_auth import KeyFileError, NonceIssuer, load_key, matches
+from gpuworker.runtime.option_types import port, positive
 
 MOST_POSTS = 16  # that are received at the same time
 MOST_DIGITS = 20  # of the length of a message

@@ -16,7 +16,7 @@ from gpuworker.fleet import baseline, expected
 from gpuworker.fleet.fleet_report import natural_sort_key
 from gpuworker.fleet.formats.table import align_columns, printable
 from gpuworker.fleet.outliers import WITHOUT_LIMIT, Known, ValueKey, percent_lost, percent_worse
-from gpuworker.runtime.command_line import positive
+from gpuworker.runtime.option_types import positive
 
 MOST_ROWS = 40
 HEADER = ["NODE", "DEVICE", "CHECK", "MEASURE", "BEFORE", "AFTER", "UNIT", "BETTER BY", ""]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from gpuworker.accept.rejudge import Requested, known_checks, known_levels, known_limits, limit
 from gpuworker.accept.report import NODE
 from gpuworker.fleet.report_sources import Source
-from gpuworker.runtime.command_line import at_least_1
+from gpuworker.runtime.option_types import positive_int
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ ANYTHING = Expected()
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("what was requested").add_argument
-    add("--expect-nodes", type=at_least_1, metavar="N", help="number of nodes that must report")
+    add("--expect-nodes", type=positive_int, metavar="N", help="number of nodes that must report")
     add("--expect-names", type=_names, default=(), metavar="NODE,…", help="names of the nodes that must report")
     add("--device", choices=("cpu", "cuda"), help="what every node report must prove, with the following")
     add("--gpus", type=int, metavar="N", help="GPUs of each node")

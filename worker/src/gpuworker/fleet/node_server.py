@@ -20,10 +20,11 @@ from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
 from gpuworker.fleet.http_handler import TEXT, ReportHandler, ReportServer
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
-from gpuworker.runtime.command_line import escape_output, port
+from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.contract import REPORT_PORT, Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.message_auth import KeyFileError, load_key
+from gpuworker.runtime.option_types import port
 
 
 class NodeHandler(ReportHandler):

@@ -17,10 +17,10 @@ from pathlib import Path
 from gpuworker.accept.report import EXIT_CODES, INCOMPLETE
 from gpuworker.fleet.http_handler import DIGEST_HEADER, NONCE_HEADER, POSTED, SIGNATURE_HEADER
 from gpuworker.fleet.report_sources import from_text
-from gpuworker.runtime.command_line import positive, url
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.message_auth import KeyFileError, load_key, sign
+from gpuworker.runtime.option_types import positive, url
 
 
 def add_command(commands: argparse._SubParsersAction) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
+from gpuworker.runtime.option_types import non_negative_int, non_negative_number, positive_int, probability
 from gpuworker.train import trackers, upload
-from gpuworker.train.option_types import non_negative_int, non_negative_number, positive_int, probability
 
 
 def adam_betas(text: str) -> list[float]:

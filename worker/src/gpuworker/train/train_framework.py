@@ -16,11 +16,12 @@ import tempfile
 from pathlib import Path
 
 from gpuworker.runtime.command_line import escape_output
+from gpuworker.runtime.option_types import positive_int, probability
 from gpuworker.runtime.process_group import exit_now
 from gpuworker.train import options
 from gpuworker.train.model import ModelSource
 from gpuworker.train.model_presets import PRESETS
-from gpuworker.train.option_types import Parser, positive_int, probability
+from gpuworker.train.parser import Parser
 from gpuworker.train.program import run
 
 INCLUDED_DATA = Path(__file__).parent / "data" / "train.jsonl"

@@ -16,10 +16,11 @@ from torch.nn import functional
 
 from gpuworker.runtime import toy_problem
 from gpuworker.runtime.command_line import escape_output, first_line
+from gpuworker.runtime.option_types import positive_int
 from gpuworker.runtime.process_group import exit_now
 from gpuworker.train import options
 from gpuworker.train.distributed import DistributedContext
-from gpuworker.train.option_types import Parser, positive_int
+from gpuworker.train.parser import Parser
 from gpuworker.train.program import run
 from gpuworker.train.schedule import derive_seed
 

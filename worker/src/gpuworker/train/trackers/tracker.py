@@ -23,7 +23,7 @@ from pathlib import Path
 
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
-from gpuworker.train.option_types import non_negative_number
+from gpuworker.runtime.option_types import non_negative_number
 from gpuworker.train.trackers import settings, spool
 from gpuworker.train.trackers.redact import redact
 

@@ -1,24 +1,12 @@
-"""Numbers on the command line, and a parser that ends a program in one line, as other usage errors do."""
+"""Types of options: numbers, ports and addresses, each with an error that says what is wrong with the word."""
 
 from __future__ import annotations
 
 import argparse
-import os
-from typing import NoReturn
-
-from gpuworker.runtime.contract import ExitCode, Tag
-from gpuworker.runtime.log import log
+import math
+from urllib.parse import urlsplit
 
 LARGEST = 1 << 62  # a sum of two is an int64
-
-
-class Parser(argparse.ArgumentParser):
-    """Parser of a training program. Its usage would hide the error in the log of many ranks."""
-
-    def error(self, message: str) -> NoReturn:
-        code = int(ExitCode.USAGE)
-        log(Tag.FATAL, rank=os.environ.get("RANK", "0"), exit_code=code, why=f"{message} (--help lists all flags)")
-        self.exit(code)
 
 
 def integer(text: str) -> int:
@@ -57,3 +45,30 @@ def probability(text: str) -> float:
     if (number := non_negative_number(text)) >= 1:
         raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to below 1")
     return number
+
+
+def positive(word: str) -> float:
+    """A number above 0, of an option. "nan" would wait for ever."""
+    number = real(word)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{word}: must be above 0")
+    return number
+
+
+def port(word: str) -> int:
+    number = integer(word)
+    if not 0 <= number < 65536:
+        raise argparse.ArgumentTypeError(f"{word}: must be a port, from 0 to 65535")
+    return number
+
+
+def url(word: str) -> str:
+    """An address of a server. Without a scheme, the name of the host would be taken for one."""
+    try:
+        parts = urlsplit(word)
+        complete = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is not a number, half of an IPv6 address
+        complete = False
+    if not complete:
+        raise argparse.ArgumentTypeError(f"{word}: must be a URL such as http://collector:8080")
+    return word
