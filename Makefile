@@ -81,8 +81,9 @@ fuzz: ## Fuzz jobgen for SECONDS (60)
 	@PYTHONPATH=generator/src $(PYTHON) -m tests.fuzz $(or $(SECONDS),60)
 
 values-fuzz: ## Render SETS (3334) random sets of values and as many mutations per chart (SEED chooses others)
+	@python3 -m hack.preflight
 	@python3 -m hack.deps.venv dev
-	@VALUES_SETS=$(or $(SETS),3334) VALUES_SEED=$(or $(SEED),1) VALUES_KUBERNETES="$(OLDEST) $(NEWEST)" $(PYTHON) -m pytest -q -s -n 3 --timeout 0 tests/charts/test_charts_fuzz.py
+	@VALUES_SETS=$(or $(SETS),3334) VALUES_SEED=$(or $(SEED),1) VALUES_KUBERNETES="$(OLDEST) $(NEWEST)" $(PYTHON) -m hack.test values-fuzz
 
 values-server: ## Random sets of values (SETS per chart, 3334) against the API server of the cluster (SEED chooses others)
 	@python3 -m hack.preflight cluster

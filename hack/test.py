@@ -83,6 +83,11 @@ def charts() -> Counts:
     return counts + pytest("charts", "tests/charts", "tests/package", "-n", "3", "-m", CHOSEN)
 
 
+def values_fuzz() -> Counts:
+    """Thousands of random sets of values, rendered: 20 minutes on two cores."""
+    return pytest("values-fuzz", "tests/charts/test_charts_fuzz.py", "-s", "-n", "3", "--timeout", "0")
+
+
 def tracking() -> Counts:
     """The real clients of experiment trackers, in a separate virtual environment."""
     if not call("tracking", sys.executable, "-m", "hack.deps.venv", "track"):
@@ -222,7 +227,7 @@ def together(*lanes: list[Callable[[], Counts]]) -> Counts:
 
 def fast(parts: list[str]) -> Counts:
     """Parts that need no cluster."""
-    if set(parts) & {"lint", "charts"}:
+    if set(parts) & {"lint", "charts", "values-fuzz"}:
         for module in ("helm", "helm-unittest", "kubeconform", "chart-testing", "helm3"):
             go_tools.build(module)
     return together(
@@ -232,11 +237,12 @@ def fast(parts: list[str]) -> Counts:
 
 
 FAST = {"lint": lint, "unit": unit, "charts": charts, "browser": browser, "tracking": tracking}
-FAST |= {"differential": differential, "fuzz": fuzz, "package": package}
+FAST |= {"differential": differential, "fuzz": fuzz, "package": package, "values-fuzz": values_fuzz}
 ON_A_CLUSTER = {"e2e": e2e, "matrix": matrix, "gang": gang, "ipv6": ipv6, "values": values, "argocd": argocd}
 ON_A_CLUSTER |= {"flux": flux, "lifecycle": lifecycle}
 LATE = ("tracking", "fuzz")  # beside the tests that break the cluster
-ALL = [*(name for name in FAST if name != "package"), "e2e", "cluster"]  # the others run only when they are named
+LONG = ("package", "values-fuzz")  # run only when they are named, as most on a cluster
+ALL = [*(name for name in FAST if name not in LONG), "e2e", "cluster"]
 
 
 def entry() -> None:
