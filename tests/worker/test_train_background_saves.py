@@ -9,8 +9,18 @@ import time
 
 import pytest
 
-from gpuworker.train import checkpoint, memory, optimizer, preemption, train_framework, train_smoke, trainer
-from gpuworker.train.checkpoint import MANIFEST, Checkpointer
+from gpuworker.train import (
+    checkpoint,
+    checkpoint_files,
+    memory,
+    optimizer,
+    preemption,
+    train_framework,
+    train_smoke,
+    trainer,
+)
+from gpuworker.train.checkpoint import Checkpointer
+from gpuworker.train.checkpoint_files import MANIFEST
 from gpuworker.train.run_checkpoints import RunCheckpoints
 from tests.helpers.train_worlds import checkpoints
 
@@ -118,7 +128,7 @@ def test_a_host_without_memory_for_the_copy_waits_for_the_save(tmp_path, monkeyp
 
 def test_one_save_at_a_time(tmp_path, monkeypatch):
     hold = Hold(monkeypatch, "none", until_step=99)
-    sha256_of = checkpoint.sha256_of
+    sha256_of = checkpoint_files.sha256_of
     monkeypatch.setattr(checkpoint, "sha256_of", lambda path: (time.sleep(0.05), sha256_of(path))[1])
     assert main(tmp_path, "--save-every", 1, "--epochs", 1) == 0
     assert hold.most == 1 and len(checkpoints(tmp_path)) == 16

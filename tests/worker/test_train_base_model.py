@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuworker.train import model
-from gpuworker.train.checkpoint import MANIFEST, STATE, sha256_of
+from gpuworker.train.checkpoint_files import MANIFEST, STATE, sha256_of
 from tests.helpers.train_models import edit_config, edit_weights, make_model
 from tests.helpers.train_worlds import LM, Ranks, losses, report
 

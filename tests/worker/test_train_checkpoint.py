@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.train import checkpoint, upload
-from gpuworker.train.checkpoint import MANIFEST, Checkpointer
+from gpuworker.train import checkpoint, checkpoint_files, upload
+from gpuworker.train.checkpoint import Checkpointer
+from gpuworker.train.checkpoint_files import MANIFEST
 
 
 def write(folder: Path) -> None:
@@ -71,7 +72,7 @@ CORRUPTIONS = {
     "short file": (lambda folder: os.truncate(folder / "rank-0" / "model.safetensors", 4999), "4999 bytes, not 5000"),
     "flipped bit": (flip_byte, "SHA-256"),
     "zeros": (zeros, "SHA-256"),
-    "no state": (lambda folder: (folder / "rank-0" / checkpoint.STATE).unlink(), "No such file"),
+    "no state": (lambda folder: (folder / "rank-0" / checkpoint_files.STATE).unlink(), "No such file"),
     "empty folder": (lambda folder: (shutil.rmtree(folder), folder.mkdir()), "no manifest"),
 }
 
@@ -92,7 +93,7 @@ def test_a_run_whose_checkpoints_are_all_corrupt_is_refused_and_nothing_is_overw
     folders = sorted(checkpointer.folder.glob("epoch-*"))
     for folder in folders:
         corrupt(folder)
-    with pytest.raises(checkpoint.ResumeError, match="--resume never"):
+    with pytest.raises(checkpoint_files.ResumeError, match="--resume never"):
         checkpointer.load_newest()
     assert capfd.readouterr().out.count("ignored=") == 2 and sorted(checkpointer.folder.glob("epoch-*")) == folders
 
@@ -103,14 +104,14 @@ def unreadable(path: Path) -> None:
     path.symlink_to(path.name)
 
 
-@pytest.mark.parametrize("name", [MANIFEST, "rank-0/model.safetensors", f"rank-0/{checkpoint.STATE}"])
+@pytest.mark.parametrize("name", [MANIFEST, "rank-0/model.safetensors", f"rank-0/{checkpoint_files.STATE}"])
 def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_a_corrupt_one(checkpointer, name):
     unreadable(checkpointer.folder / "epoch-0001-step-00000010" / name)
-    with pytest.raises(checkpoint.UnreadableCheckpointError, match=Path(name).name):
+    with pytest.raises(checkpoint_files.UnreadableCheckpointError, match=Path(name).name):
         checkpointer.load_newest()
 
 
-@pytest.mark.parametrize("number, error", [(13, checkpoint.ResumeError), (5, OSError), (116, OSError)])
+@pytest.mark.parametrize("number, error", [(13, checkpoint_files.ResumeError), (5, OSError), (116, OSError)])
 def test_files_of_another_user_are_a_usage_error_and_faults_of_the_volume_are_tried_again(
     checkpointer, monkeypatch, number, error
 ):
@@ -120,23 +121,23 @@ def test_files_of_another_user_are_a_usage_error_and_faults_of_the_volume_are_tr
         tries.append(path)
         raise OSError(number, os.strerror(number), str(path))
 
-    monkeypatch.setattr(checkpoint, "read_blocks", fail)
-    monkeypatch.setattr(checkpoint, "RETRY_S", 0.0)
+    monkeypatch.setattr(checkpoint_files, "read_blocks", fail)
+    monkeypatch.setattr(checkpoint_files, "RETRY_S", 0.0)
     with pytest.raises(error, match=os.strerror(number)):
         checkpointer.load_newest()
-    assert max(Counter(tries).values()) == (1 if number == 13 else checkpoint.READ_TRIES)
+    assert max(Counter(tries).values()) == (1 if number == 13 else checkpoint_files.READ_TRIES)
 
 
 def test_a_fault_of_the_volume_that_passes_is_survived(checkpointer, monkeypatch):
-    real, faults = checkpoint.read_blocks, iter([OSError(116, "Stale file handle")])
+    real, faults = checkpoint_files.read_blocks, iter([OSError(116, "Stale file handle")])
 
     def fail_once(path: Path):
         if fault := next(faults, None):
             raise fault
         return real(path)
 
-    monkeypatch.setattr(checkpoint, "read_blocks", fail_once)
-    monkeypatch.setattr(checkpoint, "RETRY_S", 0.0)
+    monkeypatch.setattr(checkpoint_files, "read_blocks", fail_once)
+    monkeypatch.setattr(checkpoint_files, "RETRY_S", 0.0)
     assert checkpointer.load_newest().state == {"step": 10}
 
 
@@ -179,7 +180,7 @@ def test_a_corrupt_checkpoint_of_the_same_name_is_replaced(checkpointer):
 
 def test_the_manifest_is_synced_after_all_other_files(tmp_path, monkeypatch):
     synced, seen = [], []
-    real = checkpoint.sync_to_disk
+    real = checkpoint_files.sync_to_disk
 
     def sync_to_disk(path: Path) -> None:
         if path.name == MANIFEST:
@@ -189,7 +190,7 @@ def test_the_manifest_is_synced_after_all_other_files(tmp_path, monkeypatch):
 
     monkeypatch.setattr(checkpoint, "sync_to_disk", sync_to_disk)
     save(Checkpointer(tmp_path / "run", keep=1), 1)
-    assert {"model.safetensors", "optimizer.pt", checkpoint.STATE, "rank-0", "parts"} <= set(seen)
+    assert {"model.safetensors", "optimizer.pt", checkpoint_files.STATE, "rank-0", "parts"} <= set(seen)
     assert synced[-1] == "run"  # after the rename
 
 

@@ -19,8 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from gpuworker.train import checkpoint, export, model, train_framework, train_smoke
-from gpuworker.train.checkpoint import MANIFEST, Checkpointer
+from gpuworker.train import checkpoint_files, export, model, train_framework, train_smoke
+from gpuworker.train.checkpoint import Checkpointer
+from gpuworker.train.checkpoint_files import MANIFEST
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.model_presets import PRESETS
 from gpuworker.train.run_checkpoints import RunCheckpoints
@@ -133,7 +134,7 @@ def test_a_checkpoint_with_a_damaged_part_is_skipped(tmp_path, uninterrupted, da
 
 
 def test_a_part_that_cannot_be_read_ends_the_run_and_stays(tmp_path, uninterrupted, monkeypatch, capfd):
-    monkeypatch.setattr(checkpoint, "RETRY_S", 0.0)
+    monkeypatch.setattr(checkpoint_files, "RETRY_S", 0.0)
     shutil.copytree(uninterrupted / "run", tmp_path / "run", symlinks=True)
     part = tmp_path / "run" / "epoch-0002" / "shards" / "__1_0.distcp"
     part.unlink()

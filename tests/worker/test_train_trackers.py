@@ -7,7 +7,7 @@ import pytest
 from gpuworker.train import train_smoke
 from gpuworker.train.metrics import LossError
 from gpuworker.train.trackers import Tracker, settings
-from gpuworker.train.trackers.tracker import SenderProcess
+from gpuworker.train.trackers.sender_process import SenderProcess
 from gpuworker.train.trainer import Trainer
 
 

@@ -10,7 +10,7 @@ from test_train_checkpoint import CORRUPTIONS, make_checkpointer
 from test_train_data import BAD_LINES, template, write_with_bad_line
 from test_train_model import BROKEN_MODELS, make_model
 
-from gpuworker.train import checkpoint, dataset, model_files, train_framework, train_smoke, upload
+from gpuworker.train import checkpoint_files, dataset, model_files, train_framework, train_smoke, upload
 from gpuworker.train.trackers import settings
 from tests.helpers import golden
 
@@ -39,7 +39,7 @@ def messages(folder: Path) -> dict[str, str]:
     for name, (corrupt, _) in CORRUPTIONS.items():
         made = make_checkpointer(folder / name.replace(" ", "-")).folder / "epoch-0001-step-00000010"
         corrupt(made)
-        found[f"checkpoint, {name}"] = error_of(checkpoint.load, made)
+        found[f"checkpoint, {name}"] = error_of(checkpoint_files.load, made)
     for run_id in ("20261121", "LLM-12", "a/b"):
         found[f"tracker, run id {run_id}"] = error_of(settings.check_run_id, run_id, "PLUTO_RUN_ID")
     for name, environment in {"pluto": {}, "mlflow": {}, "mlflow in a folder": {"MLFLOW_TRACKING_URI": "/x"}}.items():

@@ -11,7 +11,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from gpuworker.train import optimizer, throughput
-from gpuworker.train.checkpoint import SHARED
+from gpuworker.train.checkpoint_files import SHARED
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.engine import Engine, allocate
 from gpuworker.train.schedule import derive_seed

@@ -23,7 +23,7 @@ from torch.distributed import checkpoint as dcp
 
 from gpuworker.runtime.command_line import escape_output
 from gpuworker.train import model_files
-from gpuworker.train.checkpoint import MANIFEST, SHARDS, SHARED, STATE, CorruptCheckpointError, load
+from gpuworker.train.checkpoint_files import MANIFEST, SHARDS, SHARED, STATE, CorruptCheckpointError, load
 from gpuworker.train.lora import require_weights_of_their_own
 
 FILE_BYTES = 4 << 30

@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from gpuworker.train import malloc, optimizer
-from gpuworker.train.checkpoint import SHARDS, SHARED, ResumeError, UnreadableCheckpointError
+from gpuworker.train.checkpoint_files import SHARDS, SHARED, ResumeError, UnreadableCheckpointError
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.engine import Engine
 from gpuworker.train.model_files import describe_misfit

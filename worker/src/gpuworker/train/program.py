@@ -19,7 +19,8 @@ from gpuworker.runtime.log import log
 from gpuworker.runtime.process_group import DeviceError, destroy, require_bf16
 from gpuworker.train import options, report, trackers
 from gpuworker.train.agreement import DisagreementError, require_same, shared_flags
-from gpuworker.train.checkpoint import Checkpointer, ResumeError, UnreadableCheckpointError
+from gpuworker.train.checkpoint import Checkpointer
+from gpuworker.train.checkpoint_files import ResumeError, UnreadableCheckpointError
 from gpuworker.train.dataset import DataError
 from gpuworker.train.distributed import DistributedContext, PeerError, host_name
 from gpuworker.train.metrics import LossError

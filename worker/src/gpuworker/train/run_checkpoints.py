@@ -13,7 +13,8 @@ from pathlib import Path
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.train import memory, volume
-from gpuworker.train.checkpoint import Checkpoint, Checkpointer, ResumeError
+from gpuworker.train.checkpoint import Checkpointer
+from gpuworker.train.checkpoint_files import Checkpoint, ResumeError
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.engine import Engine
 from gpuworker.train.model_files import weights_only

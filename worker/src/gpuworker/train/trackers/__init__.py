@@ -7,7 +7,8 @@ tracker.log(step, {"loss": 2.3})
 tracker.finish("finished")  # or "failed", or "saved": stopped, to be started again
 """
 
+from gpuworker.train.trackers.sender_process import TrackerError
 from gpuworker.train.trackers.settings import SettingsError
-from gpuworker.train.trackers.tracker import RankInfo, Tracker, TrackerError, add_arguments, open_trackers
+from gpuworker.train.trackers.tracker import RankInfo, Tracker, add_arguments, open_trackers
 
 __all__ = ["RankInfo", "SettingsError", "Tracker", "TrackerError", "add_arguments", "open_trackers"]
