@@ -7,9 +7,23 @@ import re
 from gpuworker.fleet.gpu_identity import GpuIdentity
 
 ARROW = "→"
-LEADING = re.compile(r"(cuda:\d+(?:→cuda:\d+)?|[a-z]\w*\d/\d+(?=: ))(?=[ :]|$)")  # a GPU, a link, a network port
+# A GPU, a link, a GPU that torch does not see, a network port.
+LEADING = re.compile(r"(cuda:\d+(?:→cuda:\d+)?|GPU \d+ of the driver|[a-z]\w*\d/\d+(?=: ))(?=[ :]|$)")
 DEVICE = re.compile(r"cuda:\d+")
-RANK = re.compile(r"rank \d+ \(node \S+, (cuda:\d+)\)")
+# One rank: what several have at once is about none of them.
+RANK = re.compile(r"(?:parameters differ after training: )?rank \d+ \(node \S+, (cuda:\d+)\)(?!, rank)")
+VOLUME = re.compile(r"rank \d+ \(node \S+, \S+\): (\S+) \(")  # whichever rank found it first
+HANGING = re.compile(r"(?<=\brank )\d+(?= did not arrive at )")
+
+
+def place_of(finding, gpus: list[GpuIdentity]) -> str:
+    """The device of a finding; "" for the whole node."""
+    if finding.check == "storage" and (volume := VOLUME.match(finding.reason)):
+        return volume[1]
+    hanging = HANGING.findall(finding.reason)
+    if not finding.device and finding.found_by != "world" and len(hanging) == 1:
+        return f"cuda:{hanging[0]}"  # within a node each rank has the GPU of its number
+    return finding.device or named_device(finding.reason, gpus)
 
 
 def named_device(reason: str, gpus: list[GpuIdentity]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpuworker.accept.report import WORST_FIRST
-from gpuworker.fleet.acts import RESEAT, RMA, SHARED, TICKET, act_for, urgency
+from gpuworker.fleet.acts import RESEAT, RMA, SHARED, SHARED_PORTS, TICKET, act_for, urgency
 from gpuworker.fleet.gpu_identity import GpuIdentity
+from gpuworker.fleet.lost_gpu import with_lost
+from gpuworker.fleet.part import Part
 from gpuworker.fleet.parts import parts_of
 from gpuworker.fleet.places import ARROW
 from gpuworker.fleet.ranking import ranked
@@ -39,44 +41,59 @@ class Suspect:
         return " ".join(text for text in (self.node, self.device) if text) or "fleet"
 
 
-def suspects(findings: Iterable, nodes: Iterable) -> list[Suspect]:
-    """All suspects, the worst first: by verdict, urgency of the act, and number of findings."""
+def suspects(findings: Iterable, nodes: Iterable, ports: Mapping[str, Mapping[str, Mapping]]) -> list[Suspect]:
+    """All suspects, the worst first: by verdict, urgency of the act, and number of findings. `ports`: of each node."""
     by_node, reports = defaultdict(list), {node.node: node for node in nodes}
     for finding in findings:
         by_node[finding.node].append(finding)
     found = []
     for name, several in by_node.items():
-        parts = parts_of(several, reports.get(name)).items() if name else _by_act(several)
-        for device, about in parts:
-            found.append(_suspect(name, device, about, reports.get(name)))
+        node = reports.get(name)
+        gpus = with_lost(node.gpus if node else [], (finding.reason for finding in several))
+        count = len(node.models) if node else 0
+        parts = parts_of(several, gpus, count, ports.get(name, {})).items() if name else _by_act(several)
+        found += [_suspect(name, device, part, node, gpus) for device, part in parts if part.findings]
     found.sort(key=lambda pair: pair[0])  # stable: the findings are in natural order of their nodes
     return [suspect for _, suspect in found]
 
 
-def _by_act(findings: list) -> list[tuple[str, list]]:
+def _by_act(findings: list) -> list[tuple[str, Part]]:
     """Findings about no node, such as pods without a report: one entry per act."""
-    several: dict[str, list] = defaultdict(list)
+    several: dict[str, Part] = defaultdict(Part)
     for finding in findings:
-        several[act_for(finding.check, finding.found_by, finding.reason, finding.verdict).advice].append(finding)
-    return [("", about) for about in several.values()]
+        act = act_for(finding.check, finding.found_by, finding.reason, finding.verdict)
+        several[act.advice].findings.append(finding)
+    return [("", part) for part in several.values()]
 
 
-def _suspect(name: str, device: str, about: list, node) -> tuple[tuple, Suspect]:
-    found = ranked(about)
-    rank, _, _, act = found[0]
-    shared = device.endswith(" GPUs")
-    act = SHARED if shared and act.verb in (RMA, RESEAT, TICKET) else act
-    gpu = _identity(device, node.gpus if node else [])
+def _suspect(name: str, device: str, part: Part, node, gpus: list[GpuIdentity]) -> tuple[tuple, Suspect]:
+    found = ranked(part.findings)
+    rank = min(
+        found[0].rank, *(WORST_FIRST.index(finding.verdict) for _, finding in part.consequences), len(WORST_FIRST)
+    )
+    act, own = found[0].act, [each.finding for each in found]
+    joined = device.endswith((" GPUs", " ports"))
+    if joined and act.verb in (RMA, RESEAT, TICKET):
+        act = SHARED if device.endswith(" GPUs") else SHARED_PORTS
+    gpu = _identity(device, gpus)
     index = device.removeprefix("cuda:")
     models = node.models if node else []
     whole = models[int(index)] if index.isdecimal() and int(index) < len(models) else " + ".join(sorted(set(models)))
-    reasons = _of_devices([each.finding for each in found]) if shared else [sentence(each.finding) for each in found]
+    reasons = _of_devices(own) if joined else [sentence(finding) for finding in own]
     suspect = Suspect(
         WORST_FIRST[rank], name, device, node.pod if node else "", whole, gpu.uuid, gpu.serial, gpu.pci,
-        act.verb, act.advice, reasons[0], reasons,
+        act.verb, act.advice, reasons[0], reasons + _consequences(part),
     )  # fmt: skip
     suspect.ticket = ticket(suspect, node.started if node else "")
-    return (rank, urgency(act), -len(about)), suspect
+    return (rank, urgency(act), -len(part.findings) - len(part.consequences)), suspect
+
+
+def _consequences(part: Part) -> list[str]:
+    """What follows from a part elsewhere, and why."""
+    by_words: dict[str, list] = defaultdict(list)
+    for words, finding in part.consequences:
+        by_words[words].append(finding)
+    return [f"consequence, {words}: {text}" for words, about in by_words.items() for text in _of_devices(about)]
 
 
 def _identity(device: str, gpus: list[GpuIdentity]) -> GpuIdentity:
