@@ -35,6 +35,9 @@ LOOK = Act(RETEST, "Nothing is proven: look at clocks, heat, power and errors of
 # Of what all GPUs of a node have, in place of a repair of each of them.
 SHARED = Act(TICKET, "All GPUs of the node have it: look for one cause that they share (BIOS and slot settings, "
     "baseboard, driver, power, cooling), and test again before a part is replaced.")  # fmt: skip
+# Of all network ports of a node, in place of a cable for each of them.
+SHARED_PORTS = Act(TICKET, "All network ports of the node have it: look for one cause that they share (driver of the "
+    "adapters, subnet manager, switch, power, BIOS) before a cable is replaced.")  # fmt: skip
 NOT_A_PART = "The hardware is not known to be faulty."
 
 # By the words of the reason. The first row that matches counts.

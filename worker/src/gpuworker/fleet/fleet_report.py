@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
-from gpuworker.fleet.suspects import GpuIdentity, Suspect
+from gpuworker.fleet.gpu_identity import GpuIdentity
+from gpuworker.fleet.suspects import Suspect
 
 FLEET_SCHEMA_VERSION = 2
 WORST_FIRST = (FAIL, INCOMPLETE, WARN, PASS, SKIP)

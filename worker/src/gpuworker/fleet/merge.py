@@ -23,10 +23,11 @@ from gpuworker.fleet.fleet_report import (
     natural_sort_key,
     worst_verdict,
 )
-from gpuworker.fleet.port_differences import port_differences
+from gpuworker.fleet.gpu_identity import identities
+from gpuworker.fleet.port_differences import port_differences, ports_of
 from gpuworker.fleet.power_limits import power_limits
 from gpuworker.fleet.report_sources import Source
-from gpuworker.fleet.suspects import identities, suspects
+from gpuworker.fleet.suspects import suspects
 from gpuworker.fleet.version_drift import version_drift
 
 
@@ -69,7 +70,8 @@ def merge(
     if without_directions := [report["node"] for report in reports if report["schema_version"] == 2]:
         notes.append(f"reports of schema version 2: numbers of {', '.join(without_directions)} are shown, not compared")
     notes += _notes(nodes, worlds, groups)
-    parts = suspects(findings, nodes, WORST_FIRST)
+    ports = {report["node"]: ports_of(report) for report in node_reports}
+    parts = suspects(findings, nodes, ports)
     return Fleet(coverage, nodes, worlds, findings, distributions, groups, curves(reports), notes, parts)
 
 

@@ -14,7 +14,7 @@ FEWEST = 3  # nodes: two that differ do not show which one is right
 def port_differences(reports: list[dict]) -> list[Finding]:
     groups: dict[tuple[str, ...], dict[str, dict[str, dict]]] = defaultdict(dict)
     for report in reports:
-        groups[tuple(gpu_models(report))][report["node"]] = _ports(report)
+        groups[tuple(gpu_models(report))][report["node"]] = ports_of(report)
     return [finding for nodes in groups.values() if len(nodes) >= FEWEST for finding in _differences(nodes)]
 
 
@@ -43,7 +43,7 @@ def _state(port: dict | None) -> tuple[str, float] | None:
     return port and (port["kind"], port["rate_gbps"] if port["up"] else 0.0)
 
 
-def _ports(report: dict) -> dict[str, dict]:
+def ports_of(report: dict) -> dict[str, dict]:
     """The ports that the environment check lists. A report may hold anything there."""
     listed = [check["facts"].get("ports") for check in report["checks"] if check["name"] == "environment"]
     found = {}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from gpuworker.accept.report import WARN
 from gpuworker.fleet.fleet_report import Finding
-from gpuworker.fleet.suspects import listed_gpus
+from gpuworker.fleet.gpu_identity import listed_gpus
 
 TOLERANCE = 0.01  # of the limit: drivers round it
 MOST_WATTS = 1e6

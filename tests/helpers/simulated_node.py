@@ -1,0 +1,267 @@
+"""A node of 8 GPUs as numbers, and the report that the real checks would write of it, with every consequence.
+
+A fault is one change of the hardware. What follows from it is computed: ranks that train together wait for the slowest,
+collectives for the slowest link. Texts and verdicts are those of the checks, which judge the numbers here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import random
+from dataclasses import dataclass, field
+
+from gpuworker.accept import fabric, peer_comparison, registry
+from gpuworker.accept.check_spec import Evidence, Plan
+from gpuworker.accept.checks.collectives import sweep
+from gpuworker.accept.checks.correctness import ddp_reference
+from gpuworker.accept.checks.repeatability import _compare_devices
+from gpuworker.accept.checks.storage import volumes
+from gpuworker.accept.checks.stragglers import rank_times
+from gpuworker.accept.checks.training import training_steps
+from gpuworker.accept.environment_problems import NOT_READABLE
+from gpuworker.accept.limits import Limits
+from gpuworker.accept.rejudge import Requested
+from gpuworker.accept.report import FAIL, INCOMPLETE, WARN, Check, Measurement, Problem, to_json
+from gpuworker.accept.verdict import judge
+from gpuworker.runtime.gpu_inventory import Gpu
+from tests.helpers.fleet_reports import GROUP, H100, node_report
+
+GPUS = 8
+REQUESTED = Requested("cuda", GPUS, "quick")
+PLAN = Plan("cuda", GPUS, "quick")
+DEVICES = [f"cuda:{index}" for index in range(GPUS)]
+PAIRS = [(a, b) for a in range(GPUS) for b in range(GPUS) if a != b]
+HEALTHY = {
+    "gemm_fp32": 48.0, "gemm_tf32": 400.0, "gemm_bf16": 720.0, "gemm_fp16": 730.0, "gemm_fp8": 1300.0,
+    "memory_copy": 2800.0, "memory_triad": 2900.0, "link_h2d": 55.0, "link_d2h": 55.0, "link_both": 95.0,
+    "link_peer": 380.0,
+}  # fmt: skip
+FLOP_PER_TOKEN = 3.0e9
+
+
+def each(value: float) -> list[float]:
+    return [value] * GPUS
+
+
+@dataclass
+class Hardware:
+    """Shares of what healthy hardware reaches, by GPU or by pair of GPUs, and what is wrong."""
+
+    node: str
+    seed: int = 0
+    compute: list[float] = field(default_factory=lambda: each(1.0))
+    memory: list[float] = field(default_factory=lambda: each(1.0))
+    host_link: list[float] = field(default_factory=lambda: each(1.0))
+    links: dict[tuple[int, int], float] = field(default_factory=lambda: dict.fromkeys(PAIRS, 1.0))
+    cpus: float = 1.0  # of one NUMA node
+    training: float = 1.0  # what no other check measures
+    exchange: float = 1.0  # of collectives, although each link is right
+    kept: list[float] = field(default_factory=lambda: each(1.0))  # time that is not lost to single calls
+    late_s: list[float] = field(default_factory=lambda: each(0.0))
+    gpus: list[Gpu] = field(default_factory=list)
+    ports: list[fabric.Port] = field(default_factory=list)
+    telemetry: list[dict] = field(default_factory=lambda: [{"readings": 40} for _ in range(GPUS)])
+    under_load: list[dict] = field(default_factory=lambda: [{} for _ in range(GPUS)])  # facts of the links
+    failures: dict[str, list[str]] = field(default_factory=dict)  # check -> texts
+    wrong: dict[int, tuple[list[str], list[int]]] = field(default_factory=dict)  # rank -> wrong elements, senders
+    own_error: list[float] = field(default_factory=lambda: each(0.0))
+    diverged: set[int] = field(default_factory=set)
+    odd_bits: set[int] = field(default_factory=set)
+    volume: str = ""  # its error
+    far: set[int] = field(default_factory=set)
+    seen: int = GPUS  # GPUs that torch sees
+    pci_gpus: list[str] = field(default_factory=list)
+    xids: list[dict] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)  # check -> why it has no evidence
+    added: list[Check] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.gpus = [
+            Gpu(
+                device, f"GPU-{self.node}-{index}", H100, f"0000:{index}b:00.0", "570.86", f"165{index}-{self.node}",
+                "96.00", "G520", ecc=True, ecc_uncorrected=0, remap_failed=False, pages_pending=False, clock_reasons=1,
+                sm_mhz_max=1980, temperature_c=30, pcie_replays=0, pcie_gen_max=5, pcie_width_max=16,
+                power_limit_w=700.0, power_default_w=700.0, nvlinks_up=18, nvlinks_down=0, nvlink_errors=0,
+            )
+            for index, device in enumerate(DEVICES)
+        ]  # fmt: skip
+        self.ports = [fabric.Port(f"mlx5_{i}/1", True, rate_gbps=400.0, kind="MT4129") for i in range(GPUS)]
+        self.pci_gpus = [gpu.bus_id for gpu in self.gpus]
+
+    def change(self, index: int, **fields: object) -> None:
+        self.gpus[index] = dataclasses.replace(self.gpus[index], **fields)
+
+    def report(self) -> dict:
+        """The report that accept-node would write."""
+        noise, limits = random.Random(self.seed), Limits((H100,) * self.seen)
+        report = node_report(self.node, (1.0,) * GPUS, level="quick")
+        report["facts"]["gpu_models"] = [H100] * self.seen
+        report["coverage"] |= {"gpus_expected": GPUS, "gpus_seen": self.seen}
+        chosen, checks = registry.node_checks(), list(self.added)
+        if self.seen != GPUS:
+            words = f"{self.seen} of {GPUS} GPUs seen: the other checks did not run"
+            checks.append(Check("coverage", INCOMPLETE, words))
+        for name, registered in chosen.items():
+            if self.seen != GPUS and name != "environment":
+                continue
+            if name in self.broken:
+                evidence = Evidence(not_measured=[self.broken[name]])
+            else:
+                evidence = getattr(self, f"_{name}")(lambda: 1 + noise.uniform(-0.01, 0.01))
+                evidence.failures += self.failures.get(name, [])
+                if registered.problems:
+                    registered.problems(evidence, PLAN)
+            checks.append(judge(name, registered.spec, evidence, limits, PLAN))
+            checks[-1].duration_s = 1.0
+        verdict = next((v for v in (FAIL, INCOMPLETE, WARN) if v in {check.verdict for check in checks}), "PASS")
+        reason = "; ".join(f"{check.name}: {check.reason}" for check in checks if check.reason)
+        run = sum(check.name in chosen for check in checks)
+        report["coverage"] |= {"checks_expected": len(chosen), "checks_reported": run}
+        report |= {"checks": [dataclasses.asdict(check) for check in checks], "verdict": verdict, "reason": reason}
+        return json.loads(to_json(report, None))
+
+    def _speeds(self, names: tuple[str, ...], shares: list[float], jitter) -> Evidence:
+        """Numbers of each GPU, which are compared."""
+        found = Evidence()
+        for name in names:
+            rates = {device: HEALTHY[name] * share * jitter() for device, share in zip(DEVICES, shares, strict=True)}
+            unit = "TFLOP/s" if name.startswith("gemm") else "GB/s"
+            found.measurements += [Measurement(name, rate, unit, device) for device, rate in rates.items()]
+            peer_comparison.compare(found, name, unit, rates, peer_comparison.GPUS)
+        return found
+
+    def _environment(self, jitter) -> Evidence:
+        where = {d: fabric.FAR if i in self.far else fabric.SWITCH for i, d in enumerate(DEVICES)}
+        near = {device: {"where": place, "adapters": []} for device, place in where.items()}
+        return Evidence(
+            facts={
+                "cuda_error": "", "gpus_expected": GPUS, "gpus_seen": self.seen, "pci_gpus": self.pci_gpus,
+                **fabric.facts(self.ports), "gpus": [dataclasses.asdict(gpu) for gpu in self.gpus],
+                "nearest_adapters": near, "gpu_direct": "dma-buf", "mps_share": "", "shm_bytes": 64 << 30,
+                "clock_synchronised": True, "xids": self.xids or NOT_READABLE,
+            }
+        )  # fmt: skip
+
+    def _compute(self, jitter) -> Evidence:
+        found = self._speeds(tuple(name for name in HEALTHY if name.startswith("gemm")), self.compute, jitter)
+        found.facts |= {"telemetry": dict(zip(DEVICES, self.telemetry, strict=True)), "telemetry_problem": ""}
+        shares = dict(zip(DEVICES, self.kept, strict=True))
+        found.facts["kept"] = {"gemm_bf16": {"tolerance": "gpus", "shares": shares}}
+        return found
+
+    def _host(self, jitter) -> Evidence:
+        found = Evidence()
+        memory, cores = {"numa0": 300 * jitter(), "numa1": 300 * jitter()}, {"numa0 CPU 0": 4.0, "numa1 CPU 60": 4.0}
+        cores |= {f"numa{i % 2} CPU {i}": 4.0 * jitter() for i in range(1, 8)}
+        cores["numa1 CPU 60"] *= self.cpus
+        peer_comparison.compare(found, "host_memory", "GB/s", memory, peer_comparison.HOST_MEMORY)
+        peer_comparison.compare(found, "host_compute", "GB/s", cores, peer_comparison.CORES)
+        numbers = (("host_memory", memory), ("host_compute", cores))
+        found.measurements = [Measurement(name, min(rates.values()), "GB/s") for name, rates in numbers]
+        return found
+
+    def _memory(self, jitter) -> Evidence:
+        found = self._speeds(("memory_copy", "memory_triad"), self.memory, jitter)
+        found.measurements += [Measurement("memory_tested", 76.0, "GiB", device) for device in DEVICES]
+        found.facts["memory_gib"] = dict.fromkeys(DEVICES, 79.6)
+        return found
+
+    def _links(self, jitter) -> Evidence:
+        found = self._speeds(("link_h2d", "link_d2h", "link_both"), self.host_link, jitter)
+        rates = {f"cuda:{a}→cuda:{b}": HEALTHY["link_peer"] * share * jitter() for (a, b), share in self.links.items()}
+        found.measurements += [Measurement("link_peer", rate, "GB/s", pair) for pair, rate in rates.items()]
+        peer_comparison.compare(found, "link_peer", "GB/s", rates, peer_comparison.GPUS)
+        found.ceilings = dict.fromkeys(("link_h2d", "link_d2h"), (63.0, "PCIe generation 5 ×16"))
+        found.ceilings["link_peer"] = 450.0, "NVLink"
+        found.facts["links"] = {
+            gpu.device: {
+                "name": H100, "pcie_gen_under_load": 5, "pcie_gen_max": gpu.pcie_gen_max,
+                "pcie_width_under_load": gpu.pcie_width_max, "pcie_width_max": gpu.pcie_width_max,
+                "nvlinks_up": gpu.nvlinks_up, "nvlinks_down": gpu.nvlinks_down, **self.under_load[index],
+            }
+            for index, gpu in enumerate(self.gpus)
+        }  # fmt: skip
+        return found
+
+    def _repeatability(self, jitter) -> Evidence:
+        found = Evidence(facts={"hash_group": GROUP})
+        found.measurements = [Measurement("repeats", 100.0, "repeats", device) for device in DEVICES]
+        names = registry.node_checks()["repeatability"].spec.fingerprints
+        usual = {
+            device: {
+                name: hashlib.sha256(f"{name}{device * (index in self.odd_bits)}".encode()).hexdigest()
+                for name in names
+            }
+            for index, device in enumerate(DEVICES)
+        }
+        found.hashes = {f"{name} {device}": value for device, own in usual.items() for name, value in own.items()}
+        found.failures = _compare_devices(usual, lambda device: H100)
+        return found
+
+    def _ranks(self) -> list[dict]:
+        labels = [f"rank {rank} (node {self.node}, {device})" for rank, device in enumerate(DEVICES)]
+        return [{"label": label, "device": d, "model": H100} for label, d in zip(labels, DEVICES, strict=True)]
+
+    def _training(self, jitter) -> Evidence:
+        """DDP ends a step when its last rank ends it."""
+        per_rank = [0.1 / (c * k * min(1, 2 * m)) for c, k, m in zip(self.compute, self.kept, self.memory, strict=True)]
+        alone, noise = [seconds / (self.training * min(1, 2 * self.cpus)) for seconds in per_rank], jitter()
+        together = max(alone) + max(self.late_s) + 0.003 / (self.exchange * min(self.links.values()))
+        results = [
+            rank | {
+                "losses": [9.0, 2.0], "loss_text": "", "tokens": 8192, "parameters": 10**9,
+                "flop_per_token": FLOP_PER_TOKEN, "alone_s": [seconds * noise] * 9, "together_s": [together] * 9,
+                "all_reduce_s": 0.01,
+            }
+            for rank, seconds in zip(self._ranks(), alone, strict=True)
+        ]  # fmt: skip
+        return training_steps.evidence(results)
+
+    def _collectives(self, jitter) -> Evidence:
+        curves = {}
+        for name in sweep.NAMES:
+            seconds = sweep.factor(name, GPUS) * 2**30 / (355e9 * self.exchange * min(self.links.values()) * jitter())
+            curves[name] = {str(2**30): [seconds] * 5}
+        results = []
+        for index, rank in enumerate(self._ranks()):
+            wrong, senders = self.wrong.get(index, ([], []))
+            results.append(rank | {"curves": curves, "unsupported": {}, "wrong": wrong, "senders": senders})
+        return sweep.evidence(results)
+
+    def _correctness(self, jitter) -> Evidence:
+        averaged = max(self.own_error) / GPUS
+        results = [
+            rank | {
+                "own_error": self.own_error[index], "reduced_error": averaged, "loaded": f"{index in self.diverged}",
+                "trained": f"{index in self.diverged}", "straight": "", "resumed": "",
+            }
+            for index, rank in enumerate(self._ranks())
+        ]  # fmt: skip
+        return ddp_reference.evidence(results)
+
+    def _stragglers(self, jitter) -> Evidence:
+        compute = [0.2 / (c * k) * jitter() for c, k in zip(self.compute, self.kept, strict=True)]
+        arrival = [seconds + late for seconds, late in zip(compute, self.late_s, strict=True)]
+        waits = [max(arrival) - seconds for seconds in arrival]
+        ranks = zip(self._ranks(), compute, waits, strict=True)
+        return rank_times.evidence(
+            [r | {"device": "cuda", "compute_s": [c] * 8, "wait_s": [wait] * 8} for r, c, wait in ranks]
+        )
+
+    def _storage(self, jitter) -> Evidence:
+        fine = {
+            "path": "/out", "read_only": False, "error": "", "write_s": 0.01, "latencies_s": [0.001] * 9,
+            "read_bytes": 9 << 20,
+        }  # fmt: skip
+        seen = fine | (
+            {"error": f"out (/out): {self.volume}", "write_s": 0.0, "latencies_s": []} if self.volume else {}
+        )
+        return volumes.evidence([rank | {"volumes": {"out": seen}} for rank in self._ranks()], 8)
+
+
+def xids(*problems: tuple[str, str]) -> Check:
+    """What the watch of Xids adds to a report."""
+    texts = [Problem(*each_) for each_ in problems]
+    return Check("xids", texts[0].verdict, "; ".join(p.reason for p in texts), problems=texts)
