@@ -62,8 +62,11 @@ allows an entry of a list once, that of `over` replaces it. A node must fit one 
 {{- $terms := list }}
 {{- range $our := $ours }}
 {{- range $value }}
-{{- $both := concat $our.matchExpressions (.matchExpressions | default list) }}
-{{- $terms = append $terms (set (deepCopy .) "matchExpressions" $both) }}
+{{- $term := deepCopy . }}
+{{- range $part := list "matchExpressions" "matchFields" }}
+{{- with concat (get $our $part | default list) (get $term $part | default list) }}{{ $_ := set $term $part . }}{{ end }}
+{{- end }}
+{{- $terms = append $terms $term }}
 {{- end }}
 {{- end }}
 {{- $_ := set $.base $key $terms }}
