@@ -9,13 +9,16 @@ import pytest
 
 from tests.helpers.kube import Namespace
 
+CONTROLLERS = ("jobset-system", "kueue-system")  # without them, nothing is installed and no group ends
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add pods, events and logs to the report before their namespace is deleted."""
     report = yield
     if report.failed and report.when == "call":
-        for name in {each.name for each in item.funcargs.values() if isinstance(each, Namespace)}:
+        names = {each.name for each in item.funcargs.values() if isinstance(each, Namespace)}
+        for name in (*names, *CONTROLLERS) if names else ():
             report.sections.append((f"pods of {name}", describe_pods(name)))
     return report
 
