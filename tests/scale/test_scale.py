@@ -29,6 +29,8 @@ def space(cluster: Cluster) -> Iterator[Namespace]:
     name = f"scale-{uuid.uuid4().hex[:8]}"
     cluster.kubectl("create", "namespace", name)
     yield Namespace(cluster, name)
+    # A namespace deletes its pods first. Simulated pods never end, so a Job would keep them for its counts.
+    cluster.kubectl("-n", name, "delete", "jobsets,jobs", "--all", "--timeout=300s")
     cluster.kubectl("delete", "namespace", name, "--timeout=300s")
 
 
