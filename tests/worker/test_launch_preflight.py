@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import threading
@@ -14,7 +15,7 @@ import pytest
 
 from gpuworker.launch.protocol import VERSION, Hello, NodeInfo
 from gpuworker.runtime.json_lines import encode
-from tests.helpers.launchers import JOIN_TIMEOUT_S, Run, assert_verdict
+from tests.helpers.launchers import JOIN_TIMEOUT_S, STAND_IN, Run, assert_verdict
 from tests.helpers.processes import SOURCE, until
 
 pytestmark = pytest.mark.slow
@@ -229,6 +230,24 @@ def test_a_node_that_differs_is_named(run, difference):
     run.assert_verdict(67, cause, NODE_1, *facts)
 
 
+@pytest.mark.parametrize(
+    ("flags", "variables", "fact"),
+    [
+        ([], {"NPROC_PER_NODE": "gpu"}, "NPROC_PER_NODE=gpu"),
+        (["--join-timeout=soon"], {}, "--join-timeout"),
+        (["--token", "planted-1", "--password=planted-2"], {}, "unrecognized arguments: --token --password"),
+        (["--max-restarts-in-place=-2"], {}, "--max-restarts-in-place=-2"),
+    ],
+)
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_node_whose_usage_is_wrong_ends_the_run_at_once(run, flags, variables, fact, wrong):
+    for node in range(2):
+        ours = (flags, variables) if node == wrong else ([], {})
+        run.pod(node, 2, "--join-timeout=60", *ours[0], **ours[1])
+    run.assert_verdict(2, "usage", f"node {wrong} (pod run-{wrong} on n{wrong})", fact, within_s=40)
+    assert "planted" not in run.output
+
+
 def test_a_clock_skew_of_node_0_is_attributed_to_node_0(run):
     for node in range(3):
         run.pod(node, 3, FAULT_CLOCK_S=-60 if node == 0 else 0)
@@ -237,12 +256,31 @@ def test_a_clock_skew_of_node_0_is_attributed_to_node_0(run):
 
 def test_a_node_with_another_torch_is_named(run, tmp_path):
     other = tmp_path / "other" / "torch"
-    other.mkdir(parents=True)
-    (other / "__init__.py").touch()
+    shutil.copytree(STAND_IN / "torch", other)
     (other / "version.py").write_text("__version__ = '2.5.1'\ncuda: Optional[str] = None\n")
     for node in range(3):
         run.pod(node, 3, **({"PYTHONPATH": f"{other.parent}:{SOURCE}"} if node == 2 else {}))
     run.assert_verdict(67, "nodes-differ", "torch: node 2 (pod run-2 on n2) ", " 2.5.1; ", " 2.99.0")
+
+
+@pytest.mark.parametrize(
+    ("torch", "facts"),
+    [
+        ("raise ImportError('libcudart.so.12: no such file')", ["ImportError: libcudart.so.12"]),
+        ("import os; os._exit(3)", ["ended with 3"]),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", ["SIGSEGV"]),
+    ],
+)
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_torch_that_cannot_be_imported_ends_the_run_with_its_error(run, tmp_path, torch, facts, broken):
+    other = tmp_path / "other" / "torch"
+    shutil.copytree(STAND_IN / "torch", other)
+    (other / "__init__.py").write_text(torch)
+    for node in range(2):
+        path = {"PYTHONPATH": f"{other.parent}:{SOURCE}"} if node == broken else {}
+        run.pod(node, 2, "--join-timeout=60", **path)
+    names = f"node {broken} (pod run-{broken} on n{broken}): torch cannot be imported: "
+    run.assert_verdict(67, "node-unfit", names, *facts, within_s=40)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import argparse
 import os
 import re
 import signal
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from gpuworker.runtime.message_auth import KeyFileError, load_key
 
 # Variable that every node needs -> its range.
 NUMBERS = {"NNODES": (1, 65536), "NODE_RANK": (0, 65535), "NPROC_PER_NODE": (1, 1024), "MASTER_PORT": (1024, 65534)}
+TO_NODE_0 = {"NNODES", "NODE_RANK", "MASTER_PORT"}  # without one of these, this node cannot tell node 0 its problem
 # Flag -> default in seconds and meaning.
 TIMEOUTS = {
     "join-timeout": (600, "for all nodes to join and pass preflight, from the start of this launcher"),
@@ -89,6 +91,10 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose error is the verdict `usage`, so that it has a line and a termination message."""
 
     def error(self, message: str) -> None:
+        what, unknown, words = message.partition("unrecognized arguments: ")
+        if unknown:  # only the names: a value may be a secret of the program
+            names = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
+            message = f"{what}{unknown}{' '.join(names) or 'words without a flag'}"
         raise Verdict("usage", f"{message}; put -- before the program: ddp-launch FLAGS -- train.py ARGS", "config")
 
 
@@ -121,11 +127,19 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def read_config(args: argparse.Namespace, environ: dict[str, str]) -> LaunchConfig:
+def read_arguments() -> tuple[argparse.Namespace, Verdict | None]:
+    """The command line, or what is wrong with it and that of a launcher that only tells the other nodes so."""
+    try:
+        return parser().parse_args(), None
+    except Verdict as problem:
+        return parser().parse_args(["--", sys.executable]), problem
+
+
+def read_config(args: argparse.Namespace, environ: dict[str, str], problem: Verdict | None = None) -> LaunchConfig:
     """The configuration. With wrong settings it has the verdict `usage` as `problem`, which this node sends to node 0
     so that the others do not wait; it raises that verdict if this node cannot reach node 0.
     """
-    numbers, problems = {}, []
+    numbers, problems = {}, [problem.reason] if problem else []
     for name, (low, high) in NUMBERS.items():
         text = environ.get(name, "")
         if text.isascii() and text.isdecimal() and low <= int(text) <= high:
@@ -151,6 +165,9 @@ def read_config(args: argparse.Namespace, environ: dict[str, str]) -> LaunchConf
             sizes[name] = int(size[1]) * SIZES[size[2] or ""]
         else:
             problems.append(f"--{name}={text}: must be a size such as 16Gi")
+    for name in ("max-restarts-in-place", "max-attempts"):
+        if (number := getattr(args, name.replace("-", "_"))) < 0:
+            problems.append(f"--{name}={number}: must be a whole number from 0")
     if args.output_dir and not Path(args.output_dir).is_dir():
         problems.append(f"--output-dir={args.output_dir}: no such folder")
     if args.rank_logs and not args.output_dir:
@@ -165,8 +182,9 @@ def read_config(args: argparse.Namespace, environ: dict[str, str]) -> LaunchConf
     except KeyFileError as error:
         raise Verdict("usage", str(error), "config") from None  # node 0 would not believe this node
     problem = Verdict("usage", "; ".join(problems), "config") if problems else None
-    if problem and (numbers.keys() != NUMBERS.keys() or not environ.get("MASTER_ADDR")):
+    if problem and (not numbers.keys() >= TO_NODE_0 or not environ.get("MASTER_ADDR")):
         raise problem  # this node cannot reach the others
+    numbers.setdefault("NPROC_PER_NODE", 1)
     if problem and numbers["NODE_RANK"] >= numbers["NNODES"]:
         raise problem
     # Kubernetes counts a Job's failures and its ignored failures (preemption) apart; each was an attempt.

@@ -88,7 +88,10 @@ class Coordinator:
                 self.notified.add(index)
                 return
             if self.started_at or self.restarting:  # a pod that restarted alone; the others must restart, too
-                stream.write(encode(protocol.Rejected("runs without this node since its restart")))
+                other = self.nodes.get(index)
+                alone = not other or other.closed or other.info.pod == node.info.pod
+                why = "without this node since its restart" if alone else f"with {other.info.pod} as node {index}"
+                stream.write(encode(protocol.Rejected(f"runs {why}")))
                 return
             if index in self.nodes and self.nodes[index].info.pod != node.info.pod:
                 self.duplicate = (self.nodes[index], node, time.monotonic())
@@ -116,7 +119,8 @@ class Coordinator:
         if isinstance(message, protocol.RankFailure):
             if message.cause not in BY_KEY:
                 raise ValueError("a cause that is not in the table")
-            if not node.failure or BY_KEY[node.failure.cause].secondary > BY_KEY[message.cause].secondary:
+            better = not node.failure or BY_KEY[node.failure.cause].secondary > BY_KEY[message.cause].secondary
+            if better or message.phase == "preflight":
                 node.failure, node.failed_at = message, time.monotonic()
             self.failed_at = self.failed_at or time.monotonic()
             self.request_stacks()
@@ -181,6 +185,9 @@ class Coordinator:
             self.find_silent(now)
         if self.lost:  # during a restart in place
             raise root_cause.node_lost(self.nodes, self.lost)
+        for node in self.nodes.values():  # not of the program, whose last report may come after a restart has begun
+            if node.failure and node.failure.phase == "preflight":
+                raise Verdict(node.failure.cause, root_cause.format_failure(node), "preflight")
         joined = [self.nodes[index].info for index in sorted(self.nodes)]
         # Nodes that disagree about the size may never be complete; a moment later most of those that start have joined.
         if any((n.nnodes, n.nproc_per_node) != (config.nnodes, config.nproc_per_node) for n in joined):
@@ -196,7 +203,7 @@ class Coordinator:
             rendezvous_id = f"{config.run_id}-{config.attempt}-{secrets.token_hex(4)}"
             self.failed_at, self.stacks_requested = 0.0, False
             for node in self.nodes.values():
-                node.progress_at = now
+                node.progress_at, node.failure = now, None
             self.broadcast(protocol.Go(rendezvous_id, config.attempt))
         elif now > self.join_deadline:
             missing = self.missing()

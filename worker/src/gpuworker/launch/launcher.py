@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 
 from gpuworker.launch import node_info, statefulset
-from gpuworker.launch.config import LaunchConfig, parser, read_config
+from gpuworker.launch.config import LaunchConfig, read_arguments, read_config
 from gpuworker.launch.failure_causes import Verdict
 from gpuworker.launch.node_launcher import NodeLauncher
 from gpuworker.runtime.command_line import escape_output
@@ -61,11 +61,11 @@ def main() -> None:
     started_at = time.monotonic()
     args = config = output = None
     try:
-        args = parser().parse_args()
+        args, problem = read_arguments()
         output = sys.stdout = sys.stderr = BackgroundOutput(1)
         if args.idle_after_exit:
             os.environ |= statefulset.begin(Path(args.idle_after_exit), args.max_attempts)
-        config = read_config(args, dict(os.environ))
+        config = read_config(args, dict(os.environ), problem)
         # Not asyncio.run, which waits for every task to end: tasks that still wait end with the process.
         code = asyncio.new_event_loop().run_until_complete(launch(config, started_at))
     except Verdict as found:

@@ -139,9 +139,9 @@ class NodeLauncher:
         while self.torchrun and not self.torchrun.ready:
             await asyncio.sleep(0.05)
             if failure := self.torchrun.failure():
-                self.participant.send(failure)
+                self.participant.send_standing(failure)
                 return
-        self.participant.set_ready()
+        self.participant.send_standing(StateChange(NodeState.READY))
 
     async def supervise(self) -> bool:
         """Report this node's state until the coordinator sends the verdict. Raises Verdict; True: start again."""

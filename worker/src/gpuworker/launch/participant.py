@@ -28,7 +28,7 @@ class Participant:
         self.progress_age: Callable[[], float] = lambda: 0.0
         self.started = False  # Go has arrived once
         self.attempt, self.started_at = 0, 0.0  # of the first Go
-        self.state = protocol.NodeState.JOINED  # sent again with each new connection
+        self.standing: object | None = None  # what node 0 must know of this node: sent again with each new connection
         self.go: asyncio.Future[protocol.Go] = asyncio.get_running_loop().create_future()
         self.end: asyncio.Future[protocol.End] = asyncio.get_running_loop().create_future()
         self.stream: LineStream | None = None
@@ -103,8 +103,8 @@ class Participant:
                 return
             self.stream = stream
             self.on_message(reply)
-            if self.state is protocol.NodeState.READY:
-                self.send(protocol.StateChange(self.state))
+            if self.standing:
+                self.send(self.standing)
             heartbeats = asyncio.create_task(self.send_heartbeats())
             with contextlib.suppress(OSError, ValueError), writer.get_extra_info("socket").dup() as connection:
                 try:
@@ -166,10 +166,10 @@ class Participant:
                 self.send(protocol.RankFailure("node-lost", None, reason, "run"))
                 self.lose_node_0(reason)
 
-    def set_ready(self) -> None:
-        """torch is imported here: the run may start."""
-        self.state = protocol.NodeState.READY
-        self.send(protocol.StateChange(self.state))
+    def send_standing(self, message: object) -> None:
+        """Send a message that a node 0 which is not connected yet, or is another one, gets too."""
+        self.standing = message
+        self.send(message)
 
     def send(self, message: object) -> None:
         if self.stream:

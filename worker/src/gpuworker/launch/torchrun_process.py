@@ -127,12 +127,14 @@ class TorchrunProcess:
         ended = f"torchrun was ended by {signal_name(-code)}" if code < 0 else f"torchrun ended with {code}"
         if code < 0 and self.ranks.formed:
             return RankFailure("killed", None, ended)
-        cause = of_text("\n".join(self.lines))
         errors = [line for line in self.lines if re.search(r"Error|error:|Exception", line)]
         last = errors[-1].strip()[:400] if errors else next((line for line in reversed(self.lines) if line), "")
-        phase = "run" if self.ranks.formed else "rendezvous" if self.started else "preflight"
-        unknown = "program-failed" if self.ranks.formed else "world-not-formed"
-        return RankFailure(cause.key if cause else unknown, None, f"{ended}: {last or 'it printed nothing'}", phase)
+        detail = f"{ended}: {last or 'it printed nothing'}"
+        if not self.started:
+            return RankFailure("node-unfit", None, f"torch cannot be imported: {detail}", "preflight")
+        cause = of_text("\n".join(self.lines))
+        phase, unknown = ("run", "program-failed") if self.ranks.formed else ("rendezvous", "world-not-formed")
+        return RankFailure(cause.key if cause else unknown, None, detail, phase)
 
     async def end(self, reason: str, stopped: bool = False) -> None:
         """End the ranks and torchrun: SIGTERM, then SIGKILL after a time. `stopped`: the grace period is over.
