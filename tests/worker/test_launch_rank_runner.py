@@ -6,6 +6,10 @@ import asyncio
 import errno
 import json
 import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -42,6 +46,32 @@ def test_a_machine_without_room_for_a_process_does_not_change_the_exit_code(monk
     assert ended.value.args == (seen,)
     os.close(write)
     os.close(runner.pipe)
+
+
+@pytest.mark.parametrize("code", [0, 9])
+def test_an_end_is_reported_although_nobody_reads_the_log(tmp_path, code):
+    events = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    events.bind(str(tmp_path / "events"))
+    events.listen()
+    reader, log = os.pipe()
+    runner, folder = str(Path(rank_runner.__file__)), {"GPU_CHARTS_LAUNCH_FOLDER": str(tmp_path)}
+    world = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    program = f"import os; os.write(1, bytes(60_000)); os._exit({code})"
+    full = ["sh", "-c", f"head -c 65536 /dev/zero; exec {sys.executable} -I -S {runner} --bare-python -c '{program}'"]
+    process = subprocess.Popen(full, env=os.environ | folder | world, stdout=log)
+    events.settimeout(30)
+    channel = events.accept()[0]
+    channel.settimeout(rank_runner.BLOCKED_S + 30)
+    try:
+        received = iter(lambda: json.loads(channel.recv(65536)), None)
+        assert next(each for each in received if each["event"] == "end")["code"] == code
+    finally:
+        process.kill()
+        process.wait()
+        for each in (events, channel):
+            each.close()
+        os.close(reader)
+        os.close(log)
 
 
 @pytest.mark.parametrize("noise", [b"7", b"[]", b"\xff", b"[" * 50_000, b'{"event": "end", "local": 9}'], ids=range(5))

@@ -24,6 +24,7 @@ import time
 PREFIX = "GPU_CHARTS_"  # literal, because the contract cannot be imported here; a test compares it
 PR_SET_PDEATHSIG = 1
 CHUNK_BYTES, LINE_BYTES, TAIL_BYTES = 65536, 65536, 8192
+BLOCKED_S = 10  # for the last output after the program's end, when nobody reads the log
 PARTIAL_LINE_S = 0.2  # after which an unfinished line is written: a prompt, a progress bar
 TAIL_LINES, EVIDENCE_LINES = 20, 30  # of evidence: different lines
 # Lines that c10d and NCCL print in their own format, before or instead of an exception.
@@ -150,7 +151,8 @@ class Runner:
         self.folder, self.local = environ[f"{PREFIX}LAUNCH_FOLDER"], int(environ["LOCAL_RANK"])
         self.rank = int(environ["RANK"])
         self.channel = connect(self.folder)
-        self.connected, self.released, self.code = True, False, None
+        self.connected, self.released = True, False
+        self.status = self.code = None  # exit code of the program, and the same once it is reported
         self.activity_at = 0.0
         lock = os.open(os.path.join(self.folder, "output.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
         file = None
@@ -180,7 +182,8 @@ class Runner:
         wake, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, lambda *_: signal.setitimer(signal.ITIMER_REAL, BLOCKED_S))
+        signal.signal(signal.SIGALRM, lambda *_: self.report_end())
         self.pid = start(command(sys.argv[1:], self.folder), self.write_end)
         if self.write_end is not None:
             os.close(self.write_end)
@@ -202,10 +205,8 @@ class Runner:
             self.output.flush()
         if self.channel in ready:
             self.on_launcher()
-        if self.code is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            if ended:
-                self.on_end(os.waitstatus_to_exitcode(status))
+        if self.has_ended() and self.code is None:
+            self.on_end()
 
     def read(self):
         data = os.read(self.pipe, CHUNK_BYTES)
@@ -233,14 +234,27 @@ class Runner:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
 
-    def on_end(self, code):
+    def has_ended(self):
+        if self.status is None:
+            with contextlib.suppress(ChildProcessError):  # the alarm came while this asked
+                ended, status = os.waitpid(self.pid, os.WNOHANG)
+                if ended:
+                    self.status = os.waitstatus_to_exitcode(status)
+        return self.status is not None
+
+    def on_end(self):
         """Read what the program has written before its end, then report. Other processes may still write."""
         end = time.monotonic() + 1
         while self.pipe is not None and time.monotonic() < end and select.select([self.pipe], [], [], 0)[0]:
             self.read()
         self.output.flush(end=True)
-        self.code = code
-        self.send("end", code=code, tail=self.output.lines(), evidence=self.output.evidence)
+        self.report_end()
+
+    def report_end(self):
+        """Tell the launcher, once. Also called by an alarm: a log that nobody reads holds this process in a write."""
+        if self.code is None and self.has_ended():
+            self.code = self.status
+            self.send("end", code=self.code, tail=self.output.lines(), evidence=self.output.evidence)
 
     def finish(self):
         """End with the program's code. What the program left running may write on, so a copy of this process reads."""
