@@ -40,5 +40,6 @@ for name in ("_open_target", "_append", "_sync"):
 state_store.VolumeStore.on_volume = staticmethod(may_fail(state_store.VolumeStore.on_volume))
 task_log.BACKLOG_BYTES = int(os.environ.get("BACKLOG_BYTES", task_log.BACKLOG_BYTES))
 task_log.HANGS_S = float(os.environ.get("HANGS_S", task_log.HANGS_S))
+task_log.SYNC_S = float(os.environ.get("SYNC_S", task_log.SYNC_S))
 agent.Agent.run_forever = functools.partialmethod(agent.Agent.run_forever, os.environ["ADDRESS"])
 agent.main()

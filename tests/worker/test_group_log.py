@@ -115,10 +115,13 @@ def test_a_full_volume_does_not_stop_the_program_and_is_reported(group, small_di
 
 
 @pytest.mark.parametrize("fault", [errno.EIO, errno.ESTALE, 0])
-def test_a_volume_that_fails_for_a_while_loses_nothing(group, fault):
+@pytest.mark.parametrize("synced", [True, False])
+def test_a_volume_that_fails_for_a_while_loses_and_repeats_nothing(group, fault, synced):
+    group.agent_settings = {"SYNC_S": 0 if synced else 100}
     waits = "until [ -e {} ]; do sleep 0.1; done; "
     rank = group.start_rank("a-0", LINES.format(n=300) + f"; {waits.format('go')} echo last; {waits.format('end')}")
     rank.until_output("line 299\n")
+    until(lambda: any(b"line 299" in file.read_bytes() for file in group.logs.glob("rl-1/*.log")), "it is copied")
     group.fault.write_text(str(fault))
     (rank.root / "go").touch()
     rank.until_output("last\n")

@@ -52,7 +52,7 @@ class Spool:
         self.known = len(kept) == size  # whether the record says how far the copy is; the task may have removed it
         kept = kept.ljust(size, b"\0")
         fields = self.LAYOUT.unpack_from(kept)
-        self.synced = Position(*fields) if fields[0] else Position()
+        self.synced = Position(*fields) if any(fields) else Position()
         self.skip_to, self.reported = self.SKIP.unpack_from(kept, self.LAYOUT.size)
         if fresh or not (self._is_whole() and max(self.skip_to, self.synced.read) <= self.size):  # or have replaced it
             self.synced, self.skip_to, self.reported, self.known = Position(), 0, 0, False
@@ -75,6 +75,11 @@ class Spool:
 
     def read(self, start: int, size: int) -> bytes:
         return os.pread(self.output, size, start)
+
+    def begin(self, written: int) -> None:
+        """Record, once, that the copy begins behind what the volume has already."""
+        self.set_synced(dataclasses.replace(self.synced, written=written))
+        self.known = True
 
     def set_synced(self, position: Position) -> None:
         """Record that the volume has everything up to `position`, and free it."""

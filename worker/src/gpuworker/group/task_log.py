@@ -81,12 +81,14 @@ class TaskLog:
             self.spool = Spool(self.folder, fresh=True)
 
     def _open_target(self) -> None:
-        self.now = dataclasses.replace(self.spool.synced)
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.target = open_plain(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         # What followed the last sync is written again. A user may have shortened the file.
         size = os.fstat(self.target).st_size
-        self.now.written = min(self.now.written, size) if self.spool.known else size
+        if not self.spool.known:
+            self.spool.begin(size)
+        self.now = dataclasses.replace(self.spool.synced)
+        self.now.written = min(self.now.written, size)
         os.ftruncate(self.target, self.now.written)
         self.synced_at = time.monotonic()
 
