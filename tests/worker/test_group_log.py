@@ -235,6 +235,19 @@ def test_a_program_that_kills_or_stops_the_copy_keeps_its_exit_code(group, tmp_p
     assert re.search(r"^\[FATAL\] node=a-0 step=run exit_code=16 ", rank.output(), re.MULTILINE)
 
 
+@pytest.mark.parametrize("number", range(4))
+def test_a_program_that_kills_the_copy_as_its_last_act_has_its_cause_in_the_log(group, tmp_path, number):
+    """The copy may still be ending, with the line in its pipe."""
+    pid = tmp_path / "copy"
+    run = f"until [ -s {pid} ]; do sleep 0.1; done; read -r copy <{pid}; kill -s KILL $copy; exit 16"
+    rank = group.start_rank("a-0", run)
+    (copy,) = until(lambda: [pid for pid in descendants(rank.main.pid) if name_of(pid) == "tee"], "it copies")
+    pid.write_text(f"{copy}\n")
+    assert end(rank) == 16
+    causes = re.findall(r"^\[FATAL\] node=a-0 step=run exit_code=16 ", rank.output(), re.MULTILINE)
+    assert len(causes) == 1, rank.output()
+
+
 def test_the_cause_has_a_line_of_its_own(group):
     """Whatever the program printed last. No signal has a number above 64."""
     rank = group.start_rank("a-0", "printf 'no end'; exit 255")

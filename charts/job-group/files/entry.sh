@@ -19,6 +19,8 @@ scripts=$group/scripts state=$group/state
 stopped='' # SIGTERM was received
 stopping='' # the process that ran then gets its signals
 child='' setup_done='' errors=0 pause=1
+in_pipe='' # the output goes through the pipe of the copy
+fatal_line=''
 shell='sh'
 if command -v bash >/dev/null; then shell='bash'; fi
 
@@ -108,6 +110,7 @@ start_helpers() {
     (trap '' TERM INT && exec tee -a "$state/output" <"$state/out" >&3) &
     tee=$!
     exec >"$state/out" 2>&1
+    in_pipe=1
   fi
   if [ -n "$GPU_CHARTS_AGENT" ]; then
     (
@@ -119,14 +122,18 @@ start_helpers() {
   fi
 }
 
+leave_pipe() { exec >&3 2>&1 && in_pipe=''; }
+
 # Wait until the output is copied completely.
 stop_copy() {
   [ -n "$GPU_CHARTS_LOGS" ] || return 0
   signal_all TERM # what the task left behind would keep the pipe open
-  exec >&3 2>&1
+  lost_line=${in_pipe:+$fatal_line}
+  leave_pipe
   (sleep 2 && kill -s KILL "$tee") 2>/dev/null &
   wait_for "$tee"
   [ "$code" -eq 0 ] || log "log_copy=incomplete tee_exit_code=$code"
+  [ "$code" -eq 0 ] || [ -z "$lost_line" ] || printf '%s\n' "$lost_line" >&2 # killed with it in the pipe
 }
 
 # Wait a little until the agent has copied the output to the volume, and log what the volume lacks.
@@ -158,7 +165,10 @@ finish() {
   exit "$1"
 }
 
-report_fatal() { printf '\n%s\n' "[FATAL] node=$GPU_CHARTS_HOST $*" >&2; } # the line before it may have no end
+report_fatal() {
+  fatal_line="[FATAL] node=$GPU_CHARTS_HOST $*"
+  printf '\n%s\n' "$fatal_line" >&2 # the line before it may have no end
+}
 
 refuse() { # exit code and facts, before the helpers run
   report_fatal "exit_code=$1"
@@ -202,11 +212,13 @@ step() { # setup or run; its exit code is in $code
   [ -z "$stopped" ] || return 0
   code=0
   [ -s "$scripts/$1" ] || return 0
+  trap - PIPE # the program's own
   # With this trap the shell waits for its program: the container ends with process 1, whatever else still runs.
   "$shell" -c "trap 'exit $STOPPED' TERM; . \"\$0\"" "$scripts/$1" 3>&- &
   wait_for $!
-  # The program may have stopped or killed the copy of its output, as `kill -9 -1` does.
-  if [ -n "$GPU_CHARTS_LOGS" ]; then kill -s CONT "$tee" 2>/dev/null || exec >&3 2>&1; fi
+  # The program may have stopped or killed the copy of its output, as `kill -9 -1` does: perhaps just now.
+  trap '' PIPE
+  if [ -n "$GPU_CHARTS_LOGS" ]; then kill -s CONT "$tee" 2>/dev/null || leave_pipe; fi
 }
 
 attempt() {
