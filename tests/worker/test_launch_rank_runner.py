@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -46,6 +47,26 @@ def test_a_machine_without_room_for_a_process_does_not_change_the_exit_code(monk
     assert ended.value.args == (seen,)
     os.close(write)
     os.close(runner.pipe)
+
+
+def test_a_program_ends_whose_launcher_has_ended_before_its_first_report(tmp_path, monkeypatch):
+    """As at any later instant: nobody else would end the program."""
+    (tmp_path / "launcher").mkdir()
+    events = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    events.bind(str(tmp_path / "launcher/events"))
+    events.listen()
+    environ = {"GPU_CHARTS_LAUNCH_FOLDER": tmp_path / "launcher", "RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1}
+    for name, value in environ.items():
+        monkeypatch.setenv(name, str(value))
+    runner = rank_runner.Runner()
+    events.close()
+    program = subprocess.Popen(["sleep", "20"], start_new_session=True)
+    runner.pid = program.pid
+    runner.send("start", pid=program.pid, rank=0, world=1)
+    assert program.wait(60) == -signal.SIGKILL
+    runner.channel.close()
+    for descriptor in (runner.pipe, runner.write_end, runner.output.lock):
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize("code", [0, 9])

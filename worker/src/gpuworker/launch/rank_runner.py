@@ -24,7 +24,7 @@ import time
 PREFIX = "GPU_CHARTS_"  # literal, because the contract cannot be imported here; a test compares it
 PR_SET_PDEATHSIG = 1
 CHUNK_BYTES, LINE_BYTES, TAIL_BYTES = 65536, 65536, 8192
-BLOCKED_S = 10  # for the last output after the program's end, when nobody reads the log
+BLOCKED_S = 10  # for the last output after the program's end, if the log has no reader
 PARTIAL_LINE_S = 0.2  # after which an unfinished line is written: a prompt, a progress bar
 TAIL_LINES, EVIDENCE_LINES = 20, 30  # of evidence: different lines
 # Lines that c10d and NCCL print in their own format, before or instead of an exception.
@@ -119,6 +119,8 @@ def start(program, output):
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     pid = os.fork()
     if pid:
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)  # here, too: whoever ends the group must find it
         signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
         return pid
     os.setpgid(0, 0)
@@ -174,7 +176,7 @@ class Runner:
             except BlockingIOError:
                 pass
             except OSError:
-                self.connected = False
+                self.lose_launcher()
 
     def run(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -228,11 +230,15 @@ class Runner:
             message = b""
         if message == b"release":
             self.released = True
-        elif not message:  # the launcher has ended, and nobody else will end the program
-            self.connected = False
-            if self.code is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self.pid, signal.SIGKILL)
+        elif not message:
+            self.lose_launcher()
+
+    def lose_launcher(self):
+        """End the program, which nobody else will: the launcher has ended."""
+        self.connected = False
+        if self.code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     def has_ended(self):
         if self.status is None:
@@ -251,7 +257,7 @@ class Runner:
         self.report_end()
 
     def report_end(self):
-        """Tell the launcher, once. Also called by an alarm: a log that nobody reads holds this process in a write."""
+        """Report to the launcher, once; also at an alarm: a log without a reader holds this process in a write."""
         if self.code is None and self.has_ended():
             self.code = self.status
             self.send("end", code=self.code, tail=self.output.lines(), evidence=self.output.evidence)
