@@ -40,7 +40,7 @@ class Kind(NamedTuple):
     cause: str
     verdicts: tuple[str, ...] = (FAIL, WARN)  # of a cause
     of_node: bool = True  # only those that name no device
-    as_bad: bool = False  # a cause is no better than the consequence
+    as_bad: bool = False  # a cause is at least as bad as the consequence
     prefer: str = ""  # the check whose findings are the likeliest cause
 
 

@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
+from gpuworker.accept.report import INCOMPLETE, PASS, SKIP
+from gpuworker.accept.report import WORST_FIRST as TESTED_WORST_FIRST
 from gpuworker.fleet.gpu_identity import GpuIdentity
 from gpuworker.fleet.suspects import Suspect
 
 FLEET_SCHEMA_VERSION = 2
-WORST_FIRST = (FAIL, INCOMPLETE, WARN, PASS, SKIP)
+WORST_FIRST = (*TESTED_WORST_FIRST, SKIP)
 MOST_OF_HEADLINE = 300  # characters
 # The node's own checks, cross-node checks, the expected nodes, fingerprints, the rest of the fleet, an earlier run.
 FOUND_BY = ("node", "world", "coverage", "fingerprint", "fleet", "baseline")

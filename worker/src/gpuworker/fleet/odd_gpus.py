@@ -13,17 +13,18 @@ DRIFT = re.compile(r"(VBIOS|InfoROM) is .* nodes with the same GPUs have")  # of
 def to_odd_gpus(parts: Parts) -> None:
     """Give what the node has about a difference to the GPUs that have other values than most."""
     differing: dict[str, list[str]] = {}  # setting -> GPUs
-    for finding in parts[""].findings if "" in parts else ():
+    of_node = parts[""].findings
+    for finding in of_node:
         if found := DIFFER.match(finding.reason):
             differing[found[1]] = _odd(found[2], set(parts))
-    for finding in list(parts[""].findings if "" in parts else ()):
+    for finding in list(of_node):
         found = DIFFER.match(finding.reason) or DRIFT.match(finding.reason)
         odd = differing.get(found[1], []) if found else []
         for device in odd:
             parts[device].findings.append(finding)
         if odd:
-            parts[""].findings.remove(finding)
-    if "" in parts and not parts[""].findings:
+            of_node.remove(finding)
+    if not of_node:
         del parts[""]
 
 

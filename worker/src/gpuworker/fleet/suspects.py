@@ -68,9 +68,7 @@ def _by_act(findings: list) -> list[tuple[str, Part]]:
 
 def _suspect(name: str, device: str, part: Part, node, gpus: list[GpuIdentity]) -> tuple[tuple, Suspect]:
     found = ranked(part.findings)
-    rank = min(
-        found[0].rank, *(WORST_FIRST.index(finding.verdict) for _, finding in part.consequences), len(WORST_FIRST)
-    )
+    rank = min([found[0].rank, *(WORST_FIRST.index(finding.verdict) for _, finding in part.consequences)])
     act, own = found[0].act, [each.finding for each in found]
     joined = device.endswith((" GPUs", " ports"))
     if joined and act.verb in (RMA, RESEAT, TICKET):
