@@ -132,8 +132,10 @@ stop_copy() {
   leave_pipe
   (sleep 2 && kill -s KILL "$tee") 2>/dev/null &
   wait_for "$tee"
-  [ "$code" -eq 0 ] || log "log_copy=incomplete tee_exit_code=$code"
-  [ "$code" -eq 0 ] || [ -z "$lost_line" ] || printf '%s\n' "$lost_line" >&2 # killed with it in the pipe
+  if [ "$code" -ne 0 ]; then
+    log "log_copy=incomplete tee_exit_code=$code"
+    [ -z "$lost_line" ] || printf '%s\n' "$lost_line" >&2 # the pipe still had it
+  fi
 }
 
 # Wait a little until the agent has copied the output to the volume, and log what the volume lacks.

@@ -76,15 +76,10 @@ class Spool:
     def read(self, start: int, size: int) -> bytes:
         return os.pread(self.output, size, start)
 
-    def begin(self, written: int) -> None:
-        """Record, once, that the copy begins behind what the volume has already."""
-        self.set_synced(dataclasses.replace(self.synced, written=written))
-        self.known = True
-
     def set_synced(self, position: Position) -> None:
         """Record that the volume has everything up to `position`, and free it."""
         os.pwrite(self.record, self.LAYOUT.pack(*dataclasses.astuple(position)), 0)
-        self.synced = dataclasses.replace(position)
+        self.synced, self.known = dataclasses.replace(position), True
         self.free(position.read)
 
     def skip(self, to: int) -> None:

@@ -85,8 +85,8 @@ class TaskLog:
         self.target = open_plain(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         # What followed the last sync is written again. A user may have shortened the file.
         size = os.fstat(self.target).st_size
-        if not self.spool.known:
-            self.spool.begin(size)
+        if not self.spool.known:  # the copy begins behind what the volume has
+            self.spool.set_synced(dataclasses.replace(self.spool.synced, written=size))
         self.now = dataclasses.replace(self.spool.synced)
         self.now.written = min(self.now.written, size)
         os.ftruncate(self.target, self.now.written)
