@@ -69,8 +69,8 @@ def test_a_single_fault_is_one_suspect(name: str, seed: int) -> None:
     (suspect,) = fleet.suspects
     assert not fault.pci or f"0000:{bad}b:00" in suspect.pci or part.startswith("all")
     assert suspect.verdict == fleet.verdict == fleet.nodes[0].verdict != PASS
-    told = " ".join(suspect.reasons)
-    assert all(finding.reason in told for finding in fleet.findings), "no finding is lost"
+    listed = " ".join(suspect.reasons)
+    assert all(finding.reason in listed for finding in fleet.findings), "no finding is lost"
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -19,7 +19,7 @@ from gpuworker.runtime.message_auth import KeyFileError, load_key
 
 # Variable that every node needs -> its range.
 NUMBERS = {"NNODES": (1, 65536), "NODE_RANK": (0, 65535), "NPROC_PER_NODE": (1, 1024), "MASTER_PORT": (1024, 65534)}
-TO_NODE_0 = {"NNODES", "NODE_RANK", "MASTER_PORT"}  # without one of these, this node cannot tell node 0 its problem
+TO_NODE_0 = {"NNODES", "NODE_RANK", "MASTER_PORT"}  # without one of these, this node cannot report to node 0
 # Flag -> default in seconds and meaning.
 TIMEOUTS = {
     "join-timeout": (600, "for all nodes to join and pass preflight, from the start of this launcher"),
@@ -128,7 +128,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_arguments() -> tuple[argparse.Namespace, Verdict | None]:
-    """The command line, or what is wrong with it and that of a launcher that only tells the other nodes so."""
+    """The command line, or what is wrong with it and that of a launcher that only reports this to the other nodes."""
     try:
         return parser().parse_args(), None
     except Verdict as problem:

@@ -1,4 +1,4 @@
-"""Types of options: numbers, ports and addresses, each with an error that says what is wrong with the word."""
+"""Types of options: numbers, ports and addresses, each with an error that names what is wrong."""
 
 from __future__ import annotations
 
