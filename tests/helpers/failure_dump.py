@@ -18,19 +18,31 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed and report.when == "call":
         names = {each.name for each in item.funcargs.values() if isinstance(each, Namespace)}
-        for name in (*names, *CONTROLLERS) if names else ():
+        # The test's own namespace comes last: the end of a long report is what a reader sees first.
+        for name in CONTROLLERS if names else ():
+            report.sections.append((f"pods of {name}", describe_pods(name, log_lines=5000, about=names)))
+        for name in names:
             report.sections.append((f"pods of {name}", describe_pods(name)))
     return report
 
 
-def describe_pods(namespace: str) -> str:
-    """Pods, events and the last lines of each container. A cluster that does not answer is not an error."""
+def describe_pods(namespace: str, log_lines: int = 20, about: set[str] | None = None) -> str:
+    """Pods, Jobs, events and the last lines of each container. A cluster that does not answer is not an error.
+
+    With `about`, 100 of the last lines that name one of these namespaces: a controller serves all tests at once.
+    """
 
     def output(*words: str) -> str:
         command = ["kubectl", "--namespace", namespace, "--request-timeout=20s", *words]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return f"$ {' '.join(command)}\n{done.stdout}"
 
-    pods = output("get", "pods", "--output=name").splitlines()
-    logs = [output("logs", pod, "--all-containers", "--prefix", "--tail=20") for pod in pods if pod.startswith("pod/")]
-    return "\n".join([output("get", "pods", "--output=wide"), output("events"), *logs])
+    def log(pod: str) -> str:
+        lines = output("logs", pod, "--all-containers", "--prefix", f"--tail={log_lines}").splitlines()
+        chosen = [line[:500] for line in lines if not about or any(name in line for name in about)]
+        return "\n".join([lines[0], *chosen[-100:]])
+
+    pods = [line for line in output("get", "pods", "--output=name").splitlines() if line.startswith("pod/")]
+    objects = ("pods", "jobs", "jobsets", "workloads.kueue.x-k8s.io")
+    described = [output("get", kind, "--output=wide") for kind in objects[: 1 if about else None]]
+    return "\n".join([*map(log, pods), *described, output("events")])
