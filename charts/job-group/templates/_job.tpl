@@ -18,11 +18,12 @@ ttlSecondsAfterFinished: {{ .root.Values.ttlSecondsAfterFinished | int64 }}
 {{- end }}
 podFailurePolicy:
   rules:
-    # A pod that was evicted, deleted, or lost with its node is replaced, and this does not count as a failure.
+    {{- /* A pod that was evicted, deleted, or lost with its node is replaced, and this does not count as a failure.
+    Kueue sets TerminationTarget when it takes the quota back. */}}
     - action: Ignore
       onPodConditions:
         - {type: DisruptionTarget, status: "True"}
-        - {type: TerminationTarget, status: "True"} # set by Kueue when it takes the quota back
+        - {type: TerminationTarget, status: "True"}
     - action: Ignore
       onExitCodes: {containerName: task, operator: In, values: {{ list $codes.STOPPED | toJson }}}
     {{- with include "job-group.listedCodes" . | fromJsonArray }}
@@ -153,7 +154,7 @@ kueue.x-k8s.io/pod-group-name: {{ .id | quote }}
 {{- define "job-group.queueAnnotations" -}}
 {{- if include "job-group.podGroup" .root -}}
 kueue.x-k8s.io/pod-group-total-count: {{ include "job-group.size" .root | quote }}
-# The Job replaces its pod. Kueue must not keep the pods of a cancelled group and wait for others.
+{{- /* The Job replaces its pod. Kueue must not keep the pods of a cancelled group and wait for others. */}}
 kueue.x-k8s.io/retriable-in-group: "false"
 {{- with .root.Values.kueue.requiredTopology }}
 kueue.x-k8s.io/podset-required-topology: {{ . | quote }}

@@ -25,7 +25,7 @@ spec:
   subdomain: {{ $values.name | quote }}
   {{- end }}
   {{- include "job-group.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector "tolerations" $values.tolerations) | nindent 2 }}
-  # SIGTERM, the delay of an auxiliary task, SIGTERM for the program, its grace time, SIGKILL.
+  {{- /* SIGTERM, the delay of an auxiliary task, SIGTERM for the program, its grace time, SIGKILL. */}}
   terminationGracePeriodSeconds: {{ add (include "job-group.grace" .) ($task.terminationDelaySeconds | default 0) }}
   {{- with include "job-group.affinity" . | trim }}{{ . | nindent 2 }}{{ end }}
   {{- if $values.placement.gang }}
@@ -35,8 +35,9 @@ spec:
   {{- if or $agent $launcher }}
   initContainers:
     {{- if $agent }}
+    {{- /* A sidecar: it starts before the task and ends after it. */}}
     - name: agent
-      restartPolicy: Always # a sidecar: it starts before the task and ends after it
+      restartPolicy: Always
       image: {{ $worker | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       command: [group-agent]
@@ -112,7 +113,7 @@ spec:
         - {name: launcher, mountPath: /group/launcher, readOnly: true}
         {{- with include "job-group.keyMount" .root }}{{ . | nindent 8 }}{{ end }}
         {{- end }}
-        {{- include "job-group.volumeMounts" . | nindent 8 }}
+        {{- with include "job-group.volumeMounts" . | trim }}{{ . | nindent 8 }}{{ end }}
   volumes:
     - name: scripts
       configMap:
@@ -129,7 +130,7 @@ spec:
           {{- end }}
     - name: state
       emptyDir: {}
-    # Writable even if the image or its user has no such folder, and kept across restarts in the container.
+    {{- /* Writable even if the image or its user has no such folder, and kept across restarts in the container. */}}
     - name: home
       emptyDir: {}
     - name: tmp
@@ -147,7 +148,7 @@ spec:
       persistentVolumeClaim:
         claimName: {{ . | quote }}
     {{- end }}
-    {{- include "job-group.volumes" . | nindent 4 }}
+    {{- with include "job-group.volumes" . | trim }}{{ . | nindent 4 }}{{ end }}
     {{- with include "job-group.keyVolume" .root }}{{ . | nindent 4 }}{{ end }}
 {{- end }}
 
