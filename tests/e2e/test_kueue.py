@@ -201,6 +201,8 @@ def test_layout_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: Na
     (local,) = queue.objects("localqueue")
     default = {"apiVersion": local["apiVersion"], "kind": "LocalQueue", "metadata": {"name": "default"}}
     queue.kubectl("apply", "-f", "-", input=json.dumps({**default, "spec": local["spec"]}))
+    # Until Kueue knows the queue, it holds the pods as one group, and none of them would end.
+    queue.kubectl("wait", "localqueue/default", "--for=condition=Active", "--timeout=60s")
     (tmp_path / "group.yaml").write_text(GROUP.replace("echo done", "echo USER CODE"))
     values = jobgen("to-values", str(tmp_path / "group.yaml"))
     queue.install("grp", "job-group", "--set", "kueue.queueName=queue,layout=jobs", values=values)
