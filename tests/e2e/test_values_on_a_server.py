@@ -24,8 +24,10 @@ AT_ONCE = 50
 # Rules between amounts, of which the server's words are as clear as a chart's would be: they name field and amounts.
 AMOUNTS = re.compile(
     r"resources: Forbidden: HugePages require cpu or memory|must be less than or equal to \S+ limit|must be an integer"
-    r"|Limit must be set for non overcommitable resources|is invalid:\s*$"
+    r"|Limit must be set for non overcommitable resources|is not positive integer multiple of hugepages-"
 )
+COMPLAINT = re.compile(r"\n|(?=\b(?:spec|metadata)\.\w)")  # begins with the path of a field
+HEAD = re.compile(r"(^|is invalid:)[\s*[]*$")  # of a list of complaints
 
 
 def refused(space: Namespace, texts: list[str]) -> str:
@@ -36,8 +38,25 @@ def refused(space: Namespace, texts: list[str]) -> str:
 
 
 def left_of(message: str) -> list[str]:
-    """The lines of a refusal that are not about amounts."""
-    return [line for line in message.splitlines() if line.strip() and not AMOUNTS.search(line)]
+    """The complaints of a refusal that are not about amounts."""
+    lines = "\n".join(line for line in message.splitlines() if not line.startswith("Warning: "))
+    return [
+        part for part in COMPLAINT.split(lines) if part.strip() and not HEAD.search(part) and not AMOUNTS.search(part)
+    ]
+
+
+def test_only_complaints_about_amounts_are_left_out() -> None:
+    amount = 'spec.containers[0].resources.limits[a/b]: Invalid value: "500m": must be an integer'
+    other = 'spec.nodeName: Invalid value: "a b": a lowercase name'
+    head = 'Error from server (Invalid): error when creating "STDIN": Job.batch "m" is invalid: '
+    assert (
+        left_of(f"Warning: old\n{head}[{amount}, {amount}]") == left_of(f'The Job "m" is invalid: \n* {amount}\n') == []
+    )
+    assert left_of(f"{head}[{other}, {amount}]\n{head}[{amount}]") == [f"{other}, "]
+    assert left_of(f"{head}{other}\n{head}[{amount}]") == [other]
+    assert left_of("Error from server (Forbidden): a webhook denied it") == [
+        "Error from server (Forbidden): a webhook denied it"
+    ]
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -53,6 +72,6 @@ def test_the_server_accepts_what_a_chart_renders(namespace: Namespace, chart: st
         some = rendered[start : start + AT_ONCE]
         if refused(namespace, [text for _, text in some]):
             each = [(values, refused(namespace, [text])) for values, text in some]
-            wrong += [f"{json.dumps(values)}\n{message[:600]}" for values, message in each if left_of(message)]
+            wrong += [f"{json.dumps(values)}\n{left}" for values, message in each if (left := left_of(message))]
     print(f"{chart}: {len(rendered)} of {SETS} sets rendered, {len(wrong)} refused by the server")
     assert not wrong, "\n".join(wrong)

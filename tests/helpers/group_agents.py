@@ -17,14 +17,10 @@ from tests.helpers.processes import PATIENCE_S, SOURCE, until
 REPO = Path(__file__).parents[2]
 ENTRY = REPO / "charts/job-group/files/entry.sh"
 DOMAIN = "rl.default.svc.cluster.local"
-OWN_NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")  # as in a container; needs root
 
 
 class Rank:
-    """One pod. `publish_name()` adds it to DNS, `start_agent()` and `start_task()` start its containers.
-
-    `process_1`: as the first process of a process namespace, which ignores signals that it does not handle.
-    """
+    """One pod. `publish_name()` adds it to DNS, `start_agent()` and `start_task()` start its containers."""
 
     def __init__(self, group: Group, host: str, number: int, attempt: str):
         self.group, self.host, self.attempt = group, host, attempt
@@ -39,9 +35,8 @@ class Rank:
             names.write(f"{self.host}.{DOMAIN} {self.address}\n")
         return self
 
-    def start_agent(self, *flags: str, process_1: bool = False) -> Rank:
-        command = [*OWN_NAMESPACE] if process_1 else []
-        command += [sys.executable, Path(__file__).with_name("loopback_agent.py"), "--plan", self.group.plan]
+    def start_agent(self, *flags: str) -> Rank:
+        command = [sys.executable, Path(__file__).with_name("loopback_agent.py"), "--plan", self.group.plan]
         command += ["--host", self.host, "--state-dir", self.root / "state", *flags]
         if self.group.logs:
             command += ["--logs-dir", self.group.logs]
@@ -69,6 +64,7 @@ class Rank:
         process_1: bool = False,
         **settings: object,
     ) -> Rank:
+        """`process_1`: in a process namespace of its own, as in a container; needs root."""
         for name, text in (("run", run), ("setup", setup), ("files", files)):
             (self.root / "scripts" / name).write_text(text)
         defaults = {
@@ -84,7 +80,7 @@ class Rank:
             "SKYPILOT_NODE_RANK": 0,
             "SKYPILOT_NUM_GPUS_PER_NODE": 0,
         }
-        own_namespace = OWN_NAMESPACE if process_1 else ()
+        own_namespace = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if process_1 else []
         self.main = self.start("task", [*own_namespace, shell, ENTRY], **defaults | settings)
         return self
 

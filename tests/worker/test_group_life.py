@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.helpers.processes import PATIENCE_S, descendants, until
+from tests.helpers.processes import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -227,14 +227,3 @@ def test_sigterm_at_the_barrier_ends_the_rank_as_stopped(group):
     until(lambda: history.exists() and "joined" in history.read_text(), "the task has joined")
     rank.main.send_signal(signal.SIGTERM)
     assert rank.wait() == 143
-
-
-def test_a_task_that_is_refused_at_once_leaves_no_agent_that_ignores_sigterm(group):
-    """The kubelet sends SIGTERM to the agent when the task has ended, and waits for the grace period."""
-    group.write_plan({"a": {}})
-    rank = group.new_rank("a-0").publish_name().start_agent(process_1=True)
-    rank.start_task(GPU_CHARTS_QUEUE="team-a", GPU_CHARTS_HELD="false")
-    assert rank.main.wait(PATIENCE_S) == 2
-    (agent,) = descendants(rank.sidecar.pid)
-    os.kill(agent, signal.SIGTERM)
-    assert rank.sidecar.wait(PATIENCE_S) == 0

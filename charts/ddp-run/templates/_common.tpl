@@ -144,7 +144,7 @@ securityContext:
   {{- toYaml (.root.Values.podSecurityContext | default dict) | nindent 2 }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
+  {{- toYaml (uniq .) | nindent 2 }}
 {{- end }}
 {{- with .nodeSelector }}
 nodeSelector:

@@ -53,7 +53,8 @@ spec:
       {{- else if $values.program.image }}
       command: [{{ $values.program.python | quote }}, /launcher/ddp-launch]
       {{- else }}
-      command: [ddp-launch]
+      # As process 1 it would ignore a signal that comes before its handler.
+      command: [tini, --, ddp-launch]
       {{- end }}
       args:
         {{- if $launches }}

@@ -263,11 +263,6 @@ exec 3>&1
 trap on_signal TERM INT
 # Kueue labels each pod that it holds until the group fits. Other pods would start one by one, and hold nodes in part.
 if [ -n "$GPU_CHARTS_QUEUE" ] && [ "$GPU_CHARTS_HELD" != true ]; then
-  if [ -n "$GPU_CHARTS_AGENT$GPU_CHARTS_LOGS" ]; then
-    make_pipes
-    (: >"$state/events") & # it waits for an agent, which would ignore SIGTERM before it reads, for the grace period
-    wait_for $!
-  fi
   refuse "$USAGE kueue.queueName: Kueue did not hold this pod for the group. Either it manages each Job by itself, \
 because of a LocalQueue with the name default or manageJobsWithoutQueueName, or it manages no pods. \
 Set layout: jobset, or use another namespace."

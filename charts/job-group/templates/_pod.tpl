@@ -40,7 +40,8 @@ spec:
       restartPolicy: Always
       image: {{ $worker | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
-      command: [group-agent]
+      {{- /* As process 1 it would ignore a signal that comes before its handler. */}}
+      command: [tini, --, group-agent]
       args:
         - --host={{ .host }}
         - --plan=/group/scripts/group.json

@@ -15,13 +15,14 @@ Pod template `pod`, YAML, with the user's podTemplate `own` merged over it; call
 {{- end }}
 {{- end }}
 {{- end }}
-{{- include "job-group.merge" (dict "base" (first $pod.spec.containers) "over" (omit (first ($spec.containers | default (list dict))) "name")) }}
+{{- $first := omit (first ($spec.containers | default (list dict))) "name" }}
+{{- include "job-group.mergeContainer" (dict "base" (first $pod.spec.containers) "over" $first "path" (printf "%s.spec.containers[0]" .path)) }}
 {{- $ours := dict }}
 {{- range $pod.spec.initContainers }}{{ $_ := set $ours .name . }}{{ end }}
 {{- $more := list }}
-{{- range $spec.initContainers }}
+{{- range $index, $container := $spec.initContainers }}
 {{- if hasKey $ours .name }}
-{{- include "job-group.merge" (dict "base" (get $ours .name) "over" .) }}
+{{- include "job-group.mergeContainer" (dict "base" (get $ours .name) "over" . "path" (printf "%s.spec.initContainers[%d]" $.path $index)) }}
 {{- else }}
 {{- $more = append $more . }}
 {{- end }}
@@ -47,12 +48,24 @@ Pod template `pod`, YAML, with the user's podTemplate `own` merged over it; call
 {{- end }}
 {{- end }}
 
+{{/* Merge a container as CHART.merge does. Its times of a probe win; what the chart's own probe asks stays. */}}
+{{- define "job-group.mergeContainer" -}}
+{{- range $probe := list "readinessProbe" "livenessProbe" "startupProbe" }}
+{{- $ours := get $.base $probe | default dict }}
+{{- $asks := pick (get $.over $probe | default dict) "exec" "grpc" "httpGet" "tcpSocket" }}
+{{- if and $ours $asks }}
+{{- fail (printf "\n\n%s.%s.%s: the chart's own %s says what it asks. Remove it; times such as periodSeconds may stay.\n" $.path $probe (keys $asks | first) $probe) }}
+{{- end }}
+{{- end }}
+{{- include "job-group.merge" (dict "base" .base "over" .over) }}
+{{- end }}
+
 {{/*
 Merge `over` into `base`, which is changed: maps merge, lists append, every other value of `over` wins. Where Kubernetes
 allows an entry of a list once, that of `over` replaces it. A node must fit one of the node selector terms of each.
 */}}
 {{- define "job-group.merge" -}}
-{{- $once := dict "env" "name" "volumeMounts" "mountPath" }}
+{{- $once := dict "env" "name" "volumeMounts" "mountPath" "imagePullSecrets" "name" }}
 {{- range $key, $value := .over }}
 {{- $ours := index $.base $key }}
 {{- $lists := and (kindIs "slice" $value) (kindIs "slice" $ours) }}

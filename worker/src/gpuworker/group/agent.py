@@ -35,7 +35,6 @@ from gpuworker.runtime.plain_files import replace_plain
 
 RETRY_S, LONGEST_RETRY_S = 1, 5  # between two requests to a rank that has not replied
 LAST_S = 20  # how long the agent stays at the pod's end for ranks that have not replied
-ENDS = (signal.SIGTERM, signal.SIGINT)  # the kubelet ends a sidecar after the task's container
 LOG_TIMEOUT_S = 8  # of the copy on the volume at the task's end; the entry script waits a little longer
 
 
@@ -203,15 +202,16 @@ class Agent(RankServer):
 
 def refuse_start(folder: Path, why: str) -> None:
     """End the task instead of starting it, and stay until the pod ends: a sidecar that ends is only started again."""
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     log("FATAL", exit_code=int(ExitCode.USAGE), why=why)
     pipes = EntryPipes(folder)
     pipes.send(Pipe.START, f"fail {ExitCode.USAGE:d} {why}")
-    signal.sigwait(ENDS)
+    signal.sigwait(ends)
 
 
 def main() -> None:
     escape_output()
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # process 1 loses a signal that comes before its handler
     parser = argparse.ArgumentParser(prog="group-agent", description=first_line(__doc__))
     parser.add_argument("--plan", type=Path, required=True, help="the group, as JSON")
     parser.add_argument("--host", required=True, help="host name of this rank, TASK-RANK")
@@ -236,9 +236,8 @@ def main() -> None:
         def end() -> None:
             endings.append(asyncio.create_task(agent.end(running)))
 
-        for number in ENDS:
+        for number in (signal.SIGTERM, signal.SIGINT):  # the kubelet ends a sidecar after the task's container
             asyncio.get_running_loop().add_signal_handler(number, end)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
         with contextlib.suppress(asyncio.CancelledError):
             await running
 
