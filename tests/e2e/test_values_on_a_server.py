@@ -23,10 +23,10 @@ SEED = os.environ.get("VALUES_SEED", "1")
 AT_ONCE = 50
 # Rules between amounts, of which the server's words are as clear as a chart's would be: they name field and amounts.
 AMOUNTS = re.compile(
-    r"resources: Forbidden: HugePages require cpu or memory|must be less than or equal to \S+ limit|must be an integer"
+    r"resources: Forbidden: HugePages require cpu or memory|must be (less than or )?equal to \S+ limit|must be an integer"
     r"|Limit must be set for non overcommitable resources|is not positive integer multiple of hugepages-"
 )
-COMPLAINT = re.compile(r"\n|(?=\b(?:spec|metadata)\.\w)")  # begins with the path of a field
+COMPLAINT = re.compile(r"\n|(?<![\w.])(?=(?:spec|metadata)\.\w)")  # begins with the path of a field
 HEAD = re.compile(r"(^|is invalid:)[\s*[]*$")  # of a list of complaints
 
 
@@ -46,7 +46,7 @@ def left_of(message: str) -> list[str]:
 
 
 def test_only_complaints_about_amounts_are_left_out() -> None:
-    amount = 'spec.containers[0].resources.limits[a/b]: Invalid value: "500m": must be an integer'
+    amount = 'spec.template.spec.containers[0].resources.limits[a/b]: Invalid value: "500m": must be an integer'
     other = 'spec.nodeName: Invalid value: "a b": a lowercase name'
     head = 'Error from server (Invalid): error when creating "STDIN": Job.batch "m" is invalid: '
     assert (
