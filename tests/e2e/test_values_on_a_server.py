@@ -23,8 +23,9 @@ SEED = os.environ.get("VALUES_SEED", "1")
 AT_ONCE = 50
 # Rules between amounts, of which the server's words are as clear as a chart's would be: they name field and amounts.
 AMOUNTS = re.compile(
-    r"resources: Forbidden: HugePages require cpu or memory|must be (less than or )?equal to \S+ limit|must be an integer"
-    r"|Limit must be set for non overcommitable resources|is not positive integer multiple of hugepages-"
+    r"resources: Forbidden: HugePages require cpu or memory|must be (less than or )?equal to \S+ limit"
+    r"|must be an integer|Limit must be set for non overcommitable resources"
+    r"|is not positive integer multiple of hugepages-"
 )
 COMPLAINT = re.compile(r"\n|(?<![\w.])(?=(?:spec|metadata)\.\w)")  # begins with the path of a field
 HEAD = re.compile(r"(^|is invalid:)[\s*[]*$")  # of a list of complaints

@@ -23,7 +23,7 @@ from gpuworker.train.schedule import (
 EOS = 0
 
 
-def template(messages: list[dict], prompt: bool) -> str:
+def template(messages: list[dict], prompt: bool, tools: list | None = None) -> str:
     """A chat template: <role>content for each message."""
     written = "".join(f"<{message['role']}>{message['content']};" for message in messages)
     return written + ("<assistant>" if prompt else "")
@@ -190,7 +190,7 @@ def test_messages_need_a_chat_template():
 
 
 def test_a_chat_template_that_rewrites_earlier_messages_is_refused():
-    def last_only(messages, prompt):
+    def last_only(messages, prompt, tools):
         return template(messages[-2:], prompt)
 
     talk = [{"role": role, "content": "x"} for role in ("user", "assistant", "user", "assistant")]
@@ -199,7 +199,7 @@ def test_a_chat_template_that_rewrites_earlier_messages_is_refused():
 
 
 def test_a_chat_template_that_changes_a_content_is_refused():
-    def shouting(messages, prompt):
+    def shouting(messages, prompt, tools):
         return template(
             [{**each, "content": each["content"].upper()} for each in messages[:-1]] + messages[-1:], prompt
         )
@@ -315,3 +315,46 @@ def test_long_documents_are_tokenized_a_few_at_a_time():
     while chunk := token_file.next_chunk(documents):
         chunks.append(len(chunk))
     assert chunks == [4, 4, 2]
+
+
+def knows_tools(messages: list[dict], prompt: bool, tools: list | None) -> str:
+    calls = [{**each, "content": f"{each['content'] or ''}{each.get('tool_calls', '')}"} for each in messages]
+    return f"{tools or ''}{template(calls, prompt)}"
+
+
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"name": "add"}]}
+ASKS = [{"role": "user", "content": "1+1"}, CALL]
+
+
+def test_tools_and_their_calls_are_in_the_text_that_is_learned():
+    found = dataset.segments({"messages": ASKS, "tools": [{"name": "add"}]}, knows_tools)
+    assert found == [("[{'name': 'add'}]<user>1+1;<assistant>", False), ("[{'name': 'add'}];", True), ("", False)]
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"messages": [ASKS[0], {**CALL, "content": ""}]}, "does not write 'tool_calls' of message 2"),
+        ({"messages": [ASKS[0], {"role": "assistant", "content": "2"}], "tools": [{}]}, "does not write 'tools'"),
+        ({"messages": ASKS, "tools": "add"}, "'tools' must be a list"),
+        ({"messages": [{"role": "assistant", "content": None}]}, "'content' must be a string"),
+        ({"messages": [{"role": "assistant", "content": "a", "weight": 0.5}]}, "'weight' must be 0 or 1"),
+        ({"messages": [{"role": "assistant", "content": "a", "weight": 0}]}, "no message .* to learn"),
+    ],
+)
+def test_what_a_template_does_not_write_is_refused(document, words):
+    with pytest.raises(dataset.DataError, match=words):
+        dataset.segments(document, template)
+
+
+def test_a_message_of_weight_0_is_not_learned():
+    talk = [("user", "q"), ("assistant", "bad"), ("user", "r"), ("assistant", "good")]
+    messages = [{"role": role, "content": content, "weight": int(content != "bad")} for role, content in talk]
+    learned = [text for text, learn in dataset.segments({"messages": messages}, template) if learn]
+    assert learned == ["good;"]
+
+
+@pytest.mark.parametrize("line", ['{"text": "a", "text": "b"}', '{"messages": [{"role": "user", "role": "system"}]}'])
+def test_a_key_that_is_there_twice_is_refused(line):
+    with pytest.raises(dataset.DataError, match="twice"):
+        dataset.parse_line(line.encode())

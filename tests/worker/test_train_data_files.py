@@ -85,8 +85,44 @@ def test_what_is_not_a_file_is_refused_and_not_waited_for(tmp_path, named):
 @pytest.mark.parametrize("named", ["", "*", "**"])
 def test_folders_within_a_folder_are_not_read(tmp_path, named):
     write(tmp_path / "a.jsonl", ["x"])
-    (tmp_path / "b.jsonl").mkdir()
+    (tmp_path / "b").mkdir()
     assert find_files(str(tmp_path / named)) == [tmp_path / "a.jsonl"]
+
+
+@pytest.mark.parametrize("named", ["", "*"])
+@pytest.mark.parametrize(("fault", "words"), [("folder", "a folder"), ("link", "links to /not/there")])
+def test_a_name_of_data_that_is_no_file_is_refused(tmp_path, named, fault, words):
+    write(tmp_path / "a.jsonl", ["x"])
+    name = tmp_path / "b.parquet"
+    name.mkdir() if fault == "folder" else name.symlink_to("/not/there")
+    with pytest.raises(DataError, match=rf"b\.parquet: .*{words}"):
+        find_files(str(tmp_path / named))
+
+
+def test_a_folder_whose_files_are_named_is_none_of_the_data(tmp_path):
+    (tmp_path / "a.jsonl").mkdir()
+    write(tmp_path / "a.jsonl" / "part.jsonl", ["x"])
+    assert find_files(str(tmp_path / "**")) == [tmp_path / "a.jsonl" / "part.jsonl"]
+
+
+def test_a_validation_file_that_a_link_does_not_reach_is_refused(tmp_path):
+    write(tmp_path / "a.jsonl", ["x"])
+    (tmp_path / "val.jsonl").symlink_to("/not/there")
+    with pytest.raises(DataError, match=r"val\.jsonl: no such file: it links to /not/there"):
+        default_validation(str(tmp_path))
+
+
+def test_no_validation_data_is_trained_on(tmp_path):
+    for name in ("a.jsonl", "val.jsonl", "val.de.jsonl.gz", "val.jsonl.gz"):
+        write(tmp_path / name, ["x"])
+    for named in ("", "*", "**"):
+        assert find_files(str(tmp_path / named), without=[tmp_path / "val.jsonl"]) == [tmp_path / "a.jsonl"], named
+    assert len(find_files(str(tmp_path / "val.*"))) == 3, "who names them means them"
+    assert len(find_files(str(tmp_path), of_validation=True)) == 4
+    with pytest.raises(DataError, match=r"val\.jsonl and val\.jsonl\.gz: which is the validation data"):
+        default_validation(str(tmp_path))
+    (tmp_path / "val.jsonl.gz").unlink()
+    assert default_validation(str(tmp_path / "**" / "*.jsonl")) == [tmp_path / "val.jsonl"]
 
 
 def test_a_pipe_is_no_validation_data(tmp_path):

@@ -66,7 +66,7 @@ def test_columns_are_the_keys_of_a_line(tmp_path):
     chat = {"messages": [*CHAT["messages"], {"role": "assistant", "content": "5", "tools": "none"}]}
     seen = []
 
-    def template(messages, prompt):
+    def template(messages, prompt, tools):
         seen.append(messages)
         return "".join(f"<{each['role']}>{each['content']}" for each in messages) + ("<assistant>" if prompt else "")
 

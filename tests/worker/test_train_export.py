@@ -102,3 +102,27 @@ def test_what_is_no_checkpoint_is_named(trained, tmp_path, capsys):
     ):
         assert export.main([str(source), str(tmp_path / "a")]) == 2
         assert fact in capsys.readouterr().err and not (tmp_path / "a").exists()
+
+
+def test_an_export_that_is_killed_can_be_repeated(trained, tmp_path, monkeypatch):
+    checkpoint, target = trained / "lora" / "latest", tmp_path / "merged"
+    (tmp_path / ".partial-merged-killed").mkdir()
+    monkeypatch.setattr(export.shutil, "copy", lambda *_: pytest.fail("ends here", pytrace=False))  # after the weights
+    with pytest.raises(pytest.fail.Exception, match="ends here"):
+        export.export(checkpoint, target)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    export.export(checkpoint, target)
+    assert [path.name for path in tmp_path.iterdir()] == ["merged"]
+
+
+def test_no_model_is_exported_into_a_checkpoint(trained, capsys):
+    checkpoint = trained / "lora" / "latest"
+    assert export.main([str(checkpoint), str(checkpoint / "merged")]) == 2
+    assert "must not be in a checkpoint" in capsys.readouterr().err and not (checkpoint / "merged").exists()
+
+
+@pytest.mark.parametrize("named", ["lora/latest", "lora/latest/rank-0", "run/latest"])
+def test_a_checkpoint_in_place_of_a_model_is_named(trained, named):
+    with pytest.raises(model_files.ModelError, match=r"train\.export|run/latest/rank-0"):
+        model_files.check_model(trained / named)

@@ -205,3 +205,33 @@ def runs(tokens: list[int]) -> list[list[int]]:
             found = [*found[:-1], [*found[-1], token]] if last else [*found, [token]]
         last = token >= 0
     return found
+
+
+DATED = "{{ strftime_now('%d %b %Y') }}|"
+
+
+@pytest.mark.parametrize("template", [CHATML, MARKED], ids=["plain", "marked"])
+def test_a_template_that_writes_the_date_needs_one(tokenizer, template):
+    """Else the tokens of the same data would be others on the next day, and another training's."""
+    tokenizer.chat_template = DATED + template
+    with pytest.raises(dataset.DataError, match="set --chat-date"):
+        dataset.segments({"messages": TALK}, token_codec(tokenizer).template)
+    codecs = [token_codec(tokenizer, date) for date in ("2026-01-31", "2026-02-01")]
+    texts = ["".join(text for text, _ in dataset.segments({"messages": TALK}, each.template)) for each in codecs]
+    assert [text.partition("|")[0] for text in texts] == ["31 Jan 2026", "01 Feb 2026"]
+    assert codecs[0].digest != codecs[1].digest
+    tokenizer.chat_template = template
+    assert texts[0].partition("|")[2] == tokenizer.apply_chat_template(TALK, tokenize=False)
+    assert token_codec(tokenizer, "2026-01-31").digest == token_codec(tokenizer).digest
+
+
+WITH_TOOLS = "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
+
+
+def test_tools_are_written_as_the_template_writes_them(tokenizer):
+    tokenizer.chat_template = WITH_TOOLS + CHATML
+    parameters = {"type": "object", "properties": {}}
+    tools = [{"type": "function", "function": {"name": "add", "description": "adds", "parameters": parameters}}]
+    found = dataset.segments({"messages": TALK, "tools": tools}, token_codec(tokenizer).template)
+    whole = tokenizer.apply_chat_template(TALK, tools=tools, tokenize=False)
+    assert "".join(text for text, _ in found) == whole and whole.startswith("[add]")

@@ -109,3 +109,10 @@ def test_a_second_start_of_a_run_that_is_done_names_its_checkpoint(tmp_path, cap
     printed = capfd.readouterr().out
     assert "checkpoint=epoch-0001-step-00000002" in printed and "after 2 steps" in printed
     assert " 0 epochs" not in printed and "checkpoint=none" not in printed
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.html"])
+def test_a_report_replaces_nothing_but_a_report(capfd, tmp_path, name):
+    (tmp_path / name).write_text("mine\n")
+    printed = refused(capfd, tmp_path, "--report-json", tmp_path / "a.json")
+    assert "not a report" in printed and (tmp_path / name).read_text() == "mine\n"

@@ -9,6 +9,7 @@ own handler of SIGTERM, which starts a collective wherever the signal arrives.
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,8 @@ class LaunchCallback(Callback):
 def newest_checkpoint(folder: str) -> str | None:
     """Newest checkpoint, as this rank sees it: before fit() there is no process group. The callback compares the ranks.
 
-    Lightning renames a file when it is whole.
+    Lightning renames a file when it is whole. One that was damaged later is left out if there is another.
     """
     found = sorted(Path(folder).glob("*.ckpt"), key=lambda path: path.stat().st_mtime_ns)
-    return str(found[-1]) if found else None
+    whole = [path for path in found if path.is_dir() or zipfile.is_zipfile(path)]
+    return str((whole or found)[-1]) if found else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import math
 from urllib.parse import urlsplit
 
@@ -53,6 +54,14 @@ def positive(word: str) -> float:
     if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"{word}: must be above 0")
     return number
+
+
+def date(word: str) -> str:
+    """A date in the form of ISO 8601, unchanged."""
+    try:
+        return datetime.date.fromisoformat(word).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a date such as 2026-01-31") from None
 
 
 def port(word: str) -> int:

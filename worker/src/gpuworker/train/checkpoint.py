@@ -36,6 +36,7 @@ from gpuworker.train.checkpoint_files import (
     Checkpoint,
     CorruptCheckpointError,
     ResumeError,
+    checkpoints_in,
     load_patiently,
     make_readable,
     read_order,
@@ -59,22 +60,32 @@ class Checkpointer:
         Raises ResumeError or UnreadableCheckpointError if there are checkpoints and none can be used: training from the
         beginning would overwrite them.
         """
-        corrupt = 0
-        folders = [(read_order(each), each) for each in self.folder.glob("epoch-*")]
+        corrupt: list[Path] = []
+        folders = [(read_order(each), each) for each in checkpoints_in(self.folder)]
         # Folders of unknown order are read first so that they are logged. None of them is complete.
         for _, folder in sorted(folders, key=lambda pair: (pair[0] == UNKNOWN_ORDER, *pair), reverse=True):
             try:
-                return load_patiently(folder)
+                found = load_patiently(folder)
             except CorruptCheckpointError as error:
                 log(Tag.TRAIN, checkpoint=folder.name, ignored=error)
-                corrupt += 1
+                corrupt.append(folder)
+            else:
+                for each in corrupt:  # its weights may be whole, and the run goes on over its name
+                    self.rename(each, "damaged")
+                return found
         if corrupt:
-            raise ResumeError(f"{self.folder}: all {corrupt} checkpoints are corrupt; restore one, {WAY_OUT}")
+            raise ResumeError(f"{self.folder}: all {len(corrupt)} checkpoints are corrupt; restore one, {WAY_OUT}")
         return None
+
+    def rename(self, folder: Path, why: str) -> None:
+        """Keep a checkpoint, but not as one of the run's."""
+        other = folder.with_name(f"{why}-{folder.name}-{uuid.uuid4().hex[:8]}")
+        folder.rename(other)
+        log(Tag.TRAIN, rank=0, checkpoint=folder.name, set_aside=other.name)
 
     def set_aside(self) -> None:
         """Rename the run's folder if it holds checkpoints, and create an empty one."""
-        if any(self.folder.glob("epoch-*")):
+        if checkpoints_in(self.folder):
             numbers = itertools.count(1)
             other = next(path for n in numbers if not (path := Path(f"{self.folder}.before-{n}")).exists())
             self.folder.rename(other)
@@ -83,7 +94,7 @@ class Checkpointer:
 
     def set_aside_after(self, step: int) -> list[str]:
         """Rename the checkpoints after this step, so that none is resumed, and point the links to older ones."""
-        orders = {folder: read_order(folder) for folder in self.folder.glob("epoch-*")}
+        orders = {folder: read_order(folder) for folder in checkpoints_in(self.folder)}
         bad = [folder for folder, order in orders.items() if order[0] > step]
         for folder in bad:
             folder.rename(self.folder / f"not-finite-{folder.name}-{uuid.uuid4().hex[:8]}")
@@ -136,6 +147,12 @@ class Checkpointer:
         self.link("latest", name)
         return final
 
+    def repair_links(self, found: Checkpoint) -> None:
+        """Point the links to the checkpoint that a run goes on from: a kill may have come before they were set."""
+        for link in ("latest", "best") if found.state.get("best") else ("latest",):
+            if self.linked_name(link) != found.folder.name:
+                self.link(link, found.folder.name)
+
     def link(self, link: str, name: str) -> None:
         """Point `latest` or `best` to a checkpoint: a symbolic link, or a file with the name where links fail.
 
@@ -159,7 +176,7 @@ class Checkpointer:
         """
         if path.is_dir() and not path.is_symlink():
             order = read_order(path)
-            if order != UNKNOWN_ORDER and order in map(read_order, self.folder.glob("epoch-*")):
+            if order != UNKNOWN_ORDER and order in map(read_order, checkpoints_in(self.folder)):
                 self.remove(path)
             else:
                 path.rename(path.with_name(f"{path.name}.before-{uuid.uuid4().hex[:8]}"))
@@ -174,7 +191,7 @@ class Checkpointer:
     def remove_old(self) -> None:
         """Remove all but the `keep` newest, the best, and those in use."""
         kept = {self.linked_name("best"), self.linked_name("latest"), *self.in_use()}
-        folders = sorted(((read_order(each), each) for each in self.folder.glob("epoch-*")), reverse=True)
+        folders = sorted(((read_order(each), each) for each in checkpoints_in(self.folder)), reverse=True)
         for _, folder in folders[self.keep :]:
             if folder.name not in kept:
                 self.remove(folder)

@@ -9,6 +9,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 STATE = "trainer.json"
 SHARED, SHARDS = "rank-0", "shards"  # folders: written by rank 0, and by all ranks of a sharded model
+NAME = re.compile(r"epoch-\d{4,}(-step-\d{8,}(-evaluated)?)?")  # TrainState.checkpoint_name
 HASHING_THREADS = 8
 UNKNOWN_ORDER = (-1, -1)  # of a folder without a readable manifest
 READ_TRIES, RETRY_S = 4, 2.0  # of a volume that fails for a while
@@ -46,6 +48,11 @@ class Checkpoint:
     folder: Path
     order: tuple[int, int]  # step, and whether the epoch's evaluation is included
     state: dict
+
+
+def checkpoints_in(run: Path) -> list[Path]:
+    """Folders of a run that are its checkpoints. Others are the user's: copies, exports, notes."""
+    return [each for each in run.glob("epoch-*") if NAME.fullmatch(each.name)]
 
 
 def read_order(folder: Path) -> tuple[int, int]:

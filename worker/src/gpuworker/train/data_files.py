@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import importlib
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -39,8 +40,11 @@ class Line(NamedTuple):
         return f"{self.path}:{self.number or line_number(self.path, self.offset)}"
 
 
-def find_files(named: str, without: Iterable[Path] = ()) -> list[Path]:
-    """The files of --data, sorted by name. Of a folder: known suffixes that are not hidden. `without` are left out."""
+def find_files(named: str, without: Iterable[Path] = (), of_validation: bool = False) -> list[Path]:
+    """The files of --data or --val, sorted by name. Of a folder: known suffixes that are not hidden.
+
+    `without` is left out, and of --data what has the name of validation data. Raises DataError.
+    """
     path = Path(named)
     if path.is_dir():
         found = [each for each in path.iterdir() if each.name.endswith(SUFFIXES) and not each.name.startswith(".")]
@@ -49,14 +53,16 @@ def find_files(named: str, without: Iterable[Path] = ()) -> list[Path]:
         found, problem = [path], "no such file"
     else:
         found, problem = [Path(each) for each in glob.glob(named, recursive=True)], "no file"
-    found = [each for each in found if each.exists() and not each.is_dir()]
+    if found != [path]:  # who names one file means it
+        others, meant = {each.resolve() for each in without}, of_validation or path.name.startswith("val.")
+        left = [each for each in found if each.resolve() not in others and (meant or not for_validation(each))]
+        if found and not left:
+            problem = "no file but the validation data"
+        found = left
+    entered = {folder for each in found for folder in each.parents}
+    found = [each for each in found if (each.name.endswith(SUFFIXES) and each not in entered) or not each.is_dir()]
     for each in found:
         require_file(each)
-    if found != [path]:  # who names one file means it
-        others = {each.resolve() for each in without}
-        if found and all(each.resolve() in others for each in found):
-            problem = "no file but the validation data"
-        found = [each for each in found if each.resolve() not in others]
     if not found:
         raise DataError(f"{named}: {problem}")
     for each in found:
@@ -66,8 +72,17 @@ def find_files(named: str, without: Iterable[Path] = ()) -> list[Path]:
     return sorted(found)
 
 
+def for_validation(path: Path) -> bool:
+    return path.name.startswith("val.") and path.name.endswith(SUFFIXES)
+
+
 def require_file(path: Path) -> None:
-    """Raise DataError for a pipe or a device, which ranks cannot read in parts."""
+    """Raise DataError unless it is a file: ranks cannot read a pipe or a device in parts."""
+    if path.is_dir():
+        raise DataError(f"{path}: a folder: name its files, as in '{path}/*'")
+    if not path.exists():
+        target = f": it links to {path.readlink()}, which does not exist" if path.is_symlink() else ""
+        raise DataError(f"{path}: no such file{target}")
     if not path.is_file():
         raise DataError(f"{path}: not a regular file: write the data into one")
 
@@ -86,13 +101,20 @@ def require_package(path: Path) -> None:
 
 
 def default_validation(named: str) -> list[Path]:
-    """val.jsonl in the folder of --data, or the same in another format, unless it is --data itself."""
+    """val.jsonl in the folder of --data, or the same in another format, unless it is --data itself.
+
+    Raises DataError if there are several.
+    """
     path = Path(named)
     folder = path if path.is_dir() else path.parent
-    found = [each for each in (folder / f"val{suffix}" for suffix in SUFFIXES) if each.exists() and not each.is_dir()]
-    found = [each for each in found if each.resolve() != path.resolve()][:1]
+    while glob.has_magic(str(folder)):
+        folder = folder.parent
+    found = [each for each in (folder / f"val{suffix}" for suffix in SUFFIXES) if os.path.lexists(each)]
+    found = [each for each in found if each.resolve() != path.resolve()]
     for each in found:
         require_file(each)
+    if len(found) > 1:
+        raise DataError(f"{found[0]} and {found[1].name}: which is the validation data? Name it with --val")
     return found
 
 

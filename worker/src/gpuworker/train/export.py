@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import argparse
 import errno
+import glob
 import json
 import shutil
 import sys
+import uuid
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +25,15 @@ from torch.distributed import checkpoint as dcp
 
 from gpuworker.runtime.command_line import escape_output
 from gpuworker.train import model_files
-from gpuworker.train.checkpoint_files import MANIFEST, SHARDS, SHARED, STATE, CorruptCheckpointError, load
+from gpuworker.train.checkpoint_files import (
+    MANIFEST,
+    SHARDS,
+    SHARED,
+    STATE,
+    CorruptCheckpointError,
+    checkpoints_in,
+    load,
+)
 from gpuworker.train.lora import require_weights_of_their_own
 
 FILE_BYTES = 4 << 30
@@ -39,18 +49,28 @@ class BaseModelError(ValueError):
 def export(source: Path, target: Path, base: Path | None = None, file_bytes: int = FILE_BYTES) -> None:
     """Write weights, configuration and tokenizer into a new folder. `base`: the adapters' model, if it has moved.
 
+    The folder gets its name when it is complete. What an export left that was killed is removed by the next one.
     Raises CorruptCheckpointError, BaseModelError, ModelError or OSError.
     """
     check_source(source)
     state = load(source).state
     if target.exists():
         raise FileExistsError(errno.EEXIST, "the target must be a new folder", str(target))
-    if (source / SHARED / ADAPTERS).is_file():
-        merge(source / SHARED, base, state["identity"].get("base_model"), target, file_bytes)
-    elif (source / SHARDS).is_dir():
-        join(source, target, file_bytes)
-    else:
-        raise CorruptCheckpointError(f"{source} needs no export: {source / SHARED} can be loaded as it is")
+    if found := next((each for each in target.absolute().parents if (each / MANIFEST).exists()), None):
+        raise FileExistsError(errno.EEXIST, f"the target must not be in a checkpoint, {found}", str(target))
+    for leftover in target.parent.glob(f".partial-{glob.escape(target.name)}-*"):
+        shutil.rmtree(leftover)
+    partial = target.with_name(f".partial-{target.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        if (source / SHARED / ADAPTERS).is_file():
+            merge(source / SHARED, base, state["identity"].get("base_model"), partial, file_bytes)
+        elif (source / SHARDS).is_dir():
+            join(source, partial, file_bytes)
+        else:
+            raise CorruptCheckpointError(f"{source} needs no export: {source / SHARED} can be loaded as it is")
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def check_source(source: Path) -> None:
@@ -61,7 +81,7 @@ def check_source(source: Path) -> None:
         raise NotADirectoryError(f"{source}: not a folder")
     if (source / MANIFEST).exists():
         return
-    found = [path for path in (source / "latest", source / "best", *sorted(source.glob("epoch-*"))) if path.is_dir()]
+    found = [path for path in (source / "latest", source / "best", *sorted(checkpoints_in(source))) if path.is_dir()]
     if found:
         raise IsADirectoryError(f"{source} is the folder of a run: name one of its checkpoints, such as {found[0]}")
     if (source.parent / MANIFEST).exists():

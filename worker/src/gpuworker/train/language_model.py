@@ -38,11 +38,12 @@ class LanguageModelSpec:
     def __init__(self, args: argparse.Namespace, source: model.ModelSource, context: DistributedContext):
         self.args, self.source = args, source
         self.tokenizer = source.load_tokenizer()
-        codec = model.token_codec(self.tokenizer)
+        codec = model.token_codec(self.tokenizer, args.chat_date)
         cache, started = Path(args.cache), time.monotonic()
         context = context.translating(lambda error: data_problem(error, cache))
         with context.raise_on_all_ranks():
-            validation = data_files.find_files(args.val) if args.val else data_files.default_validation(args.data)
+            given, found = args.val, data_files.default_validation
+            validation = data_files.find_files(given, of_validation=True) if given else found(args.data)
             data = data_files.find_files(args.data, without=validation)
             facts = {
                 "--data": files_fingerprint(data),

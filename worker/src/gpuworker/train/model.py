@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import os
 import re
+from datetime import datetime
 from pathlib import Path
 
 import torch
@@ -215,7 +216,24 @@ def byte_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|end|>")
 
 
-def token_codec(tokenizer) -> TokenCodec:
+def with_date(template: str, date: str | None) -> str:
+    """The template with a clock that stands still, or that ends the program: the tokens would change every day.
+
+    A macro, because transformers passes no functions to templates.
+    """
+    if "strftime_now" not in template:
+        return template
+    if date:
+        day = datetime.fromisoformat(date)
+        forms = {f"%{letter}": day.strftime(f"%{letter}") for letter in "aAbBcdHIjmMpSUwWxXyY"}
+        body = "{{- form" + "".join(f" | replace({form!r}, {text!r})" for form, text in forms.items()) + " -}}"
+    else:
+        body = "{{- raise_exception('it writes the date of today: set --chat-date') -}}"
+    return f"{{%- macro strftime_now(form) -%}}{body}{{%- endmacro %}}{{{{ '' }}}}{template}"
+
+
+def token_codec(tokenizer, chat_date: str | None = None) -> TokenCodec:
+    """`chat_date`: the date, as 2026-01-31, that a chat template gets which asks for today's."""
     if tokenizer.eos_token_id is None:
         raise ModelError("the tokenizer has no end-of-text token (eos_token); add one to tokenizer_config.json")
     first = tokenizer("").input_ids[:1]
@@ -232,15 +250,19 @@ def token_codec(tokenizer) -> TokenCodec:
         found = tokenizer(texts, add_special_tokens=False, verbose=False, return_offsets_mapping=True)
         return list(zip(found["input_ids"], found["offset_mapping"], strict=True))
 
-    def template(messages: list[dict], prompt: bool) -> str:
-        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt)
+    def template(messages: list[dict], prompt: bool, tools: list | None = None) -> str:
+        dated = with_date(tokenizer.get_chat_template(tools=tools), chat_date)
+        return tokenizer.apply_chat_template(
+            messages, tools, chat_template=dated, tokenize=False, add_generation_prompt=prompt
+        )
 
-    def render(messages: list[dict]) -> tuple[str, list[Span]]:
+    def render(messages: list[dict], tools: list | None) -> tuple[str, list[Span]]:
         from transformers.utils import chat_template_utils
 
         texts, spans = chat_template_utils.render_jinja_template(
             [messages],
-            chat_template=tokenizer.get_chat_template(),
+            tools=tools,
+            chat_template=with_date(tokenizer.get_chat_template(tools=tools), chat_date),
             return_assistant_tokens_mask=True,
             **tokenizer.special_tokens_map,
         )
@@ -249,6 +271,8 @@ def token_codec(tokenizer) -> TokenCodec:
     chat_template = tokenizer.chat_template
     marked = re.search(r"\{%-?\s*generation\s*-?%\}", str(chat_template))
     known = [tokenizer.backend_tokenizer.to_str(), str(chat_template)]
+    if chat_date and "strftime_now" in str(chat_template):
+        known.append(chat_date)
     return TokenCodec(
         encode,
         bos if bos is not None and first == [bos] else None,

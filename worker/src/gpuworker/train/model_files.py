@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from gpuworker.train.agreement import file_fingerprint
+from gpuworker.train.checkpoint_files import MANIFEST, SHARED
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
 # Members of a configuration that do not change what the model computes in float32.
@@ -52,12 +53,23 @@ def weight_files(folder: Path) -> list[str]:
         raise ModelError(f"{index}: not a list of weights ({error}); copy the model again") from None
 
 
+def way_out(folder: Path) -> str:
+    """What to name in place of a checkpoint of a run, or of a part of one, that is no model itself."""
+    if (folder / MANIFEST).is_file() and (folder / SHARED / "config.json").is_file():
+        return f"it is a checkpoint: name its model, {folder / SHARED}, or export it if it has --engine fsdp"
+    for checkpoint in (folder, folder.parent):
+        if (checkpoint / MANIFEST).is_file():
+            return f"export the checkpoint first: python3 -m gpuworker.train.export {checkpoint} NEW_FOLDER"
+    return ""
+
+
 def check_model(folder: Path) -> None:
     """Raise ModelError unless a folder holds a configuration and complete weight files. Reads no weights."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: no such folder; is the models volume mounted?")
     if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder}: no config.json; this is not a model in the Hugging Face layout")
+        hint = way_out(folder) or "this is not a model in the Hugging Face layout"
+        raise ModelError(f"{folder}: no config.json; {hint}")
     with reading(folder):
         try:
             settings = json.loads((folder / "config.json").read_text())
@@ -74,6 +86,7 @@ def check_weights(folder: Path) -> None:
     if missing == ["model.safetensors"] == names:
         others = sorted(path.name for path in folder.glob("*.bin"))
         hint = f"; {others[0]} has the older format: convert it to safetensors" if others else ""
+        hint = f"; {found}" if (found := way_out(folder)) else hint
         raise ModelError(f"{folder}: neither model.safetensors nor model.safetensors.index.json{hint}")
     if missing:
         raise ModelError(

@@ -30,6 +30,9 @@ td {{ font-variant-numeric: tabular-nums }} h2 {{ font-size: 1.1em }}
 """
 
 
+JSON_START = '{\n "status": '
+
+
 def run_parameters(trainer: Trainer) -> dict[str, object]:
     """The options of the run and what follows from them, for the report and the trackers.
 
@@ -78,15 +81,22 @@ def collect(trainer: Trainer, status: str) -> dict:
 
 
 def check_writable(path: Path) -> None:
-    """Raise OSError unless `write` can write to `path`. Leaves no file."""
+    """Raise OSError unless `write` can write to `path`, and would replace nothing but a report. Leaves no file."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    for target in (path, path.with_suffix(".html")):
+    for target, start in ((path, JSON_START), (path.with_suffix(".html"), PAGE[:15])):
         exists = target.exists()
+        if target.is_file() and target.stat().st_size and not starts_with(target, start):
+            raise FileExistsError(errno.EEXIST, "it would replace a file that is not a report", str(target))
         target.open("ab").close()
         if not exists:
             target.unlink()
+
+
+def starts_with(path: Path, text: str) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(text)) == text.encode()
 
 
 def write(result: dict, path: Path) -> list[Path]:

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from gpuworker.runtime.command_line import escape_output
-from gpuworker.runtime.option_types import positive_int, probability
+from gpuworker.runtime.option_types import date, positive_int, probability
 from gpuworker.runtime.process_group import exit_now
 from gpuworker.train import options
 from gpuworker.train.model import ModelSource
@@ -47,6 +47,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--pack", action=argparse.BooleanOptionalAction, default=None,
         help="cut a stream of documents every --seq-len tokens, or one document per sample "
         "(default: --pack, but --no-pack for data with prompts or conversations)")
+    add("--chat-date", type=date, metavar="YYYY-MM-DD", help="date for a chat template that writes today's")
     add("--cache", default=os.path.join(tempfile.gettempdir(), "gpuworker-cache"), metavar="DIR",
         help="token files, 4 bytes per token, on each node or on a volume of all (default: below TMPDIR)")
     add = parser.add_argument_group("LoRA").add_argument

@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+from gpuworker.train.checkpoint_files import checkpoints_in
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.memory import format_bytes
 
@@ -23,15 +24,16 @@ class NotSharedError(ValueError):
 def probe(folder: Path, rank: int) -> None:
     """Write a file of this rank, and raise the OSError of a volume that is full or fails."""
     path = folder / f".probe-{rank}"
-    with path.open("wb", buffering=0) as file:
+    with path.open("wb") as file:
         file.write(bytes(PROBE_BYTES))
+        file.flush()  # unlike a single write, it goes on until all is written or one fails
         os.fsync(file.fileno())
     path.unlink()
 
 
 def require_space(folder: Path, keep: int, size: int) -> None:
     """Raise SpaceError unless there is space for the `keep` newest checkpoints, the best one and one being written."""
-    kept, wanted = len(list(folder.glob("epoch-*"))), keep + 2
+    kept, wanted = len(checkpoints_in(folder)), keep + 2
     usage = shutil.disk_usage(folder)
     missing = max(1, wanted - kept) * size
     if usage.total and usage.free < missing:
