@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from gpuworker.train import checkpoint, checkpoint_files, upload
 from gpuworker.train.checkpoint import Checkpointer
 from gpuworker.train.checkpoint_files import MANIFEST
+from tests.helpers.processes import environment
 
 
 def write(folder: Path) -> None:
@@ -320,3 +323,23 @@ def test_the_links_are_repaired_at_the_next_start(checkpointer, best):
     checkpointer.repair_links(checkpointer.load_newest())
     assert checkpointer.linked_name("latest") == name
     assert checkpointer.linked_name("best") == (name if best else "epoch-0001-step-00000010")
+
+
+def test_a_link_in_place_of_a_checkpoint_is_removed_and_not_what_it_names(checkpointer, tmp_path):
+    save(Checkpointer(tmp_path / "other", keep=1), 1)
+    link = checkpointer.folder / "epoch-0001-step-00000001"
+    link.symlink_to(tmp_path / "other" / link.name)
+    save(checkpointer, 15)
+    checkpointer.remove_old()
+    assert not link.is_symlink() and not list(checkpointer.folder.glob(".old-*"))
+    assert (tmp_path / "other" / link.name / MANIFEST).is_file()
+
+
+def test_a_volume_that_takes_a_part_of_a_file_is_named(tmp_path):
+    """As with a quota, or a limit of the size of files: a single write ends early, without an error."""
+    probe = (
+        "import sys; from pathlib import Path; from gpuworker.train import volume; volume.probe(Path(sys.argv[1]), 0)"
+    )
+    limited = ["prlimit", "--fsize=600000", sys.executable, "-c", probe, tmp_path]
+    done = subprocess.run(limited, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 1 and "OSError: [Errno 27] File too large" in done.stderr

@@ -116,3 +116,11 @@ def test_a_report_replaces_nothing_but_a_report(capfd, tmp_path, name):
     (tmp_path / name).write_text("mine\n")
     printed = refused(capfd, tmp_path, "--report-json", tmp_path / "a.json")
     assert "not a report" in printed and (tmp_path / name).read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("world", [{"WORLD_SIZE": "2"}, {"RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}])
+def test_a_world_that_is_named_in_part_is_refused(capfd, tmp_path, monkeypatch, world):
+    for name, value in world.items():
+        monkeypatch.setenv(name, value)
+    printed = refused(capfd, tmp_path)
+    assert "start with torchrun" in printed and "Traceback" not in printed

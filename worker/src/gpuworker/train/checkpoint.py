@@ -198,6 +198,9 @@ class Checkpointer:
 
     def remove(self, folder: Path) -> None:
         """Rename the folder before deleting it, so that a reader never sees some of its files missing."""
+        if folder.is_symlink():
+            folder.unlink()
+            return
         old = self.folder / f".old-{folder.name}-{uuid.uuid4().hex[:8]}"
         with contextlib.suppress(OSError):
             os.rename(folder, old)

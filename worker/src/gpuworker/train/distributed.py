@@ -18,6 +18,11 @@ from gpuworker.runtime import process_group
 from gpuworker.train import malloc, trackers
 
 T = TypeVar("T")
+WORLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # set by torchrun
+
+
+class WorldError(ValueError):
+    """The environment names a world, but not all of it."""
 
 
 class DistributedContext:
@@ -47,7 +52,9 @@ class DistributedContext:
             torch.set_float32_matmul_precision("high")  # TF32 where bfloat16 is not asked for
         else:
             malloc.retain_freed_memory()
-        if "RANK" in os.environ:
+        if "RANK" in os.environ or self.world_size > 1:
+            if missing := [name for name in WORLD if not os.environ.get(name)]:
+                raise WorldError(f"a world needs {', '.join(WORLD)}, and {missing[0]} is not set: start with torchrun")
             # No timeout: ddp-launch sets one for the start and another one after the first step.
             process_group.init(self.device, cpu_collectives=True)
 

@@ -22,7 +22,7 @@ from gpuworker.train.agreement import DisagreementError, require_same, shared_fl
 from gpuworker.train.checkpoint import Checkpointer
 from gpuworker.train.checkpoint_files import ResumeError, UnreadableCheckpointError
 from gpuworker.train.dataset import DataError
-from gpuworker.train.distributed import DistributedContext, PeerError, host_name
+from gpuworker.train.distributed import DistributedContext, PeerError, WorldError, host_name
 from gpuworker.train.metrics import LossError
 from gpuworker.train.model import ModelError
 from gpuworker.train.preemption import Stopped, StopSignal
@@ -48,6 +48,7 @@ USAGE_ERRORS = (
     ResumeError,
     RunLockedError,
     SpaceError,
+    WorldError,
     trackers.SettingsError,
 )
 FAILURES = (
