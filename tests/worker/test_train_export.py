@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gpuworker.train import export, model_files
+from gpuworker.train.held_folder import LOCK, place_of
 from tests.helpers.train_models import make_model
 from tests.helpers.train_worlds import LM, Ranks, train
 
@@ -106,7 +107,9 @@ def test_what_is_no_checkpoint_is_named(trained, tmp_path, capsys):
 
 def test_an_export_that_is_killed_can_be_repeated(trained, tmp_path, monkeypatch):
     checkpoint, target = trained / "lora" / "latest", tmp_path / "merged"
-    (tmp_path / ".partial-merged-killed").mkdir()
+    killed = tmp_path / ".partial-merged-killed"
+    killed.mkdir()
+    (killed / LOCK).write_text(place_of(killed))  # of an owner that has ended
     monkeypatch.setattr(export.shutil, "copy", lambda *_: pytest.fail("ends here", pytrace=False))  # after the weights
     with pytest.raises(pytest.fail.Exception, match="ends here"):
         export.export(checkpoint, target)

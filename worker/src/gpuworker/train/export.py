@@ -34,6 +34,7 @@ from gpuworker.train.checkpoint_files import (
     checkpoints_in,
     load,
 )
+from gpuworker.train.held_folder import LOCK, held_folder, remove_abandoned
 from gpuworker.train.lora import require_weights_of_their_own
 
 FILE_BYTES = 4 << 30
@@ -58,19 +59,17 @@ def export(source: Path, target: Path, base: Path | None = None, file_bytes: int
         raise FileExistsError(errno.EEXIST, "the target must be a new folder", str(target))
     if found := next((each for each in target.absolute().parents if (each / MANIFEST).exists()), None):
         raise FileExistsError(errno.EEXIST, f"the target must not be in a checkpoint, {found}", str(target))
-    for leftover in target.parent.glob(f".partial-{glob.escape(target.name)}-*"):
-        shutil.rmtree(leftover)
-    partial = target.with_name(f".partial-{target.name}-{uuid.uuid4().hex[:8]}")
-    try:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(target.parent.glob(f".partial-{glob.escape(target.name)}-*"))
+    with held_folder(target.with_name(f".partial-{target.name}-{uuid.uuid4().hex[:8]}")) as partial:
         if (source / SHARED / ADAPTERS).is_file():
             merge(source / SHARED, base, state["identity"].get("base_model"), partial, file_bytes)
         elif (source / SHARDS).is_dir():
             join(source, partial, file_bytes)
         else:
             raise CorruptCheckpointError(f"{source} needs no export: {source / SHARED} can be loaded as it is")
+        (partial / LOCK).unlink()
         partial.rename(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def check_source(source: Path) -> None:
@@ -124,7 +123,7 @@ def join(source: Path, target: Path, file_bytes: int) -> None:
     sizes = {name: entry for name, entry in found.items() if name.startswith(PREFIX)}
     if not sizes:
         raise CorruptCheckpointError(f"{source} contains no language model")
-    shutil.copytree(source / SHARED, target, ignore=shutil.ignore_patterns(STATE))
+    shutil.copytree(source / SHARED, target, ignore=shutil.ignore_patterns(STATE), dirs_exist_ok=True)
     parts, index = list(split(sizes, file_bytes)), {}
     for number, names in enumerate(parts, 1):
         file = f"model-{number:05}-of-{len(parts):05}.safetensors"
