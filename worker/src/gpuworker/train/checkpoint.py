@@ -60,28 +60,18 @@ class Checkpointer:
         Raises ResumeError or UnreadableCheckpointError if there are checkpoints and none can be used: training from the
         beginning would overwrite them.
         """
-        corrupt: list[Path] = []
+        corrupt = 0
         folders = [(read_order(each), each) for each in checkpoints_in(self.folder)]
         # Folders of unknown order are read first so that they are logged. None of them is complete.
         for _, folder in sorted(folders, key=lambda pair: (pair[0] == UNKNOWN_ORDER, *pair), reverse=True):
             try:
-                found = load_patiently(folder)
+                return load_patiently(folder)
             except CorruptCheckpointError as error:
                 log(Tag.TRAIN, checkpoint=folder.name, ignored=error)
-                corrupt.append(folder)
-            else:
-                for each in corrupt:  # its weights may be whole, and the run goes on over its name
-                    self.rename(each, "damaged")
-                return found
+                corrupt += 1
         if corrupt:
-            raise ResumeError(f"{self.folder}: all {len(corrupt)} checkpoints are corrupt; restore one, {WAY_OUT}")
+            raise ResumeError(f"{self.folder}: all {corrupt} checkpoints are corrupt; restore one, {WAY_OUT}")
         return None
-
-    def rename(self, folder: Path, why: str) -> None:
-        """Keep a checkpoint, but not as one of the run's."""
-        other = folder.with_name(f"{why}-{folder.name}-{uuid.uuid4().hex[:8]}")
-        folder.rename(other)
-        log(Tag.TRAIN, rank=0, checkpoint=folder.name, set_aside=other.name)
 
     def set_aside(self) -> None:
         """Rename the run's folder if it holds checkpoints, and create an empty one."""
@@ -97,7 +87,7 @@ class Checkpointer:
         orders = {folder: read_order(folder) for folder in checkpoints_in(self.folder)}
         bad = [folder for folder, order in orders.items() if order[0] > step]
         for folder in bad:
-            folder.rename(self.folder / f"not-finite-{folder.name}-{uuid.uuid4().hex[:8]}")
+            self.rename(folder, "not-finite")
         left = sorted((order, folder.name) for folder, order in orders.items() if folder not in bad)
         for link in ("latest", "best"):
             if bad and self.linked_name(link) in {folder.name for folder in bad}:
@@ -147,8 +137,19 @@ class Checkpointer:
         self.link("latest", name)
         return final
 
-    def repair_links(self, found: Checkpoint) -> None:
-        """Point the links to the checkpoint that a run goes on from: a kill may have come before they were set."""
+    def rename(self, folder: Path, why: str) -> str:
+        """Keep a checkpoint, but not as one of the run's. Returns its new name."""
+        return folder.rename(self.folder / f"{why}-{folder.name}-{uuid.uuid4().hex[:8]}").name
+
+    def resume_from(self, found: Checkpoint) -> None:
+        """Set newer checkpoints aside, which are damaged, and repair the links: a kill may have come before them.
+
+        The weights of a damaged checkpoint may be whole, and the run would save over its name.
+        """
+        for folder in checkpoints_in(self.folder):
+            order = read_order(folder)
+            if order == UNKNOWN_ORDER or (order, folder) > (found.order, found.folder):
+                log(Tag.TRAIN, rank=0, checkpoint=folder.name, set_aside=self.rename(folder, "damaged"))
         for link in ("latest", "best") if found.state.get("best") else ("latest",):
             if self.linked_name(link) != found.folder.name:
                 self.link(link, found.folder.name)

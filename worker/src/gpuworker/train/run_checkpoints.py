@@ -70,8 +70,8 @@ class RunCheckpoints:
                         f"{found.folder} belongs to another training: {difference}; "
                         "choose another --run, or --resume never"
                     )
-        if self.checkpointer and found:
-            self.checkpointer.repair_links(found)
+                if found:
+                    self.checkpointer.resume_from(found)
         self.newest = found.folder if found else None
         resumed = self.context.broadcast_object((found.state, found.order) if found else None)
         state = TrainState()
@@ -117,8 +117,12 @@ class RunCheckpoints:
         in_background = not last and self.copy_fits(model)
         folder = self.begin(name)
         if folder:
-            contents = {"train_state": asdict(state), "identity": self.identity, "best": best}
-            contents["world_size"] = self.context.world_size
+            contents = {
+                "train_state": asdict(state),
+                "identity": self.identity,
+                "world_size": self.context.world_size,
+                "best": best,
+            }
             self.saved_order = order
             write = write_later(model, folder, in_background, self.background)
 
