@@ -48,13 +48,13 @@ Pod template `pod`, YAML, with the user's podTemplate `own` merged over it; call
 {{- end }}
 {{- end }}
 
-{{/* Merge a container as CHART.merge does. Its times of a probe win; what the chart's own probe asks stays. */}}
+{{/* Merge a container, but refuse a second handler for a probe that the chart has. */}}
 {{- define "job-group.mergeContainer" -}}
 {{- range $probe := list "readinessProbe" "livenessProbe" "startupProbe" }}
 {{- $ours := get $.base $probe | default dict }}
 {{- $asks := pick (get $.over $probe | default dict) "exec" "grpc" "httpGet" "tcpSocket" }}
 {{- if and $ours $asks }}
-{{- fail (printf "\n\n%s.%s.%s: the chart's own %s says what it asks. Remove it; times such as periodSeconds may stay.\n" $.path $probe (keys $asks | first) $probe) }}
+{{- fail (printf "\n\n%s.%s.%s: the chart's own %s has a handler. Remove this one; fields such as periodSeconds may stay.\n" $.path $probe (keys $asks | first) $probe) }}
 {{- end }}
 {{- end }}
 {{- include "job-group.merge" (dict "base" .base "over" .over) }}
