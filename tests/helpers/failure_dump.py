@@ -43,6 +43,6 @@ def describe_pods(namespace: str, log_lines: int = 20, about: set[str] | None = 
         return "\n".join([lines[0], *chosen[-100:]])
 
     pods = [line for line in output("get", "pods", "--output=name").splitlines() if line.startswith("pod/")]
-    objects = ("pods", "jobs", "jobsets", "workloads.kueue.x-k8s.io")
-    described = [output("get", kind, "--output=wide") for kind in objects[: 1 if about else None]]
+    objects = ("pods",) if about else ("pods", "jobs", "jobsets", "workloads.kueue.x-k8s.io")
+    described = [output("get", kind, "--output=wide") for kind in objects]
     return "\n".join([*map(log, pods), *described, output("events")])

@@ -118,6 +118,11 @@ def test_a_report_replaces_nothing_but_a_report(capfd, tmp_path, name):
     assert "not a report" in printed and (tmp_path / name).read_text() == "mine\n"
 
 
+def test_a_report_may_be_replaced_by_the_next_one(tmp_path):
+    for _ in range(2):
+        assert train_smoke.main(["--device", "cpu", "--max-steps", "1", "--report-json", str(tmp_path / "a.json")]) == 3
+
+
 @pytest.mark.parametrize("world", [{"WORLD_SIZE": "2"}, {"RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}])
 def test_a_world_that_is_named_in_part_is_refused(capfd, tmp_path, monkeypatch, world):
     for name, value in world.items():

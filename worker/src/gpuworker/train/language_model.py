@@ -42,8 +42,10 @@ class LanguageModelSpec:
         cache, started = Path(args.cache), time.monotonic()
         context = context.translating(lambda error: data_problem(error, cache))
         with context.raise_on_all_ranks():
-            given, found = args.val, data_files.default_validation
-            validation = data_files.find_files(given, of_validation=True) if given else found(args.data)
+            if args.val:
+                validation = data_files.find_files(args.val, of_validation=True)
+            else:
+                validation = data_files.default_validation(args.data)
             data = data_files.find_files(args.data, without=validation)
             facts = {
                 "--data": files_fingerprint(data),

@@ -7,6 +7,7 @@ file, only rank 0 needs access to a checkpoint, and a host holds one copy of the
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import os
 import re
@@ -216,6 +217,7 @@ def byte_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|end|>")
 
 
+@functools.cache
 def with_date(template: str, date: str | None) -> str:
     """The template with a clock that stands still, or that ends the program: the tokens would change every day.
 

@@ -54,7 +54,7 @@ def weight_files(folder: Path) -> list[str]:
 
 
 def way_out(folder: Path) -> str:
-    """What to name in place of a checkpoint of a run, or of a part of one, that is no model itself."""
+    """What to name in place of a checkpoint or a part of one. Empty for any other folder."""
     if (folder / MANIFEST).is_file() and (folder / SHARED / "config.json").is_file():
         return f"it is a checkpoint: name its model, {folder / SHARED}, or export it if it has --engine fsdp"
     for checkpoint in (folder, folder.parent):
@@ -84,10 +84,10 @@ def check_weights(folder: Path) -> None:
     names = weight_files(folder)
     missing = [name for name in names if not (folder / name).is_file()]
     if missing == ["model.safetensors"] == names:
-        others = sorted(path.name for path in folder.glob("*.bin"))
-        hint = f"; {others[0]} has the older format: convert it to safetensors" if others else ""
-        hint = f"; {found}" if (found := way_out(folder)) else hint
-        raise ModelError(f"{folder}: neither model.safetensors nor model.safetensors.index.json{hint}")
+        hint = way_out(folder)
+        if not hint and (others := sorted(path.name for path in folder.glob("*.bin"))):
+            hint = f"{others[0]} has the older format: convert it to safetensors"
+        raise ModelError(f"{folder}: neither model.safetensors nor model.safetensors.index.json{hint and f'; {hint}'}")
     if missing:
         raise ModelError(
             f"{folder}: {len(missing)} of {len(names)} weight files are missing: {', '.join(missing[:8])}; "
