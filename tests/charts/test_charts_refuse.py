@@ -284,10 +284,21 @@ JOBS = {"ddp-run": {"workload": "indexed-job"}, "job-group": {**GROUP, "layout":
 
 
 @pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize(
+    ("version", "tested"),
+    [
+        ("v1.29.0", "jobset-oldest"),
+        ("v1.30.14-gke.7", "jobset-oldest"),
+        ("v1.31.0-eks-1", "jobset"),
+        ("v1.37.2", "jobset"),
+    ],
+)
 @pytest.mark.parametrize("chart", JOBSETS)
-def test_a_cluster_without_jobset_is_named_with_the_command_that_installs_it(chart: str, helm: str) -> None:
-    message = refusal(chart, JOBSETS[chart], *LIVE, helm=helm)
-    module = (REPO / "hack/go/jobset/go.mod").read_text()
+def test_a_cluster_without_jobset_is_named_with_the_command_that_installs_it(
+    chart: str, version: str, tested: str, helm: str
+) -> None:
+    message = refusal(chart, JOBSETS[chart], *LIVE, "--kube-version", version, helm=helm)
+    module = (REPO / f"hack/go/{tested}/go.mod").read_text()
     assert f"/{re.search(r'sigs.k8s.io/jobset (v[0-9.]+)', module)[1]}/manifests.yaml" in message
     assert f"\n\n{'workload: indexed-job' if chart == 'ddp-run' else 'layout: jobs'}\n" in message
     assert render(chart, JOBS[chart], *LIVE)

@@ -33,11 +33,13 @@ templates, defaults and image, is the same object, so that it never replaces a r
 
 {{/*
 Refuse a JobSet where the cluster has none; call with root and instead, the values without it. Only a cluster serves
-apiregistration.k8s.io: `helm template` without one knows nothing about JobSet, and renders it.
+apiregistration.k8s.io: `helm template` without one knows nothing about JobSet, and renders it. Kubernetes before 1.31
+refuses the CRD of JobSet 0.11 and newer.
 */}}
 {{- define "ddp-run.refuseWithoutJobSet" -}}
 {{- $served := .root.Capabilities.APIVersions -}}
 {{- if and ($served.Has "apiregistration.k8s.io/v1") (not ($served.Has "jobset.x-k8s.io/v1alpha2/JobSet")) -}}
-{{- fail (printf "\n\nThis cluster has no JobSet (jobset.x-k8s.io/v1alpha2). An administrator of the cluster installs it:\n\nkubectl apply --server-side -f https://github.com/kubernetes-sigs/jobset/releases/download/v0.12.0/manifests.yaml\n\nWithout it set:\n\n%s\n" .instead) -}}
+{{- $newest := semverCompare ">=1.31.0-0" .root.Capabilities.KubeVersion.Version | ternary "v0.12.0" "v0.10.1" -}}
+{{- fail (printf "\n\nThis cluster has no JobSet (jobset.x-k8s.io/v1alpha2). An administrator of the cluster installs it:\n\nkubectl apply --server-side -f https://github.com/kubernetes-sigs/jobset/releases/download/%s/manifests.yaml\n\nWithout it set:\n\n%s\n" $newest .instead) -}}
 {{- end -}}
 {{- end }}
