@@ -26,8 +26,8 @@ SHIPPED = {
         (f"github.com/fluxcd/{name}-controller", "config/crd/bases", f"crds/{name}")
         for name in ("source", "kustomize", "helm")
     ],
-    "jobset": [("sigs.k8s.io/jobset", "charts/jobset", "chart")],
-    "kueue": [("sigs.k8s.io/kueue", "charts/kueue", "chart")],
+    **{name: [("sigs.k8s.io/jobset", "charts/jobset", "chart")] for name in ("jobset", "jobset-oldest")},
+    **{name: [("sigs.k8s.io/kueue", "charts/kueue", "chart")] for name in ("kueue", "kueue-oldest")},
     "kwok": [("sigs.k8s.io/kwok", "kustomize/stage", "stages")],
 }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hack import addons
 from hack.deps import go_tools
-from hack.local_cluster.settings import KUBECONFIG
+from hack.local_cluster.settings import JOBSET, KUBECONFIG, KUEUE
 from hack.paths import BIN
 
 # The controllers request no CPU: the nodes belong to the tests.
@@ -34,9 +34,13 @@ VALUES = {
 
 
 def install_all() -> None:
-    charts = {name: go_tools.build(name) / "chart" for name in VALUES}
+    charts = {name: built(name) / "chart" for name in VALUES}
     addons.install_all(charts, VALUES, KUBECONFIG, BIN / "helm", BIN / "kubectl")
 
 
 def binary(name: str) -> Path:
-    return go_tools.build(name) / name
+    return built(name) / name
+
+
+def built(name: str) -> Path:
+    return go_tools.build({"jobset": JOBSET, "kueue": KUEUE}.get(name, name))

@@ -12,6 +12,7 @@ from hack.local_cluster.settings import (
     CGROUP,
     HOST_IP,
     IP_FAMILY,
+    KUBERNETES,
     PKI,
     POD_NETWORK,
     SERVICE_NETWORK,
@@ -46,6 +47,8 @@ def up(node: Node, pause_archive: Path) -> None:
             "SOCKET": str(node.socket),
             "PAUSE_ARCHIVE": str(pause_archive),
             "PROXY_CONFIG": str(STATE / "proxy.conf"),
+            # Kubernetes 1.29 has nftables as an alpha only.
+            "PROXY_MODE": "nftables" if KUBERNETES == "kubernetes" else "iptables",
             "POLICY_CONFIG": str(STATE / "policy.conf"),
             "SERVICE_NETWORK": str(SERVICE_NETWORK),
             "IPV4": str(IP_FAMILY == "ipv4").lower(),

@@ -18,7 +18,7 @@ until [ -S "$SOCKET" ] && ctr --address "$SOCKET" version >/dev/null 2>&1; do sl
 ctr --address "$SOCKET" --namespace k8s.io images import "$PAUSE_ARCHIVE"
 
 kube-proxy --kubeconfig "$PROXY_CONFIG" --hostname-override "$NODE" --cluster-cidr "$POD_NETWORK" \
-  --proxy-mode nftables --conntrack-max-per-core 0 --healthz-bind-address 127.0.0.1:10256 &
+  --proxy-mode "$PROXY_MODE" --conntrack-max-per-core 0 --healthz-bind-address 127.0.0.1:10256 &
 # It enforces NetworkPolicies, and nothing else. It ends while the kubelet has not registered the node.
 until kube-router --kubeconfig "$POLICY_CONFIG" --hostname-override "$NODE" --run-firewall=true --run-router=false \
   --run-service-proxy=false --run-loadbalancer=false --service-cluster-ip-range "$SERVICE_NETWORK" \

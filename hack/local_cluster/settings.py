@@ -28,8 +28,11 @@ NODE_NETWORK, POD_NETWORK, SERVICE_NETWORK = map(ipaddress.ip_network, NETWORKS[
 HOST_IP = str(NODE_NETWORK[1])
 API_SERVICE_IP = str(SERVICE_NETWORK[1])
 ETCD = "https://127.0.0.1:12379"  # only the API server of the same host uses it
-# KUBERNETES=kubernetes-oldest: another release, by the name of its folder in hack/go.
+# KUBERNETES=kubernetes-oldest: another release, by the name of its folder in hack/go. The folders that end as this one
+# hold the newest JobSet and Kueue that it takes: Kubernetes 1.29 and 1.30 refuse the CRD of JobSet 0.11, whose rule has
+# the field `namespace`, and 1.29 refuses those of Kueue 0.18, which have `selectableFields`.
 KUBERNETES = os.environ.get("KUBERNETES", "kubernetes")
+JOBSET, KUEUE = (KUBERNETES.replace("kubernetes", name) for name in ("jobset", "kueue"))
 # FEATURES=gang: what Kubernetes 1.37 has, and leaves off by default.
 FEATURES = os.environ.get("FEATURES", "")
 
