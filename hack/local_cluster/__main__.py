@@ -12,7 +12,18 @@ from pathlib import Path
 
 from hack.deps import debian, go_tools, images
 from hack.local_cluster import addons, controlplane, network, node, pki, processes
-from hack.local_cluster.settings import FEATURES, IP_FAMILY, JOBSET, KUBECONFIG, KUBERNETES, KUEUE, LOGS, RUN, STATE, nodes
+from hack.local_cluster.settings import (
+    FEATURES,
+    IP_FAMILY,
+    JOBSET,
+    KUBECONFIG,
+    KUBERNETES,
+    KUEUE,
+    LOGS,
+    RUN,
+    STATE,
+    nodes,
+)
 from hack.paths import ToolError, main, remove, step
 
 MODULES = (KUBERNETES, "coredns", "kube-router", "pause", JOBSET, KUEUE, "helm")
