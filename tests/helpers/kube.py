@@ -124,9 +124,15 @@ class Namespace:
 
     def wait_for_end(self, release: str, ranks: int, deadline_s: float = 180) -> list[dict]:
         """Wait until `ranks` pods of the release have ended, with success or failure."""
+        addresses: dict[str, str] = {}
 
         def ended() -> list[dict] | None:
             pods = self.pods(release)
+            for pod in pods:  # an ended pod of Kubernetes 1.29 may have lost its address
+                status = pod["status"]
+                address = status.get("podIP") or addresses.get(pod["metadata"]["uid"])
+                if address:
+                    status["podIP"] = addresses[pod["metadata"]["uid"]] = address
             phases = [pod["status"]["phase"] for pod in pods]
             return pods if len(pods) == ranks and set(phases) <= {"Succeeded", "Failed"} else None
 
