@@ -1,11 +1,23 @@
 {{/*
-Gang scheduling by Kubernetes itself: a PodGroup of which all pods get nodes at the same time, or none. Call with root, id
-and count. It is standalone, without a Workload, so pods of several Jobs and shapes are one gang.
+Gang scheduling by Kubernetes itself: a PodGroup of which all pods get nodes at the same time, or none. Call with root, id,
+count and pods, the pod template of each task. It is standalone, without a Workload, so pods of several Jobs and shapes are
+one gang. Kubernetes schedules none of them unless all have one scheduler and one priority, which is that of the PodGroup.
 */}}
 {{- define "CHART.gang" -}}
+{{- $classes := list -}}
+{{- $schedulers := list -}}
+{{- $groups := list -}}
+{{- range .pods -}}
+{{- $classes = append $classes (.spec.priorityClassName | default "") -}}
+{{- $schedulers = append $schedulers (.spec.schedulerName | default "default-scheduler") -}}
+{{- $groups = append $groups .spec.schedulingGroup.podGroupName -}}
+{{- end -}}
 {{- include "CHART.refuse" (list
   (list .root.Values.kueue.queueName "placement.gang: Kueue admits all pods together, so the two would wait for each other. Remove one of them:\n\nplacement:\n  gang: \"\"")
-  (list (not (.root.Capabilities.APIVersions.Has "scheduling.k8s.io/v1beta1/PodGroup")) "placement.gang: this cluster has no PodGroup of scheduling.k8s.io/v1beta1. It needs Kubernetes 1.37, with the feature gate\nGenericWorkload and --runtime-config=scheduling.k8s.io/v1beta1=true. Elsewhere use Kueue:\n\nkueue:\n  queueName: team-a\n\nplacement:\n  gang: \"\"\n\n`helm template` asks no cluster: add --api-versions scheduling.k8s.io/v1beta1/PodGroup")) -}}
+  (list (not (.root.Capabilities.APIVersions.Has "scheduling.k8s.io/v1beta1/PodGroup")) "placement.gang: this cluster has no PodGroup of scheduling.k8s.io/v1beta1. It needs Kubernetes 1.37, with the feature gate\nGenericWorkload and --runtime-config=scheduling.k8s.io/v1beta1=true. Elsewhere use Kueue:\n\nkueue:\n  queueName: team-a\n\nplacement:\n  gang: \"\"\n\n`helm template` asks no cluster: add --api-versions scheduling.k8s.io/v1beta1/PodGroup")
+  (list (gt (uniq $classes | len) 1) (printf "placement.gang: Kubernetes schedules a gang only if all its pods have one priority. Set one priorityClassName for all tasks, instead of %s." (uniq $classes | toJson)))
+  (list (gt (uniq $schedulers | len) 1) (printf "placement.gang: Kubernetes schedules a gang only if all its pods have one scheduler. Set one schedulerName for all tasks, instead of %s." (uniq $schedulers | toJson)))
+  (list (ne (uniq $groups | toJson) (list .id | toJson)) "placement.gang: the chart puts the pods into a PodGroup of its own. Remove schedulingGroup from podTemplate, or set:\n\nplacement:\n  gang: \"\"")) -}}
 apiVersion: scheduling.k8s.io/v1beta1
 kind: PodGroup
 metadata:
@@ -16,6 +28,9 @@ spec:
   schedulingPolicy:
     gang:
       minCount: {{ .count }}
+  {{- with first $classes }}
+  priorityClassName: {{ . | quote }}
+  {{- end }}
   {{- with .root.Values.placement.topologyKey }}
   schedulingConstraints:
     topology:

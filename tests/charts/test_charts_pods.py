@@ -162,3 +162,48 @@ def test_two_ranks_in_the_network_of_a_node_would_share_a_port() -> None:
     assert [container["ports"] for container in spec["initContainers"]] == [[{"name": "agent", "containerPort": 29499}]]
     (spec,) = pods(render("job-group", {}))
     assert not [container for container in spec["initContainers"] if "ports" in container]
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_pod_in_the_network_of_its_node_asks_the_name_server_of_the_cluster(chart: str) -> None:
+    """The node's own knows no Service, neither that of a group nor that of the fleet report."""
+    values = {
+        "ddp-run": {"network": {"hostNetwork": True}},
+        "gpu-accept": {"podTemplate": {"spec": {"hostNetwork": True}}},
+        "job-group": task(podTemplate={"spec": {"hostNetwork": True}}),
+    }[chart]
+    found = [spec["dnsPolicy"] for spec in pods(render(chart, values)) if spec.get("hostNetwork")]
+    assert found and set(found) == {"ClusterFirstWithHostNet"}
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_mesh_puts_no_sidecar_into_any_pod_that_does_not_ask_for_one(chart: str) -> None:
+    """A Job would not end, and an init container has no network before such a sidecar has started."""
+    label, common = "sidecar.istio.io/inject", {"commonLabels": {"sidecar.istio.io/inject": "true"}}
+    own = {"metadata": {"labels": {label: "true"}}}
+    values = {
+        "ddp-run": {"rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}},
+        "gpu-accept": ACCEPTANCE,
+        "job-group": task(),
+    }[chart]
+    asks = {
+        "ddp-run": {"podLabels": {label: "true"}},
+        "gpu-accept": {"podTemplate": own},
+        "job-group": task(podTemplate=own),
+    }
+    assert injected(render(chart, values), label) == {"false"}
+    assert injected(render(chart, values | asks[chart] | common), label) == {"true"}
+
+
+def injected(items: list[dict], label: str) -> set[str]:
+    """Values of the label, one of each pod."""
+
+    def below(node: object) -> list[str | None]:
+        if isinstance(node, list):
+            return [found for each in node for found in below(each)]
+        if not isinstance(node, dict):
+            return []
+        own = [node["metadata"]["labels"].get(label)] if "containers" in node.get("spec", {}) else []
+        return own + [found for each in node.values() for found in below(each)]
+
+    return set(below(items))

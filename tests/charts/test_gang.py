@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from hack.deps import kubernetes_schemas
 from tests.charts.test_charts_kubernetes_schemas import kubeconform
@@ -61,6 +62,34 @@ def test_a_gang_is_refused_beside_kueue_and_where_kubernetes_has_none(chart: str
     for options in ((), (*SERVED, "--set", "kueue.queueName=team-a")):
         done = render(chart, way, *GANG, *options)
         assert done.returncode != 0 and b"placement.gang" in done.stderr
+
+
+def task(field: str, value: object, name: str) -> tuple[str, str]:
+    return "--set-json", f"tasks.{name}.podTemplate.spec.{field}={json.dumps(value)}"
+
+
+@pytest.mark.parametrize(("chart", "way"), WAYS)
+def test_a_gang_has_the_priority_of_its_pods(chart: str, way: str) -> None:
+    """Kubernetes schedules no pod of a gang whose priority is another one."""
+    names = yaml.safe_load((REPO / "charts/job-group/ci/jobset-values.yaml").read_text())["tasks"]
+    each = [word for name in names for word in task("priorityClassName", "high", name)]
+    options = each if chart == "job-group" else ("--set", "priorityClassName=high")
+    items = objects(render(chart, way, *GANG, *SERVED, *options).stdout.decode())
+    (gang,) = [item for item in items if item["kind"] == "PodGroup"]
+    assert gang["spec"]["priorityClassName"] == "high"
+    members = [pod for item in items for pod, _ in pods(item) if "schedulingGroup" in pod]
+    assert {pod["priorityClassName"] for pod in members} == {"high"}
+
+
+@pytest.mark.parametrize("layout", ["jobset", "jobs"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("priorityClassName", "high"), ("schedulerName", "other"), ("schedulingGroup", {"podGroupName": "other"})],
+)
+def test_a_gang_whose_pods_would_never_be_scheduled_is_refused(layout: str, field: str, value: object) -> None:
+    (first, *_) = yaml.safe_load((REPO / "charts/job-group/ci/jobset-values.yaml").read_text())["tasks"]
+    done = render("job-group", layout, *GANG, *SERVED, *task(field, value, first))
+    assert done.returncode != 0 and b"placement.gang" in done.stderr and field.encode() in done.stderr
 
 
 @pytest.mark.parametrize(("chart", "way"), WAYS)

@@ -6,6 +6,7 @@ FEATURES=gang switches it on in the local cluster (`make test-gang`).
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
@@ -66,6 +67,24 @@ def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(namespace:
     assert placed(namespace, "second") == []
     end(namespace, "first")
     wait_until(lambda: len(placed(namespace, "second")) == 3, "all of the second group has nodes", 90)
+
+
+@pytest.fixture
+def priority(namespace: Namespace) -> Iterator[str]:
+    """Name of a PriorityClass above the default."""
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    name = namespace.name
+    namespace.cluster.kubectl("create", "-f", "-", input=json.dumps(kind | {"metadata": {"name": name}, "value": 1000}))
+    yield name
+    namespace.cluster.kubectl("delete", "priorityclass", name)
+
+
+def test_a_run_with_a_priority_is_scheduled(namespace: Namespace, priority: str) -> None:
+    nodes = len(namespace.cluster.schedulable_nodes())
+    namespace.install(
+        "run", "ddp-run", *GANG, "--set", f"program.preset=ddp-tests,nodes={nodes},priorityClassName={priority}"
+    )
+    wait_until(lambda: len(placed(namespace, "run")) == nodes, "the run has its nodes", 90)
 
 
 @pytest.mark.parametrize("workload", ["indexed-job", "jobset", "statefulset"])

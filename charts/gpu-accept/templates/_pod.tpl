@@ -6,6 +6,8 @@
 metadata:
   labels:
     {{- include "gpu-accept.nodeLabels" . | nindent 4 }}
+    # The sidecar of a service mesh would have no end, and init containers would have no network before its start.
+    sidecar.istio.io/inject: "false"
   {{- if $once }}
   annotations:
     {{- include "gpu-accept.noEviction" . | nindent 4 }}

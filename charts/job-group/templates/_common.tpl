@@ -10,6 +10,11 @@ would have to be fetched before `helm template` works.)
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- include "job-group.commonLabels" . }}
+{{- end }}
+
+{{/* Labels that the user wants on every object, each on a line of its own. */}}
+{{- define "job-group.commonLabels" -}}
 {{- range $label, $value := .Values.commonLabels }}
 {{- $foreign := regexMatch "(^|[.-])((app[.]kubernetes|k8s)[.]io|helm[.]sh|job-group)/" $label }}
 {{- include "job-group.refuse" (list
@@ -17,6 +22,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   (list (and $foreign (ne $label "app.kubernetes.io/part-of")) (printf "commonLabels: %s belongs to the chart, Kubernetes or a controller. Choose another label." $label))) }}
 {{ quote $label }}: {{ quote $value }}
 {{- end }}
+{{- end }}
+
+{{/* Labels of a pod without a podTemplate of the user, which a service mesh leaves alone, as it does the other pods. */}}
+{{- define "job-group.helperLabels" -}}
+{{- if not (hasKey .Values.commonLabels "sidecar.istio.io/inject") }}
+sidecar.istio.io/inject: "false"
+{{- end }}
+{{- include "job-group.commonLabels" . }}
 {{- end }}
 
 {{- define "job-group.selectorLabels" -}}

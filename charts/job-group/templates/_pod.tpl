@@ -14,6 +14,8 @@ metadata:
     {{- include "job-group.podLabels" . | nindent 4 }}
     job-group/task: {{ .name | quote }}
     job-group/rank: {{ .rank | quote }}
+    {{- /* The agent, an init container, would have no network before the sidecar of a service mesh. */}}
+    sidecar.istio.io/inject: "false"
     {{- with include "job-group.queueLabels" . }}{{ . | nindent 4 }}{{ end }}
   annotations:
     {{- include "job-group.noEviction" . | nindent 4 }}

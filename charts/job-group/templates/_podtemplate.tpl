@@ -29,6 +29,10 @@ Pod template `pod`, YAML, with the user's podTemplate `own` merged over it; call
 {{- end }}
 {{- include "job-group.merge" (dict "base" $pod.spec "over" (omit $spec "containers" "initContainers")) }}
 {{- with $more }}{{ $_ := set $pod.spec "initContainers" (concat ($pod.spec.initContainers | default list) .) }}{{ end }}
+{{- if and $pod.spec.hostNetwork (not $spec.dnsPolicy) }}
+{{- /* With ClusterFirst such a pod asks its node's name server, which knows no Service. */}}
+{{- $_ := set $pod.spec "dnsPolicy" "ClusterFirstWithHostNet" }}
+{{- end }}
 {{- include "job-group.merge" (dict "base" $pod "over" (dict "metadata" ($.own.metadata | default dict))) }}
 {{- /* A JobSet takes amounts as integers or text, so a fraction becomes text. */}}
 {{- range $container := concat $pod.spec.containers ($pod.spec.initContainers | default list) }}
