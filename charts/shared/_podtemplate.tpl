@@ -130,7 +130,7 @@ value of their number, and set, a map of field of the pod to the value to set in
 {{- range $field := list "hostname" "subdomain" "restartPolicy" "setHostnameAsFQDN" }}
 {{- $reasons = append $reasons (list (hasKey $spec $field) (printf "%s.spec.%s: the chart sets this field for DNS names and restarts. Remove it." $.path $field)) }}
 {{- end }}
-{{- range $field, $value := .set }}
+{{- range $field, $value := merge (dict "activeDeadlineSeconds" "activeDeadlineSeconds of the chart") .set }}
 {{- $reasons = append $reasons (list (hasKey $spec $field) (printf "%s.spec.%s: this field has a value of its own. Remove it, and set %s." $.path $field $value)) }}
 {{- end }}
 {{- range $kind := list "containers" "initContainers" }}

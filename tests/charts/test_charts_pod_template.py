@@ -116,6 +116,13 @@ def test_fields_with_a_value_of_their_own_name_it() -> None:
         assert value in template("helm", "ddp-run", values("ddp-run", {"spec": spec})).stderr.decode()
 
 
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_deadline_belongs_to_the_run_and_not_to_its_pods(chart: str) -> None:
+    """A Job replaces a pod that its own deadline has stopped, and a DaemonSet allows none."""
+    done = template("helm", chart, values(chart, {"spec": {"activeDeadlineSeconds": 60}}))
+    assert done.returncode and "activeDeadlineSeconds of the chart" in done.stderr.decode()
+
+
 def test_a_variable_that_follows_takes_the_value_of_the_pod_template() -> None:
     own = {"spec": {"containers": [{"env": [{"name": "USER", "value": "me"}]}]}}
     env = {each["name"]: each.get("value") for each in pod("ddp-run", own)["spec"]["containers"][0]["env"]}
