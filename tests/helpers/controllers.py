@@ -40,6 +40,7 @@ class Programs:
                 process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
+                process.wait()
 
 
 @contextlib.contextmanager
