@@ -83,6 +83,13 @@ def test_gpu_accept_tests_the_nodes_of_each_vendor_of_the_page() -> None:
     assert {label.split("/")[0] for label in LABELS} - {"node.kubernetes.io"} <= tested  # a type of instance says nothing of GPUs
 
 
+def test_the_charts_tolerate_the_same_taints_of_gpu_nodes() -> None:
+    """A node that was tested is one that a run can use."""
+    tolerated = [VALUES[chart]["tolerations"] for chart in CHARTS]
+    assert tolerated[0] == tolerated[1] == tolerated[2]
+    assert {each["key"] for each in tolerated[0]} == {"nvidia.com/gpu", "amd.com/gpu", "sku"}
+
+
 def test_the_table_of_fast_networks_is_what_the_files_set() -> None:
     for row in rows("Fast networks"):
         path = REPO / "docs" / re.search(r"\]\((\S+)\)", row[1])[1]
