@@ -26,9 +26,8 @@ def rows(title: str) -> list[list[str]]:
 
 
 LABELS = {row[0].strip("`"): re.findall(r"`([^`]+)`", row[2]) for row in rows("Labels of GPU nodes")}
-(ADDED,) = [
-    yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", section("Labels of GPU nodes"), re.DOTALL)
-]
+(TEXT,) = re.findall(r"```yaml\n(.*?)```", section("Labels of GPU nodes"), re.DOTALL)
+ADDED = yaml.safe_load(TEXT)
 # A cloud has one label for the name of the GPU, whoever makes the nodes of AWS.
 AWS = ("karpenter.k8s.aws/instance-gpu-name", "eks.amazonaws.com/instance-gpu-name")
 
@@ -82,9 +81,8 @@ def test_gpu_accept_tests_the_nodes_of_each_vendor_of_the_page() -> None:
     affinity = daemons["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     tested = {each["key"].split("/")[0] for term in terms for each in term["matchExpressions"]}
-    assert {label.split("/")[0] for label in LABELS} - {
-        "node.kubernetes.io"
-    } <= tested  # a type of instance says nothing of GPUs
+    # Not by the type of the instance, which says nothing of GPUs.
+    assert {label.split("/")[0] for label in LABELS} - {"node.kubernetes.io"} <= tested
 
 
 def test_the_charts_tolerate_the_same_taints_of_gpu_nodes() -> None:

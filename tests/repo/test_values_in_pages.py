@@ -1,4 +1,4 @@
-"""Values that a page prints, and the files for fast networks, work together with the README's command of their chart."""
+"""Values that a page prints, and the files for fast networks, work with the README's command of their chart."""
 
 from __future__ import annotations
 
