@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
@@ -83,6 +84,25 @@ def test_a_claim_of_the_installed_domain_reaches_pod_and_container(renders: dict
     (claim,) = spec["resourceClaims"]
     assert claim["resourceClaimTemplateName"] == domain["spec"]["channel"]["resourceClaimTemplate"]["name"]
     assert spec["containers"][0]["resources"]["claims"] == [{"name": claim["name"]}]
+
+
+def test_nvlink_between_nodes_keeps_a_run_in_one_clique() -> None:
+    """NVLink ends there, and a ComputeDomain follows its pods wherever they are."""
+    for fabric, path in FABRICS.items():
+        for option, wanted in (("placement.gang=", ["nvidia.com/gpu.clique"]), ("placement.topologyKey=", [])):
+            done = template("helm", "ddp-run", path.read_bytes(), "--set", option)
+            affinity = pod(done.stdout.decode())["spec"]["affinity"].get("podAffinity", {})
+            terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", [])
+            keys = [term["topologyKey"] for term in terms]
+            assert keys == (wanted if "ComputeDomain" in path.read_text() else []), fabric
+
+
+def test_a_file_with_a_claim_names_the_kubernetes_that_it_needs() -> None:
+    page = (REPO / "docs/clusters.md").read_text()
+    for path in FABRICS.values():
+        if "resourceClaims" in path.read_text():
+            (needed,) = re.findall(r"# Needs (Kubernetes 1\.\d+), or (1\.\d+) with", path.read_text())
+            assert all(each in page for each in needed), path.name
 
 
 def test_the_page_names_every_fabric_and_each_has_a_source() -> None:

@@ -161,13 +161,17 @@ def test_the_program_has_the_grace_period_of_its_pod_template(delay: int, progra
 
 
 def test_pods_that_need_no_gpu_fit_on_a_cluster_of_tainted_gpu_nodes() -> None:
-    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    tolerations = [
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+        {"key": "amd.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+        {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
+    ]
     etcd = {"rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
     assert only(render("ddp-run", etcd), "Deployment")["spec"]["template"]["spec"]["tolerations"] == tolerations
     fleet = {"fleet": {"tolerations": [{"key": "x"}]}}
     for kind in ("Deployment", "Job"):
         found = only(render("gpu-accept", fleet), kind)["spec"]["template"]["spec"]["tolerations"]
-        assert {**tolerations[0]} in found and {"key": "x"} in found
+        assert all(each in found for each in [*tolerations, {"key": "x"}])
 
 
 def test_a_quota_on_limits_admits_etcd_and_the_test() -> None:

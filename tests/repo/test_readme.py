@@ -117,6 +117,16 @@ def test_no_pod_gets_a_service_account_token() -> None:
         assert pods == text.count("automountServiceAccountToken: false") > 0
 
 
+def test_what_is_said_of_tokens_is_true_of_every_value() -> None:
+    """Of the values of the charts one asks for a token, and every promise names it."""
+    command = f"{installs(REPO / 'README.md')[0]} --set fleet.listPods=true"
+    assert "automountServiceAccountToken: true" in rendered(command, REPO).stdout
+    for page in PAGES:
+        paragraphs = re.split(r"\n\s*\n|\n(?=[*-] )", page.read_text())
+        promises = [text for text in paragraphs if re.search(r"\b(no|without a|mounts a) service account token", text)]
+        assert [text for text in promises if "fleet.listPods" not in text] == [], page
+
+
 def test_the_readme_is_short_and_starts_with_the_set_up() -> None:
     lines = README.splitlines()
     assert len(lines) <= 130

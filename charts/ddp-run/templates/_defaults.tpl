@@ -40,7 +40,7 @@
 "podLabels": {"sidecar.istio.io/inject": "false"},
 "podAnnotations": {},
 "nodeSelector": {},
-"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}, {"key": "amd.com/gpu", "operator": "Exists", "effect": "NoSchedule"}, {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}],
 "podTemplate": {},
 "nameOverride": "",
 "fullnameOverride": "",

@@ -30,6 +30,8 @@ so the value does not matter.
   "kubernetes.azure.com/accelerator"
   "k8s.amazonaws.com/accelerator"
   "karpenter.k8s.aws/instance-gpu-count"
+  "eks.amazonaws.com/instance-gpu-count"
+  "gpu.nvidia.com/class"
   "amd.com/gpu.product-name" "amd.com/gpu.device-id" "feature.node.kubernetes.io/amd-gpu" -}}
 {{- $terms = append $terms (dict "matchExpressions" (list (dict "key" . "operator" "Exists"))) -}}
 {{- end -}}

@@ -1,0 +1,108 @@
+"""docs/clusters.md and the charts agree: labels of GPU nodes, taints, and the table of fast networks."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+
+from tests.helpers.rendering import CHARTS, REPO, objects, template
+
+PAGE = (REPO / "docs/clusters.md").read_text()
+VALUES = {chart: yaml.safe_load((REPO / f"charts/{chart}/values.yaml").read_text()) for chart in CHARTS}
+TYPES = VALUES["job-group"]["accelerators"]["types"]
+
+
+def section(title: str) -> str:
+    return re.search(rf"^## {title}\n(.*?)(?=^## )", PAGE, re.MULTILINE | re.DOTALL)[1]
+
+
+def rows(title: str) -> list[list[str]]:
+    """Cells of the rows of a section's table, without its head."""
+    lines = [line for line in section(title).splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+LABELS = {row[0].strip("`"): re.findall(r"`([^`]+)`", row[2]) for row in rows("Labels of GPU nodes")}
+(TEXT,) = re.findall(r"```yaml\n(.*?)```", section("Labels of GPU nodes"), re.DOTALL)
+ADDED = yaml.safe_load(TEXT)
+# A cloud has one label for the name of the GPU, whoever makes the nodes of AWS.
+AWS = ("karpenter.k8s.aws/instance-gpu-name", "eks.amazonaws.com/instance-gpu-name")
+
+
+def group(kind: str, **values: object) -> bytes:
+    task = {"run": "true", "accelerator": {"types": [kind], "count": 8}}
+    return json.dumps({"schemaVersion": 1, "name": "g", "tasks": {"t": task}, **values}).encode()
+
+
+def found_by(kind: str, **values: object) -> dict[str, list[str]]:
+    """Node label -> values by which the pods of a group with this type of GPU find their nodes."""
+    done = template("helm", "job-group", group(kind, layout="jobs", **values))
+    assert done.returncode == 0, done.stderr.decode()
+    (job,) = [each for each in objects(done.stdout.decode()) if each["kind"] == "Job"]
+    required = job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    terms = required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert all(len(term["matchExpressions"]) == 1 for term in terms), "one term per label: any of them is enough"
+    return {each["key"]: each["values"] for term in terms for each in term["matchExpressions"]}
+
+
+def test_the_page_has_every_label_of_the_table_and_no_other() -> None:
+    assert {*LABELS} == {label for labels in TYPES.values() for label in labels}
+
+
+def test_every_example_of_the_page_is_a_value_that_finds_nodes() -> None:
+    known = [*TYPES.values(), *ADDED["accelerators"]["types"].values()]
+    for label, examples in LABELS.items():
+        values = {value for labels in known for value in labels.get(label, [])}
+        assert {*examples} <= values, label
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_type_finds_its_nodes_by_each_of_its_labels(kind: str) -> None:
+    assert found_by(kind) == TYPES[kind]
+
+
+@pytest.mark.parametrize("kind", ADDED["accelerators"]["types"])
+def test_a_type_that_the_page_adds_is_not_in_the_table_and_finds_its_nodes(kind: str) -> None:
+    assert kind not in TYPES
+    assert found_by(kind, **ADDED) == ADDED["accelerators"]["types"][kind]
+
+
+def test_a_gpu_has_one_name_on_aws_whoever_makes_the_nodes() -> None:
+    for kind, labels in {**TYPES, **ADDED["accelerators"]["types"]}.items():
+        assert labels.get(AWS[0]) == labels.get(AWS[1]), kind
+
+
+def test_gpu_accept_tests_the_nodes_of_each_vendor_of_the_page() -> None:
+    done = template("helm", "gpu-accept", b"nodes: 2")
+    (daemons,) = [each for each in objects(done.stdout.decode()) if each["kind"] == "DaemonSet"]
+    affinity = daemons["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    tested = {each["key"].split("/")[0] for term in terms for each in term["matchExpressions"]}
+    # Not by the type of the instance, which says nothing of GPUs.
+    assert {label.split("/")[0] for label in LABELS} - {"node.kubernetes.io"} <= tested
+
+
+def test_the_charts_tolerate_the_same_taints_of_gpu_nodes() -> None:
+    """A node that was tested is one that a run can use."""
+    tolerated = [VALUES[chart]["tolerations"] for chart in CHARTS]
+    assert tolerated[0] == tolerated[1] == tolerated[2]
+    assert {each["key"] for each in tolerated[0]} == {"nvidia.com/gpu", "amd.com/gpu", "sku"}
+
+
+def test_the_table_of_fast_networks_is_what_the_files_set() -> None:
+    for row in rows("Fast networks"):
+        path = REPO / "docs" / re.search(r"\]\((\S+)\)", row[1])[1]
+        values = yaml.safe_load(path.read_text())
+        user = values.get("podSecurityContext", {}).get("runAsUser")
+        assert row[3] == ("the chart's" if user is None else f"{user}, for memory locks"), path.name
+        if resource := re.search(r"`(\S+/\S+)`", row[2]):
+            devices = {**values.get("resources", {}).get("limits", {})}
+            devices |= {values.get("network", {}).get("rdma", {}).get("resourceName"): 1}
+            assert resource[1] in devices, path.name
+        networks = yaml.safe_load(values.get("podAnnotations", {}).get("networking.gke.io/interfaces", "[]"))
+        if number := re.search(r"(\d+) networks", row[2]):
+            assert len(networks) - 1 == int(number[1]), path.name  # without eth0
+        assert ("a claim" in row[2]) == ("resourceClaims" in str(values)), path.name

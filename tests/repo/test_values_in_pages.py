@@ -1,0 +1,112 @@
+"""Values that a page prints, and the files for fast networks, work with the README's command of their chart."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.paths import REPO
+from tests.charts.test_charts_fabrics import DEVICES, FABRICS, pod
+from tests.helpers.object_rules import violations
+from tests.helpers.rendering import CHARTS, objects
+from tests.repo.test_readme import PAGES, README, as_rendered, installs, rendered
+
+SCHEMAS = {chart: yaml.safe_load((REPO / f"charts/{chart}/values.schema.json").read_text()) for chart in CHARTS}
+COMMANDS = {
+    chart: next(line for line in installs(REPO / "README.md") if f"charts/{chart} " in line) for chart in CHARTS
+}
+(OWN,) = re.findall(r"in place of the preset `(--set program\.image=IMAGE [^`]+)`", README)
+# The README's run of a preset, and that of a person's own program, whose image gets the launcher by an init container.
+RUNS = {
+    "preset": COMMANDS["ddp-run"],
+    "own program": COMMANDS["ddp-run"].replace(
+        "--set program.preset=train", OWN.replace("IMAGE", "registry.example.com/trainer:1")
+    ),
+}
+SHOWN = [REPO / "docs" / name for name in ("ddp-run.md", "job-group.md", "gpu-accept.md", "clusters.md")]
+BLOCKS = [
+    (page, text)
+    for page in SHOWN
+    for text in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+]
+
+
+def chart_of(page: Path, text: str) -> str:
+    """The chart of the page; on a page for all charts the first one that has all of the values."""
+    if page.stem in CHARTS:
+        return page.stem
+    return next(chart for chart in CHARTS if {*yaml.safe_load(text)} <= {*SCHEMAS[chart]["properties"]})
+
+
+def accepted(command: str) -> list[dict]:
+    done = rendered(command, REPO)
+    assert done.returncode == 0, f"{command}\n{done.stderr}"
+    items = objects(done.stdout)
+    assert [each for item in items for each in violations(item)] == []
+    return items
+
+
+def test_the_pages_show_values_of_both_charts_of_runs() -> None:
+    assert {chart_of(page, text) for page, text in BLOCKS} == {"ddp-run", "job-group"}
+    assert "--set program.preset=train " in COMMANDS["ddp-run"]
+
+
+@pytest.mark.parametrize(("page", "text"), BLOCKS, ids=[f"{page.stem}-{n}" for n, (page, _) in enumerate(BLOCKS)])
+def test_values_of_a_page_render_with_the_command_of_the_readme(page: Path, text: str, tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text(text)
+    chart = chart_of(page, text)
+    commands = [COMMANDS[chart]]
+    if chart == "ddp-run":  # only an image without the launcher has that init container
+        commands = [RUNS["own program"]] if "name: launcher" in text else [*RUNS.values()]
+    for command in commands:
+        accepted(f"{command} -f {tmp_path}/values.yaml")
+
+
+def test_a_claim_for_gpus_renders_in_the_two_other_charts_where_the_page_puts_it(tmp_path: Path) -> None:
+    (text,) = [text for _, text in BLOCKS if "gpuResourceName" in text]
+    claims = yaml.safe_load(text)["podTemplate"]["spec"]
+    (container,) = claims.pop("containers")
+    values = {"gpuResourceName": "", "podTemplate": {"spec": {**claims}}}
+    values["podTemplate"]["spec"]["initContainers"] = [{"name": "accept", **container}]
+    (tmp_path / "gpu-accept.yaml").write_text(yaml.dump(values))
+    task = {"podTemplate": {"spec": {**claims, "containers": [container]}}}
+    values = {"accelerators": {"resourceName": ""}, "tasks": {"trainer": task}}
+    (tmp_path / "job-group.yaml").write_text(yaml.dump(values))
+    for chart in ("gpu-accept", "job-group"):
+        accepted(f"{COMMANDS[chart]} -f {tmp_path}/{chart}.yaml")
+
+
+def test_the_charts_with_a_wave_of_argo_cd_are_those_that_its_page_names() -> None:
+    (row,) = [line for line in (REPO / "docs/argo-cd.md").read_text().splitlines() if line.startswith("| wave 1 ")]
+    setting, reason = row.strip("|").split("|")
+    waves = {chart: "argocd.argoproj.io/sync-wave" in rendered(COMMANDS[chart], REPO).stdout for chart in CHARTS}
+    assert [chart for chart in CHARTS if waves[chart]] == [chart for chart in CHARTS if f"`{chart}`" in setting]
+    assert "`ddp-run` has no wave" in reason and not waves["ddp-run"]
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_a_fabric_is_one_file_more_for_the_command_of_the_readme(fabric: str, run: str) -> None:
+    items = accepted(f"{RUNS[run]} -f {FABRICS[fabric]}")
+    (job,) = [item for item in items if item["kind"] == "Job"]
+    resources = job["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert resources["requests"].items() >= {"cpu": 32, "memory": "256Gi"}.items()
+    assert DEVICES.get(fabric, {}).items() <= resources["limits"].items()
+
+
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_a_fabric_renders_with_every_run_that_a_page_shows(fabric: str) -> None:
+    shown = [(page, line) for page in PAGES for line in installs(page) if "charts/ddp-run " in line]
+    assert len(shown) > 5
+    for page, line in shown:
+        done = as_rendered(page, f"{line} -f {FABRICS[fabric]}")
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+
+
+def test_a_fabric_caps_neither_memory_nor_cpus() -> None:
+    for fabric, path in FABRICS.items():
+        (trainer,) = pod(rendered(f"{COMMANDS['ddp-run']} -f {path}", REPO).stdout)["spec"]["containers"]
+        assert not {"cpu", "memory"} & {*trainer["resources"]["limits"]}, fabric
