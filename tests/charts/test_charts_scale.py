@@ -13,7 +13,7 @@ from tests.helpers.rendering import HELMS, objects, template
 pytestmark = pytest.mark.slow
 
 # The control plane of a cluster took a JobSet of 168 such ranks and refused one of 175.
-JOBSET = 145
+JOBSET = 140
 POD = {"spec": {"priorityClassName": "high", "containers": [{"env": [{"name": "A", "value": "b"}]}]}}
 
 
