@@ -77,6 +77,8 @@ has tolerationSeconds, which the effect NoExecute allows only
 {{- if $both }}{{ $over = subf (include "ddp-run.number" $request | float64) (include "ddp-run.number" $limit | float64) }}{{ end -}}
 {{- if not (or $shared (contains "/" $name) (hasPrefix "hugepages-" $name)) -}}
 {{- $found = append $found (printf "has resources of the unknown name %s" $name) -}}
+{{- else if and (regexMatch "^([^/]*[.])?kubernetes[.]io/" $name) (not (hasPrefix "deviceclass.resource.kubernetes.io/" $name)) -}}
+{{- $found = append $found (printf "has resources of the name %s, which no device has: kubernetes.io/ is Kubernetes' own" $name) -}}
 {{- else if gt $over 0.0 -}}
 {{- $found = append $found (printf "requests %s of %s, above its limit %s" $request $name $limit) -}}
 {{- else if and (not $shared) (lt $over 0.0) -}}
