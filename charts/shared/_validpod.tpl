@@ -38,8 +38,6 @@ with the pod as it will be, after every merge, and what, the words for it in the
 has the operator Exists and a value
 {{- else if and (not .key) (ne $operator "Exists") -}}
 has no key, which the operator Exists allows only
-{{- else if not (has (.effect | default "NoSchedule") (list "NoSchedule" "PreferNoSchedule" "NoExecute")) -}}
-has the unknown effect {{ .effect }}
 {{- else if and (hasKey . "tolerationSeconds") (ne (toString .effect) "NoExecute") -}}
 has tolerationSeconds, which the effect NoExecute allows only
 {{- end -}}
