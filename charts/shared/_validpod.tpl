@@ -38,8 +38,6 @@ with the pod as it will be, after every merge, and what, the words for it in the
 has the operator Exists and a value
 {{- else if and (not .key) (ne $operator "Exists") -}}
 has no key, which the operator Exists allows only
-{{- else if not (has (.effect | default "NoSchedule") (list "NoSchedule" "PreferNoSchedule" "NoExecute")) -}}
-has the unknown effect {{ .effect }}
 {{- else if and (hasKey . "tolerationSeconds") (ne (toString .effect) "NoExecute") -}}
 has tolerationSeconds, which the effect NoExecute allows only
 {{- end -}}
@@ -77,6 +75,8 @@ has tolerationSeconds, which the effect NoExecute allows only
 {{- if $both }}{{ $over = subf (include "CHART.number" $request | float64) (include "CHART.number" $limit | float64) }}{{ end -}}
 {{- if not (or $shared (contains "/" $name) (hasPrefix "hugepages-" $name)) -}}
 {{- $found = append $found (printf "has resources of the unknown name %s" $name) -}}
+{{- else if and (regexMatch "^([^/]*[.])?kubernetes[.]io/" $name) (not (hasPrefix "deviceclass.resource.kubernetes.io/" $name)) -}}
+{{- $found = append $found (printf "has resources of the name %s, which no device has: kubernetes.io/ is Kubernetes' own" $name) -}}
 {{- else if gt $over 0.0 -}}
 {{- $found = append $found (printf "requests %s of %s, above its limit %s" $request $name $limit) -}}
 {{- else if and (not $shared) (lt $over 0.0) -}}

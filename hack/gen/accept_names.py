@@ -1,7 +1,8 @@
-"""Names for the schema of gpu-accept: checks, limits, versions and faults, so that a misspelt one is refused."""
+"""Names for gpu-accept, so that a misspelt one is refused: checks and faults in its schema, others in a template."""
 
 from __future__ import annotations
 
+import json
 import sys
 
 from hack.paths import REPO
@@ -16,7 +17,12 @@ def definitions() -> dict[str, dict]:
     faults = [fault.id for fault in fault_injection.known_faults(registry.node_checks())]
     return {
         "checkName": {"enum": known_checks()},
-        "limitName": {"enum": sorted(known_limits())},
-        "versionName": {"enum": list(environment.VERSIONS)},
         "faultName": {"description": "Fault to inject", "enum": ["", *faults]},
     }
+
+
+def helm() -> str:
+    """The template gpu-accept.names: names by the value whose keys they are. No message of a schema would list them."""
+    names = {"limits": sorted(known_limits()), "expect": list(environment.VERSIONS)}
+    comment = "{{/* Generated from the checks by `make generate`. */}}"
+    return f'{comment}\n{{{{- define "gpu-accept.names" -}}}}\n{json.dumps(names)}\n{{{{- end }}}}\n'

@@ -1,10 +1,10 @@
 """Make everything that is derived from a source in this repository: python3 -m hack.gen.generate [--check].
 
 schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the definitions of common.yaml and kubernetes.json
-    that it uses, and the names of checks, limits and faults
+    that it uses, and the names of checks and faults
 schemas/report.yaml, fleet.yaml -> schemas/report.schema.json, fleet.schema.json
 worker/…/accept/limits.yaml, runtime/gpu_specs.yaml -> the same as JSON, for images without a YAML parser
-worker/…/accept/ (checks, limits) -> docs/accept-checks.md
+worker/…/accept/ (checks, limits) -> docs/accept-checks.md, charts/gpu-accept/templates/_names.tpl
 worker/…/fleet/     -> docs/fleet.svg, a plot of the page with made-up numbers
 schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
 jobgen's table of codes    -> docs/jobgen-errors.md, with jobgen's output for each example
@@ -73,6 +73,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
             if chart in SHARED_BY.get(path.name, CHARTS):
                 text = path.read_text().replace('"CHART.', f'"{chart}.')
                 yield REPO / f"charts/{chart}/templates/{path.name}", text
+    yield REPO / "charts/gpu-accept/templates/_names.tpl", accept_names.helm()
     for name in ("report", "fleet"):
         yield REPO / f"schemas/{name}.schema.json", to_json(yaml.safe_load((REPO / f"schemas/{name}.yaml").read_text()))
     for table in TABLES:

@@ -1,8 +1,9 @@
 """Names and types of the fields that users hand to Kubernetes: python -m hack.gen.pod_schema.
 
 Writes schemas/charts/kubernetes.json from the OpenAPI document of the Kubernetes that hack/go pins. It is a file of its
-own, because `make generate` needs no Go modules. No value is checked, and a PodSpec and its containers
-require nothing: users write parts of them.
+own, because `make generate` needs no Go modules. A PodSpec and its containers require nothing: users write parts of
+them. The document has no rules for values, so RULES has those that a schema can have, from
+pkg/apis/core/validation/validation.go and pkg/apis/networking/validation/validation.go.
 """
 
 from __future__ import annotations
@@ -21,6 +22,83 @@ ROOTS = {
 PREFIX = "#/components/schemas/"
 
 
+def one_of(*values: str) -> dict:
+    return {"enum": [*values]}
+
+
+PORT = {"minimum": 1, "maximum": 65535}
+PROTOCOL = one_of("TCP", "UDP", "SCTP")
+OPERATOR = one_of("In", "NotIn", "Exists", "DoesNotExist")
+PROFILE = one_of("RuntimeDefault", "Localhost", "Unconfined")
+SPREAD = one_of("Honor", "Ignore")
+WEIGHT = {"minimum": 1, "maximum": 100}
+BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+CIDR = {"pattern": rf"^({BYTE}([.]{BYTE}){{3}}/(3[0-2]|[12]?[0-9])|[0-9a-fA-F]*:[0-9a-fA-F:.]*/[0-9]{{1,3}})$"}
+FIELD = (
+    r"^(metadata[.](name|namespace|uid|(labels|annotations)(\['[^']+'\])?)"
+    r"|spec[.](nodeName|serviceAccountName)|status[.](hostIPs?|podIPs?))$"
+)
+# An empty text is one that Kubernetes takes as the default, or as every value.
+RULES = {
+    "AppArmorProfile": {"type": PROFILE},
+    "Container": {
+        "imagePullPolicy": one_of("", "Always", "IfNotPresent", "Never"),
+        "restartPolicy": one_of("Always", "OnFailure", "Never"),
+        "terminationMessagePolicy": one_of("", "File", "FallbackToLogsOnError"),
+    },
+    "ContainerPort": {
+        "protocol": one_of("", *PROTOCOL["enum"]),
+        "containerPort": PORT,
+        "hostPort": {**PORT, "minimum": 0},
+    },
+    "HTTPGetAction": {"scheme": one_of("", "HTTP", "HTTPS")},
+    "HostPathVolumeSource": {
+        "type": one_of(
+            *("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice")
+        )
+    },
+    "IPBlock": {"cidr": CIDR, "except": {"items": {"type": "string", **CIDR}}},
+    "LabelSelectorRequirement": {"operator": OPERATOR},
+    "NetworkPolicyPort": {"protocol": PROTOCOL, "endPort": PORT},
+    "NodeSelectorRequirement": {"operator": one_of(*OPERATOR["enum"], "Gt", "Lt")},
+    "ObjectFieldSelector": {"fieldPath": {"pattern": FIELD}},
+    "PodSecurityContext": {
+        "fsGroupChangePolicy": one_of("OnRootMismatch", "Always"),
+        "supplementalGroupsPolicy": one_of("Merge", "Strict"),
+    },
+    "PodSpec": {
+        "dnsPolicy": one_of("", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
+        "preemptionPolicy": one_of("PreemptLowerPriority", "Never"),
+        "restartPolicy": one_of("", "Always", "OnFailure", "Never"),
+    },
+    "PreferredSchedulingTerm": {"weight": WEIGHT},
+    "ResourceFieldSelector": {
+        "resource": {"pattern": "^(limits|requests)[.](cpu|memory|ephemeral-storage|hugepages-.+)$"}
+    },
+    "SeccompProfile": {"type": PROFILE},
+    "Toleration": {
+        "operator": one_of("", "Equal", "Exists", "Lt", "Gt"),
+        "effect": one_of("", "NoSchedule", "PreferNoSchedule", "NoExecute"),
+    },
+    "TopologySpreadConstraint": {
+        "maxSkew": {"minimum": 1},
+        "minDomains": {"minimum": 1},
+        "nodeAffinityPolicy": SPREAD,
+        "nodeTaintsPolicy": SPREAD,
+        "whenUnsatisfiable": one_of("DoNotSchedule", "ScheduleAnyway"),
+    },
+    "VolumeMount": {"mountPropagation": one_of("None", "HostToContainer", "Bidirectional")},
+    "WeightedPodAffinityTerm": {"weight": WEIGHT},
+}
+# The only numbers or texts of these objects are ports.
+NUMBER_OR_NAME = {
+    "anyOf": [
+        {"type": "integer", **PORT},
+        {"type": "string", "pattern": "^([0-9][-0-9]*)?[a-z]([-a-z0-9]*[a-z0-9])?$"},
+    ]
+}
+
+
 def text() -> str:
     found: dict[str, dict] = {}
     folder = Path(source("kubernetes", "k8s.io/kubernetes")["Dir"]) / "api/openapi-spec/v3"
@@ -32,6 +110,8 @@ def text() -> str:
             short = name.rpartition(".")[2]
             if short not in found:
                 found[short] = small(schemas[name], left)
+                for field, rule in RULES.get(short, {}).items():
+                    found[short]["properties"][field].update(rule)
     lines = [f"{json.dumps(name)}: {json.dumps(schema)}" for name, schema in sorted(found.items())]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -47,7 +127,9 @@ def small(schema: dict, left: list[str]) -> dict:
         fields = {name: small(field, left) for name, field in schema["properties"].items()}
         required = {} if "containers" in fields or "stdin" in fields else {"required": schema.get("required", [])}
         return {"type": "object", "additionalProperties": False, "properties": fields, **required}
-    if "type" not in schema or schema.get("format") == "int-or-string":  # also a quantity: text or a number
+    if schema.get("format") == "int-or-string":
+        return NUMBER_OR_NAME
+    if "type" not in schema:  # a quantity: text or a number
         return {"type": ["string", "number"]}
     kept = {"type": schema["type"]}
     for below in ("items", "additionalProperties"):

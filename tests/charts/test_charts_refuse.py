@@ -212,6 +212,9 @@ MISSPELT = {
     "security context": ("gpu-accept", {"containerSecurityContext": {"runAsUsr": 1}}, "runAsUsr"),
     "pod security context": ("ddp-run", {"podSecurityContext": {"fsgroup": 1}}, "fsgroup"),
     "toleration": ("ddp-run", {"tolerations": [{"keys": "x"}]}, "keys"),
+    "amount": ("ddp-run", {"resources": {"limits": {"memroy": 1}}}, "'/resources/limits': additional properties "),
+    "variable": ("job-group", task(env={"a b": "x"}), "'/tasks/t/env': additional properties 'a b'"),
+    "node label": ("gpu-accept", {"nodeSelector": {"a b": "x"}}, "'/nodeSelector': additional properties 'a b'"),
     "rule": ("ddp-run", {"networkPolicy": {"ingress": [{"port": [{"port": 1}]}]}}, "port"),
 }
 

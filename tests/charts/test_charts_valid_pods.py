@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.charts.test_charts_refuse import refusal, render, task
@@ -30,6 +32,10 @@ INVALID = {
     "memory in bytes": (amounts({"memory": 68719476737}, {"memory": "64Gi"}), "above its limit 64Gi"),
     "cpu": (amounts({"cpu": 2}, {"cpu": "1999m"}), "requests 2 of cpu"),
     "another name": (container(**amounts({"ram": "1Gi"})), "the unknown name ram"),
+    "a name of Kubernetes": (
+        amounts(limits={"x.kubernetes.io/gpu": 1}),
+        "the name x.kubernetes.io/gpu, which no device",
+    ),
     "no limit of a device": (amounts({NIC: 4}), f"requests {NIC} without a limit"),
     "huge pages": (amounts({"hugepages-2Mi": "4Mi"}, {"hugepages-2Mi": "8Mi"}), "they must be equal"),
     "two amounts of a device": (amounts({NIC: 1}, {NIC: 4}), "they must be equal"),
@@ -53,7 +59,6 @@ INVALID = {
     ),
     "a value from nowhere": (container(env=[{"name": "A", "valueFrom": {}}]), "0 sources of the variable A"),
     "Exists with a value": (pod(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]), "Exists and a value"),
-    "an unknown effect": (pod(tolerations=[{"key": "a", "effect": "NoShedule"}]), "the unknown effect NoShedule"),
     "no key": (pod(tolerations=[{"effect": "NoSchedule"}]), "has no key"),
     "seconds": (pod(tolerations=[{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 1}]), "tolerationSeconds"),
 }
@@ -67,9 +72,9 @@ def test_a_pod_that_kubernetes_refuses_is_refused(case: str, chart: str) -> None
 
 
 def test_values_of_the_chart_itself_and_of_its_sidecar_are_judged_too() -> None:
-    tolerations = {"tolerations": [{"key": "a", "effect": "NoShedule"}]}
-    assert "NoShedule" in refusal("ddp-run", {**tolerations, "workload": "jobset"})
-    assert "NoShedule" in refusal("job-group", tolerations)
+    tolerations = {"tolerations": [{"effect": "NoSchedule"}]}
+    assert "has no key" in refusal("ddp-run", {**tolerations, "workload": "jobset"})
+    assert "has no key" in refusal("job-group", tolerations)
     below = {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
     assert "the container agent requests 2 of cpu" in refusal("job-group", {"agent": {"resources": below}})
 
@@ -116,6 +121,14 @@ VALID = {
     "a claim": pod(volumes=[{"name": "mine", "persistentVolumeClaim": {"claimName": "c"}}]),
     "an empty value": container(env=[{"name": "A", "value": ""}]),
 }
+
+
+CLASS = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+
+
+def test_a_device_class_may_stand_for_the_resource_of_a_gpu() -> None:
+    assert f'"{CLASS}": 8' in json.dumps(render("ddp-run", {"gpuResourceName": CLASS, "gpusPerNode": 8}))
+    assert "which no device has" in refusal("ddp-run", {"gpuResourceName": "kubernetes.io/gpu", "gpusPerNode": 8})
 
 
 @pytest.mark.parametrize("case", VALID)

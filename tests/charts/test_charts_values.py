@@ -37,12 +37,13 @@ def resolved(root: dict, node: dict) -> dict:
 
 
 def declared(root: dict, node: dict, path: tuple = ()) -> Iterator[tuple[tuple, dict]]:
-    """Every schema with a path to it; a map's key is KEY, a list's index 0."""
+    """Every schema with a path to it; a map's key is "key", a list's index 0."""
     node = resolved(root, node)
     yield path, node
     below = dict(node.get("properties", {}))
-    if isinstance(node.get("additionalProperties"), dict):
-        below["KEY"] = node["additionalProperties"]
+    for rule in (node.get("additionalProperties"), *node.get("patternProperties", {}).values()):
+        if isinstance(rule, dict):
+            below["key"] = rule
     if "items" in node:
         below[0] = node["items"]
     for name, child in below.items():
@@ -82,7 +83,7 @@ def test_the_scenarios_of_job_group_use_every_value() -> None:
     used = {path for value in values for path in places(value)}
     leaves = [path for path, node in declared(root, root) if not {"properties", "items"} & set(node) and path]
     assert len(leaves) > 60, "the walk through the schema found next to nothing"
-    unused = [path for path in leaves if path[-1] != "KEY" and not any(fits(path, other) for other in used)]
+    unused = [path for path in leaves if path[-1] != "key" and not any(fits(path, other) for other in used)]
     assert set(unused) == {("enabled",), ("global",), ("placement", "gang")}  # a gang: test_gang.py
 
 
@@ -98,7 +99,7 @@ def as_list(node: object) -> list:
 
 
 def fits(path: tuple, other: tuple) -> bool:
-    return len(path) == len(other) and all(step in ("KEY", at) for step, at in zip(path, other, strict=True))
+    return len(path) == len(other) and all(step in ("key", at) for step, at in zip(path, other, strict=True))
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -177,6 +178,12 @@ def test_a_key_without_a_value_is_refused_or_means_nothing() -> None:
 def test_no_rule_stands_beside_a_reference(chart: str) -> None:
     """Draft 7 takes the reference and ignores what stands beside it."""
     assert [node for node in within(schema(chart)) if "$ref" in node and not set(node) <= {"$ref", "description"}] == []
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_wrong_name_is_reported_at_its_place(chart: str) -> None:
+    """Helm reports one that breaks propertyNames at a place that differs from run to run."""
+    assert [node for node in within(schema(chart)) if "propertyNames" in node] == []
 
 
 def within(node: object) -> Iterator[dict]:

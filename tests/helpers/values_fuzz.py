@@ -87,6 +87,8 @@ TEXTS = (
     ),
     *("train.py", "code/train.py", "../x", "QQ==", "cluster.local", "eth0", "ddp-tests", "train", "etcd:v3"),
 )
+# Known names of values whose names the templates check.
+NAMES = {"limits": "gemm_bf16", "expect": "driver"}
 LABELS = ({}, {"pool": "gpu"}, {"example.com/pool": "a", "n": "null"})
 POLICY = ({}, {"ports": [{"port": 443}]}, {"ports": [{"protocol": "UDP", "port": "dns"}]})
 SECURITY = ({}, {"runAsUser": 0}, {"runAsNonRoot": True, "runAsUser": 1000})
@@ -126,6 +128,9 @@ class Values:
             values |= {"name": values["name"] or "rl", "tasks": values["tasks"] or {"t": {"run": "true"}}}
             if self.rng.random() < 0.8:
                 mend(values)
+        for name, known in NAMES.items():
+            if values.get(name) and self.rng.random() < 0.8:
+                values[name] = {known: next(iter(values[name].values()))}
         return values
 
     def value(self, node: dict, share: float) -> Any:
@@ -177,10 +182,12 @@ class Values:
             needed |= {"schemaVersion", "name", "tasks"} & set(own)
         names = [name for name in own if name in needed or (name not in other and self.rng.random() < share)]
         found = {name: self.value(own[name], share) for name in names}
+        free = dict(node.get("patternProperties", {}))
         if isinstance(node.get("additionalProperties"), dict):
-            rule = node.get("propertyNames", {"minLength": 1})
-            for _ in range(self.rng.choice([0, 1, 1, 2]) or (1 if node.get("additionalProperties") and not own else 0)):
-                found[self.value({"type": "string", **rule}, share)] = self.value(node["additionalProperties"], share)
+            free["."] = node["additionalProperties"]
+        for pattern, rule in free.items():
+            for _ in range(self.rng.choice([0, 1, 1, 2]) or (0 if own else 1)):
+                found[self.string({"pattern": pattern}, share)] = self.value(rule, share)
         if node.get("maxProperties") and len(found) > node["maxProperties"]:
             found = dict([self.rng.choice([*found.items()])])
         if node.get("minProperties") and not found:
