@@ -8,3 +8,9 @@
 {{- end -}}
 {{ gt (len $name) 40 | ternary (printf "%s-%s" ($name | trunc 31 | trimSuffix "-") ($name | sha256sum | trunc 8)) $name }}
 {{- end }}
+
+{{/* Labels of the pods of the nodes. */}}
+{{- define "CHART.nodeLabels" -}}
+{{ include "CHART.selectorLabels" . }}
+app.kubernetes.io/component: node
+{{- end }}

@@ -28,14 +28,6 @@ GPU_CHARTS_KEY_FILE: {{ include "CHART.keyFile" . }}
 {{- end }}
 {{- end }}
 
-{{/* The same as the `env` of a container that has no other variables. */}}
-{{- define "CHART.keyEnv" -}}
-{{- range $name, $value := include "CHART.keyVariable" . | fromYaml -}}
-env:
-  - {name: {{ $name }}, value: {{ $value }}}
-{{- end }}
-{{- end }}
-
 {{- define "CHART.keyFile" -}}
 {{ (include "CHART.contract" . | fromJson).keyFile }}
 {{- end }}

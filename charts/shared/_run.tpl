@@ -1,17 +1,14 @@
 {{/*
 Name of a run's object. It has a hash of what the user chose: the values that differ from the chart's defaults. Another
 choice is another object, because Kubernetes lets nobody change the pods of a Job. Another version of the chart, with other
-templates, defaults and image, is the same object, so that it never replaces a run: Kubernetes refuses the change.
+templates, defaults and image, is the same object, so that it never replaces a run: Kubernetes refuses the change. Call with
+root and without, the values that decide nothing about the object, besides those that never do.
 */}}
 {{- define "CHART.hash" -}}
-{{ list .root.Release.Name .root.Release.Namespace .root.Values.runId (toJson .chosen) | join "\n" | sha256sum | trunc 8 }}
-{{- end }}
-
-{{/* Values that differ from the chart's defaults, as JSON, without those that decide nothing about the run's object. */}}
-{{- define "CHART.chosen" -}}
 {{- $chosen := dict -}}
-{{- include "CHART.choose" (dict "values" .Values "defaults" (include "CHART.defaults" . | fromJson) "chosen" $chosen) -}}
-{{ omit $chosen "commonLabels" "enabled" "extraObjects" "global" "networkPolicy" | toJson }}
+{{- include "CHART.choose" (dict "values" .root.Values "defaults" (include "CHART.defaults" .root | fromJson) "chosen" $chosen) -}}
+{{- range concat .without (list "commonLabels" "enabled" "extraObjects" "global" "networkPolicy") }}{{ $_ := unset $chosen . }}{{ end -}}
+{{ list .root.Release.Name .root.Release.Namespace .root.Values.runId (toJson $chosen) | join "\n" | sha256sum | trunc 8 }}
 {{- end }}
 
 {{/* Put into `chosen` what differs between values and defaults; a default that the user removed is null there. */}}

@@ -1,14 +1,9 @@
-{{/* Environment of the program; call with root and id. */}}
-{{- define "ddp-run.env" -}}
-{{- $env := deepCopy .root.Values.env }}
-{{- range (first (dig "spec" "containers" (list dict) .root.Values.podTemplate)).env }}{{ $_ := set $env .name (omit . "name") }}{{ end }}
-{{- include "ddp-run.environment" (dict "root" .root "set" (include "ddp-run.variables" . | fromYaml) "env" $env) }}
-{{- end }}
-
 {{/* Variables that the chart sets, as a YAML map of NAME to text, or to the rest of an EnvVar; call with root and id. */}}
 {{- define "ddp-run.variables" -}}
 {{- $values := .root.Values }}
-{{- $master := include "ddp-run.master" . }}
+{{- /* Pod 0, where the user's variable names no other host. */}}
+{{- $service := printf "%s.%s.svc.%s" (include "ddp-run.fullname" .root) .root.Release.Namespace $values.clusterDomain }}
+{{- $master := get $values.env "MASTER_ADDR" | default (printf "%s-0.%s" (include "ddp-run.hosts" .) $service) }}
 {{- $index := "metadata.annotations['batch.kubernetes.io/job-completion-index']" }}
 {{- if eq $values.workload "statefulset" }}{{ $index = "metadata.labels['apps.kubernetes.io/pod-index']" }}{{ end -}}
 NNODES: {{ $values.nodes | int64 | quote }}
@@ -33,45 +28,14 @@ ATTEMPT: "0" # the launcher counts, in its own pod
 {{- end }}
 GPU_CHARTS_IMAGE: {{ $values.program.image | default (include "ddp-run.image" .root) | quote }}
 {{- if eq $values.launcher "torchrun" }}
-{{ include "ddp-run.torchrun" . }}
-{{- end }}
-{{- if $values.huggingFace.offline }}
-HF_HUB_OFFLINE: "1"
-TRANSFORMERS_OFFLINE: "1"
-HF_DATASETS_OFFLINE: "1"
-{{- end }}
-{{- if $values.network.nccl }}
-NCCL_NET: {{ ternary "IB" "Socket" (eq $values.network.nccl "ib") }}
-NCCL_IB_DISABLE: {{ ternary "0" "1" (eq $values.network.nccl "ib") | quote }}
-{{- end }}
-{{ include "ddp-run.keyVariable" .root }}
-{{ include "ddp-run.trackers" . }}
-{{ include "ddp-run.secrets" .root }}
-{{- end }}
-
-{{/* DNS name of pod 0, where the user's variable does not name another host; call with root and id. */}}
-{{- define "ddp-run.master" -}}
-{{- $service := printf "%s.%s.svc.%s" (include "ddp-run.fullname" .root) .root.Release.Namespace .root.Values.clusterDomain -}}
-{{ get .root.Values.env "MASTER_ADDR" | default (printf "%s-0.%s" (include "ddp-run.hosts" .) $service) }}
-{{- end }}
-
-{{/* Port of the rendezvous. */}}
-{{- define "ddp-run.port" -}}
-{{ get .Values.env "MASTER_PORT" | default (.Values.rendezvous.port | int64) }}
-{{- end }}
-
-{{/* Variables of a bare torchrun; call with root and id. */}}
-{{- define "ddp-run.torchrun" -}}
-{{- $values := .root.Values }}
 {{- $seconds := $values.timeouts.joinSeconds | int64 }}
-{{- $endpoint := printf "%s:%s" (include "ddp-run.master" .) (include "ddp-run.port" .root) -}}
 PET_RDZV_ID: {value: "{{ .id }}-$(ATTEMPT)"} # Kubernetes puts in the number of the attempt
 PET_MAX_RESTARTS: "0"
 {{- if eq $values.rendezvous.backend "static" }}
 PET_RDZV_CONF: timeout={{ $seconds }}
 {{- else if eq $values.rendezvous.backend "c10d" }}
 PET_RDZV_BACKEND: c10d
-PET_RDZV_ENDPOINT: {{ $endpoint | quote }}
+PET_RDZV_ENDPOINT: {{ printf "%s:%s" $master (include "ddp-run.port" .root) | quote }}
 PET_RDZV_CONF: join_timeout={{ $seconds }},read_timeout={{ $seconds }}
 {{- else }}
 PET_RDZV_BACKEND: etcd-v2
@@ -83,28 +47,16 @@ GLOO_SOCKET_IFNAME: {{ . | quote }}
 NCCL_SOCKET_IFNAME: {{ printf "=%s" . | quote }}
 {{- end }}
 {{- end }}
-
-{{/* Variables that come from a Secret; all from its one key, or each from its own. */}}
-{{- define "ddp-run.secrets" -}}
-{{- $tokens := list
-  (dict "secret" .Values.huggingFace.secretName "key" .Values.huggingFace.secretKey
-    "names" (list "HF_TOKEN" "HUGGING_FACE_HUB_TOKEN" "HUGGINGFACE_HUB_TOKEN"))
-  (dict "secret" .Values.tracking.pluto.secretName "key" .Values.tracking.pluto.secretKey
-    "names" (list "PLUTO_API_KEY" "PLUTO_API_TOKEN"))
-  (dict "secret" .Values.tracking.mlflow.secretName
-    "names" (list "MLFLOW_TRACKING_USERNAME" "MLFLOW_TRACKING_PASSWORD" "MLFLOW_TRACKING_TOKEN")) }}
-{{- range $token := $tokens }}
-{{- range $name := empty $token.secret | ternary list $token.names }}
-{{- $key := dict "name" $token.secret "key" ($token.key | default $name) }}
-{{- if not $token.key }}{{ $_ := set $key "optional" true }}{{ end }}
-{{ $name }}: {valueFrom: {secretKeyRef: {{ toJson $key }}}}
+{{- if $values.huggingFace.offline }}
+HF_HUB_OFFLINE: "1"
+TRANSFORMERS_OFFLINE: "1"
+HF_DATASETS_OFFLINE: "1"
 {{- end }}
+{{- if $values.network.nccl }}
+NCCL_NET: {{ ternary "IB" "Socket" (eq $values.network.nccl "ib") }}
+NCCL_IB_DISABLE: {{ ternary "0" "1" (eq $values.network.nccl "ib") | quote }}
 {{- end }}
-{{- end }}
-
-{{/* Variables of the trackers' clients; call with root and id. */}}
-{{- define "ddp-run.trackers" -}}
-{{- $values := .root.Values }}
+{{ include "ddp-run.keyVariable" .root }}
 {{- if or $values.tracking.pluto.secretName $values.tracking.mlflow.uri }}
 GPU_CHARTS_MAX_RESTARTS: {{ $values.maxRestarts | int64 | quote }} # only the last attempt marks the run as failed
 GPU_CHARTS_TRACKERS_REQUIRED: {{ $values.tracking.required | quote }}
@@ -131,5 +83,27 @@ MLFLOW_DISABLE_TELEMETRY: "true"
 {{- end }}
 {{- with $values.tracking.mlflow.experiment }}
 MLFLOW_EXPERIMENT_NAME: {{ . | quote }}
+{{- end }}
+{{ include "ddp-run.secrets" .root }}
+{{- end }}
+
+{{/* Port of the rendezvous. */}}
+{{- define "ddp-run.port" -}}
+{{ get .Values.env "MASTER_PORT" | default (.Values.rendezvous.port | int64) }}
+{{- end }}
+
+{{/* Variables that come from a Secret; all from its one key, or each from its own. */}}
+{{- define "ddp-run.secrets" -}}
+{{- $hub := .Values.huggingFace }}
+{{- $pluto := .Values.tracking.pluto }}
+{{- $mlflow := .Values.tracking.mlflow }}
+{{- range $hub.secretName | empty | ternary list (list "HF_TOKEN" "HUGGING_FACE_HUB_TOKEN" "HUGGINGFACE_HUB_TOKEN") }}
+{{ . }}: {valueFrom: {secretKeyRef: {name: {{ $hub.secretName | quote }}, key: {{ $hub.secretKey | quote }}}}}
+{{- end }}
+{{- range $pluto.secretName | empty | ternary list (list "PLUTO_API_KEY" "PLUTO_API_TOKEN") }}
+{{ . }}: {valueFrom: {secretKeyRef: {name: {{ $pluto.secretName | quote }}, key: {{ $pluto.secretKey | quote }}}}}
+{{- end }}
+{{- range $mlflow.secretName | empty | ternary list (list "MLFLOW_TRACKING_USERNAME" "MLFLOW_TRACKING_PASSWORD" "MLFLOW_TRACKING_TOKEN") }}
+{{ . }}: {valueFrom: {secretKeyRef: {name: {{ $mlflow.secretName | quote }}, key: {{ . }}, optional: true}}}
 {{- end }}
 {{- end }}

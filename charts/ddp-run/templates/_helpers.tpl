@@ -4,18 +4,12 @@
 {{- end }}
 
 {{- define "ddp-run.id" -}}
-{{ include "ddp-run.fullname" . }}-{{ include "ddp-run.hash" (dict "root" . "chosen" (omit (include "ddp-run.chosen" . | fromJson) "ttlSecondsAfterFinished")) }}
+{{ include "ddp-run.fullname" . }}-{{ include "ddp-run.hash" (dict "root" . "without" (list "ttlSecondsAfterFinished")) }}
 {{- end }}
 
 {{/* Pod i answers at <this>-i.<Service>; call with root and id. */}}
 {{- define "ddp-run.hosts" -}}
 {{ .id }}{{ if eq .root.Values.workload "jobset" }}-r-0{{ end }}
-{{- end }}
-
-{{/* Labels of the pods that run the program. */}}
-{{- define "ddp-run.nodeLabels" -}}
-{{ include "ddp-run.selectorLabels" . }}
-app.kubernetes.io/component: node
 {{- end }}
 
 {{/* HOST:PORT of etcd. */}}

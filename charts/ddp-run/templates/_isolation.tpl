@@ -28,14 +28,6 @@ GPU_CHARTS_KEY_FILE: {{ include "ddp-run.keyFile" . }}
 {{- end }}
 {{- end }}
 
-{{/* The same as the `env` of a container that has no other variables. */}}
-{{- define "ddp-run.keyEnv" -}}
-{{- range $name, $value := include "ddp-run.keyVariable" . | fromYaml -}}
-env:
-  - {name: {{ $name }}, value: {{ $value }}}
-{{- end }}
-{{- end }}
-
 {{- define "ddp-run.keyFile" -}}
 {{ (include "ddp-run.contract" . | fromJson).keyFile }}
 {{- end }}

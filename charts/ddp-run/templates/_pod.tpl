@@ -94,7 +94,7 @@ spec:
         {{- end }}
         {{- include "ddp-run.program" .root | trim | nindent 8 }}
       env:
-        {{- include "ddp-run.env" . | trim | nindent 8 }}
+        {{- include "ddp-run.environment" (dict "root" .root "set" (include "ddp-run.variables" . | fromYaml) "env" $values.env "own" $values.podTemplate) | trim | nindent 8 }}
       {{- $devices := dict $values.gpuResourceName (list "gpusPerNode" $values.gpusPerNode) $values.network.rdma.resourceName (list "network.rdma.count" $values.network.rdma.count) }}
       {{- with include "ddp-run.resources" (dict "resources" $values.resources "devices" $devices "path" "resources") }}
       resources:
@@ -142,12 +142,10 @@ spec:
       {{- else }}
       emptyDir: {}
       {{- end }}
-    {{- range $name := list "datasets" "models" }}
-    {{- with index $values.volumes $name }}
+    {{- range $name, $volume := omit $values.volumes "outputs" }}
     {{- if .claimName }}
     - name: {{ $name }}
       persistentVolumeClaim: {claimName: {{ .claimName | quote }}, readOnly: {{ .readOnly }}}
-    {{- end }}
     {{- end }}
     {{- end }}
     {{- if and $launches $values.program.image }}
@@ -176,8 +174,7 @@ spec:
 {{- end }}
 
 {{- define "ddp-run.placement" -}}
-{{- $own := dict "matchLabels" (include "ddp-run.nodeLabels" . | fromYaml) }}
-{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" $own }}
+{{- $own := include "ddp-run.nodeLabels" . | fromYaml | toJson }}
 {{- /* On the node's own network a second pod would find the ports taken. */}}
 {{- $apart := .Values.network.hostNetwork | ternary "required" .Values.placement.onePodPerNode }}
 {{- /* A gang has its topology in its PodGroup. */}}
@@ -187,16 +184,17 @@ affinity:
 {{- with $together }}
   podAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
-      {{- dict "topologyKey" . "labelSelector" $own | list | toYaml | nindent 6 }}
+      - {topologyKey: {{ quote . }}, labelSelector: {matchLabels: {{ $own }}}}
 {{- end }}
 {{- if eq $apart "required" }}
   podAntiAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
-      {{- list $term | toYaml | nindent 6 }}
+      - {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {{ $own }}}}
 {{- else if eq $apart "preferred" }}
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
-      {{- dict "weight" 100 "podAffinityTerm" $term | list | toYaml | nindent 6 }}
+      - weight: 100
+        podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {{ $own }}}}
 {{- end }}
 {{- end }}
 {{- with .Values.placement.spreadOver }}
@@ -204,7 +202,6 @@ topologySpreadConstraints:
   - maxSkew: 1
     topologyKey: {{ . | quote }}
     whenUnsatisfiable: ScheduleAnyway
-    labelSelector:
-      {{- toYaml $own | nindent 6 }}
+    labelSelector: {matchLabels: {{ $own }}}
 {{- end }}
 {{- end }}

@@ -95,16 +95,19 @@ numbers than whole ones.
 
 {{/*
 Environment of a user's program: what the chart sets, with the user's variables over it. Call with root, set and env,
-maps of NAME to text, or to a map such as {valueFrom: …}. Variables that have the value of another one follow it.
+maps of NAME to text, or to a map such as {valueFrom: …}, and own, the podTemplate with more variables of the user, if any.
+Variables that have the value of another one follow it.
 */}}
 {{- define "gpu-accept.environment" -}}
 {{- $contract := include "gpu-accept.contract" .root | fromJson -}}
+{{- $env := deepCopy (.env | default dict) -}}
+{{- range (first (dig "spec" "containers" (list dict) (.own | default dict))).env }}{{ $_ := set $env .name (omit . "name") }}{{ end -}}
 {{- $all := dict "USER" $contract.user -}}
-{{- range $variables := list .set .env -}}
+{{- range $variables := list .set $env -}}
 {{- range $name, $value := $variables }}{{ $_ := set $all $name $value }}{{ end -}}
 {{- end -}}
 {{- range $name, $source := $contract.agreesWith -}}
-{{- if and (hasKey $all $source) (not (hasKey $.env $name)) }}{{ $_ := set $all $name (get $all $source) }}{{ end -}}
+{{- if and (hasKey $all $source) (not (hasKey $env $name)) }}{{ $_ := set $all $name (get $all $source) }}{{ end -}}
 {{- end -}}
 {{- range $name, $value := $all }}
 {{- if kindIs "map" $value }}

@@ -1,9 +1,3 @@
-{{/* Labels of the pods that test a node. */}}
-{{- define "gpu-accept.nodeLabels" -}}
-{{ include "gpu-accept.selectorLabels" . }}
-app.kubernetes.io/component: node
-{{- end }}
-
 {{- define "gpu-accept.fleetLabels" -}}
 {{ include "gpu-accept.selectorLabels" . }}
 app.kubernetes.io/component: fleet
@@ -84,6 +78,14 @@ template:
 {{- end }}
 - --report-dir=/reports
 - --run-id={{ .Values.runId }}
+{{- end }}
+
+{{/* Environment of a container that has no other variables than that of the key. */}}
+{{- define "gpu-accept.keyEnv" -}}
+{{- if .Values.authentication.secretName -}}
+env:
+  - {name: GPU_CHARTS_KEY_FILE, value: {{ include "gpu-accept.keyFile" . }}}
+{{- end }}
 {{- end }}
 
 {{/* Path of the value that puts pods into the network of their node, or nothing. */}}

@@ -28,14 +28,6 @@ GPU_CHARTS_KEY_FILE: {{ include "gpu-accept.keyFile" . }}
 {{- end }}
 {{- end }}
 
-{{/* The same as the `env` of a container that has no other variables. */}}
-{{- define "gpu-accept.keyEnv" -}}
-{{- range $name, $value := include "gpu-accept.keyVariable" . | fromYaml -}}
-env:
-  - {name: {{ $name }}, value: {{ $value }}}
-{{- end }}
-{{- end }}
-
 {{- define "gpu-accept.keyFile" -}}
 {{ (include "gpu-accept.contract" . | fromJson).keyFile }}
 {{- end }}

@@ -18,30 +18,27 @@ node is known to have some. NVIDIA's operator sets gpu.present to "false" on a n
 so the value does not matter.
 */}}
 {{- define "gpu-accept.nodeAffinity" -}}
-{{- $terms := list -}}
-{{- if kindIs "slice" .Values.nodes -}}
-{{- range .Values.nodes -}}
-{{- $terms = append $terms (dict "matchFields" (list (dict "key" "metadata.name" "operator" "In" "values" (list .)))) -}}
-{{- end -}}
-{{- else if and (not .Values.nodeSelector) (eq .Values.device "cuda") -}}
-{{- range list
-  "nvidia.com/gpu.present" "nvidia.com/gpu.count" "nvidia.com/gpu.product"
-  "cloud.google.com/gke-accelerator"
-  "kubernetes.azure.com/accelerator"
-  "k8s.amazonaws.com/accelerator"
-  "karpenter.k8s.aws/instance-gpu-count"
-  "eks.amazonaws.com/instance-gpu-count"
-  "gpu.nvidia.com/class"
-  "amd.com/gpu.product-name" "amd.com/gpu.device-id" "feature.node.kubernetes.io/amd-gpu" -}}
-{{- $terms = append $terms (dict "matchExpressions" (list (dict "key" . "operator" "Exists"))) -}}
-{{- end -}}
-{{- /* AKS before 2023; the name is too common to accept any value. */ -}}
-{{- $terms = append $terms (dict "matchExpressions" (list (dict "key" "accelerator" "operator" "In" "values" (list "nvidia")))) -}}
-{{- end -}}
-{{- with $terms -}}
+{{- $named := kindIs "slice" .Values.nodes -}}
+{{- if or $named (and (not .Values.nodeSelector) (eq .Values.device "cuda")) -}}
 nodeAffinity:
   requiredDuringSchedulingIgnoredDuringExecution:
     nodeSelectorTerms:
-      {{- toYaml . | nindent 6 }}
-{{- end -}}
+      {{- range $named | ternary .Values.nodes list }}
+      - matchFields: [{key: metadata.name, operator: In, values: [{{ quote . }}]}]
+      {{- else }}
+      {{- range list
+        "nvidia.com/gpu.present" "nvidia.com/gpu.count" "nvidia.com/gpu.product"
+        "cloud.google.com/gke-accelerator"
+        "kubernetes.azure.com/accelerator"
+        "k8s.amazonaws.com/accelerator"
+        "karpenter.k8s.aws/instance-gpu-count"
+        "eks.amazonaws.com/instance-gpu-count"
+        "gpu.nvidia.com/class"
+        "amd.com/gpu.product-name" "amd.com/gpu.device-id" "feature.node.kubernetes.io/amd-gpu" }}
+      - matchExpressions: [{key: {{ . }}, operator: Exists}]
+      {{- end }}
+      # AKS before 2023; the name is too common to accept any value.
+      - matchExpressions: [{key: accelerator, operator: In, values: [nvidia]}]
+      {{- end }}
+{{- end }}
 {{- end }}

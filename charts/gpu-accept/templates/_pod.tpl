@@ -23,17 +23,15 @@ spec:
   {{- $nodeAffinity := include "gpu-accept.nodeAffinity" . }}
   {{- if or $once $nodeAffinity }}
   affinity:
-  {{- with $nodeAffinity }}
-    {{- . | nindent 4 }}
-  {{- end }}
-  {{- end }}
-  {{- if $once }}
+    {{- with $nodeAffinity }}{{ . | nindent 4 }}{{ end }}
+    {{- if $once }}
     podAntiAffinity:
       requiredDuringSchedulingIgnoredDuringExecution:
         - topologyKey: kubernetes.io/hostname
           labelSelector:
             matchLabels:
               {{- include "gpu-accept.nodeLabels" . | nindent 14 }}
+    {{- end }}
   {{- end }}
   initContainers:
     # A DaemonSet starts its containers again for ever. An init container that succeeds runs once, so this one
@@ -65,17 +63,11 @@ spec:
         - {name: datasets, mountPath: /data, readOnly: true}
         {{- end }}
   containers:
-    {{- if not $once }}
-    # Ready means that the node passed. The readiness of the fleet's Deployment is that of all nodes.
-    {{- else if $values.fleet.enabled }}
-    # Hands the report to the collector and ends with the verdict, which frees the GPUs.
-    {{- else }}
-    # Shows the report and ends with the verdict, which frees the GPUs.
-    {{- end }}
     - name: report
       image: {{ include "gpu-accept.image" . | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       {{- if not $once }}
+      # Ready means that the node passed. The readiness of the fleet's Deployment is that of all nodes.
       command: [tini, --, report-server]
       args: [--report-dir=/reports, --port={{ $port }}]
       ports:
@@ -86,9 +78,11 @@ spec:
       livenessProbe:
         httpGet: {path: /healthz, port: http}
       {{- else if $values.fleet.enabled }}
+      # Hands the report to the collector and ends with the verdict, which frees the GPUs.
       command: [tini, --, accept-report, submit]
       args: [/reports/report.json, --to=http://{{ include "gpu-accept.fullname" . }}-fleet/reports]
       {{- else }}
+      # Shows the report and ends with the verdict, which frees the GPUs.
       command: [tini, --, accept-report, merge]
       args:
         - /reports/report.json

@@ -18,7 +18,7 @@
   "SKYPILOT_TASK_ID" (printf "%s_%s" .id .name)) }}
 {{- $launcher := printf "--join-timeout=%d --grace-period=%d" ($values.barrier.timeoutSeconds | int64) (max 1 (sub $grace 10)) }}
 {{- $settings := dict
-  "GPU_CHARTS_HOST" .host
+  "GPU_CHARTS_HOST" (printf "%s-%s" .name .rank)
   "GPU_CHARTS_AGENT" (ternary "yes" "" $values.interConnection)
   "GPU_CHARTS_LOGS" (ternary "yes" "" (ne $values.logs.claimName ""))
   "GPU_CHARTS_MAY_FAIL" (ternary "" "yes" (or $primary (eq $values.layout "jobs")))
@@ -32,27 +32,16 @@
 {{- if eq (include "job-group.launcher" .) "ddp-launch" }}
 {{- $settings = merge $settings (include "job-group.keyVariable" .root | fromYaml) }}
 {{- end }}
-{{- if include "job-group.podGroup" .root }}
+{{- if and $values.kueue.queueName (eq $values.layout "jobs") }}
 {{- $_ := set $settings "GPU_CHARTS_QUEUE" $values.kueue.queueName }}
 {{- $_ := set $settings "GPU_CHARTS_HELD" (dict "valueFrom" (dict "fieldRef" (dict "fieldPath" "metadata.labels['kueue.x-k8s.io/managed']"))) }}
 {{- end }}
 {{- range $name, $value := $settings }}
 {{- if ne (toString $value) "" }}{{ $_ := set $set $name $value }}{{ end }}
 {{- end }}
-{{- include "job-group.environment" (dict "root" .root "set" $set "env" (include "job-group.userEnv" . | fromJson)) }}
-{{- end }}
-
-{{/* Variables of a task that its user set, as a JSON map of NAME to text, or to the rest of an EnvVar. */}}
-{{- define "job-group.userEnv" -}}
-{{- $env := dict }}
-{{- range $name, $value := .task.env }}{{ $_ := set $env $name $value }}{{ end }}
-{{- range .task.secrets }}
-{{- $_ := set $env . (dict "valueFrom" (dict "secretKeyRef" (dict "name" $.root.Values.secretName "key" .))) }}
-{{- end }}
-{{- range (first (dig "podTemplate" "spec" "containers" (list dict) .task)).env }}
-{{- $_ := set $env .name (omit . "name") }}
-{{- end }}
-{{- toJson $env }}
+{{- $env := deepCopy ($task.env | default dict) }}
+{{- range $task.secrets }}{{ $_ := set $env . (dict "valueFrom" (dict "secretKeyRef" (dict "name" $values.secretName "key" .))) }}{{ end }}
+{{- include "job-group.environment" (dict "root" .root "set" $set "env" $env "own" $task.podTemplate) }}
 {{- end }}
 
 {{/* Variables of the pod and the run, for the task and its agent; a YAML map. */}}

@@ -15,11 +15,10 @@
 
 {{/* Plan of the group for its agents, as JSON. */}}
 {{- define "job-group.plan" -}}
-{{- $primaries := include "job-group.primaries" . | fromJsonArray -}}
 {{- $tasks := dict -}}
 {{- range $name, $task := .Values.tasks -}}
 {{- $_ := set $tasks $name (dict
-  "numNodes" ($task.numNodes | default 1 | int) "primary" (has $name $primaries) "dependsOn" ($task.dependsOn | default dict)) -}}
+  "numNodes" ($task.numNodes | default 1 | int) "primary" (or (not $.Values.primaryTasks) (has $name $.Values.primaryTasks)) "dependsOn" ($task.dependsOn | default dict)) -}}
 {{- end -}}
 {{- dict "domain" (include "job-group.domain" .) "timeoutSeconds" (.Values.barrier.timeoutSeconds | int64)
   "onFailure" .Values.onFailure "layout" .Values.layout "tasks" $tasks | toJson -}}

@@ -6,22 +6,14 @@ no text of the values, because their hash decides it.
 1{{ regexReplaceAll "[a-f]" (toJson .Values | sha256sum) "" }}
 {{- end }}
 
-{{/* Names of the tasks that must succeed, as a JSON list: those of primaryTasks, or all. */}}
-{{- define "job-group.primaries" -}}
-{{- .Values.primaryTasks | default (keys .Values.tasks | sortAlpha) | toJson -}}
-{{- end }}
-
 {{/*
 Name of this version of the group, without the values that decide nothing about its Jobs. `helm lint` renders also values
 without a name, which the validations refuse.
 */}}
 {{- define "job-group.id" -}}
-{{- $chosen := omit (include "job-group.chosen" . | fromJson) "podSecurity" -}}
-{{- if eq .Values.layout "jobset" }}{{ $chosen = omit $chosen "ttlSecondsAfterFinished" }}{{ end -}}
-{{- $gpus := false -}}
-{{- range .Values.tasks }}{{ $gpus = or $gpus (hasKey . "accelerator") }}{{ end -}}
-{{- if not $gpus }}{{ $chosen = omit $chosen "accelerators" }}{{ end -}}
-{{ .Values.name | default "group" }}-{{ include "job-group.hash" (dict "root" . "chosen" $chosen) }}
+{{- $without := list "podSecurity" (eq .Values.layout "jobset" | ternary "ttlSecondsAfterFinished" "") "accelerators" -}}
+{{- range .Values.tasks }}{{ if .accelerator }}{{ $without = without $without "accelerators" }}{{ end }}{{ end -}}
+{{ .Values.name | default "group" }}-{{ include "job-group.hash" (dict "root" . "without" $without) }}
 {{- end }}
 
 {{- define "job-group.domain" -}}

@@ -28,14 +28,6 @@ GPU_CHARTS_KEY_FILE: {{ include "job-group.keyFile" . }}
 {{- end }}
 {{- end }}
 
-{{/* The same as the `env` of a container that has no other variables. */}}
-{{- define "job-group.keyEnv" -}}
-{{- range $name, $value := include "job-group.keyVariable" . | fromYaml -}}
-env:
-  - {name: {{ $name }}, value: {{ $value }}}
-{{- end }}
-{{- end }}
-
 {{- define "job-group.keyFile" -}}
 {{ (include "job-group.contract" . | fromJson).keyFile }}
 {{- end }}

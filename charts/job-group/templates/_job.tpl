@@ -1,5 +1,5 @@
 {{/*
-Spec of the Job of one rank; call with root, id, name, the task of this name, rank and host. One NonIndexed Job per rank,
+Spec of the Job of one rank; call with root, id, name, the task of this name, and rank. One NonIndexed Job per rank,
 because an Indexed Job forces its own host names, and J-i.G would not exist.
 */}}
 {{- define "job-group.job" -}}
@@ -59,18 +59,13 @@ PodFailurePolicy, which a rule of the JobSet matches. A task of one node starts 
 {{- $restarts = max $restarts (dig "recovery" "maxRestartsOnErrors" 0 . | int) -}}
 {{- end -}}
 {{- end -}}
+{{- $primary := list -}}
+{{- range $name := sortAlpha .Values.primaryTasks -}}
+{{- range until ((index $root.Values.tasks $name).numNodes | default 1 | int) }}{{ $primary = append $primary (printf "%s-%d" $name .) }}{{ end -}}
+{{- end -}}
 successPolicy:
   operator: All
-  {{- if .Values.primaryTasks }}
-  targetReplicatedJobs:
-    {{- range $name := sortAlpha .Values.primaryTasks }}
-    {{- range $rank := until ((index $root.Values.tasks $name).numNodes | default 1 | int) }}
-    - {{ $name }}-{{ $rank }}
-    {{- end }}
-    {{- end }}
-  {{- else }}
-  targetReplicatedJobs: []
-  {{- end }}
+  targetReplicatedJobs: {{ toJson $primary }}
 failurePolicy:
   maxRestarts: {{ $restarts }}
   # No rank of a new attempt may meet a rank of the last one.
@@ -134,31 +129,6 @@ affinity:
                 {{- toYaml $names | nindent 16 }}
         {{- end }}
   {{- end }}
-{{- end }}
-{{- end }}
-
-{{/* Something if the pods themselves form a pod group of Kueue, as they do without JobSet. */}}
-{{- define "job-group.podGroup" -}}
-{{- if and .Values.kueue.queueName (eq .Values.layout "jobs") -}}
-yes
-{{- end -}}
-{{- end }}
-
-{{- define "job-group.queueLabels" -}}
-{{- if include "job-group.podGroup" .root -}}
-{{ include "job-group.kueue" .root }}
-kueue.x-k8s.io/pod-group-name: {{ .id | quote }}
-{{- end }}
-{{- end }}
-
-{{- define "job-group.queueAnnotations" -}}
-{{- if include "job-group.podGroup" .root -}}
-kueue.x-k8s.io/pod-group-total-count: {{ include "job-group.size" .root | quote }}
-{{- /* The Job replaces its pod. Kueue must not keep the pods of a cancelled group and wait for others. */}}
-kueue.x-k8s.io/retriable-in-group: "false"
-{{- with .root.Values.kueue.requiredTopology }}
-kueue.x-k8s.io/podset-required-topology: {{ . | quote }}
-{{- end }}
 {{- end }}
 {{- end }}
 

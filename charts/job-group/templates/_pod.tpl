@@ -9,6 +9,8 @@ in any image with a POSIX shell.
 {{- $worker := include "job-group.image" .root -}}
 {{- $agent := or $values.interConnection $values.logs.claimName -}}
 {{- $launcher := eq (include "job-group.launcher" .) "ddp-launch" -}}
+{{- /* Without JobSet the pods themselves form a pod group of Kueue. */}}
+{{- $queued := and $values.kueue.queueName (eq $values.layout "jobs") -}}
 metadata:
   labels:
     {{- include "job-group.podLabels" . | nindent 4 }}
@@ -16,13 +18,23 @@ metadata:
     job-group/rank: {{ .rank | quote }}
     {{- /* The agent, an init container, would have no network before the sidecar of a service mesh. */}}
     sidecar.istio.io/inject: "false"
-    {{- with include "job-group.queueLabels" . }}{{ . | nindent 4 }}{{ end }}
+    {{- if $queued }}
+    {{- include "job-group.kueue" .root | nindent 4 }}
+    kueue.x-k8s.io/pod-group-name: {{ .id | quote }}
+    {{- end }}
   annotations:
     {{- include "job-group.noEviction" . | nindent 4 }}
-    {{- with include "job-group.queueAnnotations" . }}{{ . | nindent 4 }}{{ end }}
+    {{- if $queued }}
+    kueue.x-k8s.io/pod-group-total-count: {{ include "job-group.size" .root | quote }}
+    {{- /* The Job replaces its pod. Kueue must not keep the pods of a cancelled group and wait for others. */}}
+    kueue.x-k8s.io/retriable-in-group: "false"
+    {{- with $values.kueue.requiredTopology }}
+    kueue.x-k8s.io/podset-required-topology: {{ . | quote }}
+    {{- end }}
+    {{- end }}
 spec:
   restartPolicy: Never
-  hostname: {{ .host }}
+  hostname: {{ .name }}-{{ .rank }}
   {{- if $values.interConnection }}
   subdomain: {{ $values.name | quote }}
   {{- end }}
@@ -45,7 +57,7 @@ spec:
       {{- /* As process 1 it would ignore a signal that comes before its handler. */}}
       command: [tini, --, group-agent]
       args:
-        - --host={{ .host }}
+        - --host={{ .name }}-{{ .rank }}
         - --plan=/group/scripts/group.json
         - --state-dir=/group/state
         {{- if $values.logs.claimName }}
@@ -55,7 +67,7 @@ spec:
         - --logs-only
         {{- end }}
       env:
-        {{- include "job-group.environment" (dict "root" .root "set" (merge (include "job-group.runEnv" . | fromYaml) (include "job-group.keyVariable" .root | fromYaml)) "env" dict) | trim | nindent 8 }}
+        {{- include "job-group.environment" (dict "root" .root "set" (merge (include "job-group.runEnv" . | fromYaml) (include "job-group.keyVariable" .root | fromYaml))) | trim | nindent 8 }}
       {{- with include "job-group.resources" (dict "resources" $values.agent.resources "devices" dict) }}
       resources:
         {{- . | nindent 8 }}
@@ -116,7 +128,31 @@ spec:
         - {name: launcher, mountPath: /group/launcher, readOnly: true}
         {{- with include "job-group.keyMount" .root }}{{ . | nindent 8 }}{{ end }}
         {{- end }}
-        {{- with include "job-group.volumeMounts" . | trim }}{{ . | nindent 8 }}{{ end }}
+        {{- range $index, $volume := $task.volumes }}
+        - name: volume-{{ $index }}
+          mountPath: {{ regexReplaceAll "^~/" .mountPath "/group/home/" | quote }}
+          {{- with .subPath }}
+          subPath: {{ . | quote }}
+          {{- end }}
+          {{- if .readOnly }}
+          readOnly: true
+          {{- end }}
+        {{- end }}
+        {{- if or $task.fileMounts (dig "workdir" "files" "" $task) }}
+        - {name: files, mountPath: /group/files, readOnly: true}
+        {{- end }}
+        {{- range $index, $mount := $task.fileMounts }}
+        {{- if hasPrefix "~/" .mountPath }}
+        {{- else if .subPath }}
+        {{- $key := 0 }}
+        {{- range $number, $path := keys (index $values.files .files) | sortAlpha }}
+        {{- if eq $path $mount.subPath }}{{ $key = $number }}{{ end }}
+        {{- end }}
+        - {name: files, mountPath: {{ .mountPath | quote }}, subPath: {{ .files }}.{{ $key }}, readOnly: true}
+        {{- else }}
+        - {name: folder-{{ $index }}, mountPath: {{ .mountPath | quote }}}
+        {{- end }}
+        {{- end }}
   volumes:
     - name: scripts
       configMap:
@@ -151,7 +187,44 @@ spec:
       persistentVolumeClaim:
         claimName: {{ . | quote }}
     {{- end }}
-    {{- with include "job-group.volumes" . | trim }}{{ . | nindent 4 }}{{ end }}
+    {{- range $index, $volume := $task.volumes }}
+    - name: volume-{{ $index }}
+      {{- if .claimName }}
+      persistentVolumeClaim:
+        claimName: {{ .claimName | quote }}
+        {{- if .readOnly }}
+        readOnly: true # a disk of many nodes can be attached in no other way
+        {{- end }}
+      {{- else }}
+      ephemeral:
+        volumeClaimTemplate:
+          {{- with .labels }}
+          metadata:
+            labels:
+              {{- toYaml . | nindent 14 }}
+          {{- end }}
+          spec:
+            accessModes: [{{ .accessMode | default "ReadWriteOnce" }}]
+            {{- with .storageClassName }}
+            storageClassName: {{ . | quote }}
+            {{- end }}
+            resources:
+              requests:
+                storage: {{ .size | quote }}
+      {{- end }}
+    {{- end }}
+    {{- if or $task.fileMounts (dig "workdir" "files" "" $task) }}
+    - name: files
+      configMap:
+        name: {{ .id }}-files
+        defaultMode: 0755 # a single file that is mounted may be a program; copies get the modes of their entries
+    {{- end }}
+    {{- range $index, $mount := $task.fileMounts }}
+    {{- if not (or (hasPrefix "~/" .mountPath) .subPath) }}
+    - name: folder-{{ $index }} # a copy that the task may change
+      emptyDir: {}
+    {{- end }}
+    {{- end }}
     {{- with include "job-group.keyVolume" .root }}{{ . | nindent 4 }}{{ end }}
 {{- end }}
 
