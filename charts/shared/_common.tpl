@@ -141,9 +141,13 @@ variables env, and where they belong to a task of a group, the path task.
 {{- end -}}
 {{- end }}
 
+{{- define "CHART.refuseKueue" -}}
+{{- include "CHART.refuse" (list
+  (list (and .Values.kueue.priorityClass (not .Values.kueue.queueName)) "kueue.priorityClass: it has no effect without a queue. Set:\n\nkueue:\n  queueName: team-a")) -}}
+{{- end }}
+
 {{/* Labels with which Kueue admits an object. They are part of its name, because Kueue lets nobody change them later. */}}
 {{- define "CHART.kueue" -}}
-{{- if and .Values.kueue.priorityClass (not .Values.kueue.queueName) }}{{ fail "\n\nkueue.priorityClass: it has no effect without a queue. Set:\n\nkueue:\n  queueName: team-a\n" }}{{ end -}}
 {{- with .Values.kueue.queueName -}}
 kueue.x-k8s.io/queue-name: {{ . | quote }}
 {{- with $.Values.kueue.priorityClass }}

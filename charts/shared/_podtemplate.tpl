@@ -21,7 +21,7 @@ Pod template `pod`, YAML, with the user's podTemplate `own` merged over it; call
 {{- range $pod.spec.initContainers }}{{ $_ := set $ours .name . }}{{ end }}
 {{- $more := list }}
 {{- range $index, $container := $spec.initContainers }}
-{{- if hasKey $ours .name }}
+{{- if hasKey $ours (.name | default "") }}
 {{- include "CHART.mergeContainer" (dict "base" (get $ours .name) "over" . "path" (printf "%s.spec.initContainers[%d]" $.path $index)) }}
 {{- else }}
 {{- $more = append $more . }}

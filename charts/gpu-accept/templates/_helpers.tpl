@@ -5,7 +5,7 @@ app.kubernetes.io/component: fleet
 
 {{/* Name of the Job of this run: the pods of a Job cannot be changed, so a changed run is a new object. */}}
 {{- define "gpu-accept.job" -}}
-{{ include "gpu-accept.fullname" . }}-{{ list (include "gpu-accept.kueue" .) (include "gpu-accept.jobSpec" .) | join "\n" | sha256sum | trunc 8 }}
+{{ include "gpu-accept.fullname" . }}-{{ list (include "gpu-accept.kueue" . | fromYaml) (include "gpu-accept.jobSpec" . | fromYaml) | toJson | sha256sum | trunc 8 }}
 {{- end }}
 
 {{- define "gpu-accept.jobSpec" -}}
