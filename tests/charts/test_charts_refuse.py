@@ -51,6 +51,11 @@ REFUSED = {
         {"resources": {"limits": {"rdma/hca_shared_devices_a": 1}}},
         "set network.rdma.count",
     ),
+    "gpus as rdma": (
+        "ddp-run",
+        {"network": {"rdma": {"resourceName": GPU, "count": 8}}},
+        "network.rdma.resourceName: ",
+    ),
     "an unquoted N of YAML": ("ddp-run", {"env": {"false": "x"}}, "env.false: "),
     "an unquoted on of YAML": ("job-group", task(env={"true": "x"}), "tasks.t.env.true: "),
     "an unquoted ~ of YAML": ("gpu-accept", {"env": {"null": "x"}}, "env.null: "),

@@ -23,6 +23,17 @@ def pod(**fields: object) -> dict:
     return {"podTemplate": {"spec": fields}}
 
 
+def claims(of_pod: list, of_container: list) -> dict:
+    return pod(resourceClaims=of_pod, containers=[{"resources": {"claims": of_container}}])
+
+
+def selector(operator: str, *values: str) -> dict:
+    term = {"key": "a", "operator": operator, **({"values": [*values]} if values else {})}
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [term]}}]
+    return pod(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}})
+
+
+CLAIM = {"name": "c", "resourceClaimName": "c"}
 MOUNT = {"name": "mine", "mountPath": "/x"}
 VOLUME = {"name": "mine", "emptyDir": {}}
 SIDECAR = {"name": "mine", "image": "a"}
@@ -39,6 +50,30 @@ INVALID = {
     "no limit of a device": (amounts({NIC: 4}), f"requests {NIC} without a limit"),
     "huge pages": (amounts({"hugepages-2Mi": "4Mi"}, {"hugepages-2Mi": "8Mi"}), "they must be equal"),
     "two amounts of a device": (amounts({NIC: 1}, {NIC: 4}), "they must be equal"),
+    "huge pages alone": (amounts(limits={"hugepages-2Mi": "4Mi"}), "neither cpu nor memory"),
+    "half a huge page": (amounts(limits={"hugepages-2Mi": "3Mi", "memory": "1Gi"}), "not a multiple of the size of a"),
+    "memory without a unit": (amounts(limits={"memory": 32}), "32 bytes of memory"),
+    "disk without a unit": (amounts({"ephemeral-storage": "100"}), "100 bytes of ephemeral-storage"),
+    "a claim that is none": (claims([], [{"name": "c"}]), "the resource claim c, which the pod does not have"),
+    "a claim twice": (claims([CLAIM], [{"name": "c"}, {"name": "c"}]), "names the resource claim c twice"),
+    "a claim and a part": (claims([CLAIM], [{"name": "c", "request": "r"}, {"name": "c"}]), "resource claim c twice"),
+    "two claims of a name": (claims([CLAIM, CLAIM], []), "two resource claims have the name c"),
+    "a claim without a source": (claims([{"name": "c"}], []), "the resource claim c has 0 of"),
+    "a claim with two sources": (claims([{**CLAIM, "resourceClaimTemplateName": "t"}], []), "claim c has 2 of"),
+    "a variable twice": (container(env=[{"name": "A", "value": "1"}, {"name": "A"}]), "the variable A twice"),
+    "a variable of a sidecar twice": (
+        pod(initContainers=[{**SIDECAR, "env": [{"name": "A"}, {"name": "A"}]}]),
+        "mine has the variable A twice",
+    ),
+    "an image with a scheme": (
+        pod(initContainers=[{**SIDECAR, "image": "https://x/y"}]),
+        "the image https://x/y, which",
+    ),
+    "an image in capitals": (pod(initContainers=[{**SIDECAR, "image": "Reg/IMG:1"}]), "the image Reg/IMG:1, which"),
+    "an image with two tags": (pod(initContainers=[{**SIDECAR, "image": "x/y:1:2"}]), "the image x/y:1:2, which"),
+    "no choice": (selector("In"), "the selector of a has the operator In and no values"),
+    "values of any": (selector("Exists", "b"), "the operator Exists and values"),
+    "two bounds": (selector("Gt", "1", "2"), "the operator Gt and 2 values"),
     "half a device": (amounts(limits={NIC: "500m"}), f"a fraction of {NIC}"),
     "a mount without a volume": (container(volumeMounts=[MOUNT]), "mounts the volume mine, which does not exist"),
     "subPath": (
@@ -77,6 +112,19 @@ def test_values_of_the_chart_itself_and_of_its_sidecar_are_judged_too() -> None:
     assert "has no key" in refusal("job-group", tolerations)
     below = {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
     assert "the container agent requests 2 of cpu" in refusal("job-group", {"agent": {"resources": below}})
+    fleet = refusal("gpu-accept", {"fleet": {"resources": below, **tolerations}})
+    assert "fleet: " in fleet and "the container fleet requests 2 of cpu" in fleet and "has no key" in fleet
+    store = {"deploy": True, "image": "x/y:1:2", "resources": below}
+    etcd = refusal("ddp-run", {"rendezvous": {"backend": "etcd", "etcd": store}})
+    assert "rendezvous.etcd: " in etcd and "the container etcd requests 2 of cpu" in etcd and "image x/y:1:2" in etcd
+
+
+def test_the_image_of_the_program_is_a_reference() -> None:
+    message = "the image https://x/y, which is not a reference"
+    assert message in refusal("ddp-run", {"program": {"image": "https://x/y", "args": ["x"]}})
+    assert message in refusal("job-group", task(image="https://x/y"))
+    for image in ("w", "reg:5000/a/b", "[::1]:5000/w:1", "Reg.example.com/a__b/c-d.e:1@sha256:" + "0a" * 32):
+        assert render("ddp-run", {"program": {"image": image, "args": ["x"]}})
 
 
 PLACES = ("/", "/proc", "/proc/x", "/sys/", "/dev", "//tmp", "/run/gpu-charts", "/run/gpu-charts/key")
@@ -119,6 +167,10 @@ VALID = {
     "requests alone": amounts({"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}),
     "a toleration of everything": pod(tolerations=[{"operator": "Exists"}]),
     "a claim": pod(volumes=[{"name": "mine", "persistentVolumeClaim": {"claimName": "c"}}]),
+    "huge pages": amounts(limits={"hugepages-1Gi": "2Gi", "memory": "1Gi"}),
+    "no memory": amounts({"memory": 0}),
+    "claims": claims([CLAIM], [{"name": "c", "request": "a"}, {"name": "c", "request": "b"}]),
+    "selectors": selector("DoesNotExist"),
     "an empty value": container(env=[{"name": "A", "value": ""}]),
 }
 

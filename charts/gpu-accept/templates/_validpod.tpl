@@ -1,6 +1,6 @@
 {{/*
-Refuse a pod that Kubernetes would refuse. A JobSet accepts such a pod template, and its Job is then never created. Call
-with the pod as it will be, after every merge, and what, the words for it in the message.
+Refuse a pod that Kubernetes would refuse or could not start. A JobSet accepts such a pod template, and its Job is then
+never created. Call with the pod as it will be, after every merge, and what, the words for it in the message.
 */}}
 {{- define "gpu-accept.refuseInvalidPod" -}}
 {{- $spec := .pod.spec -}}
@@ -19,16 +19,24 @@ with the pod as it will be, after every merge, and what, the words for it in the
 {{- end -}}
 {{- if gt (len $sources) 1 }}{{ $found = append $found (printf "the volume %s has two sources, %s" .name (join " and " $sources)) }}{{ end -}}
 {{- end -}}
+{{- $claims := list -}}
+{{- range $spec.resourceClaims -}}
+{{- if has .name $claims }}{{ $found = append $found (printf "two resource claims have the name %s" .name) }}{{ end -}}
+{{- $claims = append $claims .name -}}
+{{- $sources := pick . "resourceClaimName" "resourceClaimTemplateName" | len -}}
+{{- if ne $sources 1 }}{{ $found = append $found (printf "the resource claim %s has %d of resourceClaimName and resourceClaimTemplateName, instead of one" .name $sources) }}{{ end -}}
+{{- end -}}
+{{- range include "gpu-accept.invalidSelectors" (pick $spec "affinity" "topologySpreadConstraints") | splitList "\n" | compact }}{{ $found = append $found . }}{{ end -}}
 {{- $names := list -}}
 {{- range concat ($spec.initContainers | default list) $spec.containers -}}
 {{- $name := .name | default "without a name" -}}
-{{- $problems := include "gpu-accept.invalidContainer" (dict "container" . "volumes" $volumes) | fromJsonArray -}}
+{{- $problems := include "gpu-accept.invalidContainer" (dict "container" . "pod" $spec "volumes" $volumes "claims" $claims) | fromJsonArray -}}
 {{- if has $name $names }}{{ $problems = append $problems "has the name of another one" }}{{ end -}}
 {{- $names = append $names $name -}}
 {{- range $problems }}{{ $found = append $found (printf "the container %s %s" $name .) }}{{ end -}}
 {{- end -}}
 {{- with $found | uniq -}}
-{{- fail (printf "\n\n%s: Kubernetes would refuse the pod:\n- %s\nCorrect them in the values that these come from, such as resources, env, tolerations or podTemplate.\n" $.what (join "\n- " .)) -}}
+{{- fail (printf "\n\n%s: Kubernetes would refuse the pod, or could not start it:\n- %s\nCorrect them in the values that these come from, such as resources, env, tolerations or podTemplate.\n" $.what (join "\n- " .)) -}}
 {{- end -}}
 {{- end }}
 
@@ -43,12 +51,49 @@ has tolerationSeconds, which the effect NoExecute allows only
 {{- end -}}
 {{- end }}
 
-{{/* What is wrong with a container, as a JSON list; call with container and volumes, the names of the pod's volumes. */}}
+{{/* What is wrong with the label selectors anywhere in a value, one a line. */}}
+{{- define "gpu-accept.invalidSelectors" -}}
+{{- if kindIs "map" . -}}
+{{- range .matchExpressions -}}
+{{- $number := len (.values | default list) -}}
+{{- if and (has .operator (list "In" "NotIn")) (not $number) -}}
+the selector of {{ .key }} has the operator {{ .operator }} and no values{{ "\n" }}
+{{- else if and (has .operator (list "Exists" "DoesNotExist")) $number -}}
+the selector of {{ .key }} has the operator {{ .operator }} and values{{ "\n" }}
+{{- else if and (has .operator (list "Gt" "Lt")) (ne $number 1) -}}
+the selector of {{ .key }} has the operator {{ .operator }} and {{ $number }} values, instead of one{{ "\n" }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if or (kindIs "map" .) (kindIs "slice" .) }}{{ range . }}{{ include "gpu-accept.invalidSelectors" . }}{{ end }}{{ end -}}
+{{- end }}
+
+{{/*
+What is wrong with a container, as a JSON list; call with container, pod, its spec, and volumes and claims, the names of
+those of the pod.
+*/}}
 {{- define "gpu-accept.invalidContainer" -}}
 {{- $found := list -}}
 {{- $own := .container -}}
+{{- if not $own.name }}{{ $found = append $found "needs one" }}{{ end -}}
 {{- if not $own.image }}{{ $found = append $found "has no image" }}{{ end -}}
+{{- $context := merge dict ($own.securityContext | default dict) ($.pod.securityContext | default dict) -}}
+{{- if and $context.runAsNonRoot (eq (toString $context.runAsUser) "0") }}{{ $found = append $found "has runAsUser 0 and runAsNonRoot true. Set runAsNonRoot to false" }}{{ end -}}
+{{- if and $context.privileged (eq (toString $context.allowPrivilegeEscalation) "false") }}{{ $found = append $found "has privileged true and allowPrivilegeEscalation false. Set allowPrivilegeEscalation to true" }}{{ end -}}
+{{- $reference := printf "^(%s(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,})?)?$" (include "gpu-accept.repository" .) -}}
+{{- if not (regexMatch $reference ($own.image | default "")) }}{{ $found = append $found (printf "has the image %s, which is not a reference such as registry.example.com/team/name:tag" $own.image) }}{{ end -}}
+{{- $claims := list -}}
+{{- range dig "resources" "claims" list $own -}}
+{{- $claim := printf "%s/%s" .name (.request | default "") -}}
+{{- if not (has .name $.claims) }}{{ $found = append $found (printf "names the resource claim %s, which the pod does not have" .name) }}{{ end -}}
+{{- $whole := or (has (printf "%s/" .name) $claims) (and (not .request) (has .name $claims)) -}}
+{{- if or $whole (has $claim $claims) }}{{ $found = append $found (printf "names the resource claim %s twice" .name) }}{{ end -}}
+{{- $claims = concat $claims (list .name $claim) -}}
+{{- end -}}
+{{- $variables := list -}}
 {{- range $own.env -}}
+{{- if has .name $variables }}{{ $found = append $found (printf "has the variable %s twice" .name) }}{{ end -}}
+{{- $variables = append $variables .name -}}
 {{- $sources := len (.valueFrom | default dict) -}}
 {{- if and .value .valueFrom }}{{ $found = append $found (printf "has value and valueFrom of the variable %s" .name) }}{{ end -}}
 {{- if and (hasKey . "valueFrom") (ne $sources 1) }}{{ $found = append $found (printf "has %d sources of the variable %s, instead of one" $sources .name) }}{{ end -}}
@@ -65,7 +110,8 @@ has tolerationSeconds, which the effect NoExecute allows only
 {{- end -}}
 {{- $limits := dig "resources" "limits" dict $own -}}
 {{- $requests := dig "resources" "requests" dict $own -}}
-{{- range $name := concat (keys $limits) (keys $requests) | uniq | sortAlpha -}}
+{{- $named := concat (keys $limits) (keys $requests) | uniq | sortAlpha -}}
+{{- range $name := $named -}}
 {{- $shared := has $name (list "cpu" "memory" "ephemeral-storage") -}}
 {{- $extended := and (contains "/" $name) (not (contains "kubernetes.io/" $name)) -}}
 {{- $limit := index $limits $name | toString -}}
@@ -83,6 +129,19 @@ has tolerationSeconds, which the effect NoExecute allows only
 {{- $found = append $found (printf "requests %s of %s, and has the limit %s: they must be equal" $request $name $limit) -}}
 {{- else if and (not $shared) (not (hasKey $limits $name)) -}}
 {{- $found = append $found (printf "requests %s without a limit, which must be equal" $name) -}}
+{{- end -}}
+{{- $amounts := list -}}
+{{- range list $limits $requests }}{{ if hasKey . $name }}{{ $amounts = append $amounts (index . $name | toString) }}{{ end }}{{ end -}}
+{{- range uniq $amounts -}}
+{{- $number := include "gpu-accept.number" . | float64 -}}
+{{- if and (has $name (list "memory" "ephemeral-storage")) (regexMatch "^[0-9.]+$" .) (gt $number 0.0) (lt $number 1048576.0) -}}
+{{- $found = append $found (printf "has %s bytes of %s, since %s has no unit. Write for example %sGi" . $name . .) -}}
+{{- end -}}
+{{- if hasPrefix "hugepages-" $name -}}
+{{- $pages := divf $number (include "gpu-accept.number" (trimPrefix "hugepages-" $name) | float64) -}}
+{{- if ne $pages (floor $pages) }}{{ $found = append $found (printf "has %s of %s, which is not a multiple of the size of a page" . $name) }}{{ end -}}
+{{- if not (or (has "cpu" $named) (has "memory" $named)) }}{{ $found = append $found (printf "has %s, but neither cpu nor memory, one of which they require" $name) }}{{ end -}}
+{{- end -}}
 {{- end -}}
 {{- if $extended -}}
 {{- $number := include "gpu-accept.number" (hasKey $limits $name | ternary $limit $request) | float64 -}}
