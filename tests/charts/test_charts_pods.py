@@ -156,6 +156,18 @@ def test_gpus_may_come_from_a_claim_alone(chart: str) -> None:
     assert "--gpus=8" in container.get("args", []) or env[known[chart]] == "8"
 
 
+@pytest.mark.parametrize("chart", CHARTS)
+def test_gpus_that_come_from_nowhere_are_refused(chart: str) -> None:
+    """Without a claim, and with one that another container uses."""
+    other = {"initContainers": [{"name": "other", "image": "x", **USES}], "resourceClaims": [CLAIM]}
+    for spec in {}, other:
+        values = CLAIMED[chart] | {"podTemplate": {"spec": spec}}
+        if chart == "job-group":
+            values = task(accelerator={"types": ["H100"], "count": 8}, podTemplate={"spec": spec})
+            values |= {"accelerators": {"resourceName": ""}}
+        assert "resourceClaims:" in refusal(chart, values)
+
+
 def test_two_ranks_in_the_network_of_a_node_would_share_a_port() -> None:
     """A declared port lets the scheduler keep them apart."""
     (spec,) = pods(render("job-group", task(podTemplate={"spec": {"hostNetwork": True}})))

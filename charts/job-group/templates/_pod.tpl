@@ -254,6 +254,7 @@ ddp-launch serves the worker image only, where the task is distributed and its r
 {{- $text := include "job-group.withTemplate" (dict "pod" (include "job-group.pod" .) "own" .task.podTemplate "path" (printf "%s.podTemplate" $path)) }}
 {{- $pod := fromYaml $text }}
 {{- include "job-group.refuseInvalidPod" (dict "what" $path "pod" $pod) }}
+{{- include "job-group.refuseNoGpus" (dict "count" (dig "accelerator" "count" 0 .task) "resource" .root.Values.accelerators.resourceName "value" "accelerators.resourceName" "container" (first $pod.spec.containers)) }}
 {{- include "job-group.refusePod" (dict "root" .root "path" $path "pod" $pod) }}
 {{- $text }}
 {{- end }}
