@@ -15,6 +15,7 @@ LOOSENED = {
     "volumes": [{"name": "root", "hostPath": {"path": "/"}}, {"name": "x", "nfs": {"server": "s", "path": "/"}}],
     "securityContext": {
         "runAsUser": 0,
+        "runAsNonRoot": False,
         "sysctls": [{"name": "kernel.msgmax", "value": "1"}, {"name": "net.ipv4.tcp_syncookies", "value": "1"}],
         "windowsOptions": {"hostProcess": True},
     },
@@ -50,7 +51,8 @@ BASELINE = {
 RESTRICTED = {
     *("volume root: hostPath", "volume x: nfs", "the pod: runAsUser is 0", "container up: runAsUser is 0"),
     *("container task: capability CHOWN", "container task: capability SYS_ADMIN"),
-    *("container task: runAsNonRoot is not true", "container task: no seccompProfile"),
+    *(f"container {name}: runAsNonRoot is not true" for name in ("task", "agent", "up")),
+    "container task: no seccompProfile",
     *("container up: allowPrivilegeEscalation is not false", "container up: capabilities are not dropped"),
 }
 

@@ -94,16 +94,19 @@ MLFLOW_EXPERIMENT_NAME: {{ . | quote }}
 
 {{/* Variables that come from a Secret; all from its one key, or each from its own. */}}
 {{- define "ddp-run.secrets" -}}
-{{- $hub := .Values.huggingFace }}
-{{- $pluto := .Values.tracking.pluto }}
-{{- $mlflow := .Values.tracking.mlflow }}
-{{- range $hub.secretName | empty | ternary list (list "HF_TOKEN" "HUGGING_FACE_HUB_TOKEN" "HUGGINGFACE_HUB_TOKEN") }}
-{{ . }}: {valueFrom: {secretKeyRef: {name: {{ $hub.secretName | quote }}, key: {{ $hub.secretKey | quote }}}}}
+{{- if .Values.huggingFace.secretName }}
+{{- range list "HF_TOKEN" "HUGGING_FACE_HUB_TOKEN" "HUGGINGFACE_HUB_TOKEN" }}
+{{ . }}: {valueFrom: {secretKeyRef: {name: {{ $.Values.huggingFace.secretName | quote }}, key: {{ $.Values.huggingFace.secretKey | quote }}}}}
 {{- end }}
-{{- range $pluto.secretName | empty | ternary list (list "PLUTO_API_KEY" "PLUTO_API_TOKEN") }}
-{{ . }}: {valueFrom: {secretKeyRef: {name: {{ $pluto.secretName | quote }}, key: {{ $pluto.secretKey | quote }}}}}
 {{- end }}
-{{- range $mlflow.secretName | empty | ternary list (list "MLFLOW_TRACKING_USERNAME" "MLFLOW_TRACKING_PASSWORD" "MLFLOW_TRACKING_TOKEN") }}
-{{ . }}: {valueFrom: {secretKeyRef: {name: {{ $mlflow.secretName | quote }}, key: {{ . }}, optional: true}}}
+{{- if .Values.tracking.pluto.secretName }}
+{{- range list "PLUTO_API_KEY" "PLUTO_API_TOKEN" }}
+{{ . }}: {valueFrom: {secretKeyRef: {name: {{ $.Values.tracking.pluto.secretName | quote }}, key: {{ $.Values.tracking.pluto.secretKey | quote }}}}}
+{{- end }}
+{{- end }}
+{{- if .Values.tracking.mlflow.secretName }}
+{{- range list "MLFLOW_TRACKING_USERNAME" "MLFLOW_TRACKING_PASSWORD" "MLFLOW_TRACKING_TOKEN" }}
+{{ . }}: {valueFrom: {secretKeyRef: {name: {{ $.Values.tracking.mlflow.secretName | quote }}, key: {{ . }}, optional: true}}}
+{{- end }}
 {{- end }}
 {{- end }}

@@ -184,17 +184,21 @@ affinity:
 {{- with $together }}
   podAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
-      - {topologyKey: {{ quote . }}, labelSelector: {matchLabels: {{ $own }}}}
+      - topologyKey: {{ . | quote }}
+        labelSelector: {matchLabels: {{ $own }}}
 {{- end }}
 {{- if eq $apart "required" }}
   podAntiAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
-      - {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {{ $own }}}}
+      - topologyKey: kubernetes.io/hostname
+        labelSelector: {matchLabels: {{ $own }}}
 {{- else if eq $apart "preferred" }}
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
       - weight: 100
-        podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {{ $own }}}}
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector: {matchLabels: {{ $own }}}
 {{- end }}
 {{- end }}
 {{- with .Values.placement.spreadOver }}
