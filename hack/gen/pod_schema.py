@@ -90,6 +90,12 @@ RULES = {
     "VolumeMount": {"mountPropagation": one_of("None", "HostToContainer", "Bidirectional")},
     "WeightedPodAffinityTerm": {"weight": WEIGHT},
 }
+# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity; no amount of a pod is negative.
+QUANTITY = {
+    "type": ["string", "number"],
+    "pattern": r"^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$",
+    "minimum": 0,
+}
 # The only numbers or texts of these objects are ports.
 NUMBER_OR_NAME = {
     "anyOf": [
@@ -130,7 +136,7 @@ def small(schema: dict, left: list[str]) -> dict:
     if schema.get("format") == "int-or-string":
         return NUMBER_OR_NAME
     if "type" not in schema:  # a quantity: text or a number
-        return {"type": ["string", "number"]}
+        return QUANTITY
     kept = {"type": schema["type"]}
     for below in ("items", "additionalProperties"):
         if isinstance(schema.get(below), dict):

@@ -94,6 +94,17 @@ INVALID = {
     ),
     "a value from nowhere": (container(env=[{"name": "A", "valueFrom": {}}]), "0 sources of the variable A"),
     "Exists with a value": (pod(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]), "Exists and a value"),
+    **{
+        f"pages of {size or 'no size'}": (
+            container(**amounts(limits={f"hugepages-{size}": "4Mi", "cpu": 1})),
+            "unknown name",
+        )
+        for size in ("", "0", "abc", "2Zi", "0Mi")
+    },
+    **{
+        f"the amount {text!r}": (container(**amounts(limits={"cpu": text})), "cpu")
+        for text in ("abc", "", "0x1", "-1", "1K")
+    },
     "no key": (pod(tolerations=[{"effect": "NoSchedule"}]), "has no key"),
     "seconds": (pod(tolerations=[{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 1}]), "tolerationSeconds"),
 }
@@ -162,6 +173,8 @@ VALID = {
     "equal in other units": amounts({"memory": "64Gi"}, {"memory": 68719476736}),
     "a fraction": amounts({"cpu": 0.5}, {"cpu": "500m"}),
     "exponents": container(**amounts({"memory": "1e9"}, {"memory": "1G"})),
+    "exponents of the chart's own": amounts({"memory": "129e6"}, {"memory": "1e9"}),
+    "odd forms": container(**amounts({"cpu": ".5", "memory": "+5."}, {"cpu": "5e-1"})),
     "exa": amounts({"memory": "1P"}, {"memory": "1E"}),
     "devices": amounts({NIC: 4}, {NIC: "4"}),
     "requests alone": amounts({"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}),

@@ -92,7 +92,7 @@ those of the pod.
 {{- end -}}
 {{- $variables := list -}}
 {{- range $own.env -}}
-{{- if has .name $variables }}{{ $found = append $found (printf "has the variable %s twice" .name) }}{{ end -}}
+{{- if has .name $variables }}{{ $found = append $found (printf "has the variable %s twice, of which server-side apply takes none" .name) }}{{ end -}}
 {{- $variables = append $variables .name -}}
 {{- $sources := len (.valueFrom | default dict) -}}
 {{- if and .value .valueFrom }}{{ $found = append $found (printf "has value and valueFrom of the variable %s" .name) }}{{ end -}}
@@ -116,10 +116,11 @@ those of the pod.
 {{- $extended := and (contains "/" $name) (not (contains "kubernetes.io/" $name)) -}}
 {{- $limit := index $limits $name | toString -}}
 {{- $request := index $requests $name | toString -}}
+{{- $pages := regexMatch "^hugepages-[1-9][0-9]*[KMG]i$" $name -}}
 {{- $both := and (hasKey $limits $name) (hasKey $requests $name) -}}
 {{- $over := 0.0 -}}
 {{- if $both }}{{ $over = subf (include "job-group.number" $request | float64) (include "job-group.number" $limit | float64) }}{{ end -}}
-{{- if not (or $shared (contains "/" $name) (hasPrefix "hugepages-" $name)) -}}
+{{- if not (or $shared (contains "/" $name) $pages) -}}
 {{- $found = append $found (printf "has resources of the unknown name %s" $name) -}}
 {{- else if and (regexMatch "^([^/]*[.])?kubernetes[.]io/" $name) (not (hasPrefix "deviceclass.resource.kubernetes.io/" $name)) -}}
 {{- $found = append $found (printf "has resources of the name %s, which no device has: kubernetes.io/ is Kubernetes' own" $name) -}}
@@ -137,9 +138,9 @@ those of the pod.
 {{- if and (has $name (list "memory" "ephemeral-storage")) (regexMatch "^[0-9.]+$" .) (gt $number 0.0) (lt $number 1048576.0) -}}
 {{- $found = append $found (printf "has %s bytes of %s, since %s has no unit. Write for example %sGi" . $name . .) -}}
 {{- end -}}
-{{- if hasPrefix "hugepages-" $name -}}
-{{- $pages := divf $number (include "job-group.number" (trimPrefix "hugepages-" $name) | float64) -}}
-{{- if ne $pages (floor $pages) }}{{ $found = append $found (printf "has %s of %s, which is not a multiple of the size of a page" . $name) }}{{ end -}}
+{{- if $pages -}}
+{{- $number = divf $number (include "job-group.number" (trimPrefix "hugepages-" $name) | float64) -}}
+{{- if ne $number (floor $number) }}{{ $found = append $found (printf "has %s of %s, which is not a multiple of the size of a page" . $name) }}{{ end -}}
 {{- if not (or (has "cpu" $named) (has "memory" $named)) }}{{ $found = append $found (printf "has %s, but neither cpu nor memory, one of which they require" $name) }}{{ end -}}
 {{- end -}}
 {{- end -}}
