@@ -109,3 +109,14 @@ def test_patterns_take_linear_time(pattern):
             start = time.process_time()
             compiled.search(before + text * (20_000 // len(text)) + after)
             assert time.process_time() - start < 0.2, (before, text, after)
+
+
+@pytest.mark.parametrize(
+    ("amount", "fits"),
+    [("1", True), (1, True), (0.5, True), ("129e6", True), ("abc", False), ("-1", False), (-1, False), (True, False)],
+)
+def test_an_amount_of_a_pod_is_a_number_or_a_quantity(amount: object, fits: bool) -> None:
+    """A limit for numbers, such as minimum, leaves texts alone."""
+    spec = {"containers": [{"resources": {"limits": {"example.com/x": amount}}}]}
+    task = {"name": "t", "run": "true", "config": {"kubernetes": {"pod_config": {"spec": spec}}}}
+    assert accepts("task", task) == Validator(ROOTS["task"]).is_valid(task) == fits

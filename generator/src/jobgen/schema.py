@@ -225,9 +225,9 @@ _CHECKS: dict[str, Callable] = {
     "enum": lambda allowed, value: any(
         value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed
     ),
-    "minimum": lambda limit, value: value is None or value >= limit,
-    "maximum": lambda limit, value: value is None or value <= limit,
-    "exclusiveMinimum": lambda limit, value: value is None or value > limit,
+    "minimum": lambda limit, value: not isinstance(value, (int, float)) or value >= limit,
+    "maximum": lambda limit, value: not isinstance(value, (int, float)) or value <= limit,
+    "exclusiveMinimum": lambda limit, value: not isinstance(value, (int, float)) or value > limit,
     "minLength": lambda limit, value: value is None or len(value) >= limit,
     "minItems": lambda limit, value: not isinstance(value, list) or len(value) >= limit,
     "maxItems": lambda limit, value: not isinstance(value, list) or len(value) <= limit,
