@@ -154,7 +154,7 @@ value of their number, and set, a map of field of the pod to the value to set in
 {{- include "CHART.refuse" $reasons }}
 {{- end }}
 
-{{/* Refuse a program that is told of GPUs and gets none; call with count, resource, its value, and the program's container. */}}
+{{/* Refuse a program that counts on GPUs and gets none; call with count, resource, its value, and the program's container. */}}
 {{- define "CHART.refuseNoGpus" -}}
 {{- if and .count (not .resource) (not (dig "resources" "claims" nil .container)) -}}
 {{- fail (printf "\n\n%s: it is empty, so the GPUs come from a claim, and the container %s has none. Name the resource of a GPU, or set in podTemplate:\n\nspec:\n  resourceClaims:\n    - {name: gpus, resourceClaimTemplateName: my-gpus}\n\nand in that container:\n\nresources:\n  claims:\n    - name: gpus\n" .value .container.name) -}}

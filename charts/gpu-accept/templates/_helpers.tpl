@@ -82,9 +82,9 @@ template:
 
 {{/* Environment of a container that has no other variables than that of the key. */}}
 {{- define "gpu-accept.keyEnv" -}}
-{{- if .Values.authentication.secretName -}}
+{{- range $name, $value := include "gpu-accept.keyVariable" . | fromYaml -}}
 env:
-  - {name: GPU_CHARTS_KEY_FILE, value: {{ include "gpu-accept.keyFile" . }}}
+  - {name: {{ $name }}, value: {{ $value }}}
 {{- end }}
 {{- end }}
 
