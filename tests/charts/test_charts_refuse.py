@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 
 import pytest
@@ -288,30 +287,3 @@ def test_a_mesh_puts_no_sidecar_into_a_run() -> None:
     found = only(render("ddp-run", {"podLabels": labels}), "Job")["spec"]["template"]["metadata"]["labels"]
     assert found["sidecar.istio.io/inject"] == "false" and found["team"] == "a"
     assert found["app.kubernetes.io/name"] == "ddp-run"
-
-
-LIVE = ("--api-versions", "apiregistration.k8s.io/v1")
-JOBSETS = {"ddp-run": {"workload": "jobset"}, "job-group": GROUP}
-JOBS = {"ddp-run": {"workload": "indexed-job"}, "job-group": {**GROUP, "layout": "jobs"}}
-
-
-@pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize(
-    ("version", "tested"),
-    [
-        ("v1.29.0", "jobset-oldest"),
-        ("v1.30.14-gke.7", "jobset-oldest"),
-        ("v1.31.0-eks-1", "jobset"),
-        ("v1.37.2", "jobset"),
-    ],
-)
-@pytest.mark.parametrize("chart", JOBSETS)
-def test_a_cluster_without_jobset_is_named_with_the_command_that_installs_it(
-    chart: str, version: str, tested: str, helm: str
-) -> None:
-    message = refusal(chart, JOBSETS[chart], *LIVE, "--kube-version", version, helm=helm)
-    module = (REPO / f"hack/go/{tested}/go.mod").read_text()
-    assert f"/{re.search(r'sigs.k8s.io/jobset (v[0-9.]+)', module)[1]}/manifests.yaml" in message
-    assert f"\n\n{'workload: indexed-job' if chart == 'ddp-run' else 'layout: jobs'}\n" in message
-    assert render(chart, JOBS[chart], *LIVE)
-    assert render(chart, JOBSETS[chart], *LIVE, "--api-versions", "jobset.x-k8s.io/v1alpha2/JobSet")
