@@ -44,10 +44,14 @@ def entry() -> None:
         sys.exit(0 if chosen else 2)
     out = (args.out or REPO / "build" / f"gpu-{args.device}").resolve()
     prepare(out, args.device, gpus)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     deadline = time.monotonic() + args.seconds
     settings = runner.Settings(out, interpreter(), deadline, environment(args.device))
+    received: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: (received.append(number), settings.stopped.set()))
     results = runner.run(chosen, settings, Progress(len(chosen), out))
+    if received:
+        sys.exit(128 + received[0])
     summary.write(results, len(chosen), out)
     print(f"{summary.counts(results, len(chosen))}; {out / 'summary.md'}")
     found = {each.result for each in results}

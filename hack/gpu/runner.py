@@ -26,6 +26,7 @@ from hack.paths import remove
 
 TERM_S, KILL_S = 20.0, 10.0  # from SIGTERM to SIGKILL, and until a killed process counts as stuck
 MOST_AT_ONCE = 8
+STOP_S = 0.2  # until a signal is noticed
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Settings:
     python: str
     deadline: float  # of time.monotonic()
     environment: dict[str, str] = field(default_factory=dict)
-    stopped: threading.Event = field(default_factory=threading.Event)  # what then ends has no result
+    stopped: threading.Event = field(default_factory=threading.Event)  # what then runs is killed, without a result
 
 
 def run(steps: list[Step], settings: Settings, after: Callable[[list[Result]], None]) -> list[Result]:
@@ -43,7 +44,7 @@ def run(steps: list[Step], settings: Settings, after: Callable[[list[Result]], N
     found = {step.name: earlier for step in steps if (earlier := read(settings.out / step.name))}
     waiting = [step for step in steps if step.name not in found]
     stuck = ""
-    while waiting:
+    while waiting and not settings.stopped.is_set():
         group = _next(waiting)
         waiting = waiting[len(group) :]
         if stuck:
@@ -54,7 +55,7 @@ def run(steps: list[Step], settings: Settings, after: Callable[[list[Result]], N
                 names = ", ".join(step.name for step in group)
                 stuck = f"processes {left} of {names} cannot be killed: the driver hangs; reboot the node"
         after([found[step.name] for step in steps if step.name in found])
-    return [found[step.name] for step in steps]
+    return [found.get(step.name) or Result(step.name, NOT_RUN, "the pack was stopped") for step in steps]
 
 
 def _next(waiting: list[Step]) -> list[Step]:
@@ -70,13 +71,11 @@ def _next(waiting: list[Step]) -> list[Step]:
 
 def _run_together(group: list[Step], settings: Settings) -> dict[str, Result]:
     with concurrent.futures.ThreadPoolExecutor(len(group)) as pool:
-        running = [pool.submit(run_step, step, settings) for step in group]
-        try:
-            return {step.name: future.result() for step, future in zip(group, running, strict=True)}
-        except BaseException:  # Ctrl-C, SIGTERM: the pool waits for its threads, and they for their processes
-            settings.stopped.set()
-            clear()
-            raise
+        running = {step.name: pool.submit(run_step, step, settings) for step in group}
+        # The kernel may give a signal to another thread; this one runs the handler, but not while it waits for a lock.
+        while concurrent.futures.wait(running.values(), STOP_S).not_done:
+            pass
+        return {name: future.result() for name, future in running.items()}
 
 
 def run_step(step: Step, settings: Settings) -> Result:
@@ -98,7 +97,7 @@ def run_step(step: Step, settings: Settings) -> Result:
         process = subprocess.Popen(
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
-        code = _wait(process, limit_s)
+        code = _wait(process, limit_s, settings.stopped)
     seconds, timed_out = time.monotonic() - started, code is None
     code = process.returncode
     if settings.stopped.is_set() or (timed_out and limit_s < step.limit_s):
@@ -116,12 +115,15 @@ def _replaced(argument: str, places: dict[str, str]) -> str:
     return argument
 
 
-def _wait(process: subprocess.Popen, limit_s: float) -> int | None:
-    """The exit code, or None if the process was ended at the limit."""
-    try:
-        return process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        process.terminate()
+def _wait(process: subprocess.Popen, limit_s: float, stopped: threading.Event) -> int | None:
+    """The exit code, or None if the process was ended at the limit, or goes on and the pack is stopped."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(min(STOP_S, max(0, end - time.monotonic())))
+        if stopped.is_set():
+            return None
+    process.terminate()
     try:
         process.wait(TERM_S)
     except subprocess.TimeoutExpired:
