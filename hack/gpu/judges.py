@@ -28,8 +28,8 @@ def accepted(folder: Path, code: int) -> Judgement:
     return Judgement(OK if passed else NOT_OK, f"{verdict}: {report['reason']}".removesuffix(": "), figures)
 
 
-def found(check: str, pattern: str, peers: bool) -> Callable[[Path, int], Judgement]:
-    """A fault that accept-node found and named. `check`: whose fault it is, or "" for the runner.
+def found(check: str, pattern: str, named: bool) -> Callable[[Path, int], Judgement]:
+    """A fault that accept-node found. `check`: whose fault it is, or "" for the runner. `named`: by its own words.
 
     Without peers on the node, a slow GPU is found by a limit only, so by other words.
     """
@@ -46,7 +46,7 @@ def found(check: str, pattern: str, peers: bool) -> Callable[[Path, int], Judgem
             return Judgement(OK, f"{verdict}, named")
         if check and verdicts.get(check) == "SKIP":
             return Judgement(NOT_APPLICABLE, f"{check} does not apply to this node")
-        if verdict in ("FAIL", "WARN") and not peers:
+        if verdict in ("FAIL", "WARN") and not named:
             return Judgement(OK, f"{verdict}, found by other words: {text[:200]}")
         return Judgement(NOT_OK, f"{verdict}, not named: {text[:200]}")
 

@@ -20,7 +20,7 @@ def main(folder: Path) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     words = [", ".join(dict.fromkeys(names)) or "no GPU", f"torch {torch.__version__}", f"CUDA {torch.version.cuda}",
              f"driver {gpu_inventory.driver_version()}", f"Python {platform.python_version()}",
-             f"kernel {platform.release()}"]  # fmt: skip
+             f"kernel {platform.release().partition('-')[0]}"]  # fmt: skip
     figures = [("gpus", len(names), ""), ("cpus", len(os.sched_getaffinity(0)), ""), ("memory", memory, "GiB")]
     left = {
         "note": "; ".join(words),

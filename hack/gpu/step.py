@@ -41,7 +41,7 @@ class Step:
     judge: Callable[[Path, int], Judgement]
     seconds: float
     environment: dict[str, str] = field(default_factory=dict)
-    alone: bool = True  # False: it loads no GPU, so others like it may run at the same time
+    alone: bool = True  # False: others like it may run at the same time
 
     @property
     def limit_s(self) -> float:

@@ -10,9 +10,14 @@ from hack.gpu import judges
 from hack.gpu.step import Step
 
 ACCEPT, LAUNCH = ("-m", "gpuworker.accept.accept_node"), ("-m", "gpuworker.launch.launcher")
-NO_LOAD = ("", "environment")  # checks whose faults are in what they read, not in what a GPU computes
+# Faults found by a time, or with all memory of the GPU: nothing else may run then. The others have exact evidence.
+SLOW = ("slow-gpu", "stalling-gpu", "slow-memory", "slow-host-memory", "slow-cpu", "slow-host-link", "slow-link",
+        "slow-rank", "late-rank")  # fmt: skip
+ALONE = (*SLOW, "flipped-bit-memory")
+LONG = ("slow-gpu", "stalling-gpu")  # every product takes longer
 # Faults that compare a GPU with others of the node, or travel between two.
-FAULTS_BETWEEN_GPUS = ("slow-link", "corrupt-link", "odd-device", "wrong-element", "slow-rank", "late-rank")
+FAULTS_BETWEEN_GPUS = ("slow-link", "corrupt-link", "odd-device", "wrong-element", "diverged-parameter", "slow-rank",
+                       "late-rank")  # fmt: skip
 TIMEOUT_S = 20  # of a collective, and of progress, where a step provokes one
 
 
@@ -59,7 +64,7 @@ def node(device: str, gpus: int) -> tuple[str, ...]:
 
 
 def faults(device: str, gpus: int) -> list[Step]:
-    """One step per fault that can be injected into a check of one node, first those that load no GPU."""
+    """One step per fault that can be injected into a check of one node, first those that run at the same time."""
     found = []
     for fault in fault_injection.known_faults(registry.node_checks()):
         if fault.id in FAULTS_BETWEEN_GPUS and device == "cuda" and gpus < 2:
@@ -68,9 +73,9 @@ def faults(device: str, gpus: int) -> list[Step]:
         if fault.id == "hung-check":
             options += ["--check-timeout", "5"]
         arguments = (*ACCEPT, *node(device, gpus), *options)
-        judge = judges.found(fault.check, fault.reason, peers=device == "cpu" or gpus > 1)
-        alone = fault.check not in NO_LOAD
-        found.append(Step(f"fault-{fault.id}", arguments, judge, 12, alone=alone))
+        judge = judges.found(fault.check, fault.reason, fault.id not in SLOW or device == "cpu" or gpus > 1)
+        seconds = 45 if fault.id in LONG and device == "cuda" else 12
+        found.append(Step(f"fault-{fault.id}", arguments, judge, seconds, alone=fault.id in ALONE))
     return sorted(found, key=lambda step: step.alone)
 
 

@@ -190,7 +190,7 @@ def left(folder: Path, log: str = "", report: dict | None = None) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "text", "check_verdict", "peers", "result"),
+    ("verdict", "text", "check_verdict", "named", "result"),
     [
         ("FAIL", "compute: cuda:0 is slow: gemm_bf16", "FAIL", True, OK),
         ("FAIL", "compute: cuda:0: gemm_bf16 is below the limit", "FAIL", True, NOT_OK),
@@ -200,10 +200,10 @@ def left(folder: Path, log: str = "", report: dict | None = None) -> Path:
         ("INCOMPLETE", "one process has no peer", "SKIP", False, NOT_APPLICABLE),
     ],
 )
-def test_a_fault_counts_as_found_if_the_verdict_names_it(tmp_path, verdict, text, check_verdict, peers, result):
+def test_a_fault_counts_as_found_if_the_verdict_names_it(tmp_path, verdict, text, check_verdict, named, result):
     log = f"[ENV] a=1\n[RESULT] verdict={verdict} report=x summary={json.dumps(text)}\n"
     report = {"checks": [{"name": "compute", "verdict": check_verdict}]}
-    judge = judges.found("compute", r"(cpu|cuda):\d+ is slow: gemm_\w+", peers)
+    judge = judges.found("compute", r"(cpu|cuda):\d+ is slow: gemm_\w+", named)
     assert judge(left(tmp_path, log, report), 1).result == result
 
 
