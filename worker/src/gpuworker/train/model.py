@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from gpuworker.train import attention
 from gpuworker.train.dataset import MarkedTemplate, Span
 from gpuworker.train.distributed import DistributedContext
 from gpuworker.train.lora import add_lora
@@ -138,10 +139,13 @@ class ModelSource:
         from transformers import AutoConfig
 
         if self.preset:
-            return AutoConfig.for_model(**self.preset_config(vocabulary_size))
-        with reading(self.folder):
-            config = AutoConfig.from_pretrained(self.folder, local_files_only=True)
-        config.dtype = torch.float32
+            config = AutoConfig.for_model(**self.preset_config(vocabulary_size))
+        else:
+            with reading(self.folder):
+                config = AutoConfig.from_pretrained(self.folder, local_files_only=True)
+            config.dtype = torch.float32
+        if self.args.compile and attention.is_plain(config):
+            config._attn_implementation = attention.without_mask()
         return config
 
     def preset_config(self, vocabulary_size: int) -> dict[str, object]:

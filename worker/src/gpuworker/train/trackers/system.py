@@ -23,7 +23,7 @@ class SystemMetrics:
             psutil.cpu_percent()  # the first call only starts the measurement
         except ImportError:
             self.psutil = None
-        self.nvml = open_nvml()  # not yet run on a GPU
+        self.nvml = open_nvml()
         if self.nvml is not None:
             with contextlib.suppress(self.nvml.NVMLError):
                 count = self.nvml.nvmlDeviceGetCount()
