@@ -70,13 +70,15 @@ def environment(config: LaunchConfig, attempt: int, interface: str, folder: str,
     defaults = {
         "GLOO_SOCKET_IFNAME": interface,
         "NCCL_SOCKET_IFNAME": f"={interface}",
+        # A rank waits four times as long for its flight record before it ends: torch's 15 s would make that a minute.
+        "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "5000",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",  # torchrun's own default, 1, can lose the flight record
         "TORCH_FR_DUMP_TEMP_FILE": flight,
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(config.timeouts["grace-period"] + 5),  # the launcher is first
         "OMP_NUM_THREADS": str(max(1, cpus() // config.nproc_per_node)),
         "PYTHONUNBUFFERED": "1",
         **FLIGHT,
-        **flight_variables_before_2_13(flight),
+        **flight_variables_before_2_11(flight),
         **(DEBUG if config.debug else {}),
     }
     fixed = {
@@ -91,10 +93,10 @@ def environment(config: LaunchConfig, attempt: int, interface: str, folder: str,
     return {**defaults, **kept, **fixed}
 
 
-def flight_variables_before_2_13(flight: str) -> dict[str, str]:
-    """Variables of the flight recorder before torch 2.13, which warns of them."""
+def flight_variables_before_2_11(flight: str) -> dict[str, str]:
+    """Variables of the flight recorder before torch 2.11, which warns of them."""
     version = re.match(r"(\d+)\.(\d+)", torch_build().get("__version__", ""))
-    if version and (int(version[1]), int(version[2])) < (2, 13):
+    if version and (int(version[1]), int(version[2])) < (2, 11):
         return {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": flight, "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}
     return {}
 
