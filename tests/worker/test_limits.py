@@ -95,7 +95,7 @@ def test_the_best_known_figure_counts_and_the_source_is_told():
     there = Limits((H100, H200))
     first, second = (there.threshold("gemm_bf16", BF16, f"cuda:{index}") for index in (0, 1))
     assert (first.fail, first.warn, first.ceiling) == (pytest.approx(0.85 * 730), pytest.approx(0.9 * 730), 989)
-    assert first.source == "0.85 × 730, sustained figure of H100 SXM: gpu-fryer README"
+    assert first.source == "0.85 × 730, WARN at 0.9 × 730, sustained figure of H100 SXM: gpu-fryer README"
     assert second.fail == pytest.approx(0.75 * 794.5)
     assert there.threshold("gemm_bf16", BF16).fail is None, "the node as a whole has no model"
 
@@ -119,7 +119,11 @@ def test_what_is_installed_is_a_ceiling():
     found = Limits((A100, A100)).threshold("peer_bandwidth", PEER, "cuda:0→cuda:1")
     assert (found.fail, found.ceiling) == (pytest.approx(0.74 * 300), 300)
     derived = Limits((A100,)).threshold("peer_bandwidth", PEER, "cuda:0", (200, "8 NVLinks"))
-    assert (derived.fail, derived.ceiling, derived.source) == (pytest.approx(148), 200, "0.74 × 200, 8 NVLinks")
+    assert (derived.fail, derived.ceiling, derived.source) == (
+        pytest.approx(148),
+        200,
+        "0.74 × 200, WARN at 0.77 × 200, 8 NVLinks",
+    )
     assert Limits().threshold("peer_bandwidth", PEER, "cpu").fail is None
 
 

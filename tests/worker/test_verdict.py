@@ -59,7 +59,11 @@ def test_a_measurement_carries_its_direction_and_whether_outliers_of_it_are_find
 @pytest.mark.parametrize(
     ("found", "expected", "reason"),
     [
-        (evidence(600), "FAIL", r"cuda:0: speed 600 TFLOP/s is below the limit of 620.5 (0.85 × 730, "),
+        (
+            evidence(600),
+            "FAIL",
+            r"cuda:0: speed 600 TFLOP/s is below the limit of 620.5 (0.85 × 730, WARN at 0.9 × 730, ",
+        ),
         (evidence(640), "WARN", r"cuda:0: speed 640 TFLOP/s is below the warning limit of 657 ("),
         (
             evidence(1200),

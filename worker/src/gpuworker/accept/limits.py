@@ -164,7 +164,9 @@ def _ceilings(key: str, models: list[str]) -> dict[str, float]:
 
 def _share(shares: dict, figure: float, ceiling: float | None, origin: str) -> Threshold:
     fail, warn = (figure * shares[kind] if kind in shares else None for kind in ("fail", "warn"))
-    return Threshold(fail, warn, ceiling, f"{shares.get('fail', shares['warn']):g} × {figure:g}, {origin}")
+    words = {"fail": "", "warn": "WARN at " if "fail" in shares else ""}
+    share = ", ".join(f"{words[kind]}{share:g} × {figure:g}" for kind, share in shares.items())
+    return Threshold(fail, warn, ceiling, f"{share}, {origin}")
 
 
 def main() -> None:
