@@ -64,7 +64,7 @@ def all_reduce(context: RankContext, args: argparse.Namespace) -> bool:
     wrong, seconds = torch.zeros(iters + 1, device=device), 0.0
     for iteration in range(iters + 1):  # the first round warms up and is checked, not timed
         tensor.fill_(rank + 1)
-        dist.barrier()
+        process_group.barrier(device)
         start = time.perf_counter()
         reduce(context, tensor)
         context.synchronize()

@@ -1,7 +1,6 @@
 """Watch for Xids, the errors of NVIDIA's driver, while the checks run: by events of NVML, which need no privilege.
 
 A process of its own waits for them: the runner forks the checks and must not have NVML open.
-Not yet run on a GPU.
 """
 
 from __future__ import annotations

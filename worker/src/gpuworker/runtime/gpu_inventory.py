@@ -1,7 +1,4 @@
-"""Inventory of a node's GPUs: from NVML, else from nvidia-smi. Standard library only; nvidia-ml-py is optional.
-
-Not yet run on a GPU.
-"""
+"""Inventory of a node's GPUs: from NVML, else from nvidia-smi. Standard library only; nvidia-ml-py is optional."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Telemetry of GPUs under load, read from NVML: clocks, temperature, power and slowdown reasons.
-
-Not yet run on a GPU.
-"""
+"""Telemetry of GPUs under load, read from NVML: clocks, temperature, power and slowdown reasons."""
 
 from __future__ import annotations
 

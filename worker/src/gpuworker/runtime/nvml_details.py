@@ -1,7 +1,6 @@
 """Fabric, NVLink errors and users of a GPU, as NVML reports them.
 
 `query` calls a function of NVML with its arguments and returns None where driver or board lack it.
-Not yet run on a GPU.
 """
 
 from __future__ import annotations

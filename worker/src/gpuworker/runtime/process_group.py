@@ -55,6 +55,11 @@ def init(
     dist.init_process_group(backend, device_id=device if gpu and cpu_collectives else None, **rendezvous)
 
 
+def barrier(device: torch.device) -> None:
+    """Wait for all ranks, on this rank's GPU. Without its index NCCL guesses one from the rank, and warns of it."""
+    dist.barrier(device_ids=[device.index] if device.type == "cuda" else None)
+
+
 def keep_alive(*tensors: torch.Tensor) -> torch.Tensor:
     """Keep references to the last CPU tensors of collectives. Returns the first tensor.
 

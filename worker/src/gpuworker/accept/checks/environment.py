@@ -1,7 +1,6 @@
 """All GPUs are present, healthy and have the required versions, and the host fits.
 
 The driver's data is read from NVML (nvidia-ml-py), else from nvidia-smi; without both the check warns.
-Not yet run on a GPU.
 """
 
 from __future__ import annotations

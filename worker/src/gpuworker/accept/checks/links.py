@@ -6,7 +6,7 @@ alone, then all GPUs in disjoint pairs and both directions. GB/s = bytes / media
 comes from its PCIe generation and width, that of a peer link from the model's NVLink rate, if the driver lists
 NVLinks.
 
-A rehearsal copies between buffers of the CPU. Not yet run on a GPU.
+A rehearsal copies between buffers of the CPU. Not yet run with two GPUs.
 """
 
 from __future__ import annotations

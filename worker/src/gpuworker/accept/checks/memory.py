@@ -3,8 +3,6 @@
 copy is a = b, triad is a = b + s·c (STREAM's definition); GB/s = bytes read and written / median time / 1e9. All GPUs
 run at the same time. The pattern test fills most of the free memory with the address of each word, its inverse, and
 random words. It reads back after all words are written, and names the words that differ.
-
-Not yet run on a GPU.
 """
 
 from __future__ import annotations

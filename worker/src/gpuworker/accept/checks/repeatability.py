@@ -7,7 +7,6 @@ nodes within facts["hash_group"]. Integers that float32 represents exactly, and 
 the correct result.
 
 The inputs are equal everywhere: 32-bit integers of a seeded Mersenne Twister, scaled by a power of two.
-Not yet run on a GPU.
 """
 
 from __future__ import annotations

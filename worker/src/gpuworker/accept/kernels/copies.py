@@ -1,7 +1,4 @@
-"""Timed copies between host and GPU and between GPUs; on the CPU between buffers in memory.
-
-The CUDA paths have not yet run on a GPU.
-"""
+"""Timed copies between host and GPU and between GPUs; on the CPU between buffers in memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Fingerprints: a fixed sequence of operations per number format, and a hash of every bit of its results.
-
-The CUDA paths have not yet run on a GPU.
-"""
+"""Fingerprints: a fixed sequence of operations per number format, and a hash of every bit of its results."""
 
 from __future__ import annotations
 

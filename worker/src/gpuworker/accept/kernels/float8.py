@@ -1,6 +1,6 @@
 """8-bit floating point: the number format of the device's hardware, and the product that every torch from 2.1 on has.
 
-The CUDA paths have not yet run on a GPU, those for AMD on none either.
+The paths for AMD have not yet run on a GPU.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Matrix product on one device with its verification, which checks/compute.py explains.
-
-The CUDA paths have not yet run on a GPU.
-"""
+"""Matrix product on one device with its verification, which checks/compute.py explains."""
 
 from __future__ import annotations
 

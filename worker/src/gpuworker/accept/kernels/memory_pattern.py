@@ -1,7 +1,4 @@
-"""Memory test: write one pattern to all of the memory, then read and compare all of it, for each pattern.
-
-The CUDA path has not yet run on a GPU.
-"""
+"""Memory test: write one pattern to all of the memory, then read and compare all of it, for each pattern."""
 
 from __future__ import annotations
 

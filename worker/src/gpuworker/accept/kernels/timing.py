@@ -2,8 +2,6 @@
 
 A rehearsal runs the same code on the test devices "cpu:0", "cpu:1", …: the CPU represents several devices, one after
 the other with one thread each, so that comparisons of devices have several.
-
-The CUDA paths have not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -62,6 +60,7 @@ def run_on_all(devices: list[torch.device], work: Callable[[torch.device], objec
             if device.type == "cpu":
                 return work(device)
             with torch.cuda.device(device):
+                torch.cuda.synchronize(device)  # gives this thread the context, without which cuBLAS prints a warning
                 result = work(device)
                 torch.cuda.synchronize(device)
                 return result

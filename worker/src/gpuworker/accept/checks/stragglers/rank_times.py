@@ -11,13 +11,13 @@ import statistics
 import time
 
 import torch
-import torch.distributed as dist
 
 from gpuworker.accept import peer_comparison
 from gpuworker.accept.check_spec import Evidence
 from gpuworker.accept.checks.stragglers.floors import FEW, FLOOR, MOST_FLOOR, latest_s
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.report import Measurement
+from gpuworker.runtime import process_group
 
 ROUNDS = 20
 
@@ -31,7 +31,7 @@ def run(context: RankContext, rounds: int = ROUNDS) -> dict:
     for number in range(rounds + 2):  # the first two warm up
         context.synchronize()
         context.enter(f"the barrier before round {number}")
-        dist.barrier()
+        process_group.barrier(context.device)
         start = _now(context)
         for _ in range(work):
             torch.mm(a, b)
@@ -41,7 +41,7 @@ def run(context: RankContext, rounds: int = ROUNDS) -> dict:
             time.sleep(0.6)  # far above LATE_S, even if other ranks are delayed
         context.enter(f"the barrier after round {number}")
         arrived = time.perf_counter()
-        dist.barrier()
+        process_group.barrier(context.device)
         context.synchronize()
         if number >= 2:
             compute.append(seconds)
