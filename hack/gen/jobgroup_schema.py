@@ -87,7 +87,7 @@ def include(schema: dict, definitions: dict) -> None:
 
 def add_kubernetes(schema, definitions: dict) -> None:
     """Replace `x-kubernetes: TYPE` by the type's schema; fields that are written beside it keep their own."""
-    types = json.loads((REPO / "schemas/charts/kubernetes.json").read_text())
+    types = json.loads((REPO / "schemas/charts/kubernetes.json").read_text(), object_hook=with_property_names)
 
     def visit(part) -> None:
         if isinstance(part, list):
@@ -106,6 +106,13 @@ def add_kubernetes(schema, definitions: dict) -> None:
                 visit(value)
 
     visit(schema)
+
+
+def with_property_names(part: dict) -> dict:
+    """A pattern of keys in the form that jobgen reads, whose message names the key; Helm's would name another one."""
+    for pattern, value in part.pop("patternProperties", {}).items():
+        part |= {"propertyNames": {"pattern": pattern}, "additionalProperties": value}
+    return part
 
 
 def allow_null(schema):

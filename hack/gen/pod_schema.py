@@ -27,13 +27,19 @@ def one_of(*values: str) -> dict:
 
 
 PORT = {"minimum": 1, "maximum": 65535}
+PORT_NAME = {"pattern": "^([0-9]+-)*[0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*$", "maxLength": 15}
+LABEL_KEY = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
+LABEL_VALUE = {"pattern": "^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$"}
+LABELS = {"patternProperties": {LABEL_KEY: {"type": "string", **LABEL_VALUE}}, "additionalProperties": False}
 PROTOCOL = one_of("TCP", "UDP", "SCTP")
 OPERATOR = one_of("In", "NotIn", "Exists", "DoesNotExist")
 PROFILE = one_of("RuntimeDefault", "Localhost", "Unconfined")
 SPREAD = one_of("Honor", "Ignore")
 WEIGHT = {"minimum": 1, "maximum": 100}
 BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-CIDR = {"pattern": rf"^({BYTE}([.]{BYTE}){{3}}/(3[0-2]|[12]?[0-9])|[0-9a-fA-F]*:[0-9a-fA-F:.]*/[0-9]{{1,3}})$"}
+CIDR = {
+    "pattern": rf"^({BYTE}([.]{BYTE}){{3}}/(3[0-2]|[12]?[0-9])|[0-9a-fA-F]*:[0-9a-fA-F:.]*/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$"
+}
 FIELD = (
     r"^(metadata[.](name|namespace|uid|(labels|annotations)(\['[^']+'\])?)"
     r"|spec[.](nodeName|serviceAccountName)|status[.](hostIPs?|podIPs?))$"
@@ -50,7 +56,9 @@ RULES = {
         "protocol": one_of("", *PROTOCOL["enum"]),
         "containerPort": PORT,
         "hostPort": {**PORT, "minimum": 0},
+        "name": PORT_NAME,
     },
+    "EnvVar": {"name": {"pattern": "^[ -<>-~]+$"}},  # ASCII without =, since 1.34; before only letters, digits and -_.
     "HTTPGetAction": {"scheme": one_of("", "HTTP", "HTTPS")},
     "HostPathVolumeSource": {
         "type": one_of(
@@ -58,15 +66,18 @@ RULES = {
         )
     },
     "IPBlock": {"cidr": CIDR, "except": {"items": {"type": "string", **CIDR}}},
-    "LabelSelectorRequirement": {"operator": OPERATOR},
+    "LabelSelector": {"matchLabels": LABELS},
+    "LabelSelectorRequirement": {"operator": OPERATOR, "key": {"pattern": LABEL_KEY}},
     "NetworkPolicyPort": {"protocol": PROTOCOL, "endPort": PORT},
-    "NodeSelectorRequirement": {"operator": one_of(*OPERATOR["enum"], "Gt", "Lt")},
+    "NodeSelectorRequirement": {"operator": one_of(*OPERATOR["enum"], "Gt", "Lt"), "key": {"pattern": LABEL_KEY}},
     "ObjectFieldSelector": {"fieldPath": {"pattern": FIELD}},
+    "PodAffinityTerm": {"topologyKey": {"pattern": LABEL_KEY}},
     "PodSecurityContext": {
         "fsGroupChangePolicy": one_of("OnRootMismatch", "Always"),
         "supplementalGroupsPolicy": one_of("Merge", "Strict"),
     },
     "PodSpec": {
+        "nodeSelector": LABELS,
         "dnsPolicy": one_of("", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
         "preemptionPolicy": one_of("PreemptLowerPriority", "Never"),
         "restartPolicy": one_of("", "Always", "OnFailure", "Never"),
@@ -81,6 +92,7 @@ RULES = {
         "effect": one_of("", "NoSchedule", "PreferNoSchedule", "NoExecute"),
     },
     "TopologySpreadConstraint": {
+        "topologyKey": {"pattern": LABEL_KEY},
         "maxSkew": {"minimum": 1},
         "minDomains": {"minimum": 1},
         "nodeAffinityPolicy": SPREAD,
@@ -100,7 +112,7 @@ QUANTITY = {
 NUMBER_OR_NAME = {
     "anyOf": [
         {"type": "integer", **PORT},
-        {"type": "string", "pattern": "^([0-9][-0-9]*)?[a-z]([-a-z0-9]*[a-z0-9])?$"},
+        {"type": "string", **PORT_NAME},
     ]
 }
 

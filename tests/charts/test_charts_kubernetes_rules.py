@@ -56,6 +56,17 @@ SPECS = {
     ),
     "protocol": (port(protocol="UDP"), port(protocol="tcp"), "containers/0/ports/0/protocol"),
     "port": (port(), port(containerPort=70000), "containers/0/ports/0/containerPort"),
+    "name of a port": (port(name="0-http-15"), port(name="sixteen-letters1"), "containers/0/ports/0/name"),
+    "hyphens in a port": (port(name="a-b"), port(name="a--b"), "containers/0/ports/0/name"),
+    "name of a variable": (
+        container(env=[{"name": "a.B", "value": "x"}]),
+        container(env=[{"name": "A=B", "value": "x"}]),
+        "containers/0/env/0/name",
+    ),
+    "key of a selector": (nodes(key="a.b/c_d"), nodes(key="a b"), "nodeSelectorTerms/0/matchExpressions/0/key"),
+    "key of a label": ({"nodeSelector": {"a.b/c": ""}}, {"nodeSelector": {"a/b/c": "d"}}, "nodeSelector"),
+    "value of a label": ({"nodeSelector": {"a": "b.c"}}, {"nodeSelector": {"a": "b c"}}, "nodeSelector/a"),
+    "topology": (spread(topologyKey="a.b/c"), spread(topologyKey="a:b"), "topologySpreadConstraints/0/topologyKey"),
     "port of a probe": (
         container(startupProbe={"tcpSocket": {"port": "http"}}),
         container(startupProbe={"tcpSocket": {"port": "8080"}}),
@@ -107,6 +118,16 @@ RULES = {
         {"PEERS": [{"ipBlock": {"cidr": "2001:db8::/32", "except": ["2001:db8:1::/48"]}}]},
         {"PEERS": [{"ipBlock": {"cidr": "::/0", "except": ["all"]}}]},
         "PEERS/0/ipBlock/except/0",
+    ),
+    "length of a prefix": (
+        {"PEERS": [{"ipBlock": {"cidr": "fd00::/128"}}]},
+        {"PEERS": [{"ipBlock": {"cidr": "fd00::/129"}}]},
+        "PEERS/0/ipBlock/cidr",
+    ),
+    "label": (
+        {"PEERS": [{"podSelector": {"matchLabels": {"a": "b"}}}]},
+        {"PEERS": [{"podSelector": {"matchLabels": {"-a": "b"}}}]},
+        "PEERS/0/podSelector/matchLabels",
     ),
     "operator": (
         {"PEERS": [{"podSelector": {"matchExpressions": [SELECTOR]}}]},

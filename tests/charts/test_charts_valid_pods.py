@@ -73,7 +73,8 @@ INVALID = {
     "an image with two tags": (pod(initContainers=[{**SIDECAR, "image": "x/y:1:2"}]), "the image x/y:1:2, which"),
     "no choice": (selector("In"), "the selector of a has the operator In and no values"),
     "values of any": (selector("Exists", "b"), "the operator Exists and values"),
-    "two bounds": (selector("Gt", "1", "2"), "the operator Gt and 2 values"),
+    "two bounds": (selector("Gt", "1", "2"), "the operator Gt and not one number"),
+    "a bound of words": (selector("Lt", "many"), "the operator Lt and not one number"),
     "half a device": (amounts(limits={NIC: "500m"}), f"a fraction of {NIC}"),
     "a mount without a volume": (container(volumeMounts=[MOUNT]), "mounts the volume mine, which does not exist"),
     "subPath": (

@@ -60,8 +60,8 @@ has tolerationSeconds, which the effect NoExecute allows only
 the selector of {{ .key }} has the operator {{ .operator }} and no values{{ "\n" }}
 {{- else if and (has .operator (list "Exists" "DoesNotExist")) $number -}}
 the selector of {{ .key }} has the operator {{ .operator }} and values{{ "\n" }}
-{{- else if and (has .operator (list "Gt" "Lt")) (ne $number 1) -}}
-the selector of {{ .key }} has the operator {{ .operator }} and {{ $number }} values, instead of one{{ "\n" }}
+{{- else if and (has .operator (list "Gt" "Lt")) (not (regexMatch "^-?[0-9]+$" (.values | default list | join " "))) -}}
+the selector of {{ .key }} has the operator {{ .operator }} and not one number as value{{ "\n" }}
 {{- end -}}
 {{- end -}}
 {{- end -}}
