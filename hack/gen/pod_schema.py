@@ -37,9 +37,8 @@ PROFILE = one_of("RuntimeDefault", "Localhost", "Unconfined")
 SPREAD = one_of("Honor", "Ignore")
 WEIGHT = {"minimum": 1, "maximum": 100}
 BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-CIDR = {
-    "pattern": rf"^({BYTE}([.]{BYTE}){{3}}/(3[0-2]|[12]?[0-9])|[0-9a-fA-F]*:[0-9a-fA-F:.]*/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$"
-}
+PREFIX_LENGTH = "(12[0-8]|1[01][0-9]|[1-9]?[0-9])"  # of IPv6
+CIDR = {"pattern": rf"^({BYTE}([.]{BYTE}){{3}}/(3[0-2]|[12]?[0-9])|[0-9a-fA-F]*:[0-9a-fA-F:.]*/{PREFIX_LENGTH})$"}
 FIELD = (
     r"^(metadata[.](name|namespace|uid|(labels|annotations)(\['[^']+'\])?)"
     r"|spec[.](nodeName|serviceAccountName)|status[.](hostIPs?|podIPs?))$"
