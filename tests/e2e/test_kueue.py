@@ -209,5 +209,5 @@ def test_layout_jobs_does_not_run_in_part_where_a_queue_is_the_default(queue: Na
     pods = queue.wait_for_end("grp", ranks=3)
     assert {exit_code(pod) for pod in pods} == {2}
     for host in ("a-0", "b-0", "b-1"):
-        text = output(queue, host)
-        assert "USER CODE" not in text and f"[FATAL] node={host} exit_code=2" in text
+        message = rank(queue, host)["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+        assert "USER CODE" not in output(queue, host) and f"[FATAL] node={host} exit_code=2" in message

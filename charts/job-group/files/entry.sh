@@ -174,6 +174,8 @@ report_fatal() {
 
 refuse() { # exit code and facts, before the helpers run
   report_fatal "exit_code=$1"
+  # containerd can lose the log of a container that ends at once.
+  [ ! -f /dev/termination-log ] || (printf '%s\n' "$fatal_line" >/dev/termination-log) 2>/dev/null || :
   exit "${1%% *}"
 }
 
