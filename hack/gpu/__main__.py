@@ -4,12 +4,13 @@ It needs a checkout and a Python with torch; no network, no installation, no Kub
 transformers, else its steps do not apply. Every step has its folder below --out, with log and result.json. A step that
 has a result is not repeated, so the same command continues after an interruption. summary.md and summary.json are
 written after every step. --device cpu is a dry run with tiny sizes.
-Exit code 0: every step ended as expected; 1: at least one did not; 3: at least one was not run.
+Exit code 0: every step ended as expected; 1: at least one did not; 2: it cannot start; 3: at least one was not run.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import fnmatch
 import importlib.util
 import json
@@ -18,6 +19,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TextIO
 
 from hack.paths import CACHE, REPO, ToolError, main
 
@@ -31,25 +33,36 @@ TEXT = REPO / "worker" / "src" / "gpuworker" / "train" / "data" / "train.jsonl"
 
 
 def entry() -> None:
-    args = parse()
+    parser = make_parser()
+    args = parser.parse_args()
     gpus = 0
     if args.device == "cuda":
         names, problem = driver.visible()
         gpus = args.gpus or len(names or ())
         if not gpus:
-            raise ToolError(f"no GPU is visible{f': {problem}' if problem else ''}; use --device cpu for a dry run")
-    chosen = [each for each in steps.steps(args.device, gpus) if named(each.name, args.only)]
-    if args.list or not chosen:
-        print("\n".join(each.name for each in chosen) or f"no step is called {' or '.join(args.only)}")
-        sys.exit(0 if chosen else 2)
+            parser.error(f"no GPU is visible{f': {problem}' if problem else ''}; use --device cpu for a dry run")
+    elif args.gpus:
+        parser.error("--gpus is not for --device cpu")
+    every = steps.steps(args.device, gpus)
+    if unknown := [each for each in args.only if not fnmatch.filter([step.name for step in every], each)]:
+        parser.error(f"no step is called {unknown[0]}; --list prints them")
+    chosen = [each for each in every if any(fnmatch.fnmatch(each.name, pattern) for pattern in args.only)]
+    if args.list:
+        print("\n".join(each.name for each in chosen))
+        return
     out = (args.out or REPO / "build" / f"gpu-{args.device}").resolve()
-    prepare(out, args.device, gpus)
+    try:
+        lock = prepare(out, args.device, gpus)
+        python = interpreter()
+    except (OSError, ToolError) as error:
+        parser.error(f"{error}")
     deadline = time.monotonic() + args.seconds
-    settings = runner.Settings(out, interpreter(), deadline, environment(args.device))
+    settings = runner.Settings(out, python, deadline, environment(args.device))
     received: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: (received.append(number), settings.stopped.set()))
-    results = runner.run(chosen, settings, Progress(len(chosen), out))
+    with lock:
+        results = runner.run(chosen, settings, Progress(len(chosen), out))
     if received:
         sys.exit(128 + received[0])
     summary.write(results, len(chosen), out)
@@ -58,20 +71,23 @@ def entry() -> None:
     sys.exit(1 if step.NOT_OK in found else 3 if step.NOT_RUN in found else 0)
 
 
-def parse() -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 -m hack.gpu", description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--device", choices=["cpu", "cuda"], default="cuda", help="cpu: a dry run with tiny sizes")
-    add("--gpus", type=int, default=0, help="GPUs to test (default: all that are visible)")
+    add("--gpus", type=natural, default=0, help="GPUs to test (default: all that are visible)")
     add("--out", type=Path, help="folder of all reports (build/gpu-DEVICE)")
-    add("--seconds", type=float, default=1200, help="after which no step is started and the running one ends (1200)")
+    add("--seconds", type=natural, default=1200, help="after which no step is started and the running one ends (1200)")
     add("--only", nargs="+", default=["*"], metavar="NAME", help="steps, such as train-* (default: all)")
     add("--list", action="store_true", help="print the names of the steps")
-    return parser.parse_args()
+    return parser
 
 
-def named(name: str, patterns: list[str]) -> bool:
-    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+def natural(text: str) -> int:
+    """For argparse: 1 or more."""
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
+    return int(text)
 
 
 def interpreter() -> str:
@@ -83,17 +99,23 @@ def interpreter() -> str:
     raise ToolError("this Python has no torch: use one that has, or run `python3 -m hack.deps.venv dev torch train`")
 
 
-def prepare(out: Path, device: str, gpus: int) -> None:
-    """The folder of all steps and the text that they train on."""
+def prepare(out: Path, device: str, gpus: int) -> TextIO:
+    """Make the folder of all steps, and the text that they train on. Returns the lock of the folder."""
     out.mkdir(parents=True, exist_ok=True)
-    mark, wanted = out / "pack.json", {"device": device, "gpus": gpus}
-    if mark.exists() and json.loads(mark.read_text()) != wanted:
-        raise ToolError(f"{out}: it has reports of {mark.read_text().strip()}; set another --out")
-    mark.write_text(json.dumps(wanted) + "\n")
+    mark, wanted = out / "pack.json", json.dumps({"device": device, "gpus": gpus}) + "\n"
+    lock = mark.open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ToolError(f"{out}: another pack runs there; set another --out") from None
+    if (found := mark.read_text()) not in ("", wanted):
+        raise ToolError(f"{out}: it has reports of {found.strip()}; set another --out")
+    mark.write_text(wanted)
     data, text = out / "data.jsonl", TEXT.read_text()
     wanted_bytes = steps.SIZES[device].data_bytes(max(1, gpus))
     if not data.exists():
         data.write_text(text * (1 + wanted_bytes // len(text)))
+    return lock
 
 
 def environment(device: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,9 +71,11 @@ class Result:
 
 
 def read(folder: Path) -> Result | None:
-    """The result of an earlier run of the step, None without a readable one."""
+    """The result of an earlier run of the step, None without a readable and complete one."""
     try:
         found = json.loads((folder / "result.json").read_text())
-        return Result(**{**found, "figures": [Figure(**figure) for figure in found["figures"]]})
+        result = Result(**{**found, "figures": [Figure(**figure) for figure in found["figures"]]})
+        stored = result.result in (OK, NOT_OK, NOT_APPLICABLE) and result.name == folder.name
+        return result if stored and math.isfinite(result.seconds) else None
     except (OSError, ValueError, TypeError, KeyError):
         return None

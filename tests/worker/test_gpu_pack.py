@@ -162,7 +162,46 @@ def test_the_folder_of_another_device_is_refused(tmp_path):
     (tmp_path / "pack.json").write_text('{"device": "cuda", "gpus": 8}')
     command = [sys.executable, "-m", "hack.gpu", "--device", "cpu", "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, env=environment())
-    assert done.returncode == 1 and "set another --out" in done.stderr
+    assert done.returncode == 2 and "set another --out" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--only", "train-*", "nosuch"], "nosuch"),
+        (["--seconds", "nan"], "nan"),
+        (["--seconds", "-5"], "-5"),
+        (["--gpus", "2"], "--gpus"),
+        (["--out", "/proc/x"], "/proc/x"),
+    ],
+)
+def test_a_pack_that_cannot_start_ends_with_2(words, named):
+    command = [sys.executable, "-m", "hack.gpu", "--device", "cpu", *words]
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, env=environment(), timeout=60)
+    assert done.returncode == 2 and named in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_second_pack_in_the_folder_is_refused(start, tmp_path):
+    words = ("-m", "hack.gpu", "--device", "cpu", "--out", tmp_path, "--only", "fault-hung-check")
+    first = start(*words, PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")
+    log = tmp_path / "fault-hung-check" / "log"
+    until(lambda: log.exists() or first.process.poll() is not None, "the step starts")
+    second = start(*words, PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")
+    assert second.wait() == 2 and "another pack" in second.output
+    first.process.send_signal(signal.SIGTERM)
+    assert first.wait() == 143
+    third = start(*words, PYTHONPATH=f"{REPO}:{REPO / 'worker/src'}")
+    assert third.wait() == 0, third.output
+
+
+@pytest.mark.parametrize("damage", [{"result": "weird"}, {"result": NOT_RUN}, {"seconds": "x"}, {"name": "other"}])
+def test_a_result_that_no_pack_wrote_is_not_believed(tmp_path, damage):
+    folder = tmp_path / "step"
+    folder.mkdir()
+    Result("step", OK).write(folder)
+    assert read(folder) == Result("step", OK)
+    (folder / "result.json").write_text(json.dumps(json.loads((folder / "result.json").read_text()) | damage))
+    assert read(folder) is None
 
 
 def test_the_steps_fit_twenty_minutes_of_one_gpu():
