@@ -151,6 +151,7 @@ def test_an_unknown_model_has_no_limit_and_the_source_states_it(models, source):
         ([], 0, "all limits can be met"),
         (["--model", H200, "gemm_bf16=700"], 0, "all limits can be met"),
         (["--model", H200, "memory_copy=2.333"], 1, "less than 20%"),
+        (["--model", H200, "gem_bf16=700"], 2, "no number is called gem_bf16"),
         (["--model", "X900", "gemm_bf16=700"], 2, "no figures for X900; known: T4, "),
     ],
 )

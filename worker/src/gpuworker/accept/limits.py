@@ -177,6 +177,8 @@ def main() -> None:
     args = parser.parse_args()
     if unknown := [model for model in args.model if not gpu_specs.entry(model)]:
         parser.error(f"no figures for {unknown[0]}; known: {', '.join(e['model'] for e in gpu_specs.MODELS)}")
+    if unknown := [name for name, _ in args.limit if name not in RULES and name not in _measures()]:
+        parser.error(f"no number is called {unknown[0]}; known: {', '.join(sorted({*RULES, *_measures()}))}")
     found = problems(dict(args.limit), tuple(args.model)).values() if args.limit else table_problems()
     print("\n".join(found) or "all limits can be met, and can be missed")
     sys.exit(1 if found else 0)
