@@ -32,7 +32,7 @@ GC_STEPS = 500  # steps between garbage collections
 # Options that may change when a run is resumed, although they change what it learns.
 SETTINGS = (
     "epochs", "max_steps", "batch", "accumulate", "lr", "min_lr", "betas", "wd", "warmup", "schedule", "clip",
-    "bf16", "fp16",
+    "bf16", "fp16", "compile",
 )  # fmt: skip
 
 
