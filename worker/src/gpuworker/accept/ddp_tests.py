@@ -42,9 +42,13 @@ def main() -> None:
     )
     if args.train_smoke:
         ok = train_smoke(context, args) and ok
+    # The report first: a rank that exits with 3 ends the others. Rank 0, which may hold the store, is the last one.
     if context.rank == 0:
         context.store.set("written", "yes")
-    context.store.wait(["written"])  # torchrun ends rank 0 as soon as another rank has exited with 3
+        context.store.wait([f"left-{rank}" for rank in range(1, context.size)] or ["written"])
+    else:
+        context.store.wait(["written"])
+        context.store.set(f"left-{context.rank}", "yes")
     process_group.destroy()
     process_group.exit_now(0 if ok else 3)
 

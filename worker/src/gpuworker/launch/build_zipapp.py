@@ -1,7 +1,9 @@
 """Zipapp of the launcher, one file for any Python 3.10 or newer: python3 -m gpuworker.launch.build_zipapp FILE….
 
-An init container writes it into the pod of a training image without this project. The same sources give the same bytes
-everywhere, because the launchers of a run compare their digests. A FILE called torchrun takes torchrun's command line.
+An init container writes it into the pod of a training image without this project. The same sources
+give the same bytes everywhere, because the launchers of a run compare their digests. A FILE called
+torchrun serves the scripts of users; beside it lies a hook, with which other ways to torchrun (as a
+module, by accelerate) find it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ RUNTIME = (
     *("__init__", "command_line", "contract", "gpu_inventory", "json_lines", "line_server"),
     *("log", "message_auth", "processes"),
 )
-MAIN = "from gpuworker.launch.torchrun_command import main\nmain()\n"
+MAIN = "from gpuworker.launch.launcher import main\nmain()\n"
 
 
 def build(target: Path) -> None:
@@ -30,6 +32,11 @@ def build(target: Path) -> None:
                 name = f"gpuworker/{path.relative_to(package).as_posix()}"
                 archive.writestr(zipfile.ZipInfo(name), path.read_bytes())
     target.chmod(0o755)
+    if target.name == "torchrun":
+        hook = target.with_name("hook")
+        hook.mkdir(exist_ok=True)
+        source = (package / "launch" / "rank_hook.py").read_bytes()
+        (hook / "sitecustomize.py").write_bytes(source)
 
 
 if __name__ == "__main__":

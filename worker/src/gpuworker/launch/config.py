@@ -1,6 +1,10 @@
-"""Configuration of a launch: flags and the environment contract, checked as a whole before anything starts.
+"""Configuration of a launch: torchrun's command line, own flags and the environment contract.
 
-The chart ddp-run sets every time-out from its values (`timeouts`); the defaults below are those of the bare command.
+  ddp-launch [FLAGS] train.py ARGS…        as torchrun: also -m MODULE, --no-python PROGRAM
+
+It is checked as a whole before anything starts. What a flag of torchrun asks for is done, or
+refused with the way out; in a pod a flag may not contradict what the chart has set. The chart
+ddp-run sets every time-out from its values; the defaults below are those of the bare command.
 """
 
 from __future__ import annotations
@@ -8,33 +12,69 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
+import shutil
 import signal
+import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuworker.launch.failure_causes import Verdict
-from gpuworker.runtime.contract import INTERNAL_PREFIX, LAUNCHER_PORT_OFFSET
+from gpuworker.launch import gpus
+from gpuworker.launch.failure_causes import Failure
+from gpuworker.runtime.contract import (
+    INTERNAL_PREFIX,
+    LAUNCHER_PORT_OFFSET,
+    RENDEZVOUS_PORT,
+    VARIABLES,
+    Override,
+)
 from gpuworker.runtime.message_auth import KeyFileError, load_key
 
-# Variable that every node needs -> its range.
-NUMBERS = {"NNODES": (1, 65536), "NODE_RANK": (0, 65535), "NPROC_PER_NODE": (1, 1024), "MASTER_PORT": (1024, 65534)}
-TO_NODE_0 = {"NNODES", "NODE_RANK", "MASTER_PORT"}  # without one of these, this node cannot report to node 0
+# Variable -> its flag of torchrun, its range and its default on a machine of one's own.
+NUMBERS = {
+    "NNODES": ("nnodes", 1, 65536, 1),
+    "NODE_RANK": ("node-rank", 0, 65535, 0),
+    "NPROC_PER_NODE": ("nproc-per-node", 1, 1024, 1),
+    "MASTER_PORT": ("master-port", 1024, 65534, RENDEZVOUS_PORT),
+}
+TO_NODE_0 = {"NNODES", "NODE_RANK", "MASTER_PORT"}  # without one, this node cannot reach node 0
 # Flag -> default in seconds and meaning.
 TIMEOUTS = {
-    "join-timeout": (600, "for all nodes to join and pass preflight, from the start of this launcher"),
-    "rendezvous-timeout": (120, "for torchrun's own rendezvous, after all nodes have joined"),
+    "join-timeout": (600, "for all nodes to join and pass preflight, from this launcher's start"),
     "heartbeat-timeout": (60, "without a heartbeat, after which a node counts as lost"),
-    "startup-collective-timeout": (600, "for a collective before the first optimizer step, if the program sets none"),
-    "collective-timeout": (1800, "for a collective after the first optimizer step, if the program sets none"),
-    "exit-timeout": (300, "for a rank's process to end after its main program, with its threads and exit handlers"),
-    "progress-timeout": (0, "without progress of any rank: an optimizer step, before the first one output; 0 is off"),
+    "startup-collective-timeout": (
+        600,
+        "for a collective before the first optimizer step, if the program sets none",
+    ),
+    "collective-timeout": (
+        1800,
+        "for a collective after the first optimizer step, if the program sets none",
+    ),
+    "exit-timeout": (300, "for a rank's process to end after its main program"),
+    "progress-timeout": (
+        900,
+        "without an optimizer step, output or CPU time of any rank; 0 is off",
+    ),
     "grace-period": (90, "from SIGTERM to SIGKILL of the program"),
 }
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # end the run, and the programs may save
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # end the run; programs may save
 SIZE_FLAGS = ("min-shm", "min-disk")
-SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-STATE_FOLDER = ".ddp-launch"  # below --output-dir: flight records and folded output
+SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+SIZES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+STATE_FOLDER = ".ddp-launch"  # below --output-dir: flight records and output of ranks
+# torchrun's flags that have no meaning here: there is one rendezvous, without settings.
+WITHOUT_EFFECT = ("rdzv-id", "local-addr", "monitor-interval", "start-method")
+# torchrun's flags that are refused -> what to do instead.
+REFUSED = {
+    **dict.fromkeys(("log-dir", "redirects", "tee"), "--rank-logs --output-dir=FOLDER"),
+    **dict.fromkeys(("local-ranks-filter", "logs-specs", "event-log-handler"), ""),
+    **dict.fromkeys(("numa-binding", "signals-to-handle", "virtual-local-rank", "run-path"), ""),
+}
+REMEDY = "Remove the flag, or use torchrun itself (in a chart: launcher: torchrun)"
+# Settings of --rdzv-conf that are time-outs of joining; what c10d and etcd have beside them.
+CONF_TIMEOUTS = ("join_timeout", "timeout")
 
 
 @dataclass(frozen=True)
@@ -48,8 +88,6 @@ class LaunchConfig:
     master_port: int
     run_id: str
     attempt: int
-    backend: str
-    etcd: str
     interface: str
     output_dir: str
     gpus_per_node: int
@@ -57,15 +95,15 @@ class LaunchConfig:
     max_clock_skew: float
     min_shm: int
     min_disk: int
-    program: tuple[str, ...]
-    progress_action: str = "end"
+    program: tuple[str, ...]  # the command of a rank
+    role: str = "default"
+    progress_action: str = "warn"
     max_restarts_in_place: int = 0
-    rank_wrapper: bool = True
+    rank_hooks: bool = True
     rank_prefix: bool = False
     rank_logs: bool = False
-    torchrun_output: bool = False  # torchrun's --tee or --redirects: it handles the output of the ranks
     timeouts: dict[str, int] = field(default_factory=dict)
-    problem: Verdict | None = None  # what is wrong with the configuration of this node
+    problem: Failure | None = None  # what is wrong with the configuration of this node
     key: bytes = field(default=b"", repr=False)  # signs the messages between the nodes
 
     @property
@@ -76,148 +114,289 @@ class LaunchConfig:
     def launcher_port(self) -> int:
         return self.master_port + LAUNCHER_PORT_OFFSET
 
-    @property
-    def python_program(self) -> bool:
-        """Whether Python runs the program, so that the rank wrapper can."""
-        return self.program[0] != "--no-python"
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        """The program without the mode."""
-        return self.program if self.python_program else self.program[1:]
-
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose error is the verdict `usage`, so that it has a line and a termination message."""
+    """A parser whose error is a Failure, so that it has a line and a termination message."""
 
     def error(self, message: str) -> None:
         what, unknown, words = message.partition("unrecognized arguments: ")
         if unknown:  # only the names: a value may be a secret of the program
             names = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
             message = f"{what}{unknown}{' '.join(names) or 'words without a flag'}"
-        raise Verdict("usage", f"{message}; put -- before the program: ddp-launch FLAGS -- train.py ARGS", "config")
+        raise Failure("usage", f"{message}; see ddp-launch --help", "config")
 
 
 def parser() -> argparse.ArgumentParser:
-    made = _Parser(prog="ddp-launch", description="Run a program under torchrun on every node.")
+    made = _Parser(
+        prog="ddp-launch",
+        usage="ddp-launch [FLAGS] [--] train.py ARGS… | -m MODULE ARGS… | --no-python PROGRAM ARGS…"
+        "\n       ddp-launch stacks      (of all ranks of the run in this pod)",
+        description="Run a program on every node, as torchrun, without hangs and with one verdict.",
+        allow_abbrev=False,
+    )
+    add = made.add_argument
+
+    def of_torchrun(name: str, meaning: str = argparse.SUPPRESS, **more: object) -> None:
+        add(f"--{name}", *([f"--{name.replace('-', '_')}"] * ("-" in name)), help=meaning, **more)
+
     for name, (default, meaning) in TIMEOUTS.items():
-        made.add_argument(f"--{name}", type=int, default=default, metavar="SECONDS", help=f"{meaning} ({default})")
-    made.add_argument("--backend", choices=["c10d", "static", "etcd"], default="static", help="rendezvous (static)")
-    made.add_argument("--etcd", default="", metavar="HOST:PORT", help="address of etcd, for --backend=etcd")
-    made.add_argument("--interface", default="", help="network interface; empty: that of the route to node 0")
-    made.add_argument("--output-dir", default="", metavar="FOLDER", help="folder for flight records and folded output")
-    made.add_argument("--min-shm", default="0", metavar="SIZE", help="minimum size of /dev/shm, such as 16Gi")
-    made.add_argument("--min-disk", default="0", metavar="SIZE", help="minimum free space in --output-dir")
-    made.add_argument("--max-clock-skew", type=float, default=10, metavar="SECONDS", help="between nodes' clocks (10)")
-    made.add_argument(
-        "--progress-action", choices=["end", "warn"], default="end", help="at the progress time-out (end)"
-    )
-    made.add_argument("--max-restarts-in-place", type=int, default=0, metavar="NUMBER",
-                      help="starts of the program after a failure, in the same pods (0)")  # fmt: skip
-    made.add_argument("--rank-wrapper", choices=["on", "off"], default="on", help="time-outs and stacks in ranks (on)")
-    made.add_argument("--rank-prefix", action="store_true", help="begin every line of a rank with [rank3]:")
-    made.add_argument("--rank-logs", action="store_true", help="also write rank-<n>.log below --output-dir")
-    made.add_argument(
-        "--max-attempts", type=int, default=0, metavar="NUMBER", help="restarts with --idle-after-exit (0)"
-    )
-    made.add_argument(
-        "--idle-after-exit", metavar="FOLDER", help="keep the pod after the end; FOLDER stores the count of attempts"
-    )
-    made.add_argument("program", nargs="+", help="program for torchrun, after --: SCRIPT ARGS… or -m MODULE ARGS…")
+        add(f"--{name}", type=int, metavar="SECONDS", help=f"{meaning} ({default})")
+    of_torchrun("nnodes", "nodes (1)")
+    of_torchrun("nproc-per-node", "processes per node: a number, auto, gpu or cpu (1)")
+    of_torchrun("node-rank", "index of this node (0)")
+    of_torchrun("master-addr", "name or address of node 0 (this machine)")
+    of_torchrun("master-port", "port of node 0; the launchers use the next one")
+    of_torchrun("standalone", "one node, and ports that are free", action="store_true")
+    of_torchrun("max-restarts", "starts of the program after a failure, in the same pods (0)")
+    of_torchrun("role", "TORCHELASTIC's ROLE_NAME (default)")
+    for name in ("rdzv-backend", "rdzv-endpoint", "rdzv-conf", *WITHOUT_EFFECT, *REFUSED):
+        of_torchrun(name)
+    add("-r", dest="redirects", help=argparse.SUPPRESS)
+    add("-t", dest="tee", help=argparse.SUPPRESS)
+    add("-m", "--module", action="store_true", help="the program is a module")
+    of_torchrun("no-python", "the program is not Python", action="store_true")
+    add("--interface", default="", help="network interface; empty: that of the route to node 0")
+    add("--output-dir", default="", metavar="FOLDER", help="folder for flight records and output")
+    add("--min-shm", default="0", metavar="SIZE", help="minimum size of /dev/shm, such as 16Gi")
+    add("--min-disk", default="0", metavar="SIZE", help="minimum free space in --output-dir")
+    add("--max-clock-skew", type=float, default=10, metavar="SECONDS", help="between nodes (10)")
+    add("--progress-action", choices=["end", "warn"], default="warn", help="at its time-out (warn)")
+    add("--max-restarts-in-place", metavar="NUMBER", help="the same as --max-restarts")
+    add("--rank-hooks", choices=["on", "off"], default="on", help="time-outs and stacks (on)")
+    add("--rank-prefix", action="store_true", help="begin every line of a rank with [rank3]:")
+    add("--rank-logs", action="store_true", help="also write rank-<n>.log below --output-dir")
+    add("--max-attempts", type=int, default=0, metavar="NUMBER", help="restarts with --idle-after-exit (0)")
+    add("--idle-after-exit", metavar="FOLDER", help="keep the pod; FOLDER stores the attempts")
+    add("program", nargs=argparse.REMAINDER, help="the program and its arguments")
     return made
 
 
-def read_arguments() -> tuple[argparse.Namespace, Verdict | None]:
-    """The command line, or what is wrong with it and that of a launcher that only reports this to the other nodes."""
+def read_arguments(words: list[str]) -> tuple[argparse.Namespace, Failure | None]:
+    """The command line, or what is wrong with it and one that only reports this to other nodes."""
     try:
-        return parser().parse_args(), None
-    except Verdict as problem:
-        return parser().parse_args(["--", sys.executable]), problem
+        args = parser().parse_args(words)
+        while args.program and args.program[0] in ("--", "-m", "--module", "--no-python"):
+            word = args.program.pop(0)  # the mode may also follow the --
+            args.module |= word in ("-m", "--module")
+            args.no_python |= word == "--no-python"
+        if not args.program:
+            raise Failure("usage", "the program is missing: ddp-launch FLAGS train.py", "config")
+        return args, None
+    except Failure as problem:
+        return parser().parse_args(["--no-python", "true"]), problem
 
 
-def read_config(args: argparse.Namespace, environ: dict[str, str], problem: Verdict | None = None) -> LaunchConfig:
-    """The configuration. With wrong settings it has the verdict `usage` as `problem`, which this node sends to node 0
-    so that the others do not wait; it raises that verdict if this node cannot reach node 0.
+def settings(environ: Mapping[str, str]) -> list[str]:
+    """Flags that a chart sets for the torchrun in a script of the user."""
+    return shlex.split(environ.get(f"{INTERNAL_PREFIX}LAUNCHER", ""))
+
+
+class _Reader:
+    """Reads one value after the other, and collects what is wrong with them."""
+
+    def __init__(self, args: argparse.Namespace, environ: Mapping[str, str]):
+        self.args, self.environ, self.problems = args, environ, []
+
+    def flag(self, name: str) -> str | None:
+        """torchrun's own way: the flag, else the variable PET_…."""
+        given = getattr(self.args, name.replace("-", "_"))
+        return given if given is not None else self.environ.get(f"PET_{variable(name)}")
+
+    def contract(self, name: str, flag: str, given: str | None) -> str:
+        """A variable of the contract, or the flag where it may replace it."""
+        set_by_chart = self.environ.get(name) or self.environ.get(f"PET_{name}", "")
+        rule = next(each.override for each in VARIABLES if each.name == name)
+        if given is None or (set_by_chart and given == set_by_chart):
+            return set_by_chart
+        if set_by_chart and rule is Override.REFUSED:
+            self.problems.append(f"--{flag}={given} contradicts {name}={set_by_chart} of this pod")
+            return set_by_chart
+        return given
+
+    def number(self, name: str, text: str | None, low: int, high: int) -> int | None:
+        if text and text.isascii() and text.isdecimal() and low <= int(text) <= high:
+            return int(text)
+        shown = text or "(not set)"
+        self.problems.append(f"{name}={shown}: must be a whole number from {low} to {high}")
+        return None
+
+    def size(self, name: str) -> int:
+        text = getattr(self.args, name.replace("-", "_"))
+        if found := re.fullmatch(r"(\d+)([kMGT]|[KMGT]i)?", text):
+            return int(found[1]) * SIZES[found[2] or ""]
+        self.problems.append(f"--{name}={text}: must be a size such as 16Gi")
+        return 0
+
+    def endpoint(self) -> tuple[str | None, str | None]:
+        """Address and port of --rdzv-endpoint; an address in brackets may hold colons."""
+        text = self.args.rdzv_endpoint or ""
+        host, port = re.fullmatch(r"(?s)(.*?)(?::(\d+))?", text).groups()
+        return host.removeprefix("[").removesuffix("]") or None, port
+
+    def timeouts(self) -> dict[str, int]:
+        found = {name: getattr(self.args, name.replace("-", "_")) for name in TIMEOUTS}
+        if found["join-timeout"] is None:
+            for pair in (self.args.rdzv_conf or "").split(","):
+                key, _, value = pair.partition("=")
+                if key.strip() in CONF_TIMEOUTS:
+                    found["join-timeout"] = self.number(f"--rdzv-conf {key}", value, 1, 10**6)
+        for name, (default, _) in TIMEOUTS.items():
+            if found[name] is None:
+                found[name] = default
+            elif found[name] < (0 if name == "progress-timeout" else 1):
+                self.problems.append(f"--{name}={found[name]}: must be at least 1 second")
+                found[name] = default  # this node still has to tell the others
+        return found
+
+    def refuse(self) -> None:
+        """Flags, and PET_ variables, that ask for what this launcher does not do."""
+        for name, instead in REFUSED.items():
+            if (given := self.flag(name)) not in (None, "0", "none"):
+                way = f"use {instead}" if instead else REMEDY
+                self.problems.append(f"--{name}={given} is not supported: {way}")
+        backend = self.args.rdzv_backend or "static"
+        if backend not in ("static", "c10d"):
+            self.problems.append(f"--rdzv-backend={backend} is not supported: {REMEDY}")
+
+
+def variable(flag: str) -> str:
+    return flag.replace("-", "_").upper()
+
+
+def read_config(args: argparse.Namespace, environ: Mapping[str, str], problem: Failure | None = None) -> LaunchConfig:
+    """The configuration.
+
+    With wrong settings it has the Failure `usage` as `problem`, which this node sends to node 0 so
+    that the others do not wait; it raises that Failure if this node cannot reach node 0.
     """
-    numbers, problems = {}, [problem.reason] if problem else []
-    for name, (low, high) in NUMBERS.items():
-        text = environ.get(name, "")
-        if text.isascii() and text.isdecimal() and low <= int(text) <= high:
-            numbers[name] = int(text)
-        else:
-            problems.append(f"{name}={text or '(not set)'}: must be a whole number from {low} to {high}")
-    if not environ.get("MASTER_ADDR"):
-        problems.append("MASTER_ADDR=(not set): must be the DNS name of node 0")
+    read = _Reader(args, environ)
+    read.problems += [problem.reason] if problem else []
+    read.refuse()
+    host, port = read.endpoint()
+    alone = args.standalone or not (args.nnodes or environ.get("NNODES") or environ.get("PET_NNODES"))
+    texts: dict[str, str] = {}
+    for name, (flag, *_, default) in NUMBERS.items():
+        given = getattr(args, flag.replace("-", "_"))
+        given = port if name == "MASTER_PORT" and given is None else given
+        if name == "NPROC_PER_NODE" and given in ("auto", "gpu", "cpu"):
+            given = None if environ.get(name) else str(processes(given, read))
+        if name == "NNODES" and given and ":" in given:
+            fewest, _, given = given.partition(":")
+            if fewest != given:
+                read.problems.append(f"--nnodes={fewest}:{given}: the size is fixed. {REMEDY}")
+        ignored = args.standalone and name != "NPROC_PER_NODE"  # as torchrun: a world of its own
+        texts[name] = (given or "") if ignored else read.contract(name, flag, given)
+        if alone and not texts[name]:
+            texts[name] = str(default if name != "MASTER_PORT" else free_ports())
+    address = "" if args.standalone else read.contract("MASTER_ADDR", "master-addr", args.master_addr or host)
+    if address == environ.get("SKYPILOT_NODE_IPS", "").partition("\n")[0] != "":
+        # The name still finds node 0 when its pod has been replaced.
+        address = environ.get("PET_MASTER_ADDR", address)
+    address = address or ("127.0.0.1" if alone else "")
+    numbers = {
+        name: found
+        for name, (_, low, high, _) in NUMBERS.items()
+        if (found := read.number(name, texts[name], low, high)) is not None
+    }
+    if not address:
+        read.problems.append("MASTER_ADDR=(not set): must be the DNS name of node 0")
     if {"NNODES", "NODE_RANK"} <= numbers.keys() and numbers["NODE_RANK"] >= numbers["NNODES"]:
         rank, nnodes = numbers["NODE_RANK"], numbers["NNODES"]
-        problems.append(f"NODE_RANK={rank}: must be below NNODES={nnodes}, one node too many?")
-    timeouts = {name: getattr(args, name.replace("-", "_")) for name in TIMEOUTS}
-    short = [name for name, value in timeouts.items() if value < (0 if name == "progress-timeout" else 1)]
-    problems += [f"--{name}={timeouts[name]}: must be at least 1 second" for name in short]
-    timeouts |= {name: TIMEOUTS[name][0] for name in short}  # this node still has to tell the others
-    if args.backend == "etcd" and not re.fullmatch(r"\S+:\d+", args.etcd):
-        problems.append(f"--etcd={args.etcd or '(not set)'}: --backend=etcd needs HOST:PORT")
-    sizes = {}
-    for name in SIZE_FLAGS:
-        text = getattr(args, name.replace("-", "_"))
-        size = re.fullmatch(r"(\d+)([kMGT]|[KMGT]i)?", text)
-        if size:
-            sizes[name] = int(size[1]) * SIZES[size[2] or ""]
-        else:
-            problems.append(f"--{name}={text}: must be a size such as 16Gi")
-    for name in ("max-restarts-in-place", "max-attempts"):
-        if (number := getattr(args, name.replace("-", "_"))) < 0:
-            problems.append(f"--{name}={number}: must be a whole number from 0")
+        read.problems.append(f"NODE_RANK={rank}: must be below NNODES={nnodes}, one node too many?")
+    timeouts, sizes = read.timeouts(), {name: read.size(name) for name in SIZE_FLAGS}
+    in_place = args.max_restarts_in_place
+    flag = "--max-restarts-in-place" if in_place else "--max-restarts"
+    restarts = read.number(flag, in_place or args.max_restarts or "0", 0, 10**6) or 0
     if args.output_dir and not Path(args.output_dir).is_dir():
-        problems.append(f"--output-dir={args.output_dir}: no such folder")
+        read.problems.append(f"--output-dir={args.output_dir}: no such folder")
     if args.rank_logs and not args.output_dir:
-        problems.append("--rank-logs: needs --output-dir")
-    script = args.program[0]
-    if script in ("-m", "--no-python") and len(args.program) < 2:
-        problems.append(f"program {script}: what it runs is missing")
-    if not script.startswith("-") and not Path(script).exists():
-        problems.append(f"program {script}: no such file")
+        read.problems.append("--rank-logs: needs --output-dir")
+    program = command(args, environ, read)
     try:
         key = load_key()
-    except KeyFileError as error:
-        raise Verdict("usage", str(error), "config") from None  # node 0 would not believe this node
-    problem = Verdict("usage", "; ".join(problems), "config") if problems else None
-    if problem and (not numbers.keys() >= TO_NODE_0 or not environ.get("MASTER_ADDR")):
-        raise problem  # this node cannot reach the others
+    except KeyFileError as error:  # node 0 would not believe this node
+        raise Failure("usage", str(error), "config") from None
+    problem = Failure("usage", "; ".join(read.problems), "config") if read.problems else None
+    if problem and (not numbers.keys() >= TO_NODE_0 or not address):
+        raise problem
     numbers.setdefault("NPROC_PER_NODE", 1)
     if problem and numbers["NODE_RANK"] >= numbers["NNODES"]:
         raise problem
     # Kubernetes counts a Job's failures and its ignored failures (preemption) apart; each was an attempt.
     attempts = [environ.get(name, "") for name in ("ATTEMPT", f"{INTERNAL_PREFIX}ATTEMPTS_IGNORED")]
-    gpus = environ.get("NUM_GPUS_PER_NODE", "")
+    gpu_count = environ.get("NUM_GPUS_PER_NODE", "")
     return LaunchConfig(
         nnodes=numbers["NNODES"],
         node_rank=numbers["NODE_RANK"],
         nproc_per_node=numbers["NPROC_PER_NODE"],
-        master_addr=environ["MASTER_ADDR"],
+        master_addr=address,
         master_port=numbers["MASTER_PORT"],
         run_id=environ.get("RUN_ID", "run"),
         attempt=sum(int(text) for text in attempts if text.isdecimal()),
-        backend=args.backend,
-        etcd=args.etcd,
         interface=args.interface,
         output_dir=args.output_dir,
-        gpus_per_node=int(gpus) if gpus.isdecimal() else 0,
+        gpus_per_node=int(gpu_count) if gpu_count.isdecimal() else 0,
         debug=environ.get("DEBUG_DISTRIBUTED", "") not in ("", "0", "false"),
         max_clock_skew=args.max_clock_skew,
-        min_shm=sizes.get("min-shm", 0),
-        min_disk=sizes.get("min-disk", 0),
-        program=tuple(args.program),
-        key=key,
+        min_shm=sizes["min-shm"],
+        min_disk=sizes["min-disk"],
+        program=program,
+        role=read.flag("role") or "default",
         progress_action=args.progress_action,
-        max_restarts_in_place=args.max_restarts_in_place,
-        rank_wrapper=args.rank_wrapper == "on",
+        max_restarts_in_place=restarts,
+        rank_hooks=args.rank_hooks == "on",
         rank_prefix=args.rank_prefix,
         rank_logs=args.rank_logs,
-        torchrun_output=any(environ.get(f"PET_{name}", "0") not in ("", "0") for name in ("TEE", "REDIRECTS")),
         timeouts=timeouts,
         problem=problem,
+        key=key,
     )
+
+
+def command(args: argparse.Namespace, environ: Mapping[str, str], read: _Reader) -> tuple[str, ...]:
+    """What a rank executes: torchrun's choice of Python, unbuffered."""
+    program = args.program
+    if args.no_python and args.module:
+        read.problems.append("--module and --no-python exclude each other")
+    if args.no_python:
+        if not shutil.which(program[0]):
+            read.problems.append(f"program {program[0]}: no such program, or not executable")
+        return tuple(program)
+    if not args.module and not Path(program[0]).exists():
+        read.problems.append(f"program {program[0]}: no such file")
+    python = environ.get("PYTHON_EXEC", sys.executable)
+    return (python, "-u", *(["-m"] if args.module else []), *program)
+
+
+def processes(word: str, read: _Reader) -> int:
+    """Processes of a node by torchrun's words auto, gpu and cpu."""
+    visible = [] if word == "cpu" else gpus.visible()[0] or []
+    if word == "gpu" and not visible:
+        read.problems.append("--nproc-per-node=gpu: no GPU is visible")
+    return len(visible) or cpus()
+
+
+def cpus() -> int:
+    """CPUs that this container may use: its quota, which Python does not read, or its affinity."""
+    own = len(os.sched_getaffinity(0))
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
+        return own if quota == "max" else max(1, min(own, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        return own
+
+
+def free_ports() -> int:
+    """The first of two adjacent free ports of this machine."""
+    for port in range(RENDEZVOUS_PORT, RENDEZVOUS_PORT + 400, 2):
+        try:
+            for each in (port, port + LAUNCHER_PORT_OFFSET):
+                socket.create_server(("", each)).close()
+            return port
+        except OSError:
+            continue
+    return RENDEZVOUS_PORT
 
 
 def pod_name() -> str:

@@ -1,37 +1,43 @@
-"""ddp-launch: run a program under torchrun on every node of a run, without hangs and with one verdict for all nodes.
+"""ddp-launch: run a program on every node of a run, without hangs and with one verdict for all.
 
-  ddp-launch [FLAGS] -- train.py --epochs 3        (after --, the program for torchrun: SCRIPT ARGS… or -m MODULE ARGS…)
+  ddp-launch [FLAGS] train.py --epochs 3       torchrun's command line, see --help
+  ddp-launch stacks                            where all ranks of the run in this pod are
 
-The configuration is in the flags and in NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR, MASTER_PORT, RUN_ID and
-ATTEMPT. Phases: config, resolve, interface, preflight, rendezvous, run; one log line each. The last line is the same on
-every node: [DONE], or [FATAL] with exit code, cause, nodes and remedy. failure_causes.py has the table of causes.
+Settings are torchrun's flags, or NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR, MASTER_PORT,
+RUN_ID and ATTEMPT. Phases: config, resolve, interface, preflight, run; one log line each. The last
+line is the same on every node: [DONE], or [FATAL] with exit code, cause, nodes and remedy.
+failure_causes.py has the table of causes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
 
-from gpuworker.launch import node_info, statefulset
-from gpuworker.launch.config import LaunchConfig, read_arguments, read_config
-from gpuworker.launch.failure_causes import Verdict
-from gpuworker.launch.node_launcher import NodeLauncher
+from gpuworker.launch import node_info, output, statefulset
+from gpuworker.launch.config import LaunchConfig, read_arguments, read_config, settings
+from gpuworker.launch.failure_causes import Failure
+from gpuworker.launch.node_launcher import NodeLauncher, show_stacks
 from gpuworker.runtime.command_line import escape_output
-from gpuworker.runtime.contract import ExitCode, Tag
-from gpuworker.runtime.log import BackgroundOutput, log, write_termination_message
+from gpuworker.runtime.contract import INTERNAL_PREFIX, ExitCode, Tag
+from gpuworker.runtime.log import log, write_termination_message
 
 VERDICT_S = 3  # after which the verdict is logged although ranks still run
+IN_A_RANK = f"{INTERNAL_PREFIX}RANK_FOLDER"
 
 
-async def launch(config: LaunchConfig, started_at: float) -> int:
+async def launch(config: LaunchConfig, started_at: float, out: output.Output) -> int:
     """Run one launch. Returns the exit code, after the verdict was logged."""
-    launcher, verdict = NodeLauncher(config, started_at), None
+    launcher, verdict = NodeLauncher(config, started_at, out), None
     running = asyncio.create_task(launcher.run())
-    await asyncio.wait({running, launcher.stopped_early}, return_when=asyncio.FIRST_COMPLETED)
+    early = launcher.stopped_early
+    await asyncio.wait({running, early}, return_when=asyncio.FIRST_COMPLETED)
     this_node = node_info.format_node(node_info.describe_self())
     try:
         if running.done():
@@ -39,12 +45,13 @@ async def launch(config: LaunchConfig, started_at: float) -> int:
         else:
             # Not awaited: what it waits for may swallow the cancellation (asyncio.wait_for can).
             running.cancel()
-            raise Verdict("stopped", f"{this_node} got {launcher.stop_reason} before the world was formed", "stop")
-    except Verdict as found:
+            reason = f"{this_node} got {launcher.stop_reason} before the ranks were started"
+            raise Failure("stopped", reason, "stop")
+    except Failure as found:
         verdict = found
     except Exception as error:
         traceback.print_exc()
-        verdict = Verdict("launcher-failed", f"{this_node}: {type(error).__name__}: {error}")
+        verdict = Failure("launcher-failed", f"{this_node}: {type(error).__name__}: {error}")
     closing = asyncio.create_task(launcher.close(verdict))
     await asyncio.wait({closing}, timeout=VERDICT_S)
     code = report(config, verdict, time.monotonic() - started_at)
@@ -58,39 +65,81 @@ async def launch(config: LaunchConfig, started_at: float) -> int:
 
 def main() -> None:
     escape_output()
+    words = sys.argv[1:]
+    as_torchrun = Path(sys.argv[0]).name == "torchrun"
+    if as_torchrun and os.environ.get(IN_A_RANK):  # a world of the program's own, in a rank
+        os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *words])
+    if words[:1] == ["stacks"] and not Path("stacks").exists():
+        sys.exit(stacks())
     started_at = time.monotonic()
-    args = config = output = None
+    args = config = out = None
     try:
-        args, problem = read_arguments()
-        output = sys.stdout = sys.stderr = BackgroundOutput(1)
+        args, problem = read_arguments([*settings(os.environ), *words])
+        out = output.install()
         if args.idle_after_exit:
             os.environ |= statefulset.begin(Path(args.idle_after_exit), args.max_attempts)
+        if as_torchrun:
+            os.environ["RUN_ID"] = next_run(os.environ.get("RUN_ID", "run"))
         config = read_config(args, dict(os.environ), problem)
-        # Not asyncio.run, which waits for every task to end: tasks that still wait end with the process.
-        code = asyncio.new_event_loop().run_until_complete(launch(config, started_at))
-    except Verdict as found:
+        # Not asyncio.run, which waits for every task: tasks that still wait end with the process.
+        loop = asyncio.new_event_loop()
+        code = loop.run_until_complete(launch(config, started_at, out))
+    except Failure as found:
         code = report(config, found, time.monotonic() - started_at)
     except OSError as error:  # of the folder of the attempts
         reason = f"{node_info.format_node(node_info.describe_self())}: {error}"
-        code = report(config, Verdict("launcher-failed", reason, "config"), time.monotonic() - started_at)
-    if output:
-        output.close()
+        failure = Failure("launcher-failed", reason, "config")
+        code = report(config, failure, time.monotonic() - started_at)
+    if out:
+        out.close()
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     if args and args.idle_after_exit:
         statefulset.finish(Path(args.idle_after_exit), args.max_attempts, code)
     os._exit(code)  # a look-up of a name that still hangs in its thread must not delay the exit
 
 
-def report(config: LaunchConfig | None, verdict: Verdict | None, seconds: float) -> int:
+def next_run(run_id: str) -> str:
+    """One id for each torchrun of a script, the same on all nodes: a count since this container's start.
+
+    A node that has begun the next one must not meet a node that still ends the one before.
+    """
+    born = Path("/proc/1/stat").read_text().rpartition(")")[2].split()[19]
+    name = f"ddp-launch-{os.getuid()}-{born}-{run_id}-{os.environ.get('NODE_RANK', 0)}"
+    file = Path(tempfile.gettempdir(), name.replace("/", "_"))
+    count = 0
+    with contextlib.suppress(OSError, ValueError):
+        count = int(file.read_text())
+    with contextlib.suppress(OSError):
+        file.write_text(str(count + 1))
+    return f"{run_id}.{count}" if count else run_id
+
+
+def stacks() -> int:
+    """Print the stacks of all ranks of the runs whose launchers run here. Returns the exit code."""
+    folders = [folder for folder in Path(tempfile.gettempdir()).glob("ddp-launch-*/") if (folder / "hook").is_dir()]
+    if not folders:
+        print("ddp-launch stacks: no run in this pod", file=sys.stderr)
+        return 1
+    for folder in folders:
+        try:
+            print(show_stacks(folder))
+        except (Failure, OSError) as error:
+            print(getattr(error, "reason", error), file=sys.stderr)
+            return 1
+    return 0
+
+
+def report(config: LaunchConfig | None, verdict: Failure | None, seconds: float) -> int:
     """Log the verdict, write it to the termination message, and return the exit code."""
     if verdict is None:
         log(Tag.DONE, world=config.world_size, seconds=seconds)
         return int(ExitCode.DONE)
-    cause = verdict.cause
-    tag = Tag.DONE if cause.key == "saved" else Tag.FATAL
-    facts = {"exit_code": verdict.code, "cause": cause.key, "phase": verdict.phase, "reason": verdict.reason}
-    log(tag, **facts, remedy=cause.remedy, seconds=seconds)
-    write_termination_message(f"exit code {verdict.code} ({cause.key}): {verdict.reason}. {cause.remedy}")
+    tag = Tag.DONE if verdict.cause == "saved" else Tag.FATAL
+    remedy = verdict.row.remedy
+    facts = {"exit_code": verdict.code, "cause": verdict.cause, "phase": verdict.phase}
+    log(tag, **facts, reason=verdict.reason, remedy=remedy, seconds=seconds)
+    words = f"exit code {verdict.code} ({verdict.cause}): {verdict.reason}. {remedy}"
+    write_termination_message(words)
     return verdict.code
 
 

@@ -1,242 +1,518 @@
-"""The ranks of this node: events from their runners and wrappers, their ends, signals to them, and their stacks.
+"""The ranks of this node: their start, their ends, what they answer, and signals to them.
 
-Only this file signals the program. Before a SIGKILL it logs why, so that nobody takes it for the kernel's.
+The exit code comes from the kernel, and all else of a rank from files that its hook writes. Only
+this file signals a rank. Before a SIGKILL it logs why, so that nobody takes it for the kernel's.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
-import json
+import ctypes
 import os
+import pkgutil
+import re
+import shutil
 import signal
-import socket
+import stat
+import subprocess
+import tempfile
+import threading
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuworker.launch.config import LaunchConfig
-from gpuworker.launch.protocol import NodeState, RankFailure, Stacks
-from gpuworker.launch.rank_state import GOOD_CODES, RankState
-from gpuworker.launch.rank_wrapper import STACK_SIGNAL
+from gpuworker.launch import environment, stacks
+from gpuworker.launch.config import STATE_FOLDER, STOP_SIGNALS, LaunchConfig
+from gpuworker.launch.failure_causes import LOST, NO_MEMORY, TIMED_OUT, Failure, of_exception
+from gpuworker.launch.output import Output, RankOutput
+from gpuworker.launch.protocol import Go, NodeState, RankReport
+from gpuworker.runtime import processes
 from gpuworker.runtime.contract import ExitCode, Tag
+from gpuworker.runtime.json_lines import LINE_LIMIT
 from gpuworker.runtime.log import log
-from gpuworker.runtime.processes import behind_shells, catches, kill, oom_kills, state
 
-EVENTS_PER_TURN = 200  # so that a rank that reports without end leaves time for heartbeats
-ERROR_S = 5.0  # an exception is a failure after this time, even if the process still runs its exit handlers
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+ANSWER_S = 1.5  # after a question; a rank that has not answered by then holds Python's lock
+STATVFS_S = 1.0  # for the free space of all volumes
+DRAIN_S = 1.0  # for output that another process may still hold open
+ERROR_S = 5.0  # after an exception, a rank that still runs its exit handlers has failed
+TERMINATE_S = 30  # from SIGTERM to SIGKILL after a failure, as torchrun
+STUCK_S = 0.5  # for a rank that waits for others and has nothing to save
+GOOD_CODES = (ExitCode.DONE, ExitCode.SAVED)  # end no other rank
+# Of a process that a signal stopped, and of a shell whose program it stopped.
+STOP_CODES = tuple(code for number in STOP_SIGNALS for code in (-number, 128 + number))
+# Lines of torch's and NCCL's own threads; an attempt that they make again ends nothing.
+FROM_WATCHDOG = re.compile(r"ProcessGroup\w+\.cpp|TCPStore\.cpp|NCCL WARN|NCCL error|ncclRemoteError")
+ATTEMPT = re.compile("failed to connect|Call to connect returned|retry")
+# A thread of Gloo that releases a tensor during Python's finalization (torch 2.14, 2.15).
+GLOO_ABORT = "terminate called without an active exception"
+STACKS_BYTES = LINE_LIMIT // 3  # of all ranks of this node, in one message
+BUSY_SHARE = 0.05  # of one CPU, from which on a rank is at work
+
+
+@dataclass
+class Rank:
+    """One rank. `code`: None while it runs or its last output is read, negative for a signal."""
+
+    number: int
+    box: Path
+    process: subprocess.Popen
+    output: RankOutput
+    code: int | None = None
+    ended_at: float = 0.0
+    errors: list[dict] = field(default_factory=list)  # rank_hook.describe
+    error_at: float = 0.0
+    answer: dict = field(default_factory=dict)
+    answered: int = 0  # the question
+    left_at: float = 0.0  # when its main program was first seen to have ended
+    killed: bool = False  # by the launcher
+    steps: int = 0
+    busy_at: float = 0.0  # last CPU time that counts
+    cpu: tuple[float, float] = (0.0, 0.0)  # seconds used, and when that was read
+    answered_at: float = 0.0
+    warned: bool = False
+    judged: tuple | None = None  # what `judgement` rests on
+    judgement: Failure | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def failed(self) -> bool:
+        return self.code is not None and self.code not in GOOD_CODES and not self.killed
+
+    def files(self, name: str) -> list[Path]:
+        """The hook's files of that name: the rank's own, then those of other Pythons below it."""
+        owner = read(self.box / "pid")
+        found = self.box.glob(f"{name}.*")
+        return sorted(found, key=lambda path: path.name != f"{name}.{owner}")
+
+
+def read(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace")
+    return ""
+
+
+def literal(path: Path) -> object:
+    """The Python literal in a file that the hook wrote; None for anything else."""
+    try:
+        return ast.literal_eval(read(path))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def working_folder() -> Path:
+    """A new folder for the ranks of this launch, in the first place that can be written."""
+    errors = []
+    places = (tempfile.gettempdir() if os.environ.get("TMPDIR") else "/tmp", "/tmp", "/dev/shm")
+    for place in (*places, os.getcwd()):
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="ddp-launch-", dir=place))
+            (folder / "probe").write_bytes(bytes(65536))
+            (folder / "probe").unlink()
+            return folder
+        except OSError as error:
+            errors.append(f"{place}: {error.strerror}")
+    reason = f"no folder for temporary files: {'; '.join(dict.fromkeys(errors))}"
+    raise Failure("node-unfit", reason, "preflight")
 
 
 class LocalRanks:
-    """`states`: local rank -> its state."""
+    """All ranks of this node, from `start` to `close`."""
 
-    def __init__(self, config: LaunchConfig, folder: Path):
-        self.config, self.folder = config, folder
-        first = config.node_rank * config.nproc_per_node
-        self.states = {local: RankState(first + local) for local in range(config.nproc_per_node)}
-        self.world_size = 0  # as the ranks see it
+    def __init__(self, config: LaunchConfig, output: Output):
+        self.config, self.output = config, output
+        self.folder = working_folder()
+        self.ranks: list[Rank] = []
+        self.go = Go()
+        self.started_at = self.stop_deadline = 0.0
         self.stepped = False
-        self.stop_deadline = 0.0  # when the grace period of a stop is over
-        self.ended_unread = False  # a rank has ended since the last look at all connections
-        self.hang_seen = False  # NCCL's watchdog has printed that a collective timed out
-        self.started_at = time.monotonic()
-        self.oom_kills = oom_kills()
-        self.connections: set[socket.socket] = set()
-        self.runners: dict[int, socket.socket] = {}
-        self.wrappers: dict[int, socket.socket] = {}
-        self.loop = asyncio.get_running_loop()
-        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        handle = os.open(folder, os.O_RDONLY)  # a path may be longer than an address of a socket may be
-        self.listener.bind(f"/proc/self/fd/{handle}/events")
-        os.close(handle)
-        self.listener.listen(4096)
-        self.loop.add_reader(self.listener, self.on_connect)
+        self.questions = 0
+        self.oom_kills = processes.oom_kills()
+        self.flight_folder = self.folder
 
-    # -- events
+    # -- start and end
 
-    def on_connect(self) -> None:
-        with contextlib.suppress(OSError):  # BlockingIOError: no more
-            while True:
-                connection, _ = self.listener.accept()
-                connection.setblocking(False)
-                self.connections.add(connection)
-                self.loop.add_reader(connection, self.on_readable, connection)
+    def start(self, go: Go, address: str, interface: str) -> None:
+        """Start all ranks. Raises OSError."""
+        config, self.go, self.started_at = self.config, go, time.monotonic()
+        self.oom_kills = processes.oom_kills()
+        hook = self.folder / "hook"
+        hook.mkdir(exist_ok=True)
+        (hook / "sitecustomize.py").write_bytes(pkgutil.get_data(__package__, "rank_hook.py"))
+        if config.output_dir:
+            name = f"{config.run_id}-{go.attempt}-{go.restarts}"
+            self.flight_folder = Path(config.output_dir, STATE_FOLDER, name)
+        with contextlib.suppress(OSError):  # the disk is full, which the program will report
+            self.flight_folder.mkdir(parents=True, exist_ok=True)
+        for local in range(config.nproc_per_node):
+            box = self.folder / str(local)
+            shutil.rmtree(box, ignore_errors=True)
+            box.mkdir()
+            flight = f"{self.flight_folder}/flight-"
+            variables = environment.of_rank(config, go, local, address, interface, str(self.folder), flight)
+            number = config.node_rank * config.nproc_per_node + local
+            self.ranks.append(self._start(number, box, variables))
 
-    def drain(self) -> None:
-        """Read what has arrived: a wrapper reports an exception before its runner reports the end, on another line."""
-        self.on_connect()
-        for connection in list(self.connections):
-            self.on_readable(connection)
+    def _start(self, number: int, box: Path, variables: dict[str, str]) -> Rank:
+        parent = os.getpid()
 
-    def on_readable(self, connection: socket.socket) -> None:
-        for _ in range(EVENTS_PER_TURN):
-            try:
-                data = connection.recv(1 << 18)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                self.on_close(connection)
-                return
-            # The program may have written to our socket.
-            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                event = json.loads(data)
-                self.on_event(event.pop("event"), event.pop("local"), event, connection)
+        def end_with_launcher() -> None:
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)
 
-    def on_close(self, connection: socket.socket) -> None:
-        self.loop.remove_reader(connection)
-        self.connections.discard(connection)
-        connection.close()
-        for local, runner in list(self.runners.items()):
-            if runner is connection:
-                del self.runners[local]
-                rank = self.states[local]
-                if rank.code is None:  # the runner was killed, and the program with it
-                    rank.on_end(-signal.SIGKILL, [], {})
-        self.wrappers = {local: other for local, other in self.wrappers.items() if other is not connection}
+        process = subprocess.Popen(
+            self.config.program,
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,  # as torchrun: a group that can be ended as a whole
+            preexec_fn=end_with_launcher,
+        )
+        pipes = {os.dup(process.stdout.fileno()): 1, os.dup(process.stderr.fileno()): 2}
+        process.stdout.close()
+        process.stderr.close()
+        logs = self.flight_folder if self.config.rank_logs else None
+        output = self.output.add(number, pipes, self.config.rank_prefix, logs)
+        return Rank(number, box, process, output, busy_at=time.monotonic())
 
-    def on_event(self, event: str, local: int, facts: dict, connection: socket.socket) -> None:
-        rank, now = self.states[local], time.monotonic()
-        if event == "start":
-            self.runners[local] = connection
-            rank.pid, rank.rank, self.world_size = facts["pid"], facts["rank"], facts["world"]
-            rank.progress_at = now
-            if self.stop_deadline:  # the stop came between torchrun's start and its ranks'
-                self.terminate([rank])
-            if self.formed:
-                ranks = ",".join(str(rank.rank) for rank in self.states.values())
-                log(Tag.DDP, phase="world formed", world=self.world_size, ranks=ranks, seconds=now - self.started_at)
-        elif event == "end":
-            rank.on_end(facts["code"], facts["tail"], facts["evidence"])
-            self.ended_unread = True
-        elif event == "output":
-            rank.progress_at = rank.progress_at if rank.steps else now
-        elif event == "evidence":
-            rank.on_evidence(facts["line"], facts["at"])
-            self.hang_seen = self.hang_seen or "Watchdog caught collective operation timeout" in facts["line"]
-        elif event == "wrapped":
-            rank.wrapped, self.wrappers[local] = True, connection
-        elif event == "error":
-            rank.error, rank.error_at = facts, now
-        elif event == "ending":
-            rank.ending, rank.ending_at = facts, now
-        elif event == "sequence":
-            rank.sequence = facts["numbers"]
-        elif event == "step":
-            rank.steps, rank.progress_at, rank.stepped_at = True, now, facts["at"]
-            if not self.stepped:
-                self.stepped = True
-                log(Tag.STEP, rank=rank.rank, first_step="done", seconds=now - self.started_at)
-        elif event == "formed" and local == 0:
-            log(Tag.DDP, phase="process group", world=facts["world"], seconds=facts["seconds"])
+    async def end(self, reason: str, stopped: bool = False) -> None:
+        """End the ranks: SIGTERM, then SIGKILL after a time. `stopped`: the grace period is over.
+
+        A rank that handles an exception gets no signal: its traceback would be lost. One that waits
+        for others, in a world that has ended, gets little time unless it still writes something.
+        """
+        running = self.running()
+        if not running:
+            return
+        reports = {each.rank: each for each in await self.ask()}
+        failing = [rank for rank in running if rank.errors or reports[rank.number].flying]
+        self.terminate([rank for rank in running if rank not in failing])
+        start = time.monotonic()
+        grace_s = 0 if stopped else min(TERMINATE_S, self.config.timeouts["grace-period"])
+        waiting = [
+            rank for rank in running
+            if rank not in failing and reports[rank.number].waits_in and not writes(rank)
+        ]  # fmt: skip
+        while self.running() and time.monotonic() < max(start + grace_s, self.stop_deadline):
+            await asyncio.sleep(0.02)
+            self.look()
+            if waiting and not self.stop_deadline and time.monotonic() > start + STUCK_S:
+                self.kill("it waits in a collective of a world that has ended", waiting)
+                waiting = []
+        self.kill(reason)
+        end = time.monotonic() + 2
+        while self.running() and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+            self.look()
+
+    def close(self) -> None:
+        if self.flight_folder != self.folder:
+            with contextlib.suppress(OSError):  # it is not empty, or another node removed it
+                self.flight_folder.rmdir()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- facts
 
-    @property
-    def formed(self) -> bool:
-        """Every rank was started, so torchrun's rendezvous is complete."""
-        return all(rank.pid for rank in self.states.values())
+    def look(self) -> None:
+        """Read what has happened since the last look."""
+        now = time.monotonic()
+        for rank in self.ranks:
+            if rank.code is None and (code := rank.process.poll()) is not None:
+                rank.ended_at = rank.ended_at or now
+                if not rank.output.open or now > rank.ended_at + DRAIN_S:
+                    self.on_end(rank, code)
+            for path in rank.files("error"):
+                errors = literal(path)
+                if isinstance(errors, list) and errors:  # at first without texts, which may block
+                    rank.errors, rank.error_at = errors, rank.error_at or now
+                    break
+            if not self.stepped and (rank.box / "stepped").exists():
+                self.stepped = True
+                seconds = now - self.started_at
+                log(Tag.STEP, rank=rank.number, first_step="done", seconds=seconds)
 
-    @property
-    def all_ended(self) -> bool:
-        return all(rank.code is not None for rank in self.states.values())
+    def on_end(self, rank: Rank, code: int) -> None:
+        rank.code = code
+        last = rank.output.lines()[-1:]
+        if code == -signal.SIGABRT and last == [GLOO_ABORT] and rank.files("end") and not rank.errors:
+            log(Tag.DDP, phase="end", rank=rank.number, aborted="in Gloo's threads, after its end")
+            rank.code = 0
+
+    def running(self) -> list[Rank]:
+        """Ranks that can still end by themselves; a stopped one cannot."""
+        return [rank for rank in self.ranks
+                if rank.code is None and processes.state(rank.pid) not in ("T", "t")]  # fmt: skip
 
     def final_state(self) -> NodeState | None:
-        """The node's state once all ranks have ended without a failure, or while the run stops; else None."""
-        if not self.all_ended:
+        """The node's state once all ranks have ended without a failure, or in a stop; else None."""
+        codes = {rank.code for rank in self.ranks}
+        if None in codes or not self.ranks:
             return None
-        codes = {rank.code for rank in self.states.values()}
         if codes == {ExitCode.DONE}:
-            return NodeState.DONE
+            return NodeState.SAVED if self.stop_deadline else NodeState.DONE
         if codes <= set(GOOD_CODES):
             return NodeState.SAVED
         return NodeState.STOPPED if self.stop_deadline else None
 
     def progress_age(self) -> float:
-        """Seconds since the last progress of any rank: an optimizer step, or output of a rank that has made none.
+        """Seconds since the last step, output or CPU time of any rank.
 
         0 while a rank has left its main program: that wait has a time-out of its own.
         """
-        running = [rank for rank in self.states.values() if rank.pid and rank.code is None]
-        if any(rank.ending for rank in running):
+        running = [rank for rank in self.ranks if rank.code is None]
+        if any(rank.left_at for rank in running):
             return 0.0
-        return min((time.monotonic() - rank.progress_at for rank in running), default=0.0)
+        now = time.monotonic()
+        every = processes.cpu_seconds([rank.pid for rank in running])
+        for rank, used in zip(running, every, strict=True):
+            before, read_at = rank.cpu
+            if used - before > BUSY_SHARE * (now - read_at):
+                rank.busy_at = now
+            rank.cpu = (used, now)
+        last = [max(rank.busy_at, rank.output.activity_at) for rank in running]
+        return now - max(last, default=now)
 
-    def failure(self) -> RankFailure | None:
-        """The first failure of this node; a failure of this node's own is before one that follows from a peer."""
-        config, now = self.config, time.monotonic()
-        if self.ended_unread:
-            self.ended_unread = False
-            self.drain()
-        if self.formed and self.world_size != config.world_size:
-            detail = f"torchrun formed a world of {self.world_size}, not of {config.world_size}"
-            return RankFailure("world-not-formed", None, detail)
-        failed = [rank for rank in self.states.values() if rank.failed or self.has_error(rank, now)]
-        if failed:
-            oom = oom_kills() > self.oom_kills
-            failed.sort(key=lambda rank: (rank.cause(oom).secondary, rank.error_at or rank.ended_at))
-            return failed[0].failure(oom)
-        for rank in self.states.values():
-            limit = config.timeouts["exit-timeout"]
-            if rank.ending and not rank.error and rank.code is None and now > rank.ending_at + limit:
-                where = rank.location(self.folder / "none")
-                return RankFailure("exit-timeout", rank.rank, f"it {where}, for {limit} s")
-        return None
+    def failures(self) -> list[Failure]:
+        """All failures of this node, of the earliest first."""
+        now, found = time.monotonic(), []
+        for rank in self.ranks:
+            left_s = self.config.timeouts["exit-timeout"]
+            if rank.failed or (rank.code is None and rank.errors and self.counts(rank, now)):
+                found.append((rank.error_at or rank.ended_at, self.failure(rank)))
+            elif rank.left_at and rank.code is None and now > rank.left_at + left_s:
+                words = stacks.describe(self.report(rank))
+                detail = f"it {words}, for {left_s} s"
+                found.append((now, Failure("exit-timeout", detail, rank=rank.number)))
+        return [failure for _, failure in sorted(found, key=lambda pair: pair[0])]
 
-    def has_error(self, rank: RankState, now: float) -> bool:
-        """Whether a running rank's exception counts: a time-out at once, while the rank waits to be asked about it."""
-        return rank.code is None and bool(rank.error) and (rank.error["waits"] or now > rank.error_at + ERROR_S)
+    def counts(self, rank: Rank, now: float) -> bool:
+        """Whether the exception of a rank that still runs is its failure already."""
+        waits = self.failure(rank).cause == "collective-timeout"
+        return waits or now > rank.error_at + ERROR_S
 
-    async def collect(self) -> Stacks:
-        """Where every rank is now, and how many collectives it has started."""
-        for local, rank in self.states.items():
-            with contextlib.suppress(OSError):
-                (self.folder / f"stack-{local}").write_text("")
-            # A program without the wrapper, or one that replaced it (exec), has no handler, and would end.
-            if rank.wrapped and rank.code is None and not rank.error and catches(rank.pid, STACK_SIGNAL):
-                kill([rank.pid], STACK_SIGNAL)
-        for connection in self.wrappers.values():
-            with contextlib.suppress(OSError):
-                connection.send(b"sequence")
-        await asyncio.sleep(0.4)
-        places = {str(rank.rank): rank.location(self.folder / f"stack-{local}") for local, rank in self.states.items()}
-        return Stacks(places, {str(rank.rank): rank.sequence for rank in self.states.values() if rank.sequence})
+    def failure(self, rank: Rank) -> Failure:
+        """How a rank has failed, from its exception, its wait status and facts of this node."""
+        seen = (rank.code, rank.errors)
+        if seen != rank.judged:  # once: a disk that is full now may have space later
+            rank.judged, rank.judgement = seen, self.judge(rank)
+        return rank.judgement
+
+    def judge(self, rank: Rank) -> Failure:
+        oom = processes.oom_kills() > self.oom_kills
+        asked = rank.code in STOP_CODES or bool(self.stop_deadline and not rank.errors)
+        number = signal_of(rank.code, self.config.program) if rank.code is not None else 0
+        if rank.errors:
+            cause = of_exception(rank.errors, self.addresses(), full_volumes(), oom)
+            if cause == "port-in-use" and rank.number:
+                cause = "program-failed"  # the store of the run is rank 0's
+            detail = describe_errors(rank.errors, rank.answer.get("program", ""))
+            if number:
+                detail += f", then ended by {stacks.signal_name(number)}"
+            return Failure(cause, detail, rank=rank.number, asked=asked)
+        detail = f"ended by {stacks.signal_name(number)}" if number else f"exit code {rank.code}"
+        cause = "killed" if number else "program-failed"
+        last = rank.output.lines()
+        if number == signal.SIGKILL and oom:
+            cause = "out-of-memory"
+        elif number == signal.SIGBUS and "/dev/shm" in full_volumes():
+            cause = "shared-memory-full"
+        elif number == signal.SIGABRT:
+            cause, line = of_abort(rank.output.watchdog, last)
+            last = [line] if line else last
+        detail += f"; last line: {last[-1][:300]}" if last else ""
+        return Failure(cause, detail, rank=rank.number, asked=asked)
+
+    def addresses(self) -> list[str]:
+        """What addresses of the run look like in the text of an error."""
+        return [*self.go.addresses, self.config.master_addr, str(self.config.master_port)]
+
+    # -- questions
+
+    async def ask(self, frames: bool = False) -> list[RankReport]:
+        """Ask all ranks, and wait a moment for their answers."""
+        self.questions += 1
+        number, end = self.questions, time.monotonic() + ANSWER_S
+        for rank in self.ranks:
+            if rank.code is None:
+                for path in rank.files("answer"):
+                    path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    (rank.box / "question").write_text(str(number))
+        while time.monotonic() < end and any(self.unanswered(rank, number) for rank in self.ranks):
+            await asyncio.sleep(0.05)
+            self.look()
+        return [self.report(rank, frames, number) for rank in self.ranks]
+
+    def unanswered(self, rank: Rank, number: int) -> bool:
+        """Whether a running rank, which can answer, has not yet. Reads the answer."""
+        if rank.code is not None or rank.answered == number:
+            return False
+        answers = [each for path in rank.files("answer") if isinstance(each := literal(path), dict)]
+        if answers:
+            # Below a launcher of the image's, the rank is the process with the process groups.
+            rank.answer = max(answers, key=lambda each: bool(each.get("groups")))
+            rank.answered, rank.steps = number, max(rank.steps, rank.answer.get("steps", 0))
+            if stacks.has_ended(rank.answer["threads"]) and rank.answer["owner"]:
+                rank.left_at = rank.left_at or time.monotonic()
+        return not answers and bool(read(rank.box / "pid"))
+
+    def report(self, rank: Rank, frames: bool = False, number: int = 0) -> RankReport:
+        made = RankReport(rank.number, code=rank.code)
+        if rank.failed or (rank.errors and self.counts(rank, time.monotonic())):
+            made.failure = self.failure(rank)
+        if rank.errors:
+            made.place = place_of(rank.errors, rank.answer.get("program", ""))
+        answer = rank.answer
+        made.groups, made.last = answer.get("groups", {}), answer.get("last", {})
+        if rank.code is not None:
+            made.state = "ended"
+        elif processes.state(rank.pid) in ("T", "t"):
+            made.state = "stopped"
+        elif not answer or (number and rank.answered != number):
+            made.inside = processes.waits_in(rank.pid)
+            if rank.left_at:
+                made.state, made.threads = "ending", waited_for(answer)
+        else:
+            self.fill(made, answer)
+            made.frames = answer["threads"] if frames else []
+            while len(repr(made.frames)) > STACKS_BYTES // len(self.ranks):
+                made.frames = made.frames[:-1]
+        return made
+
+    def fill(self, made: RankReport, answer: dict) -> None:
+        """The part of a report that comes from the rank's answer."""
+        thread = stacks.working_thread(answer["threads"])
+        found = stacks.locate(thread["stack"], answer["program"])
+        made.state = "importing" if found.importing else "running"
+        if stacks.has_ended(answer["threads"]) and answer["owner"]:
+            made.state, made.threads = "ending", waited_for(answer)
+        made.place = made.place or found.place
+        made.waits_in, made.inside = found.waits_in, found.inside
+        if errors := thread["error"]:
+            cause = of_exception(errors, self.addresses(), [], False)
+            made.flying = Failure(cause, describe_errors(errors, answer["program"]), rank=made.rank)
 
     # -- signals
 
-    def terminate(self, ranks: Iterable[RankState] = ()) -> None:
-        """Send SIGTERM to the programs of these ranks, or of all."""
-        for rank in ranks or self.states.values():
-            if rank.pid and rank.code is None:
-                kill(behind_shells(rank.pid, signal.SIGTERM), signal.SIGTERM)
+    def terminate(self, ranks: Iterable[Rank]) -> None:
+        for rank in ranks:
+            if rank.code is None:
+                processes.kill(processes.behind_shells(rank.pid, signal.SIGTERM), signal.SIGTERM)
 
-    def kill(self, reason: str, numbers: list[int] | None = None) -> None:
-        """Send SIGKILL to what still runs, or to the ranks `numbers` only, and log why."""
-        running = [rank for rank in self.states.values() if rank.pid and rank.code is None]
-        running = [rank for rank in running if numbers is None or rank.rank in numbers]
-        if running:
-            ranks = ",".join(str(rank.rank) for rank in running)
-            log(Tag.DDP, phase="kill", ranks=ranks, reason=reason)
-        for rank in running:
+    def kill(self, reason: str, ranks: list[Rank] | None = None) -> None:
+        """Send SIGKILL to what still runs, or to these ranks only, and log why."""
+        killed = [rank for rank in (self.ranks if ranks is None else ranks) if rank.code is None]
+        if killed:
+            numbers = ",".join(str(rank.number) for rank in killed)
+            log(Tag.DDP, phase="kill", ranks=numbers, reason=reason)
+        for rank in killed:
             rank.killed = True
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(rank.pid, signal.SIGKILL)
 
-    def release(self) -> None:
-        """Let torchrun see that the ranks have ended."""
-        for connection in self.runners.values():
+    def warn_of_missing_hooks(self) -> None:
+        """Log, once, each rank that will not answer: its program starts no Python that can."""
+        for rank in self.ranks:
+            if rank.code is None and not rank.warned and not read(rank.box / "pid"):
+                rank.warned = True
+                why = "has no hook: no time-outs, places and steps of this rank"
+                log(Tag.DDP, phase="hook", rank=rank.number, warning=why)
+
+
+def waited_for(answer: dict) -> list[str]:
+    """Threads for which Python waits at the end of the main program, with their places."""
+    return [
+        f"{each['name']} at {stacks.locate(each['stack'], answer['program']).place}"
+        for each in answer.get("threads", [])
+        if not each["daemon"] and not each["main"]
+    ][:5]
+
+
+def writes(rank: Rank) -> bool:
+    """Whether a rank may be writing: another non-daemon thread, a child, a file open for it."""
+    if waited_for(rank.answer) or processes.child_pids(rank.pid):
+        return True
+    for descriptor in Path(f"/proc/{rank.pid}/fd").glob("*"):
+        with contextlib.suppress(OSError, ValueError):
+            target = os.readlink(descriptor)
+            if target.startswith(("/dev/", "/memfd:")) or target.endswith(" (deleted)"):
+                continue
+            if not stat.S_ISREG(os.stat(descriptor).st_mode):
+                continue
+            info = read(Path(f"/proc/{rank.pid}/fdinfo", descriptor.name))
+            flags = int(info.partition("flags:")[2].split()[0], 8)
+            if flags & (os.O_WRONLY | os.O_RDWR):
+                return True
+    return False
+
+
+def signal_of(code: int, program: tuple[str, ...]) -> int:
+    """The signal that ended a rank, also through a shell, which adds 128 to it; else 0."""
+    if code < 0:
+        return -code
+    shell = os.path.basename(program[0]) in processes.SHELLS or program[0].endswith(".sh")
+    return code - 128 if shell and code - 128 in list(signal.Signals) else 0
+
+
+def of_abort(watchdog: str, lines: list[str]) -> tuple[str, str]:
+    """Cause of a SIGABRT, and the line that tells it: torch's watchdogs end the process so."""
+    if watchdog:
+        return "collective-timeout", watchdog
+    found = ("killed", "")
+    for line in filter(FROM_WATCHDOG.search, lines):
+        if "watchdog got stuck" in line or ("exception" in line and TIMED_OUT.search(line)):
+            return "collective-timeout", line
+        if NO_MEMORY.search(line):
+            return "gpu-out-of-memory", line
+        if "terminated with exception" in line:
+            return "killed", line
+        if LOST.search(line) and not ATTEMPT.search(line):
+            found = ("peer-lost", line)
+    return found
+
+
+def describe_errors(errors: list[dict], program: str) -> str:
+    """`Type: first line … last line (place)`, and the exceptions behind it."""
+    parts = []
+    for error in errors[:4]:
+        first, last = error["first"], error["last"]
+        text = first if first == last else f"{first} … {last}"
+        name = error["kinds"][0].rpartition(".")[2] or "exception"
+        how = f"{error['how']} " if error["how"] else ""
+        parts.append(f"{how}{name}{': ' if text else ''}{text}"[:600])
+    place = place_of(errors, program)
+    return parts[0] + (f" ({place})" if place else "") + "".join(f", {part}" for part in parts[1:])
+
+
+def place_of(errors: list[dict], program: str) -> str:
+    frames = errors[0]["frames"]
+    return stacks.format_frame(frames[stacks.own_frame(frames, program)]) if frames else ""
+
+
+def full_volumes() -> list[str]:
+    """Volumes that can be written and have no space left; asked in a thread, as NFS may not answer."""
+    found: list[str] = []
+
+    def look() -> None:
+        for line in read(Path("/proc/self/mounts")).splitlines():
+            _, place, _, options, *_ = line.split()
             with contextlib.suppress(OSError):
-                connection.send(b"release")
+                space = os.statvfs(place)
+                free = space.f_bavail * space.f_frsize
+                little = free < 1 << 20 and space.f_bavail * 100 < space.f_blocks
+                if options.split(",")[0] == "rw" and little and place not in found:
+                    found.append(place)
 
-    def running(self) -> list[int]:
-        """Processes of ranks that can still end by themselves; a stopped one cannot."""
-        return [rank.pid for rank in self.states.values()
-                if rank.pid and rank.code is None and state(rank.pid) not in ("", "Z", "T", "t")]  # fmt: skip
-
-    def close(self) -> None:
-        self.loop.remove_reader(self.listener)
-        self.listener.close()
-        for connection in self.connections:
-            self.loop.remove_reader(connection)
-            connection.close()
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(STATVFS_S)
+    return list(found)

@@ -13,7 +13,7 @@ import threading
 import time
 
 from gpuworker.launch.config import LaunchConfig
-from gpuworker.launch.failure_causes import Verdict
+from gpuworker.launch.failure_causes import Failure
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 
@@ -67,10 +67,10 @@ async def resolve(config: LaunchConfig, end: float) -> str:
     if wrong:
         own = os.environ.get("POD_IP") or socket.gethostname()
         reason = f"{config.master_addr} is {wrong}, and node 0 ({own}) has no such address"
-        raise Verdict("wrong-address", reason, "resolve")
+        raise Failure("wrong-address", reason, "resolve")
     timeout_s = config.timeouts["join-timeout"]
     reason = f"{config.master_addr} did not resolve within {timeout_s} s ({tries} look-ups, last: {error})"
-    raise Verdict("name-not-resolved", reason, "resolve")
+    raise Failure("name-not-resolved", reason, "resolve")
 
 
 def is_own_address(address: str) -> bool:
@@ -84,15 +84,15 @@ def is_own_address(address: str) -> bool:
 
 
 def check_port_free(port: int) -> None:
-    """Raise the verdict port-in-use unless node 0 can listen on the port: the rendezvous store will."""
+    """Raise the failure port-in-use unless node 0 can listen on the port: the rendezvous store will."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise Verdict("port-in-use", f"port {port} is in use on node 0", "preflight") from None
-            raise Verdict("port-in-use", f"port {port} of node 0: {error}", "preflight") from None
+                raise Failure("port-in-use", f"port {port} is in use on node 0", "preflight") from None
+            raise Failure("port-in-use", f"port {port} of node 0: {error}", "preflight") from None
 
 
 def interfaces() -> dict[str, list[str]]:
@@ -132,7 +132,7 @@ def choose_interface(config: LaunchConfig, master: str) -> tuple[str, str]:
         try:
             probe.connect((master, config.master_port))  # sends nothing; the kernel picks the route
         except OSError as error:
-            raise Verdict("interface-not-found", f"no route to node 0 at {master}: {error}", "interface") from None
+            raise Failure("interface-not-found", f"no route to node 0 at {master}: {error}", "interface") from None
         address = probe.getsockname()[0]
     available = ", ".join(f"{name} {' '.join(own)}".strip() for name, own in found.items())
     wanted = {"--interface": config.interface, "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "")}
@@ -140,10 +140,10 @@ def choose_interface(config: LaunchConfig, master: str) -> tuple[str, str]:
         for name in filter(None, names.split(",")):
             if name not in found:
                 reason = f"{source}={name}: no such interface; this node has: {available}"
-                raise Verdict("interface-not-found", reason, "interface")
+                raise Failure("interface-not-found", reason, "interface")
     nccl = os.environ.get("NCCL_SOCKET_IFNAME", "")
     if nccl and not any(nccl_takes(nccl, name) for name in found):
-        raise Verdict("interface-not-found", f"NCCL_SOCKET_IFNAME={nccl} matches none of: {available}", "interface")
+        raise Failure("interface-not-found", f"NCCL_SOCKET_IFNAME={nccl} matches none of: {available}", "interface")
     if config.interface:
         first = config.interface.split(",")[0]
         same = [own for own in found[first] if (":" in own) == (":" in master)]
@@ -153,7 +153,7 @@ def choose_interface(config: LaunchConfig, master: str) -> tuple[str, str]:
     name = next((name for name, own in found.items() if address in own), "")
     if not name:
         reason = f"no interface has {address}, the route to node 0; this node has: {available}"
-        raise Verdict("interface-not-found", reason, "interface")
+        raise Failure("interface-not-found", reason, "interface")
     return name, address
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from gpuworker.launch import gpus
 from gpuworker.launch.config import LaunchConfig, pod_name
-from gpuworker.launch.failure_causes import Verdict
+from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.protocol import NodeInfo
 from gpuworker.runtime.contract import INTERNAL_PREFIX
 
 # Fields that must be the same on every node. The configuration is first, because the rest follows from it.
-MUST_MATCH = ("nnodes", "nproc_per_node", "backend", "program", "image", "launcher", "python", "torch", "cuda", "nccl",
+MUST_MATCH = ("nnodes", "nproc_per_node", "program", "image", "launcher", "python", "torch", "cuda", "nccl",
               "gpus", "gpu_model")  # fmt: skip
 
 
@@ -34,8 +34,8 @@ def collect(config: LaunchConfig, interface: str, address: str) -> NodeInfo:
     info.node = config.node_rank
     info.ip = os.environ.get("POD_IP") or address
     info.interface = interface
-    info.nnodes, info.nproc_per_node, info.backend = config.nnodes, config.nproc_per_node, config.backend
-    info.program = hashlib.sha256("\0".join(config.program).encode()).hexdigest()[:12]
+    info.nnodes, info.nproc_per_node = config.nnodes, config.nproc_per_node
+    info.program = hashlib.sha256(b"\0".join(map(os.fsencode, config.program))).hexdigest()[:12]
     info.image = os.environ.get(f"{INTERNAL_PREFIX}IMAGE", "")
     info.launcher = launcher_digest()
     info.python = platform.python_version()
@@ -87,7 +87,7 @@ def nccl_version() -> str:
 
 
 def check_self(config: LaunchConfig, info: NodeInfo) -> None:
-    """Compare one node with what the run requests. Raises the verdict node-unfit."""
+    """Compare one node with what the run requests. Raises the failure node-unfit."""
     problems = []
     if 0 <= info.gpus < config.gpus_per_node:
         why = f" ({info.gpu_problem})" if info.gpu_problem else ""
@@ -99,11 +99,11 @@ def check_self(config: LaunchConfig, info: NodeInfo) -> None:
     if info.disk_bytes < config.min_disk:
         problems.append(f"{info.disk_path} has {size(info.disk_bytes)} free, at least {size(config.min_disk)} expected")
     if problems:
-        raise Verdict("node-unfit", f"{format_node(info)}: {'; '.join(problems)}", "preflight")
+        raise Failure("node-unfit", f"{format_node(info)}: {'; '.join(problems)}", "preflight")
 
 
 def compare(config: LaunchConfig, nodes: list[NodeInfo]) -> None:
-    """Compare the nodes with each other, on node 0. Raises the verdicts nodes-differ and node-unfit."""
+    """Compare the nodes with each other, on node 0. Raises the failures nodes-differ and node-unfit."""
     for name in MUST_MATCH:
         values = [str(getattr(info, name)) for info in nodes]
         counts = Counter(values)
@@ -114,16 +114,16 @@ def compare(config: LaunchConfig, nodes: list[NodeInfo]) -> None:
             named = ", ".join(f"{format_node(info)} has {getattr(info, name) or 'none'}" for info in outliers[:8])
             more = f" and {len(outliers) - 8} more" if len(outliers) > 8 else ""
             reason = f"{name}: {named}{more}; the other nodes have {majority or 'none'}"
-            raise Verdict("nodes-differ", reason, "preflight")
+            raise Failure("nodes-differ", reason, "preflight")
     skewed = [info for info in nodes if abs(info.clock_skew) > config.max_clock_skew]
     if skewed:
         # If most clocks seem wrong, the clock of node 0 is.
         if len(skewed) > len(nodes) / 2:
             skew = sorted(info.clock_skew for info in skewed)[len(skewed) // 2]
             reason = f"{format_node(nodes[0])}: clock {-skew:+.0f} s off the other nodes'"
-            raise Verdict("node-unfit", reason, "preflight")
+            raise Failure("node-unfit", reason, "preflight")
         named = ", ".join(f"{format_node(info)}: clock {info.clock_skew:+.0f} s off" for info in skewed[:8])
-        raise Verdict("node-unfit", f"{named}; at most {config.max_clock_skew:g} s allowed", "preflight")
+        raise Failure("node-unfit", f"{named}; at most {config.max_clock_skew:g} s allowed", "preflight")
 
 
 def format_node(info: NodeInfo) -> str:

@@ -1,51 +1,66 @@
-"""The launcher of one node: preflight, start of torchrun, supervision, restarts in place, and the end of the ranks."""
+"""The launcher of one node: preflight, start of the ranks, supervision, restarts in place, the end.
+
+On node 0 it also runs the coordinator, which decides.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import signal
 import time
+from pathlib import Path
 
-from gpuworker.launch import etcd, network, node_info
+from gpuworker.launch import network, node_info
 from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
 from gpuworker.launch.coordinator import Coordinator
-from gpuworker.launch.failure_causes import Verdict
+from gpuworker.launch.failure_causes import Failure
+from gpuworker.launch.local_ranks import LocalRanks
+from gpuworker.launch.output import Output
 from gpuworker.launch.participant import Participant
 from gpuworker.launch.protocol import (
+    Answer,
     Go,
-    HangSuspected,
+    Heartbeat,
     NodeState,
-    RankFailure,
+    Question,
     Restart,
-    StackRequest,
+    Stacks,
+    StacksRequested,
     StateChange,
     Stop,
     StopRequested,
 )
 from gpuworker.launch.root_cause import LONG_RUN_S
-from gpuworker.launch.torchrun_process import TorchrunProcess
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.processes import adopt_orphans, child_pids, descendants, kill, reap, state
 
-# Seconds that processes left behind by the ranks (an uploader of metrics) may take at the end of a good and a bad run.
+LOOK_S = 0.05
+ASK_S = 10.0  # between two questions to the ranks of this node while all is well
+HOOKS_S = 30.0  # after which a rank that cannot answer is named
+# Seconds that processes left behind by the ranks (an uploader) may take after a good and a bad run.
 LEFTOVERS_S, LEFTOVERS_AFTER_FAILURE_S = 30, 10
+WANTED, SHOWN = "stacks-wanted", "stacks"  # files of `ddp-launch stacks` in the working folder
 
 
 class NodeLauncher:
     """The launcher of one node; on node 0 with the coordinator."""
 
-    def __init__(self, config: LaunchConfig, started_at: float):
-        self.config, self.started_at = config, started_at
+    def __init__(self, config: LaunchConfig, started_at: float, output: Output):
+        self.config, self.started_at, self.output = config, started_at, output
         self.join_deadline = started_at + config.timeouts["join-timeout"]
         self.coordinator: Coordinator | None = None
         self.participant: Participant | None = None
-        self.torchrun: TorchrunProcess | None = None
+        self.ranks: LocalRanks | None = None
         self.restart: Restart | None = None  # requested by the coordinator
-        self.running = self.ending = False  # torchrun was started; the end has begun
+        self.ending = False
         self.stop_reason = ""
+        self.speeds: dict[str, list[float]] = {}  # rank -> steps, steps per second
+        self.asked_at = 0.0
+        self.tasks: set[asyncio.Task] = set()
         self.stopped_early: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def log_phase(self, name: str, since: float, **facts: object) -> float:
@@ -54,16 +69,17 @@ class NodeLauncher:
         return now
 
     async def run(self) -> None:
-        """Return when every node is done. Raises Verdict otherwise."""
+        """Return when every node is done. Raises Failure otherwise."""
         config, now = self.config, self.started_at
         for number in STOP_SIGNALS:
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue  # nohup
-            asyncio.get_running_loop().add_signal_handler(number, self.on_signal, signal.Signals(number).name)
+            name = signal.Signals(number).name
+            asyncio.get_running_loop().add_signal_handler(number, self.on_signal, name)
         adopt_orphans()
         log(Tag.ENV, nnodes=config.nnodes, nproc_per_node=config.nproc_per_node,
-            master=f"{config.master_addr}:{config.master_port}", run_id=config.run_id, attempt=config.attempt,
-            backend=config.backend,
+            master=f"{config.master_addr}:{config.master_port}", run_id=config.run_id,
+            attempt=config.attempt,
             **{name.replace("-", "_") + "_s": value for name, value in config.timeouts.items()})  # fmt: skip
         if config.node_rank == 0:
             self.coordinator = Coordinator(config, self.join_deadline)
@@ -73,8 +89,8 @@ class NodeLauncher:
         address = interface = own_address = ""
         try:
             if not problem:
-                self.torchrun = TorchrunProcess(config)
-        except (Verdict, OSError) as error:
+                self.ranks = LocalRanks(config, self.output)
+        except (Failure, OSError) as error:
             problem = self.problem(error)
         address = await network.resolve(config, self.join_deadline)
         now = self.log_phase("resolve", now, master=config.master_addr, address=address)
@@ -82,135 +98,170 @@ class NodeLauncher:
             if not problem:
                 interface, own_address = network.choose_interface(config, address)
                 now = self.log_phase("interface", now, interface=interface, address=own_address)
-                if config.backend == "etcd":
-                    version = await etcd.wait(config, self.join_deadline)
-                    now = self.log_phase("etcd", now, endpoint=config.etcd, version=version)
-        except (Verdict, OSError) as error:
+        except (Failure, OSError) as error:
             problem = self.problem(error)
         go = await self.preflight(address, interface, own_address, problem)
         address = self.participant.address  # where the coordinator was reached
-        now = self.log_phase("master ready, preflight", now, nodes=config.nnodes, id=go.rendezvous_id)
+        now = self.log_phase("master ready, preflight", now, nodes=config.nnodes)
         while not self.ending:
-            self.running = True
-            arguments = self.torchrun.start(go, address, interface)
-            self.participant.progress_age = self.torchrun.ranks.progress_age
-            if config.debug:
-                log(Tag.DEBUG, torchrun=" ".join(arguments))
+            self.start(go, address, interface)
             if not await self.supervise():
                 return
             go = await self.start_again()
 
-    def problem(self, error: Exception) -> Verdict:
-        """Any fault of this node before the run, as a verdict that the other nodes can be given: it names this node."""
+    def start(self, go: Go, address: str, interface: str) -> None:
+        """Start the ranks. A program that cannot be started is a failure of this node."""
+        try:
+            self.ranks.start(go, address, interface)
+        except OSError as error:
+            reason = f"{self.config.program[0]}: {error.strerror}"
+            self.participant.send(Failure("program-failed", reason))
+            return
+        self.asked_at, self.speeds = time.monotonic(), {}
+        self.participant.heartbeat = self.heartbeat
+        self.participant.send(StateChange(NodeState.RUNNING))
+        numbers = ",".join(str(rank.number) for rank in self.ranks.ranks)
+        log(Tag.DDP, phase="ranks started", world=self.config.world_size, ranks=numbers)
+        if self.config.debug:
+            log(Tag.DEBUG, program=" ".join(self.config.program))
+        if self.stop_reason:  # the stop came between Go and the ranks' start
+            self.stop_ranks()
+
+    def problem(self, error: Exception) -> Failure:
+        """A fault of this node before the run, as other nodes can be given it: it names this node."""
         node = node_info.format_node(node_info.describe_self())
-        if not isinstance(error, Verdict):
-            return Verdict("launcher-failed", f"{node}: {type(error).__name__}: {error}", "preflight")
+        if not isinstance(error, Failure):
+            reason = f"{node}: {type(error).__name__}: {error}"
+            return Failure("launcher-failed", reason, "preflight")
         if node in error.reason:
             return error
-        return Verdict(error.cause.key, f"{node}: {error.reason}", error.phase)
+        return Failure(error.cause, f"{node}: {error.reason}", error.phase)
 
-    async def preflight(self, address: str, interface: str, own_address: str, problem: Verdict | None) -> Go:
-        """Join the run. Raises Verdict."""
+    async def preflight(self, address: str, interface: str, own_address: str, problem: Failure | None) -> Go:
+        """Join the run. Raises Failure."""
         info = node_info.describe_self()
         info.node = self.config.node_rank
         try:
             if not problem:
-                # In a thread: the query for GPUs can take seconds, and on node 0 the other nodes connect meanwhile.
-                info = await asyncio.to_thread(node_info.collect, self.config, interface, own_address)
+                # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
+                collect = node_info.collect
+                info = await asyncio.to_thread(collect, self.config, interface, own_address)
                 node_info.check_self(self.config, info)
         except Exception as error:
             problem = self.problem(error)
-        if problem:
-            info.problem = problem.message()
+        info.problem = problem
         if self.config.debug:
-            log(Tag.DEBUG, interfaces=network.interfaces(), resolv_conf=network.resolv_conf(), **vars(info))
-        handlers = {Stop: self.on_stop, StackRequest: self.on_stack_request, Restart: self.on_restart}
+            resolv_conf = network.resolv_conf()
+            log(Tag.DEBUG, interfaces=network.interfaces(), resolv_conf=resolv_conf, **vars(info))
+        handlers = {
+            Stop: self.on_stop, Question: self.on_question, Restart: self.on_restart,
+            Stacks: self.on_stacks,
+        }  # fmt: skip
         self.participant = Participant(self.config, info, address, handlers)
-        self.importing = asyncio.create_task(self.wait_for_torch())
         try:
             return await self.participant.join(self.join_deadline)
-        except Verdict:
+        except Failure:
             if problem:
                 raise problem from None
             raise
 
-    async def wait_for_torch(self) -> None:
-        """Report READY once torchrun's process has imported torch, or that it could not."""
-        while self.torchrun and not self.torchrun.ready:
-            await asyncio.sleep(0.05)
-            if failure := self.torchrun.failure():
-                self.participant.send_standing(failure)
-                return
-        self.participant.send_standing(StateChange(NodeState.READY))
-
     async def supervise(self) -> bool:
-        """Report this node's state until the coordinator sends the verdict. Raises Verdict; True: start again."""
-        participant, torchrun, ranks = self.participant, self.torchrun, self.torchrun.ranks
-        formed = ended = hang_sent = False  # what has been reported
-        reported: RankFailure | None = None
+        """Report this node's state until the verdict comes. Raises Failure; True: start again."""
+        participant, ranks = self.participant, self.ranks
+        ended, reported, looked_at = False, set(), 0.0
         while not participant.end.done():
-            reap(torchrun.process.pid)
-            if ranks.formed and not formed:
-                formed = True
-                participant.send(StateChange(NodeState.FORMED))
-            if ranks.hang_seen and not hang_sent:
-                hang_sent = True
-                participant.send(HangSuspected())
+            ranks.look()
             if self.restart:
                 return True
-            if torchrun.signal:
-                self.on_signal(f"{torchrun.signal} (sent to torchrun)")
-            if not ended and not reported and (final := ranks.final_state()):
+            if not ended and (final := ranks.final_state()):
                 ended = True
-                ranks.release()
-                progressed = ranks.stepped or time.monotonic() > ranks.started_at + LONG_RUN_S
-                participant.send(StateChange(final, progressed))
-            if not ended and not self.stop_reason and (failure := ranks.failure() or torchrun.failure()):
-                # A failure that only follows from another rank's may be replaced by one with a cause of its own.
-                if reported is None or failure.cause != reported.cause:
+                long = time.monotonic() > ranks.started_at + LONG_RUN_S
+                participant.send(StateChange(final, ranks.stepped or long))
+            for failure in ranks.failures():
+                # What only follows from another failure may be replaced by what is the cause.
+                if (failure.rank, failure.cause) not in reported and not (self.stop_reason and failure.asked):
+                    reported.add((failure.rank, failure.cause))
                     participant.send(failure)
-                reported = failure
-            if not ended and self.stop_reason and torchrun.failure():
-                ended = True
-                participant.send(StateChange(NodeState.STOPPED))
-            await asyncio.wait({participant.end}, timeout=0.1)
+            if time.monotonic() > looked_at + 1:
+                looked_at = time.monotonic()
+                reap(rank.pid for rank in ranks.ranks)
+                self.look_around(looked_at)
+            await asyncio.wait({participant.end}, timeout=LOOK_S)
         end = participant.end.result()
         if end.cause != "done":
-            raise Verdict.of(end)
+            raise end
         return False
 
+    def look_around(self, now: float) -> None:
+        """Once a second: a request for stacks, a question to the ranks, NCCL's watchdog."""
+        ranks = self.ranks
+        with contextlib.suppress(OSError):
+            (ranks.folder / WANTED).unlink()
+            self.participant.send(StacksRequested())
+        watchdog = any(rank.output.watchdog and rank.code is None for rank in ranks.ranks)
+        pause_s = min(ASK_S, max(1.0, self.config.timeouts["exit-timeout"] / 4))
+        if now > self.asked_at + (1.0 if watchdog else pause_s):
+            self.asked_at = now
+            self.do(self.ask_for_steps(now))
+        if now > ranks.started_at + HOOKS_S and self.config.rank_hooks:
+            ranks.warn_of_missing_hooks()
+
+    async def ask_for_steps(self, asked_at: float) -> None:
+        """The steps that ranks have made since the last question."""
+        before = {rank.number: (rank.steps, rank.answered_at) for rank in self.ranks.ranks}
+        await self.ranks.ask()
+        for rank in self.ranks.ranks:
+            steps, at = before[rank.number]
+            if at and rank.steps and asked_at > at:
+                rate = (rank.steps - steps) / (asked_at - at)
+                self.speeds[str(rank.number)] = [rank.steps, rate]
+            rank.answered_at = asked_at
+
+    def heartbeat(self) -> Heartbeat:
+        speeds, self.speeds = self.speeds, {}
+        return Heartbeat(progress_age=self.ranks.progress_age(), speeds=speeds)
+
     async def start_again(self) -> Go:
-        """End the program, check this node, and wait until all nodes are ready. Raises Verdict."""
-        restart, self.restart, self.running = self.restart, None, False
+        """End the program, check this node, and wait until all nodes are ready. Raises Failure."""
+        restart, self.restart = self.restart, None
         self.participant.go = asyncio.get_running_loop().create_future()
         log(Tag.DDP, phase="restart in place", number=restart.number, reason=restart.reason)
-        await self.torchrun.end("the program starts again")
+        await self.ranks.end("the program starts again")
         if self.stop_reason:
             self.participant.send(StateChange(NodeState.STOPPED))
             return await self.participant.wait_for_go(math.inf)
         await end_children()  # they may hold ports and GPUs
-        self.torchrun.close()
+        self.ranks.close()
         try:
-            info = await asyncio.to_thread(node_info.collect, self.config, self.participant.info.interface, "")
+            interface = self.participant.info.interface
+            info = await asyncio.to_thread(node_info.collect, self.config, interface, "")
             node_info.check_self(self.config, info)
-            self.torchrun = TorchrunProcess(self.config)
-        except (Verdict, OSError) as error:
+            self.ranks = LocalRanks(self.config, self.output)
+            self.participant.send(StateChange(NodeState.JOINED))
+        except (Failure, OSError) as error:
             found = self.problem(error)
-            self.participant.send(RankFailure(found.cause.key, None, found.reason, "preflight"))
-        else:
-            self.importing = asyncio.create_task(self.wait_for_torch())
-        return await self.participant.wait_for_go(time.monotonic() + self.config.timeouts["join-timeout"] + 5)
+            self.participant.send(Failure(found.cause, found.reason, "preflight"))
+        deadline = time.monotonic() + self.config.timeouts["join-timeout"] + 5
+        return await self.participant.wait_for_go(deadline)
 
     # -- signals and messages
 
+    def do(self, work) -> None:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
     def on_signal(self, name: str) -> None:
-        """SIGTERM ends the run, because it ends this pod. Before the world is formed, only this pod ends."""
+        """SIGTERM ends the run, because it ends this pod. Before the ranks run, only this pod."""
         if self.stop_reason or self.ending:
             return
-        self.stop_reason = name
-        if self.participant and self.participant.started:  # also while the program starts again in place
+        if self.participant and self.participant.started:  # also while it starts again in place
+            if self.ranks.final_state() is NodeState.DONE:
+                return  # this node is done; node 0 waits for the others
+            self.stop_reason = name
             self.participant.send(StopRequested(name))
         else:
+            self.stop_reason = name
             self.stopped_early.set_result(None)
 
     def on_stop(self, message: Stop) -> None:
@@ -218,47 +269,57 @@ class NodeLauncher:
         if not self.stop_reason:
             log(Tag.DDP, phase="stop", reason=message.reason)
         self.stop_reason = self.stop_reason or message.reason
-        if not self.torchrun.ranks.stop_deadline:
-            grace_s = self.config.timeouts["grace-period"]
-            self.torchrun.ranks.stop_deadline = time.monotonic() + grace_s
-            self.torchrun.ranks.terminate()
+        self.stop_ranks()
+
+    def stop_ranks(self) -> None:
+        if not self.ranks.stop_deadline:
+            grace_s, ranks = self.config.timeouts["grace-period"], self.ranks
+            ranks.stop_deadline = time.monotonic() + grace_s
+            ranks.terminate(ranks.ranks)
             reason = f"the grace period of {grace_s} s is over"
-            asyncio.get_running_loop().call_later(grace_s, self.torchrun.ranks.kill, reason)
+            asyncio.get_running_loop().call_later(grace_s, ranks.kill, reason)
 
     def on_restart(self, message: Restart) -> None:
         self.restart = message
 
-    def on_stack_request(self, request: StackRequest) -> None:
-        async def report() -> None:
-            stacks = await self.torchrun.ranks.collect()
-            if request.reason:
-                places = {f"rank_{rank}": where for rank, where in stacks.ranks.items()}
-                log(Tag.DDP, phase="no progress", reason=request.reason, **places)
-            self.participant.send(stacks)
+    def on_question(self, question: Question) -> None:
+        async def answer() -> None:
+            reports = await self.ranks.ask(question.frames)
+            self.participant.send(Answer(question.number, reports))
 
-        if self.running:
-            self.stack_report = asyncio.create_task(report())
+        if self.ranks:
+            self.do(answer())
 
-    async def close(self, verdict: Verdict | None) -> None:
+    def on_stacks(self, message: Stacks) -> None:
+        """The stacks of all ranks: into the log of node 0 if nobody asked, and to who did."""
+        if message.why and self.config.node_rank == 0:
+            log(Tag.DDP, phase="no progress", reason=message.why)
+            print(message.text, flush=True)
+        if not message.why and self.ranks:
+            partial = self.ranks.folder / f"{SHOWN}.partial"
+            with contextlib.suppress(OSError):
+                partial.write_text(message.text, errors="replace")
+                partial.rename(self.ranks.folder / SHOWN)
+
+    async def close(self, verdict: Failure | None) -> None:
         """Send the verdict to the other nodes and end the ranks."""
         self.ending = True  # a SIGTERM from now on changes nothing
         if self.coordinator and verdict and verdict.phase != "stop":
-            self.coordinator.finish(verdict.message())
+            self.coordinator.finish(verdict)
         if self.coordinator:
             await self.coordinator.close()
-        if self.torchrun:
-            # A stop has had its grace period; after a good end only torchrun itself still runs.
-            reason = f"the run has ended: {verdict.cause.key if verdict else 'done'}"
-            await self.torchrun.end(reason, stopped=bool(self.stop_reason))
+        if self.ranks:  # a stop has had its grace period
+            reason = f"the run has ended: {verdict.cause if verdict else 'done'}"
+            await self.ranks.end(reason, stopped=bool(self.stop_reason))
 
     async def wait_for_leftovers(self, failed: bool) -> None:
         """Give processes that the ranks left behind some time; the verdict is already written."""
         end = time.monotonic() + (LEFTOVERS_AFTER_FAILURE_S if failed else LEFTOVERS_S)
         while child_pids(os.getpid()) and time.monotonic() < end:
-            reap(0)
+            reap()
             await asyncio.sleep(0.1)
-        if self.torchrun:
-            self.torchrun.close()
+        if self.ranks:
+            self.ranks.close()
 
 
 async def end_children(seconds: float = 2) -> None:
@@ -268,5 +329,17 @@ async def end_children(seconds: float = 2) -> None:
         kill(pids, number)
         end = time.monotonic() + seconds
         while any(state(pid) not in ("", "Z") for pid in pids) and time.monotonic() < end:
-            reap(0)
+            reap()
             await asyncio.sleep(0.05)
+
+
+def show_stacks(folder: Path) -> str:
+    """The stacks of all ranks of the run whose launcher has this working folder."""
+    (folder / SHOWN).unlink(missing_ok=True)
+    (folder / WANTED).touch()
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            return (folder / SHOWN).read_text()
+        time.sleep(0.1)
+    raise Failure("launcher-failed", f"{folder}: the launcher did not answer within 10 s", "stacks")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from gpuworker.launch import protocol
 from gpuworker.launch.config import LaunchConfig
-from gpuworker.launch.failure_causes import Verdict
+from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.network import classify_port_failure, look_up
 from gpuworker.launch.root_cause import bounded
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode
@@ -25,38 +25,37 @@ class Participant:
 
     def __init__(self, config: LaunchConfig, info: protocol.NodeInfo, address: str, handlers: Handlers):
         self.config, self.info, self.address, self.handlers = config, info, address, handlers
-        self.progress_age: Callable[[], float] = lambda: 0.0
+        self.heartbeat: Callable[[], protocol.Heartbeat] = protocol.Heartbeat
         self.started = False  # Go has arrived once
         self.attempt, self.started_at = 0, 0.0  # of the first Go
-        self.standing: object | None = None  # what node 0 must know of this node: sent again with each new connection
         self.go: asyncio.Future[protocol.Go] = asyncio.get_running_loop().create_future()
-        self.end: asyncio.Future[protocol.End] = asyncio.get_running_loop().create_future()
+        self.end: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
         self.stream: LineStream | None = None
         self.missing: list[int] = []
         self.last_heartbeat = 0.0
         self.failure = ("connection-refused", "was not reached")  # of the last attempt to connect
 
     async def join(self, deadline: float) -> protocol.Go:
-        """Connect to the coordinator, send the node info and wait until all nodes have joined. Raises Verdict."""
+        """Connect to the coordinator, send the node info and wait until all nodes have joined. Raises Failure."""
         self.connection = asyncio.create_task(self.stay_connected(deadline))
         return await self.wait_for_go(deadline + 1)
 
     async def wait_for_go(self, deadline: float) -> protocol.Go:
-        """Wait until all nodes have joined and are ready. Raises Verdict."""
+        """Wait until all nodes have joined and are ready. Raises Failure."""
         waits = {self.go, self.end, self.connection}
         timeout_s = None if deadline == math.inf else deadline - time.monotonic()
         await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if self.end.done():
-            raise Verdict.of(self.end.result())
+            raise self.end.result()
         if self.go.done():
             return self.go.result()
         timeout_s = self.config.timeouts["join-timeout"]
         if self.last_heartbeat:  # the coordinator has our node info, and others are missing
             names = ", ".join(f"node {index}" for index in self.missing[:20]) or "node 0"
-            raise Verdict("node-missing", f"{names} did not join within {timeout_s} s", "preflight")
+            raise Failure("node-missing", f"{names} did not join within {timeout_s} s", "preflight")
         cause, detail = self.failure
         where = f"node 0 at {self.config.master_addr} ({self.address}) port {self.config.launcher_port}"
-        raise Verdict(cause, f"{where} {detail}, for {timeout_s} s", "preflight")
+        raise Failure(cause, f"{where} {detail}, for {timeout_s} s", "preflight")
 
     async def stay_connected(self, deadline: float) -> None:
         """Keep a connection to node 0. Before Go it is made again when it ends; after Go its end ends the run."""
@@ -103,8 +102,6 @@ class Participant:
                 return
             self.stream = stream
             self.on_message(reply)
-            if self.standing:
-                self.send(self.standing)
             heartbeats = asyncio.create_task(self.send_heartbeats())
             with contextlib.suppress(OSError, ValueError), writer.get_extra_info("socket").dup() as connection:
                 try:
@@ -139,37 +136,32 @@ class Participant:
             if not self.go.done():
                 self.go.set_result(message)
         elif isinstance(message, protocol.End):
-            self.set_end(message)
+            self.set_end(message.verdict)
         elif handler := self.handlers.get(type(message)):
             handler(message)
 
-    def set_end(self, end: protocol.End) -> None:
+    def set_end(self, end: Failure) -> None:
         if not self.end.done():
             self.end.set_result(end)
 
     def lose_node_0(self, reason: str) -> None:
-        end = protocol.End("node-lost", reason, "run")
+        end = Failure("node-lost", reason)
         self.set_end(bounded(end, self.attempt, time.monotonic() - self.started_at))
 
     async def send_heartbeats(self) -> None:
         timeout_s = self.config.timeouts["heartbeat-timeout"]
         while True:
-            self.send(protocol.Heartbeat(progress_age=self.progress_age()))
+            self.send(self.heartbeat())
             before = time.monotonic()
             await asyncio.sleep(protocol.HEARTBEAT_S)
             # This process itself was frozen: what node 0 sent meanwhile, perhaps the verdict, is not yet read.
-            if time.monotonic() - before > 5 * protocol.HEARTBEAT_S:
+            if time.monotonic() - before > 2 * protocol.HEARTBEAT_S:
                 self.last_heartbeat = time.monotonic()
             if self.started and time.monotonic() - self.last_heartbeat > timeout_s:
                 reason = f"node 0 sent no heartbeat for {timeout_s} s"
                 # A frozen node 0 reads this when it goes on; else it would see only that this node has ended.
-                self.send(protocol.RankFailure("node-lost", None, reason, "run"))
+                self.send(Failure("node-lost", reason))
                 self.lose_node_0(reason)
-
-    def send_standing(self, message: object) -> None:
-        """Send a message that a node 0 which is not connected yet, or is another one, gets too."""
-        self.standing = message
-        self.send(message)
 
     def send(self, message: object) -> None:
         if self.stream:

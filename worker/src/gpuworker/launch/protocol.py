@@ -1,7 +1,8 @@
 """Messages between the coordinator on node 0 and the participants, one per node (node 0 included).
 
-A participant sends Hello; the coordinator replies with Welcome, Rejected or End. Go starts the run; heartbeats flow
-both ways until End, which carries the verdict of the run.
+A participant sends Hello; the coordinator replies with Welcome, Rejected or a Failure. Go starts
+the run; heartbeats flow both ways until End, which carries the verdict of the run. A Failure from
+a participant is one of its ranks', or of the node itself in the phase preflight.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from gpuworker.launch.failure_causes import Failure
 from gpuworker.runtime.json_lines import Codec
 
-VERSION = "ddp-launch/3"  # also the purpose of signed lines
+VERSION = "ddp-launch/4"  # also the purpose of signed lines
 HEARTBEAT_S = 1.0
 
 
@@ -19,22 +21,22 @@ class NodeState(str, enum.Enum):
     """State of one node, as its participant reports it."""
 
     JOINED = "joined"  # its node info is known
-    READY = "ready"  # torchrun has imported torch
-    FORMED = "formed"  # torchrun's rendezvous is complete
+    RUNNING = "running"  # its ranks were started
     DONE = "done"  # every rank ended with 0
-    SAVED = "saved"  # stopped, and every rank saved
+    SAVED = "saved"  # every rank ended with 0 or 75, on request or because one wants another start
     STOPPED = "stopped"  # stopped, and not every rank saved
 
     @property
     def running(self) -> bool:
-        return self in (NodeState.JOINED, NodeState.READY, NodeState.FORMED)
+        return self in (NodeState.JOINED, NodeState.RUNNING)
 
 
 @dataclass
 class NodeInfo:
     """Properties of a node before the run. `node` is its index, `host` the Kubernetes node.
 
-    `clock` is in seconds since the epoch; `clock_skew` is its difference to node 0's clock when the message arrived.
+    `clock` is in seconds since the epoch; `clock_skew` is its difference to node 0's clock when the
+    message arrived.
     """
 
     node: int = -1
@@ -44,7 +46,6 @@ class NodeInfo:
     interface: str = ""
     nnodes: int = 0
     nproc_per_node: int = 0
-    backend: str = ""
     program: str = ""  # digest of the command line
     image: str = ""
     launcher: str = ""  # digest of the launcher's sources
@@ -60,7 +61,37 @@ class NodeInfo:
     disk_path: str = ""
     clock: float = 0.0
     clock_skew: float = 0.0
-    problem: End | None = None  # why this node cannot take part
+    problem: Failure | None = None  # why this node cannot take part
+
+
+@dataclass
+class RankReport:
+    """One rank, as its launcher sees it after a question.
+
+    `place`: file:line in function, of the program. `waits_in`: the collective it waits in.
+    `inside`: a library's call. `state`: running, ended, ending (its main program has ended),
+    importing, stopped (by a signal), or silent: it has not answered. `flying`: the exception that
+    is being handled. `groups`: process group -> collectives started; `last`: the last one of each,
+    by torch's recorder. `threads`: those that Python waits for, with their places.
+    """
+
+    rank: int
+    state: str = "silent"
+    code: int | None = None
+    place: str = ""
+    waits_in: str = ""
+    inside: str = ""
+    failure: Failure | None = None
+    flying: Failure | None = None
+    groups: dict = field(default_factory=dict)
+    last: dict = field(default_factory=dict)
+    threads: list = field(default_factory=list)
+    frames: list = field(default_factory=list)  # of `ddp-launch stacks` only
+
+    @property
+    def busy(self) -> bool:
+        """Whether it may still report a failure of its own: it runs, and does not wait."""
+        return self.code is None and not self.waits_in and not self.failure
 
 
 @dataclass
@@ -83,7 +114,8 @@ class Welcome:
 class Rejected:
     """The coordinator belongs to another run, or this run has started without the node.
 
-    It never has the id of the coordinator's run, which without a key is all that a message needs to be of it.
+    It never has the id of the coordinator's run, which without a key is all that a message needs to
+    be of it.
     """
 
     reason: str
@@ -91,43 +123,32 @@ class Rejected:
 
 @dataclass
 class Go:
-    """All nodes have joined and match. `rendezvous_id` is new for every attempt."""
+    """All nodes have joined and match: start the ranks. `addresses`: of all nodes."""
 
-    rendezvous_id: str
     attempt: int = 0
+    restarts: int = 0  # in place, before this start
+    addresses: list = field(default_factory=list)
 
 
 @dataclass
 class Heartbeat:
-    """Sign of life, sent every HEARTBEAT_S seconds; from the coordinator with the nodes that are missing.
+    """Sign of life, every HEARTBEAT_S seconds; from the coordinator with the nodes that are missing.
 
     `progress_age`: seconds since the last progress of any rank of the node that sends it.
+    `speeds`: rank -> [optimizer steps, steps per second]; only now and then.
     """
 
     missing: list = field(default_factory=list)
     progress_age: float = 0.0
+    speeds: dict = field(default_factory=dict)
 
 
 @dataclass
 class StateChange:
-    """New state of the node that sends it. `progressed`: whether its program made a step, or ran for long."""
+    """New state of the node that sends it. `progressed`: whether it made a step, or ran for long."""
 
     state: NodeState
     progressed: bool = True
-
-
-@dataclass
-class RankFailure:
-    """First failure on a node. `rank` is None if torchrun itself failed. `cause` is a key of failure_causes.
-
-    `stopped`: the rank was ended by a signal that asks for a stop, which may have gone to all processes of the pod.
-    """
-
-    cause: str
-    rank: int | None
-    detail: str
-    phase: str = "run"
-    stopped: bool = False
 
 
 @dataclass
@@ -145,45 +166,65 @@ class Stop:
 
 
 @dataclass
-class HangSuspected:
-    """NCCL has printed that a collective timed out, and will end the ranks soon."""
+class Question:
+    """Ask every rank. `frames`: for its whole stack."""
+
+    number: int
+    frames: bool = False
 
 
 @dataclass
-class StackRequest:
-    """Report where every local rank is. `reason`: if the run goes on, what to log."""
+class Answer:
+    """Reports of all ranks of the node that sends it; `number` is the question's."""
 
-    reason: str = ""
+    number: int
+    ranks: list
+
+    def reports(self) -> list[RankReport]:
+        return [found for each in self.ranks if (found := read_report(each))]
+
+
+@dataclass
+class StacksRequested:
+    """Somebody wants the stacks of all ranks: a command on this node, or nobody in particular."""
 
 
 @dataclass
 class Stacks:
-    """Rank (as text) -> where in the program it is; rank -> process group -> collectives that it has started."""
+    """The stacks of all ranks as text, for the nodes to show. `why`: without a request."""
 
-    ranks: dict
-    sequences: dict = field(default_factory=dict)
+    text: str
+    why: str = ""
 
 
 @dataclass
 class Restart:
-    """End the program on every node, then report READY: it starts again in the same pods. `number` counts from 1."""
+    """End the program on every node, then report JOINED: it starts again in the same pods."""
 
-    number: int
+    number: int  # from 1
     reason: str
 
 
 @dataclass
 class End:
-    """Verdict of the run, the same on every node. `cause` is a key of failure_causes, or "done"."""
+    """Verdict of the run, the same on every node."""
 
-    cause: str
-    reason: str = ""
-    phase: str = ""
+    verdict: Failure
 
 
 CODEC = Codec(
     (
-        Hello, Welcome, Rejected, Go, Heartbeat, StateChange, RankFailure, StopRequested, Stop, HangSuspected,
-        StackRequest, Stacks, Restart, End,
+        Hello, Welcome, Rejected, Go, Heartbeat, StateChange, Failure, StopRequested, Stop, Question,
+        Answer, StacksRequested, Stacks, Restart, End,
     )
 )  # fmt: skip
+
+
+def read_report(data: object) -> RankReport | None:
+    """A rank's report out of another node's message; None if it is none."""
+    report = Codec.build(RankReport, data) if isinstance(data, dict) else None
+    if report:
+        report.groups = {key: value for key, value in report.groups.items() if type(value) is int}
+        report.last = {key: value for key, value in report.last.items() if type(value) is dict}
+        report.threads = [each for each in report.threads if type(each) is str]
+    return report

@@ -15,8 +15,8 @@ VERSION = "0.1.0"  # of the charts, the worker and jobgen
 
 
 class ExitCode(enum.IntEnum):
-    """Exit codes of `ddp-launch` and of a group's ranks. A code from 64 to 71 is a fault of the launch, never of the
-    user's program."""
+    """Exit codes of `ddp-launch` and of a group's ranks. A code from 64 to 71 is a fault of the launch
+    or of a node, never an error of the user's program; 70 is a hang."""
 
     DONE = 0
     FAILED = 1
@@ -42,7 +42,7 @@ EXIT_CODE_MEANINGS = {
     ExitCode.NODE_MISSING: "a node did not join in time",
     ExitCode.NODES_DIFFER: "nodes differ, or a node lacks what was requested",
     ExitCode.INTERFACE: "no network interface leads to node 0",
-    ExitCode.RENDEZVOUS: "the nodes joined, and torchrun formed no world",
+    ExitCode.RENDEZVOUS: "ranks waited for one that was still importing its modules",
     ExitCode.HANG: "the program hangs: a collective, its progress or its end took too long",
     ExitCode.NODE_LOST: "a node was lost during the run",
     ExitCode.SAVED: "stopped after the program saved; start it again",

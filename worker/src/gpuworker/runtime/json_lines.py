@@ -30,7 +30,15 @@ class Codec:
         """The message on a line, or None for everything else: garbage, an unknown type, a value of another type."""
         try:
             data = json.loads(line)
-            return _build(self.classes[data.pop("type")], data)
+            return self.build(self.classes[data.pop("type")], data)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+
+    @staticmethod
+    def build(kind: type, data: dict) -> object | None:
+        """An instance of a message class, or None if the data do not fit."""
+        try:
+            return _build(kind, data)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             return None
 

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -16,12 +17,13 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def reap(except_pid: int) -> None:
-    """Reap children that have ended, except the one that its owner waits for."""
-    look = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    with contextlib.suppress(ChildProcessError):  # no children
-        while (ended := os.waitid(os.P_ALL, 0, look)) and ended.si_pid != except_pid:
-            os.waitpid(ended.si_pid, 0)
+def reap(but: Iterable[int] = ()) -> None:
+    """Reap children that have ended, except those for which their owner waits."""
+    kept = set(but)
+    for pid in child_pids(os.getpid()):
+        if pid not in kept:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
 
 def state(pid: int) -> str:
@@ -119,3 +121,26 @@ def oom_kills() -> int:
                 if line.startswith("oom_kill "):
                     return int(line.split()[1])
     return 0
+
+
+def cpu_seconds(pids: list[int]) -> list[float]:
+    """CPU time of each of these processes with all below it, those that have ended included."""
+    used, parent_of = dict.fromkeys(pids, 0.0), parents()
+    for pid in parent_of:
+        above = pid
+        while above in parent_of and above not in used:
+            above = parent_of[above]
+        if above in used:
+            with contextlib.suppress(OSError, ValueError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                used[above] += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return list(used.values())
+
+
+def waits_in(pid: int) -> str:
+    """Where in the kernel a process is, such as `D in nfs_wait_client`, as far as that can be read."""
+    letter = state(pid)
+    with contextlib.suppress(OSError):
+        if (place := Path(f"/proc/{pid}/wchan").read_text().strip()) not in ("", "0"):
+            return f"{letter} in {place}"
+    return f"state {letter}" if letter else ""

@@ -1,0 +1,97 @@
+"""Environment of a rank: torchrun's variables, defaults for network and recorder, and the hook."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from gpuworker.launch.config import LaunchConfig, cpus
+from gpuworker.launch.node_info import torch_build
+from gpuworker.launch.protocol import Go
+from gpuworker.runtime.contract import INTERNAL_PREFIX
+
+DEBUG = {
+    "LOGLEVEL": "INFO",
+    "TORCH_CPP_LOG_LEVEL": "INFO",
+    "TORCH_DISTRIBUTED_DEBUG": "INFO",
+    "NCCL_DEBUG": "INFO",
+}
+
+
+def of_rank(
+    config: LaunchConfig, go: Go, local: int, address: str, interface: str, boxes: str, flight: str
+) -> dict[str, str]:
+    """All variables of a rank. What the user has set wins over every default.
+
+    `address`: node 0's, so that the run needs no DNS from here on. `boxes`: folder of the ranks'
+    folders and of the hook. `flight`: beginning of the paths of flight records.
+    """
+    rank = config.node_rank * config.nproc_per_node + local
+    box = f"{boxes}/{local}"
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PET_")}
+    defaults = {
+        "GLOO_SOCKET_IFNAME": interface,
+        "NCCL_SOCKET_IFNAME": f"={interface}",
+        # A rank waits four times as long for its flight record before it ends, torch's 15 s a minute.
+        "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "5000",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",  # torchrun's default, 1, can lose the flight record
+        "TORCH_FR_BUFFER_SIZE": "2000",
+        "TORCH_FR_DUMP_TEMP_FILE": flight,
+        "OMP_NUM_THREADS": str(max(1, cpus() // config.nproc_per_node)),
+        "PYTHONUNBUFFERED": "1",
+        **flight_variables_before_2_11(flight),
+        **(DEBUG if config.debug else {}),
+    }
+    # As torch.distributed.elastic.agent.server.local_elastic_agent sets them.
+    torchrun = {
+        "LOCAL_RANK": local,
+        "RANK": rank,
+        "GROUP_RANK": config.node_rank,
+        "ROLE_RANK": rank,
+        "ROLE_NAME": config.role,
+        "LOCAL_WORLD_SIZE": config.nproc_per_node,
+        "WORLD_SIZE": config.world_size,
+        "GROUP_WORLD_SIZE": config.nnodes,
+        "ROLE_WORLD_SIZE": config.world_size,
+        "MASTER_ADDR": address,
+        "MASTER_PORT": config.master_port,
+        "TORCHELASTIC_RESTART_COUNT": go.restarts,
+        "TORCHELASTIC_MAX_RESTARTS": config.max_restarts_in_place,
+        "TORCHELASTIC_RUN_ID": config.run_id,
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_ERROR_FILE": f"{box}/torchelastic.json",
+        # One number per start: unique and growing, whether pods start again or the program in place.
+        "ATTEMPT": go.attempt * (config.max_restarts_in_place + 1) + go.restarts,
+    }
+    made = defaults | inherited | {name: str(value) for name, value in torchrun.items()}
+    if config.rank_hooks:
+        made |= hook(config.timeouts, box, f"{boxes}/hook", inherited)
+    made.pop(f"{INTERNAL_PREFIX}TORCHRUN", None)  # a torchrun in a rank is the image's own
+    return made
+
+
+def hook(timeouts: Mapping[str, int], box: str, folder: str, inherited: Mapping[str, str]) -> dict[str, str]:
+    """What rank_hook.py reads."""
+    paths = [path for path in inherited.get("PYTHONPATH", "").split(":") if path]
+    return {
+        "PYTHONPATH": ":".join([folder, *without_hooks(paths, inherited)]),
+        f"{INTERNAL_PREFIX}RANK_FOLDER": box,
+        f"{INTERNAL_PREFIX}STARTUP_COLLECTIVE_TIMEOUT": str(timeouts["startup-collective-timeout"]),
+        f"{INTERNAL_PREFIX}COLLECTIVE_TIMEOUT": str(timeouts["collective-timeout"]),
+    }
+
+
+def without_hooks(paths: list[str], inherited: Mapping[str, str]) -> list[str]:
+    """PYTHONPATH without the folder that lets `python -m torch.distributed.run` find the launcher."""
+    torchrun = inherited.get(f"{INTERNAL_PREFIX}TORCHRUN", "")
+    return [path for path in paths if not torchrun or path != f"{os.path.dirname(torchrun)}/hook"]
+
+
+def flight_variables_before_2_11(flight: str) -> dict[str, str]:
+    """Variables of the flight recorder before torch 2.11, which warns of them."""
+    version = re.match(r"(\d+)\.(\d+)", torch_build().get("__version__", ""))
+    if version and (int(version[1]), int(version[2])) < (2, 11):
+        return {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": flight, "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}
+    return {}
