@@ -59,7 +59,6 @@ spec:
       args:
         {{- if $launches }}
         - --join-timeout={{ $values.timeouts.joinSeconds | int64 }}
-        - --rendezvous-timeout={{ $values.timeouts.rendezvousSeconds | int64 }}
         - --heartbeat-timeout={{ $values.timeouts.heartbeatSeconds | int64 }}
         - --startup-collective-timeout={{ $values.timeouts.startupCollectiveSeconds | int64 }}
         - --collective-timeout={{ $values.timeouts.collectiveSeconds | int64 }}
@@ -67,7 +66,7 @@ spec:
         - --progress-timeout={{ $values.timeouts.progressSeconds | int64 }}
         - --progress-action={{ $values.progressAction }}
         - --max-restarts-in-place={{ $values.maxRestartsInPlace | int64 }}
-        - --rank-wrapper={{ ternary "on" "off" $values.rankWrapper }}
+        - --rank-hooks={{ ternary "on" "off" $values.rankHooks }}
         {{- if $values.rankOutput.prefix }}
         - --rank-prefix
         {{- end }}
@@ -75,10 +74,6 @@ spec:
         - --rank-logs
         {{- end }}
         - --grace-period={{ sub $values.terminationGracePeriodSeconds 10 }}
-        - --backend={{ $values.rendezvous.backend }}
-        {{- if eq $values.rendezvous.backend "etcd" }}
-        - --etcd={{ include "ddp-run.etcd" .root }}
-        {{- end }}
         {{- with $values.network.interface }}
         - --interface={{ . }}
         {{- end }}

@@ -285,7 +285,10 @@ if [ -n "$GPU_CHARTS_AGENT" ]; then
   SKYPILOT_NODE_IPS=$(print_file node_ips)
 fi
 export SKYPILOT_NODE_IPS
-if [ -n "$GPU_CHARTS_LAUNCHER" ]; then export PATH="$group/launcher:$PATH"; fi
+if [ -n "$GPU_CHARTS_LAUNCHER" ]; then # torchrun, by that name, as a module and in accelerate
+  export PATH="$group/launcher:$PATH" GPU_CHARTS_TORCHRUN="$group/launcher/torchrun"
+  export PYTHONPATH="$group/launcher/hook${PYTHONPATH:+:$PYTHONPATH}"
+fi
 start_helpers
 copy_files
 workdir=$HOME/sky_workdir
