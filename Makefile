@@ -132,7 +132,7 @@ plan-table: ## Run the JobGroup test plan and write its results to docs/skypilot
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.gen.plan_table
 
-gpu: ## Everything that needs a GPU, in 20 minutes of an H100, on a bare machine (DEVICE=cpu: dry run); continues where it ended
+gpu: ## Everything that needs a GPU, in parts of 7 minutes of an H100, on a bare machine (DEVICE=cpu: dry run); continues where it ended
 	@python3 -m hack.gpu --device $(or $(DEVICE),cuda) $(ARGS)
 
 train-bench: ## Tokens per second and memory of the training, compared with Hugging Face's Trainer and accelerate

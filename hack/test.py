@@ -42,7 +42,8 @@ LINT = [
 
 IPV6 = [
     "test_ipv6.py",
-    *(f"test_ddp_run.py::test_a_world_forms[2-{backend}]" for backend in ("static", "c10d", "etcd")),
+    "test_ddp_run.py::test_a_world_forms[2]",
+    "test_ddp_run.py::test_a_bare_torchrun_forms_a_world[c10d]",
     "test_gpu_accept.py::test_every_node_passes_and_hands_out_its_report",
     "test_gpu_accept.py::test_a_job_tests_each_node_once_and_ends_with_the_verdict",
     "test_group_features.py::test_example_tasks_find_each_other",

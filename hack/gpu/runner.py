@@ -150,7 +150,7 @@ def clear() -> list[int]:
             return left
         processes.kill(left, signal.SIGKILL)
         time.sleep(0.05)  # between two checks
-    processes.reap(except_pid=0)
+    processes.reap()
     return []
 
 

@@ -43,20 +43,60 @@ SIZES = {
 
 
 def steps(device: str, gpus: int) -> list[Step]:
-    ranks = max(1, gpus)
+    return [*first_part(device, gpus), *second_part(device, gpus), *rest(device, gpus)]
+
+
+def first_part(device: str, gpus: int) -> list[Step]:
+    """Seven minutes: what the figures and limits of the tests rest on."""
+    one = ("compute", "memory")
     return [
         Step("machine", ("-m", "hack.gpu.machine", "{folder}"), judges.reported, 8),
-        accept("quick", device, gpus, 60),
-        *launches(device, ranks),
-        *trainings(device, ranks),
-        *faults(device, gpus),
-        accept("full", device, gpus, 270),
+        *(accept(f"quick-{number}", "quick", device, gpus, 50) for number in (1, 2, 3)),
+        measure("steady", device, 110),
+        measure("memory", device, 70),
+        accept("beside-another", "quick", device, gpus, 60, one, judges.any_verdict, busy=True),
     ]
 
 
-def accept(level: str, device: str, gpus: int, seconds: float) -> Step:
-    options = ("--level", level, "--report-dir", "{folder}", "--run-id", level)
-    return Step(f"accept-{level}", (*ACCEPT, *node(device, gpus), *options), judges.accepted, seconds)
+def second_part(device: str, gpus: int) -> list[Step]:
+    """Seven minutes: the launcher with NCCL, the time of a prolog, the faults not found before, the full level."""
+    ranks = max(1, gpus)
+    late = [step for step in faults(device, gpus) if step.name in ("fault-slow-gpu",)]
+    return [
+        measure("xid", device, 20),
+        measure("prolog", device, 12, "prolog-cold"),
+        measure("prolog", device, 12, "prolog-warm"),
+        *launches(device, ranks),
+        *late,
+        accept("full", "full", device, gpus, 180, ("compute", "memory", "repeatability")),
+    ]
+
+
+def rest(device: str, gpus: int) -> list[Step]:
+    """For whoever has longer."""
+    known = {step.name for step in second_part(device, gpus)}
+    more = [*trainings(device, max(1, gpus)), *faults(device, gpus)]
+    return [step for step in more if step.name not in known]
+
+
+def measure(what: str, device: str, seconds: float, name: str = "") -> Step:
+    sizes = ("--size", "8192") if device == "cuda" else ("--size", "256", "--seconds", "1")
+    arguments = ("-m", "hack.gpu.measure", what, "--device", device, "--folder", "{folder}", *sizes)
+    if name and device == "cuda":
+        arguments = (*arguments, "--seconds", "8")
+    return Step(name or f"measure-{what}", arguments, judges.reported, seconds)
+
+
+def accept(
+    name: str, level: str, device: str, gpus: int, seconds: float, checks: tuple[str, ...] = (),
+    judge=judges.accepted, busy: bool = False,
+) -> Step:  # fmt: skip
+    """`busy`: beside a program that holds 30 GiB of the GPU and computes all the time."""
+    options = ["--level", level, "--report-dir", "{folder}", "--run-id", name]
+    for check in checks:
+        options += ["--check", check]
+    beside = ("-m", "hack.gpu.beside", device) if busy else ()
+    return Step(f"accept-{name}", (*beside, *ACCEPT, *node(device, gpus), *options), judge, seconds)
 
 
 def node(device: str, gpus: int) -> tuple[str, ...]:
@@ -84,7 +124,7 @@ def launches(device: str, ranks: int) -> list[Step]:
     report = ("-m", "gpuworker.accept.ddp_tests", "--device", device, "--train-smoke", "--report-dir", "{folder}")
     done, program = ("", ExitCode.DONE), ("-m", "hack.gpu.world_program", "--device", device)
     timeouts = (f"--collective-timeout={TIMEOUT_S}", f"--startup-collective-timeout={TIMEOUT_S}")
-    progress = (f"--progress-timeout={TIMEOUT_S}",)
+    progress = (f"--progress-timeout={TIMEOUT_S}", "--progress-action=end")
     two = max(2, ranks) if device == "cpu" else 2
     table = [
         ("launch", ranks, (), report, *done),
@@ -97,13 +137,13 @@ def launches(device: str, ranks: int) -> list[Step]:
     ]  # fmt: skip
     return [
         Step(name, (*LAUNCH, *LIMITS, *flags, "--", *what), judges.ended(int(code), cause),
-             15 + (TIMEOUT_S + 5 if flags else 0), world(processes))
+             12 + (TIMEOUT_S + 5 if flags else 0), world(processes))
         for name, processes, flags, what, cause, code in table
         if device == "cuda" or "spin" not in what
     ]  # fmt: skip
 
 
-LIMITS = ("--join-timeout=120", "--rendezvous-timeout=120", "--exit-timeout=60", "--grace-period=10")
+LIMITS = ("--join-timeout=120", "--exit-timeout=60", "--grace-period=10")
 
 
 def world(processes: int) -> dict[str, str]:
