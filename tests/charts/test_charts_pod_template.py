@@ -147,7 +147,11 @@ def test_every_container_has_requests_that_a_quota_asks_for(chart: str) -> None:
 @pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept"])
 def test_the_memory_of_the_charts_own_programs_is_bounded(chart: str) -> None:
     """Of those that no podTemplate is merged into: it could request more than a limit of the chart."""
-    etcd = {"rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}} if chart == "ddp-run" else {}
+    etcd = (
+        {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
+        if chart == "ddp-run"
+        else {}
+    )
     given = json.loads(values(chart, {})) | etcd
     rendered = objects(template("helm", chart, json.dumps(given).encode()).stdout.decode())
     ours = [container for each in pods(rendered) for container in each["spec"]["containers"]]

@@ -55,7 +55,11 @@ def test_a_claim_for_writing_is_not() -> None:
 
 @pytest.mark.parametrize("chart", CHARTS)
 def test_a_volume_of_many_files_is_not_walked_through_at_each_start(chart: str) -> None:
-    etcd = {"rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}} if chart == "ddp-run" else {}
+    etcd = (
+        {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
+        if chart == "ddp-run"
+        else {}
+    )
     for spec in pods(render(chart, etcd)):
         assert spec["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
 
@@ -87,6 +91,7 @@ LIMITED = {
         "ddp-run",
         {
             "resources": AMOUNTS,
+            "launcher": "torchrun",
             "rendezvous": {"backend": "etcd", "etcd": {"deploy": True, "resources": AMOUNTS}},
             **OWN_IMAGE,
         },
@@ -194,7 +199,7 @@ def test_a_mesh_puts_no_sidecar_into_any_pod_that_does_not_ask_for_one(chart: st
     label, common = "sidecar.istio.io/inject", {"commonLabels": {"sidecar.istio.io/inject": "true"}}
     own = {"metadata": {"labels": {label: "true"}}}
     values = {
-        "ddp-run": {"rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}},
+        "ddp-run": {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}},
         "gpu-accept": ACCEPTANCE,
         "job-group": task(),
     }[chart]

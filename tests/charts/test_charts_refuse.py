@@ -20,7 +20,7 @@ def task(**fields: object) -> dict:
 
 
 def etcd(endpoint: str) -> dict:
-    return {"rendezvous": {"backend": "etcd", "etcd": {"endpoint": endpoint}}}
+    return {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"endpoint": endpoint}}}
 
 
 def render(chart: str, values: dict, *options: str, release: str = "test") -> list[dict]:
@@ -170,7 +170,7 @@ def test_pods_that_need_no_gpu_fit_on_a_cluster_of_tainted_gpu_nodes() -> None:
         {"key": "amd.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
         {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
     ]
-    etcd = {"rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
+    etcd = {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
     assert only(render("ddp-run", etcd), "Deployment")["spec"]["template"]["spec"]["tolerations"] == tolerations
     fleet = {"fleet": {"tolerations": [{"key": "x"}]}}
     for kind in ("Deployment", "Job"):
@@ -179,7 +179,7 @@ def test_pods_that_need_no_gpu_fit_on_a_cluster_of_tainted_gpu_nodes() -> None:
 
 
 def test_a_quota_on_limits_admits_etcd_and_the_test() -> None:
-    etcd = {"rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
+    etcd = {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
     for found in (only(render("ddp-run", etcd), "Deployment"), only(render("gpu-accept", {}), "Job")):
         (container,) = found["spec"]["template"]["spec"]["containers"]
         assert {*container["resources"]["limits"]} == {*container["resources"]["requests"]} == {"cpu", "memory"}

@@ -127,7 +127,7 @@ def test_values_of_the_chart_itself_and_of_its_sidecar_are_judged_too() -> None:
     fleet = refusal("gpu-accept", {"fleet": {"resources": below, **tolerations}})
     assert "fleet: " in fleet and "the container fleet requests 2 of cpu" in fleet and "has no key" in fleet
     store = {"deploy": True, "image": "x/y:1:2", "resources": below}
-    etcd = refusal("ddp-run", {"rendezvous": {"backend": "etcd", "etcd": store}})
+    etcd = refusal("ddp-run", {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": store}})
     assert "rendezvous.etcd: " in etcd and "the container etcd requests 2 of cpu" in etcd and "image x/y:1:2" in etcd
 
 

@@ -31,7 +31,8 @@ def render(helm: str, chart: str, **values: object) -> list[dict]:
 @pytest.mark.parametrize("chart", CHARTS)
 @pytest.mark.parametrize("helm", HELMS)
 def test_common_labels_are_on_every_object_and_change_no_pod_of_a_run_or_name(helm: str, chart: str) -> None:
-    options = {"rendezvous.backend": "etcd", "rendezvous.etcd.deploy": True} if chart == "ddp-run" else {}
+    etcd = {"workload": "indexed-job", "launcher": "torchrun", "rendezvous.backend": "etcd"}
+    options = etcd | {"rendezvous.etcd.deploy": True} if chart == "ddp-run" else {}
     before, after = deepcopy(render(helm, chart, **options)), render(helm, chart, commonLabels=LABELS, **options)
     assert len(before) > 1
     helpers = []

@@ -10,7 +10,6 @@ import pytest
 from tests.helpers.ddp_pods import (
     assert_verdict,
     assert_why,
-    etcd_image,
     install,
     job_ended,
     logs_by_node,
@@ -151,30 +150,6 @@ def test_two_pods_with_one_index_are_duplicate_nodes(namespace: Namespace) -> No
     namespace.kubectl("apply", "-f", "-", input=json.dumps(copy))
     assert_verdict(wait_for_ends(namespace, 0, 1), 67, "duplicate-node", "left-over")
     assert_why(namespace, "duplicate-node", "left-over")
-
-
-@pytest.mark.matrix
-def test_an_unreachable_etcd_is_reported(namespace: Namespace) -> None:
-    start(namespace, "--set", "rendezvous.backend=etcd", "--set", "rendezvous.etcd.endpoint=nobody.invalid:2379")
-    assert_verdict(wait_for_ends(namespace, 0, 1), 69, "etcd-unreachable", "nobody.invalid:2379")
-    assert_why(namespace, "etcd-unreachable", "nobody.invalid:2379")
-
-
-@pytest.mark.matrix
-def test_an_etcd_without_the_v2_api_is_reported(namespace: Namespace) -> None:
-    etcd = ["etcd", "--data-dir=/data/etcd", "--listen-client-urls=http://0.0.0.0:2379"]
-    etcd += ["--advertise-client-urls=http://127.0.0.1:2379"]
-    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
-    security |= {"runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
-    container = {"name": "etcd", "image": etcd_image(), "command": etcd, "securityContext": security}
-    container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
-    spec = {"containers": [container], "volumes": [{"name": "data", "emptyDir": {}}]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "etcd"}, "spec": spec}
-    namespace.kubectl("apply", "-f", "-", input=json.dumps(pod))
-    address = wait_until(lambda: namespace.objects("pods")[0]["status"].get("podIP"), "etcd's address", 60)
-    start(namespace, "--set", "rendezvous.backend=etcd", "--set", f"rendezvous.etcd.endpoint={address}:2379")
-    assert_verdict(wait_for_ends(namespace, 0, 1), 69, "etcd-without-v2", "404", "/v2/keys")
-    assert_why(namespace, "etcd-without-v2", "404", "/v2/keys")
 
 
 @pytest.mark.matrix

@@ -11,24 +11,32 @@ from tests.helpers.ddp_pods import TRAIN, etcd_image, install, job_ended, logs_b
 from tests.helpers.kube import REPO, Namespace, wait_until
 
 
-@pytest.mark.parametrize("backend", ["c10d", "static", pytest.param("etcd", marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("nodes", [2, pytest.param(4, marks=pytest.mark.matrix)])
-def test_a_world_forms(namespace: Namespace, nodes: int, backend: str) -> None:
-    settings = [f"nodes={nodes}", "procsPerNode=2", f"rendezvous.backend={backend}"]
-    if backend == "etcd":
-        settings += ["rendezvous.etcd.deploy=true", f"rendezvous.etcd.image={etcd_image()}"]
+def test_a_world_forms(namespace: Namespace, nodes: int) -> None:
+    settings = [f"nodes={nodes}", "procsPerNode=2"]
     install(namespace, *(word for setting in settings for word in ("--set", setting)))
     assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
     ranks = set()
     for node, text in logs_by_node(namespace).items():
-        phases = ["resolve", "interface", '"master ready, preflight"', '"world formed"', '"process group"']
-        for phase in phases + ["etcd"] * (backend == "etcd"):
+        for phase in ("resolve", "interface", '"master ready, preflight"', '"ranks started"'):
             assert f"[DDP] node={node} phase={phase} " in text, text
         assert "first_step=done" in text and f"[DONE] node={node} world={2 * nodes} " in text
         found = set(map(int, re.findall(r"\[DDP\] node=\d+ rank=(\d+) world=\d+ nodes=\d+ .* ok=true", text)))
         assert found == {2 * node, 2 * node + 1}, "rank follows node index"
         ranks |= found
     assert ranks == set(range(2 * nodes))
+
+
+@pytest.mark.parametrize(
+    "backend", ["c10d", *(pytest.param(each, marks=pytest.mark.matrix) for each in ("static", "etcd"))]
+)
+def test_a_bare_torchrun_forms_a_world(namespace: Namespace, backend: str) -> None:
+    settings = ["launcher=torchrun", "nodes=2", "procsPerNode=2", f"rendezvous.backend={backend}"]
+    if backend == "etcd":
+        settings += ["rendezvous.etcd.deploy=true", f"rendezvous.etcd.image={etcd_image()}"]
+    install(namespace, *(word for setting in settings for word in ("--set", setting)))
+    assert wait_until(lambda: job_ended(namespace), "the Job ended", 240) == "Complete"
+    assert all("world=4" in text for text in logs_by_node(namespace).values())
 
 
 @pytest.mark.matrix

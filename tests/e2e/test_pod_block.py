@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.e2e.test_gpu_accept import QUICKLY, fleet_is_ready
-from tests.helpers.ddp_pods import etcd_image, job_ended, logs_by_node
+from tests.helpers.ddp_pods import job_ended, logs_by_node
 from tests.helpers.ddp_pods import node_pods as run_pods
 from tests.helpers.group_pods import output
 from tests.helpers.kube import Namespace, jobgen, phases, run, wait_until
@@ -77,13 +77,11 @@ def assert_guaranteed(pods: list[dict]) -> None:
 
 @pytest.mark.parametrize("own_image", [False, True])
 def test_a_quota_admits_a_run_with_guaranteed_pods(limited: Namespace, own_image: bool) -> None:
-    """An image of one's own adds an init container of the chart, and an etcd a pod, which the quota counts, too."""
+    """An image of one's own adds an init container of the chart, which the quota counts, too."""
     program = {"args": ["-m", "gpuworker.accept.ddp_tests", "--report-dir", "/out"]}
     more = {"preflight.minSharedMemory": "64Mi"}  # /dev/shm is part of the pod's memory, and no larger
     if own_image:
         program |= {"image": limited.cluster.image}
-        etcd = {"deploy": True, "image": etcd_image(), "resources": SMALL}
-        more |= {"rendezvous": {"backend": "etcd", "etcd": etcd}}
     settings = sets(resources=GUARANTEED, nodes=2, env={"OMP_NUM_THREADS": "1"}, program=program, **more)
     limited.install("run", "ddp-run", *settings)
     ended = wait_until(lambda: job_ended(limited), "the Job ended", 240)

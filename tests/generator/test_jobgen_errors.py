@@ -209,7 +209,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
 def test_hostile_input_ends_soon(name, tmp_path, monkeypatch):
-    """In a separate process, within 500 MB."""
+    """In a separate process, within 500 MB and 10 s of CPU time, however long others keep it waiting."""
     (tmp_path / "group.yaml").write_text(HOSTILE[name])
     monkeypatch.setenv("PYTHONPATH", str(Path(package.__file__).parents[1]))
     limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2 * 10**9, 2 * 10**9))\n"
@@ -217,7 +217,7 @@ def test_hostile_input_ends_soon(name, tmp_path, monkeypatch):
     limited += "finally:\n used = resource.getrusage(resource.RUSAGE_SELF)\n"
     limited += " peak = open('/proc/self/status').read().partition('VmHWM:')[2].split()[0]\n"
     limited += " sys.stderr.write(f'\\nused {used.ru_utime + used.ru_stime} {peak}')\n"
-    done = subprocess.run([sys.executable, "-c", limited], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", limited], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode in (0, 1), done.stderr[-500:]
     assert "Traceback" not in done.stderr
     seconds, kilobytes = done.stderr.rpartition("used ")[2].split()

@@ -73,7 +73,7 @@ ENDS = {
     "not found": (lambda c, r: c.ended(r, 127, "sh: train: not found"), "failed", "command"),
     "no start": (lambda c, r: c.ended(r, 128, "exec", reason="StartError"), "failed", "command"),
     "rendezvous": (
-        lambda c, r: c.ended(r, 69, "exit code 69 (world-not-formed): all nodes joined. set X"),
+        lambda c, r: c.ended(r, 69, "exit code 69 (slow-import): all nodes joined. set X"),
         "failed",
         "launch",
     ),

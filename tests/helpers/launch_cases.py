@@ -37,7 +37,7 @@ FAULTS: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
     "database": ("raise TimeoutError('database: Timed out waiting 5000ms')", "program-failed", 1, ("database",)),
     "no route": ("raise OSError(113, 'No route to host')", "program-failed", 1, ("Errno 113",)),
     "warned": ("print('Connection refused'); print('Bus error'); sys.exit(3)", "program-failed", 1, ("code 3",)),
-    "disk": ("raise OSError(28, 'No space left on device')", "disk-full", 1, ("Errno 28",)),
+    "inotify": ("raise OSError(28, 'No space left on device')", "program-failed", 1, ("Errno 28",)),
     "quota": ("raise OSError(122, 'Disk quota exceeded')", "disk-full", 1, ("Errno 122",)),
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)", "killed", 1, ("SIGKILL",)),
     "segfault": ("os.kill(os.getpid(), signal.SIGSEGV)", "killed", 1, ("SIGSEGV",)),

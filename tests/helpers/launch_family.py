@@ -76,7 +76,7 @@ def _faulty(draw: random.Random, nodes: int, each: int, gloo: bool) -> Case:
     if kind == "late stop" and nodes * each > 1 and not gloo:
         return launch_stops.late_stop(draw, nodes, each)
     if kind == "stop":
-        return launch_stops.stop(draw, nodes, each, gloo and draw.random() < 0.5)
+        return launch_stops.stop(draw, nodes, each)
     if kind == "frozen" and nodes > 1:
         return launch_stops.frozen(draw, nodes, each)
     if kind == "launcher" and nodes > 1:
@@ -137,7 +137,6 @@ def _preflight(draw: random.Random, nodes: int, each: int) -> Case:
 
 def _healthy(draw: random.Random, nodes: int, each: int) -> Case:
     first, second = draw.sample(list(HEALTHY), 2)
-    slow = draw.choice([0, 0, 5])
     program = HEAD.format(culprit=draw.randrange(nodes * each))
     # In one rank only or in all; what ends the process comes last.
     last = ["closes output", "os._exit", "exec"]
@@ -146,11 +145,10 @@ def _healthy(draw: random.Random, nodes: int, each: int) -> Case:
     for name in (first, second):
         block = HEALTHY[name].replace("\n", "\n    ")
         program += f"if hit or {everyone}:\n    {block}\n"
-    variables = {draw.randrange(nodes): {"STAND_IN_IMPORT_S": slow}} if slow else {}
-    flags = ("--heartbeat-timeout=5", "--rendezvous-timeout=4") if slow else ("--heartbeat-timeout=5",)
+    flags = ("--heartbeat-timeout=5",)
     flags += draw.choice([(), ("--rank-prefix",)])
-    name = f"healthy: {first}, {second}, {'all ranks' if everyone else 'one rank'}, import {slow} s"
-    return Case(name, nodes, each, program, "done", 0, (), flags, variables)
+    name = f"healthy: {first}, {second}, {'all ranks' if everyone else 'one rank'}"
+    return Case(name, nodes, each, program, "done", 0, (), flags)
 
 
 def check(start: Callable[..., object], folder: Path, case: Case) -> list[str]:

@@ -7,19 +7,17 @@ import os
 import random
 import signal
 import time
-from pathlib import Path
 
 from tests.helpers.launch_cases import FAULTS, HEAD, Case
 from tests.helpers.launchers import Run
-from tests.helpers.processes import descendants, until
+from tests.helpers.processes import until
 
-# How a program that has saved ends -> exit code.
-SAVES = {"sys.exit(75)": 75, "os._exit(75)": 75, "sys.exit(0)": 0}
+SAVES = ("sys.exit(75)", "os._exit(75)", "sys.exit(0)")  # how a program that has saved ends
 
 
-def stop(draw: random.Random, nodes: int, each: int, to_torchrun: bool) -> Case:
-    """SIGTERM to one pod, or to torchrun alone: every rank saves for its own time, or one does not save."""
-    world, saves = nodes * each, draw.choice(list(SAVES))
+def stop(draw: random.Random, nodes: int, each: int) -> Case:
+    """SIGTERM to one pod: every rank saves for its own time, or one does not save."""
+    world, saves = nodes * each, draw.choice(SAVES)
     slow, bad = draw.randrange(world), draw.choice([None, None, draw.randrange(world)])
     target, seconds = draw.randrange(nodes), draw.choice([1, 4])
     program = HEAD.format(culprit=-1) + (
@@ -33,28 +31,20 @@ def stop(draw: random.Random, nodes: int, each: int, to_torchrun: bool) -> Case:
     def action(run: Run) -> None:
         ready = lambda: all(pod.output.count("READY") == each for pod in run.pods)  # noqa: E731
         until(ready, "the programs run")
-        launcher = run.pods[target].started.process.pid
-        os.kill(torchrun_of(launcher) if to_torchrun else launcher, signal.SIGTERM)
+        os.kill(run.pods[target].started.process.pid, signal.SIGTERM)
 
     saved = tuple(rank for rank in range(world) if rank != bad)
     if bad is not None:
         cause, code, named = "stopped", 143, (f"node {target} ", f"not saved on node {bad // each} ")
-    elif SAVES[saves] == 75:
+    else:  # also with 0: it is in the middle of its work
         cause, code, named = "saved", 75, (f"node {target} ",)
-    else:
-        cause, code, named = "done", 0, ()
-    where = f"torchrun of node {target}" if to_torchrun else f"node {target}"
-    name = f"SIGTERM to {where}, rank {slow} saves {seconds} s, rank {bad} does not, {saves}"
+    name = f"SIGTERM to node {target}, rank {slow} saves {seconds} s, rank {bad} does not, {saves}"
     return Case(name, nodes, each, program, cause, code, named, action=action, checkpoints=saved)
 
 
 def early_stop(draw: random.Random, nodes: int, each: int, gloo: bool) -> Case:
     """SIGTERM to one pod at any moment of the programs' start. Ranks with a handler save; the others end at once."""
-    target, rendezvous_s, delay = (
-        draw.randrange(nodes),
-        draw.choice([0, 0.5, 1.5]),
-        draw.random() * (4 if gloo else 2.5),
-    )
+    target, delay = draw.randrange(nodes), draw.random() * (4 if gloo else 2.5)
     program = (
         "import os, signal, sys, time\nRANK, FOLDER = os.environ['RANK'], sys.argv[1]\n"
         "def save(*_):\n    time.sleep(0.5)\n    open(os.path.join(FOLDER, 'checkpoint-' + RANK), 'w').write('whole')\n"
@@ -73,21 +63,19 @@ def early_stop(draw: random.Random, nodes: int, each: int, gloo: bool) -> Case:
         assert all((run.folder / f"checkpoint-{rank}").exists() for rank in ranks), f"ranks {ranks} had a handler"
         return ("saved", 75) if len(ranks) == nodes * each else ("stopped", 143)
 
-    variables = {node: {"STAND_IN_RENDEZVOUS_S": rendezvous_s} for node in range(nodes)}
-    name = f"SIGTERM to node {target} {delay:.2f} s after Go, rendezvous {rendezvous_s} s"
+    name = f"SIGTERM to node {target} {delay:.2f} s after Go"
     named, flags = (f"node {target} ", "got SIGTERM"), ("--grace-period=120",)
-    return Case(name, nodes, each, program, "", 0, named, flags, variables, action, judge=judge)
+    return Case(name, nodes, each, program, "", 0, named, flags, action=action, judge=judge)
 
 
 def late_stop(draw: random.Random, nodes: int, each: int) -> Case:
     """A rank fails, and then somebody stops the pods: the failure is the cause."""
     culprit, targets = draw.randrange(nodes * each), draw.sample(range(nodes), draw.randint(1, nodes))
-    fault = draw.choice(["exit code", "os._exit", "exception", "disk", "killed", "segfault", "exec"])
+    fault = draw.choice(["exit code", "os._exit", "exception", "inotify", "killed", "segfault", "exec"])
     statements, cause, code, words = FAULTS[fault]
     program = HEAD.format(culprit=culprit) + (
         f"if hit:\n    {statements}\n"
-        "stack = os.path.join(os.environ['GPU_CHARTS_LAUNCH_FOLDER'], 'stack-' + os.environ['LOCAL_RANK'])\n"
-        "while not (os.path.exists(stack) and os.path.getsize(stack)):\n    time.sleep(0.02)\n"
+        "while not os.path.exists(os.environ['GPU_CHARTS_RANK_FOLDER'] + '/question'):\n    time.sleep(0.02)\n"
         "print('ASKED', flush=True)\ntime.sleep(600)\n"
     )
 
@@ -101,11 +89,6 @@ def late_stop(draw: random.Random, nodes: int, each: int) -> Case:
     named = (f"rank {culprit} of node {culprit // each} ", *words)
     name = f"rank {culprit}: {fault}, then SIGTERM to nodes {targets}"
     return Case(name, nodes, each, program, cause, code, named, action=action)
-
-
-def torchrun_of(launcher: int) -> int:
-    pids = descendants(launcher)
-    return next(pid for pid in pids if b"torchrun_preload" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 def frozen(draw: random.Random, nodes: int, each: int) -> Case:

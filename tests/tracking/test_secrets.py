@@ -59,7 +59,8 @@ def test_the_password_in_the_address_is_in_no_line_and_no_file(ranks: Ranks, ser
     port = server.server_port if status else 2
     uri = f"http://user:{QUOTED}@127.0.0.1:{port}"
     (ranks.folder / "file").touch()
-    flags = ("--steps", 5, "--tracker-timeout", 3, "--out", ranks.folder / "file" / "out")  # the rest stays on the node
+    # The folder cannot be made, so the rest stays on the node.
+    flags = ("--steps", 5, "--tracker-timeout", 12, "--out", ranks.folder / "file" / "out")
     output, _ = ranks.end(ranks.start(*flags, MLFLOW_TRACKING_URI=uri))
     assert "state=unsent" in output and "state=re" in output and "state=failed" in output, output
     assert_hidden(texts(ranks, output))
@@ -68,7 +69,7 @@ def test_the_password_in_the_address_is_in_no_line_and_no_file(ranks: Ranks, ser
 @pytest.mark.parametrize("name", ["MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"])
 def test_a_key_is_sent_without_its_newline_and_is_in_no_line(ranks: Ranks, server, name: str) -> None:
     variables = {"MLFLOW_TRACKING_USERNAME": "user", name: SECRET + "\n"}
-    flags = ("--steps", 5, "--tracker-timeout", 3)
+    flags = ("--steps", 5, "--tracker-timeout", 12)
     uri = f"http://127.0.0.1:{server.server_port}"
     output, _ = ranks.end(ranks.start(*flags, MLFLOW_TRACKING_URI=uri, **variables))
     (sent,) = server.RequestHandlerClass.seen

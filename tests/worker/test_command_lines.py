@@ -16,7 +16,7 @@ from tests.helpers.processes import SOURCE
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
 # The user's program runs in these; what they print themselves are lines of `log`, or ASCII.
-OF_THE_USER = {"rank_wrapper.py", "rank_runner.py", "torchrun_preload.py", "pluto_run.py", "sender.py"}
+OF_THE_USER = {"pluto_run.py", "sender.py"}
 PRINTS_ASCII = {"build_zipapp.py", "failure_causes.py"}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.gpu import judges, runner, steps, summary
+from hack.gpu import judges, steps, summary
 from hack.gpu.step import NOT_APPLICABLE, NOT_OK, NOT_RUN, OK, Figure, Result, read
 from hack.paths import REPO
 from tests.helpers.processes import alive, environment, until
@@ -204,11 +204,10 @@ def test_a_result_that_no_pack_wrote_is_not_believed(tmp_path, damage):
     assert read(folder) is None
 
 
-def test_the_steps_fit_twenty_minutes_of_one_gpu():
+def test_each_part_fits_seven_minutes_of_one_gpu():
+    for part in (steps.first_part("cuda", 1), steps.second_part("cuda", 1)):
+        assert sum(step.seconds for step in part) <= 420
     found = steps.steps("cuda", 1)
-    alone = sum(step.seconds for step in found if step.alone)
-    together = sum(step.seconds for step in found if not step.alone) / runner.MOST_AT_ONCE
-    assert alone + together < 1200
     assert max(step.limit_s for step in found) < 700, "a command of the machine may end after ten minutes"
     assert len({step.name for step in found}) == len(found)
 

@@ -13,7 +13,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[2] / "worker" / "src"
 PRODUCTS = ("accept", "group", "integrations", "launch", "train")
 # They run in processes that import torch anyway.
-WITH_TORCH = ("process_group.py", "torchrun_preload.py")
+WITH_TORCH = ("process_group.py",)
 
 
 def modules() -> dict[str, Path]:

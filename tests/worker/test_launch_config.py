@@ -1,4 +1,4 @@
-"""ddp-launch before it starts anything: its configuration, the table of causes, and torchrun's command line."""
+"""ddp-launch before it starts anything: torchrun's command line, its configuration, the rank's environment."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.launch import failure_causes, network, torchrun_args
-from gpuworker.launch.config import parser, read_config
-from gpuworker.launch.failure_causes import CAUSES, Verdict, of_exception, of_text
-from gpuworker.runtime.contract import INTERNAL_PREFIX
+from gpuworker.launch import environment, failure_causes, network
+from gpuworker.launch.config import LaunchConfig, read_arguments, read_config
+from gpuworker.launch.failure_causes import CAUSES, Failure
+from gpuworker.launch.protocol import Go
 from tests.helpers.launchers import CONTRACT
 
 REPO = Path(__file__).parents[2]
+PROGRAM = ("-m", "prog", "--flag")
+TASK = {"NNODES": "2", "NODE_RANK": "1", "NPROC_PER_NODE": "8", "MASTER_ADDR": "t-0.g", "MASTER_PORT": "29500"}
 
 
-def config(*flags: str, **changes: str):
-    return read_config(parser().parse_args([*flags, "--", "-m", "prog", "--flag"]), CONTRACT | changes)
+def config(*words: str, environ: dict[str, str] = CONTRACT, **changes: str) -> LaunchConfig:
+    args, problem = read_arguments([*words, *PROGRAM])
+    assert not problem, problem
+    return read_config(args, environ | changes)
 
 
-def problems(*flags: str, program: tuple[str, ...] = ("-m", "prog"), **changes: str) -> list[tuple[str, list[str]]]:
-    """What the verdict objects to, and the numbers that it requires."""
+def problems(*words: str, environ: dict[str, str] = CONTRACT, **changes: str) -> list[tuple[str, list[str]]]:
+    """What the failure objects to, and the numbers that it requires."""
+    args, wrong = read_arguments([*(words or PROGRAM)])
     try:
-        wrong = read_config(parser().parse_args([*flags, "--", *program]), CONTRACT | changes).problem
-    except Verdict as raised:
+        wrong = read_config(args, environ | changes, wrong).problem
+    except Failure as raised:
         wrong = raised
     assert wrong.code == 2
-    found = [text.partition(": ") for text in str(wrong).split("; ")]
+    found = [text.partition(": ") for text in wrong.reason.split("; ")]
     return [(subject, re.findall(r"\d+", rest)) for subject, _, rest in found]
 
 
@@ -41,7 +46,102 @@ def test_a_complete_configuration_is_read():
     assert (made.master_addr, made.run_id, made.gpus_per_node) == ("run-0.run.ml.svc.cluster.local", "llm", 8)
     assert made.attempt == 5, "attempts that ended by preemption count, too"
     assert (made.min_shm, made.min_disk, made.timeouts["join-timeout"]) == (16 * 2**30, 2 * 10**9, 90)
-    assert made.program == ("-m", "prog", "--flag")
+    assert made.program == (sys.executable, "-u", *PROGRAM)
+
+
+def test_one_machine_needs_no_variables():
+    made = config("--nproc-per-node", "2", environ={})
+    assert (made.nnodes, made.node_rank, made.nproc_per_node, made.master_addr) == (1, 0, 2, "127.0.0.1")
+    assert config(environ={}).nproc_per_node == 1
+    alone = config("--standalone", "--nproc-per-node=2", environ=TASK, NPROC_PER_NODE="")
+    assert (alone.nnodes, alone.node_rank, alone.nproc_per_node, alone.master_addr) == (1, 0, 2, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("words", "program"),
+    [
+        (["-m", "pkg.train", "--lr", "1"], [sys.executable, "-u", "-m", "pkg.train", "--lr", "1"]),
+        (["--module", "pkg.train", "-m"], [sys.executable, "-u", "-m", "pkg.train", "-m"]),
+        (["--no-python", "sh", "-c", "x"], ["sh", "-c", "x"]),
+        (["--no_python", "--", "sh", "--nnodes=9"], ["sh", "--nnodes=9"]),
+        (["--", "--no-python", "sh"], ["sh"]),
+        ([__file__, "--", "--nnodes", "9", ""], [sys.executable, "-u", __file__, "--", "--nnodes", "9", ""]),
+    ],
+)
+def test_the_program_keeps_its_arguments(words, program):
+    args, problem = read_arguments(["--nnodes=4", *words])
+    assert not problem and list(read_config(args, CONTRACT).program) == program
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "",
+        "--nnodes=2 --nproc_per_node=8 --node_rank=1 --master_addr=t-0.g --master_port=29500",
+        "--nnodes 2 --nproc-per-node gpu --node-rank 1 --master-addr t-0.g",
+        "--nnodes=2:2 --rdzv_id=x --rdzv_conf=timeout=9 --rdzv_endpoint=t-0.g:29500 --max_restarts=0",
+        "--rdzv_backend=c10d --monitor_interval=1",
+    ],
+)
+def test_flags_that_repeat_what_the_chart_has_set_change_nothing(flags):
+    changed, plain = config(*flags.split(), environ=TASK), config(environ=TASK)
+    assert (changed.nnodes, changed.node_rank, changed.nproc_per_node) == (2, 1, 8)
+    assert (changed.master_addr, changed.master_port, changed.program) == ("t-0.g", 29500, plain.program)
+
+
+def test_flags_that_a_user_may_change_are_followed():
+    flags = "--nproc_per_node=4 --master_addr=10.0.0.7 --master_port=30000 --max-restarts=3 --role trainer"
+    made = config(*flags.split(), environ=TASK)
+    assert (made.nproc_per_node, made.master_addr, made.master_port) == (4, "10.0.0.7", 30000)
+    assert (made.max_restarts_in_place, made.role) == (3, "trainer")
+    assert config("--rdzv-conf=join_timeout=77,close_timeout=3", environ=TASK).timeouts["join-timeout"] == 77
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "address", "port"),
+    [
+        ("10.0.0.7:30000", "10.0.0.7", 30000),
+        ("[fd00::7]:30000", "fd00::7", 30000),
+        ("fd00::7:30000", "fd00::7", 30000),
+        ("[fd00::7]", "fd00::7", 29500),
+    ],
+)
+def test_the_endpoint_of_the_rendezvous_is_the_address_of_node_0(endpoint, address, port):
+    made = config(f"--rdzv_endpoint={endpoint}", environ=TASK)
+    assert (made.master_addr, made.master_port) == (address, port)
+
+
+def test_the_address_of_node_0_is_its_name_which_outlives_its_pod():
+    known = TASK | {"SKYPILOT_NODE_IPS": "10.0.0.7\n10.0.0.8", "PET_MASTER_ADDR": "t-0.g"}
+    assert config("--master_addr=10.0.0.7", environ=known).master_addr == "t-0.g"
+    assert config("--master_addr=10.0.0.8", environ=known).master_addr == "10.0.0.8"
+    assert config(environ=known, MASTER_ADDR="10.0.0.7").master_addr == "t-0.g"
+
+
+@pytest.mark.parametrize(
+    ("flags", "subjects"),
+    [
+        ("--nnodes=4", ["--nnodes=4 contradicts NNODES=2 of this pod"]),
+        ("--nnodes=1:2", ["--nnodes=1:2"]),
+        ("--node_rank=0 --nnodes=3", ["--nnodes=3 contradicts", "--node-rank=0 contradicts"]),
+        ("--rdzv_backend=etcd-v2", ["--rdzv-backend=etcd-v2 is not supported"]),
+        ("--tee=3", ["--tee=3 is not supported"]),
+        ("-r 3 --log-dir /out", ["--log-dir=/out is not supported", "--redirects=3 is not supported"]),
+        ("--max-restarts=lots", ["--max-restarts=lots"]),
+        ("--join-timeout=0", ["--join-timeout=0"]),
+        ("--min-shm=lots", ["--min-shm=lots"]),
+        ("--output-dir=/no/such", ["--output-dir=/no/such"]),
+        ("--rank-logs", ["--rank-logs"]),
+    ],
+)
+def test_what_cannot_be_done_is_refused(flags, subjects):
+    found = [subject for subject, _ in problems(*flags.split(), *PROGRAM, environ=TASK)]
+    assert len(found) == len(subjects)
+    assert all(each.startswith(subject) for each, subject in zip(found, subjects, strict=True)), found
+
+
+def test_torchruns_own_variables_are_refused_as_its_flags_are():
+    assert [subject for subject, _ in problems(PET_TEE="3")] == ["--tee=3 is not supported"]
 
 
 def test_all_problems_are_reported_together():
@@ -67,89 +167,58 @@ def test_a_variable_out_of_range_is_refused(change, problem):
     assert problems(**change) == [problem]
 
 
-@pytest.mark.parametrize(
-    ("flag", "subject"),
-    [
-        ("--join-timeout=0", "--join-timeout=0"),
-        ("--backend=etcd", "--etcd=(not set)"),
-        ("--min-shm=lots", "--min-shm=lots"),
-        ("--output-dir=/no/such", "--output-dir=/no/such"),
-    ],
-)
-def test_an_invalid_flag_is_refused(flag, subject):
-    assert [found for found, _ in problems(flag)] == [subject]
-
-
-def test_a_missing_program_file_is_refused():
-    assert problems(program=("no-such.py",)) == [("program no-such.py", [])]
+def test_a_missing_program_is_refused():
+    assert problems("no-such.py") == [("program no-such.py", [])]
+    assert problems("--no-python", "no-such-command") == [("program no-such-command", [])]
+    assert read_arguments(["--nnodes=2"])[1].cause == "usage"
+    assert read_arguments(["--no-such-flag", "train.py"])[1].cause == "usage"
 
 
 def test_an_invalid_configuration_ends_with_the_code_of_usage(start, termination_log):
     node = start("-m", "gpuworker.launch.launcher", "--", "-m", "prog", **CONTRACT | {"NNODES": "lots"})
     assert node.wait() == 2
-    assert '[FATAL] node=0 exit_code=2 cause=usage phase=config reason="NNODES=lots: ' in node.output
+    assert "exit_code=2 cause=usage phase=config" in node.output
     assert termination_log.read_text().startswith("exit code 2 (usage): NNODES=lots: ")
 
 
-@pytest.mark.parametrize("rank", [0, 1, 3])
-def test_only_node_0_hosts_the_c10d_store(rank):
-    command = torchrun_args.arguments(
-        config("--backend=c10d", NODE_RANK=str(rank)), "llm-3-1", "10.0.0.9", "/x/rank_runner.py"
-    )
-    assert command == [
-        "--nnodes=4",
-        "--nproc-per-node=8",
-        "--rdzv-backend=c10d",
-        "--rdzv-endpoint=10.0.0.9:29500",
-        f"--rdzv-conf=is_host={'true' if rank == 0 else 'false'},join_timeout=120,read_timeout=120",
-        "--rdzv-id=llm-3-1",
-        "--local-addr=10.0.0.9" if rank == 0 else f"--local-addr=~node-0000{rank}",
-        "--max-restarts=0",
-        *("--no-python", "--", sys.executable, "-I", "-S", "/x/rank_runner.py", "--python", "-m", "prog", "--flag"),
-    ]
+def environ_of(made: LaunchConfig, restarts: int = 0) -> dict[str, str]:
+    return environment.of_rank(made, Go(4, restarts), 1, "10.0.0.9", "eth7", "/f", "/out/flight-")
 
 
-def test_the_static_backend_passes_the_node_rank():
-    command = torchrun_args.arguments(config("--backend=static", NODE_RANK="2"), "id", "10.0.0.9", "i")
-    assert {"--rdzv-backend=static", "--node-rank=2", "--rdzv-conf=timeout=120"} < set(command)
-
-
-def test_the_etcd_backend_uses_etcd_as_the_endpoint():
-    command = torchrun_args.arguments(config("--backend=etcd", "--etcd=etcd:2379"), "id", "10.0.0.9", "i")
-    assert {"--rdzv-backend=etcd-v2", "--rdzv-endpoint=etcd:2379"} < set(command)
-
-
-def test_an_ipv6_address_of_node_0_is_bracketed():
-    command = torchrun_args.arguments(config(), "id", "fd00::9", "i")
-    assert {"--rdzv-endpoint=[fd00::9]:29500", "--local-addr=fd00::9"} < set(command)
-
-
-def test_address_labels_sort_in_node_order():
-    """torchrun ranks nodes by the order of these names; as texts, 10 comes before 2."""
-    nodes = [read_config(parser().parse_args(["--", "-m", "p"]), CONTRACT | {"NNODES": "12000", "NODE_RANK": str(node)})
-             for node in (0, 1, 2, 9, 10, 11, 100, 11999)]  # fmt: skip
-    for master in ("10.0.0.9", "fd00::9", "zz.example"):
-        labels = [
-            next(word for word in torchrun_args.arguments(made, "i", master, "i") if "local-addr" in word)
-            for made in nodes
-        ]
-        assert labels == sorted(labels)
-
-
-def test_user_variables_win_and_pet_variables_are_removed(monkeypatch):
-    monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+def test_a_rank_has_torchruns_variables(monkeypatch):
     monkeypatch.setenv("PET_NNODES", "7")
-    environ = torchrun_args.environment(config(), 4, "eth7", "/f", "/out")
-    assert (environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"], environ["NCCL_SOCKET_IFNAME"]) == ("1", "=eth7")
-    assert (environ["ATTEMPT"], environ["TORCH_FR_DUMP_TEMP_FILE"]) == ("4", "/out/flight-")
-    assert "PET_NNODES" not in environ
+    monkeypatch.setenv("PYTHONPATH", "/own")
+    found = environ_of(config("--max-restarts=2", NODE_RANK="2"), restarts=1)
+    wanted = {
+        "RANK": "17", "LOCAL_RANK": "1", "WORLD_SIZE": "32", "LOCAL_WORLD_SIZE": "8", "GROUP_RANK": "2",
+        "GROUP_WORLD_SIZE": "4", "ROLE_RANK": "17", "ROLE_WORLD_SIZE": "32", "ROLE_NAME": "default",
+        "MASTER_ADDR": "10.0.0.9", "MASTER_PORT": "29500", "TORCHELASTIC_RESTART_COUNT": "1",
+        "TORCHELASTIC_MAX_RESTARTS": "2", "TORCHELASTIC_RUN_ID": "llm", "ATTEMPT": "13",
+        "PYTHONPATH": "/f/hook:/own",
+    }  # fmt: skip
+    assert {name: found.get(name) for name in wanted} == wanted
+    assert "PET_NNODES" not in found
 
 
-def test_options_of_torchrun_itself_are_passed_on(monkeypatch):
-    monkeypatch.setenv("PET_NUMA_BINDING", "node")
-    assert torchrun_args.environment(config(), 4, "eth7", "/f", "/out")["PET_NUMA_BINDING"] == "node"
-    assert config(PET_TEE="3").torchrun_output
-    assert not config().torchrun_output
+def test_attempts_of_pods_and_restarts_in_place_have_different_numbers():
+    made = config("--max-restarts=3")
+    numbers = [
+        environment.of_rank(made, Go(attempt, restarts), 0, "a", "e", "/f", "/o")["ATTEMPT"]
+        for attempt in range(3)
+        for restarts in range(4)
+    ]
+    assert numbers == [str(number) for number in range(12)]
+
+
+def test_variables_of_the_user_win(monkeypatch):
+    monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    found = environ_of(config())
+    assert (found["TORCH_NCCL_ASYNC_ERROR_HANDLING"], found["NCCL_SOCKET_IFNAME"]) == ("1", "=eth7")
+
+
+def test_a_rank_without_hooks_has_the_users_python_path(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/own")
+    assert environ_of(config("--rank-hooks=off"))["PYTHONPATH"] == "/own"
 
 
 @pytest.mark.parametrize(
@@ -169,90 +238,19 @@ def test_interface_names_match_as_nccl_matches_them(setting, name, takes):
     assert network.nccl_takes(setting, name) is takes
 
 
-# What torch 2.13 to 2.15 print.
-MESSAGES = {
-    "the network addresses of (a, 29500) cannot be retrieved (gai error: -2 - Name or service not known)":
-        "name-not-resolved",
-    "The server socket has failed to listen on any local network address. errno: 98 EADDRINUSE": "port-in-use",
-    "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError": "world-not-formed",
-    "Timed out after 21 seconds waiting for clients. 2/3 clients joined": "world-not-formed",
-    "torch.distributed.elastic.rendezvous.api.RendezvousClosedError": "rendezvous-closed",
-    "Gloo connectFullMesh failed with timed out connecting: SO_ERROR: Connection timed out": "packets-dropped",
-    "Unable to find address for: eth99": "interface-not-found",
-    "[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation to complete":
-        "collective-timeout",
-    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE) ran": "collective-timeout",
-    "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:2001": "peer-lost",
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": "gpu-out-of-memory",
-    "DataLoader worker (pid 12) is killed by signal: Bus error. It is possible that": "shared-memory-full",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", MESSAGES)
-def test_messages_of_torch_are_classified(text):
-    assert of_text(text).key == MESSAGES[text]
-
-
-def test_an_unknown_message_has_no_cause():
-    assert of_text("ZeroDivisionError: division by zero") is None
-
-
-def test_a_root_cause_has_priority_over_a_secondary_one():
-    assert of_text("Connection closed by peer\nCUDA out of memory").key == "gpu-out-of-memory"
-
-
-def exception(kind: str, reason: str, number: int | None = None):
-    return of_exception({"kinds": [kind, "builtins.Exception"], "reason": reason, "errno": number}).key
-
-
-@pytest.mark.parametrize(
-    ("kind", "reason", "number"),
-    [
-        ("socket.gaierror", "gaierror: [Errno -2] Name or service not known", None),
-        ("builtins.OSError", "OSError: [Errno 98] Address already in use", 98),
-        ("builtins.OSError", "OSError: [Errno 113] No route to host", 113),
-        ("builtins.TimeoutError", "TimeoutError: database: Timed out waiting 5000ms", None),
-        ("builtins.ConnectionRefusedError", "ConnectionRefusedError: [Errno 111] Connection refused", 111),
-        ("builtins.BrokenPipeError", "BrokenPipeError: [Errno 32] Broken pipe", 32),
-        ("requests.exceptions.ConnectionError", "ConnectionError: 'hub' (Name or service not known)", None),
-        ("huggingface_hub.errors.HfHubHTTPError", "HfHubHTTPError: Temporary failure in name resolution", None),
-        ("mlflow.exceptions.MlflowException", "MlflowException: Connection refused", None),
-        ("builtins.RuntimeError", "RuntimeError: the redis queue timed out, Connection reset by peer", None),
-        ("builtins.SystemError", "SystemError: EADDRINUSE", None),
-    ],
-)  # fmt: skip
-def test_an_error_of_the_program_is_never_one_of_the_launch(kind, reason, number):
-    assert exception(kind, reason, number) == "program-failed"
-
-
-@pytest.mark.parametrize(
-    ("kind", "reason", "number", "cause"),
-    [
-        ("builtins.OSError", "OSError: [Errno 28] No space left on device", 28, "disk-full"),
-        ("builtins.OSError", "OSError: [Errno 122] Disk quota exceeded", 122, "disk-full"),
-        ("torch.OutOfMemoryError", "OutOfMemoryError: anything", None, "gpu-out-of-memory"),
-        ("builtins.RuntimeError", "RuntimeError: HIP out of memory. Tried", None, "gpu-out-of-memory"),
-        ("torch.AcceleratorError", "AcceleratorError: uncorrectable ECC error encountered", None, "gpu-failed"),
-        ("torch.distributed.DistBackendError", "NCCL error: remote process exited", None, "peer-lost"),
-        ("torch.distributed.DistNetworkError", "DistNetworkError: failed to recv, got 0 bytes", None, "peer-lost"),
-    ],
-)  # fmt: skip
-def test_an_exception_is_judged_by_its_class_first(kind, reason, number, cause):
-    assert exception(kind, reason, number) == cause
-
-
-def test_causes_have_unique_keys_all_codes_and_valid_patterns():
+def test_causes_have_unique_keys_and_all_codes():
     assert len({cause.key for cause in CAUSES}) == len(CAUSES)
-    assert {cause.code for cause in CAUSES} == {1, 2, 64, 65, 66, 67, 68, 69, 70, 71, 75, 143}
-    assert all(re.compile(cause.pattern) and cause.meaning and cause.remedy for cause in CAUSES)
+    assert {cause.code for cause in CAUSES} == {0, 1, 2, 64, 65, 66, 67, 68, 69, 70, 71, 75, 143}
+    assert all(cause.meaning and cause.remedy for cause in CAUSES)
 
 
 def test_the_documentation_prints_the_table():
     assert failure_causes.markdown() in (REPO / "docs/ddp-run.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["rank_wrapper", "rank_runner"])
-def test_programs_in_a_rank_have_the_prefix_of_the_contract(name):
-    """They cannot import the contract, because the program may bring another gpuworker."""
-    source = (REPO / f"worker/src/gpuworker/launch/{name}.py").read_text()
-    assert f'PREFIX = "{INTERNAL_PREFIX}"' in source
+def test_the_hook_uses_the_contracts_prefix():
+    """It cannot import the contract, because the program may bring another gpuworker."""
+    source = (REPO / "worker/src/gpuworker/launch/rank_hook.py").read_text()
+    names = set(re.findall(r"GPU_CHARTS_\w+", source))
+    found = set(environ_of(config())) | {"GPU_CHARTS_TORCHRUN"}
+    assert names <= found, names - found

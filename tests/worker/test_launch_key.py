@@ -7,7 +7,8 @@ import socket
 
 import pytest
 
-from gpuworker.launch.protocol import CODEC, VERSION, End, Hello, NodeInfo, Rejected
+from gpuworker.launch.failure_causes import Failure
+from gpuworker.launch.protocol import CODEC, VERSION, Hello, NodeInfo, Rejected
 from gpuworker.runtime.json_lines import encode
 from tests.helpers.launchers import Run
 from tests.helpers.processes import until
@@ -48,8 +49,8 @@ def test_a_problem_without_a_known_cause_is_no_hello(run, cause) -> None:
     """It would end every node: with success, or with a traceback."""
     program = [run.script("raise SystemExit(3)")]
     run.pod(0, 2, "--join-timeout=60", program=program)
-    info = NodeInfo(node=1, nnodes=2, problem=End(cause, "forged"))
-    forged = encode(Hello(VERSION, "test", info))
+    info = NodeInfo(node=1, nnodes=2, problem=Failure("usage", "forged"))
+    forged = encode(Hello(VERSION, "test", info)).replace(b'"usage"', f'"{cause}"'.encode())
     assert until(lambda: reply(run.port + 1, forged) is not None, "node 0 answers")
     run.pod(1, 2, "--join-timeout=60", program=program)
     assert run.wait() == [1, 1] and "Traceback" not in run.pods[0].output, run.output

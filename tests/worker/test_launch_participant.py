@@ -8,13 +8,14 @@ import threading
 import time
 
 from gpuworker.launch import protocol
-from gpuworker.launch.config import LaunchConfig, parser, read_config
+from gpuworker.launch.config import LaunchConfig, read_arguments, read_config
+from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.participant import Participant
 from gpuworker.runtime.json_lines import encode
 from tests.helpers.launchers import CONTRACT
 from tests.helpers.processes import until
 
-VERDICT = protocol.End("node-lost", "node 1 sent no heartbeat for 4 s", "run")
+VERDICT = Failure("node-lost", "node 1 sent no heartbeat for 4 s")
 
 
 class Node0:
@@ -30,14 +31,14 @@ class Node0:
         with self.listener:
             connection, _ = self.listener.accept()
         connection.recv(1 << 16)
-        connection.sendall(encode(protocol.Welcome([])) + encode(protocol.Go("id")))
+        connection.sendall(encode(protocol.Welcome([])) + encode(protocol.Go()))
         self.end.wait(60)
-        connection.sendall(encode(protocol.Heartbeat()) * 3 + encode(VERDICT))
+        connection.sendall(encode(protocol.Heartbeat()) * 3 + encode(protocol.End(VERDICT)))
         connection.close()
         self.gone.set()
 
 
-async def verdict_after_a_freeze(node_0: Node0, config: LaunchConfig) -> protocol.End:
+async def verdict_after_a_freeze(node_0: Node0, config: LaunchConfig) -> Failure:
     participant = Participant(config, protocol.NodeInfo(), "127.0.0.1", {})
     await participant.join(time.monotonic() + 60)
     # The loop does nothing while node 0 ends, as if this process were stopped, and then writes before it reads.
@@ -53,6 +54,6 @@ def test_a_write_to_a_node_0_that_is_gone_does_not_lose_its_verdict():
     node_0 = Node0()
     port = node_0.listener.getsockname()[1]
     environ = CONTRACT | {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port - 1)}
-    config = read_config(parser().parse_args(["--", "-m", "program"]), environ)
+    config = read_config(read_arguments(["-m", "program"])[0], environ)
     assert config.launcher_port == port
-    assert asyncio.run(verdict_after_a_freeze(node_0, config)) == VERDICT
+    assert asyncio.run(verdict_after_a_freeze(node_0, config)).reason == VERDICT.reason

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import socket
@@ -46,7 +45,7 @@ def test_a_run_of_three_nodes_logs_every_phase(run):
         run.pod(node, 3)
     assert run.wait() == [0, 0, 0], run.output
     for pod in run.pods:
-        for phase in ("resolve", "interface", '"master ready, preflight"', '"world formed"'):
+        for phase in ("resolve", "interface", '"master ready, preflight"', '"ranks started"'):
             assert f"phase={phase} " in pod.output, pod.output
         assert pod.verdicts[0].startswith(f"[DONE] node={pod.node} world=3"), pod.output
         assert pod.termination_message == ""
@@ -57,7 +56,6 @@ def test_the_first_line_logs_all_timeouts(run):
         0,
         1,
         "--join-timeout=44",
-        "--rendezvous-timeout=33",
         "--heartbeat-timeout=22",
         "--startup-collective-timeout=11",
         "--collective-timeout=55",
@@ -67,7 +65,7 @@ def test_the_first_line_logs_all_timeouts(run):
     )
     run.wait()
     printed = (
-        "join_timeout_s=44 rendezvous_timeout_s=33 heartbeat_timeout_s=22 "
+        "join_timeout_s=44 heartbeat_timeout_s=22 "
         "startup_collective_timeout_s=11 collective_timeout_s=55 exit_timeout_s=77 "
         "progress_timeout_s=88 grace_period_s=66"
     )
@@ -87,9 +85,9 @@ def test_a_closed_port_is_connection_refused(run):
 
 
 def test_node_0_may_start_later_than_other_nodes(run):
-    run.pod(1, 2, "--join-timeout=30")
+    run.pod(1, 2)
     time.sleep(4)
-    run.pod(0, 2, "--join-timeout=30")
+    run.pod(0, 2)
     assert run.wait() == [0, 0], run.output
 
 
@@ -209,12 +207,6 @@ DIFFERENT = {
         "nodes-differ",
         ["image: ", " reg/train:2; ", " none"],
     ),
-    "another backend": (
-        {},
-        ("--backend=c10d",),
-        "nodes-differ",
-        ["backend: ", " c10d; ", " static"],
-    ),
     "a clock that is off": ({"FAULT_CLOCK_S": 60}, (), "node-unfit", ["clock", "+60 s"]),
     "too little shared memory": ({}, ("--min-shm=900Ti",), "node-unfit", ["/dev/shm", "900Ti"]),
     "too little disk": ({}, ("--min-disk=900Ti",), "node-unfit", ["/tmp", "900Ti"]),
@@ -235,7 +227,7 @@ def test_a_node_that_differs_is_named(run, difference):
     [
         ([], {"NPROC_PER_NODE": "gpu"}, "NPROC_PER_NODE=gpu"),
         (["--join-timeout=soon"], {}, "--join-timeout"),
-        (["--token", "planted-1", "--password=planted-2"], {}, "unrecognized arguments: --token --password"),
+        (["--token", "planted-1", "--password=planted-2"], {}, "unrecognized arguments: --token"),
         (["--max-restarts-in-place=-2"], {}, "--max-restarts-in-place=-2"),
     ],
 )
@@ -261,26 +253,6 @@ def test_a_node_with_another_torch_is_named(run, tmp_path):
     for node in range(3):
         run.pod(node, 3, **({"PYTHONPATH": f"{other.parent}:{SOURCE}"} if node == 2 else {}))
     run.assert_verdict(67, "nodes-differ", "torch: node 2 (pod run-2 on n2) ", " 2.5.1; ", " 2.99.0")
-
-
-@pytest.mark.parametrize(
-    ("torch", "facts"),
-    [
-        ("raise ImportError('libcudart.so.12: no such file')", ["ImportError: libcudart.so.12"]),
-        ("import os; os._exit(3)", ["ended with 3"]),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", ["SIGSEGV"]),
-    ],
-)
-@pytest.mark.parametrize("broken", [0, 1])
-def test_a_torch_that_cannot_be_imported_ends_the_run_with_its_error(run, tmp_path, torch, facts, broken):
-    other = tmp_path / "other" / "torch"
-    shutil.copytree(STAND_IN / "torch", other)
-    (other / "__init__.py").write_text(torch)
-    for node in range(2):
-        path = {"PYTHONPATH": f"{other.parent}:{SOURCE}"} if node == broken else {}
-        run.pod(node, 2, "--join-timeout=60", **path)
-    names = f"node {broken} (pod run-{broken} on n{broken}): torch cannot be imported: "
-    run.assert_verdict(67, "node-unfit", names, *facts, within_s=40)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +283,7 @@ def test_an_interface_that_does_not_exist_is_refused(run, variable):
 
 
 def test_two_runs_on_one_port_do_not_mix(run):
-    run.pod(0, 2, "--join-timeout=7", RUN_ID="first")
+    run.pod(0, 2, RUN_ID="first")
     until(lambda: "phase=interface" in run.pods[0].output, "the first run listens")
     run.pod(0, 2, RUN_ID="second")
     run.pod(1, 2, RUN_ID="second")
@@ -327,26 +299,15 @@ def test_a_rendezvous_port_in_use_is_reported(run):
         run.assert_verdict(65, "port-in-use", f"port {run.port} ", "node 0")
 
 
-def test_every_start_has_a_new_rendezvous_id(run):
-    """Also if RUN_ID and ATTEMPT are the same, so an id of an earlier start is never used."""
-    ids = []
-    for _ in range(2):
-        again = Run(run.start, run.folder)
-        again.pod(0, 1)
-        assert again.wait() == [0]
-        ids += re.findall(r" id=(\S+)", again.pods[0].output)
-    assert len(set(ids)) == 2, ids
-
-
 def test_nodes_rejoin_when_node_0_restarts_during_preflight(run):
     """Its container starts again, and nodes that were connected to it go on waiting."""
-    run.pod(1, 2, "--join-timeout=30")
-    first = run.pod(0, 3, "--join-timeout=30", NNODES=2, NODE_RANK=0, RUN_ID="test", GPU_CHARTS_IMAGE="")
+    run.pod(1, 2)
+    first = run.pod(0, 3, NNODES=2, NODE_RANK=0, RUN_ID="test", GPU_CHARTS_IMAGE="")
     until(lambda: "phase=interface" in first.output, "node 0 listens")
     first.started.process.kill()
     first.started.wait()
     run.pods.remove(first)
-    run.pod(0, 2, "--join-timeout=30")
+    run.pod(0, 2)
     assert run.wait() == [0, 0], run.output
 
 

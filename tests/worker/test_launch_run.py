@@ -1,11 +1,10 @@
-"""ddp-launch during a run: how programs end, and what the launcher reports. A fast stand-in replaces torchrun."""
+"""ddp-launch during a run: how programs end, and what the launcher reports."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
 import lzma
-import re
 import signal
 import subprocess
 import sys
@@ -29,7 +28,7 @@ def run(start, tmp_path):
 def test_an_exit_code_before_init_process_group_is_reported(run):
     program = run.script("import os, sys; print('bad flag'); sys.exit(9 * (os.environ['RANK'] == '3'))")
     for node in range(3):
-        run.pod(node, 3, "--join-timeout=30", program=[program], NPROC_PER_NODE=2)
+        run.pod(node, 3, program=[program], NPROC_PER_NODE=2)
     run.assert_verdict(
         1, "program-failed", "rank 3 of node 1 (pod run-1 on n1)", "exit code 9", "bad flag", within_s=60
     )
@@ -40,17 +39,17 @@ def test_the_text_of_sys_exit_is_the_reason(run):
     run.assert_verdict(1, "program-failed", "rank 0 of node 0 (pod run-0 on n0)", "no data under /data", within_s=60)
 
 
-def test_a_usage_error_of_the_program_ends_all_nodes_with_its_code(run):
-    """argparse's code: a restart, which the chart makes after other codes, would end in the same way."""
+def test_exit_code_2_of_the_program_is_the_programs(run):
+    """argparse has it, and so has a library or an absent script on a broken node."""
     words = "['--lr'] * int(os.environ['RANK'])"
     program = run.script(f"import argparse, os; argparse.ArgumentParser().parse_args({words})")
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", program=[program])
-    run.assert_verdict(2, "program-usage", "rank 1 of node 1 (pod run-1 on n1)", "--lr", within_s=60)
+        run.pod(node, 2, program=[program])
+    run.assert_verdict(1, "program-failed", "exit code 2", "rank 1 of node 1 (pod run-1 on n1)", "--lr", within_s=60)
 
 
 def test_files_that_the_program_left_open_are_written(run, tmp_path):
-    """As the interpreter's finalization does, which is skipped."""
+    """As the interpreter's finalization does."""
     program = run.script(f"""
 import bz2, gzip, io, lzma, os, zipfile
 os.chdir({str(tmp_path)!r})
@@ -79,53 +78,9 @@ odd = Odd()
     assert zipfile.ZipFile(tmp_path / "folder.zip").read("inside") == b"metrics"
 
 
-def test_a_stop_while_files_are_written_does_not_cut_them(run, tmp_path):
-    """The program's own handler of SIGTERM raises, as sys.exit does."""
-    program = run.script(f"""
-import io, os, signal, sys, time
-def stop(*_):
-    sys.exit(75)
-signal.signal(signal.SIGTERM, stop)
-class Slow(io.TextIOBase):
-    def flush(self):
-        print("flushes", flush=True)
-        time.sleep(2)
-files = [Slow(), open({str(tmp_path / "last")!r}, "w"), Slow()]
-files[1].write("metrics")
-""")
-    pod = run.pod(0, 1, program=[program])
-    until(lambda: "flushes" in pod.output, "the files are written")
-    pod.started.process.send_signal(signal.SIGTERM)
-    assert run.wait() == [0], run.output
-    assert (tmp_path / "last").read_text() == "metrics"
-
-
-def test_interpreter_finalization_cannot_fail_a_finished_program(run):
-    """A thread of Gloo can abort a process in it. Exit handlers still run, threads are joined and buffers flushed."""
-    program = run.script("""
-import atexit, os, sys, threading, time
-class Late:
-    abort = os.abort
-    def __del__(self):
-        self.abort()
-sys.late = Late()
-atexit.register(print, "handled")
-threading.Thread(target=lambda: (time.sleep(0.5), print("waited for"))).start()
-child = os.fork()
-if not child:
-    sys.exit(7)  # not the rank's end
-os.waitpid(child, 0)
-print("not flushed")
-""")
-    run.pod(0, 1, program=[program])
-    assert run.wait() == [0], run.output
-    for word in ("handled", "waited for", "not flushed"):
-        assert f"{word}\n" in run.pods[0].output
-
-
 def test_nodes_can_clean_up_one_shared_volume_concurrently(run):
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", f"--output-dir={run.folder}", FAULT_RMDIR=1)
+        run.pod(node, 2, f"--output-dir={run.folder}", FAULT_RMDIR=1)
     assert run.wait() == [0, 0], run.output
     assert "Traceback" not in run.output
     assert not list((run.folder / ".ddp-launch").iterdir())
@@ -137,7 +92,7 @@ def test_all_output_is_shown_and_the_verdict_names_the_failure_that_has_a_cause_
         "if local:\n    raise RuntimeError('[/pytorch/gloo/transport/tcp/pair.cc:1] Connection closed by peer')\n"
         "def backward():\n    raise ValueError('loss is NaN')\nbackward()\n"
     )
-    pod = run.pod(0, 1, "--join-timeout=30", program=[program], NPROC_PER_NODE=3)
+    pod = run.pod(0, 1, program=[program], NPROC_PER_NODE=3)
     run.assert_verdict(
         1, "program-failed", "rank 0 of node 0", f"ValueError: loss is NaN ({program.name}:7 in backward)", within_s=60
     )
@@ -146,29 +101,17 @@ def test_all_output_is_shown_and_the_verdict_names_the_failure_that_has_a_cause_
 
 def test_debug_shows_all_output(run):
     program = run.script("raise RuntimeError('[gloo/transport/tcp/pair.cc:1] Connection closed by peer')")
-    pod = run.pod(0, 1, "--join-timeout=30", program=[program], DEBUG_DISTRIBUTED=1)
+    pod = run.pod(0, 1, program=[program], DEBUG_DISTRIBUTED=1)
     run.assert_verdict(1, "peer-lost", within_s=60)
     assert "Connection closed by peer" in pod.output
-    assert 'torchrun="--nnodes=1 ' in pod.output
-
-
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
-        ("OSError(28, 'No space left on device')", "disk-full"),
-        ("RuntimeError('CUDA out of memory. Tried')", "gpu-out-of-memory"),
-    ],
-)
-def test_a_known_error_has_its_own_cause(run, error, cause):
-    run.pod(0, 1, program=[run.script(f"raise {error}")])
-    run.assert_verdict(1, cause, "rank 0 of node 0", within_s=60)
+    assert "[DEBUG]" in pod.output
 
 
 def test_a_rank_that_is_killed_is_named_with_its_signal(run):
     program = "import os, signal, time\nprint('step 5', flush=True)\ntime.sleep(1)\n"
     program += "os.kill(os.getpid(), signal.SIGKILL) if os.environ['RANK'] == '1' else time.sleep(600)"
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", program=[run.script(program)])
+        run.pod(node, 2, program=[run.script(program)])
     run.assert_verdict(1, "killed", "rank 1 of node 1 (pod run-1 on n1)", "SIGKILL", "step 5", within_s=60)
 
 
@@ -182,7 +125,7 @@ def test_a_finished_node_waits_for_the_other_nodes(run):
     """Kubernetes does not start a pod again that ended with 0, so no pod may do so before all nodes are done."""
     program = "import os, time, sys\ntime.sleep(3 * int(os.environ['RANK']))\nsys.exit(5 * int(os.environ['RANK']))"
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", program=[run.script(program)])
+        run.pod(node, 2, program=[run.script(program)])
     run.assert_verdict(1, "program-failed", "rank 1 of node 1 (pod run-1 on n1)", "exit code 5", within_s=60)
 
 
@@ -195,13 +138,13 @@ def test_background_processes_of_the_program_may_finish(run):
 
 
 def test_a_program_may_spawn_processes(run):
-    """A spawned process imports the main module again, which must be the program and not the rank wrapper."""
+    """A spawned process imports the main module again, which must be the program."""
     program = run.script(
         "import multiprocessing\nclass Job:\n    def __call__(self, x):\n        return x * x\n"
         "if __name__ == '__main__':\n    with multiprocessing.get_context('spawn').Pool(2) as pool:\n"
         "        print('sum', sum(pool.map(Job(), [1, 2, 3])))\n"
     )
-    pod = run.pod(0, 1, "--join-timeout=30", program=[program])
+    pod = run.pod(0, 1, program=[program])
     assert run.wait() == [0], run.output
     assert "sum 14" in pod.output
 
@@ -212,7 +155,6 @@ def test_all_nodes_use_the_run_id_and_the_attempt_of_node_0(run):
         run.pod(
             node,
             2,
-            "--join-timeout=30",
             program=[program],
             ATTEMPT=3 - node,
             GPU_CHARTS_ATTEMPTS_IGNORED="" if node else 1,
@@ -220,14 +162,11 @@ def test_all_nodes_use_the_run_id_and_the_attempt_of_node_0(run):
     assert run.wait() == [0, 0]
     for pod in run.pods:
         assert "attempt 4 of test" in pod.output
-        assert re.search(r"id=test-4-[0-9a-f]{8} ", pod.output)
 
 
 def test_a_full_disk_of_the_node_does_not_turn_a_good_end_into_a_failure(run):
     """The kubelet keeps the termination message on it."""
-    pod = run.pod(
-        0, 1, "--join-timeout=30", program=[run.script("import sys; sys.exit(75)")], TERMINATION_LOG="/dev/full"
-    )
+    pod = run.pod(0, 1, program=[run.script("import sys; sys.exit(75)")], TERMINATION_LOG="/dev/full")
     assert pod.started.wait() == 75, pod.output
     assert len(pod.verdicts) == 1 and "Traceback" not in pod.output
 
@@ -238,7 +177,7 @@ class TestIdleAfterExit:
     def pod(self, run: Run, code: object, attempts: int) -> object:
         folder = run.folder / "state"
         folder.mkdir(exist_ok=True)
-        flags = ["--join-timeout=30", f"--idle-after-exit={folder}", f"--max-attempts={attempts}"]
+        flags = [f"--idle-after-exit={folder}", f"--max-attempts={attempts}"]
         return run.pod(
             0, 1, *flags, program=[run.script(f"import sys, time\nprint('runs', flush=True)\nsys.exit({code})")]
         )

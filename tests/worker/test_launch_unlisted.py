@@ -1,6 +1,6 @@
 """ddp-launch when a program ends in unusual ways: nothing is destroyed, nothing hangs, and nobody else is blamed.
 
-The ranks are processes on the loopback interface, with a stand-in for torchrun that ends siblings as torchrun does.
+The ranks are processes on the loopback interface.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_a_stop_waits_for_the_rank_that_still_saves(run, end):
     """Its siblings end at once; torchrun would end it with them."""
     program = run.script(SAVE + end)
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", program=[program, run.folder / "checkpoint-"], NPROC_PER_NODE=2)
+        run.pod(node, 2, program=[program, run.folder / "checkpoint-"], NPROC_PER_NODE=2)
     until(lambda: all(pod.output.count("READY") == 2 for pod in run.pods), "the programs run")
     run.pods[1].started.process.send_signal(signal.SIGTERM)
     run.assert_verdict(75, "saved", within_s=60)
@@ -73,7 +73,7 @@ def test_a_rank_that_ends_with_0_ends_no_sibling(run, program):
 def test_a_shell_passes_sigterm_on_and_its_exit_code_counts(run):
     program = run.script(SAVE + "sys.exit(75)")
     shell = f"{sys.executable} -u {program} {run.folder}/checkpoint-; exit $?"
-    run.pod(0, 1, "--join-timeout=30", program=["--no-python", "bash", "-c", shell])
+    run.pod(0, 1, program=["--no-python", "bash", "-c", shell])
     until(lambda: "READY" in run.pods[0].output, "the program runs")
     run.pods[0].started.process.send_signal(signal.SIGTERM)
     run.assert_verdict(75, "saved", within_s=60)
@@ -102,27 +102,8 @@ def test_a_thread_that_keeps_a_finished_rank_is_named(run):
         "if os.environ['RANK'] == '1':\n    threading.Thread(target=upload, name='uploader').start()\n"
     )
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", "--exit-timeout=3", program=[program])
+        run.pod(node, 2, "--exit-timeout=3", program=[program])
     run.assert_verdict(70, "exit-timeout", "rank 1 of node 1", "uploader", f"{program.name}:3 in upload", within_s=60)
-
-
-def test_a_frozen_torchrun_does_not_hold_a_finished_run(run):
-    program = run.script("import os, signal; os.kill(int(os.popen(f'ps -o ppid= -p {os.getppid()}').read()), 19)")
-    run.pod(0, 1, program=[program])
-    assert run.wait() == [0], run.output
-    assert run.pods[0].seconds < 30
-
-
-def test_a_killed_torchrun_is_reported(run):
-    program = run.script(
-        "import os, signal, time\ntime.sleep(1)\n"
-        "if os.environ['RANK'] == '1':\n"
-        "    os.kill(int(os.popen(f'ps -o ppid= -p {os.getppid()}').read()), 9)\n"
-        "time.sleep(600)\n"
-    )
-    for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", program=[program])
-    run.assert_verdict(1, "killed", "node 1", "torchrun was ended by SIGKILL", within_s=60)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +147,7 @@ def test_a_flood_of_short_lines_is_not_a_lost_node(run):
         "import os, time\nend = time.monotonic() + 8\nwhile time.monotonic() < end:\n    os.write(1, b'x\\n' * 1000)\n"
     )
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", "--heartbeat-timeout=5", program=[program], NPROC_PER_NODE=2)
+        run.pod(node, 2, "--heartbeat-timeout=5", program=[program], NPROC_PER_NODE=2)
     assert run.wait() == [0, 0], [pod.verdicts for pod in run.pods]
 
 
@@ -189,7 +170,7 @@ def test_output_that_nobody_reads_is_not_a_lost_node(run):
     start = run.start
     for node in range(2):
         run.start = start if node else Unread
-        run.pod(node, 2, "--join-timeout=30", "--heartbeat-timeout=4", program=[program])
+        run.pod(node, 2, "--heartbeat-timeout=4", program=[program])
     time.sleep(10)
     assert run.wait() == [0, 0], [pod.verdicts for pod in run.pods]
     assert "x" * 300_000 + "\n" in run.pods[0].output
@@ -207,9 +188,9 @@ def test_a_launcher_that_cannot_start_ends_all_nodes_with_one_cause(run, failing
             variables = {"FAULT_NO_TEMPORARY_FOLDER": "1"}
         elif node == failing:
             flags = [fault]
-        run.pod(node, 2, "--join-timeout=30", *flags, program=program or (), **variables)
+        run.pod(node, 2, *flags, program=program or (), **variables)
     code, cause = (67, "node-unfit") if fault == "TMPDIR" else (2, "usage")
-    run.assert_verdict(code, cause, f"node {failing} (pod run-{failing} on n{failing})", within_s=12)
+    run.assert_verdict(code, cause, f"node {failing} (pod run-{failing} on n{failing})", within_s=25)
 
 
 def test_a_long_temporary_path_works(run):
@@ -220,44 +201,24 @@ def test_a_long_temporary_path_works(run):
     assert "worked" in run.output
 
 
-def test_flags_of_the_program_without_the_dashes_are_a_usage_error_with_a_message(run):
-    pod = run.pod(0, 1, "train.py", "--epochs", "3")
-    assert run.wait() == [2]
-    assert "cause=usage" in pod.verdicts[0] and "--" in pod.verdicts[0]
-    assert pod.termination_message.startswith("exit code 2 (usage)")
-
-
-def test_a_slow_import_of_torch_is_waited_for(run):
-    """The run starts when every node has imported torch."""
-    for node in range(2):
-        run.pod(node, 2, "--join-timeout=20", "--rendezvous-timeout=3", STAND_IN_IMPORT_S=6 * node)
-    assert run.wait() == [0, 0], run.output
-
-
-def test_an_import_of_torch_that_takes_too_long_is_named(run):
-    for node in range(2):
-        run.pod(node, 2, "--join-timeout=10", STAND_IN_IMPORT_S=60 * node)
-    run.assert_verdict(66, "node-missing", "node 1", "torch", within_s=30)
-
-
 def test_the_verdict_does_not_wait_for_processes_left_behind(run):
     program = run.script(
-        "import os, sys, time\nif not os.fork():\n    os.setsid()\n    time.sleep(8)\n    os._exit(0)\nsys.exit(3)\n"
+        "import os, sys, time\nif not os.fork():\n    os.setsid()\n    time.sleep(25)\n    os._exit(0)\nsys.exit(3)\n"
     )
     run.pod(0, 1, program=[program])
-    run.assert_verdict(1, "program-failed", "exit code 3", within_s=6)
+    run.assert_verdict(1, "program-failed", "exit code 3", within_s=15)
 
 
 def test_one_rank_that_exits_with_75_does_not_end_the_others(run):
     program = run.script("import os, sys, time\ntime.sleep(4 * int(os.environ['RANK']))\nsys.exit(75)")
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", program=[program])
+        run.pod(node, 2, program=[program])
     run.assert_verdict(75, "saved", within_s=60)
     assert all(pod.seconds > 4 for pod in run.pods)
 
 
 def test_restarts_without_progress_are_counted_in_the_end(run):
-    run.pod(0, 1, "--join-timeout=30", program=[run.script("import sys; sys.exit(75)")], ATTEMPT=3)
+    run.pod(0, 1, program=[run.script("import sys; sys.exit(75)")], ATTEMPT=3)
     run.assert_verdict(1, "restart-loop", within_s=60)
 
 
@@ -267,7 +228,7 @@ def test_nodes_that_are_lost_again_and_again_are_counted_in_the_end(run, victim,
     """Kubernetes does not count exit code 71. Node 0 reports the loss, or another node if node 0 is lost."""
     program = run.script("import time\nprint('runs', flush=True)\ntime.sleep(600)")
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", program=[program], ATTEMPT=attempt)
+        run.pod(node, 2, program=[program], ATTEMPT=attempt)
     until(lambda: all("runs" in pod.output for pod in run.pods), "the program runs")
     run.pods.pop(victim).started.process.kill()
     run.assert_verdict(code, cause, f"node {victim}", "closed the connection", within_s=60)
@@ -284,9 +245,11 @@ def test_nodes_that_are_lost_again_and_again_are_counted_in_the_end(run, victim,
 )
 def test_an_error_of_the_program_keeps_its_class_and_its_traceback(run, error):
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", program=[run.script(f"raise {error}")])
+        run.pod(node, 2, program=[run.script(f"raise {error}")])
     run.assert_verdict(1, "program-failed", within_s=60)
-    assert all("Traceback (most recent call last)" in pod.output for pod in run.pods)
+    # The other rank may be stopped before it comes to its own error.
+    [named] = {re.search(r" of node (\d)", pod.verdicts[0])[1] for pod in run.pods}
+    assert "Traceback (most recent call last)" in run.pods[int(named)].output, run.output
 
 
 def test_a_warning_before_an_exit_is_not_the_cause(run):
@@ -300,7 +263,7 @@ def test_a_reader_of_the_program_s_output_outlives_its_stop(run):
     prints = "[(print('saving', n, flush=True), time.sleep(0.2)) for n in range(10)]"
     program = run.script(SAVE + f"import time\n{prints}\nprint('SAVED', flush=True)\nsys.exit(75)")
     line = f"{sys.executable} -u {program} {run.folder}/checkpoint- | grep --line-buffered '' | tee {run.folder}/log"
-    run.pod(0, 1, "--join-timeout=30", program=["--no-python", "bash", "-c", f"set -o pipefail; {line}"])
+    run.pod(0, 1, program=["--no-python", "bash", "-c", f"set -o pipefail; {line}"])
     until(lambda: "READY" in run.pods[0].output, "the program runs")
     run.pods[0].started.process.send_signal(signal.SIGTERM)
     run.assert_verdict(75, "saved", within_s=60)
@@ -310,7 +273,7 @@ def test_a_reader_of_the_program_s_output_outlives_its_stop(run):
 def test_no_progress_ends_the_run_with_all_places(run):
     program = run.script("import time\nprint('start', flush=True)\ndef load():\n    time.sleep(600)\nload()\n")
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", "--progress-timeout=4", program=[program])
+        run.pod(node, 2, "--progress-timeout=4", "--progress-action=end", program=[program])
     run.assert_verdict(70, "no-progress", f"{program.name}:4 in load", within_s=60)
 
 
@@ -320,7 +283,7 @@ def test_a_thread_that_still_uploads_is_no_lack_of_progress(run):
         "def upload():\n    time.sleep(8)\n    print('UPLOADED', flush=True)\nthreading.Thread(target=upload).start()\n"
     )
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", "--progress-timeout=3", "--exit-timeout=60", program=[program])
+        run.pod(node, 2, "--progress-timeout=3", "--exit-timeout=60", program=[program])
     assert run.wait() == [0, 0], run.output
     assert all("UPLOADED" in pod.output for pod in run.pods)
 
@@ -329,10 +292,10 @@ def test_a_program_that_replaces_its_process_is_not_ended_by_a_question(run):
     """It has lost the handler of the signal that asks for stacks."""
     program = run.script("import os\nprint('start', flush=True)\nos.execvp('sh', ['sh', '-c', 'sleep 9'])\n")
     for node in range(2):
-        flags = ("--join-timeout=30", "--progress-timeout=3", "--progress-action=warn")
+        flags = ("--progress-timeout=3", "--progress-action=warn")
         run.pod(node, 2, *flags, program=[program])
     assert run.wait() == [0, 0], run.output
-    assert all('phase="no progress"' in pod.output for pod in run.pods), run.output
+    assert 'phase="no progress"' in run.pods[0].output, run.output
 
 
 def test_a_lack_of_progress_can_be_a_warning(run):
@@ -349,7 +312,7 @@ def test_a_failed_program_starts_again_in_place(run):
     text += "print('SECOND')\n"
     program = run.script(text)
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", "--max-restarts-in-place=1", program=[program, run.folder / "mark-"])
+        run.pod(node, 2, "--max-restarts-in-place=1", program=[program, run.folder / "mark-"])
     assert run.wait() == [0, 0], run.output
     for pod in run.pods:
         assert "SECOND" in pod.output
@@ -358,7 +321,7 @@ def test_a_failed_program_starts_again_in_place(run):
 
 def test_restarts_in_place_have_a_limit(run):
     for node in range(2):
-        run.pod(node, 2, "--join-timeout=30", "--max-restarts-in-place=2", program=[run.script("raise SystemExit(9)")])
+        run.pod(node, 2, "--max-restarts-in-place=2", program=[run.script("raise SystemExit(9)")])
     run.assert_verdict(1, "program-failed", "exit code 9", within_s=60)
     assert all(pod.output.count("restart in place") == 2 for pod in run.pods)
 
@@ -401,7 +364,7 @@ def test_a_script_of_a_shell_passes_sigterm_on(run):
         f"#!/bin/bash\n{sys.executable} -u {program} {run.folder}/checkpoint- | cat\nexit ${{PIPESTATUS[0]}}\n"
     )
     script.chmod(0o755)
-    run.pod(0, 1, "--join-timeout=30", program=["--no-python", script])
+    run.pod(0, 1, program=["--no-python", script])
     until(lambda: "READY" in run.pods[0].output, "the program runs")
     run.pods[0].started.process.send_signal(signal.SIGTERM)
     run.assert_verdict(75, "saved", within_s=60)
@@ -429,7 +392,7 @@ sys.exit(75)
 def test_a_stop_during_a_restart_in_place_destroys_nothing(run, node):
     """Rank 0 of the first start still saves when the pod gets SIGTERM."""
     for index in range(2):
-        run.pod(index, 2, "--join-timeout=30", "--max-restarts-in-place=2", program=[run.script(AGAIN), run.folder])
+        run.pod(index, 2, "--max-restarts-in-place=2", program=[run.script(AGAIN), run.folder])
     until(lambda: "SAVES" in run.pods[0].output, "rank 0 saves")
     run.pods[node].started.process.send_signal(signal.SIGTERM)
     run.assert_verdict(143, "stopped", f"node {node}", within_s=60)
@@ -448,7 +411,7 @@ def test_a_restart_in_place_leaves_nothing_of_the_start_before(run):
         "sys.exit(3)\n"
     )
     port = free_port(2)
-    pod = run.pod(0, 1, "--join-timeout=30", "--max-restarts-in-place=1", program=[program, run.folder, port])
+    pod = run.pod(0, 1, "--max-restarts-in-place=1", program=[program, run.folder, port])
     assert run.wait() == [0], run.output
     assert "SECOND" in pod.output
 
@@ -468,10 +431,10 @@ BLOCKS = "import time\nclass E(Exception):\n    def __str__(self):\n        time
     [
         ("class E(Exception):\n    def __str__(self):\n        raise ValueError('no')\nraise E()", "E: <str() of"),
         (BLOCKS + "raise E()", "E (program-"),
-        (BLOCKS + "raise ExceptionGroup('two', [E()])", "E (first of Exc"),
+        (BLOCKS + "raise ExceptionGroup('two', [E()])", "first of E"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt ("),
         ("raise SystemExit(2**70)", "exit code 255"),
-        ("raise ExceptionGroup('two', [LookupError('shard 7'), ValueError()])", "LookupError: shard 7 (first of Exc"),
+        ("raise ExceptionGroup('two', [LookupError('shard 7'), ValueError()])", "first of LookupError: shard 7"),
     ],
 )
 def test_unusual_exceptions_are_named(run, text, shown):

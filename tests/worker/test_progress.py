@@ -101,7 +101,7 @@ def test_a_rank_for_which_no_collective_waits_is_named(tmp_path, monkeypatch, pr
 def test_a_stopped_rank_of_the_training_is_named(start, tmp_path, calls):
     """Wherever it is: before the process group, in it, or in a step. Its siblings do not wait for its end."""
     run = start(
-        "-m", "gpuworker.accept.accept_node", "--device", "cpu", "--check", "training", "--check-timeout", 30,
+        "-m", "gpuworker.accept.accept_node", "--device", "cpu", "--check", "training", "--check-timeout", 90,
         "--level", "full", "--processes", 3, "--report-dir", tmp_path, GLOO_SOCKET_IFNAME="lo", TMPDIR=tmp_path,
     )  # fmt: skip
     ranks = until(lambda: world_of(run.process.pid), "three ranks of a world")

@@ -41,7 +41,7 @@ CHANGES: dict[str, tuple[dict, bool]] = {
     "a StatefulSet": ({"workload": "statefulset"}, True),
     "a bare torchrun": ({"launcher": "torchrun"}, True),
     "another port": ({"rendezvous": {"port": 29600}}, True),
-    "c10d": ({"rendezvous": {"backend": "c10d"}}, True),
+    "no hooks": ({"rankHooks": False}, True),
     "debug variables": ({"env": {"NCCL_DEBUG": "INFO"}}, True),
     "a node selector": ({"nodeSelector": {"pool": "b"}}, True),
     "tolerations": ({"tolerations": []}, True),

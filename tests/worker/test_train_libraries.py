@@ -18,7 +18,7 @@ from hack.paths import REPO
 from tests.helpers.launchers import Run
 from tests.helpers.processes import until
 
-PATIENT = ("--join-timeout=60", "--rendezvous-timeout=120", "--grace-period=60")
+PATIENT = ("--join-timeout=60", "--grace-period=60")
 FINAL = {
     "accelerate": "final/model.safetensors",
     "huggingface": "final/model.safetensors",

@@ -1,0 +1,131 @@
+"""A group's task whose `torchrun` is ddp-launch: scripts as they are, and how the task ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuworker.launch import build_zipapp
+from tests.helpers.group_agents import Group, Rank
+from tests.helpers.processes import free_port
+
+PROGRAM = """
+import os, sys, time, signal
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+value = torch.ones(1)
+dist.all_reduce(value)
+print(f"[STEP] world={int(value)}", flush=True)
+fault = os.environ.get("FAULT")
+if fault == "exit" and dist.get_rank() == 1:
+    os._exit(9)
+if fault:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+    print("waits", flush=True)
+    time.sleep(600)
+dist.destroy_process_group()
+"""
+FLAGS = "--nnodes=$NNODES --nproc_per_node=1 --node_rank=$NODE_RANK --master_addr=$MASTER_ADDR"
+
+
+class Task:
+    """A group of one task with two ranks, each with a zipapp called torchrun."""
+
+    def __init__(self, folder: Path):
+        self.group = Group(folder)
+        self.group.write_plan({"t": {"numNodes": 2}})
+        self.port = free_port(2)
+        self.program = folder / "program.py"
+        self.program.write_text(PROGRAM)
+
+    def start(self, number: int, run: str = "", **settings: object) -> Rank:
+        rank = self.group.new_rank(f"t-{number}").publish_name().start_agent()
+        (rank.root / "launcher").mkdir()
+        build_zipapp.build(rank.root / "launcher/torchrun")
+        contract = {"NNODES": 2, "NODE_RANK": number, "NPROC_PER_NODE": 1, "MASTER_ADDR": "localhost"}
+        contract |= {
+            "MASTER_PORT": self.port,
+            "RUN_ID": f"run-{self.port}",
+            "NODE_NAME": f"n{number}",
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
+        contract |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": 1}
+        contract |= {"GPU_CHARTS_LAUNCHER": "--join-timeout=60 --grace-period=15", "GPU_CHARTS_IN_PLACE": ""}
+        return rank.start_task(run or f"exec torchrun {FLAGS} {self.program}", **contract | settings)
+
+
+@pytest.fixture
+def task(tmp_path):
+    task = Task(tmp_path)
+    yield task
+    for rank in task.group.ranks:
+        rank.lose()
+
+
+@pytest.mark.slow
+def test_the_ranks_of_a_task_form_one_world_twice_in_a_row(task):
+    ranks = [task.start(number, f"torchrun {FLAGS} {task.program}; torchrun {task.program}") for number in (0, 1)]
+    assert [rank.wait() for rank in ranks] == [0, 0], ranks[0].output() + ranks[1].output()
+    for rank in ranks:
+        assert rank.output().count("[STEP] world=2") == 2
+        assert len(re.findall(r"^\[DONE\] .*world=2", rank.output(), re.MULTILINE)) == 2
+
+
+@pytest.mark.slow
+def test_both_ranks_fail_with_the_cause_when_one_exits(task):
+    ranks = [task.start(number, FAULT="exit") for number in (0, 1)]
+    assert [rank.wait() for rank in ranks] == [1, 1]
+    for rank in ranks:
+        verdict = re.search(r"^\[FATAL\] .*exit_code=1 cause=program-failed .*", rank.output(), re.MULTILINE)[0]
+        assert "rank 1 of node 1" in verdict and "exit code 9" in verdict
+        assert "step=run exit_code=1" in rank.output()
+
+
+@pytest.mark.slow
+def test_a_world_that_saves_because_one_pod_is_stopped_counts_as_stopped_on_all_nodes(task):
+    """143 makes the Job replace the pod without counting a failure."""
+    ranks = [task.start(number, FAULT="stop", GPU_CHARTS_END_LAST="yes") for number in (0, 1)]
+    for rank in ranks:
+        rank.until_output("waits\n")
+    ranks[1].main.send_signal(signal.SIGTERM)
+    assert [rank.wait() for rank in ranks] == [143, 143]
+    assert "stopped step=run exit_code=75" in ranks[0].output()
+
+
+@pytest.mark.slow
+def test_a_listed_exit_code_still_restarts_the_group(task):
+    settings = {"GPU_CHARTS_RECOVER_CODES": "75", "FAULT": "stop"}
+    ranks = [task.start(number, **settings) for number in (0, 1)]
+    for rank in ranks:
+        rank.until_output("waits\n")
+    ranks[1].main.send_signal(signal.SIGTERM)
+    assert [rank.wait() for rank in ranks] == [75, 143]
+
+
+@pytest.mark.slow
+def test_a_contradiction_fails_the_task_without_a_start(task):
+    ranks = [task.start(number, f"torchrun --nnodes=3 {task.program}") for number in (0, 1)]
+    assert [rank.wait() for rank in ranks] == [2, 2]
+    assert "--nnodes=3 contradicts NNODES=2" in ranks[0].output()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "way",
+    [
+        "torchrun --standalone",
+        f"{sys.executable} -m torch.distributed.run {FLAGS}",
+        f"set -o pipefail; torchrun {FLAGS}",
+    ],
+)
+def test_every_way_to_torchrun_is_the_launcher(task, way):
+    end = " | cat" if "pipefail" in way else ""
+    ranks = [task.start(number, f"{way} {task.program}{end}") for number in (0, 1)]
+    assert [rank.wait() for rank in ranks] == [0, 0], ranks[0].output() + ranks[1].output()
+    world = 1 if "standalone" in way else 2
+    assert all(f"[STEP] world={world}" in rank.output() and "[DONE]" in rank.output() for rank in ranks)
