@@ -81,7 +81,8 @@ class Participant:
                 connecting = asyncio.open_connection(self.address, self.config.launcher_port, limit=LINE_LIMIT)
                 reader, writer = await asyncio.wait_for(connecting, timeout_s)
             except (OSError, asyncio.TimeoutError) as error:
-                self.failure = classify_port_failure(error, None)
+                if self.failure[0] != "other-run":  # the other run may have ended since, and its answer says more
+                    self.failure = classify_port_failure(error, None)
                 return
             self.info.clock = time.time()
             stream = LineStream(reader, writer, self.config.key, protocol.VERSION)
