@@ -1,1 +1,1 @@
-"""Training programs: one loop for a smoke test (train.py) and for causal language models (train_framework.py)."""
+"""Training programs, and callbacks for the Trainer of transformers."""

@@ -1,77 +1,262 @@
-"""Training of a causal language model on JSONL (train_framework.py), from one CPU process to many nodes of GPUs.
+"""Train or fine-tune a causal language model on JSON lines with the Trainer of transformers.
 
-  torchrun … /app/src/train_framework.py --model-local-dir /models/llama --data /data/train.jsonl --output /out --bf16
-  train_framework.py --from-scratch gpt2-tiny --epochs 3       on the included text
+  torchrun --nproc-per-node=2 train_framework.py --model-local-dir /models/llama \\
+    --data /data/train.jsonl --val /data/val.jsonl --output /out --set bf16=true
 
-A line of the data is {"text": …}, {"prompt": …, "completion": …} or {"messages": […]}. See docs/training.md.
-Exit codes: 0 done; 1 failed; 2 wrong flags, data or model; 75 stopped and saved, start it again; 143 stopped without a
-checkpoint, because --output is not set.
+A line is {"text": …}, {"prompt": …, "completion": …} or {"messages": […]}. --set takes any field of
+transformers.TrainingArguments. SIGTERM saves, and the next start with the same --run-id goes on at
+the same sample, also with another number of ranks.
+Exit codes: 0 done; 3 at least half of the steps were not finite; 75 stopped and saved; 2 usage.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import hashlib
+import math
 import os
-import tempfile
 from pathlib import Path
 
-from gpuworker.runtime.command_line import escape_output
-from gpuworker.runtime.option_types import date, positive_int, probability
+import torch
+import torch.distributed as dist
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, TrainingArguments
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+from gpuworker.runtime.contract import Tag
+from gpuworker.runtime.log import log
 from gpuworker.runtime.process_group import exit_now
-from gpuworker.train import options
-from gpuworker.train.model import ModelSource
-from gpuworker.train.model_presets import PRESETS
-from gpuworker.train.parser import Parser
-from gpuworker.train.program import run
+from gpuworker.train.callbacks.durable import Durable, newest
+from gpuworker.train.callbacks.guard import Guard
+from gpuworker.train.callbacks.stop import Stop
+from gpuworker.train.callbacks.tracking import trackers
+from gpuworker.train.data import IGNORED, Collate, read
+from gpuworker.train.train import NOT_LEARNED, open_run
 
-INCLUDED_DATA = Path(__file__).parent / "data" / "train.jsonl"
+FIELDS = {field.name for field in dataclasses.fields(TrainingArguments)}
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="train_framework.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    parser = argparse.ArgumentParser(
+        "train_framework.py", description=__doc__.split("\n\n")[0], allow_abbrev=False
     )
-    # fmt: off
-    add = parser.add_argument_group("model").add_argument
-    add("--model", default="", metavar="NAME", help="name on the Hugging Face Hub, or a folder")
-    add("--model-local-dir", default="", metavar="DIR", help="model folder; nothing is downloaded")
-    add("--tokenizer-local-dir", default="", metavar="DIR", help="tokenizer folder (default: the model folder)")
-    add("--local-files-only", action="store_true", help="do not connect to the hub")
-    add("--from-scratch", choices=sorted(PRESETS), metavar="PRESET",
-        help=f"random weights in the form of a preset: {', '.join(sorted(PRESETS))}")
-    add = parser.add_argument_group("data").add_argument
-    add("--data", default=str(INCLUDED_DATA), metavar="FILES",
-        help="JSONL (also .gz, .zst) or Parquet: file, folder, or pattern in quotes (default: the included text)")
-    add("--val", default="", metavar="FILES", help="the same for evaluation (default: val.jsonl next to --data)")
-    add("--seq-len", type=positive_int, default=512, metavar="N", help="tokens per sample (default: 512)")
-    add("--pack", action=argparse.BooleanOptionalAction, default=None,
-        help="cut a stream of documents every --seq-len tokens, or one document per sample "
-        "(default: --pack, but --no-pack for data with prompts or conversations)")
-    add("--chat-date", type=date, metavar="YYYY-MM-DD", help="date for a chat template that writes today's")
-    add("--cache", default=os.path.join(tempfile.gettempdir(), "gpuworker-cache"), metavar="DIR",
-        help="token files, 4 bytes per token, on each node or on a volume of all (default: below TMPDIR)")
-    add = parser.add_argument_group("LoRA").add_argument
-    add("--lora", action="store_true", help="train low-rank adapters of frozen weights; needs peft")
-    add("--lora-r", type=positive_int, default=16, metavar="N", help="rank of the adapters (default: 16)")
-    add("--lora-alpha", type=positive_int, default=32, metavar="N", help="scale of the adapters (default: 32)")
-    add("--lora-dropout", type=probability, default=0.05, metavar="P",
-        help="dropout of the adapters (default: 0.05)")
-    add("--target-modules", default="", metavar="A,B", help="layer names (default: all linear layers)")
-    # fmt: on
-    options.add_common(parser, epochs=1, batch=8, lr=2e-5)
-    return parser
+    run_id = os.environ.get("RUN_ID") or "run"
+    flags = {
+        "model": (None, "NAME", "model on the Hugging Face Hub"),
+        "model-local-dir": (None, "DIR", "folder with a model, in place of --model"),
+        "tokenizer-local-dir": (None, "DIR", "folder with the tokenizer (default: the model's)"),
+        "data": (None, "FILE", "JSON lines to learn"),
+        "val": (None, "FILE", "JSON lines for the loss and perplexity after each epoch"),
+        "output": ("/out", "DIR", "mounted folder for checkpoints"),
+        "run-id": (run_id, "NAME", "folder in it"),
+        "epochs": (1.0, "N", "how often each sample is learned"),
+        "batch": (8, "N", "samples per step of all ranks together"),
+        "seq-len": (1024, "TOKENS", "longest sample; the rest is cut off"),
+        "lr": (2e-5, "RATE", "highest learning rate"),
+        "seed": (42, "N", "of new weights and of the order of samples"),
+        "save-every": (0, "STEPS", "save so often beside each epoch's end; 0: never"),
+        "keep": (2, "N", "newest checkpoints to keep, beside the best; 0: all"),
+        "lora": (0, "RANK", "train adapters of this rank only; 0: all weights"),
+    }
+    for name, (default, metavar, text) in flags.items():
+        text += "" if default is None else f" (default: {default})"
+        kind = str if default is None else type(default)
+        parser.add_argument(f"--{name}", default=default, type=kind, metavar=metavar, help=text)
+    switches = {
+        "local-files-only": "use no network",
+        "from-scratch": "new weights for the model's config.json",
+        "pack": "join the samples and cut them every --seq-len tokens, so that nothing is padded",
+    }
+    for name, text in switches.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
+    text = "any field of transformers.TrainingArguments, such as bf16=true; may be repeated"
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=text)
+    args = parser.parse_args(argv)
+    for name, least in {"batch": 1, "seq_len": 2, "save_every": 0, "keep": 0, "lora": 0}.items():
+        if getattr(args, name) < least:
+            parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: at least {least}")
+    for name in ("epochs", "lr"):
+        if not 0 < getattr(args, name) < math.inf:
+            parser.error(f"--{name} {getattr(args, name)}: must be a finite number above 0")
+    if "://" in args.output:
+        parser.error(f"--output {args.output}: must be a mounted folder; copy to a bucket later")
+    if not args.data or not (args.model or args.model_local_dir):
+        parser.error("--data is needed, and --model or --model-local-dir")
+    for name in ("model_local_dir", "tokenizer_local_dir"):
+        if (folder := getattr(args, name)) and not Path(folder).is_dir():
+            parser.error(f"--{name.replace('_', '-')} {folder}: no such folder")
+    return parser, args
+
+
+def settings(parser: argparse.ArgumentParser, args: argparse.Namespace, world: int):
+    """TrainingArguments of our flags, then of --set, which the library reads by the field's type."""
+    if args.batch % world:
+        parser.error(f"--batch {args.batch}: must be a multiple of the {world} ranks")
+    values = {
+        "output_dir": Path(args.output, args.run_id),
+        "num_train_epochs": args.epochs,
+        "per_device_train_batch_size": args.batch // world,
+        "per_device_eval_batch_size": args.batch // world,
+        "learning_rate": args.lr,
+        "seed": args.seed,
+        "eval_strategy": "epoch" if args.val else "no",
+        "save_strategy": "epoch",
+        "logging_steps": 10,
+        "logging_nan_inf_filter": False,  # it would hide them
+        "report_to": "none",
+        "disable_tqdm": True,
+        "greater_is_better": False,
+        "use_cpu": not torch.cuda.is_available(),  # else ranks on CPUs train alone
+    }
+    values |= {"metric_for_best_model": "loss"} if args.val else {}
+    for text in args.set:
+        name, equals, value = text.partition("=")
+        if not equals or name not in FIELDS:
+            parser.error(f"--set {text}: must be NAME=VALUE of transformers.TrainingArguments")
+        values[name] = value
+    words = [word for name, value in values.items() for word in (f"--{name}", str(value))]
+    reader = transformers.HfArgumentParser(TrainingArguments)
+    return reader.parse_args_into_dataclasses(words)[0]
+
+
+def load(args: argparse.Namespace):
+    """Tokenizer and model, in 32 bits: mixed precision is a setting of the library."""
+    transformers.utils.logging.disable_progress_bar()
+    if args.local_files_only:
+        os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    source, local = args.model_local_dir or args.model, args.local_files_only
+    tokenizer = AutoTokenizer.from_pretrained(
+        args.tokenizer_local_dir or source, local_files_only=local
+    )
+    torch.manual_seed(args.seed)  # new weights: the same on all ranks, and at each start
+    if args.from_scratch:
+        config = AutoConfig.from_pretrained(source, local_files_only=local)
+        model = AutoModelForCausalLM.from_config(config)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=torch.float32, local_files_only=local
+        )
+    rows = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows:
+        raise SystemExit(f"the tokenizer has {len(tokenizer)} tokens, the model {rows}")
+    if args.lora:
+        from peft import LoraConfig, get_peft_model
+
+        lora = {"r": args.lora, "lora_alpha": 2 * args.lora, "target_modules": "all-linear"}
+        torch.manual_seed(args.seed)
+        model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **lora))
+    return tokenizer, model
+
+
+class Lines(transformers.TrainerCallback):
+    """Lines with a tag, of rank 0."""
+
+    def on_log(self, args, state, control, logs=None, **_) -> None:
+        if args.process_index == 0 and "loss" in logs:
+            names = {"loss": "loss", "grad_norm": "grad_norm", "learning_rate": "lr"}
+            facts = {short: float(logs[name]) for name, short in names.items() if name in logs}
+            at = {"step": f"{state.global_step}/{state.max_steps}", "epoch": state.epoch}
+            log(Tag.STEP, rank=0, **at, **facts)
+
+    def on_evaluate(self, args, state, control, metrics=None, **_) -> None:
+        if args.process_index == 0:
+            loss, perplexity = metrics["eval_loss"], metrics["eval_perplexity"]
+            facts = {"val_loss": f"{loss:.7g}", "val_perplexity": perplexity}
+            log(Tag.EPOCH, rank=0, epoch=state.epoch, step=state.global_step, **facts)
+
+
+class Trainer(transformers.Trainer):
+    def evaluate(self, *_: object, **__: object) -> dict[str, float]:
+        """Mean loss over all tokens: the library's mean of means depends on batch and ranks."""
+        args, data, size = self.args, self.eval_dataset, self.args.per_device_eval_batch_size
+        total = torch.zeros(2, dtype=torch.float64, device=args.device)  # loss and tokens
+        model = self.model_wrapped if self.is_fsdp_enabled else self.model
+        model.eval()
+        for first in range(0, len(data), size * args.world_size):
+            start = first + args.process_index * size
+            mine = data[start : start + size]
+            batch = self._prepare_inputs(self.data_collator(mine or data[:1]))  # FSDP: all ranks
+            with torch.no_grad(), self.compute_loss_context_manager():
+                loss = self.compute_loss(model, dict(batch))
+            if mine:
+                tokens = (batch["labels"][:, 1:] != IGNORED).sum()
+                total += torch.stack([loss.double() * tokens, tokens.double()])
+        model.train()
+        if dist.is_initialized():
+            dist.all_reduce(total)
+        loss = (total[0] / total[1]).item()
+        metrics = {"eval_loss": loss, "eval_perplexity": math.exp(min(loss, 700))}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(args, self.state, self.control, metrics)
+        return metrics
+
+
+def check_space(folder: str, error: Exception) -> None:
+    """Raise the OSError of a full disk, which safetensors and torch hide behind their own errors."""
+    probe = Path(folder, f".space-{os.getpid()}")
+    try:
+        with probe.open("wb") as file:
+            file.write(bytes(1 << 20))
+            os.fsync(file.fileno())
+    except OSError as problem:
+        raise OSError(problem.errno, f"{os.strerror(problem.errno)}: {folder}") from error
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 def main(argv: list[str] | None = None) -> int:
-    escape_output()
-    return run(make_parser(), argv, make_spec, prepare=ModelSource)
-
-
-def make_spec(args: argparse.Namespace, context, source: ModelSource):
-    from gpuworker.train.language_model import LanguageModelSpec
-
-    source.fetch(context)
-    return LanguageModelSpec(args, source, context)
+    parser, args = parse(argv)
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    config = settings(parser, args, world)
+    tokenizer, model = load(args)
+    try:
+        samples = read(args.data, tokenizer, args.seq_len, args.pack)
+        validation = read(args.val, tokenizer, args.seq_len, args.pack) if args.val else None
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    per_step = config.per_device_train_batch_size * config.gradient_accumulation_steps * world
+    # Accelerate repeats samples to fill the last step. Samples without a learned token do not count.
+    nothing = {"input_ids": samples[0]["input_ids"][:2], "labels": [IGNORED] * 2}
+    padded = samples + [nothing] * (-len(samples) % per_step)
+    digest = hashlib.sha256(Path(args.data).read_bytes()).hexdigest()[:16]
+    identity = {"data": digest, "samples per step": per_step, "model": model.config.model_type}
+    identity |= {name: getattr(args, name) for name in ("seq_len", "seed", "lora", "pack")}
+    guard = Guard()
+    durable = Durable(args.keep, args.save_every, identity)
+    tracked = trackers(args.run_id, vars(args))
+    pad = tokenizer.pad_token_id or tokenizer.eos_token_id or 0
+    trainer = Trainer(
+        model=model,
+        args=config,
+        train_dataset=padded,
+        eval_dataset=validation,
+        processing_class=tokenizer,
+        data_collator=Collate(pad),
+        callbacks=[guard, Lines(), *tracked, durable, Stop()],
+    )
+    if bool(config.fsdp) != trainer.is_fsdp_enabled:
+        parser.error("--set fsdp: the library does not shard on this device, and leaves it out")
+    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(ProgressCallback)
+    lock = open_run(args) if rank == 0 else None  # held until this process ends  # noqa: F841
+    checkpoint = newest(config.output_dir, identity)
+    log(Tag.DDP, rank=rank, world=world, device=config.device, torch=torch.__version__)
+    resumed = Path(checkpoint).parent.name if checkpoint else "no"
+    facts = {"samples": len(samples), "samples_per_step": per_step, "resumed": resumed}
+    log(Tag.TRAIN, rank=rank, **facts)
+    try:
+        result = trainer.train(resume_from_checkpoint=checkpoint)
+    except Exception as error:
+        check_space(config.output_dir, error)
+        raise
+    code, status = (NOT_LEARNED, "not-finite") if guard.failed else (0, "finished")
+    seconds, step = result.metrics["train_runtime"], trainer.state.global_step
+    facts = {"step": step, "skipped": guard.skipped, "seconds": seconds}
+    log(Tag.DONE, rank=rank, status=status, exit_code=code, **facts)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return code
 
 
 if __name__ == "__main__":

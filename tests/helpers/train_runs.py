@@ -1,0 +1,136 @@
+"""Runs of the training programs with one process per rank, forked from a server that has imported torch."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import json
+import multiprocessing
+import os
+import random
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+from hack import small_models
+from tests.helpers.processes import SOURCE, environment, free_port, until
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["tests.helpers.train_preload"])
+DEADLINE_S = 300
+SMOKE, LM = "gpuworker.train.train", "gpuworker.train.train_framework"
+WORDS = "the cat sat on a mat and ran to two red hats while it was raining all day long".split()
+
+
+def run_rank(module: str, arguments: list[str], variables: dict[str, str], output: str) -> None:
+    """Main function of a rank's process."""
+    os.environ.clear()
+    os.environ.update(variables)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    sys.path[:0] = [str(Path(module).parent)] if "/" in module else []
+    sys.exit(importlib.import_module(Path(module).stem if "/" in module else module).main(arguments))
+
+
+class Ranks:
+    """Processes of one start of a run. `module`: its name, or a file with a function main."""
+
+    def __init__(self, module: str, folder: Path, *arguments: object, world: int = 1, **variables: object):
+        paths = f"{SOURCE.parents[1]}:{SOURCE}"
+        if not os.environ.get("PYTHONPATH", "").startswith(paths):  # of the server, which starts with the first rank
+            os.environ["PYTHONPATH"] = f"{paths}:{os.environ.get('PYTHONPATH', '')}"
+        os.environ["OMP_NUM_THREADS"] = "1"
+        folder.mkdir(exist_ok=True)
+        self.outputs = [folder / f"output-{time.monotonic_ns()}-{rank}" for rank in range(world)]
+        self.processes, port = [], free_port()
+        words = [str(word) for word in ("--output", folder, *arguments)]
+        for rank, output in enumerate(self.outputs):
+            numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+            place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": 0, "HF_HUB_OFFLINE": 1}
+            made = environment(**numbers, **place, **variables)
+            process = SERVER.Process(target=run_rank, args=(str(module), words, made, str(output)))
+            process.start()
+            self.processes.append(process)
+
+    def wait(self) -> list[int]:
+        """Exit codes of all ranks. As a launcher does, it ends the others once one has failed."""
+        codes: list[int | None] = []
+
+        def ended() -> bool:
+            codes[:] = [process.exitcode for process in self.processes]
+            return None not in codes or not {*codes} <= {None, 0, 75, 143}
+
+        try:
+            until(ended, "the ranks end", DEADLINE_S)
+        finally:
+            for process in self.processes:
+                process.kill()
+                process.join()
+        return [process.exitcode for process in self.processes]
+
+    def end(self, code: int = 0) -> Ranks:
+        codes = self.wait()
+        assert set(codes) == {code}, f"{codes}\n{self.all_output}"
+        return self
+
+    def kill_at(self, step: int, number: signal.Signals, delay_s: float = 0.0) -> None:
+        """Send the signal once rank 0 has logged the step: SIGTERM to one rank, SIGKILL to all."""
+        lines = re.compile(rf"^\[STEP\] .*\bstep={step}\b", re.MULTILINE)
+        until(lambda: lines.search(self.output) or self.processes[0].exitcode is not None, f"step {step}", DEADLINE_S)
+        time.sleep(delay_s)  # into what follows the step, such as a save
+        for process in self.processes if number == signal.SIGKILL else [random.choice(self.processes)]:
+            if process.is_alive():
+                os.kill(process.pid, number)
+
+    @property
+    def output(self) -> str:
+        """Output of rank 0."""
+        return self.outputs[0].read_text() if self.outputs[0].exists() else ""
+
+    @property
+    def all_output(self) -> str:
+        return "\n".join(output.read_text() for output in self.outputs if output.exists())
+
+    def fact(self, tag: str, name: str) -> str:
+        """Value in the last line of rank 0 with this tag and name."""
+        return re.findall(rf"^\[{tag}\] .*\b{name}=(\S+)", self.output, re.MULTILINE)[-1]
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "run").glob("epoch-*"))
+
+
+def hashes(folder: Path, name: str) -> dict[str, str]:
+    """SHA-256 of weights and optimizer of a checkpoint; there is at least one of each."""
+    files = [
+        path for path in (folder / "run" / name / "rank-0").iterdir()
+        if path.suffix == ".safetensors" or path.name in ("optimizer.pt", "state.pt")
+    ]  # fmt: skip
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    assert "state.pt" in found or {"optimizer.pt", "model.safetensors"} <= {*found}, found
+    return found
+
+
+@functools.cache
+def texts(count: int = 132, seed: int = 1) -> list[str]:
+    numbers = random.Random(seed)
+    return [" ".join(numbers.choices(WORDS, k=12)) for _ in range(count)]
+
+
+def write(path: Path, rows: list) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def text_file(folder: Path, count: int = 132, seed: int = 1) -> Path:
+    return write(folder / f"text-{seed}-{count}.jsonl", [{"text": text} for text in texts(count, seed)])
+
+
+def language_model(folder: Path, kind: str = "llama", **changes: object) -> tuple[object, ...]:
+    """Flags of a small model and of its data."""
+    model = small_models.make(folder / f"model-{kind}", kind, **changes)
+    return ("--model-local-dir", model, "--data", text_file(folder), "--lr", 1e-3)

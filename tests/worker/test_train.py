@@ -1,0 +1,147 @@
+"""train.py: what it learns, saves and resumes, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.processes import until
+from tests.helpers.train_runs import SMOKE, Ranks, checkpoints, hashes
+
+# 24 steps of all ranks together in two epochs, the last of each with fewer samples.
+SMALL = ("--samples", 754, "--features", 16)
+EVERY = ("--save-every", 5)
+
+
+def run(folder: Path, *arguments: object, world: int = 1, code: int = 0, **variables: object) -> Ranks:
+    size = ("--batch", 64 // world)
+    return Ranks(SMOKE, folder, *SMALL, *size, *arguments, world=world, **variables).end(code)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--batch", "0"), ("--epochs", "x"), ("--lr", "nan"), ("--lr", "0"), ("--seed", "-1"), ("--output", "s3://bucket"),
+     ("--run-id", "a/b"), ("--run-id", ".."), ("--no-such",)],
+)  # fmt: skip
+def test_wrong_flags_end_with_2_and_make_no_folder(tmp_path, monkeypatch, flags):
+    monkeypatch.chdir(tmp_path)
+    done = Ranks(SMOKE, tmp_path / "out", *flags).end(2)
+    assert f"argument {flags[0]}" in done.output or flags[0] in done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"], "no folder called s3:"
+    assert not (tmp_path / "out" / "run").exists()
+
+
+def test_it_learns_and_says_so(tmp_path):
+    done = run(tmp_path)
+    tags = [line[1:].partition("]")[0] for line in done.output.splitlines()]
+    assert [*dict.fromkeys(tags)] == ["DDP", "TRAIN", "STEP", "EPOCH", "DONE"]
+    assert done.fact("DONE", "status") == "finished" and float(done.fact("DONE", "val_loss")) < 0.1
+    assert os.readlink(tmp_path / "run" / "best") in checkpoints(tmp_path)
+
+
+def test_what_does_not_learn_ends_with_3(tmp_path):
+    assert run(tmp_path, "--lr", 1e-9, code=3).fact("DONE", "status") == "not-learned"
+
+
+def test_steps_that_are_not_finite_do_not_count(tmp_path):
+    done = run(tmp_path, "--lr", 1e38, code=3)
+    assert int(done.fact("DONE", "skipped")) >= 12
+
+
+def test_the_result_does_not_depend_on_the_number_of_ranks(tmp_path):
+    losses = [float(run(tmp_path / str(world), world=world).fact("DONE", "val_loss")) for world in (1, 2, 4)]
+    assert max(losses) - min(losses) < 1e-5
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_cut_off_ends_with_the_same_bits(tmp_path, number, world):
+    whole = run(tmp_path / "whole", *EVERY, world=world)
+    for step in random.sample(range(1, 24), 2):
+        folder = tmp_path / str(step)
+        first = Ranks(SMOKE, folder, *SMALL, "--batch", 64 // world, *EVERY, world=world)
+        first.kill_at(step, number)
+        assert set(first.wait()) == ({75} if number == signal.SIGTERM else {-9}), first.all_output
+        newest = max((path for path in (folder / "run").glob("epoch-*")), key=os.path.getmtime, default=None)
+        second = run(folder, *EVERY, world=world)
+        assert second.fact("TRAIN", "resumed") == (newest.name if newest else "no")
+        assert second.fact("DONE", "weights") == whole.fact("DONE", "weights")
+        assert hashes(folder, "epoch-0002") == hashes(tmp_path / "whole", "epoch-0002")
+
+
+def test_another_number_of_ranks_goes_on_at_the_same_sample(tmp_path):
+    first = Ranks(SMOKE, tmp_path, *SMALL, "--batch", 32, world=2)
+    first.kill_at(7, signal.SIGTERM)
+    first.end(75)
+    second = run(tmp_path, "--batch", 16, world=4)
+    assert second.fact("DONE", "step") if "step=" in second.output else True
+    steps = [int(line.split("step=")[1].split()[0]) for line in second.output.splitlines() if line[:6] == "[STEP]"]
+    stopped = int(first.fact("DONE", "step"))
+    assert steps == list(range(stopped + 1, 25))
+    alone = float(run(tmp_path / "alone").fact("DONE", "val_loss"))
+    assert abs(float(second.fact("DONE", "val_loss")) - alone) < 1e-5
+
+
+def test_a_stop_after_the_last_step_of_an_epoch_loses_no_evaluation(tmp_path):
+    first = Ranks(SMOKE, tmp_path, *SMALL, "--batch", 64)
+    first.kill_at(11, signal.SIGTERM)
+    first.end(75)
+    assert run(tmp_path).output.count("[EPOCH]") + first.output.count("[EPOCH]") == 2
+
+
+def test_without_output_a_stop_is_no_request_for_another_start(tmp_path):
+    ranks = Ranks(SMOKE, tmp_path, "--output", "", *SMALL, "--batch", 64, "--epochs", 1000)
+    ranks.kill_at(5, signal.SIGTERM)
+    ranks.end(143)
+
+
+def test_a_damaged_checkpoint_is_left_out(tmp_path):
+    run(tmp_path, *EVERY)
+    newest = tmp_path / "run" / "epoch-0002" / "rank-0" / "state.pt"
+    newest.write_bytes(newest.read_bytes()[:1000])
+    second = run(tmp_path, *EVERY)
+    assert second.fact("TRAIN", "unreadable") == "epoch-0002"
+    assert second.fact("TRAIN", "resumed") == "epoch-0002-step-00000020"
+
+
+def test_other_data_are_refused(tmp_path):
+    run(tmp_path)
+    before = hashes(tmp_path, "epoch-0002")
+    assert "FATAL" in run(tmp_path, "--seed", 7, code=2).output
+    assert hashes(tmp_path, "epoch-0002") == before
+
+
+def test_a_second_writer_is_refused(tmp_path):
+    first = Ranks(SMOKE, tmp_path, *SMALL, "--batch", 64, "--epochs", 10_000)
+    until(lambda: "[STEP]" in first.output, "the first one trains")
+    run(tmp_path, code=1)
+    os.kill(first.processes[0].pid, signal.SIGTERM)
+    first.end(75)
+
+
+FULL = """
+import errno, pathlib
+from gpuworker.train import train
+write, count = pathlib.Path.write_bytes, []
+def write_bytes(self, data):
+    count.append(1)
+    if len(count) == 3:
+        write(self, bytes(data)[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+    return write(self, data)
+pathlib.Path.write_bytes = write_bytes
+main = train.main
+"""
+
+
+def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(tmp_path):
+    program = tmp_path / "full.py"
+    program.write_text(FULL)
+    failed = Ranks(str(program), tmp_path / "out", *SMALL, "--batch", 64, *EVERY).end(1)
+    assert "No space left on device" in failed.output
+    assert not (tmp_path / "out" / "run" / ".saving").exists()
+    assert run(tmp_path / "out", *EVERY).fact("TRAIN", "resumed") == "epoch-0001-step-00000010"

@@ -1,0 +1,147 @@
+"""JSON lines of text, prompt and completion, or messages, as tokens and labels for a Trainer.
+
+A line is encoded as a whole, and a token is learned if it lies in a learned part: all of a text;
+the completion; of messages what the chat template marks with {% generation %}, else each answer.
+The end-of-text token of a text or completion and the end token of an answer are learned, too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import torch
+
+KINDS = {"messages": ("messages",), "prompt": ("prompt", "completion"), "text": ("text",)}
+IGNORED = -100  # label of a token that is not learned: torch's cross entropy leaves it out
+GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+
+Sample = dict[str, list[int]]  # input_ids and labels
+
+
+class DataError(ValueError):
+    """A line of a file that cannot be learned: FILE:LINE: why."""
+
+
+def read(path: str, tokenizer, limit: int, pack: bool = False) -> list[Sample]:
+    """Samples of at most `limit` tokens. With `pack` they are joined, then cut every `limit` tokens.
+
+    Raises DataError, and OSError for the file.
+    """
+    samples, first = [], None
+    with Path(path).open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                kind = kind_of(row)
+                if kind != (first := first or kind):
+                    raise ValueError(f"has {kind}, the lines before have {first}")
+                samples.append(encode(tokenizer, row, kind))
+            except Exception as error:  # a template raises classes of jinja2
+                text = str(error) or type(error).__name__
+                raise DataError(f"{path}:{number}: {text}") from error
+    if pack:
+        joined = {key: [t for s in samples for t in s[key]] for key in ("input_ids", "labels")}
+        cuts = range(0, len(joined["input_ids"]), limit)
+        samples = [{key: joined[key][at : at + limit] for key in joined} for at in cuts]
+    samples = [{key: tokens[:limit] for key, tokens in sample.items()} for sample in samples]
+    samples = [sample for sample in samples if max(sample["labels"][1:], default=IGNORED) >= 0]
+    if not samples:
+        raise DataError(f"{path}: no line has a token to learn within {limit} tokens")
+    return samples
+
+
+def kind_of(row: object) -> str:
+    if not isinstance(row, dict):
+        raise ValueError("must be an object with text, prompt and completion, or messages")
+    kind = next((kind for kind in KINDS if kind in row), "")
+    if not kind:
+        raise ValueError(f"needs text, prompt and completion, or messages; has {', '.join(row)}")
+    wanted = list if kind == "messages" else str
+    for key in KINDS[kind]:
+        if not isinstance(row.get(key), wanted) or not row[key]:
+            what = "a list of messages" if wanted is list else "a text"
+            raise ValueError(f"{key}: must be {what} that is not empty")
+    return kind
+
+
+def encode(tokenizer, row: dict, kind: str) -> Sample:
+    if kind == "messages":
+        return encode_messages(tokenizer, row["messages"], row.get("tools"))
+    prompt = row["prompt"] if kind == "prompt" else ""
+    text = prompt + row["completion" if kind == "prompt" else "text"] + (tokenizer.eos_token or "")
+    return label(tokenizer, text, [(len(prompt), len(text))], add_special_tokens=True)
+
+
+def label(tokenizer, text: str, learned: list[tuple[int, int]], **options) -> Sample:
+    """Tokens of the text; those that touch a learned part [start, end) are their own labels."""
+    encoded = tokenizer(text, return_offsets_mapping=True, **options)
+    pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+    labels = [
+        token if any(a < end and b > start for start, end in learned) else IGNORED
+        for token, (a, b) in pairs
+    ]
+    return {"input_ids": list(encoded["input_ids"]), "labels": labels}
+
+
+def encode_messages(tokenizer, messages: list[dict], tools: list | None) -> Sample:
+    if GENERATION.search(tokenizer.get_chat_template(tools=tools)):
+        marked = tokenizer.apply_chat_template(
+            messages, tools=tools, return_dict=True, return_assistant_tokens_mask=True
+        )
+        pairs = zip(marked["input_ids"], marked["assistant_masks"], strict=True)
+        labels = [token if mask else IGNORED for token, mask in pairs]
+        return {"input_ids": list(marked["input_ids"]), "labels": labels}
+    text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
+    learned = []
+    for number, message in enumerate(messages):
+        if message["role"] == "assistant":
+            before = tokenizer.apply_chat_template(
+                messages[:number], tools=tools, tokenize=False, add_generation_prompt=True
+            )
+            learned.append(answer(tokenizer, text, before, message, number))
+    if not learned:
+        raise ValueError("messages: none has the role assistant, so there is nothing to learn")
+    return label(tokenizer, text, learned, add_special_tokens=False)
+
+
+def answer(tokenizer, text: str, before: str, message: dict, number: int) -> tuple[int, int]:
+    """Start and end of an answer in the whole text, with its end token."""
+    content = (message.get("content") or "").strip()
+    at = text.find(content, len(before))
+    if not text.startswith(before) or at < 0:
+        raise ValueError(
+            f"messages[{number}]: the chat template changes what comes before this answer, or the "
+            "answer; mark what is learned with {% generation %} in the template"
+        )
+    stop = at + len(content)
+    rest = text[stop:].lstrip()
+    ends = [token for token in tokenizer.all_special_tokens if rest.startswith(token)]
+    if not ends:
+        raise ValueError(
+            f"messages[{number}]: no special token of the tokenizer follows this answer in the "
+            "chat template; mark what is learned with {% generation %} in the template"
+        )
+    end = max(ends, key=len)
+    return len(before), text.index(end, stop) + len(end)
+
+
+class Collate:
+    """Samples as tensors (samples, longest sample), padded on the right."""
+
+    def __init__(self, pad: int):
+        self.pad = pad
+
+    def __call__(self, samples: list[Sample]) -> dict[str, torch.Tensor]:
+        width = max(len(sample["input_ids"]) for sample in samples)
+
+        def rows(key: str, fill: int) -> torch.Tensor:
+            return torch.tensor([each[key] + [fill] * (width - len(each[key])) for each in samples])
+
+        lengths = torch.tensor([len(sample["input_ids"]) for sample in samples])
+        mask = (torch.arange(width) < lengths[:, None]).long()
+        ids, labels = rows("input_ids", self.pad), rows("labels", IGNORED)
+        return {"input_ids": ids, "labels": labels, "attention_mask": mask}
