@@ -23,7 +23,8 @@ EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 
 KINDS = {
     "llama": {}, "mistral": {}, "qwen2": {}, "olmo2": {}, "phi3": {}, "granite": {}, "gpt_neox": {}, "smollm3": {},
     "qwen3": {"head_dim": 16}, "gemma2": {"head_dim": 16}, "gemma3_text": {"head_dim": 16},
-    "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512},
+    "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512,
+             "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
     "qwen3_moe": {"head_dim": 16, **EXPERTS}, "mixtral": {"num_local_experts": 4},
 }  # fmt: skip
 

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from hack.paths import REPO
 from tests.helpers.processes import until
 from tests.helpers.train_runs import SMOKE, Ranks, checkpoints, hashes
 
 # 24 steps of all ranks together in two epochs, the last of each with fewer samples.
 SMALL = ("--samples", 754, "--features", 16)
 EVERY = ("--save-every", 5)
+SLOW = str(REPO / "tests" / "launch_programs" / "slow_training.py")
 
 
 def run(folder: Path, *arguments: object, world: int = 1, code: int = 0, **variables: object) -> Ranks:
@@ -48,7 +50,7 @@ def test_what_does_not_learn_ends_with_3(tmp_path):
 
 
 def test_steps_that_are_not_finite_do_not_count(tmp_path):
-    done = run(tmp_path, "--lr", 1e38, code=3)
+    done = run(tmp_path, "--lr", 1e30, code=3)
     assert int(done.fact("DONE", "skipped")) >= 12
 
 
@@ -63,7 +65,7 @@ def test_a_run_that_is_cut_off_ends_with_the_same_bits(tmp_path, number, world):
     whole = run(tmp_path / "whole", *EVERY, world=world)
     for step in random.sample(range(1, 24), 2):
         folder = tmp_path / str(step)
-        first = Ranks(SMOKE, folder, *SMALL, "--batch", 64 // world, *EVERY, world=world)
+        first = Ranks(SLOW, folder, *SMALL, "--batch", 64 // world, *EVERY, world=world)
         first.kill_at(step, number)
         assert set(first.wait()) == ({75} if number == signal.SIGTERM else {-9}), first.all_output
         newest = max((path for path in (folder / "run").glob("epoch-*")), key=os.path.getmtime, default=None)
@@ -74,11 +76,10 @@ def test_a_run_that_is_cut_off_ends_with_the_same_bits(tmp_path, number, world):
 
 
 def test_another_number_of_ranks_goes_on_at_the_same_sample(tmp_path):
-    first = Ranks(SMOKE, tmp_path, *SMALL, "--batch", 32, world=2)
+    first = Ranks(SLOW, tmp_path, *SMALL, "--batch", 32, world=2)
     first.kill_at(7, signal.SIGTERM)
     first.end(75)
     second = run(tmp_path, "--batch", 16, world=4)
-    assert second.fact("DONE", "step") if "step=" in second.output else True
     steps = [int(line.split("step=")[1].split()[0]) for line in second.output.splitlines() if line[:6] == "[STEP]"]
     stopped = int(first.fact("DONE", "step"))
     assert steps == list(range(stopped + 1, 25))
@@ -87,14 +88,14 @@ def test_another_number_of_ranks_goes_on_at_the_same_sample(tmp_path):
 
 
 def test_a_stop_after_the_last_step_of_an_epoch_loses_no_evaluation(tmp_path):
-    first = Ranks(SMOKE, tmp_path, *SMALL, "--batch", 64)
+    first = Ranks(SLOW, tmp_path, *SMALL, "--batch", 64)
     first.kill_at(11, signal.SIGTERM)
     first.end(75)
     assert run(tmp_path).output.count("[EPOCH]") + first.output.count("[EPOCH]") == 2
 
 
 def test_without_output_a_stop_is_no_request_for_another_start(tmp_path):
-    ranks = Ranks(SMOKE, tmp_path, "--output", "", *SMALL, "--batch", 64, "--epochs", 1000)
+    ranks = Ranks(SLOW, tmp_path, "--output", "", *SMALL, "--batch", 64, "--epochs", 1000)
     ranks.kill_at(5, signal.SIGTERM)
     ranks.end(143)
 
@@ -116,7 +117,7 @@ def test_other_data_are_refused(tmp_path):
 
 
 def test_a_second_writer_is_refused(tmp_path):
-    first = Ranks(SMOKE, tmp_path, *SMALL, "--batch", 64, "--epochs", 10_000)
+    first = Ranks(SLOW, tmp_path, *SMALL, "--batch", 64, "--epochs", 10_000)
     until(lambda: "[STEP]" in first.output, "the first one trains")
     run(tmp_path, code=1)
     os.kill(first.processes[0].pid, signal.SIGTERM)

@@ -1,0 +1,191 @@
+"""train_framework.py: what it learns, saves and resumes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hack.paths import REPO
+from tests.helpers.processes import environment
+from tests.helpers.train_runs import LM, Ranks, checkpoints, hashes, language_model, text_file, write
+
+SLOW = str(REPO / "tests" / "launch_programs" / "slow_language_model.py")
+OFTEN = ("--set", "logging_steps=1")
+
+
+def run(folder: Path, *arguments: object, code: int = 0, module: str = LM, **more: object) -> Ranks:
+    return Ranks(module, folder, *arguments, *OFTEN, **more).end(code)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> tuple[object, ...]:
+    return language_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--batch", 0), ("--epochs", "nan"), ("--lr", -1), ("--seq-len", 1), ("--output", "s3://bucket"), ("--lora", -2),
+     ("--model-local-dir", "/no/such"), ("--set", "no_such=1"), ("--set", "bf16"), ("--set", "seed=x"),
+     ("--set", "fsdp=full_shard")],
+)  # fmt: skip
+def test_what_cannot_be_trained_ends_with_2(tmp_path, model, flags):
+    done = run(tmp_path, *model, *flags, code=2)
+    assert "error:" in done.output
+    assert not (tmp_path / "run").exists() or not checkpoints(tmp_path)
+
+
+def test_a_batch_that_the_ranks_cannot_share_ends_with_2(tmp_path, model):
+    run(tmp_path, *model, "--batch", 7, world=2, code=2)
+
+
+@pytest.mark.parametrize("setting", ["save_total_limit=2", "save_only_model=true"])
+def test_a_setting_that_would_lose_checkpoints_is_refused(tmp_path, model, setting):
+    assert setting.split("=")[0] in run(tmp_path, *model, "--set", setting, code=1).output
+
+
+def test_each_epoch_has_a_loss_and_the_best_is_kept(tmp_path, model):
+    val = text_file(tmp_path, 37, seed=2)
+    done = run(tmp_path, *model, "--val", val, "--epochs", 3, "--keep", 1)
+    losses = [float(line.split("val_loss=")[1].split()[0]) for line in done.output.splitlines() if "[EPOCH]" in line]
+    assert len(losses) == 3 and losses[2] < losses[0]
+    best = f"epoch-{losses.index(min(losses)) + 1:04d}"
+    assert os.readlink(tmp_path / "run" / "best") == best and best in checkpoints(tmp_path)
+    assert {"config.json", "tokenizer.json"} <= {path.name for path in (tmp_path / "run/best/rank-0").iterdir()}
+
+
+def test_the_loss_does_not_depend_on_the_number_of_ranks(tmp_path, model):
+    val = text_file(tmp_path, 37, seed=2)  # neither 37 nor 130 samples fill the last step
+    data = text_file(tmp_path, 130)
+    losses = [
+        float(run(tmp_path / str(world), *model, "--val", val, "--data", data, world=world).fact("EPOCH", "val_loss"))
+        for world in (1, 2, 4)
+    ]
+    assert max(losses) - min(losses) < 1e-5, losses
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_cut_off_ends_with_the_same_bits(tmp_path, model, number, world):
+    flags = (*model, "--epochs", 2, "--save-every", 5)
+    run(tmp_path / "whole", *flags, world=world)
+    step, folder = random.randrange(1, 34), tmp_path / "cut"
+    first = Ranks(SLOW, folder, *flags, *OFTEN, world=world)
+    first.kill_at(step, number, random.uniform(0, 0.1))
+    assert set(first.wait()) == ({75} if number == signal.SIGTERM else {-9}), first.all_output
+    made = list((folder / "run").glob("epoch-*"))
+    newest = max(made, key=lambda path: json.loads((path / "rank-0/trainer_state.json").read_text())["global_step"],
+                 default=None)  # fmt: skip
+    second = run(folder, *flags, world=world)
+    assert second.fact("TRAIN", "resumed") == (newest.name if newest else "no")
+    assert hashes(folder, "epoch-0002") == hashes(tmp_path / "whole", "epoch-0002")
+    assert not list((folder / "run").glob("checkpoint-*")), "what was cut off takes no space"
+
+
+def test_a_stop_after_the_last_step_of_an_epoch_loses_no_evaluation(tmp_path, model):
+    flags = (*model, "--val", text_file(tmp_path, 37, seed=2), "--epochs", 2)
+    first = Ranks(SLOW, tmp_path, *flags, *OFTEN)
+    first.kill_at(16, signal.SIGTERM)
+    first.end(75)
+    assert first.output.count("[EPOCH]") + run(tmp_path, *flags).output.count("[EPOCH]") == 2
+
+
+def test_a_last_step_amid_an_epoch_is_saved_once(tmp_path, model):
+    done = run(tmp_path, *model, "--set", "max_steps=12", "--save-every", 6)
+    assert checkpoints(tmp_path) == ["epoch-0001-step-00000006", "epoch-0001-step-00000012"]
+    assert done.fact("DONE", "status") == "finished"
+
+
+@pytest.mark.parametrize("part", ["model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt", "parts.json"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "empty"])
+def test_a_checkpoint_that_lacks_a_part_is_never_resumed_from(tmp_path, model, part, damage):
+    flags = (*model, "--save-every", 10, "--set", "max_steps=17")
+    run(tmp_path, *flags)
+    file = tmp_path / "run" / "epoch-0001" / "rank-0" / part
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[: 0 if damage == "empty" else -3])
+    second = run(tmp_path, *flags)
+    assert second.fact("TRAIN", "incomplete") == "epoch-0001"
+    assert second.fact("TRAIN", "resumed") == "epoch-0001-step-00000010"
+
+
+@pytest.mark.parametrize("flags", [("--seq-len", 8), ("--seed", 3), ("--lora", 2), ("--batch", 4), ("--data", "other")])
+def test_a_run_of_other_data_or_another_shape_is_refused(tmp_path, model, flags):
+    run(tmp_path, *model)
+    before = hashes(tmp_path, "epoch-0001")
+    flags = (flags[0], text_file(tmp_path, seed=9)) if flags[1] == "other" else flags
+    run(tmp_path, *model, *flags, code=1)
+    assert hashes(tmp_path, "epoch-0001") == before
+
+
+def test_steps_that_are_not_finite_do_not_count(tmp_path, model):
+    done = run(tmp_path, *model, "--lr", 1e30, "--set", "warmup_steps=0", code=3)
+    assert done.fact("DONE", "status") == "not-finite" and int(done.fact("DONE", "skipped")) > 8
+
+
+@pytest.mark.parametrize("flags", [("--lora", 4), ("--set", "bf16=true"), ("--pack",)])
+def test_settings_act(tmp_path, model, flags):
+    plain, changed = run(tmp_path / "plain", *model), run(tmp_path / "changed", *model, *flags)
+    assert plain.fact("STEP", "grad_norm") != changed.fact("STEP", "grad_norm")
+    files = {path.name for path in (tmp_path / "changed/run/epoch-0001/rank-0").iterdir()}
+    assert ("adapter_model.safetensors" in files) == (flags[0] == "--lora")
+
+
+def test_new_weights_are_the_same_at_each_start(tmp_path, model):
+    losses = {run(tmp_path / str(n), *model, "--from-scratch", "--lora", 2).fact("STEP", "loss") for n in range(2)}
+    assert len(losses) == 1
+
+
+def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(tmp_path, model):
+    """On a file system of 3 MB in a namespace of its own."""
+    out = tmp_path / "out"
+    out.mkdir()
+    train = [sys.executable, "-m", LM, "--output", str(out), *map(str, model), "--keep", "0", "--save-every", "2"]
+    script = 'mount -t tmpfs -o size=3m none "$0" && "$@"; code=$?; ls "$0/run" >&2; exit $code'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, str(out), *train]
+    done = subprocess.run(command, env=environment(HF_HUB_OFFLINE=1), capture_output=True, text=True, timeout=240)
+    if "unshare" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 1 and "No space left on device" in done.stderr
+    assert "epoch-0001-step-00000002" in done.stderr
+
+
+BAD_LINES = {
+    "not JSON": ('{"text": ', "Expecting value"),
+    "a list": ("[1]", "must be an object"),
+    "unknown": ('{"body": "a"}', "has body"),
+    "number": ('{"text": 3}', "text: must be a text"),
+    "no completion": ('{"prompt": "a"}', "completion: must be a text"),
+    "no messages": ('{"messages": []}', "messages: must be a list"),
+    "another kind": ('{"prompt": "a", "completion": "b"}', "has prompt, the lines before have text"),
+    "binary": (b"\xff\xfe", "codec can't decode"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_LINES)
+def test_a_bad_line_is_named_with_file_and_line(tmp_path, model, name):
+    line, words = BAD_LINES[name]
+    file = tmp_path / "bad.jsonl"
+    file.write_bytes(b'{"text": "good"}\n\n' + (line if isinstance(line, bytes) else line.encode()) + b"\n")
+    done = run(tmp_path, *model, "--data", file, code=2)
+    assert f"{file}:3: " in done.output and words in done.output
+
+
+@pytest.mark.parametrize("text", ["", "\n\n"])
+def test_data_without_a_line_are_refused(tmp_path, model, text):
+    file = tmp_path / "empty.jsonl"
+    file.write_text(text)
+    run(tmp_path, *model, "--data", file, code=2)
+
+
+def test_messages_without_an_answer_are_refused(tmp_path, model):
+    file = write(tmp_path / "m.jsonl", [{"messages": [{"role": "user", "content": "a"}]}])
+    assert f"{file}:1: " in run(tmp_path, *model, "--data", file, code=2).output
