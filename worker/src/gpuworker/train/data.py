@@ -48,7 +48,9 @@ def read(path: str, tokenizer, limit: int, pack: bool = False) -> list[Sample]:
         cuts = range(0, len(joined["input_ids"]), limit)
         samples = [{key: joined[key][at : at + limit] for key in joined} for at in cuts]
     samples = [{key: tokens[:limit] for key, tokens in sample.items()} for sample in samples]
-    samples = [sample for sample in samples if max(sample["labels"][1:], default=IGNORED) >= 0]
+    for sample in samples:  # nothing predicts the first token, but some models count its label
+        sample["labels"][:1] = [IGNORED]
+    samples = [sample for sample in samples if max(sample["labels"], default=IGNORED) >= 0]
     if not samples:
         raise DataError(f"{path}: no line has a token to learn within {limit} tokens")
     return samples
