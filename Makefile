@@ -8,7 +8,7 @@ PYTHON := $(VENV)/bin/python
 OLDEST := 1.29.6
 NEWEST := 1.37.2
 .DEFAULT_GOAL := help
-.PHONY: upstream help demo test test-schemas test-gang test-ipv6 test-oldest test-fast test-e2e test-argocd test-flux test-lifecycle test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz values-server bench train-bench test-trainers lint generate verify image cluster-up cluster-down
+.PHONY: upstream help demo test test-schemas test-gang test-ipv6 test-oldest test-fast test-e2e test-argocd test-flux test-lifecycle test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz values-server bench train-bench track-matrix train-kills test-trainers lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,12 +20,12 @@ demo: ## Test every node, start a group, show the addresses its tasks found; lea
 
 test: ## Everything: lint, unit, charts, end to end on a real Kubernetes
 	@python3 -m hack.preflight cluster
-	@python3 -m hack.deps.venv dev torch train data browser fuzz skypilot track
+	@python3 -m hack.deps.venv dev torch train browser fuzz skypilot track
 	@$(PYTHON) -m hack.test
 
 test-fast: ## Lint and the quick unit and chart tests: no cluster, no image
 	@python3 -m hack.preflight
-	@python3 -m hack.deps.venv dev torch train data
+	@python3 -m hack.deps.venv dev torch train
 	@$(PYTHON) -m hack.test --quick lint unit charts
 
 test-e2e: ## End-to-end tests only
@@ -138,6 +138,14 @@ gpu: ## Everything that needs a GPU, in parts of 7 minutes of an H100, on a bare
 train-bench: ## Tokens per second and memory of the training, compared with Hugging Face's Trainer and accelerate
 	@python3 -m hack.deps.venv dev torch train
 	@PYTHONPATH=worker/src $(PYTHON) -m tests.bench.train
+
+track-matrix: ## Every fault of an MLflow or Pluto server in every phase of a training: six minutes
+	@python3 -m hack.deps.venv dev torch train track
+	@OMP_NUM_THREADS=1 PYTHONPATH=generator/src $(dir $(VENV))venv-track/bin/python -m pytest -q -n 2 tests/tracking
+
+train-kills: ## RUNS (60) trainings of each program and world, killed or stopped at a random step, and resumed
+	@python3 -m hack.deps.venv dev torch train
+	@PYTHONPATH=worker/src $(PYTHON) -m tests.bench.train_kills $(or $(RUNS),60) $(or $(SEED),1)
 
 test-trainers: ## Other training libraries under ddp-launch: stop and resume, a crash, a hang
 	@python3 -m hack.deps.venv dev torch train trainers

@@ -94,7 +94,7 @@ def tracking() -> Counts:
     if not call("tracking", sys.executable, "-m", "hack.deps.venv", "track"):
         return Counts(failed=1)
     python = str(TRACK / "bin/python")
-    arguments = ("-m", "pytest", "-q", "--junitxml=REPORT", "tests/tracking", "-n", "2", "--dist", "loadfile")
+    arguments = ("-m", "pytest", "-q", "--junitxml=REPORT", "tests/tracking", "-n", "2", "-m", CHOSEN)
     return with_report("tracking", python, *arguments)
 
 

@@ -1,6 +1,6 @@
-"""Python packages, pinned with hashes: python3 -m hack.deps.venv dev [torch] [train] [data] [fuzz] [skypilot] ….
+"""Python packages, pinned with hashes: python3 -m hack.deps.venv dev [torch] [train] [fuzz] [skypilot] ….
 
-`dev`: generator, lint and tests. `torch`, `train`, `data`: the worker's unit tests. `trainers`: Lightning, for its
+`dev`: generator, lint and tests. `torch`, `train`: the worker's unit tests. `trainers`: Lightning, for its
 example. `browser`: the tests of pages. `fuzz`: the fuzzer. `skypilot`: the comparison with SkyPilot. `track`: the tests
 of experiment trackers. The last two have a hundred packages each and get separate environments.
 """
@@ -24,7 +24,7 @@ def ensure(name: str) -> None:
     digest = hashlib.sha256(locked.read_bytes() + sys.version.encode()).hexdigest()[:12]
     venv = {"skypilot": SKYPILOT, "track": TRACK}.get(name, VENV)
     # track.txt omits requirements of MLflow's server that it does not use; the others omit what is in torch.txt.
-    no_deps = ["--no-deps"] if name in ("track", "train", "data", "trainers") else []
+    no_deps = ["--no-deps"] if name in ("track", "train", "trainers") else []
     stamp = venv / f".{name}-{digest}"
     if stamp.exists():
         return
@@ -34,6 +34,9 @@ def ensure(name: str) -> None:
             run(sys.executable, "-m", "venv", venv)
             (venv / ".created").touch()
         run(venv / "bin" / "pip", "install", "--quiet", "--require-hashes", *no_deps, "--requirement", locked)
+        if name == "track":  # torch and transformers come from the main environment
+            (where,) = (VENV / "lib").glob("python*/site-packages")
+            (venv / "lib" / where.parent.name / "site-packages" / "main.pth").write_text(f"{where}\n")
     for old in venv.glob(f".{name}-*"):
         old.unlink()
     stamp.touch()

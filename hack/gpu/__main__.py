@@ -29,7 +29,6 @@ from gpuworker.launch import gpus as driver
 from hack.gpu import runner, step, steps, summary
 
 SOURCES = (REPO, REPO / "worker" / "src")
-TEXT = REPO / "worker" / "src" / "gpuworker" / "train" / "data" / "train.jsonl"
 
 
 def entry() -> None:
@@ -100,7 +99,7 @@ def interpreter() -> str:
 
 
 def prepare(out: Path, device: str, gpus: int) -> TextIO:
-    """Make the folder of all steps, and the text that they train on. Returns the lock of the folder."""
+    """Make the folder of all steps. Returns the lock of the folder."""
     out.mkdir(parents=True, exist_ok=True)
     mark, wanted = out / "pack.json", json.dumps({"device": device, "gpus": gpus}) + "\n"
     lock = mark.open("a+")
@@ -111,10 +110,6 @@ def prepare(out: Path, device: str, gpus: int) -> TextIO:
     if (found := mark.read_text()) not in ("", wanted):
         raise ToolError(f"{out}: it has reports of {found.strip()}; set another --out")
     mark.write_text(wanted)
-    data, text = out / "data.jsonl", TEXT.read_text()
-    wanted_bytes = steps.SIZES[device].data_bytes(max(1, gpus))
-    if not data.exists():
-        data.write_text(text * (1 + wanted_bytes // len(text)))
     return lock
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,25 +67,6 @@ def ended(code: int, cause: str) -> Callable[[Path, int], Judgement]:
         return Judgement(OK if right else NOT_OK, f"exit code {seen}, {named or 'done' if verdicts else 'no verdict'}")
 
     return judge
-
-
-def trained(folder: Path, code: int) -> Judgement:
-    """A report of training whose last loss is finite. The first steps, which compile and allocate, do not count."""
-    if code == 2 and (missing := MISSING_PACKAGE.search(log_of(folder))):
-        return Judgement(NOT_APPLICABLE, f"the package {missing[1]} is missing here")
-    if code:
-        return Judgement(NOT_OK, f"exit code {code}: {last_line(folder)}")
-    report = json.loads((folder / "report.json").read_text())
-    late = report["history"][len(report["history"]) // 2 :]
-    figures = [
-        Figure("tokens_per_s", statistics.median(entry["tokens_per_s"] for entry in late), "tokens/s"),
-        Figure("peak_memory", max(rank["peak_memory_bytes"] for rank in report["ranks"]) / 2**30, "GiB"),
-    ]
-    if "mfu" in late[-1]:
-        figures.append(Figure("mfu", statistics.median(entry["mfu"] for entry in late), "ratio"))
-    first, last = report["history"][0]["loss"], report["history"][-1]["loss"]
-    good = math.isfinite(last) and report["status"] == "finished"
-    return Judgement(OK if good else NOT_OK, f"loss {first:.3f} to {last:.3f}", figures)
 
 
 def reported(folder: Path, code: int) -> Judgement:

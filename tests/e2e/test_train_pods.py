@@ -9,7 +9,7 @@ from tests.helpers.ddp_pods import containers, install, job_ended, logs_by_node,
 from tests.helpers.group_pods import uninstall
 from tests.helpers.kube import Namespace, wait_until
 
-TRAIN = "-m,gpuworker.train.train_smoke,--output,/out,--samples,32768,--batch,64,--epochs,6"
+TRAIN = "-m,gpuworker.train.train,--output,/out,--samples,32768,--features,512,--batch,64,--epochs,6"
 
 
 @pytest.mark.parametrize(("nodes", "each"), [pytest.param(4, 1, marks=pytest.mark.matrix), (2, 2)])
@@ -21,7 +21,7 @@ def test_training_resumes_after_a_pod_is_deleted(namespace: Namespace, shared_vo
     }  # fmt: skip
     install(namespace, *(word for name, value in settings.items() for word in ("--set", f"{name}={value}")))
     wait_until(
-        lambda: "[EPOCH] node=0 rank=0 epoch=1 " in logs_by_node(namespace).get(0, ""), "the first epoch has ended", 240
+        lambda: "[EPOCH] rank=0 epoch=1 " in logs_by_node(namespace).get(0, ""), "the first epoch has ended", 240
     )
     victim = next(pod for pod in node_pods(namespace) if node_index(pod) == nodes - 1)["metadata"]["name"]
     namespace.kubectl("delete", "pod", victim, "--wait=false")
@@ -32,5 +32,5 @@ def test_training_resumes_after_a_pod_is_deleted(namespace: Namespace, shared_vo
     logs = {node_index(pod): namespace.logs(pod["metadata"]["name"], "trainer") for pod in done}
     assert len(logs) == nodes and all(f"[DONE] node={node} world={nodes * each} " in logs[node] for node in logs)
     assert "resumed=epoch-000" in logs[0], "resumed from a checkpoint"
-    assert "[DONE] node=0 rank=0 status=finished " in logs[0]
+    assert "[DONE] rank=0 status=finished " in logs[0]
     uninstall(namespace, "run")

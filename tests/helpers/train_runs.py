@@ -22,7 +22,7 @@ SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["tests.helpers.train_preload"])
 DEADLINE_S = 300
 SMOKE, LM = "gpuworker.train.train", "gpuworker.train.train_framework"
-WORDS = "the cat sat on a mat and ran to two red hats while it was raining all day long".split()
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "ran", "to", "two", "red", "hats", "all", "day", "long"]
 
 
 def run_rank(module: str, arguments: list[str], variables: dict[str, str], output: str) -> None:

@@ -24,13 +24,15 @@ TEMPLATES = {
         ["A1<|eot_id|>", "A2<|eot_id|>"],
     ),
     "mistral": (
-        "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'assistant' %}{{ ' ' + m['content'] | trim + '</s>' }}"
+        "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'assistant' %}"
+        "{{ ' ' + m['content'] | trim + '</s>' }}"
         "{% else %}{{ '[INST] ' + m['content'] + ' [/INST]' }}{% endif %}{% endfor %}",
         [" A1</s>", " A2</s>"],
     ),
     "marked": (
         "{% for m in messages %}{{ m['role'] + ': ' }}{% if m['role'] == 'assistant' %}{% generation %}"
-        "{{ m['content'] | trim + '<|im_end|>' }}{% endgeneration %}{% else %}{{ m['content'] }}{% endif %}{% endfor %}",
+        "{{ m['content'] | trim + '<|im_end|>' }}{% endgeneration %}"
+        "{% else %}{{ m['content'] }}{% endif %}{% endfor %}",
         ["A1<|im_end|>", "A2<|im_end|>"],
     ),
 }  # fmt: skip

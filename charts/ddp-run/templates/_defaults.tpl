@@ -21,7 +21,7 @@
 "network": {"hostNetwork": false, "interface": "", "nccl": "", "rdma": {"resourceName": "rdma/hca_shared_devices_a", "count": 0}},
 "volumes": {"datasets": {"claimName": "", "readOnly": true}, "outputs": {"claimName": "", "readOnly": false}, "models": {"claimName": "", "readOnly": true}},
 "huggingFace": {"secretName": "", "secretKey": "HUGGINGFACE_HUB_TOKEN", "offline": false},
-"tracking": {"required": false, "pluto": {"secretName": "", "secretKey": "PLUTO_API_KEY", "runId": "", "project": "", "url": ""}, "mlflow": {"uri": "", "experiment": "", "secretName": ""}},
+"tracking": {"pluto": {"secretName": "", "secretKey": "PLUTO_API_KEY", "runId": "", "project": "", "url": ""}, "mlflow": {"uri": "", "experiment": "", "secretName": ""}},
 "networkPolicy": {"enabled": null, "ingress": [], "restrictEgress": false, "egress": []},
 "authentication": {"secretName": "", "secretKey": "key"},
 "kueue": {"queueName": "", "priorityClass": ""},

@@ -57,10 +57,6 @@ NCCL_NET: {{ ternary "IB" "Socket" (eq $values.network.nccl "ib") }}
 NCCL_IB_DISABLE: {{ ternary "0" "1" (eq $values.network.nccl "ib") | quote }}
 {{- end }}
 {{ include "ddp-run.keyVariable" .root }}
-{{- if or $values.tracking.pluto.secretName $values.tracking.mlflow.uri }}
-GPU_CHARTS_MAX_RESTARTS: {{ $values.maxRestarts | int64 | quote }} # only the last attempt marks the run as failed
-GPU_CHARTS_TRACKERS_REQUIRED: {{ $values.tracking.required | quote }}
-{{- end }}
 {{- with $values.tracking.pluto }}
 {{- if .secretName }}
 PLUTO_RUN_ID: {{ .runId | default (include "ddp-run.runName" $.root) | quote }}

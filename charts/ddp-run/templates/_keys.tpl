@@ -8,13 +8,12 @@
   maxRestarts, network, network.hostNetwork, network.interface, network.nccl, network.rdma, network.rdma.resourceName,
   network.rdma.count, volumes, volumes.datasets, volumes.datasets.claimName, volumes.datasets.readOnly, volumes.outputs,
   volumes.outputs.claimName, volumes.outputs.readOnly, volumes.models, volumes.models.claimName, volumes.models.readOnly,
-  huggingFace, huggingFace.secretName, huggingFace.secretKey, huggingFace.offline, tracking, tracking.required, tracking.pluto,
-  tracking.pluto.secretName, tracking.pluto.secretKey, tracking.pluto.runId, tracking.pluto.project, tracking.pluto.url,
-  tracking.mlflow, tracking.mlflow.uri, tracking.mlflow.experiment, tracking.mlflow.secretName, networkPolicy, networkPolicy.ingress,
-  networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName, authentication.secretKey,
-  kueue, kueue.queueName, kueue.priorityClass, placement, placement.onePodPerNode, placement.topologyKey, placement.gang,
-  placement.spreadOver, env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, commonLabels,
-  extraObjects, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds,
-  priorityClassName, podAnnotations, nodeSelector, tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext,
-  containerSecurityContext]
+  huggingFace, huggingFace.secretName, huggingFace.secretKey, huggingFace.offline, tracking, tracking.pluto, tracking.pluto.secretName,
+  tracking.pluto.secretKey, tracking.pluto.runId, tracking.pluto.project, tracking.pluto.url, tracking.mlflow, tracking.mlflow.uri,
+  tracking.mlflow.experiment, tracking.mlflow.secretName, networkPolicy, networkPolicy.ingress, networkPolicy.restrictEgress,
+  networkPolicy.egress, authentication, authentication.secretName, authentication.secretKey, kueue, kueue.queueName, kueue.priorityClass,
+  placement, placement.onePodPerNode, placement.topologyKey, placement.gang, placement.spreadOver, env, image, image.repository,
+  image.tag, image.digest, image.pullPolicy, imagePullSecrets, commonLabels, extraObjects, resources, gpuResourceName,
+  sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds, priorityClassName, podAnnotations,
+  nodeSelector, tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext, containerSecurityContext]
 {{- end }}

@@ -6,7 +6,9 @@ import os
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-from gpuworker.integrations.huggingface import LaunchCallback, newest_checkpoint
+from gpuworker.train.callbacks.durable import Durable, newest
+from gpuworker.train.callbacks.lines import Lines
+from gpuworker.train.callbacks.stop import Stop
 
 WORDS, LENGTH = 64, 16
 
@@ -36,12 +38,12 @@ arguments = TrainingArguments(
     per_device_train_batch_size=8,
     learning_rate=1e-3,
     logging_steps=5,
-    save_steps=50,
-    save_total_limit=2,
+    save_strategy="no",
     report_to="none",
     disable_tqdm=True,
     use_cpu=not torch.cuda.is_available(),
 )
-trainer = Trainer(model=model, args=arguments, train_dataset=Counting(), callbacks=[LaunchCallback()])
-trainer.train(resume_from_checkpoint=newest_checkpoint(arguments.output_dir))
+callbacks = [Lines(), Durable(keep=2, every=50), Stop()]
+trainer = Trainer(model=model, args=arguments, train_dataset=Counting(), callbacks=callbacks)
+trainer.train(resume_from_checkpoint=newest(arguments.output_dir))
 trainer.save_model(os.path.join(arguments.output_dir, "final"))

@@ -1,8 +1,7 @@
 """Smoke test of a world; see gpuworker.train.train."""
 
-import sys
-
+from gpuworker.runtime.process_group import exit_now
 from gpuworker.train.train import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_now(main())

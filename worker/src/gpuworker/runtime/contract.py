@@ -136,7 +136,6 @@ INTERNAL = {
     "GPU_CHARTS_ATTEMPTS_IGNORED": "starts that do not count, because a pod was evicted, stopped or lost",
     "GPU_CHARTS_MAX_RESTARTS": "how many failed starts are followed by another one",
     "GPU_CHARTS_IMAGE": "image of the program, which must be the same on all nodes",
-    "GPU_CHARTS_TRACKERS_REQUIRED": "true if a tracker that fails ends the run",
 }
 USER_NAME = "worker"  # default of USER
 

@@ -82,10 +82,7 @@ def label(tokenizer, text: str, learned: list[tuple[int, int]], **options) -> Sa
     """Tokens of the text; those that touch a learned part [start, end) are their own labels."""
     encoded = tokenizer(text, return_offsets_mapping=True, **options)
     pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-    labels = [
-        token if any(a < end and b > start for start, end in learned) else IGNORED
-        for token, (a, b) in pairs
-    ]
+    labels = [token if any(a < end and b > start for start, end in learned) else IGNORED for token, (a, b) in pairs]
     return {"input_ids": list(encoded["input_ids"]), "labels": labels}
 
 

@@ -9,6 +9,8 @@ Exit codes: 0 it learned; 3 it did not; 75 SIGTERM, and a checkpoint is saved; 1
 """
 
 import argparse
+import atexit
+import collections
 import fcntl
 import hashlib
 import io
@@ -27,6 +29,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 USAGE, NOT_LEARNED, SAVED, STOPPED = 2, 3, 75, 143
 KEEP = 2  # newest checkpoints, beside the best one
+# torch 2.6 hangs if Gloo's thread drops the last reference to a tensor while its group is destroyed.
+RECENT = collections.deque(maxlen=16)
 
 
 def parse(argv):
@@ -92,7 +96,7 @@ def open_run(args):
     """The run's folder and its lock, which this process holds until it ends."""
     folder = Path(args.output, args.run_id)
     folder.mkdir(parents=True, exist_ok=True)
-    lock = open(folder / ".lock", "w")
+    lock = open(folder / ".lock", "w")  # noqa: SIM115 (it is held)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -162,6 +166,7 @@ def total(device, *numbers):
     """Sums over all ranks."""
     tensor = torch.tensor(numbers, dtype=torch.float64, device=device)
     dist.all_reduce(tensor)
+    RECENT.append(tensor)
     return tensor.tolist()
 
 
@@ -180,11 +185,13 @@ def train(args, rank, world, device):
     inputs, labels = make_points(args, args.samples, args.seed + 1)
     validation = make_points(args, max(1, args.samples // 8), args.seed + 2)
     model = make_model(args).to(device)
-    parallel = DistributedDataParallel(model)
+    # This setting keeps the order of its sums. Else DDP sorts its buckets anew after the first step,
+    # and with more than two ranks a run that was resumed ends with other bits.
+    parallel = DistributedDataParallel(model, find_unused_parameters=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.0)
     identity = {name: getattr(args, name) for name in ("samples", "features", "classes", "seed")}
     at = {"epoch": 0, "sample": 0, "step": 0, "first": None, "best": math.inf, "skipped": 0}
-    folder, lock = open_run(args) if args.output and rank == 0 else (None, None)
+    folder, _lock = open_run(args) if args.output and rank == 0 else (None, None)
     found = [newest(folder) if folder else (None, None)]
     dist.broadcast_object_list(found, device=device)  # only rank 0 reads and writes
     state, resumed = found[0]
@@ -266,4 +273,7 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    # Without the interpreter's own end, in which Gloo's thread may abort it (torch 2.14, 2.15).
+    atexit.register(os._exit, exit_code)
+    sys.exit(exit_code)

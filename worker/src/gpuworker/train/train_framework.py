@@ -29,6 +29,7 @@ from gpuworker.runtime.log import log
 from gpuworker.runtime.process_group import exit_now
 from gpuworker.train.callbacks.durable import Durable, newest
 from gpuworker.train.callbacks.guard import Guard
+from gpuworker.train.callbacks.lines import Lines
 from gpuworker.train.callbacks.stop import Stop
 from gpuworker.train.callbacks.tracking import trackers
 from gpuworker.train.data import IGNORED, Collate, read
@@ -38,9 +39,7 @@ FIELDS = {field.name for field in dataclasses.fields(TrainingArguments)}
 
 
 def parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    parser = argparse.ArgumentParser(
-        "train_framework.py", description=__doc__.split("\n\n")[0], allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser("train_framework.py", description=__doc__.split("\n\n")[0], allow_abbrev=False)
     run_id = os.environ.get("RUN_ID") or "run"
     flags = {
         "model": (None, "NAME", "model on the Hugging Face Hub"),
@@ -126,17 +125,13 @@ def load(args: argparse.Namespace):
     if args.local_files_only:
         os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     source, local = args.model_local_dir or args.model, args.local_files_only
-    tokenizer = AutoTokenizer.from_pretrained(
-        args.tokenizer_local_dir or source, local_files_only=local
-    )
+    tokenizer = AutoTokenizer.from_pretrained(args.tokenizer_local_dir or source, local_files_only=local)
     torch.manual_seed(args.seed)  # new weights: the same on all ranks, and at each start
     if args.from_scratch:
         config = AutoConfig.from_pretrained(source, local_files_only=local)
         model = AutoModelForCausalLM.from_config(config)
     else:
-        model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=torch.float32, local_files_only=local
-        )
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local)
     rows = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > rows:
         raise SystemExit(f"the tokenizer has {len(tokenizer)} tokens, the model {rows}")
@@ -147,23 +142,6 @@ def load(args: argparse.Namespace):
         torch.manual_seed(args.seed)
         model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **lora))
     return tokenizer, model
-
-
-class Lines(transformers.TrainerCallback):
-    """Lines with a tag, of rank 0."""
-
-    def on_log(self, args, state, control, logs=None, **_) -> None:
-        if args.process_index == 0 and "loss" in logs:
-            names = {"loss": "loss", "grad_norm": "grad_norm", "learning_rate": "lr"}
-            facts = {short: float(logs[name]) for name, short in names.items() if name in logs}
-            at = {"step": f"{state.global_step}/{state.max_steps}", "epoch": state.epoch}
-            log(Tag.STEP, rank=0, **at, **facts)
-
-    def on_evaluate(self, args, state, control, metrics=None, **_) -> None:
-        if args.process_index == 0:
-            loss, perplexity = metrics["eval_loss"], metrics["eval_perplexity"]
-            facts = {"val_loss": f"{loss:.7g}", "val_perplexity": perplexity}
-            log(Tag.EPOCH, rank=0, epoch=state.epoch, step=state.global_step, **facts)
 
 
 class Trainer(transformers.Trainer):

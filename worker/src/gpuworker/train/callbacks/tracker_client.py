@@ -113,9 +113,7 @@ class Pluto(Client):
         run_id, params = self.first["run_id"], self.first["params"]
         params = params if not self.first["rank"] else None
         try:  # resume: the run of other ranks and of earlier starts
-            self.pluto = pluto.init(
-                name=run_id, run_id=run_id, resume=True, config=params, settings=settings
-            )
+            self.pluto = pluto.init(name=run_id, run_id=run_id, resume=True, config=params, settings=settings)
         finally:
             shutil.rmtree(os.path.join(folder, "python_keyring"), ignore_errors=True)  # has the key
         self.log(state="started", run=self.pluto.id, run_id=run_id, resumed=self.pluto.resumed)

@@ -1,0 +1,138 @@
+"""A real MLflow server, a stand-in for Pluto's, and a proxy with faults. These tests run in the environment `track`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.processes import free_port, until
+from tests.tracking import pluto_stand_in
+
+
+class Mlflow:
+    def __init__(self, port: int):
+        self.uri = f"http://127.0.0.1:{port}"
+
+    def call(self, path: str, body: dict | None = None) -> dict:
+        data = json.dumps(body).encode() if body else None
+        request = urllib.request.Request(
+            f"{self.uri}/api/2.0/mlflow/{path}", data, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.load(answer)
+
+    def runs(self, experiment: str) -> list[dict]:
+        experiments = self.call("experiments/search", {"max_results": 100}).get("experiments", [])
+        numbers = [each["experiment_id"] for each in experiments if each["name"] == experiment]
+        return self.call("runs/search", {"experiment_ids": numbers}).get("runs", []) if numbers else []
+
+    def steps(self, run: dict, key: str = "loss") -> list[int]:
+        found = self.call(f"metrics/get-history?run_id={run['info']['run_id']}&metric_key={key}&max_results=25000")
+        return sorted(int(point.get("step", 0)) for point in found.get("metrics", []))
+
+
+@pytest.fixture(scope="session")
+def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
+    folder, port = tmp_path_factory.mktemp("mlflow"), free_port()
+    server = Mlflow(port)
+    command = [Path(sys.executable).with_name("mlflow"), "server", "--host", "127.0.0.1", "--port", str(port),
+               "--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--workers", "1",
+               "--artifacts-destination", folder / "artifacts", "--allowed-hosts", "*"]  # fmt: skip
+    more = {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    more["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
+    with open(folder / "log", "w") as log:
+        process = subprocess.Popen(command, env={**os.environ, **more}, stdout=log, stderr=log, start_new_session=True)
+
+    def ready() -> bool:
+        assert process.poll() is None, (folder / "log").read_text()
+        try:
+            with urllib.request.urlopen(f"{server.uri}/health", timeout=5) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    until(ready, "the server answers", 120)
+    yield server
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+class Proxy(ThreadingHTTPServer):
+    """Forwards to MLflow unless a fault is set: `500` and `401` answer so, `hang` answers nothing, `drop` closes."""
+
+    daemon_threads, request_queue_size = True, 128
+
+    def __init__(self, target: str):
+        self.target, self.fault, self.requests = target, "", 0
+        super().__init__(("127.0.0.1", 0), Forward)
+        self.uri = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Forward(BaseHTTPRequestHandler):
+    server: Proxy
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.requests += 1
+        while self.server.fault == "hang":
+            time.sleep(0.1)
+        if self.server.fault == "drop":
+            return
+        if self.server.fault.isdigit():
+            self.respond(int(self.server.fault), b'{"error_code": "INTERNAL_ERROR", "message": "not here"}')
+            return
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.server.target + self.path, body or None, headers, method=self.command)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                self.respond(answer.status, answer.read())
+        except urllib.error.HTTPError as error:
+            self.respond(error.code, error.read())
+
+    do_POST = do_GET
+    do_PATCH = do_GET
+
+    def respond(self, status: int, body: bytes) -> None:
+        try:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+        except OSError:
+            pass  # the client has given up
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def served(server: ThreadingHTTPServer) -> Iterator:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield server
+    server.fault = ""
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def proxy(mlflow: Mlflow) -> Iterator[Proxy]:
+    yield from served(Proxy(mlflow.uri))
+
+
+@pytest.fixture
+def pluto() -> Iterator[pluto_stand_in.Server]:
+    yield from served(pluto_stand_in.Server(("127.0.0.1", 0)))

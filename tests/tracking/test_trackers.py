@@ -1,0 +1,167 @@
+"""train_framework.py with the real clients: MLflow's server is real, Pluto's is a stand-in.
+
+No fault of a server may end, hold or delay the training; what the server has afterwards is counted.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hack.paths import REPO
+from tests.helpers.processes import descendants, environment, until
+from tests.helpers.train_runs import LM, Ranks, language_model
+from tests.tracking.pluto_stand_in import KEY, series, terminal
+
+SLOW = str(REPO / "tests" / "launch_programs" / "slow_language_model.py")
+STEPS = 60
+LONGEST_STEP_S = 1.0
+END_S = 10 + 1  # Tracking's `seconds`, and what it adds
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory) -> tuple[object, ...]:
+    flags = language_model(tmp_path_factory.mktemp("model"))
+    return (*flags, "--set", "logging_steps=1", "--set", f"max_steps={STEPS}", "--epochs", 9)
+
+
+def start(folder: Path, model: tuple, *flags: object, world: int = 1, **variables: object) -> Ranks:
+    return Ranks(SLOW, folder, *model, *flags, world=world, RUN_ID="run", PLUTO_DIR=folder, **variables)
+
+
+def mlflow_at(uri: str, experiment: str) -> dict[str, str]:
+    return {"MLFLOW_TRACKING_URI": uri, "MLFLOW_EXPERIMENT_NAME": experiment}
+
+
+def pluto_at(server) -> dict[str, str]:
+    uri = f"http://127.0.0.1:{server.server_address[1]}"
+    urls = {f"PLUTO_URL_{name}": uri for name in ("APP", "API", "INGEST", "PY")}
+    return {"PLUTO_API_KEY": KEY, "PLUTO_PROJECT": "tests", "PLUTO_RUN_ID": "run-7f3a", **urls}
+
+
+def assert_undisturbed(ranks: Ranks) -> None:
+    ranks.end(0)
+    assert float(ranks.fact("GAP", "seconds")) < LONGEST_STEP_S, ranks.output
+    assert ranks.fact("DONE", "status") == "finished"
+
+
+def test_mlflow_gets_one_finished_run_with_all_points(tmp_path, model, mlflow):
+    assert_undisturbed(start(tmp_path, model, world=2, **mlflow_at(mlflow.uri, "good")))
+    [run] = mlflow.runs("good")
+    assert run["info"]["status"] == "FINISHED" and run["info"]["run_name"] == "run"
+    assert mlflow.steps(run) == list(range(1, STEPS + 1))
+    params = {each["key"]: each["value"] for each in run["data"]["params"]}
+    assert params["lr"] == "0.001" and params["seed"] == "42"
+
+
+MATRIX = [
+    pytest.param(fault, *steps, marks=() if (fault, steps[0]) in (("hang", 0), ("500", 20)) else pytest.mark.matrix)
+    for fault in ("drop", "hang", "500", "401") for steps in ((0, 0), (0, 30), (30, 0), (20, 40))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "on", "off"), MATRIX)
+def test_no_fault_of_mlflow_disturbs_the_training(tmp_path, model, mlflow, proxy, fault, on, off):
+    """The fault begins and ends after these steps; 0: it is there at the start, or to the end."""
+    experiment = f"{fault} {on} {off}"
+    proxy.fault = "" if on else fault
+    ranks = start(tmp_path, model, **mlflow_at(proxy.uri, experiment))
+    for step, new in ((on, fault), (off, "")):
+        if step:
+            until(lambda step=step: f"step={step}/" in ranks.output, f"step {step}", 120)
+            proxy.fault = new
+    assert_undisturbed(ranks)
+    runs = mlflow.runs(experiment)
+    assert len(runs) <= 1
+    if proxy.fault:
+        assert "[TRACK]" in ranks.output and "state=unsent" in ranks.output
+    else:
+        assert runs[0]["info"]["status"] == "FINISHED"
+        assert mlflow.steps(runs[0]) == list(range(1, STEPS + 1)), "what was not sent in time is sent later"
+
+
+def test_a_server_that_is_not_there_disturbs_nothing(tmp_path, model):
+    assert_undisturbed(start(tmp_path, model, **mlflow_at("http://127.0.0.1:1", "none")))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_goes_on_is_the_same_run(tmp_path, model, mlflow, number):
+    at = mlflow_at(mlflow.uri, f"again {number}")
+    first = start(tmp_path, model, "--save-every", 5, **at)
+    until(lambda: "state=started" in first.output, "the run is known", 120)
+    first.kill_at(40, number)
+    assert first.wait() == [75 if number == signal.SIGTERM else -9], first.output
+    until(lambda: mlflow.runs(f"again {number}"), "what the killed process left is sent", 30)
+    [run] = mlflow.runs(f"again {number}")
+    assert run["info"]["status"] == "RUNNING"
+    start(tmp_path, model, "--save-every", 5, **at).end(0)
+    [run] = mlflow.runs(f"again {number}")
+    assert run["info"]["status"] == "FINISHED"
+    assert sorted({*mlflow.steps(run)}) == list(range(1, STEPS + 1))
+
+
+def test_a_run_that_fails_is_marked_so(tmp_path, model, mlflow):
+    """A process as a user starts it: those of the other tests run no exit handlers."""
+    flags = ("--set", "save_total_limit=3")  # refused when the training begins, after the tracker has started
+    command = [sys.executable, "-m", LM, "--output", tmp_path, "--run-id", "run", *model, *flags]
+    env = environment(HF_HUB_OFFLINE=1, **mlflow_at(mlflow.uri, "failed"))
+    assert subprocess.run([*map(str, command)], env=env, timeout=120).returncode == 1
+    [run] = mlflow.runs("failed")
+    assert run["info"]["status"] == "FAILED"
+
+
+def test_an_address_with_a_password_is_refused_without_showing_it(tmp_path, model):
+    ranks = start(tmp_path, model, MLFLOW_TRACKING_URI="http://me:hidden@127.0.0.1:1").end(1)
+    assert "hidden" not in ranks.output.replace("hidden_", "")
+
+
+def test_pluto_gets_one_run_of_all_ranks(tmp_path, model, pluto):
+    assert_undisturbed(start(tmp_path, model, world=2, **pluto_at(pluto)))
+    [run] = pluto.runs.values()
+    assert run["externalId"] == "run-7f3a" and run["joined"] == 1
+    assert series(run, "loss") == list(range(1, STEPS + 1)), "rank 0"
+    assert terminal(run) == ["COMPLETED"] and run["statuses"][-1] == "COMPLETED", "no late rank opens it again"
+
+
+PLUTO_MATRIX = [
+    pytest.param(fault, at, marks=() if (fault, at) in (("hang", 0), ("cancel", 30)) else pytest.mark.matrix)
+    for fault in ("500", "hang", "slow", "drop", "cancel") for at in (0, 30)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "at"), PLUTO_MATRIX)
+def test_no_fault_of_pluto_disturbs_the_training(tmp_path, model, pluto, fault, at):
+    pluto.fault = "" if at else fault
+    ranks = start(tmp_path, model, world=2, **pluto_at(pluto))
+    if at:
+        until(lambda: f"step={at}/" in ranks.output, f"step {at}", 120)
+        pluto.fault = fault
+    assert_undisturbed(ranks)
+    assert len(pluto.runs) <= 1
+
+
+def test_a_stopped_run_is_the_same_in_pluto(tmp_path, model, pluto):
+    first = start(tmp_path, model, **pluto_at(pluto))
+    until(lambda: "state=started" in first.output, "the run is known", 120)
+    first.kill_at(40, signal.SIGTERM)
+    first.end(75)
+    start(tmp_path, model, **pluto_at(pluto)).end(0)
+    [run] = pluto.runs.values()
+    assert terminal(run) == ["COMPLETED"]
+    assert sorted({*series(run, "loss")}) == list(range(1, STEPS + 1))
+
+
+def test_the_key_is_on_no_command_line_and_in_no_file(tmp_path, model, pluto):
+    ranks = start(tmp_path, model, TMPDIR=tmp_path, HOME=tmp_path, **pluto_at(pluto))
+    until(lambda: "state=started" in ranks.output, "the run is known", 120)
+    found = descendants(ranks.processes[0].pid)
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found]
+    assert any(b"_sync_main" in line for line in lines), "the uploader runs"
+    assert not any(KEY.encode() in line for line in lines)
+    ranks.end(0)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files and not [path for path in files if KEY.encode() in path.read_bytes()]
