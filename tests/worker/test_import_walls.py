@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "worker" / "src"
-PRODUCTS = ("accept", "group", "integrations", "launch", "train")
+PRODUCTS = ("accept", "group", "launch", "train")
 # They run in processes that import torch anyway.
 WITH_TORCH = ("process_group.py",)
 

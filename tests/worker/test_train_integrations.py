@@ -10,7 +10,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
-from gpuworker.integrations import accelerate_loop
+from gpuworker.train.integrations import accelerate_loop
 
 
 @pytest.fixture

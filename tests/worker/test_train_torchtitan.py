@@ -45,9 +45,9 @@ def launched(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchtitan", package)
     monkeypatch.setitem(sys.modules, "torchtitan.trainer", package.trainer)
     before = signal.getsignal(signal.SIGTERM)
-    yield importlib.import_module("gpuworker.integrations.torchtitan").LaunchedTrainer
+    yield importlib.import_module("gpuworker.train.integrations.torchtitan").LaunchedTrainer
     signal.signal(signal.SIGTERM, before)
-    del sys.modules["gpuworker.integrations.torchtitan"]
+    del sys.modules["gpuworker.train.integrations.torchtitan"]
 
 
 def config(enable: bool = True) -> types.SimpleNamespace:

@@ -8,7 +8,7 @@ from accelerate import Accelerator
 from torch import nn
 from torch.nn import functional
 
-from gpuworker.integrations.accelerate_loop import LaunchedLoop
+from gpuworker.train.integrations.accelerate_loop import LaunchedLoop
 
 WORDS, BATCH = 64, 8
 

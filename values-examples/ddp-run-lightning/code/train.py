@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset
 
-from gpuworker.integrations.lightning import LaunchCallback, newest_checkpoint
+from gpuworker.train.integrations.lightning import LaunchCallback, newest_checkpoint
 
 WORDS, BATCH = 64, 8
 

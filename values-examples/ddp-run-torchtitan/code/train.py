@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torchtitan.config import ConfigManager
 from torchtitan.tools.logging import init_logger
 
-from gpuworker.integrations.torchtitan import LaunchedTrainer
+from gpuworker.train.integrations.torchtitan import LaunchedTrainer
 
 folder = os.path.join("/out", os.environ.get("RUN_ID", "run"))  # the chart sets RUN_ID to the run's name
 init_logger()

@@ -27,6 +27,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+ABOUT = "Smoke test of training on many GPUs: a small classifier on made-up data, with DDP."
 USAGE, NOT_LEARNED, SAVED, STOPPED = 2, 3, 75, 143
 KEEP = 2  # newest checkpoints, beside the best one
 # torch 2.6 hangs if Gloo's thread drops the last reference to a tensor while its group is destroyed.
@@ -34,7 +35,7 @@ RECENT = collections.deque(maxlen=16)
 
 
 def parse(argv):
-    parser = argparse.ArgumentParser(prog="train.py", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="train.py", description=ABOUT)
     sizes = {"epochs": 2, "batch": 256, "samples": 4096, "features": 128, "classes": 4}
     helps = {"batch": "samples per step of each rank"}
     for name, default in sizes.items():
@@ -185,9 +186,7 @@ def train(args, rank, world, device):
     inputs, labels = make_points(args, args.samples, args.seed + 1)
     validation = make_points(args, max(1, args.samples // 8), args.seed + 2)
     model = make_model(args).to(device)
-    # This setting keeps the order of its sums. Else DDP sorts its buckets anew after the first step,
-    # and with more than two ranks a run that was resumed ends with other bits.
-    parallel = DistributedDataParallel(model, find_unused_parameters=True)
+    parallel = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.0)
     identity = {name: getattr(args, name) for name in ("samples", "features", "classes", "seed")}
     at = {"epoch": 0, "sample": 0, "step": 0, "first": None, "best": math.inf, "skipped": 0}
@@ -203,6 +202,10 @@ def train(args, rank, world, device):
         optimizer.load_state_dict(state["optimizer"])
         optimizer.param_groups[0]["lr"] = args.lr
         at = state["at"]
+    # After its first backward pass DDP sorts its buckets, and with them the order of its sums. That
+    # pass counts for nothing here, or a resumed run on four ranks would end with other bits.
+    loss_of(parallel, inputs, labels, torch.arange(world), rank, world, device).backward()
+    optimizer.zero_grad()
     facts = {"samples_per_step": args.batch * world, "resumed": resumed or "no"}
     log("TRAIN", rank, samples=args.samples, **facts, step=at["step"])
 
@@ -256,6 +259,7 @@ def train(args, rank, world, device):
 
 
 def main(argv=None):
+    sys.stdout.reconfigure(errors="backslashreplace")  # a pod's output may be ASCII
     args = parse(argv)
     single = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
     for name, value in (single | {"MASTER_PORT": "0"}).items():

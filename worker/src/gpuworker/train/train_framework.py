@@ -24,6 +24,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.process_group import exit_now
@@ -35,11 +36,12 @@ from gpuworker.train.callbacks.tracking import trackers
 from gpuworker.train.data import IGNORED, Collate, read
 from gpuworker.train.train import NOT_LEARNED, open_run
 
+ABOUT = "Train or fine-tune a causal language model on JSON lines with transformers' Trainer."
 FIELDS = {field.name for field in dataclasses.fields(TrainingArguments)}
 
 
 def parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    parser = argparse.ArgumentParser("train_framework.py", description=__doc__.split("\n\n")[0], allow_abbrev=False)
+    parser = argparse.ArgumentParser("train_framework.py", description=ABOUT, allow_abbrev=False)
     run_id = os.environ.get("RUN_ID") or "run"
     flags = {
         "model": (None, "NAME", "model on the Hugging Face Hub"),
@@ -184,6 +186,7 @@ def check_space(folder: str, error: Exception) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
+    escape_output()
     parser, args = parse(argv)
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     config = settings(parser, args, world)

@@ -19,9 +19,9 @@ from pathlib import Path
 import torch.distributed as dist
 from transformers import TrainerCallback
 
-from gpuworker.integrations.stop_request import from_rank_0
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
+from gpuworker.train.stop_request import from_rank_0
 from gpuworker.train.train import by_age, keep_newest, sync
 
 PARTS = "parts.json"  # identity of the run, and the size of each file of the checkpoint

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from transformers import TrainerCallback
 
-from gpuworker.integrations.stop_request import StopRequest
+from gpuworker.train.stop_request import StopRequest
 
 
 class Stop(TrainerCallback):

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 
@@ -143,6 +144,7 @@ def start_uploader(manager) -> None:
 
 
 def main() -> None:
+    escape_output()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # the training decides when it ends
     bounds = {"TIMEOUT": "5", "MAX_RETRIES": "0"}

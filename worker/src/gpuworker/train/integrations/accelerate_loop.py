@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 
-from gpuworker.integrations.stop_request import StopRequest, from_rank_0
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
+from gpuworker.train.stop_request import StopRequest, from_rank_0
 
 
 class LaunchedLoop:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from torchtitan.trainer import Trainer
 
-from gpuworker.integrations.stop_request import StopRequest, global_rank
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
+from gpuworker.train.stop_request import StopRequest, global_rank
 
 
 class LaunchedTrainer(Trainer):

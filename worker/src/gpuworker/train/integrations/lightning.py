@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuworker.integrations.stop_request import StopRequest, from_rank_0
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
+from gpuworker.train.stop_request import StopRequest, from_rank_0
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
