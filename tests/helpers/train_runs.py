@@ -77,15 +77,6 @@ class Ranks:
         assert set(codes) == {code}, f"{codes}\n{self.all_output}"
         return self
 
-    def kill_at(self, step: int, number: signal.Signals, delay_s: float = 0.0) -> None:
-        """Send the signal once rank 0 has logged the step: SIGTERM to one rank, SIGKILL to all."""
-        lines = re.compile(rf"^\[STEP\] .*\bstep={step}\b", re.MULTILINE)
-        until(lambda: lines.search(self.output) or self.processes[0].exitcode is not None, f"step {step}", DEADLINE_S)
-        time.sleep(delay_s)  # into what follows the step, such as a save
-        for process in self.processes if number == signal.SIGKILL else [random.choice(self.processes)]:
-            if process.is_alive():
-                os.kill(process.pid, number)
-
     @property
     def output(self) -> str:
         """Output of rank 0."""
@@ -98,6 +89,19 @@ class Ranks:
     def fact(self, tag: str, name: str) -> str:
         """Value in the last line of rank 0 with this tag and name."""
         return re.findall(rf"^\[{tag}\] .*\b{name}=(\S+)", self.output, re.MULTILINE)[-1]
+
+
+def cut_off(module: str, folder: Path, step: int, number: signal.Signals, *arguments: object, **more: object) -> Ranks:
+    """A start of a slow program that gets the signal in the step after `step`: SIGTERM one rank, SIGKILL all."""
+    folder.mkdir(exist_ok=True)
+    pause = folder / f"pause-{time.monotonic_ns()}"
+    ranks = Ranks(module, folder, *arguments, PAUSE_AT=step + 1, PAUSE_FILE=pause, **more)
+    line = re.compile(rf"^\[STEP\] .*\bstep={step}\b", re.MULTILINE)
+    until(lambda: line.search(ranks.output) or ranks.processes[0].exitcode is not None, f"step {step}", DEADLINE_S)
+    for process in ranks.processes if number == signal.SIGKILL else [random.choice(ranks.processes)]:
+        os.kill(process.pid, number)
+    pause.touch()
+    return ranks
 
 
 def checkpoints(folder: Path) -> list[str]:

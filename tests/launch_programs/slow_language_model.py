@@ -1,9 +1,10 @@
-"""train_framework.py with steps that take 50 ms more, so that a signal can meet a step or a save.
+"""train_framework.py in slow steps. In step PAUSE_AT it waits for the file PAUSE_FILE, so that a signal meets that step.
 
 At the end of the training it prints the longest time between two steps.
 """
 
 import itertools
+import os
 import time
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -16,6 +17,8 @@ ends = []
 def end_step(*_):
     time.sleep(0.05)
     ends.append(time.monotonic())
+    while len(ends) == int(os.environ.get("PAUSE_AT", 0)) and not os.path.exists(os.environ["PAUSE_FILE"]):
+        time.sleep(0.01)
 
 
 def main(arguments):

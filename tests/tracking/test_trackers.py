@@ -5,6 +5,7 @@ No fault of a server may end, hold or delay the training; what the server has af
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -92,8 +93,8 @@ def test_a_server_that_is_not_there_disturbs_nothing(tmp_path, model):
 def test_a_run_that_goes_on_is_the_same_run(tmp_path, model, mlflow, number):
     at = mlflow_at(mlflow.uri, f"again {number}")
     first = start(tmp_path, model, "--save-every", 5, **at)
-    until(lambda: "state=started" in first.output, "the run is known", 120)
-    first.kill_at(40, number)
+    until(lambda: "state=started" in first.output and "step=30/" in first.output, "the run is known", 120)
+    os.kill(first.processes[0].pid, number)
     assert first.wait() == [75 if number == signal.SIGTERM else -9], first.output
     until(lambda: mlflow.runs(f"again {number}"), "what the killed process left is sent", 30)
     [run] = mlflow.runs(f"again {number}")
@@ -146,8 +147,8 @@ def test_no_fault_of_pluto_disturbs_the_training(tmp_path, model, pluto, fault, 
 
 def test_a_stopped_run_is_the_same_in_pluto(tmp_path, model, pluto):
     first = start(tmp_path, model, **pluto_at(pluto))
-    until(lambda: "state=started" in first.output, "the run is known", 120)
-    first.kill_at(40, signal.SIGTERM)
+    until(lambda: "state=started" in first.output and "step=30/" in first.output, "the run is known", 120)
+    os.kill(first.processes[0].pid, signal.SIGTERM)
     first.end(75)
     start(tmp_path, model, **pluto_at(pluto)).end(0)
     [run] = pluto.runs.values()

@@ -14,7 +14,7 @@ import pytest
 
 from hack.paths import REPO
 from tests.helpers.processes import environment
-from tests.helpers.train_runs import LM, Ranks, checkpoints, hashes, language_model, text_file, write
+from tests.helpers.train_runs import LM, Ranks, checkpoints, cut_off, hashes, language_model, text_file, write
 
 SLOW = str(REPO / "tests" / "launch_programs" / "slow_language_model.py")
 OFTEN = ("--set", "logging_steps=1")
@@ -75,9 +75,8 @@ def test_the_loss_does_not_depend_on_the_number_of_ranks(tmp_path, model):
 def test_a_run_that_is_cut_off_ends_with_the_same_bits(tmp_path, model, number, world):
     flags = (*model, "--epochs", 2, "--save-every", 5)
     run(tmp_path / "whole", *flags, world=world)
-    step, folder = random.randrange(1, 34), tmp_path / "cut"
-    first = Ranks(SLOW, folder, *flags, *OFTEN, world=world)
-    first.kill_at(step, number, random.uniform(0, 0.1))
+    folder = tmp_path / "cut"
+    first = cut_off(SLOW, folder, random.randrange(1, 33), number, *flags, *OFTEN, world=world)
     assert set(first.wait()) == ({75} if number == signal.SIGTERM else {-9}), first.all_output
     made = list((folder / "run").glob("epoch-*"))
     newest = max(made, key=lambda path: json.loads((path / "rank-0/trainer_state.json").read_text())["global_step"],
@@ -90,9 +89,7 @@ def test_a_run_that_is_cut_off_ends_with_the_same_bits(tmp_path, model, number, 
 
 def test_a_stop_after_the_last_step_of_an_epoch_loses_no_evaluation(tmp_path, model):
     flags = (*model, "--val", text_file(tmp_path, 37, seed=2), "--epochs", 2)
-    first = Ranks(SLOW, tmp_path, *flags, *OFTEN)
-    first.kill_at(16, signal.SIGTERM)
-    first.end(75)
+    first = cut_off(SLOW, tmp_path, 16, signal.SIGTERM, *flags, *OFTEN).end(75)
     assert first.output.count("[EPOCH]") + run(tmp_path, *flags).output.count("[EPOCH]") == 2
 
 
