@@ -29,6 +29,10 @@ TEMPLATES = {
         "{% else %}{{ '[INST] ' + m['content'] + ' [/INST]' }}{% endif %}{% endfor %}",
         [" A1</s>", " A2</s>"],
     ),
+    "two ends": (
+        CHATML.replace("<|im_end|>", "<|eot_id|><|im_end|>").replace("<|im_end|>\n", "<|im_end|>"),
+        [" A1 <|eot_id|><|im_end|>", "A2<|eot_id|><|im_end|>"],
+    ),
     "marked": (
         "{% for m in messages %}{{ m['role'] + ': ' }}{% if m['role'] == 'assistant' %}{% generation %}"
         "{{ m['content'] | trim + '<|im_end|>' }}{% endgeneration %}"

@@ -94,38 +94,50 @@ def encode_messages(tokenizer, messages: list[dict], tools: list | None) -> Samp
         pairs = zip(marked["input_ids"], marked["assistant_masks"], strict=True)
         labels = [token if mask else IGNORED for token, mask in pairs]
         return {"input_ids": list(marked["input_ids"]), "labels": labels}
-    text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
-    learned = []
+
+    def written(count: int, **options: object) -> str:
+        return tokenizer.apply_chat_template(messages[:count], tools=tools, tokenize=False, **options)
+
+    text, learned = written(len(messages)), []
     for number, message in enumerate(messages):
         if message["role"] == "assistant":
-            before = tokenizer.apply_chat_template(
-                messages[:number], tools=tools, tokenize=False, add_generation_prompt=True
-            )
-            learned.append(answer(tokenizer, text, before, message, number))
+            before = written(number, add_generation_prompt=True)
+            content = (message.get("content") or "").strip()
+            stop = text.find(content, len(before)) + len(content)
+            if not text.startswith(before) or stop < len(before) + len(content):
+                raise ValueError(
+                    f"messages[{number}]: the chat template changes what comes before this answer, "
+                    "or the answer; mark what is learned with {% generation %} in the template"
+                )
+            end = end_of(tokenizer, text, stop, written(number + 1), content)
+            if end == stop:
+                raise ValueError(
+                    f"messages[{number}]: no special token of the tokenizer follows this answer; "
+                    "mark what is learned with {% generation %} in the template"
+                )
+            learned.append((len(before), end))
     if not learned:
         raise ValueError("messages: none has the role assistant, so there is nothing to learn")
     return label(tokenizer, text, learned, add_special_tokens=False)
 
 
-def answer(tokenizer, text: str, before: str, message: dict, number: int) -> tuple[int, int]:
-    """Start and end of an answer in the whole text, with its end token."""
-    content = (message.get("content") or "").strip()
-    at = text.find(content, len(before))
-    if not text.startswith(before) or at < 0:
-        raise ValueError(
-            f"messages[{number}]: the chat template changes what comes before this answer, or the "
-            "answer; mark what is learned with {% generation %} in the template"
-        )
-    stop = at + len(content)
-    rest = text[stop:].lstrip()
-    ends = [token for token in tokenizer.all_special_tokens if rest.startswith(token)]
-    if not ends:
-        raise ValueError(
-            f"messages[{number}]: no special token of the tokenizer follows this answer in the "
-            "chat template; mark what is learned with {% generation %} in the template"
-        )
-    end = max(ends, key=len)
-    return len(before), text.index(end, stop) + len(end)
+def end_of(tokenizer, text: str, stop: int, alone: str, content: str) -> int:
+    """Where the end tokens are over that follow the answer, which ends at `stop`.
+
+    The next turn may begin with special tokens, too. `alone`, the chat up to this answer, lacks them.
+    """
+    words = sorted(tokenizer.all_special_tokens, key=len, reverse=True)
+    word = "|".join(map(re.escape, words))
+    ends = re.compile(rf"\s*((?:{word})+)")
+    here, last = ends.match(text, stop), ends.match(alone, alone.rfind(content) + len(content))
+    if not here:
+        return stop
+    end, others = here.start(1), re.findall(word, last[1]) if last else []
+    for number, token in enumerate(re.findall(word, here[1])):
+        if number and others[number : number + 1] != [token]:
+            break
+        end += len(token)
+    return end
 
 
 class Collate:
