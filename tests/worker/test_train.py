@@ -45,6 +45,12 @@ def test_it_learns_and_says_so(tmp_path):
     assert os.readlink(tmp_path / "run" / "best") in checkpoints(tmp_path)
 
 
+@pytest.mark.parametrize("samples", [1, 3])
+def test_more_ranks_than_samples_work(tmp_path, samples):
+    ranks = Ranks(SMOKE, tmp_path, "--samples", samples, "--lr", 0.1, "--epochs", 9, world=4)
+    assert set(ranks.wait()) <= {0, 3}, ranks.all_output
+
+
 def test_what_does_not_learn_ends_with_3(tmp_path):
     assert run(tmp_path, "--lr", 1e-9, code=3).fact("DONE", "status") == "not-learned"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuworker.train.callbacks.durable import newest
 from hack.paths import REPO
 from tests.helpers.processes import environment
 from tests.helpers.train_runs import LM, Ranks, checkpoints, cut_off, hashes, language_model, text_file, write
@@ -121,6 +122,12 @@ def test_a_run_of_other_data_or_another_shape_is_refused(tmp_path, model, flags)
     flags = (flags[0], text_file(tmp_path, seed=9)) if flags[1] == "other" else flags
     run(tmp_path, *model, *flags, code=1)
     assert hashes(tmp_path, "epoch-0001") == before
+
+
+def test_a_choice_before_the_process_group_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RuntimeError, match="after the Trainer"):
+        newest(str(tmp_path))
 
 
 def test_steps_that_are_not_finite_do_not_count(tmp_path, model):

@@ -61,7 +61,7 @@ def begin(start, folder: Path, out: Path, *program: object, flags: tuple = (), a
 
 
 def last_step(text: str) -> int:
-    return max(map(int, re.findall(r"^\[STEP\] node=0 rank=0 step=(\d+)", text, re.MULTILINE)), default=0)
+    return max(map(int, re.findall(r"^\[STEP\] (?:node=0 )?rank=0 step=(\d+)", text, re.MULTILINE)), default=0)
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
@@ -85,7 +85,7 @@ def test_a_stopped_run_saves_and_the_next_start_continues_it(start, tmp_path, li
     assert 10 <= stopped_at < 300
     second = begin(start, tmp_path, tmp_path / "out", example(library), "--steps", 300, attempt=1)
     assert second.wait() == [0, 0], second.output
-    steps = [int(step) for step in re.findall(r"^\[STEP\] node=0 rank=0 step=(\d+)", second.output, re.MULTILINE)]
+    steps = [int(step) for step in re.findall(r"^\[STEP\] (?:node=0 )?rank=0 step=(\d+)", second.output, re.MULTILINE)]
     assert stopped_at < min(steps) <= stopped_at + 5 and max(steps) == 300
     resumed, expected = (weights(tmp_path / name / "test" / FINAL[library]) for name in ("out", "whole"))
     assert expected and all(torch.equal(resumed[name], expected[name]) for name in expected)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import os
+import runpy
 import signal
 import sys
 import types
 
 import pytest
+
+from hack.paths import REPO
+
+EXAMPLE = REPO / "values-examples" / "ddp-run-torchtitan" / "code" / "train.py"
 
 
 class Trainer:
@@ -43,11 +47,15 @@ def launched(monkeypatch):
     package.trainer = types.ModuleType("torchtitan.trainer")
     package.trainer.Trainer = Trainer
     monkeypatch.setitem(sys.modules, "torchtitan", package)
-    monkeypatch.setitem(sys.modules, "torchtitan.trainer", package.trainer)
+    package.config, package.tools = types.ModuleType("torchtitan.config"), types.ModuleType("torchtitan.tools")
+    package.config.ConfigManager = package.logging = types.ModuleType("torchtitan.tools.logging")
+    package.logging.init_logger = None
+    for name, module in (("trainer", package.trainer), ("config", package.config), ("tools", package.tools),
+                         ("tools.logging", package.logging)):  # fmt: skip
+        monkeypatch.setitem(sys.modules, f"torchtitan.{name}", module)
     before = signal.getsignal(signal.SIGTERM)
-    yield importlib.import_module("gpuworker.train.integrations.torchtitan").LaunchedTrainer
+    yield runpy.run_path(str(EXAMPLE))["LaunchedTrainer"]
     signal.signal(signal.SIGTERM, before)
-    del sys.modules["gpuworker.train.integrations.torchtitan"]
 
 
 def config(enable: bool = True) -> types.SimpleNamespace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -68,8 +69,13 @@ def global_rank() -> int:
 
 
 def from_rank_0(choice: str | None) -> str | None:
-    """Rank 0's choice on all ranks, because volumes may show other nodes a new file later."""
+    """Rank 0's choice on all ranks, because volumes may show other nodes a new file later.
+
+    Raises RuntimeError before the ranks have a process group: a Trainer makes it.
+    """
     choices = [choice]
-    if dist.is_initialized() and dist.get_world_size() > 1:
+    if dist.is_initialized():
         dist.broadcast_object_list(choices)
+    elif int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise RuntimeError("the ranks have no process group yet: choose after the Trainer is made")
     return choices[0]

@@ -204,7 +204,7 @@ def train(args, rank, world, device):
         at = state["at"]
     # After its first backward pass DDP sorts its buckets, and with them the order of its sums. That
     # pass counts for nothing here, or a resumed run on four ranks would end with other bits.
-    loss_of(parallel, inputs, labels, torch.arange(world), rank, world, device).backward()
+    loss_of(parallel, inputs, labels, torch.arange(1), rank, world, device).backward()
     optimizer.zero_grad()
     facts = {"samples_per_step": args.batch * world, "resumed": resumed or "no"}
     log("TRAIN", rank, samples=args.samples, **facts, step=at["step"])

@@ -1,1 +1,0 @@
-"""Callbacks for other training libraries, so that they stop, save, resume and log as ddp-run expects."""
