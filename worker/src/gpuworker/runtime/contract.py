@@ -134,7 +134,6 @@ KEY_FILE_VARIABLE = f"{INTERNAL_PREFIX}KEY_FILE"
 INTERNAL = {
     KEY_FILE_VARIABLE: "file of the key that signs the messages between the pods of a release",
     "GPU_CHARTS_ATTEMPTS_IGNORED": "starts that do not count, because a pod was evicted, stopped or lost",
-    "GPU_CHARTS_MAX_RESTARTS": "how many failed starts are followed by another one",
     "GPU_CHARTS_IMAGE": "image of the program, which must be the same on all nodes",
 }
 USER_NAME = "worker"  # default of USER
