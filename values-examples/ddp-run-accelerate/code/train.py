@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, InitProcessGroupKwargs
 from torch import nn
 from torch.nn import functional
 
@@ -36,7 +36,8 @@ parser.add_argument("--steps", type=int, default=200)
 options = parser.parse_args()
 folder = Path(options.output, os.environ.get("RUN_ID", "run"))  # the chart sets RUN_ID to the run's name
 torch.manual_seed(0)
-accelerator = Accelerator(cpu=not torch.cuda.is_available())
+backend = InitProcessGroupKwargs(backend="nccl" if torch.cuda.is_available() else "gloo")
+accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[backend])
 model = nn.Sequential(nn.Embedding(WORDS, 32), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, WORDS))
 model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
 if accelerator.is_main_process:

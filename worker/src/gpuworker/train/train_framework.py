@@ -108,9 +108,10 @@ def settings(parser: argparse.ArgumentParser, args: argparse.Namespace, world: i
         "report_to": "none",
         "disable_tqdm": True,
         "greater_is_better": False,
-        "use_cpu": not torch.cuda.is_available(),  # else ranks on CPUs train alone
     }
     values |= {"metric_for_best_model": "loss"} if args.val else {}
+    if not torch.cuda.is_available():  # else ranks train alone: with no backend, or each in its MPI
+        values |= {"use_cpu": True, "ddp_backend": "gloo"}
     for text in args.set:
         name, equals, value = text.partition("=")
         if not equals or name not in FIELDS:
