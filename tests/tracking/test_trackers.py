@@ -120,8 +120,10 @@ def test_an_address_with_a_password_is_refused_without_showing_it(tmp_path, mode
     assert "hidden" not in ranks.output.replace("hidden_", "")
 
 
-def test_pluto_gets_one_run_of_all_ranks(tmp_path, model, pluto):
-    assert_undisturbed(start(tmp_path, model, world=2, **pluto_at(pluto)))
+@pytest.mark.parametrize("program", [SLOW, LM], ids=["slow", "over before the client has started"])
+def test_pluto_gets_one_run_of_all_ranks(tmp_path, model, pluto, program):
+    more = {"RUN_ID": "run", "PLUTO_DIR": tmp_path, **pluto_at(pluto)}
+    Ranks(program, tmp_path, *model, world=2, **more).end(0)
     [run] = pluto.runs.values()
     assert run["externalId"] == "run-7f3a" and run["joined"] == 1
     assert series(run, "loss") == list(range(1, STEPS + 1)), "rank 0"

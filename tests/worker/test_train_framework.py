@@ -61,6 +61,12 @@ def test_each_epoch_has_a_loss_and_the_best_is_kept(tmp_path, model):
     assert {"config.json", "tokenizer.json"} <= {path.name for path in (tmp_path / "run/best/rank-0").iterdir()}
 
 
+def test_val_beside_the_data_is_taken(tmp_path, model):
+    data = text_file(tmp_path)
+    text_file(tmp_path, 37, seed=2).rename(tmp_path / "val.jsonl")
+    assert "[EPOCH]" in run(tmp_path / "out", *model, "--data", data).output
+
+
 def test_the_loss_does_not_depend_on_the_number_of_ranks(tmp_path, model):
     val = text_file(tmp_path, 37, seed=2)  # neither 37 nor 130 samples fill the last step
     data = text_file(tmp_path, 130)
@@ -122,6 +128,12 @@ def test_a_run_of_other_data_or_another_shape_is_refused(tmp_path, model, flags)
     flags = (flags[0], text_file(tmp_path, seed=9)) if flags[1] == "other" else flags
     run(tmp_path, *model, *flags, code=1)
     assert hashes(tmp_path, "epoch-0001") == before
+
+
+def test_it_trains_without_a_launcher(tmp_path, model):
+    command = [sys.executable, "-m", LM, "--output", tmp_path, *model, "--set", "max_steps=2"]
+    done = subprocess.run([*map(str, command)], env=environment(HF_HUB_OFFLINE=1), capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_a_choice_before_the_process_group_is_refused(monkeypatch, tmp_path):

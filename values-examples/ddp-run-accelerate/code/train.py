@@ -36,8 +36,9 @@ parser.add_argument("--steps", type=int, default=200)
 options = parser.parse_args()
 folder = Path(options.output, os.environ.get("RUN_ID", "run"))  # the chart sets RUN_ID to the run's name
 torch.manual_seed(0)
-backend = InitProcessGroupKwargs(backend="nccl" if torch.cuda.is_available() else "gloo")
-accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[backend])
+cpu = not torch.cuda.is_available()
+gloo = [InitProcessGroupKwargs(backend="gloo")] if cpu and "RANK" in os.environ else []
+accelerator = Accelerator(cpu=cpu, kwargs_handlers=gloo)
 model = nn.Sequential(nn.Embedding(WORDS, 32), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, WORDS))
 model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
 if accelerator.is_main_process:

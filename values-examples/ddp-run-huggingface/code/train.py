@@ -42,7 +42,7 @@ arguments = TrainingArguments(
     report_to="none",
     disable_tqdm=True,
     use_cpu=not torch.cuda.is_available(),
-    ddp_backend="nccl" if torch.cuda.is_available() else "gloo",
+    ddp_backend="gloo" if "RANK" in os.environ and not torch.cuda.is_available() else None,
 )
 callbacks = [Lines(), Durable(keep=2, every=50), Stop()]
 trainer = Trainer(model=model, args=arguments, train_dataset=Counting(), callbacks=callbacks)

@@ -48,7 +48,7 @@ def parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Nam
         "model-local-dir": (None, "DIR", "folder with a model, in place of --model"),
         "tokenizer-local-dir": (None, "DIR", "folder with the tokenizer (default: the model's)"),
         "data": (None, "FILE", "JSON lines to learn"),
-        "val": (None, "FILE", "JSON lines for the loss and perplexity after each epoch"),
+        "val": (None, "FILE", "JSON lines for loss and perplexity (default: val.jsonl beside --data)"),
         "output": ("/out", "DIR", "mounted folder for checkpoints"),
         "run-id": (run_id, "NAME", "folder in it"),
         "epochs": (1.0, "N", "how often each sample is learned"),
@@ -84,6 +84,9 @@ def parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Nam
         parser.error(f"--output {args.output}: must be a mounted folder; copy to a bucket later")
     if not args.data or not (args.model or args.model_local_dir):
         parser.error("--data is needed, and --model or --model-local-dir")
+    beside = Path(args.data).with_name("val.jsonl")
+    if args.val is None and beside.is_file():
+        args.val = str(beside)
     for name in ("model_local_dir", "tokenizer_local_dir"):
         if (folder := getattr(args, name)) and not Path(folder).is_dir():
             parser.error(f"--{name.replace('_', '-')} {folder}: no such folder")
@@ -111,7 +114,7 @@ def settings(parser: argparse.ArgumentParser, args: argparse.Namespace, world: i
     }
     values |= {"metric_for_best_model": "loss"} if args.val else {}
     if not torch.cuda.is_available():  # else ranks train alone: with no backend, or each in its MPI
-        values |= {"use_cpu": True, "ddp_backend": "gloo"}
+        values |= {"use_cpu": True} | ({"ddp_backend": "gloo"} if "RANK" in os.environ else {})
     for text in args.set:
         name, equals, value = text.partition("=")
         if not equals or name not in FIELDS:

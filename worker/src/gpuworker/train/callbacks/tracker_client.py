@@ -123,10 +123,20 @@ class Pluto(Client):
         self.pluto.log(record["metrics"], step=record["step"], timestamp=record["time"])
 
     def end(self, status: str | None) -> None:
+        """Pluto's own end does not wait for its uploader, so that a short run would lose all."""
+        while self.waiting() and not (self.deadline and time.monotonic() > self.deadline - 2):
+            time.sleep(0.1)
+        lost = self.waiting()
         if status:
             self.pluto.finish({"finished": 0}.get(status, 1))
         else:
             self.pluto.close()
+        if lost:
+            sys.exit(1)
+
+    def waiting(self) -> int:
+        stats = self.pluto._sync_manager.store.get_health_stats()
+        return stats["pending"] + stats["in_progress"]
 
 
 def start_uploader(manager) -> None:
