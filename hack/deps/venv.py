@@ -34,9 +34,6 @@ def ensure(name: str) -> None:
             run(sys.executable, "-m", "venv", venv)
             (venv / ".created").touch()
         run(venv / "bin" / "pip", "install", "--quiet", "--require-hashes", *no_deps, "--requirement", locked)
-        if name == "track":  # torch and transformers come from the main environment
-            (where,) = (VENV / "lib").glob("python*/site-packages")
-            (venv / "lib" / where.parent.name / "site-packages" / "main.pth").write_text(f"{where}\n")
     for old in venv.glob(f".{name}-*"):
         old.unlink()
     stamp.touch()
@@ -48,6 +45,9 @@ def entry() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for name in sys.argv[1:]:
             ensure(name)
+        if "track" in sys.argv[1:]:  # its torch and transformers are those of the main environment
+            for where in (VENV / "lib").glob("python*/site-packages"):
+                (TRACK / where.relative_to(VENV) / "main.pth").write_text(f"{where}\n")
 
 
 if __name__ == "__main__":
