@@ -10,8 +10,6 @@ from pathlib import Path
 from hack.gpu.runner import last_line, log_of
 from hack.gpu.step import NOT_APPLICABLE, NOT_OK, OK, Figure, Judgement
 
-MISSING_PACKAGE = re.compile(r"needs the Python package (\w+)")
-
 
 def accepted(folder: Path, code: int) -> Judgement:
     """A report of accept-node with PASS or WARN, and its numbers."""

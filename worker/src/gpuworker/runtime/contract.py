@@ -172,7 +172,6 @@ class Tag(str, enum.Enum):
     IDLE = "IDLE"
     GROUP = "GROUP"
     TRAIN = "TRAIN"
-    DATA = "DATA"
     EPOCH = "EPOCH"
     TRACK = "TRACK"
     RESULT = "RESULT"

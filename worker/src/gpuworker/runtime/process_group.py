@@ -34,12 +34,6 @@ def select_device(kind: str, local_rank: int) -> torch.device:
     return device
 
 
-def require_bf16(device: torch.device) -> None:
-    """Raise DeviceError for a GPU that only emulates bfloat16."""
-    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise DeviceError(f"{torch.cuda.get_device_name(device)} does not compute in bfloat16: use --fp16, not --bf16")
-
-
 def init(
     device: torch.device, *, cpu_collectives: bool = False, timeout_s: float | None = None, **rendezvous: object
 ) -> None:
