@@ -11,8 +11,9 @@ import re
 import sys
 from pathlib import Path
 
-from gpuworker.train.data import IGNORED, encode_messages
+from gpuworker.train.data import encode_messages
 from hack.small_models import byte_tokenizer
+from tests.helpers.train_labels import learned
 
 SPECIAL = re.compile(
     r"<[|｜][^<>'\"\n{}]+?[|｜]>|</?s>|<(?:bos|eos|start_of_turn|end_of_turn|end_of_utterance|turn\||\|turn)>|\[/?INST\]"
@@ -26,29 +27,25 @@ def tokenizer_of(template: str, also: str = ""):
     return made
 
 
-def learned(tokenizer, messages: list[dict]) -> tuple[list[str], str]:
+def taught(tokenizer, messages: list[dict]) -> tuple[list[str], str]:
     """Texts that are learned, and the whole text."""
-    sample, spans, before = encode_messages(tokenizer, messages, None), [], IGNORED
-    for label in sample["labels"]:
-        if label != IGNORED:
-            spans = [*spans, [label]] if before == IGNORED else [*spans[:-1], [*spans[-1], label]]
-        before = label
-    return [tokenizer.decode(span) for span in spans], tokenizer.decode(sample["input_ids"])
+    sample = encode_messages(tokenizer, messages, None)
+    return learned(tokenizer, sample), tokenizer.decode(sample["input_ids"])
 
 
-def outcome(path: Path, content: object) -> tuple[str, str]:
+def outcome(path: Path) -> tuple[str, str]:
     """What is learned of the template, and how it compares with its training form."""
     template, training = path.read_text(), path.with_name(f"{path.stem}_training.jinja")
     marked = training.read_text() if training.exists() else ""
-    messages = [{"role": role, "content": content(text)} for role, text in TURNS]
+    messages = [{"role": role, "content": text} for role, text in TURNS]
     try:
-        ours, text = learned(tokenizer_of(template, marked), messages)
+        ours, text = taught(tokenizer_of(template, marked), messages)
     except Exception as error:
         return f"refused: {str(error).partition(';')[0][:90]}", ""
     shown = " ".join(repr(each) for each in ours)
     if not marked:
         return shown, "no training form"
-    theirs, other = learned(tokenizer_of(marked, template), messages)
+    theirs, other = taught(tokenizer_of(marked, template), messages)
     if other != text:
         return shown, "its training form writes another text"
     return shown, "the same" if theirs == ours else f"learns {' '.join(map(repr, theirs))}"
@@ -58,7 +55,7 @@ def main() -> None:
     print("| template | learned of the answers A1 and A2 | TRL's training form |\n|---|---|---|")
     for path in sorted(Path(sys.argv[1]).glob("*.jinja")):
         if not path.stem.endswith("_training"):
-            row = outcome(path, lambda text: text)
+            row = outcome(path)
             cells = (each.replace("|", "\\|").replace("\n", "⏎") for each in (path.stem, *row))
             print("| " + " | ".join(cells) + " |")
 

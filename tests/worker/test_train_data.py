@@ -11,6 +11,7 @@ import transformers
 from gpuworker.train.data import IGNORED, Collate, DataError, read
 from hack import small_models
 from hack.small_models import CHATML, ENDS, byte_tokenizer
+from tests.helpers.train_labels import learned
 from tests.helpers.train_runs import texts, write
 
 TURNS = [("system", "S"), ("user", "Q1"), ("assistant", " A1 "), ("user", "Q2"), ("assistant", "A2")]
@@ -40,16 +41,6 @@ TEMPLATES = {
         ["A1<|im_end|>", "A2<|im_end|>"],
     ),
 }  # fmt: skip
-
-
-def learned(tokenizer, sample: dict) -> list[str]:
-    """The texts of adjacent tokens that are learned."""
-    spans, before = [], IGNORED
-    for label in sample["labels"]:
-        if label != IGNORED:
-            spans = [*spans, [label]] if before == IGNORED else [*spans[:-1], [*spans[-1], label]]
-        before = label
-    return [tokenizer.decode(span) for span in spans]
 
 
 def samples_of(tmp_path, tokenizer, *rows: dict, **options) -> list[dict]:
