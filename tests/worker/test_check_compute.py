@@ -195,15 +195,10 @@ def test_seconds_are_seconds(device):
     assert 0 < quick < 0.02 < min(slow)
 
 
-def test_time_that_others_had_the_cpu_does_not_count(monkeypatch):
-    waits = iter([1.0, 1.2])
-    monkeypatch.setattr(timing, "_waited", lambda: next(waits))
-    (taken,) = timing.seconds(lambda: time.sleep(0.25), torch.device("cpu"), 1)
-    assert taken >= 0.05
-    monkeypatch.setattr(timing, "_waited", lambda: 0.0)
-    assert timing.seconds(lambda: time.sleep(0.25), torch.device("cpu"), 1)[0] >= 0.25
-    monkeypatch.undo()
-    assert timing._waited() >= 0
+def test_time_that_others_had_the_cpu_does_not_count():
+    """A call that is delayed without using its core, as by other programs or a CPU limit, takes no longer."""
+    (waited,) = timing.seconds(lambda: time.sleep(0.25), torch.device("cpu"), 1)
+    assert waited < 0.1
 
 
 def test_on_a_gpu_only_the_action_lies_between_the_events(monkeypatch):

@@ -11,7 +11,6 @@ import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import torch
 
@@ -79,16 +78,15 @@ def seconds(
     """Seconds of each of `repeats` calls; `cold` is overwritten before each call to clear the L2 cache.
 
     On a GPU the stream is held until the first calls are enqueued, which excludes launch latency; a call that the GPU
-    reached before the host had enqueued it does not count, unless all are such. On the CPU the time
-    is excluded in which other processes had the core: a rehearsal shares its cores.
+    reached before the host had enqueued it does not count, unless all are such. On the CPU it is the CPU time of this
+    thread: other programs, a CPU limit of the pod and other virtual machines delay a call, and are not counted.
     """
     if device.type == "cpu":
         taken = []
         for _ in range(repeats):
-            start, waited = time.perf_counter(), _waited()
+            start = time.thread_time()
             action()
-            waited = _waited() - waited  # read between the two clock readings, so it never exceeds their difference
-            taken.append(time.perf_counter() - start - waited)
+            taken.append(time.thread_time() - start)
         return taken
     stream = torch.cuda.current_stream(device)
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
@@ -104,14 +102,6 @@ def seconds(
         end.record(stream)
     torch.cuda.synchronize(device)
     return [begin.elapsed_time(end) / 1000 for begin, end in in_time or events]  # elapsed_time is in milliseconds
-
-
-def _waited() -> float:
-    """Seconds that this thread was ready to run and waited for the CPU; 0 where the kernel does not report them."""
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
 
 
 def cold_buffer(device: torch.device) -> torch.Tensor | None:
@@ -131,7 +121,9 @@ def hold_stream(device: torch.device, delay_s: float = HOLD_S) -> None:
         with torch.cuda.device(device):
             torch.cuda._sleep(int(delay_s * CYCLES_PER_S))
     else:
-        time.sleep(delay_s)
+        end = time.thread_time() + delay_s
+        while time.thread_time() < end:
+            pass
 
 
 def statistics_of(taken: list[float], amount: float) -> dict[str, float]:
