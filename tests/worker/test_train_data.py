@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+import tokenizers
 import torch
 import transformers
 
-from gpuworker.train.data import IGNORED, Collate, DataError, read
+from gpuworker.train.data import IGNORED, DataError, collator, read
 from hack import small_models
 from hack.small_models import CHATML, ENDS, byte_tokenizer
 from tests.helpers.train_labels import learned
@@ -90,9 +91,14 @@ def test_packed_samples_have_all_tokens_once_and_no_padding(tmp_path):
     assert [t for s in packed for t in s["input_ids"]] == [t for s in plain for t in s["input_ids"]]
 
 
-def test_a_batch_is_padded_on_the_right():
-    batch = Collate(9)([{"input_ids": [1, 2], "labels": [-100, 2]}, {"input_ids": [3], "labels": [3]}])
-    assert batch["input_ids"].tolist() == [[1, 2], [3, 9]]
+@pytest.mark.parametrize("tokens", [{"pad_token": "p"}, {"eos_token": "p"}, {}], ids=str)
+def test_a_batch_is_padded_on_the_right(tokens):
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "p": 1}, unk_token="a"))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, padding_side="left", **tokens)
+    before = dict(tokenizer.special_tokens_map)
+    batch = collator(tokenizer)([{"input_ids": [1, 2], "labels": [-100, 2]}, {"input_ids": [3], "labels": [3]}])
+    assert batch["input_ids"].tolist() == [[1, 2], [3, 1 if tokens else 0]]
+    assert (tokenizer.special_tokens_map, tokenizer.padding_side) == (before, "left")
     assert batch["labels"].tolist() == [[-100, 2], [3, -100]]
     assert batch["attention_mask"].tolist() == [[1, 1], [1, 0]]
 
@@ -161,7 +167,7 @@ def test_the_losses_are_those_of_a_plain_loop(tmp_path, kind, rows):
     settings |= {"disable_tqdm": True, "train_sampling_strategy": "sequential", "output_dir": str(tmp_path)}
     losses, samples = Losses(), samples_of(tmp_path, tokenizer, *ROWS[rows])
     transformers.Trainer(
-        models[1], transformers.TrainingArguments(**settings), Collate(0), samples, callbacks=[losses]
+        models[1], transformers.TrainingArguments(**settings), collator(tokenizer), samples, callbacks=[losses]
     ).train()
     assert expected and max(abs(a - b) for a, b in zip(losses.found, expected, strict=True)) < 1e-5
     assert json.dumps(losses.found) != json.dumps(losses.found[:1] * 4)

@@ -7,11 +7,12 @@ The end-of-text token of a text or completion and the end token of an answer are
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from pathlib import Path
 
-import torch
+from transformers import DataCollatorForSeq2Seq
 
 KINDS = {"messages": ("messages",), "prompt": ("prompt", "completion"), "text": ("text",)}
 IGNORED = -100  # label of a token that is not learned: torch's cross entropy leaves it out
@@ -140,19 +141,9 @@ def end_of(tokenizer, text: str, stop: int, alone: str, content: str) -> int:
     return end
 
 
-class Collate:
+def collator(tokenizer) -> DataCollatorForSeq2Seq:
     """Samples as tensors (samples, longest sample), padded on the right."""
-
-    def __init__(self, pad: int):
-        self.pad = pad
-
-    def __call__(self, samples: list[Sample]) -> dict[str, torch.Tensor]:
-        width = max(len(sample["input_ids"]) for sample in samples)
-
-        def rows(key: str, fill: int) -> torch.Tensor:
-            return torch.tensor([each[key] + [fill] * (width - len(each[key])) for each in samples])
-
-        lengths = torch.tensor([len(sample["input_ids"]) for sample in samples])
-        mask = (torch.arange(width) < lengths[:, None]).long()
-        ids, labels = rows("input_ids", self.pad), rows("labels", IGNORED)
-        return {"input_ids": ids, "labels": labels, "attention_mask": mask}
+    padder = copy.deepcopy(tokenizer)  # the tokenizer is saved with the model, as it came
+    padder.padding_side = "right"
+    padder.pad_token = tokenizer.pad_token or tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    return DataCollatorForSeq2Seq(padder)

@@ -16,6 +16,7 @@ import dataclasses
 import hashlib
 import math
 import os
+import tempfile
 from pathlib import Path
 
 import torch
@@ -33,7 +34,7 @@ from gpuworker.train.callbacks.guard import Guard
 from gpuworker.train.callbacks.lines import Lines
 from gpuworker.train.callbacks.stop import Stop
 from gpuworker.train.callbacks.tracking import trackers
-from gpuworker.train.data import IGNORED, Collate, read
+from gpuworker.train.data import IGNORED, collator, read
 from gpuworker.train.train import NOT_LEARNED, open_run
 
 ABOUT = "Train or fine-tune a causal language model on JSON lines with transformers' Trainer."
@@ -176,17 +177,11 @@ class Trainer(transformers.Trainer):
         return metrics
 
 
-def check_space(folder: str, error: Exception) -> None:
-    """Raise the OSError of a full disk, which safetensors and torch hide behind their own errors."""
-    probe = Path(folder, f".space-{os.getpid()}")
-    try:
-        with probe.open("wb") as file:
-            file.write(bytes(1 << 20))
-            os.fsync(file.fileno())
-    except OSError as problem:
-        raise OSError(problem.errno, f"{os.strerror(problem.errno)}: {folder}") from error
-    finally:
-        probe.unlink(missing_ok=True)
+def check_space(folder: str) -> None:
+    """Raises the OSError of a full disk, which safetensors and torch hide behind errors of theirs."""
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as probe:
+        probe.write(bytes(1 << 20))
+        os.fsync(probe)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -204,20 +199,20 @@ def main(argv: list[str] | None = None) -> int:
     # Accelerate repeats samples to fill the last step. Samples without a learned token do not count.
     nothing = {"input_ids": samples[0]["input_ids"][:2], "labels": [IGNORED] * 2}
     padded = samples + [nothing] * (-len(samples) % per_step)
-    digest = hashlib.sha256(Path(args.data).read_bytes()).hexdigest()[:16]
-    identity = {"data": digest, "samples per step": per_step, "model": model.config.model_type}
+    with open(args.data, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    identity = {"data": digest[:16], "samples per step": per_step, "model": model.config.model_type}
     identity |= {name: getattr(args, name) for name in ("seq_len", "seed", "lora", "pack")}
     guard = Guard()
     durable = Durable(args.keep, args.save_every, identity)
     tracked = trackers(args.run_id, vars(args))
-    pad = tokenizer.pad_token_id or tokenizer.eos_token_id or 0
     trainer = Trainer(
         model=model,
         args=config,
         train_dataset=padded,
         eval_dataset=validation,
         processing_class=tokenizer,
-        data_collator=Collate(pad),
+        data_collator=collator(tokenizer),
         callbacks=[guard, Lines(), *tracked, durable, Stop()],
     )
     if bool(config.fsdp) != trainer.is_fsdp_enabled:
@@ -232,8 +227,8 @@ def main(argv: list[str] | None = None) -> int:
     log(Tag.TRAIN, rank=rank, **facts)
     try:
         result = trainer.train(resume_from_checkpoint=checkpoint)
-    except Exception as error:
-        check_space(config.output_dir, error)
+    except Exception:
+        check_space(config.output_dir)
         raise
     code, status = (NOT_LEARNED, "not-finite") if guard.failed else (0, "finished")
     seconds, step = result.metrics["train_runtime"], trainer.state.global_step

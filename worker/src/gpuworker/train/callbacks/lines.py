@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from transformers import TrainerCallback
 
 from gpuworker.runtime.contract import Tag
@@ -20,6 +18,5 @@ class Lines(TrainerCallback):
 
     def on_evaluate(self, args, state, control, metrics=None, **_) -> None:
         if args.process_index == 0 and "eval_loss" in metrics:
-            loss = metrics["eval_loss"]
-            facts = {"val_loss": f"{loss:.7g}", "val_perplexity": math.exp(min(loss, 700))}
-            log(Tag.EPOCH, rank=0, epoch=state.epoch, step=state.global_step, **facts)
+            numbers = {name.replace("eval", "val"): f"{metrics[name]:.7g}" for name in metrics}
+            log(Tag.EPOCH, rank=0, **numbers | {"epoch": state.epoch, "step": state.global_step})

@@ -15,9 +15,11 @@ import contextlib
 import json
 import math
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from urllib.parse import urlsplit
 
@@ -27,7 +29,7 @@ from transformers import TrainerCallback
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 
-KEPT_BYTES = 1 << 20  # of records that the pipe cannot take
+KEPT = 10_000  # records that the client has not read yet
 
 
 def trackers(run_id: str, params: dict | None = None) -> list[Tracking]:
@@ -51,15 +53,17 @@ class Tracking(TrainerCallback):
     def __init__(self, name: str, run_id: str, params: dict | None = None, seconds: float = 10):
         self.first = {"name": name, "run_id": run_id, "params": params or {}, "seconds": seconds}
         self.process: subprocess.Popen | None = None
-        self.rest, self.lost = b"", 0
+        self.records, self.lost = queue.Queue(KEPT), 0
 
     def on_train_begin(self, args, state, control, **_) -> None:
         self.rank = args.process_index
         if self.process or (self.rank and self.first["name"] == "mlflow"):
             return
         command = [sys.executable, "-m", "gpuworker.train.callbacks.tracker_client"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-        os.set_blocking(self.process.stdin.fileno(), False)
+        options = {"stdin": subprocess.PIPE, "bufsize": 0, "start_new_session": True}
+        self.process = subprocess.Popen(command, **options)
+        self.writer = threading.Thread(target=self.write, args=[self.process.stdin], daemon=True)
+        self.writer.start()
         self.put({**self.first, "rank": self.rank})
         atexit.register(self.on_exit)
 
@@ -71,53 +75,49 @@ class Tracking(TrainerCallback):
 
     def on_train_end(self, args, state, control, **_) -> None:
         """Rank 0 ends the run after all others have left it: a late one would open it again."""
-        if self.process and self.rank:
+        if self.rank:
             self.close(None)
         if dist.is_initialized():
             dist.barrier()
-        if self.process and not self.rank:
-            self.close("finished")
+        self.close("finished")
 
     def on_exit(self) -> None:
         # Python sets last_type for an error that ended the program, and not for an exit code.
         self.close("failed" if hasattr(sys, "last_type") and not self.rank else None)
 
     def put(self, record: dict) -> None:
-        """Never waits. What the pipe cannot take is kept up to KEPT_BYTES, then lost and counted."""
-        line = json.dumps(record).encode() + b"\n"
-        if len(self.rest) + len(line) > KEPT_BYTES:
-            self.lost += 1
-        else:
-            self.rest += line
-        self.flush()
-
-    def flush(self) -> None:
+        """Never waits. What the client is too slow for is lost, and counted."""
         try:
-            self.rest = self.rest[os.write(self.process.stdin.fileno(), self.rest) :]
-        except BlockingIOError:
-            pass
-        except OSError:  # the client has ended, such as when a user cancels the run
-            self.lost, self.rest = self.lost + self.rest.count(b"\n"), b""
+            self.records.put_nowait(record)
+        except queue.Full:
+            self.lost += 1
+
+    def write(self, pipe) -> None:
+        """Runs in a thread: a client that hangs does not read."""
+        record: dict = {}
+        while "end" not in record:
+            record = self.records.get()
+            try:
+                pipe.write(json.dumps(record).encode() + b"\n")
+            except OSError:  # the client has ended, such as when a user cancels the run
+                self.lost += 1
+        pipe.close()
 
     def close(self, status: str | None) -> None:
         """Let the client send the rest and set the status; None leaves the run open."""
-        if self.process.stdin.closed:
+        process, self.process = self.process, None
+        if not process:
             return
-        until = time.monotonic() + self.first["seconds"]
         self.put({"end": status})
-        while self.rest and time.monotonic() < until:
-            time.sleep(0.05)
-            self.flush()
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
         try:
-            code = self.process.wait(max(0.1, until + 1 - time.monotonic()))
+            code = process.wait(self.first["seconds"] + 1)
         except subprocess.TimeoutExpired:
             code = None
         with contextlib.suppress(OSError):  # with what it started, so that nothing outlives us
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        if code or code is None or self.lost:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        self.writer.join(1)
+        if code != 0 or self.lost:
             facts = {"tracker": self.first["name"], "state": "unsent", "lost": self.lost}
             log(Tag.TRACK, rank=self.rank, **facts, status=status)
 
