@@ -55,9 +55,10 @@ def test_what_does_not_learn_ends_with_3(tmp_path):
     assert run(tmp_path, "--lr", 1e-9, code=3).fact("DONE", "status") == "not-learned"
 
 
-def test_steps_that_are_not_finite_do_not_count(tmp_path):
-    done = run(tmp_path, "--lr", 1e30, code=3)
-    assert int(done.fact("DONE", "skipped")) >= 12
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_loss_that_is_not_finite_ends_all_ranks_with_3(tmp_path, world):
+    ranks = Ranks(SMOKE, tmp_path, *SMALL, "--lr", 1e30, world=world)
+    assert set(ranks.wait()) == {3} and ranks.all_output.count("[FATAL]") == world, ranks.all_output
 
 
 def test_the_result_does_not_depend_on_the_number_of_ranks(tmp_path):

@@ -189,7 +189,7 @@ def train(args, rank, world, device):
     parallel = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.0)
     identity = {name: getattr(args, name) for name in ("samples", "features", "classes", "seed")}
-    at = {"epoch": 0, "sample": 0, "step": 0, "first": None, "best": math.inf, "skipped": 0}
+    at = {"epoch": 0, "sample": 0, "step": 0, "first": None, "best": math.inf}
     folder, _lock = open_run(args) if args.output and rank == 0 else (None, None)
     found = [newest(folder) if folder else (None, None)]
     dist.broadcast_object_list(found, device=device)  # only rank 0 reads and writes
@@ -222,10 +222,10 @@ def train(args, rank, world, device):
             loss = loss_of(parallel, inputs, labels, rows, rank, world, device)
             (loss * world / len(rows)).backward()  # DDP divides by the number of ranks
             loss, stopping = total(device, loss.item() / len(rows), len(stops))
-            if math.isfinite(loss):
-                optimizer.step()
-            else:
-                at["skipped"] += 1
+            if not math.isfinite(loss):
+                log("FATAL", rank, step=at["step"] + 1, loss=loss)
+                return NOT_LEARNED
+            optimizer.step()
             optimizer.zero_grad()
             at["sample"], at["step"] = at["sample"] + len(rows), at["step"] + 1
             at["first"] = loss if at["first"] is None else at["first"]
@@ -249,12 +249,11 @@ def train(args, rank, world, device):
         checkpoint(f"epoch-{number:04d}", best)
         if rank == 0:
             log("EPOCH", rank, epoch=number, of=args.epochs, val_loss=f"{value:.6f}", best=best)
-    learned = at["best"] < 0.7 * at["first"] and 2 * at["skipped"] < at["step"]
-    code = 0 if learned else NOT_LEARNED
+    learned = at["best"] < 0.7 * at["first"]
+    code, status = (0, "finished") if learned else (NOT_LEARNED, "not-learned")
     weights = b"".join(each.cpu().numpy().tobytes() for each in model.state_dict().values())
     facts = {"val_loss": f"{at['best']:.6f}", "weights": hashlib.sha256(weights).hexdigest()[:16]}
-    status = "finished" if learned else "not-learned"
-    log("DONE", rank, status=status, exit_code=code, **facts, skipped=at["skipped"])
+    log("DONE", rank, status=status, exit_code=code, **facts)
     return code
 
 

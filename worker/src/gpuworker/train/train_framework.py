@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, TrainingArguments
-from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_callback import PrinterCallback
 
 from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.contract import Tag
@@ -111,7 +111,6 @@ def settings(parser: argparse.ArgumentParser, args: argparse.Namespace, world: i
         "logging_nan_inf_filter": False,  # it would hide them
         "report_to": "none",
         "disable_tqdm": True,
-        "greater_is_better": False,
     }
     values |= {"metric_for_best_model": "loss"} if args.val else {}
     if not torch.cuda.is_available():  # else ranks train alone: with no backend, or each in its MPI
@@ -218,7 +217,6 @@ def main(argv: list[str] | None = None) -> int:
     if bool(config.fsdp) != trainer.is_fsdp_enabled:
         parser.error("--set fsdp: the library does not shard on this device, and leaves it out")
     trainer.remove_callback(PrinterCallback)
-    trainer.remove_callback(ProgressCallback)
     lock = open_run(args) if rank == 0 else None  # held until this process ends  # noqa: F841
     checkpoint = newest(config.output_dir, identity)
     log(Tag.DDP, rank=rank, world=world, device=config.device, torch=torch.__version__)

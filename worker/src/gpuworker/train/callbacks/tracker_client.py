@@ -66,12 +66,12 @@ class Client:
 
 class MLflow(Client):
     def start(self) -> None:
-        from mlflow import MlflowClient  # not start_run, which marks any end as FINISHED
+        import mlflow
 
-        self.client, run_id = MlflowClient(), self.first["run_id"]
+        # Not mlflow.start_run, which marks any end as FINISHED.
+        self.client, run_id = mlflow.MlflowClient(), self.first["run_id"]
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default"
-        experiment = self.client.get_experiment_by_name(name)
-        number = experiment.experiment_id if experiment else self.client.create_experiment(name)
+        number = mlflow.set_experiment(name).experiment_id
         found = self.client.search_runs([number], f"tags.`{TAG}` = '{run_id}'")
         made = found or [self.client.create_run(number, tags={TAG: run_id}, run_name=run_id)]
         self.run_id = made[0].info.run_id
