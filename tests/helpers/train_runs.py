@@ -91,13 +91,22 @@ class Ranks:
         return re.findall(rf"^\[{tag}\] .*\b{name}=(\S+)", self.output, re.MULTILINE)[-1]
 
 
-def cut_off(module: str, folder: Path, step: int, number: signal.Signals, *arguments: object, **more: object) -> Ranks:
-    """A start of a slow program that gets the signal in the step after `step`: SIGTERM one rank, SIGKILL all."""
+def cut_off(
+    module: str, folder: Path, step: int, number: signal.Signals, *arguments: object, known: str = "", **more: object
+) -> Ranks:
+    """A start of a slow program that gets the signal in the step after `step`: SIGTERM one rank, SIGKILL all.
+
+    In that step it waits for the signal, which comes once its output has the text `known`.
+    """
     folder.mkdir(exist_ok=True)
     pause = folder / f"pause-{time.monotonic_ns()}"
     ranks = Ranks(module, folder, *arguments, PAUSE_AT=step + 1, PAUSE_FILE=pause, **more)
     line = re.compile(rf"^\[STEP\] .*\bstep={step}\b", re.MULTILINE)
-    until(lambda: line.search(ranks.output) or ranks.processes[0].exitcode is not None, f"step {step}", DEADLINE_S)
+
+    def arrived() -> bool:
+        return ranks.processes[0].exitcode is not None or bool(line.search(ranks.output) and known in ranks.output)
+
+    until(arrived, f"step {step}", DEADLINE_S)
     for process in ranks.processes if number == signal.SIGKILL else [random.choice(ranks.processes)]:
         os.kill(process.pid, number)
     pause.touch()

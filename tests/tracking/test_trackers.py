@@ -15,7 +15,7 @@ import pytest
 
 from hack.paths import REPO
 from tests.helpers.processes import descendants, environment, until
-from tests.helpers.train_runs import LM, Ranks, language_model
+from tests.helpers.train_runs import LM, Ranks, cut_off, language_model
 from tests.tracking.pluto_stand_in import KEY, series, terminal
 
 SLOW = str(REPO / "tests" / "launch_programs" / "slow_language_model.py")
@@ -32,6 +32,13 @@ def model(tmp_path_factory) -> tuple[object, ...]:
 
 def start(folder: Path, model: tuple, *flags: object, world: int = 1, **variables: object) -> Ranks:
     return Ranks(SLOW, folder, *model, *flags, world=world, RUN_ID="run", PLUTO_DIR=folder, **variables)
+
+
+def stopped_run(folder: Path, model: tuple, *flags: object, number: int = signal.SIGTERM, **variables: object) -> None:
+    """A start that is cut off amid the training, when the tracker knows its run."""
+    more = {"known": "state=started", "RUN_ID": "run", "PLUTO_DIR": folder, **variables}
+    ranks = cut_off(SLOW, folder, 30, number, *model, *flags, **more)
+    assert ranks.wait() == [75 if number == signal.SIGTERM else -9], ranks.output
 
 
 def mlflow_at(uri: str, experiment: str) -> dict[str, str]:
@@ -92,10 +99,7 @@ def test_a_server_that_is_not_there_disturbs_nothing(tmp_path, model):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_goes_on_is_the_same_run(tmp_path, model, mlflow, number):
     at = mlflow_at(mlflow.uri, f"again {number}")
-    first = start(tmp_path, model, "--save-every", 5, **at)
-    until(lambda: "state=started" in first.output and "step=30/" in first.output, "the run is known", 120)
-    os.kill(first.processes[0].pid, number)
-    assert first.wait() == [75 if number == signal.SIGTERM else -9], first.output
+    stopped_run(tmp_path, model, "--save-every", 5, number=number, **at)
     until(lambda: mlflow.runs(f"again {number}"), "what the killed process left is sent", 30)
     [run] = mlflow.runs(f"again {number}")
     assert run["info"]["status"] == "RUNNING"
@@ -148,10 +152,7 @@ def test_no_fault_of_pluto_disturbs_the_training(tmp_path, model, pluto, fault, 
 
 
 def test_a_stopped_run_is_the_same_in_pluto(tmp_path, model, pluto):
-    first = start(tmp_path, model, **pluto_at(pluto))
-    until(lambda: "state=started" in first.output and "step=30/" in first.output, "the run is known", 120)
-    os.kill(first.processes[0].pid, signal.SIGTERM)
-    first.end(75)
+    stopped_run(tmp_path, model, **pluto_at(pluto))
     start(tmp_path, model, **pluto_at(pluto)).end(0)
     [run] = pluto.runs.values()
     assert terminal(run) == ["COMPLETED"]
@@ -159,12 +160,15 @@ def test_a_stopped_run_is_the_same_in_pluto(tmp_path, model, pluto):
 
 
 def test_the_key_is_on_no_command_line_and_in_no_file(tmp_path, model, pluto):
-    ranks = start(tmp_path, model, TMPDIR=tmp_path, HOME=tmp_path, **pluto_at(pluto))
+    go = tmp_path / "go"
+    pause = {"PAUSE_AT": 31, "PAUSE_FILE": go}
+    ranks = start(tmp_path, model, TMPDIR=tmp_path, HOME=tmp_path, **pause, **pluto_at(pluto))
     until(lambda: "state=started" in ranks.output, "the run is known", 120)
     found = descendants(ranks.processes[0].pid)
     lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found]
     assert any(b"_sync_main" in line for line in lines), "the uploader runs"
     assert not any(KEY.encode() in line for line in lines)
+    go.touch()
     ranks.end(0)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert files and not [path for path in files if KEY.encode() in path.read_bytes()]
