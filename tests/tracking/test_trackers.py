@@ -5,7 +5,6 @@ No fault of a server may end, hold or delay the training; what the server has af
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
