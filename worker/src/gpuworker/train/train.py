@@ -97,6 +97,7 @@ def open_run(args):
     """The run's folder and its lock, which this process holds until it ends."""
     folder = Path(args.output, args.run_id)
     folder.mkdir(parents=True, exist_ok=True)
+    sync(folder.parent)
     lock = open(folder / ".lock", "w")  # noqa: SIM115 (it is held)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,6 +141,7 @@ def keep_newest(folder, best="", keep=KEEP):
         (folder / ".best").unlink(missing_ok=True)
         (folder / ".best").symlink_to(best)
         (folder / ".best").rename(folder / "best")
+        sync(folder)
     for old in by_age(folder)[:-keep]:
         if old.name != os.path.basename(os.path.realpath(folder / "best")):
             shutil.rmtree(old, ignore_errors=True)
