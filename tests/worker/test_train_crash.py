@@ -36,9 +36,10 @@ class Disk:
         known = self.content.get(inode, {})
         if kind == "folder":
             path.mkdir()
-            for name, (child, *rest) in known.get("entries", {}).items():
-                if live is None or child in live:
-                    self.write(child, *rest, path / name, live)
+            for name, (child, kind_of_child, goal) in known.get("entries", {}).items():
+                # A link is replaced by a rename, not deleted.
+                if live is None or child in live or kind_of_child == "link":
+                    self.write(child, kind_of_child, goal, path / name, live)
         elif kind == "link":
             path.symlink_to(target)
         elif "copy" in known:
