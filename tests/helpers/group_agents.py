@@ -30,6 +30,11 @@ class Rank:
             (self.root / name).mkdir(parents=True)
         self.processes: list[subprocess.Popen] = []
 
+    @property
+    def workdir(self) -> Path:
+        """Where setup and run start, once the entry script has made it."""
+        return self.root / "home/sky_workdir"
+
     def publish_name(self) -> Rank:
         with self.group.names.open("a") as names:
             names.write(f"{self.host}.{DOMAIN} {self.address}\n")

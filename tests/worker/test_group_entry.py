@@ -168,6 +168,35 @@ def test_a_repository_is_cloned_at_the_ref(run, tmp_path):
     assert f"git could not get nothing of file://{origin}" in output
 
 
+@pytest.mark.parametrize("clones", [True, False])
+def test_a_mounted_file_comes_after_the_workdir(run, tmp_path, clones):
+    """As in SkyPilot: into the clone, and over a file of the same name."""
+    origin = tmp_path / "origin"
+    git("init", "-q", "-b", "main", str(origin), cwd=tmp_path)
+    (origin / "config").write_text("of the workdir")
+    git("add", "config", cwd=origin)
+    git("commit", "-q", "-m", "one", cwd=origin)
+    content = {"code.0": b"of the workdir", "set.0": b"mounted"}
+    files = ("" if clones else "644 code.0\n~/sky_workdir/config\n") + "644 set.0\n~/sky_workdir/config\n"
+    code, output, _ = run("cat config", files=files, content=content, git=f"file://{origin}\n\n" if clones else "")
+    assert code == 0 and output.splitlines()[-1] == "mounted"
+
+
+def test_what_setup_prepares_counts_for_run(run, tmp_path):
+    """The folder, ~/.bashrc, and conda where the image has it."""
+    bin_, base = tmp_path / "bin", tmp_path / "base"
+    (base / "etc/profile.d").mkdir(parents=True)
+    (base / "etc/profile.d/conda.sh").write_text('conda() { echo "conda $*"; }\n')
+    bin_.mkdir()
+    (bin_ / "conda").write_text(f"#!/bin/sh\necho {base}\n")
+    (bin_ / "conda").chmod(0o755)
+    script = 'pwd; cat made; echo "$OWN"; conda activate rl; echo "$PYTHONUNBUFFERED"'
+    setup = "echo 'export OWN=yes' >>~/.bashrc; echo made >made"
+    code, output, root = run(script, setup=setup, PATH=f"{bin_}:{os.environ['PATH']}")
+    expected = [f"{root}/home/sky_workdir", "made", "yes", "conda activate rl", "1"]
+    assert code == 0 and output.splitlines()[-5:] == expected
+
+
 def git(*arguments: str, cwd) -> str:
     me = ("-c", "user.name=test", "-c", "user.email=test@example.com")
     return subprocess.run(["git", *me, *arguments], cwd=cwd, check=True, capture_output=True, text=True).stdout

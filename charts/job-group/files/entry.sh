@@ -13,7 +13,7 @@ STOPPED=143
 # End of the generated lines.
 : "${GPU_CHARTS_AGENT=}" "${GPU_CHARTS_LOGS=}" "${GPU_CHARTS_MAY_FAIL=}" "${GPU_CHARTS_END_LAST=}"
 : "${GPU_CHARTS_IN_PLACE=}" "${GPU_CHARTS_RECOVER_CODES=}" "${GPU_CHARTS_LAUNCHER=}"
-: "${GPU_CHARTS_QUEUE=}" "${GPU_CHARTS_HELD=}"
+: "${GPU_CHARTS_QUEUE=}" "${GPU_CHARTS_HELD=}" "${NNODES=1}"
 group=${GPU_CHARTS_ROOT:-/group}
 scripts=$group/scripts state=$group/state
 stopped='' # SIGTERM was received
@@ -52,7 +52,7 @@ print_file() { [ ! -L "$state/$1" ] && [ -f "$state/$1" ] && dd if="$state/$1" b
 clear_name() { if [ -L "$state/$1" ] || [ ! -f "$state/$1" ]; then rm -f "$state/$1"; fi; } 2>/dev/null
 
 make_pipes() (
-  cd "$state" && for pipe in events start end ack kept news out; do # the agent makes them, too, perhaps just now
+  cd "$state" && for pipe in events start after_setup end ack kept news out; do # the agent makes them, too, perhaps just now
     [ -p "$pipe" ] || mkfifo -m 666 "$pipe" || [ -p "$pipe" ] || { rm -rf "$pipe" && mkfifo -m 666 "$pipe"; }
   done
 ) 2>/dev/null
@@ -211,6 +211,14 @@ clone() { # url, ref
   [ "$code" -eq 0 ] || [ -n "$stopped" ] || fatal "$FAILED" "workdir: git could not get ${2:-HEAD} of $1"
 }
 
+# What SkyPilot's shell does before setup and run: what setup wrote into ~/.bashrc counts, and `conda activate` works.
+# shellcheck disable=SC2016 # the shell of the step expands it
+begin='if [ -n "${BASH_VERSION-}" ] && [ -f ~/.bashrc ]; then . ~/.bashrc; fi
+if conda=$(conda info --base 2>/dev/null) && [ -f "$conda/etc/profile.d/conda.sh" ]; then
+  set -a; . "$conda/etc/profile.d/conda.sh"; set +a
+fi
+unset conda'
+
 step() { # setup or run; its exit code is in $code
   step=$1 code=$STOPPED
   [ -z "$stopped" ] || return 0
@@ -218,7 +226,7 @@ step() { # setup or run; its exit code is in $code
   [ -s "$scripts/$1" ] || return 0
   trap - PIPE # the program's own
   # With this trap the shell waits for its program: the container ends with process 1, whatever else still runs.
-  "$shell" -c "trap 'exit $STOPPED' TERM; . \"\$0\"" "$scripts/$1" 3>&- &
+  "$shell" -c "trap 'exit $STOPPED' TERM; $begin; cd \"\$1\" && shift && . \"\$0\"" "$scripts/$1" "$workdir" 3>&- &
   wait_for $!
   # The program may have stopped or killed the copy of its output, as `kill -9 -1` does: perhaps just now.
   trap '' PIPE
@@ -232,7 +240,12 @@ attempt() {
     step setup
     if [ "$code" -ne 0 ] || [ -n "$stopped" ]; then return 0; fi
     setup_done=1
-    if [ -n "$GPU_CHARTS_AGENT" ]; then
+    if [ -n "$GPU_CHARTS_AGENT" ] && [ "$NNODES" -gt 1 ] && [ -s "$scripts/setup" ]; then
+      log "setup is done; waits for that of the other ranks"
+      request started after_setup
+      case $reply in fail*) code=$FAILED && log "setup failed on rank=${reply#fail }" ;; esac
+      if [ "$code" -ne 0 ] || [ -n "$stopped" ]; then return 0; fi
+    elif [ -n "$GPU_CHARTS_AGENT" ]; then
       keep_event started
       (echo started >"$state/events") >/dev/null 2>&1 3>&- & # it waits for an agent
     fi
@@ -290,13 +303,14 @@ if [ -n "$GPU_CHARTS_LAUNCHER" ]; then # torchrun, by that name, as a module and
   export PYTHONPATH="$group/launcher/hook${PYTHONPATH:+:$PYTHONPATH}"
 fi
 start_helpers
-copy_files
 workdir=$HOME/sky_workdir
 if [ -s "$scripts/git" ]; then
   { IFS= read -r url && IFS= read -r ref; } <"$scripts/git"
   clone "$url" "$ref"
 fi
-if [ -d "$workdir" ]; then cd "$workdir" || fatal "$FAILED" "workdir: no access to $workdir"; fi
+copy_files # after the clone, which begins with an empty folder
+{ mkdir -p "$workdir" && cd "$workdir"; } || fatal "$FAILED" "workdir: no access to $workdir"
+export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 log "starts attempt=$ATTEMPT"
 
 while attempt; do

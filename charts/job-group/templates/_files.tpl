@@ -33,7 +33,7 @@ outside of the home folder are mounted instead.
 {{- $lines := list -}}
 {{- $mounts := .task.fileMounts | default list -}}
 {{- with dig "workdir" "files" "" .task -}}
-{{- $mounts = append $mounts (dict "mountPath" "~/sky_workdir" "files" .) -}}
+{{- $mounts = prepend $mounts (dict "mountPath" "~/sky_workdir" "files" .) -}}
 {{- end -}}
 {{- range $mount := $mounts -}}
 {{- $set := index $root.Values.files .files | default dict -}}

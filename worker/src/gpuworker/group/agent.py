@@ -88,7 +88,7 @@ class Agent(RankServer):
             self.notify()
         elif event == EntryEvent.STARTED:
             self.merge(GroupState(started=[self.host]))
-            await self.send_state(self.dependents())
+            await self.send_state(self.dependents() | set(self.task.hosts))
         elif event == EntryEvent.PRINTED and self.task_log:
             self.pipes.send(Pipe.KEPT, await self.task_log.finish(LOG_TIMEOUT_S) or "log_copy=complete")
         elif event == EntryEvent.RESULT:
@@ -116,8 +116,10 @@ class Agent(RankServer):
 
     async def send_to_silent(self) -> None:
         self.silent -= set(self.state.done)
-        asked = set(self.silent)
-        self.silent -= asked - set(await self.peers.broadcast(asked, state=self.state))
+        replies = await self.peers.broadcast(set(self.silent), state=self.state)
+        self.silent -= replies.keys()
+        for reply in replies.values():  # a rank whose pod was replaced learns what the others know
+            self.merge(reply.state)
 
     async def send_again(self) -> None:
         """The network of this pod may be away just when its task ends."""
@@ -160,7 +162,11 @@ class Agent(RankServer):
             self.pipes.send(Pipe.START, reason)
         else:
             self.pipes.send(Pipe.START, f"fail {ExitCode.FAILED:d} not started: {reason}")
+        answered = False
         while reason is None:
+            if not answered and (answer := self.state.after_setup(self.task)):
+                self.pipes.send(Pipe.AFTER_SETUP, answer)
+                answered = True
             await self.next_change()
             reason = self.state.end_reason(self.host, self.plan)
         own_code = self.state.failed.get(self.host)  # others may have been stopped, and failed, because of it

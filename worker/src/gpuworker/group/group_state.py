@@ -94,6 +94,12 @@ class GroupState:
             if state in reached and not set(plan.tasks[name].hosts) <= reached[state]
         }
 
+    def after_setup(self, task: Task) -> str | None:
+        """Answer to a rank whose `setup` has succeeded: "run", or "fail RANK"; None while another one is in its own."""
+        missing = set(task.hosts) - {*self.started, *self.done}
+        failed = sorted(missing & self.failed.keys())
+        return f"fail {failed[0]}" if failed else None if missing else "run"
+
     def end_reason(self, host: str, plan: GroupPlan) -> str | None:
         """Why the rank `host` must end: "done" (the group succeeded) or "failed RANK CODE"; None if it must not."""
         primaries = set(plan.primaries)

@@ -60,14 +60,16 @@ class PeerClient:
         finally:
             writer.close()
 
-    async def broadcast(self, hosts: Iterable[str], **fields: object) -> list[str]:
-        """Send a request to every host; returns those that did not reply."""
+    async def broadcast(self, hosts: Iterable[str], **fields: object) -> dict[str, Reply]:
+        """Send a request to every host; returns the replies."""
 
-        async def send(host: str) -> str | None:
+        async def send(host: str) -> Reply | None:
             address = await self.resolve(host)
             if not address:
-                return host
+                return None
             async with self.gate:
-                return None if await self.request(address, **fields) else host
+                return await self.request(address, **fields)
 
-        return [host for host in await asyncio.gather(*map(send, hosts)) if host]
+        hosts = list(hosts)
+        replies = await asyncio.gather(*map(send, hosts))
+        return {host: reply for host, reply in zip(hosts, replies, strict=True) if reply}

@@ -63,6 +63,7 @@ class Pipe(str, enum.Enum):
 
     EVENTS = "events"  # from the script: an EntryEvent per line
     START = "start"  # to the script: "run", "done" (the group has ended), or "fail CODE REASON"
+    AFTER_SETUP = "after_setup"  # to the script: GroupState.after_setup
     END = "end"  # to the script: "done", or "failed RANK CODE"
     KEPT = "kept"  # to the script: "log_copy=complete", or facts about what the volume lacks of the output
     NEWS = "news"  # to the script: facts for the rank's own log

@@ -1,0 +1,91 @@
+"""What setup and run of a task see: SkyPilot's own script against the entry script of the chart, in bash."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hack.deps.venv import SKYPILOT
+from tests.helpers.group_agents import ENTRY
+
+MAKE = "import json, sys; from sky.skylet.log_lib import make_task_bash_script as make; "
+MAKE += "print(make(sys.argv[1], json.loads(sys.argv[2])))"
+ENVS = {"A": "1", "QUOTED": "a 'b' \"c\" $HOME `id` \\ ü", "EMPTY": ""}
+CONDA = "#!/bin/sh\necho {base}\n"
+# setup, run
+TASKS = {
+    "folder": ("pwd", "pwd; ls -A"),
+    "clone in setup": ("mkdir -p examples && echo code >examples/file", "cd ~/sky_workdir/examples && cat file"),
+    "variables": ("", 'printf "%s|" "$A" "$QUOTED" "$EMPTY" "${UNSET-unset}" "$PYTHONUNBUFFERED"'),
+    "own start-up": ("echo 'export FROM_SETUP=yes; PATH=$PATH:/own' >>~/.bashrc", 'echo "$FROM_SETUP ${PATH##*:}"'),
+    "functions of start-up": ("echo 'greet() { echo hello $1; }' >>~/.bashrc", "greet world"),
+    "conda": ("conda activate rl", "conda activate rl; conda list"),
+    "arrays and bash": ("", 'a=(1 2 3); echo "${a[1]}"; [[ x == x ]] && echo yes; echo {1..3}'),
+    "exit code": ("", "exit 7"),
+    "a failed command amid a script": ("", "false; echo on"),
+    "strict mode": ("", "set -euo pipefail; echo before; false | true; echo after"),
+    "variables of setup do not reach run": ("export LOST=1", 'echo "[$LOST]"'),
+    "heredoc and comment": ("", "cat <<'EOF' # comment\n$HOME `id` \\\nEOF\n# the end"),
+    "unbuffered": ("", "python3 -c 'import sys; print(sys.stdout.write_through)'"),
+    "exit handler": ("", "trap 'echo bye' EXIT; echo hello"),
+    "options": ("", 'shopt -q login_shell || echo no; echo "${-//[^eux]/}"; echo "$0" >/dev/null; echo $#'),
+}
+
+
+def prepare(folder: Path) -> dict[str, str]:
+    """A home with an image's conda; the variables of a shell in it."""
+    base, home = folder / "base", folder / "home"
+    (base / "etc/profile.d").mkdir(parents=True)
+    (base / "etc/profile.d/conda.sh").write_text('conda() { echo "conda $*"; }\n')
+    (folder / "bin").mkdir()
+    (folder / "bin/conda").write_text(CONDA.format(base=base))
+    (folder / "bin/conda").chmod(0o755)
+    (home / "sky_workdir").mkdir(parents=True)
+    return {"HOME": str(home), "PATH": f"{folder}/bin:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+
+
+def skypilot(folder: Path, setup: str, run: str) -> tuple[int, list[str]]:
+    """Exit code and output of the two scripts that SkyPilot would start on a node."""
+    folder.mkdir()
+    env, output, code = prepare(folder), "", 0
+    for step in filter(None, (setup, run)):
+        if not code:
+            script = subprocess.run([SKYPILOT / "bin/python", "-c", MAKE, step, json.dumps(ENVS)],
+                                    capture_output=True, text=True, check=True).stdout  # fmt: skip
+            (folder / "script").write_text(script)
+            # -i as SkyPilot does: its own complaints about a missing terminal go to stderr.
+            done = subprocess.run(["/bin/bash", "-i", folder / "script"], env=env, capture_output=True, text=True)
+            output, code = output + done.stdout, done.returncode
+    return code, shown(output, folder)
+
+
+def chart(folder: Path, setup: str, run: str) -> tuple[int, list[str]]:
+    folder.mkdir()
+    env = prepare(folder) | ENVS
+    (folder / "state").mkdir()
+    (folder / "scripts").mkdir()
+    for name, text in (("setup", setup), ("run", run), ("files", "")):
+        (folder / "scripts" / name).write_text(text)
+    settings = {"GPU_CHARTS_ROOT": folder, "GPU_CHARTS_HOST": "a-0", "GPU_CHARTS_DELAY_S": 0, "GPU_CHARTS_GRACE_S": 5,
+                "GPU_CHARTS_MAX_RESTARTS": 0, "SKYPILOT_NODE_RANK": 0, "SKYPILOT_NUM_GPUS_PER_NODE": 0,
+                "ATTEMPT": 0}  # fmt: skip
+    env |= {name: str(value) for name, value in settings.items()}
+    done = subprocess.run(["sh", ENTRY], env=env, cwd="/", stdout=subprocess.PIPE, text=True)
+    return done.returncode, shown(re.sub(r"^\[GROUP\] .*\n", "", done.stdout, flags=re.MULTILINE), folder)
+
+
+def shown(output: str, folder: Path) -> list[str]:
+    return output.replace(str(folder), "FOLDER").splitlines()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_sees_the_same_shell(tmp_path, name):
+    assert os.path.exists("/bin/bash")
+    expected = skypilot(tmp_path / "skypilot", *TASKS[name])
+    assert chart(tmp_path / "chart", *TASKS[name]) == expected
+    assert expected[1] or expected[0], "the task shows something"
