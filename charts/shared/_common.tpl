@@ -100,13 +100,16 @@ numbers than whole ones.
 
 {{/*
 Environment of a user's program: what the chart sets, with the user's variables over it. Call with root, set and env,
-maps of NAME to text, or to a map such as {valueFrom: …}, and own, the podTemplate with more variables of the user, if any.
+maps of NAME to text, or to a map such as {valueFrom: …}, and own, the podTemplate with more variables of the user, if any:
+as in SkyPilot, env wins over these.
 Variables that have the value of another one follow it.
 */}}
 {{- define "CHART.environment" -}}
 {{- $contract := include "CHART.contract" .root | fromJson -}}
 {{- $env := deepCopy (.env | default dict) -}}
-{{- range (first (dig "spec" "containers" (list dict) (.own | default dict))).env }}{{ $_ := set $env .name (omit . "name") }}{{ end -}}
+{{- range (first (dig "spec" "containers" (list dict) (.own | default dict))).env }}
+{{- if not (hasKey $env .name) }}{{ $_ := set $env .name (omit . "name") }}{{ end }}
+{{- end -}}
 {{- $all := dict "USER" $contract.user -}}
 {{- range $variables := list .set $env -}}
 {{- range $name, $value := $variables }}{{ $_ := set $all $name $value }}{{ end -}}

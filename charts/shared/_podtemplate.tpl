@@ -1,5 +1,6 @@
 {{/*
-Pod template `pod`, YAML, with the user's podTemplate `own` merged over it; call with pod, own and its path.
+Pod template `pod`, YAML, with the user's podTemplate `own` merged over it; call with pod, own, its path, and env, the
+variables of the user that win over those of `own`.
 `containers[0]` is merged into the chart's first container, and an init container into the one of its name.
 */}}
 {{- define "CHART.withTemplate" -}}
@@ -16,6 +17,11 @@ Pod template `pod`, YAML, with the user's podTemplate `own` merged over it; call
 {{- end }}
 {{- end }}
 {{- $first := omit (first ($spec.containers | default (list dict))) "name" }}
+{{- $variables := list }}
+{{- range $first.env }}
+{{- if not (hasKey ($.env | default dict) .name) }}{{ $variables = append $variables . }}{{ end }}
+{{- end }}
+{{- if $first.env }}{{ $_ := set $first "env" $variables }}{{ end }}
 {{- include "CHART.mergeContainer" (dict "base" (first $pod.spec.containers) "over" $first "path" (printf "%s.spec.containers[0]" .path)) }}
 {{- $ours := dict }}
 {{- range $pod.spec.initContainers }}{{ $_ := set $ours .name . }}{{ end }}

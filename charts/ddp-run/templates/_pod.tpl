@@ -155,7 +155,7 @@ spec:
 {{- end }}
 
 {{- define "ddp-run.podTemplate" -}}
-{{- include "ddp-run.withTemplate" (dict "pod" (include "ddp-run.pod" .) "own" .root.Values.podTemplate "path" "podTemplate") }}
+{{- include "ddp-run.withTemplate" (dict "pod" (include "ddp-run.pod" .) "own" .root.Values.podTemplate "path" "podTemplate" "env" .root.Values.env) }}
 {{- end }}
 
 {{/* RDMA registers memory, which it must be allowed to lock. */}}

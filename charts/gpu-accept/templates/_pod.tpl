@@ -124,7 +124,7 @@ spec:
 {{- end }}
 
 {{- define "gpu-accept.podTemplate" -}}
-{{- include "gpu-accept.withTemplate" (dict "pod" (include "gpu-accept.pod" .) "own" .Values.podTemplate "path" "podTemplate") }}
+{{- include "gpu-accept.withTemplate" (dict "pod" (include "gpu-accept.pod" .) "own" .Values.podTemplate "path" "podTemplate" "env" .Values.env) }}
 {{- end }}
 
 {{/* Variables that the chart sets, as a YAML map. */}}

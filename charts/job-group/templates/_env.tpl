@@ -1,4 +1,4 @@
-{{/* Environment of the task. Its variables and Secrets, and those of its podTemplate, win over the chart's. */}}
+{{/* Environment of the task. Its variables and Secrets win over those of its podTemplate, and these over the chart's. */}}
 {{- define "job-group.env" -}}
 {{- $values := .root.Values }}
 {{- $task := .task }}
