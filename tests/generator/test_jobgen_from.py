@@ -266,11 +266,37 @@ def test_what_cannot_be_converted_is_refused(jobgen, text):
     assert (result.exit_code, result.stdout) == (1, "") and ": error: " in result.stderr
 
 
-def test_credentials_are_refused_and_not_repeated(jobgen):
+TOKEN = "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH1"
+# Place in the pod template -> what is planted there.
+PLANTED = {
+    "variable by its name": (("env", 0), {"name": "WANDB_API_KEY", "value": "s3cret-value"}),
+    "variable by its text": (("env", 0), {"name": "LOGIN", "value": f"x {TOKEN}"}),
+    "script": (("command",), ["bash", "-c", f"export HF_TOKEN={TOKEN}; torchrun t.py"]),
+    "argument": (("command",), ["torchrun", "t.py", f"--token={TOKEN}"]),
+    "two arguments": (("command",), ["torchrun", "t.py", "--api-key", "0123456789abcdef0123456789abcdef"]),
+    "arguments": (("args",), ["--auth", TOKEN]),
+    "image": (("image",), "https://user:s3cretpassw0rd@registry.example.com/a:1"),
+}
+
+
+@pytest.mark.parametrize("place", PLANTED)
+def test_credentials_are_refused_and_not_repeated(jobgen, place):
     body = {"spec": {"template": pod(TORCHRUN)}}
-    body["spec"]["template"]["spec"]["containers"][0]["env"].append({"name": "WANDB_API_KEY", "value": "s3cret-value"})
+    path, planted = PLANTED[place]
+    target = body["spec"]["template"]["spec"]["containers"][0]
+    for key in path[:-1]:
+        target = target[key]
+    target[path[-1]] = planted
     result = jobgen("from", "-", stdin=manifest("Job", body))
-    assert (result.exit_code, result.stdout) == (1, "") and "s3cret" not in result.stderr
+    assert (result.exit_code, result.stdout) == (1, "") and "credential" in result.stderr
+    assert not [part for part in ("s3cret", TOKEN, "0123456789abcdef") if part in result.stderr]
+
+
+def test_a_credential_in_an_entry_point_is_refused(jobgen):
+    body = copy.deepcopy(RAY)
+    body["spec"]["entrypoint"] = f"HF_TOKEN={TOKEN} python t.py"
+    result = jobgen("from", "-", stdin=manifest("RayJob", body))
+    assert (result.exit_code, result.stdout) == (1, "") and TOKEN not in result.stderr
 
 
 def test_damaged_manifests_never_cause_an_internal_error(jobgen):

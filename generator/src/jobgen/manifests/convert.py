@@ -6,7 +6,7 @@ from jobgen import __version__
 from jobgen.api import Result
 from jobgen.diagnostics import ERROR, Diagnostic, InvalidInputError
 from jobgen.manifests.kinds import READERS
-from jobgen.manifests.pods import Manifest
+from jobgen.manifests.pods import Manifest, refuse_credentials
 from jobgen.yaml_loader import load
 from jobgen.yaml_writer import manifest as written
 
@@ -29,6 +29,7 @@ def to_values(source: bytes) -> Result:
     if not isinstance(manifest.value.get("spec"), dict):
         manifest.error((), "has no spec")
         return Result(None, manifest.diagnostics)
+    refuse_credentials(manifest, manifest.value)
     chart, values = READERS[manifest.value["kind"]](manifest)
     diagnostics = sorted(set(manifest.diagnostics))
     if any(each.severity == ERROR for each in diagnostics):

@@ -94,6 +94,23 @@ def container_path(manifest: Manifest, path: Path) -> Path:
     return (*containers, 0)
 
 
+def refuse_credentials(manifest: Manifest, value: object, path: Path = ()) -> None:
+    """Report each credential in the object, whatever field it is in: as text, as words in a row, or by its name."""
+    if isinstance(value, dict):
+        found = isinstance(value.get("name"), str) and credentials.is_named(value["name"], value.get("value"))
+        parts = [] if found else list(value.items())
+    elif isinstance(value, list):
+        words, parts = [each for each in value if isinstance(each, str)], list(enumerate(value))
+        found = credentials.contains(" ".join(words)) and not any(map(credentials.contains, words))
+    else:
+        found, parts = credentials.contains(str(value)), []
+    if found:
+        message = "looks like a credential, which would be readable in the values; take it from a Secret"
+        manifest.error(path, message)
+    for key, each in parts:
+        refuse_credentials(manifest, each, (*path, key))
+
+
 def command(manifest: Manifest, path: Path) -> list[str]:
     words = [*manifest.get(*path, "command", default=[]), *manifest.get(*path, "args", default=[])]
     return [str(word) for word in words]
@@ -110,9 +127,6 @@ def env(manifest: Manifest, path: Path) -> dict[str, str]:
             continue
         elif value is None:
             manifest.lost((*path, "env", index), "a variable that is taken from elsewhere, such as a Secret")
-        elif credentials.is_named(name, value) or credentials.contains(str(value)):
-            message = "looks like a credential, which would be readable in the values; take it from a Secret"
-            manifest.error((*path, "env", index), message)
         else:
             found[name] = str(value)
     return found
