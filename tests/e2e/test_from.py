@@ -9,9 +9,17 @@ import yaml
 
 from tests.helpers.kube import Namespace, run, wait_until
 
+VERSIONS = {"Job": "batch/v1", "StatefulSet": "apps/v1", "PyTorchJob": "kubeflow.org/v1",
+            "TrainJob": "trainer.kubeflow.org/v1alpha1", "JobSet": "jobset.x-k8s.io/v1alpha2"}  # fmt: skip
 TORCHRUN = ["torchrun", "--nnodes=2", "--nproc_per_node=1", "--rdzv-backend=c10d", "/app/src/train.py"]
 PYTHON = ["python3", "-u", "/app/src/train.py"]
-DLROVER = "dlrover-run --network-check --nnodes=$NODE_NUM --nproc_per_node=1 \\\n /app/src/train.py"
+# As in the guides: the rank from the name of the pod, a pipe, and a torchrun amid other commands.
+SCRIPT = """set -euo pipefail
+NODE_RANK=${HOSTNAME##*-} # of a StatefulSet
+torchrun --nnodes=2 --node_rank=$NODE_RANK --nproc_per_node=1 --master_addr=old-0.old --master_port=29500 \\
+  /app/src/train.py 2>&1 | tee /tmp/log
+grep -c "status=finished" /tmp/log | sed s/^/lines=/
+"""
 
 
 def pod(image: str, command: list[str]) -> dict:
@@ -30,14 +38,12 @@ def manifests(image: str) -> dict[str, dict]:
     job = {"spec": {"parallelism": 2, "completions": 2, "template": torchrun}}
     trainer = {"numNodes": 2, "numProcPerNode": 1, "image": image, "command": TORCHRUN,
                "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}  # fmt: skip
-    worker = {"replicas": 2, "template": pod(image, ["sh", "-c", DLROVER])}
     roles = {"Master": {"replicas": 1, "template": python}, "Worker": {"replicas": 1, "template": python}}
     return {
         "PyTorchJob": {"pytorchReplicaSpecs": roles},
         "Job": {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "template": torchrun},
         "JobSet": {"replicatedJobs": [{"name": "w", "replicas": 1, "template": job}]},
         "TrainJob": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
-        "ElasticJob": {"distributionStrategy": "AllreduceStrategy", "replicaSpecs": {"worker": worker}},
         "StatefulSet": {"replicas": 2, "serviceName": "t", "selector": {}, "template": torchrun},
     }
 
@@ -48,8 +54,7 @@ def manifests(image: str) -> dict[str, dict]:
 )
 def test_what_became_of_a_manifest_runs(namespace: Namespace, kind: str) -> None:
     body = manifests(namespace.cluster.image)[kind]
-    text = yaml.safe_dump({"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "old-run"}, "spec": body})
-    values = run(sys.executable, "-m", "jobgen", "from", "-", input=text)
+    values = converted(kind, body)
     namespace.install("run", "ddp-run", "--set", "timeouts.joinSeconds=120", values=values)
 
     def finished() -> list[str]:
@@ -60,6 +65,26 @@ def test_what_became_of_a_manifest_runs(namespace: Namespace, kind: str) -> None
 
     logs = wait_until(finished, "both nodes are done", 240)
     assert any("status=finished exit_code=0" in log for log in logs), logs
+
+
+def converted(kind: str, spec: dict) -> str:
+    head = {"apiVersion": VERSIONS[kind], "kind": kind, "metadata": {"name": "old"}}
+    return run(sys.executable, "-m", "jobgen", "from", "-", input=yaml.safe_dump(head | {"spec": spec}))
+
+
+def test_a_script_of_a_stateful_set_runs_as_it_is(namespace: Namespace) -> None:
+    template = pod(namespace.cluster.image, ["bash", "-c", SCRIPT])
+    spec = {"replicas": 2, "serviceName": "t", "selector": {}, "template": template}
+    namespace.install("run", "job-group", values=converted("StatefulSet", spec))
+
+    def ended() -> list[str]:
+        pods = namespace.objects("pods", "app.kubernetes.io/instance=run")
+        logs = [namespace.logs(each["metadata"]["name"], "task") for each in pods if has_begun(each)]
+        assert not any("[FATAL]" in log for log in logs), logs
+        return logs if len(logs) == 2 and all("\nlines=" in log for log in logs) else []
+
+    logs = wait_until(ended, "both nodes are done", 240)
+    assert sorted(log.rpartition("\nlines=")[2].splitlines()[0] for log in logs) == ["1", "1"], logs
 
 
 def has_begun(pod: dict) -> bool:

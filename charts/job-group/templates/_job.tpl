@@ -100,7 +100,7 @@ failurePolicy:
 {{- $task := .task }}
 {{- /* A gang has its topology in its PodGroup. */}}
 {{- $together := $values.placement.gang | empty | ternary $values.placement.topologyKey "" }}
-{{- if or $together $task.accelerator -}}
+{{- if or $together (dig "accelerator" "types" list $task) -}}
 affinity:
   {{- with $together }}
   podAffinity:
@@ -110,9 +110,9 @@ affinity:
           matchLabels:
             {{- include "job-group.podLabels" $ | nindent 12 }}
   {{- end }}
-  {{- with $task.accelerator }}
+  {{- with dig "accelerator" "types" list $task }}
   {{- $labels := dict }}
-  {{- range .types }}
+  {{- range . }}
   {{- /* A type that is not in the table is the label's value itself. */}}
   {{- range $label, $names := index ($values.accelerators.types | default dict) . | default (dict $values.accelerators.nodeLabel (list .)) }}
   {{- $_ := set $labels $label (concat (index $labels $label | default list) $names | uniq) }}

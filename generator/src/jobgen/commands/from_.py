@@ -16,7 +16,7 @@ from jobgen.manifests.convert import to_values
 def from_(ctx: click.Context, file: str) -> None:
     """Print values of ddp-run or job-group for a manifest of another launcher.
 
-    It reads a Job, StatefulSet, PyTorchJob, ElasticJob, TrainJob, JobSet or RayJob.
+    It reads a Job, StatefulSet, PyTorchJob, TrainJob or JobSet.
     """
     source = read(file)
     result = to_values(source)

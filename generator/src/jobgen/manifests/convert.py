@@ -1,21 +1,27 @@
-"""Conversion of one manifest to values."""
+"""Conversion of a file with one manifest to values."""
 
 from __future__ import annotations
 
-from jobgen import __version__
+import shlex
+
+from jobgen import __version__, credentials
 from jobgen.api import Result
+from jobgen.contract import VALUES_SCHEMA_VERSION
 from jobgen.diagnostics import ERROR, Diagnostic, InvalidInputError
-from jobgen.manifests.kinds import READERS
-from jobgen.manifests.pods import Manifest, refuse_credentials
-from jobgen.yaml_loader import load
+from jobgen.manifests.kinds import GROUP, KINDS
+from jobgen.manifests.manifest import Manifest, refuse_credentials
+from jobgen.yaml_loader import Document, load
 from jobgen.yaml_writer import manifest as written
+
+OF_THE_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
+MOST_POD_SETS = 18  # of a JobSet that Kueue takes
 
 
 def to_values(source: bytes) -> Result:
-    """Return the values for the first object of a known kind, with notes about what they lose."""
+    """Values for the one object of a known kind, with notes about what they lose."""
     try:
         documents = [each for each in load(source) if isinstance(each.value, dict)]
-        found = [each for each in documents if each.value.get("kind") in READERS]
+        found = [each for each in documents if _is_known(each.value)]
         if len(found) != 1:
             raise InvalidInputError(_no_object(documents, len(found)))
     except InvalidInputError as invalid:
@@ -24,23 +30,58 @@ def to_values(source: bytes) -> Result:
     for each in documents:
         if each is not found[0]:
             other = Manifest(each)
-            other.lost(("kind",), "another object of the file")
+            other.note(("kind",), "another object of the file")
             manifest.diagnostics += other.diagnostics
+    refuse_credentials(manifest, manifest.value)
     if not isinstance(manifest.value.get("spec"), dict):
         manifest.error((), "has no spec")
         return Result(None, manifest.diagnostics)
-    refuse_credentials(manifest, manifest.value)
-    chart, values = READERS[manifest.value["kind"]](manifest)
+    kind = manifest.value["kind"]
+    chart, values = KINDS[kind][1](manifest)
+    values |= read_metadata(manifest)
+    ranks = sum(each["numNodes"] for each in values.get("tasks", {}).values())
+    if "kueue" in values and ranks > MOST_POD_SETS:
+        values["layout"] = "jobs"
+        manifest.note(
+            ("spec",), f"{ranks} ranks in a queue need layout: jobs, as Kueue takes {MOST_POD_SETS} sets of pods"
+        )
+    manifest.note_rest()
+    if chart == GROUP:
+        values["schemaVersion"] = VALUES_SCHEMA_VERSION  # last, and required: truncated output is refused
     diagnostics = sorted(set(manifest.diagnostics))
     if any(each.severity == ERROR for each in diagnostics):
         return Result(None, diagnostics)
-    kind = manifest.value["kind"]
     head = f"# Values of the chart {chart}, written by jobgen {__version__} from a {kind}. Yours to edit.\n"
     return Result(head + written(values), diagnostics)
 
 
-def _no_object(documents: list, count: int) -> Diagnostic:
-    known = ", ".join(READERS)
-    problem = f"{count} objects of these kinds; keep one" if count else "no object of a kind that jobgen reads"
+def _is_known(value: dict) -> bool:
+    kind = value.get("kind")
+    return isinstance(kind, str) and kind in KINDS and str(value.get("apiVersion")).startswith(KINDS[kind][0])
+
+
+def _no_object(documents: list[Document], count: int) -> Diagnostic:
+    known = ", ".join(f"{kind} ({group}…)" for kind, (group, _) in KINDS.items())
+    there = ", ".join(f"{each.value.get('kind')} of {each.value.get('apiVersion')}" for each in documents)
+    problem = (
+        f"{count} objects of these kinds; keep one" if count else f"no object of a kind that jobgen reads ({there})"
+    )
     position = documents[0].position(()) if documents else (1, 1)
-    return Diagnostic(*position, "manifest", None, "$", f"{problem}: {known}", "not-convertible")
+    return Diagnostic(*position, "manifest", None, "$", credentials.redact(f"{problem}: {known}"), "not-convertible")
+
+
+def read_metadata(manifest: Manifest) -> dict:
+    """Queue and priority as values; the namespace as a note."""
+    for key in ("apiVersion", "kind", "status"):
+        manifest.rest.pop(key, None)
+    metadata = manifest.rest.get("metadata")
+    for key in ("name", *OF_THE_SERVER):
+        if isinstance(metadata, dict):
+            metadata.pop(key, None)
+    if namespace := manifest.take("metadata", "namespace", default=""):
+        manifest.note(("metadata", "namespace"), f"install with --namespace {shlex.quote(namespace)}")
+    labels = ("queue-name", "queueName"), ("priority-class", "priorityClass")
+    found = {
+        value: manifest.take("metadata", "labels", f"kueue.x-k8s.io/{label}", default="") for label, value in labels
+    }
+    return {"kueue": {key: value for key, value in found.items() if value}} if any(found.values()) else {}

@@ -2,231 +2,167 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from jobgen import names
-from jobgen.contract import NAME_LIMIT, VALUES_SCHEMA_VERSION
+from jobgen.contract import NAME_LIMIT
 from jobgen.diagnostics import Path
-from jobgen.manifests import pods, torchrun
-from jobgen.manifests.pods import Manifest
+from jobgen.manifests.commands import LAUNCHERS, program_of, shell_line
+from jobgen.manifests.manifest import Manifest, get
+from jobgen.manifests.pods import Pod, read_container, read_pod
 
 RUN, GROUP = "ddp-run", "job-group"
-_MODEL = "nvidia.com/gpu.product"  # node label of the GPU type
 Values = tuple[str, dict]
 
 
+def run_or_group(manifest: Manifest, pod: Pod, nodes: int, workload: str, processes: int | None = None) -> Values:
+    """Values of ddp-run, or those of a group of one task."""
+    program = program_of(pod)
+    if program is None:
+        if workload == "statefulset":
+            manifest.note(("kind",), "a group ends when its program has ended; a StatefulSet starts it again")
+        return GROUP, group(manifest, {"main": task(manifest, pod, nodes)})
+    values: dict = {"workload": workload, "nodes": nodes}
+    values |= {"gpusPerNode": pod.gpus} if pod.gpus else {}
+    values |= {"gpuResourceName": pod.gpu_name} if pod.gpu_name not in ("", "nvidia.com/gpu") else {}
+    values["program"] = {"args": program.args, **({"image": pod.image} if pod.image else {})}
+    if not pod.image:
+        manifest.note(pod.path, "the runtime has the image; set program.image")
+    processes = processes or program.processes
+    if processes and processes != max(1, pod.gpus):
+        values["procsPerNode"] = processes
+        if processes == 1:
+            message = "starts one process in each pod; remove procsPerNode for one for each GPU"
+            manifest.note((*pod.path, "command"), message)
+    values |= {"maxRestartsInPlace": program.restarts} if program.restarts else {}
+    values |= {key: each for key, each in (("resources", pod.resources), ("env", pod.env)) if each}
+    return RUN, values | ({"podTemplate": pod.template} if pod.template else {})
+
+
+def task(manifest: Manifest, pod: Pod, nodes: int) -> dict:
+    if not pod.words:
+        message = "has no command: the image or the runtime decides what runs. Write its program as command"
+        manifest.error(pod.path, message)
+    launches = any(name in word for word in pod.words for name in LAUNCHERS)
+    values = {
+        "numNodes": nodes,
+        "image": pod.image,
+        "resources": pod.resources,
+        "accelerator": {"count": pod.gpus} if pod.gpus else None,
+        "env": pod.env,
+        "podTemplate": pod.template,
+        "run": shell_line(pod),
+        "launcher": "ddp-launch" if launches else None,
+    }
+    return {key: value for key, value in values.items() if value}
+
+
+def group(manifest: Manifest, tasks: dict[str, dict]) -> dict:
+    name = names.label(str(get(manifest.value, ("metadata", "name")) or ""), "group") or "group"
+    for each, values in tasks.items():
+        if len(names.job_name(name, each, values["numNodes"])) > NAME_LIMIT:
+            manifest.error(("metadata", "name"), f'too long together with "{each}": shorten one of them')
+    return {"name": name, "tasks": tasks}
+
+
+def nodes_of(manifest: Manifest, spec: Path) -> int:
+    """How many pods a Job has; they must run together."""
+    manifest.take(*spec, "completionMode", default="")
+    parallel = manifest.count(*spec, "parallelism")
+    if not manifest.has(*spec, "completions"):
+        return parallel
+    nodes = manifest.count(*spec, "completions")
+    if nodes != parallel:
+        message = f"{nodes} pods, of which {parallel} run at a time: no pods of one run, which all start together"
+        manifest.error((*spec, "completions"), message)
+    return nodes
+
+
 def job(manifest: Manifest) -> Values:
-    spec = ("spec",)
-    return RUN, _run(manifest, (*spec, "template"), _nodes(manifest, spec), "indexed-job")
-
-
-def _nodes(manifest: Manifest, spec: Path) -> int:
-    """Return how many pods a Job has, and report its other fields."""
-    manifest.lose_others(spec, ("template", "parallelism", "completions", "completionMode"))
-    return manifest.count(*spec, "completions" if manifest.get(*spec, "completions") else "parallelism")
+    nodes = nodes_of(manifest, ("spec",))
+    return run_or_group(manifest, read_pod(manifest, ("spec", "template")), nodes, "indexed-job")
 
 
 def stateful_set(manifest: Manifest) -> Values:
-    spec = ("spec",)
-    manifest.lose_others(spec, ("template", "replicas", "selector", "serviceName", "podManagementPolicy"))
-    return RUN, _run(manifest, (*spec, "template"), manifest.count(*spec, "replicas"), "statefulset")
+    for key, kind in (("selector", {}), ("serviceName", ""), ("podManagementPolicy", "")):
+        manifest.take("spec", key, default=kind)
+    nodes = manifest.count("spec", "replicas")
+    return run_or_group(manifest, read_pod(manifest, ("spec", "template")), nodes, "statefulset")
 
 
 def py_torch_job(manifest: Manifest) -> Values:
-    spec = ("spec", "pytorchReplicaSpecs")
-    manifest.lose_others(("spec",), ("pytorchReplicaSpecs", "nprocPerNode"))
-    kinds = [kind for kind in ("Master", "Worker") if manifest.get(*spec, kind)]
-    nodes = sum(manifest.count(*spec, kind, "replicas") for kind in kinds)
-    for kind in kinds:
-        manifest.lose_others((*spec, kind), ("replicas", "template"))
-    first = (*spec, kinds[0] if kinds else "Master")
-    if len(kinds) == 2 and (fields := _differences(manifest, first, (*spec, "Worker"))):
-        message = f"{fields} of its container differ from Master, and all nodes of ddp-run are alike; Master is taken"
-        manifest.lost((*spec, "Worker"), message)
-    values = _run(manifest, (*first, "template"), nodes, "indexed-job")
-    values |= manifest.processes("spec", "nprocPerNode")
-    _note_processes(manifest, (*first, "template", "spec", "containers", 0), values)
-    return RUN, values
+    """Master and Worker become equal nodes. Where they differ, the Worker's pod is taken: it has the GPUs."""
+    roles = ("spec", "pytorchReplicaSpecs")
+    kinds = [kind for kind in ("Master", "Worker") if manifest.has(*roles, kind)]
+    nodes = sum(manifest.count(*roles, kind, "replicas") for kind in kinds)
+    if not kinds:
+        manifest.error(("spec",), "has neither Master nor Worker")
+        return RUN, {}
+    pods = [read_pod(manifest, (*roles, kind, "template"), "pytorch") for kind in kinds]
+    for left, right in ((pods[0], pods[-1]),) if len(pods) > 1 else ():
+        for key in ("image", "words", "env", "resources", "gpus", "template"):
+            if getattr(left, key) != getattr(right, key):
+                what = {"words": "command", "template": "pod"}.get(key, key)
+                manifest.note((*roles, "Master"), f"its {what} differs, and all nodes are alike; Worker's is taken")
+    return run_or_group(manifest, pods[-1], nodes, "indexed-job", processes_of(manifest, "spec", "nprocPerNode"))
 
 
-def _differences(manifest: Manifest, one: Path, other: Path) -> str:
-    """Return the names of the fields in which the containers of two kinds of replicas differ."""
-    container = ("template", "spec", "containers", 0)
-    left, right = (manifest.get(*each, *container, default={}) for each in (one, other))
-    return ", ".join(sorted(key for key in left.keys() | right.keys() if left.get(key) != right.get(key)))
-
-
-def _note_processes(manifest: Manifest, container: Path, values: dict) -> None:
-    """Report that a program without torchrun had one process in each pod."""
-    gpus, nodes = values.get("gpusPerNode", 1), values["nodes"]
-    if gpus > 1 and "procsPerNode" not in values and not torchrun.names_launcher(pods.command(manifest, container)):
-        message = f"starts one process in each pod, and torchrun one for each of {gpus} GPUs: {gpus * nodes} in place"
-        manifest.lost((*container, "command"), f"{message} of {nodes}. To keep {nodes}, set procsPerNode: 1")
-
-
-def elastic_job(manifest: Manifest) -> Values:
-    """The workers of a job of DLRover, which ddp-run starts in a fixed number."""
-    roles = ("spec", "replicaSpecs")
-    others = ("ps", "chief", "evaluator")
-    manifest.lose_others(("spec",), ("replicaSpecs", "distributionStrategy"))
-    manifest.lose_others(roles, ("worker", *others))
-    for role in others:
-        if manifest.get(*roles, role) is not None:
-            manifest.error((*roles, role), "all nodes of ddp-run are alike; write each role as a task of job-group")
-    worker = (*roles, "worker")
-    manifest.lose_others(worker, ("replicas", "template"))
-    return RUN, _run(manifest, (*worker, "template"), manifest.count(*worker, "replicas"), "indexed-job")
+def processes_of(manifest: Manifest, *path: str) -> int | None:
+    """A number of processes per node; None for a word such as auto or gpu, which is the chart's default."""
+    value = get(manifest.value, path)
+    if isinstance(value, (int, str)):
+        manifest.take(*path, default=value)
+    return int(value) if str(value).isdecimal() and int(value) else None
 
 
 def train_job(manifest: Manifest) -> Values:
     trainer = ("spec", "trainer")
-    manifest.lose_others(("spec",), ("trainer",))
-    fields = ("numNodes", "numProcPerNode", "image", "command", "args", "env", "resourcesPerNode")
-    manifest.lose_others(trainer, fields)
-    if not isinstance(manifest.get(*trainer), dict):
+    if not isinstance(get(manifest.value, trainer), dict):
         manifest.error(("spec",), "has no trainer: the runtime decides what runs")
         return RUN, {}
-    if not manifest.get(*trainer, "image"):
-        manifest.lost(trainer, "the runtime has the image; set program.image")
-    values = _program(manifest, trainer)
-    manifest.value["spec"]["trainer"]["resources"] = manifest.get(*trainer, "resourcesPerNode")  # as in a container
-    values |= manifest.processes(*trainer, "numProcPerNode")
     nodes = manifest.count(*trainer, "numNodes")
-    return RUN, {"workload": "indexed-job", "nodes": nodes, **_sizes(manifest, trainer), **values}
+    processes = processes_of(manifest, *trainer, "numProcPerNode")
+    kinds = {"image": "", "command": [], "args": [], "env": [], "resourcesPerNode": {}}
+    container = {key: manifest.take(*trainer, key, default=kind) for key, kind in kinds.items()}
+    container["resources"] = container.pop("resourcesPerNode")
+    pod = read_container(manifest, container, trainer)
+    pod.template = {"spec": {"containers": [pod.template]}} if pod.template else {}
+    return run_or_group(manifest, pod, nodes, "indexed-job", processes)
 
 
 def job_set(manifest: Manifest) -> Values:
-    manifest.lose_others(("spec",), ("replicatedJobs",))
-    parts = manifest.get("spec", "replicatedJobs", default=[])
-    for index in range(len(parts)):
-        manifest.lose_others(("spec", "replicatedJobs", index), ("name", "replicas", "template"))
-    if len(parts) == 1:
-        path = ("spec", "replicatedJobs", 0)
-        template = (*path, "template", "spec", "template")
-        if torchrun.parse(pods.command(manifest, (*template, "spec", "containers", 0))):
-            return RUN, _run(manifest, template, _count(manifest, path), "jobset")
-    tasks = {}
-    for index in range(len(parts)):
+    parts = manifest.value["spec"].get("replicatedJobs")
+    pods: dict[str, tuple[Pod, int]] = {}
+    for index in range(len(parts) if isinstance(parts, list) else 0):
         path = ("spec", "replicatedJobs", index)
-        task = _task(manifest, (*path, "template", "spec", "template"), _count(manifest, path))
-        tasks[str(manifest.get(*path, "name") or f"task-{index}")] = task
-    return GROUP, _group(manifest, tasks)
-
-
-def _count(manifest: Manifest, path: Path) -> int:
-    return manifest.count(*path, "replicas") * _nodes(manifest, (*path, "template", "spec"))
-
-
-def ray_job(manifest: Manifest) -> Values:
-    """A head that runs the entrypoint when all workers are there, and one task for each group of workers."""
-    cluster = ("spec", "rayClusterSpec")
-    if not isinstance(manifest.get(*cluster), dict):
-        manifest.error(("spec",), "has no rayClusterSpec: the job runs on a Ray cluster that exists already")
+        name = manifest.take(*path, "name", default="") or f"task-{index}"
+        if get(manifest.value, (*path, "replicas")) == 0:
+            manifest.note(path, "has no replicas, and is left out")
+            manifest.rest["spec"]["replicatedJobs"][index] = {}
+            continue
+        replicas = manifest.count(*path, "replicas")
+        nodes = replicas * nodes_of(manifest, (*path, "template", "spec"))
+        pods[name] = read_pod(manifest, (*path, "template", "spec", "template")), nodes
+    if not pods:
+        manifest.error(("spec",), "has no replicatedJobs")
         return GROUP, {}
-    manifest.lose_others(("spec",), ("rayClusterSpec", "entrypoint", "shutdownAfterJobFinishes"))
-    manifest.lose_others(cluster, ("headGroupSpec", "workerGroupSpecs", "rayVersion"))
-    head = (*cluster, "headGroupSpec")
-    manifest.lose_others(head, ("template", "rayStartParams"))
-    name = _name(manifest)
-    groups = manifest.get(*cluster, "workerGroupSpecs", default=[])
-    entrypoint = str(manifest.get("spec", "entrypoint") or "")
-    if not entrypoint:
-        manifest.error(("spec",), "has no entrypoint")
-    head_run = f"set -e\nray start --head --port=6379\n{entrypoint}\n"
-    tasks = {"head": {**_task(manifest, (*head, "template"), 1, head_run)}}
-    for index in range(len(groups)):
-        path = (*cluster, "workerGroupSpecs", index)
-        manifest.lose_others(path, ("template", "rayStartParams", "replicas", "groupName", "numOfHosts"))
-        label = names.label(str(manifest.get(*path, "groupName") or ""), "worker") or "worker"
-        run = f"exec ray start --address=head-0.{name}:6379 --block\n"
-        nodes = manifest.count(*path, "replicas") * manifest.count(*path, "numOfHosts")
-        task = _task(manifest, (*path, "template"), nodes, run)
-        tasks["worker" if label == "head" else label] = task
-    return GROUP, {**_group(manifest, tasks), "primaryTasks": ["head"]}
+    [first, *others] = pods.values()
+    if not others and program_of(first[0]) and first[0].words[0].rpartition("/")[2] == "torchrun":
+        return run_or_group(manifest, *first, "jobset")
+    own = str(get(manifest.value, ("metadata", "name")))
+    for name, (pod, _) in pods.items():
+        for other in pods:
+            if re.search(rf"\b{re.escape(own)}-{re.escape(other)}-\d", " ".join([*pod.words, *pod.env.values()])):
+                message = f"task {name} has names of pods of {other}, which are called {other}-0 and so on in a group"
+                manifest.note(pod.path, message)
+    return GROUP, group(manifest, {name: task(manifest, *each) for name, each in pods.items()})
 
 
-def _run(manifest: Manifest, template: Path, nodes: int, workload: str) -> dict:
-    container = pods.container_path(manifest, template)
-    values = {"workload": workload, "nodes": nodes, **_sizes(manifest, container)}
-    return {**values, **_program(manifest, container), **pods.pod(manifest, template)}
-
-
-def _sizes(manifest: Manifest, container: Path) -> dict:
-    resources, gpus, name = pods.resources(manifest, container)
-    values: dict = {"gpusPerNode": gpus} if gpus else {}
-    if name and name != "nvidia.com/gpu":
-        values["gpuResourceName"] = name
-    return {**values, "resources": resources} if resources else values
-
-
-def _program(manifest: Manifest, container: Path) -> dict:
-    command = pods.command(manifest, container)
-    program = torchrun.parse(command)
-    if program is None or not program.args:
-        message = "starts neither torchrun nor a Python program, so ddp-run cannot start it"
-        if not manifest.get(*container, "command"):
-            message = "has no command: the image or the runtime decides what runs. Write its program as command"
-        manifest.error(container, message)
-        program = torchrun.Program([])
-    for words in program.lost:
-        way_out = "ddp-run has no such option" if words.startswith("-") else "put it into the program or the image"
-        manifest.lost((*container, "command"), f"{way_out}: {words}")
-    if any("$" in word for word in program.args):
-        manifest.lost((*container, "command"), "ddp-run starts the program without a shell: variables stay as written")
-    image = manifest.get(*container, "image")
-    values: dict = {"program": {"args": program.args, **({"image": image} if image else {})}}
-    if program.processes:
-        values["procsPerNode"] = program.processes
-    if program.restarts:
-        values["maxRestartsInPlace"] = program.restarts
-    variables = pods.env(manifest, container)
-    return {**values, "env": variables} if variables else values
-
-
-def _task(manifest: Manifest, template: Path, nodes: int, run: str | None = None) -> dict:
-    import shlex
-
-    container = pods.container_path(manifest, template)
-    placement = pods.pod(manifest, template)
-    words = pods.command(manifest, container)
-    resources, gpus, _ = pods.resources(manifest, container)
-    model = manifest.get(*template, "spec", "nodeSelector", _MODEL)
-    if gpus and not isinstance(model, str):
-        manifest.error(
-            (*container, "resources"), f"requests GPUs, and a group names their type: add nodeSelector {_MODEL}"
-        )
-    values = {
-        "numNodes": nodes,
-        "image": manifest.get(*container, "image"),
-        "resources": resources,
-        "accelerator": {"types": [model], "count": gpus} if gpus else None,
-        "env": pods.env(manifest, container),
-        "podTemplate": {"spec": placement} if placement else None,
-        "run": run or (shlex.join(words) + "\n" if words else None),
-    }
-    if not values["run"]:
-        manifest.error(container, "has no command, and a task does not run the entry point of its image")
-    return {key: value for key, value in values.items() if value}
-
-
-def _name(manifest: Manifest) -> str:
-    return names.label(str(manifest.get("metadata", "name") or ""), "group") or "group"
-
-
-def _group(manifest: Manifest, tasks: dict[str, dict]) -> dict:
-    name = _name(manifest)
-    for task, values in tasks.items():
-        if len(names.job_name(name, task, values["numNodes"])) > NAME_LIMIT:
-            manifest.error(("metadata", "name"), f'too long together with "{task}": shorten one of them')
-    return {"name": name, "tasks": tasks, "schemaVersion": VALUES_SCHEMA_VERSION}
-
-
-READERS: dict[str, Callable[[Manifest], Values]] = {
-    "Job": job,
-    "StatefulSet": stateful_set,
-    "PyTorchJob": py_torch_job,
-    "ElasticJob": elastic_job,
-    "TrainJob": train_job,
-    "JobSet": job_set,
-    "RayJob": ray_job,
+KINDS: dict[str, tuple[str, Callable[[Manifest], Values]]] = {
+    "Job": ("batch/", job),
+    "StatefulSet": ("apps/", stateful_set),
+    "PyTorchJob": ("kubeflow.org/", py_torch_job),
+    "TrainJob": ("trainer.kubeflow.org/", train_job),
+    "JobSet": ("jobset.x-k8s.io/", job_set),
 }

@@ -1,147 +1,161 @@
-"""Pod templates and containers as parts of values; what has no value is reported as lost."""
+"""A pod template: the main container taken apart, and the rest for a podTemplate."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 
-from jobgen import credentials
-from jobgen.diagnostics import ERROR, NOTE, Diagnostic, Path, json_path
-from jobgen.yaml_loader import Document
+from jobgen import pod_security
+from jobgen.diagnostics import Path
+from jobgen.manifests.manifest import Manifest
 
-# Set by the charts, or by torchrun.
-_SET = re.compile(
-    r"(PET_\w+|NNODES|NODE_RANK|NPROC_PER_NODE|MASTER_ADDR|MASTER_PORT|WORLD_SIZE|RANK|LOCAL_RANK|LOCAL_WORLD_SIZE"
-    r"|GROUP_RANK|RUN_ID|ATTEMPT|POD_NAME|POD_IP|NODE_NAME|NUM_NODES|NUM_GPUS_PER_NODE|SKYPILOT_\w+)"
+# Variables that the charts or torchrun set.
+SET = re.compile(
+    r"PET_\w+|NNODES|NODE_RANK|NPROC_PER_NODE|MASTER_ADDR|MASTER_PORT|WORLD_SIZE|RANK|LOCAL_RANK|LOCAL_WORLD_SIZE"
+    r"|GROUP_RANK|RUN_ID|ATTEMPT|POD_NAME|POD_IP|NODE_NAME|NUM_NODES|NUM_GPUS_PER_NODE|SKYPILOT_\w+"
 )
-_GPU = re.compile(r"(nvidia\.com|amd\.com)/gpu")
-_TAKEN = ("containers", "nodeSelector", "tolerations", "priorityClassName", "imagePullSecrets", "restartPolicy")
-_OF_CONTAINER = ("name", "image", "command", "args", "env", "resources", "imagePullPolicy")
+GPU = re.compile(r"(nvidia\.com|amd\.com)/gpu")
+REFERENCE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")  # Kubernetes' own, in command, args and env
+OF_THE_CHART = ("hostname", "subdomain", "setHostnameAsFQDN", "activeDeadlineSeconds")  # of a pod
+VOLUMES = re.compile(r"tmp|shared-memory|outputs|datasets|models|launcher|attempts|key|scripts|state|home|files|logs"
+                     r"|(volume|folder)-\d+")  # fmt: skip
+MOUNTS = re.compile(r"/(tmp|group|run/gpu-charts|proc|sys|dev)(/.*)?")  # places of the charts
 
 
-class Manifest:
-    """One object, with what its conversion loses."""
+@dataclass
+class Pod:
+    """Main container of a pod template, and as `template` all that a podTemplate takes as it is."""
 
-    def __init__(self, document: Document):
-        self.document = document
-        self.value: dict = document.value  # a mapping, as read() checks
-        self.diagnostics: list[Diagnostic] = []
-
-    def lost(self, path: Path, message: str = "not taken over") -> None:
-        self._add(path, message, "lost", NOTE)
-
-    def error(self, path: Path, message: str) -> None:
-        self._add(path, message, "not-convertible", ERROR)
-
-    def _add(self, path: Path, message: str, code: str, severity: str) -> None:
-        position = self.document.position(path, key=code == "lost")
-        shown = [credentials.redact(each) for each in (json_path(path), message)]
-        self.diagnostics.append(Diagnostic(*position, "manifest", None, *shown, code, severity))
-
-    def get(self, *path: str | int, default=None):
-        """Return the value at a path of keys; `default` if a part of it is missing or has another type."""
-        value = self.value
-        for part in path:
-            try:
-                value = value[part]
-            except (KeyError, IndexError, TypeError):
-                return default
-        if value is None or (default is not None and not isinstance(value, type(default))):
-            return default
-        return value
-
-    def count(self, *path: str | int) -> int:
-        """Return a number of nodes or replicas, which is 1 if it is not set."""
-        value = self.get(*path)
-        if value is None:
-            return 1
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self.error(path, "must be a whole number above 0")
-            return 1
-        return value
-
-    def processes(self, *path: str | int) -> dict:
-        """Return a number of processes per node as a value; a word such as auto or gpu is the chart's default."""
-        value = str(self.get(*path))
-        return {"procsPerNode": int(value)} if value.isdecimal() and int(value) else {}
-
-    def lose_others(self, path: Path, taken: tuple[str, ...]) -> None:
-        """Report the fields of a mapping that are not among `taken`."""
-        for key in self.get(*path, default={}):
-            if key not in taken:
-                self.lost((*path, key))
+    path: Path
+    image: str = ""
+    words: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)  # of all variables
+    resources: dict = field(default_factory=dict)
+    gpus: int = 0
+    gpu_name: str = ""
+    template: dict = field(default_factory=dict)
 
 
-def pod(manifest: Manifest, path: Path) -> dict:
-    """Return the values that a pod template has in common with a chart: placement and pull secrets."""
-    spec = (*path, "spec")
-    manifest.lose_others((*path, "metadata"), ("name", "creationTimestamp"))
-    manifest.lose_others(spec, _TAKEN)
-    fields = ("nodeSelector", "tolerations", "imagePullSecrets", "priorityClassName")
-    kinds = {"nodeSelector": dict, "priorityClassName": str}
-    found = {key: value for key in fields if (value := manifest.get(*spec, key))}
-    for key, value in found.items():
-        if not isinstance(value, kinds.get(key, list)):
-            manifest.error((*spec, key), "has another type than Kubernetes accepts")
-    return found
+def read_pod(manifest: Manifest, path: Path, name: str = "") -> Pod:
+    """The pod template at a path. The main container is the one with that name, else the first."""
+    metadata, spec = (manifest.take(*path, key, default={}) for key in ("metadata", "spec"))
+    containers = spec.pop("containers", None) or [{}]
+    if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):
+        manifest.error((*path, "spec", "containers"), "must be a list of containers")
+        containers = [{}]
+    index = next((n for n, each in enumerate(containers) if name and each.get("name") == name), 0)
+    for other in range(len(containers)):
+        if other != index:
+            message = "a further container; as a sidecar it is an init container with restartPolicy: Always"
+            manifest.note((*path, "spec", "containers", other), message)
+    spec.pop("restartPolicy", None)  # the chart's
+    for key in OF_THE_CHART:
+        if spec.pop(key, None) is not None:
+            manifest.note((*path, "spec", key), "decided by the chart")
+    pod = read_container(manifest, containers[index], (*path, "spec", "containers", index))
+    metadata = {
+        kind: {key: value for key, value in (metadata.get(kind) or {}).items() if not _is_of_the_chart(key)}
+        for kind in ("labels", "annotations")
+        if isinstance(metadata.get(kind), dict)
+    }
+    rename_volumes(spec, pod.template)
+    check_volumes(manifest, spec, pod)
+    spec |= {"containers": [pod.template]} if pod.template else {}
+    pod_security.check(manifest, spec, (*path, "spec"))
+    pod.template = {key: each for key, each in (("metadata", {k: v for k, v in metadata.items() if v}),
+                                                ("spec", spec)) if each}  # fmt: skip
+    return pod
 
 
-def container_path(manifest: Manifest, path: Path) -> Path:
-    """Return the path of the pod's first container; others are lost."""
-    containers = (*path, "spec", "containers")
-    for index in range(1, len(manifest.get(*containers, default=[]))):
-        manifest.lost((*containers, index), "a further container")
-    manifest.lose_others((*containers, 0), _OF_CONTAINER)
-    return (*containers, 0)
+def _is_of_the_chart(label: str) -> bool:
+    return str(label).startswith(("app.kubernetes.io/", "kueue.x-k8s.io/", "jobset.sigs.k8s.io/"))
 
 
-def refuse_credentials(manifest: Manifest, value: object, path: Path = ()) -> None:
-    """Report each credential in the object, whatever field it is in: as text, as words in a row, or by its name."""
-    if isinstance(value, dict):
-        found = isinstance(value.get("name"), str) and credentials.is_named(value["name"], value.get("value"))
-        parts = [] if found else list(value.items())
-    elif isinstance(value, list):
-        words, parts = [each for each in value if isinstance(each, str)], list(enumerate(value))
-        found = credentials.contains(" ".join(words)) and not any(map(credentials.contains, words))
-    else:
-        found, parts = credentials.contains(str(value)), []
-    if found:
-        message = "looks like a credential, which would be readable in the values; take it from a Secret"
-        manifest.error(path, message)
-    for key, each in parts:
-        refuse_credentials(manifest, each, (*path, key))
-
-
-def command(manifest: Manifest, path: Path) -> list[str]:
-    words = [*manifest.get(*path, "command", default=[]), *manifest.get(*path, "args", default=[])]
-    return [str(word) for word in words]
-
-
-def env(manifest: Manifest, path: Path) -> dict[str, str]:
-    """Return the variables with a value. A credential is an error; names that the chart sets are left out."""
-    found = {}
-    for index, each in enumerate(manifest.get(*path, "env", default=[])):
-        name, value = (each.get("name"), each.get("value")) if isinstance(each, dict) else (None, None)
-        if not isinstance(name, str):
-            manifest.error((*path, "env", index), "must be a mapping with a name")
-        elif _SET.fullmatch(name):
-            continue
-        elif value is None:
-            manifest.lost((*path, "env", index), "a variable that is taken from elsewhere, such as a Secret")
+def read_container(manifest: Manifest, container: dict, path: Path) -> Pod:
+    """Taken apart: what is left of the container goes into a podTemplate."""
+    pod = Pod(path)
+    container.pop("name", None)
+    for key in ("command", "args"):
+        words = container.pop(key, None) or []
+        if not isinstance(words, list) or not all(isinstance(each, (str, int, float)) for each in words):
+            manifest.error((*path, key), "must be a list of words")
         else:
-            found[name] = str(value)
-    return found
+            pod.words += map(str, words)
+    pod.image = str(container.pop("image", None) or "")
+    read_env(manifest, container, pod)
+    read_resources(manifest, container, pod)
+    mounts = container.get("volumeMounts")
+    for mount in list(mounts) if isinstance(mounts, list) else ():
+        place = str(mount.get("mountPath") if isinstance(mount, dict) else "").rstrip("/")
+        if MOUNTS.fullmatch(place) and place != "/dev/shm":
+            manifest.note((*path, "volumeMounts", container["volumeMounts"].index(mount)), "a place of the chart")
+            mounts.remove(mount)
+    pod.template = {key: each for key, each in container.items() if each not in (None, [], {})}
+    return pod
 
 
-def resources(manifest: Manifest, path: Path) -> tuple[dict, int, str]:
-    """Return requests and limits without GPUs, the number of GPUs, and their resource name."""
-    found: dict = {}
-    gpus, name = 0, ""
-    for kind in ("requests", "limits"):
-        for resource, amount in manifest.get(*path, "resources", kind, default={}).items():
+def read_env(manifest: Manifest, container: dict, pod: Pod) -> None:
+    """Texts become `env`; what Kubernetes fills in stays as it is, in the podTemplate."""
+    kept = []
+    given = container.pop("env", None) or []
+    for index, each in enumerate(given if isinstance(given, list) else [None]):
+        path, name = (*pod.path, "env", index), each.get("name") if isinstance(each, dict) else None
+        if not isinstance(name, str):
+            manifest.error(path, "must be a mapping with a name")
+            continue
+        pod.names.add(name)
+        if SET.fullmatch(name):
+            manifest.note(path, f"{name} is set by the chart")
+        elif each.keys() - {"name", "value"} or REFERENCE.search(str(each.get("value"))):
+            kept.append(each)
+        else:
+            pod.env[name] = str("" if each.get("value") is None else each["value"])
+    container |= {"env": kept} if kept else {}
+
+
+def read_resources(manifest: Manifest, container: dict, pod: Pod) -> None:
+    given, path = container.pop("resources", None), (*pod.path, "resources")
+    if given is not None and not isinstance(given, dict):
+        return manifest.error(path, "must be a mapping")
+    for kind, amounts in (given or {}).items():
+        if kind not in ("requests", "limits"):  # such as claims
+            container.setdefault("resources", {})[kind] = amounts
+            continue
+        for resource, amount in (amounts if isinstance(amounts, dict) else {}).items():
             if isinstance(amount, bool) or not isinstance(amount, (str, int, float)):
-                manifest.error((*path, "resources", kind, resource), "must be a quantity")
-            elif _GPU.fullmatch(str(resource)):
-                gpus, name = int(amount) if str(amount).isdigit() else 0, resource
+                manifest.error((*path, kind, resource), "must be a quantity")
+            elif GPU.fullmatch(str(resource)):
+                pod.gpus, pod.gpu_name = int(amount) if str(amount).isdigit() else 0, resource
             else:
-                found.setdefault(kind, {})[resource] = amount
-    return found, gpus, name
+                pod.resources.setdefault(kind, {})[resource] = amount
+
+
+def rename_volumes(spec: dict, container: dict) -> None:
+    """Volumes whose names the charts use, too, get others."""
+    inits = spec.get("initContainers")
+    volumes = spec.get("volumes")
+    mounts = [mount for each in [container, *(inits if isinstance(inits, list) else [])] if isinstance(each, dict)
+              for mount in each.get("volumeMounts") or []]  # fmt: skip
+    for each in [*(volumes if isinstance(volumes, list) else []), *mounts]:
+        if isinstance(each, dict) and VOLUMES.fullmatch(str(each.get("name"))):
+            each["name"] = f"own-{each['name']}"
+
+
+def check_volumes(manifest: Manifest, spec: dict, pod: Pod) -> None:
+    """What the chart would refuse only later."""
+    volumes = spec.get("volumes")
+    known = {each.get("name") for each in (volumes if isinstance(volumes, list) else ()) if isinstance(each, dict)}
+    for index, mount in enumerate(pod.template.get("volumeMounts") or []):
+        if isinstance(mount, dict) and mount.get("name") not in known:
+            manifest.error((*pod.path, "volumeMounts", index), "mounts a volume that the pod does not have")
+    context = pod.template.get("securityContext")
+    if isinstance(context, dict) and context.get("privileged"):
+        context["allowPrivilegeEscalation"] = True  # the chart's own is false, with which Kubernetes refuses it
+    inits = spec.get("initContainers")
+    for index, container in enumerate(inits if isinstance(inits, list) else ()):
+        env = container.get("env") if isinstance(container, dict) else None
+        for number, each in enumerate(env if isinstance(env, list) else ()):
+            if isinstance(each, dict) and SET.fullmatch(str(each.get("name"))):
+                place = (*pod.path[:-2], "initContainers", index, "env", number)
+                manifest.error(place, f"{each['name']} is a name of the chart; give the variable another one")
