@@ -185,20 +185,20 @@ HOSTILE = {
     + "x" * 1_000_000
     + "\n"
     + "".join(f"  B{i}: *a\n" for i in range(5000)),
-    "many nodes": "[" + "a," * 5_000_000 + "]",
-    "many keys": "".join(f"k{i}: {i}\n" for i in range(700_000)),
+    "many nodes": "[" + "a," * 1_900_000 + "]",
+    "many keys": "".join(f"k{i}: {i}\n" for i in range(280_000)),
     "many documents": HEADER + "name: t\n---\n" * 300_000,
     "large": "#" * 100_000_000,
-    "one line": HEADER + "name: t\nrun: " + "x" * 15_000_000,
-    "unclosed": HEADER + "name: t\nrun: '" + "x\n" * 7_000_000,
+    "one line": HEADER + "name: t\nrun: " + "x" * 3_900_000,
+    "unclosed": HEADER + "name: t\nrun: '" + "x\n" * 1_900_000,
     "many merges": HEADER + "name: t\nenvs: &e {A: x}\n" + "resources: {<<: [" + ", ".join(["*e"] * 100_000) + "]}\n",
     "unknown fields": HEADER + "name: t\n" + "".join(f"resource{i}: x\n" for i in range(20_000)),
     "long number": HEADER + "name: t\nenvs: {A: " + "9" * 1_000_000 + "}\n",
     "long time": HEADER + "name: t\nenvs: {A: 1" + ":59" * 1_000_000 + "}\n",
-    "long address": HEADER + "name: t\nworkdir: {url: 'https://" + "a:" * 3_000_000 + "'}\n",
-    "long paths": HEADER + "name: t\nvolumes: {/a: '" + "$" * 3_000_000 + "', '/a" + "/.." * 1_000_000 + "': b}\n",
-    "many variables": HEADER + "name: t\nenvs: {A: " + "x" * 7_000_000 + "}\nvolumes: {" + "$A" * 3_000_000 + ": b}\n",
-    "many unknown variables": HEADER + "name: t\nvolumes: {/a: " + "$A" * 3_000_000 + "}\n",
+    "long address": HEADER + "name: t\nworkdir: {url: 'https://" + "a:" * 1_900_000 + "'}\n",
+    "long paths": HEADER + "name: t\nvolumes: {/a: '" + "$" * 1_900_000 + "', '/a" + "/.." * 600_000 + "': b}\n",
+    "many variables": HEADER + "name: t\nenvs: {A: " + "x" * 1_900_000 + "}\nvolumes: {" + "$A" * 900_000 + ": b}\n",
+    "many unknown variables": HEADER + "name: t\nvolumes: {/a: " + "$A" * 1_900_000 + "}\n",
     "long octal": HEADER + "name: t\nenvs: {A: 0" + "7" * 1_000_000 + "x}\n",
     "many unknown tasks": "name: rl\nexecution: parallel\nprimary_tasks: ["
     + "x, " * 50_000

@@ -18,7 +18,18 @@ from jobgen.group import Group, GroupDocument
 from jobgen.names import is_label
 from jobgen.schema import did_you_mean
 
+MOST_POD_SETS = 18  # of a JobSet that Kueue takes; each rank is one
+MOST_JOBS = 100  # of a JobSet: with some 140, etcd would not store it
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def needs_jobs(tasks: dict, queue: object) -> str | None:
+    """Why only `layout: jobs` can run the tasks; None if a JobSet can."""
+    ranks = sum(each.get("numNodes", 1) for each in tasks.values())
+    if ranks <= (MOST_POD_SETS if queue else MOST_JOBS):
+        return None
+    limit = f"Kueue takes a JobSet of {MOST_POD_SETS}" if queue else f"a JobSet holds {MOST_JOBS}"
+    return f"{ranks} ranks, and {limit}: the values have layout: jobs, without restarts of the whole group"
 
 
 def convert(group: Group, files: FileSets, secret_name: str | None, given_env: frozenset[str]) -> dict:
@@ -43,8 +54,12 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
     queue = pod_template.queue_name(group)
     barrier = pod_template.barrier_seconds(group)
     name = header.get("name")
+    reason = needs_jobs(tasks, queue)
+    if reason and group.is_valid:
+        group.header.note(("name",), reason, "layout-jobs")
     values = {
         "name": name,
+        "layout": "jobs" if reason else None,
         "primaryTasks": _primary_tasks(group),
         "interConnection": False if header.get("inter_connection") is False else None,
         "kueue": {"queueName": queue} if queue else None,

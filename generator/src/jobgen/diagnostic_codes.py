@@ -28,7 +28,7 @@ CODES = {
     "not-yaml": Code("The file breaks YAML's rules.", "name: rl\n\texecution: parallel\n"),
     "merge-conflict": Code("The file contains a conflict marker of git.", "<<<<<<< HEAD\nname: rl\n"),
     "too-large": Code(
-        "The file is larger than 16 MB, has too many keys and values, or grows too large with its aliases expanded.",
+        "The file is larger than 4 MB, has too many keys and values, or grows too large with its aliases expanded.",
         "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
         + "".join(
             f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdefg", "bcdefgh", strict=True)
@@ -69,6 +69,9 @@ CODES = {
         "What the group does not set is different in SkyPilot: the user, the image, and the requested CPUs and memory. "
         "Every group has one such note.",
         "resources: {cpus: 4}",
+    ),
+    "layout-jobs": _task(
+        "The group has more ranks than a JobSet holds, or than Kueue takes of one. Plain Jobs run it.", "num_nodes: 101"
     ),
     "needs-root": _task(
         "A script installs packages as root, and programs run as an unnamed user.",

@@ -19,11 +19,11 @@ from yaml.events import (
 from jobgen import yaml_scalars
 from jobgen.diagnostics import InvalidInputError, Path, Position, invalid
 
-MAX_BYTES = 16_000_000
+MAX_BYTES = 4_000_000  # Helm stores values and objects of a release in 1 MiB, compressed
 MAX_DEPTH = 60
 MAX_NODES = 320_000  # keys and values in the file; a task has about 30
 MAX_DOCUMENTS = 20_000
-MAX_WEIGHT = 32_000_000  # characters, and NODE_WEIGHT per node, with every alias expanded
+MAX_WEIGHT = 8_000_000  # characters, and NODE_WEIGHT per node, with every alias expanded
 NODE_WEIGHT = 16
 
 # (line, column), then for a mapping {key: (line, column, mark)} or for a list [mark], then the line where it ends;

@@ -7,6 +7,7 @@ import shlex
 from jobgen import __version__, credentials
 from jobgen.api import Result
 from jobgen.contract import VALUES_SCHEMA_VERSION
+from jobgen.convert import needs_jobs
 from jobgen.diagnostics import ERROR, Diagnostic, InvalidInputError
 from jobgen.manifests.kinds import GROUP, KINDS
 from jobgen.manifests.manifest import Manifest, refuse_credentials
@@ -14,7 +15,6 @@ from jobgen.yaml_loader import Document, load
 from jobgen.yaml_writer import manifest as written
 
 OF_THE_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
-MOST_POD_SETS = 18  # of a JobSet that Kueue takes
 
 
 def to_values(source: bytes) -> Result:
@@ -39,12 +39,9 @@ def to_values(source: bytes) -> Result:
     kind = manifest.value["kind"]
     chart, values = KINDS[kind][1](manifest)
     values |= read_metadata(manifest)
-    ranks = sum(each["numNodes"] for each in values.get("tasks", {}).values())
-    if "kueue" in values and ranks > MOST_POD_SETS:
+    if reason := needs_jobs(values.get("tasks", {}), values.get("kueue")):
         values["layout"] = "jobs"
-        manifest.note(
-            ("spec",), f"{ranks} ranks in a queue need layout: jobs, as Kueue takes {MOST_POD_SETS} sets of pods"
-        )
+        manifest.note(("spec",), reason)
     manifest.note_rest()
     if chart == GROUP:
         values["schemaVersion"] = VALUES_SCHEMA_VERSION  # last, and required: truncated output is refused
