@@ -160,6 +160,14 @@ def test_links_inside_are_followed(convert, folder):
     assert values["files"]["code"]["more/a.py"] == {"text": "\n"}
 
 
+def test_a_link_to_nothing_is_named(convert, folder):
+    (folder / "code/link").symlink_to("nowhere")
+    values, (line,) = convert("workdir: code")
+    assert values is None and '"link"' in line and ".skyignore" in line and line.endswith("[file-missing]")
+    (folder / "code/.skyignore").write_text("link\n")
+    assert convert("workdir: code")[0]
+
+
 @pytest.mark.parametrize("source", ["../outside", "link", "with-link", "../group/link/x", "'~'", "/etc/hostname"])
 def test_files_outside_the_folder_are_refused(convert, folder, source):
     (folder / "link").symlink_to("../outside")

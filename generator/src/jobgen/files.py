@@ -172,6 +172,9 @@ class FileSets:
                     message = f"a file's name must be printable, its path at most {MAX_PATH} bytes"
                     raise EmbedError("bad-value", f"{quoted(relative)}: {message}")
                 real = os.path.realpath(entry.path)
+                if not os.path.exists(real):
+                    message = f"{quoted(relative)} is a link to nothing; leave it out in .skyignore"
+                    raise EmbedError("file-missing", message)
                 self.paths.check_inside(real, base, f"{quoted(relative)} links out of the folder")
                 if not entry.is_dir():
                     yield relative, real
@@ -185,7 +188,7 @@ class FileSets:
         """Return the content and the size of a file; only its head if it does not fit any more."""
         found = os.stat(real)
         if not stat.S_ISREG(found.st_mode):
-            raise EmbedError("file-unreadable", f"{quoted(shown)} is neither a file nor a folder")
+            raise EmbedError("file-unreadable", f"{quoted(shown)} is neither a file nor a folder; leave it out in .skyignore")
         fits = self.total + found.st_size <= FILES_LIMIT_BYTES
         with open(real, "rb") as file:
             return file.read(FILES_LIMIT_BYTES + 1 if fits else _HEAD), found.st_size
