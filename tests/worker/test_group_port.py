@@ -113,7 +113,9 @@ def test_a_flood_of_connections_leaves_the_agent_the_descriptors_for_its_own_wor
     resource.prlimit(rank.sidecar.pid, resource.RLIMIT_NOFILE, (1024, 1024))
     rank.start_task("until [ -e go ]; do sleep 0.1; done; echo ran")
     until(lambda: dial(rank), "the leader listens").close()
-    others = [group.start_rank(host, "until [ -e ../go ]; do sleep 0.1; done") for host in ("trainer-0", "trainer-1")]
+    others = [
+        group.start_rank(host, "until [ -e ../../../go ]; do sleep 0.1; done") for host in ("trainer-0", "trainer-1")
+    ]
     stop, most, descriptors = threading.Event(), [0], Path(f"/proc/{rank.sidecar.pid}/fd")
 
     def flood() -> None:
@@ -131,7 +133,7 @@ def test_a_flood_of_connections_leaves_the_agent_the_descriptors_for_its_own_wor
     try:
         for each in (rank, *others):
             each.until_output("starts attempt")  # they passed the barrier
-        (rank.root / "go").touch()
+        (rank.workdir / "go").touch()
         assert rank.wait() == 0
         (group.folder / "go").touch()
         assert [each.wait() for each in others] == [0, 0]
@@ -263,7 +265,7 @@ def test_with_a_key_the_groups_identity_is_not_enough(group):
 
 def test_a_running_group_with_a_key_is_not_ended_by_others(group):
     group.set_key(b"k" * 32)
-    ranks = [group.start_rank(host, "until [ -e ../stop ]; do sleep 0.1; done") for host in group_hosts(group)]
+    ranks = [group.start_rank(host, "until [ -e ../../../stop ]; do sleep 0.1; done") for host in group_hosts(group)]
     until(lambda: all("starts attempt" in rank.output() for rank in ranks), "the group runs")
     for rank in ranks:
         for fields in FORGED:

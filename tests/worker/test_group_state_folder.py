@@ -145,8 +145,10 @@ def test_a_task_that_removes_all_files_at_its_end(pair, tmp_path, shell, restart
     group, other = pair
     group.logs = tmp_path / "logs"
     rank = group.new_rank("a-0").publish_name().start_agent()
-    again = "[ -e seen ] || { touch seen; rm -rf state/*; exit 29; }; " if restart else ""
-    rank.start_task(f"{again}echo printed; sleep 1; rm -rf state/*; exit 5", shell=shell, GPU_CHARTS_RECOVER_CODES="29")
+    again = "[ -e seen ] || { touch seen; rm -rf ../../state/*; exit 29; }; " if restart else ""
+    rank.start_task(
+        f"{again}echo printed; sleep 1; rm -rf ../../state/*; exit 5", shell=shell, GPU_CHARTS_RECOVER_CODES="29"
+    )
     assert rank.main.wait(60) == 5
     assert "\nprinted" in rank.output()
     rank.sidecar.send_signal(signal.SIGTERM)  # the kubelet, as soon as the task has ended
@@ -166,7 +168,7 @@ def test_a_task_whose_files_were_replaced_ends_with_the_group(group, kind):
     rank.start_task(f"{damage(rank, kind)}; echo damaged; {STOPS}")
     rank.until_output("\ndamaged")
     time.sleep(1.5)  # the agent looks each second
-    (other.root / "go").touch()
+    (other.workdir / "go").touch()
     assert other.wait() == 6
     assert rank.main.wait(60) == (143 if kind == "folder" else 1), "the reason has no place in a folder"
     assert rank.sidecar.poll() is None and "Traceback" not in rank.output("agent")
@@ -180,11 +182,11 @@ def test_an_agent_that_starts_again_among_such_files_still_sends_the_result(pair
     rank = group.new_rank("a-0").publish_name().start_agent()
     (rank.root / "outside").write_text("result 0\n")
     rank.start_task(f"{damage(rank, kind)}; touch damaged; until [ -e go ]; do sleep 0.1; done; exit 5")
-    until((rank.root / "damaged").exists, "the files are replaced")
+    until((rank.workdir / "damaged").exists, "the files are replaced")
     rank.kill_agent()
     rank.start_agent()
     time.sleep(1.5)  # it looks each second
-    (rank.root / "go").touch()
+    (rank.workdir / "go").touch()
     assert rank.main.wait(60) == 5
     assert other.wait() == 1 and "stopped: failed a-0 5" in other.output()
     assert rank.sidecar.poll() is None and "Traceback" not in rank.output("agent"), rank.output("agent")
