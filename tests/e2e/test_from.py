@@ -74,7 +74,7 @@ def converted(kind: str, spec: dict) -> str:
 
 def test_a_script_of_a_stateful_set_runs_as_it_is(namespace: Namespace) -> None:
     template = pod(namespace.cluster.image, ["bash", "-c", SCRIPT])
-    spec = {"replicas": 2, "serviceName": "t", "selector": {}, "template": template}
+    spec = {"replicas": 2, "serviceName": "old", "selector": {}, "template": template}
     namespace.install("run", "job-group", values=converted("StatefulSet", spec))
 
     def ended() -> list[str]:

@@ -89,7 +89,7 @@ def test_a_script_becomes_a_group_of_one_task_as_it_is(jobgen):
     body = {"spec": {**INDEXED, "template": pod(["bash", "-c"])}}
     body["spec"]["template"]["spec"]["containers"][0]["args"] = [SCRIPT]
     values, notes = converted(jobgen, "Job", body)
-    task = values["tasks"]["main"]
+    task = values["tasks"]["my-run"]
     assert (task["run"], task["launcher"], task["numNodes"]) == (SCRIPT, "ddp-launch", 4)
     assert task["accelerator"] == {"count": 8} and task["env"] == {"EPOCHS": "3"}
     assert "env[1]: MASTER_ADDR is set by the chart" in notes
@@ -124,7 +124,7 @@ def test_the_words_of_a_command_arrive(jobgen, tmp_path, seed):
     assert result.exit_code == 0, result.stderr
     values = yaml.safe_load(result.stdout)
     if "tasks" in values:
-        (tmp_path / "run").write_text(values["tasks"]["main"]["run"])
+        (tmp_path / "run").write_text(values["tasks"]["my-run"]["run"])
         words = ["bash", "-c", '. "$0"', str(tmp_path / "run")]
     else:
         words = ["torchrun", *values["program"]["args"]]
@@ -231,7 +231,7 @@ def test_a_program_without_torchrun_keeps_its_one_process(jobgen):
     )
     assert (values["program"]["args"], values["procsPerNode"]) == (["a.py", "-u", "5"], 1) and "procsPerNode" in notes
     values, _ = converted(jobgen, "Job", {"spec": {**INDEXED, "template": pod(["python", "-W", "ignore", "a.py"])}})
-    assert values["tasks"]["main"]["run"] == "python -W ignore a.py\n"
+    assert values["tasks"]["my-run"]["run"] == "python -W ignore a.py\n"
 
 
 def test_a_runtime_that_has_the_image_leaves_no_blank_key(jobgen):

@@ -188,7 +188,9 @@ class FileSets:
         """Return the content and the size of a file; only its head if it does not fit any more."""
         found = os.stat(real)
         if not stat.S_ISREG(found.st_mode):
-            raise EmbedError("file-unreadable", f"{quoted(shown)} is neither a file nor a folder; leave it out in .skyignore")
+            raise EmbedError(
+                "file-unreadable", f"{quoted(shown)} is neither a file nor a folder; leave it out in .skyignore"
+            )
         fits = self.total + found.st_size <= FILES_LIMIT_BYTES
         with open(real, "rb") as file:
             return file.read(FILES_LIMIT_BYTES + 1 if fits else _HEAD), found.st_size

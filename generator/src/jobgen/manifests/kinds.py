@@ -22,7 +22,7 @@ def run_or_group(manifest: Manifest, pod: Pod, nodes: int, workload: str, proces
     if program is None:
         if workload == "statefulset":
             manifest.note(("kind",), "a group ends when its program has ended; a StatefulSet starts it again")
-        return GROUP, group(manifest, {"main": task(manifest, pod, nodes)})
+        return GROUP, group(manifest, {name_of(manifest, "metadata", "name"): task(manifest, pod, nodes)})
     values: dict = {"workload": workload, "nodes": nodes}
     values |= {"gpusPerNode": pod.gpus} if pod.gpus else {}
     values |= {"gpuResourceName": pod.gpu_name} if pod.gpu_name not in ("", "nvidia.com/gpu") else {}
@@ -58,8 +58,14 @@ def task(manifest: Manifest, pod: Pod, nodes: int) -> dict:
     return {key: value for key, value in values.items() if value}
 
 
+def name_of(manifest: Manifest, *path: str) -> str:
+    return names.label(str(get(manifest.value, path) or ""), "group") or "group"
+
+
 def group(manifest: Manifest, tasks: dict[str, dict]) -> dict:
-    name = names.label(str(get(manifest.value, ("metadata", "name")) or ""), "group") or "group"
+    # So that the pods of a StatefulSet keep their names: NAME-0.SERVICE.
+    service = manifest.has("spec", "serviceName")
+    name = name_of(manifest, "spec", "serviceName") if service else name_of(manifest, "metadata", "name")
     for each, values in tasks.items():
         if len(names.job_name(name, each, values["numNodes"])) > NAME_LIMIT:
             manifest.error(("metadata", "name"), f'too long together with "{each}": shorten one of them')
