@@ -152,7 +152,7 @@ def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
 @pytest.mark.parametrize("key", [KEY], ids=["key"])
 def test_a_killed_agent_changes_nothing(group) -> None:
     rng = random.Random(SEED)
-    run = "until [ -e ../stop ]; do sleep 0.1; done"
+    run = "until [ -e ../../../stop ]; do sleep 0.1; done"
     ranks = [group.start_rank(host, run) for host in ("buffer-0", "trainer-0", "trainer-1")]
     for _ in range(KILLS):
         rank = rng.choice(ranks)

@@ -117,6 +117,7 @@ def test_an_auxiliary_task_ends_without_delay_when_a_primary_has_failed(group):
     trainers = [group.start_rank("trainer-0", wait), group.start_rank("trainer-1", CATCHES)]
     for rank in (buffer, trainers[1]):
         rank.until_output("\nran")
+    trainers[0].until_output("starts attempt")
     (trainers[0].workdir / "open").touch()
     assert trainers[0].wait() == 5
     assert (trainers[1].wait(), buffer.wait()) == (1, 1)
