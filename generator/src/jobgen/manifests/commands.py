@@ -75,12 +75,14 @@ def shell_line(pod: Pod) -> str:
 
 
 def _shell_word(word: str, known: set[str]) -> str:
-    parts, at = [], 0
+    parts, literal, at = [], "", 0
     for found in REFERENCE.finditer(word):
-        if found[0] == "$$" or found[1] in known:  # Kubernetes leaves other references as they are
-            parts.append(shlex.quote(word[at : found.start()] + "$") if found[0] == "$$" else
-                         (shlex.quote(word[at : found.start()]) if at < found.start() else "")
-                         + f'"${{{found[1]}}}"')  # fmt: skip
-            at = found.end()
-    rest = word[at:]
-    return "".join(parts) + (shlex.quote(rest) if rest or not parts else "")
+        literal += word[at : found.start()]
+        at = found.end()
+        if found[1] in known:
+            parts += [shlex.quote(literal) if literal else "", f'"${{{found[1]}}}"']
+            literal = ""
+        else:  # Kubernetes leaves a reference to nothing as it is
+            literal += "$" if found[0] == "$$" else found[0]
+    literal += word[at:]
+    return "".join(parts) + (shlex.quote(literal) if literal or not parts else "")

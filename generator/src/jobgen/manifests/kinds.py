@@ -106,11 +106,10 @@ def py_torch_job(manifest: Manifest) -> Values:
         manifest.error(("spec",), "has neither Master nor Worker")
         return RUN, {}
     pods = [read_pod(manifest, (*roles, kind, "template"), "pytorch") for kind in kinds]
-    for left, right in ((pods[0], pods[-1]),) if len(pods) > 1 else ():
-        for key in ("image", "words", "env", "resources", "gpus", "template"):
-            if getattr(left, key) != getattr(right, key):
-                what = {"words": "command", "template": "pod"}.get(key, key)
-                manifest.note((*roles, "Master"), f"its {what} differs, and all nodes are alike; Worker's is taken")
+    for key in ("image", "words", "env", "resources", "gpus", "template"):
+        if getattr(pods[0], key) != getattr(pods[-1], key):
+            what = {"words": "command", "template": "pod"}.get(key, key)
+            manifest.note((*roles, "Master"), f"its {what} differs, and all nodes are alike; Worker's is taken")
     return run_or_group(manifest, pods[-1], nodes, "indexed-job", processes_of(manifest, "spec", "nprocPerNode"))
 
 

@@ -11,7 +11,7 @@ from jobgen.yaml_loader import Document
 
 
 class Manifest:
-    """One object. `rest` is what nobody has taken yet; each part of it gets a note at the end."""
+    """One object. `rest` has the fields that are not taken yet; each of them gets a note at the end."""
 
     def __init__(self, document: Document):
         self.document, self.value = document, document.value
