@@ -95,6 +95,12 @@ def test_a_script_becomes_a_group_of_one_task_as_it_is(jobgen):
     assert "env[1]: MASTER_ADDR is set by the chart" in notes
 
 
+@pytest.mark.parametrize("words", ["accelerate launch a.py", "python -X dev -m torch.distributed.run a.py"])
+def test_a_launcher_in_several_words_is_the_launcher(jobgen, words):
+    values, _ = converted(jobgen, "Job", {"spec": {**INDEXED, "template": pod(words.split())}})
+    assert values["tasks"]["my-run"]["launcher"] == "ddp-launch"
+
+
 WORDS = ["a", "run#3", "a b", "'q'", '"$HOME"', "$(hostname)", "`id`", "*.txt", "~", "{1,2}", "a\nb", "$((1+1))", "",
          "\\", "> out", "| cat", "&& true", "; echo", "# comment", "$(EPOCHS)", "$$", "$$(EPOCHS)", "ü"]  # fmt: skip
 

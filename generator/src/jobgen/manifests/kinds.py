@@ -44,7 +44,7 @@ def task(manifest: Manifest, pod: Pod, nodes: int) -> dict:
     if not pod.words:
         message = "has no command: the image or the runtime decides what runs. Write its program as command"
         manifest.error(pod.path, message)
-    launches = any(name in word for word in pod.words for name in LAUNCHERS)
+    launches = any(name in " ".join(pod.words) for name in LAUNCHERS)
     values = {
         "numNodes": nodes,
         "image": pod.image,
