@@ -27,7 +27,11 @@ def helm(chart: str) -> str:
             "groupAgent": contract.GROUP_AGENT_PORT,
             "report": contract.REPORT_PORT,
         },
-        "limits": {"name": contract.NAME_LIMIT, "filesBytes": contract.FILES_LIMIT_BYTES},
+        "limits": {
+            "name": contract.NAME_LIMIT,
+            "filesBytes": contract.FILES_LIMIT_BYTES,
+            "podSets": contract.KUEUE_POD_SETS,
+        },
         "longestName": contract.LONGEST_NAME,
         "sharedMemoryMount": contract.SHARED_MEMORY_MOUNT,
         "reservedMounts": [each for each in contract.RESERVED_MOUNTS if groups or each != contract.GROUP_MOUNT],
@@ -73,6 +77,7 @@ def jobgen() -> str:
 VERSION = "{contract.VERSION}"
 VALUES_SCHEMA_VERSION = {contract.VALUES_SCHEMA_VERSION}
 NAME_LIMIT = {contract.NAME_LIMIT}
+KUEUE_POD_SETS = {contract.KUEUE_POD_SETS}
 LONGEST_NAME = "{contract.LONGEST_NAME}"  # group, task, rank
 FILES_LIMIT_BYTES = {contract.FILES_LIMIT_BYTES:_}
 DELAY_LIMIT_SECONDS = {contract.DELAY_LIMIT_SECONDS:_}

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 
 from jobgen import defaults, envs, pod_template, resources, scripts, volumes
-from jobgen.contract import DELAY_LIMIT_SECONDS, RESERVED_MOUNTS, VALUES_SCHEMA_VERSION
+from jobgen.contract import DELAY_LIMIT_SECONDS, KUEUE_POD_SETS, RESERVED_MOUNTS, VALUES_SCHEMA_VERSION
 from jobgen.diagnostics import WARNING, quoted
 from jobgen.docker_login import PullSecrets
 from jobgen.files import WORKDIR, FileSets
@@ -18,7 +18,6 @@ from jobgen.group import Group, GroupDocument
 from jobgen.names import is_label
 from jobgen.schema import did_you_mean
 
-MOST_POD_SETS = 18  # of a JobSet that Kueue takes; each rank is one
 MOST_JOBS = 100  # of a JobSet: with some 140, etcd would not store it
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -26,9 +25,9 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 def needs_jobs(tasks: dict, queue: object) -> str | None:
     """Why only `layout: jobs` can run the tasks; None if a JobSet can."""
     ranks = sum(each.get("numNodes", 1) for each in tasks.values())
-    if ranks <= (MOST_POD_SETS if queue else MOST_JOBS):
+    if ranks <= (KUEUE_POD_SETS if queue else MOST_JOBS):
         return None
-    limit = f"Kueue takes a JobSet of {MOST_POD_SETS}" if queue else f"a JobSet holds {MOST_JOBS}"
+    limit = f"Kueue takes a JobSet of {KUEUE_POD_SETS}" if queue else f"a JobSet holds {MOST_JOBS}"
     return f"{ranks} ranks, and {limit}: the values have layout: jobs, without restarts of the whole group"
 
 

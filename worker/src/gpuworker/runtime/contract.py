@@ -148,6 +148,7 @@ FILES_LIMIT_BYTES = 1_000_000  # files embedded in one ConfigMap, which holds 1 
 # The longest name that a chart derives from a group, a task and a rank: its Job, as JobSet names it. The layout `jobs`
 # has the same limit although its names are two characters shorter, so that a layout can be changed.
 LONGEST_NAME = "%s-00000000-%s-%d-0"
+KUEUE_POD_SETS = 18  # of a JobSet that Kueue takes; each rank is one
 DELAY_LIMIT_SECONDS = 365 * 86400  # of an auxiliary task's end
 VALUES_SCHEMA_VERSION = 1  # of the values that jobgen writes for the chart job-group
 TERMINATION_MESSAGE_BYTES = 4096  # what Kubernetes keeps of a container's last message
