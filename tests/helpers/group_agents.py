@@ -35,6 +35,11 @@ class Rank:
         """Where setup and run start, once the entry script has made it."""
         return self.root / "home/sky_workdir"
 
+    def touch(self, name: str) -> None:
+        """Make a file that the task waits for."""
+        until(self.workdir.is_dir, f"{self.host} has a working folder")
+        (self.workdir / name).touch()
+
     def publish_name(self) -> Rank:
         with self.group.names.open("a") as names:
             names.write(f"{self.host}.{DOMAIN} {self.address}\n")

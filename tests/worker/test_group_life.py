@@ -20,7 +20,7 @@ def test_a_task_waits_until_another_has_started(group):
     buffer.until_output("starts attempt")
     time.sleep(2)  # a trainer that does not wait would run by now
     assert "\nran" not in trainer.output()
-    (buffer.workdir / "open").touch()
+    buffer.touch("open")
     trainer.until_output("\nran")
 
 
@@ -42,7 +42,7 @@ def test_no_rank_of_a_task_runs_before_setup_has_succeeded_on_all(group):
     quick.until_output("waits for that of the other ranks")
     time.sleep(2)  # a rank that does not wait would run by now
     assert "\nran" not in quick.output()
-    (slow.workdir / "open").touch()
+    slow.touch("open")
     for rank in (quick, slow):
         rank.until_output("\nran")
     slow.lose()  # its pod is replaced, and what runs goes on
@@ -54,7 +54,7 @@ def test_no_rank_of_a_task_runs_before_setup_has_succeeded_on_all(group):
 def test_a_setup_that_fails_ends_the_ranks_that_wait_for_it(group):
     quick, failed = pair(group, "true", f"{SETUP}; exit 6")
     quick.until_output("waits for that of the other ranks")
-    (failed.workdir / "open").touch()
+    failed.touch("open")
     assert failed.wait() == 6
     assert quick.wait() == 1 and "\nran" not in quick.output()
     assert "step=setup" in quick.output() or "failed a-1 6" in quick.output()
@@ -67,7 +67,7 @@ def test_a_rank_that_waits_for_setup_survives_its_agent_and_is_stopped_by_sigter
     if restarts:
         quick.kill_agent()
         quick.start_agent()
-        (slow.workdir / "open").touch()
+        slow.touch("open")
         quick.until_output("\nran")
     else:
         quick.main.send_signal(signal.SIGTERM)
@@ -81,7 +81,7 @@ def test_a_task_waits_until_all_ranks_of_another_are_done(group):
     assert quick.wait() == 0
     time.sleep(2)  # a trainer that does not wait would run by now
     assert "\nran" not in trainer.output()
-    (slow.workdir / "open").touch()
+    slow.touch("open")
     assert (slow.wait(), trainer.wait()) == (0, 0)
 
 
@@ -118,7 +118,7 @@ def test_an_auxiliary_task_ends_without_delay_when_a_primary_has_failed(group):
     for rank in (buffer, trainers[1]):
         rank.until_output("\nran")
     trainers[0].until_output("starts attempt")
-    (trainers[0].workdir / "open").touch()
+    trainers[0].touch("open")
     assert trainers[0].wait() == 5
     assert (trainers[1].wait(), buffer.wait()) == (1, 1)
     for rank in (trainers[1], buffer):
@@ -153,7 +153,7 @@ def test_a_failed_task_fails_even_if_the_others_ended_before(group):
     good = group.start_rank("b-0", "echo ran")
     failed = group.start_rank("a-0", "until [ -e go ]; do sleep 0.1; done; exit 4", GPU_CHARTS_END_LAST="yes")
     assert good.wait() == 0
-    (failed.workdir / "go").touch()
+    failed.touch("go")
     assert failed.wait() == 4
 
 
@@ -166,7 +166,7 @@ def test_a_failure_reaches_the_others_although_the_network_was_away(group, pod_e
     other.until_output("starts attempt")
     names = group.names.read_text()
     group.names.write_text("")
-    (failed.workdir / "go").touch()
+    failed.touch("go")
     assert failed.main.wait(PATIENCE_S) == 5
     if pod_ends:
         failed.sidecar.terminate()

@@ -123,11 +123,11 @@ def test_a_volume_that_fails_for_a_while_loses_and_repeats_nothing(group, fault,
     rank.until_output("line 299\n")
     until(lambda: any(b"line 299" in file.read_bytes() for file in group.logs.glob("rl-1/*.log")), "it is copied")
     group.fault.write_text(str(fault))
-    (rank.workdir / "go").touch()
+    rank.touch("go")
     rank.until_output("last\n")
     time.sleep(1)  # so that the copy meets the fault
     group.fault.unlink()
-    (rank.workdir / "end").touch()
+    rank.touch("end")
     assert end(rank) == 0
     assert rank.kept_lines() == [line for line in printed(rank) if b"log_copy" not in line]
     assert b"log_copy=incomplete" not in b"".join(printed(rank))
@@ -157,7 +157,7 @@ def test_what_waits_for_a_volume_is_bounded_and_the_rest_counted(group):
     until(lambda: spool.stat().st_blocks * 512 < 5 << 20, "the spool is cut")
     group.fault.unlink()
     until(lambda: list(group.logs.glob("*/*.log")), "the copy goes on")
-    (rank.workdir / "go").touch()
+    rank.touch("go")
     assert end(rank) == 0
     kept = rank.kept_lines()
     (gap,) = (index for index, each in enumerate(kept) if b"log_bytes_lost=" in each)
@@ -175,7 +175,7 @@ def test_an_agent_that_is_killed_and_starts_again_is_invisible(group, process_1)
     rank.start_task(LINES.format(n=2000) + "; " + waits + LINES.format(n=2000) + "; exit 7", process_1=process_1)
     rank.until_output("line 1999\n")
     rank.kill_agent()
-    (rank.workdir / "go").touch()
+    rank.touch("go")
     until(lambda: rank.output().count("line 1999\n") == 2, "the task goes on without its agent")
     rank.start_agent()
     assert end(rank) == 7
@@ -187,7 +187,7 @@ def test_a_task_ends_without_its_agent(group):
     rank = group.start_rank("a-0", "until [ -e go ]; do sleep 0.1; done; exit 7")
     rank.until_output("starts attempt")
     rank.kill_agent()
-    (rank.workdir / "go").touch()
+    rank.touch("go")
     assert rank.main.wait(60) == 7
     assert "log_copy=unknown" in rank.output()
 

@@ -133,7 +133,7 @@ def test_a_flood_of_connections_leaves_the_agent_the_descriptors_for_its_own_wor
     try:
         for each in (rank, *others):
             each.until_output("starts attempt")  # they passed the barrier
-        (rank.workdir / "go").touch()
+        rank.touch("go")
         assert rank.wait() == 0
         (group.folder / "go").touch()
         assert [each.wait() for each in others] == [0, 0]

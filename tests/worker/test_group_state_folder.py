@@ -168,7 +168,7 @@ def test_a_task_whose_files_were_replaced_ends_with_the_group(group, kind):
     rank.start_task(f"{damage(rank, kind)}; echo damaged; {STOPS}")
     rank.until_output("\ndamaged")
     time.sleep(1.5)  # the agent looks each second
-    (other.workdir / "go").touch()
+    other.touch("go")
     assert other.wait() == 6
     assert rank.main.wait(60) == (143 if kind == "folder" else 1), "the reason has no place in a folder"
     assert rank.sidecar.poll() is None and "Traceback" not in rank.output("agent")
@@ -186,7 +186,7 @@ def test_an_agent_that_starts_again_among_such_files_still_sends_the_result(pair
     rank.kill_agent()
     rank.start_agent()
     time.sleep(1.5)  # it looks each second
-    (rank.workdir / "go").touch()
+    rank.touch("go")
     assert rank.main.wait(60) == 5
     assert other.wait() == 1 and "stopped: failed a-0 5" in other.output()
     assert rank.sidecar.poll() is None and "Traceback" not in rank.output("agent"), rank.output("agent")
