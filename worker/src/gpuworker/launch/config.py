@@ -388,15 +388,15 @@ def cpus() -> int:
 
 
 def free_ports() -> int:
-    """The first of two adjacent free ports of this machine."""
-    for port in range(RENDEZVOUS_PORT, RENDEZVOUS_PORT + 400, 2):
-        try:
-            for each in (port, port + LAUNCHER_PORT_OFFSET):
-                socket.create_server(("", each)).close()
-            return port
-        except OSError:
-            continue
-    return RENDEZVOUS_PORT
+    """The first of two adjacent free ports, chosen by the kernel: programs that start together get different ones."""
+    while True:
+        with socket.create_server(("", 0)) as first:
+            port = first.getsockname()[1]
+            try:
+                socket.create_server(("", port + LAUNCHER_PORT_OFFSET)).close()
+                return port
+            except (OSError, OverflowError):  # used, or above the last port
+                continue
 
 
 def pod_name() -> str:
