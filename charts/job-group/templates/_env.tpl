@@ -39,9 +39,17 @@
 {{- range $name, $value := $settings }}
 {{- if ne (toString $value) "" }}{{ $_ := set $set $name $value }}{{ end }}
 {{- end }}
-{{- $env := deepCopy ($task.env | default dict) }}
-{{- range $task.secrets }}{{ $_ := set $env . (dict "valueFrom" (dict "secretKeyRef" (dict "name" $values.secretName "key" .))) }}{{ end }}
-{{- include "job-group.environment" (dict "root" .root "set" $set "env" $env "own" $task.podTemplate) }}
+{{- include "job-group.environment" (dict "root" .root "set" $set "env" (include "job-group.taskEnv" . | fromYaml) "own" $task.podTemplate) }}
+{{- end }}
+
+{{/* The task's own variables and those of its Secrets; a YAML map. */}}
+{{- define "job-group.taskEnv" -}}
+{{- range $name, $value := .task.env }}
+{{ $name | quote }}: {{ toJson $value }}
+{{- end }}
+{{- range .task.secrets }}
+{{ . | quote }}: {valueFrom: {secretKeyRef: {name: {{ $.root.Values.secretName | quote }}, key: {{ . | quote }}}}}
+{{- end }}
 {{- end }}
 
 {{/* Variables of the pod and the run, for the task and its agent; a YAML map. */}}
