@@ -198,9 +198,11 @@ def main(argv: list[str] | None = None) -> int:
     # Accelerate repeats samples to fill the last step. Samples without a learned token do not count.
     nothing = {"input_ids": samples[0]["input_ids"][:2], "labels": [IGNORED] * 2}
     padded = samples + [nothing] * (-len(samples) % per_step)
+    digest = hashlib.sha256()
     with open(args.data, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    identity = {"data": digest[:16], "samples per step": per_step, "model": model.config.model_type}
+        for line in file:
+            digest.update(line)
+    identity = {"data": digest.hexdigest()[:16], "samples per step": per_step, "model": model.config.model_type}
     identity |= {name: getattr(args, name) for name in ("seq_len", "seed", "lora", "pack")}
     guard = Guard()
     durable = Durable(args.keep, args.save_every, identity)
