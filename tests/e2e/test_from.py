@@ -7,10 +7,8 @@ import sys
 import pytest
 import yaml
 
-from tests.helpers.kube import Namespace, run, wait_until
+from tests.helpers.kube import API_VERSIONS, Namespace, run, wait_until
 
-VERSIONS = {"Job": "batch/v1", "StatefulSet": "apps/v1", "PyTorchJob": "kubeflow.org/v1",
-            "TrainJob": "trainer.kubeflow.org/v1alpha1", "JobSet": "jobset.x-k8s.io/v1alpha2"}  # fmt: skip
 TORCHRUN = ["torchrun", "--nnodes=2", "--nproc_per_node=1", "--rdzv-backend=c10d", "/app/src/train.py"]
 PYTHON = ["python3", "-u", "/app/src/train.py"]
 # As in the guides: the rank from the name of the pod, a pipe, and a torchrun amid other commands.
@@ -68,7 +66,7 @@ def test_what_became_of_a_manifest_runs(namespace: Namespace, kind: str) -> None
 
 
 def converted(kind: str, spec: dict) -> str:
-    head = {"apiVersion": VERSIONS[kind], "kind": kind, "metadata": {"name": "old"}}
+    head = {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": {"name": "old"}}
     return run(sys.executable, "-m", "jobgen", "from", "-", input=yaml.safe_dump(head | {"spec": spec}))
 
 

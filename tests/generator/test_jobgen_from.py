@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.helpers.kube import API_VERSIONS
 from tests.helpers.rendering import objects, template
 
 FUZZ = int(os.environ.get("FROM_CASES", 40))  # damaged manifests of each kind
@@ -51,17 +52,10 @@ MANIFESTS = {
     "TrainJob": {"spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": TRAINER}},
     "JobSet": {"spec": {"failurePolicy": {"maxRestarts": 3}, "replicatedJobs": [PART]}},
 }
-VERSIONS = {
-    "Job": "batch/v1",
-    "StatefulSet": "apps/v1",
-    "PyTorchJob": "kubeflow.org/v1",
-    "TrainJob": "trainer.kubeflow.org/v1alpha1",
-    "JobSet": "jobset.x-k8s.io/v1alpha2",
-}
 
 
 def manifest(kind: str, body: dict, **metadata) -> str:
-    head = {"apiVersion": VERSIONS.get(kind, "x/v1"), "kind": kind, "metadata": {"name": "My_Run", **metadata}}
+    head = {"apiVersion": API_VERSIONS.get(kind, "x/v1"), "kind": kind, "metadata": {"name": "My_Run", **metadata}}
     return yaml.safe_dump({**head, **body})
 
 
@@ -187,13 +181,14 @@ def test_what_the_charts_take_of_a_pod_is_kept(jobgen):
     spec["containers"][0] |= {
         "volumeMounts": [{"name": "home", "mountPath": "/data"}, {"name": "x", "mountPath": "/tmp"}]
     }
-    spec["containers"][0]["env"] = [reference, {"name": "URL", "value": "tcp://$(KEY):80/$$x"}]
+    kept = [reference, {"name": "URL", "value": "tcp://$(KEY):80/$$x"}, {"name": "no.shell", "value": "name"}]
+    spec["containers"][0]["env"] = kept
     spec["containers"].append({"name": "sidecar"})
     values, notes = converted(jobgen, "Job", body)
     own = values["podTemplate"]["spec"]
     assert own["volumes"] == [{"name": "own-home", **claim}] and own["runtimeClassName"] == "nvidia"
     assert own["containers"][0]["volumeMounts"] == [{"name": "own-home", "mountPath": "/data"}]
-    assert own["containers"][0]["env"] == [reference, {"name": "URL", "value": "tcp://$(KEY):80/$$x"}]
+    assert own["containers"][0]["env"] == kept
     noted = {line.split(": ")[3] for line in notes.splitlines() if line.endswith("[lost]")}
     spec = "$.spec.template.spec.containers"
     assert noted == {"$.spec.backoffLimit", f"{spec}[1]", f"{spec}[0].volumeMounts[1]"}
@@ -249,6 +244,8 @@ def test_a_runtime_that_has_the_image_leaves_no_blank_key(jobgen):
 
 UNKNOWN_MOUNT = pod(TORCHRUN)
 UNKNOWN_MOUNT["spec"]["containers"][0]["volumeMounts"] = [{"name": "no", "mountPath": "/x"}]
+NO_SHELL_NAME = pod(["sh", "-c", "echo $(a.b)"])
+NO_SHELL_NAME["spec"]["containers"][0]["env"] = [{"name": "a.b", "value": "c"}]
 REFUSED = {
     "another kind": "kind: Deployment\nspec: {}\n",
     "no spec": "apiVersion: batch/v1\nkind: Job\n",
@@ -259,6 +256,7 @@ REFUSED = {
     "a work queue": manifest("Job", {"spec": {"completions": 10, "parallelism": 2, "template": pod(TORCHRUN)}}),
     "a Job of Volcano": manifest("Job", {"spec": {}}).replace("batch/v1", "batch.volcano.sh/v1alpha1"),
     "a variable": manifest("Job", {"spec": {"parallelism": "$NODES", "template": pod(TORCHRUN)}}),
+    "a variable that no shell can read": manifest("Job", {"spec": {"template": NO_SHELL_NAME}}),
     "a mount without a volume": manifest("Job", {"spec": {"template": UNKNOWN_MOUNT}}),
     "a name that is too long": manifest(
         "JobSet",

@@ -17,6 +17,13 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
+API_VERSIONS = {
+    "Job": "batch/v1",
+    "StatefulSet": "apps/v1",
+    "PyTorchJob": "kubeflow.org/v1",
+    "TrainJob": "trainer.kubeflow.org/v1alpha1",
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+}
 SEEDS = REPO / "tests" / "generator" / "seeds"
 
 

@@ -15,6 +15,7 @@ SET = re.compile(
     r"|GROUP_RANK|RUN_ID|ATTEMPT|POD_NAME|POD_IP|NODE_NAME|NUM_NODES|NUM_GPUS_PER_NODE|SKYPILOT_\w+"
 )
 GPU = re.compile(r"(nvidia\.com|amd\.com)/gpu")
+SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 REFERENCE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")  # Kubernetes' own, in command, args and env
 OF_THE_CHART = ("hostname", "subdomain", "setHostnameAsFQDN", "activeDeadlineSeconds")  # of a pod
 VOLUMES = re.compile(r"tmp|shared-memory|outputs|datasets|models|launcher|attempts|key|scripts|state|home|files|logs"
@@ -84,6 +85,9 @@ def read_container(manifest: Manifest, container: dict, path: Path) -> Pod:
             pod.words += map(str, words)
     pod.image = str(container.pop("image", None) or "")
     read_env(manifest, container, pod)
+    for name in (found[1] for word in pod.words for found in REFERENCE.finditer(word)):
+        if name in pod.names and not SHELL_NAME.fullmatch(name):
+            manifest.error(path, f"no shell can read the variable {name} of its command: rename it")
     read_resources(manifest, container, pod)
     mounts = container.get("volumeMounts")
     for mount in list(mounts) if isinstance(mounts, list) else ():
@@ -105,12 +109,13 @@ def read_env(manifest: Manifest, container: dict, pod: Pod) -> None:
             manifest.error(path, "must be a mapping with a name")
             continue
         pod.names.add(name)
+        text = str("" if each.get("value") is None else each["value"])
         if SET.fullmatch(name):
             manifest.note(path, f"{name} is set by the chart")
-        elif each.keys() - {"name", "value"} or REFERENCE.search(str(each.get("value"))):
+        elif each.keys() - {"name", "value"} or REFERENCE.search(text) or not SHELL_NAME.fullmatch(name):
             kept.append(each)
         else:
-            pod.env[name] = str("" if each.get("value") is None else each["value"])
+            pod.env[name] = text
     container |= {"env": kept} if kept else {}
 
 
