@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -11,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from hack.deps.venv import SKYPILOT
-from tests.helpers.group_agents import ENTRY
+from tests.helpers.group_agents import ENTRY, entry_settings, stub_conda
 
 MAKE = "import json, sys; from sky.skylet.log_lib import make_task_bash_script as make; "
 MAKE += "print(make(sys.argv[1], json.loads(sys.argv[2])))"
 ENVS = {"A": "1", "QUOTED": "a 'b' \"c\" $HOME `id` \\ ü", "EMPTY": ""}
-CONDA = "#!/bin/sh\necho {base}\n"
 # setup, run
 TASKS = {
     "folder": ("pwd", "pwd; ls -A"),
@@ -39,14 +37,9 @@ TASKS = {
 
 def prepare(folder: Path) -> dict[str, str]:
     """A home with an image's conda; the variables of a shell in it."""
-    base, home = folder / "base", folder / "home"
-    (base / "etc/profile.d").mkdir(parents=True)
-    (base / "etc/profile.d/conda.sh").write_text('conda() { echo "conda $*"; }\n')
-    (folder / "bin").mkdir()
-    (folder / "bin/conda").write_text(CONDA.format(base=base))
-    (folder / "bin/conda").chmod(0o755)
+    home = folder / "home"
     (home / "sky_workdir").mkdir(parents=True)
-    return {"HOME": str(home), "PATH": f"{folder}/bin:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    return {"HOME": str(home), "PATH": f"{stub_conda(folder)}:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 
 def skypilot(folder: Path, setup: str, run: str) -> tuple[int, list[str]]:
@@ -71,9 +64,7 @@ def chart(folder: Path, setup: str, run: str) -> tuple[int, list[str]]:
     (folder / "scripts").mkdir()
     for name, text in (("setup", setup), ("run", run), ("files", "")):
         (folder / "scripts" / name).write_text(text)
-    settings = {"GPU_CHARTS_ROOT": folder, "GPU_CHARTS_HOST": "a-0", "GPU_CHARTS_DELAY_S": 0, "GPU_CHARTS_GRACE_S": 5,
-                "GPU_CHARTS_MAX_RESTARTS": 0, "SKYPILOT_NODE_RANK": 0, "SKYPILOT_NUM_GPUS_PER_NODE": 0,
-                "ATTEMPT": 0}  # fmt: skip
+    settings = entry_settings(folder, "a-0") | {"GPU_CHARTS_AGENT": "", "HOME": env["HOME"], "ATTEMPT": 0}
     env |= {name: str(value) for name, value in settings.items()}
     done = subprocess.run(["sh", ENTRY], env=env, cwd="/", stdout=subprocess.PIPE, text=True)
     return done.returncode, shown(re.sub(r"^\[GROUP\] .*\n", "", done.stdout, flags=re.MULTILINE), folder)
@@ -85,7 +76,6 @@ def shown(output: str, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_sees_the_same_shell(tmp_path, name):
-    assert os.path.exists("/bin/bash")
     expected = skypilot(tmp_path / "skypilot", *TASKS[name])
     assert chart(tmp_path / "chart", *TASKS[name]) == expected
     assert expected[1] or expected[0], "the task shows something"

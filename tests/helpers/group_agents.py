@@ -19,6 +19,33 @@ ENTRY = REPO / "charts/job-group/files/entry.sh"
 DOMAIN = "rl.default.svc.cluster.local"
 
 
+def entry_settings(root: Path, host: str) -> dict[str, object]:
+    """Variables that the chart gives the entry script."""
+    return {
+        "GPU_CHARTS_ROOT": root,
+        "GPU_CHARTS_HOST": host,
+        "GPU_CHARTS_AGENT": "yes",
+        "GPU_CHARTS_DELAY_S": 0,
+        "GPU_CHARTS_GRACE_S": 20,
+        "GPU_CHARTS_IN_PLACE": "yes",
+        "GPU_CHARTS_MAX_RESTARTS": 0,
+        "HOME": root / "home",
+        "SKYPILOT_NODE_RANK": 0,
+        "SKYPILOT_NUM_GPUS_PER_NODE": 0,
+    }
+
+
+def stub_conda(folder: Path) -> Path:
+    """A folder for PATH, whose `conda` names an image's installation; its activation prints what is activated."""
+    base, commands = folder / "base", folder / "bin"
+    (base / "etc/profile.d").mkdir(parents=True)
+    (base / "etc/profile.d/conda.sh").write_text('conda() { echo "conda $*"; }\n')
+    commands.mkdir()
+    (commands / "conda").write_text(f"#!/bin/sh\necho {base}\n")
+    (commands / "conda").chmod(0o755)
+    return commands
+
+
 class Rank:
     """One pod. `publish_name()` adds it to DNS, `start_agent()` and `start_task()` start its containers."""
 
@@ -77,19 +104,7 @@ class Rank:
         """`process_1`: in a process namespace of its own, as in a container; needs root."""
         for name, text in (("run", run), ("setup", setup), ("files", files)):
             (self.root / "scripts" / name).write_text(text)
-        defaults = {
-            "GPU_CHARTS_ROOT": self.root,
-            "GPU_CHARTS_HOST": self.host,
-            "GPU_CHARTS_AGENT": "yes",
-            "GPU_CHARTS_LOGS": "yes" if self.group.logs else "",
-            "GPU_CHARTS_DELAY_S": 0,
-            "GPU_CHARTS_GRACE_S": 20,
-            "GPU_CHARTS_IN_PLACE": "yes",
-            "GPU_CHARTS_MAX_RESTARTS": 0,
-            "HOME": self.root / "home",
-            "SKYPILOT_NODE_RANK": 0,
-            "SKYPILOT_NUM_GPUS_PER_NODE": 0,
-        }
+        defaults = entry_settings(self.root, self.host) | {"GPU_CHARTS_LOGS": "yes" if self.group.logs else ""}
         own_namespace = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if process_1 else []
         self.main = self.start("task", [*own_namespace, shell, ENTRY], **defaults | settings)
         return self

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.group_agents import ENTRY, Group
+from tests.helpers.group_agents import ENTRY, Group, stub_conda
 
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
 
@@ -184,15 +184,9 @@ def test_a_mounted_file_comes_after_the_workdir(run, tmp_path, clones):
 
 def test_what_setup_prepares_counts_for_run(run, tmp_path):
     """The folder, ~/.bashrc, and conda where the image has it."""
-    bin_, base = tmp_path / "bin", tmp_path / "base"
-    (base / "etc/profile.d").mkdir(parents=True)
-    (base / "etc/profile.d/conda.sh").write_text('conda() { echo "conda $*"; }\n')
-    bin_.mkdir()
-    (bin_ / "conda").write_text(f"#!/bin/sh\necho {base}\n")
-    (bin_ / "conda").chmod(0o755)
     script = 'pwd; cat made; echo "$OWN"; conda activate rl; echo "$PYTHONUNBUFFERED"'
     setup = "echo 'export OWN=yes' >>~/.bashrc; echo made >made"
-    code, output, root = run(script, setup=setup, PATH=f"{bin_}:{os.environ['PATH']}")
+    code, output, root = run(script, setup=setup, PATH=f"{stub_conda(tmp_path)}:{os.environ['PATH']}")
     expected = [f"{root}/home/sky_workdir", "made", "yes", "conda activate rl", "1"]
     assert code == 0 and output.splitlines()[-5:] == expected
 

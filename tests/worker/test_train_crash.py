@@ -26,10 +26,7 @@ class Disk:
     """What is on the disk: the content of files and the entries of folders, by inode."""
 
     def __init__(self, store: Path):
-        self.store, self.content, self.copies = store, {}, 0
-
-    def sync(self, event: dict) -> None:
-        self.content[event["inode"]] = event
+        self.store, self.content = store, {}
 
     def write(self, inode: int, kind: str, target: str, path: Path, live: set[int] | None) -> None:
         """Make it at the path. What was never synced is empty. `live`: leave out all other inodes."""
@@ -85,7 +82,7 @@ def test_no_crash_loses_a_checkpoint(tmp_path, monkeypatch, module, world):
         if "saved" in event:
             announced += 1
         else:
-            disk.sync(event)
+            disk.content[event["inode"]] = event
         for kind, live in (("undone", None), ("deleted", set(after["live"]))):
             folder = tmp_path / f"{number}-{kind}"
             disk.write(root, "folder", "", folder, live)
