@@ -5,8 +5,6 @@ the completion; of messages what the chat template marks with {% generation %}, 
 The end-of-text token of a text or completion and the end token of an answer are learned, too.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re

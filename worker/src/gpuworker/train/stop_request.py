@@ -1,7 +1,5 @@
 """Request of any rank to stop, on which all ranks agree at the end of the same step."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

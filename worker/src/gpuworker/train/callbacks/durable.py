@@ -8,8 +8,6 @@ a temporary one: what is whole is synced, renamed to epoch-…/rank-0, and only 
 deleted. All nodes write to one mounted folder.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

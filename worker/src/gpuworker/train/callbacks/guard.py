@@ -1,7 +1,5 @@
 """Steps that must not count: of ranks that train alone, and with gradients that are not finite."""
 
-from __future__ import annotations
-
 import os
 
 import torch

@@ -1,7 +1,5 @@
 """Lines with a tag, of rank 0: [STEP] when the Trainer logs, [EPOCH] when it has evaluated."""
 
-from __future__ import annotations
-
 from transformers import TrainerCallback
 
 from gpuworker.runtime.contract import Tag
@@ -19,4 +17,4 @@ class Lines(TrainerCallback):
     def on_evaluate(self, args, state, control, metrics=None, **_) -> None:
         if args.process_index == 0 and "eval_loss" in metrics:
             numbers = {name.replace("eval", "val"): f"{metrics[name]:.7g}" for name in metrics}
-            log(Tag.EPOCH, rank=0, **numbers | {"epoch": state.epoch, "step": state.global_step})
+            log(Tag.EPOCH, rank=0, **numbers, step=state.global_step)

@@ -3,8 +3,6 @@
 Trainer(…, callbacks=[…, Durable(), Stop()]): this one comes last, because it ends the process.
 """
 
-from __future__ import annotations
-
 from transformers import TrainerCallback
 
 from gpuworker.train.stop_request import StopRequest

@@ -4,8 +4,6 @@ It retries for as long as the training runs, and for the first record's `seconds
 Exit code 0: everything was sent.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import queue
@@ -23,7 +21,7 @@ from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 
 TAG = "gpu-charts.run_id"  # finds the run of an earlier start in MLflow
-WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
+WAIT_S = 2.0  # between two tries
 
 
 class Client:
@@ -46,7 +44,6 @@ class Client:
         self.retry(lambda: self.end(record["end"]))
 
     def retry(self, action: Callable[[], None]) -> None:
-        wait = WAIT_S
         while True:
             try:
                 return action()
@@ -55,10 +52,9 @@ class Client:
                 if text != self.said:
                     self.log(state="retrying", why=text)
                     self.said = text
-                if self.deadline and time.monotonic() + WAIT_S > self.deadline:
+                if self.deadline and time.monotonic() > self.deadline:
                     sys.exit(1)
-                time.sleep(WAIT_S / 4 if self.deadline else wait)
-                wait = min(2 * wait, LONGEST_WAIT_S)
+                time.sleep(WAIT_S)
 
     def log(self, **facts: object) -> None:
         log(Tag.TRACK, rank=self.first["rank"], tracker=self.first["name"], **facts)

@@ -8,8 +8,6 @@ cancels the run. A run is finished when the training has ended, failed when it e
 and stays open for the next start when it was stopped (exit code 75) or killed.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json
@@ -30,21 +28,6 @@ from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 
 KEPT = 10_000  # records that the client has not read yet
-
-
-def trackers(run_id: str, params: dict | None = None) -> list[Tracking]:
-    """Those that the environment names. Raises ValueError for an address with a password in it."""
-    found = []
-    if address := os.environ.get("MLFLOW_TRACKING_URI"):
-        if urlsplit(address).password:
-            raise ValueError(
-                "MLFLOW_TRACKING_URI has a password, which logs would show; use "
-                "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
-            )
-        found.append(Tracking("mlflow", run_id, params))
-    if os.environ.get("PLUTO_API_KEY"):
-        found.append(Tracking("pluto", os.environ.get("PLUTO_RUN_ID") or run_id, params))
-    return found
 
 
 class Tracking(TrainerCallback):
@@ -120,6 +103,21 @@ class Tracking(TrainerCallback):
         if code != 0 or self.lost:
             facts = {"tracker": self.first["name"], "state": "unsent", "lost": self.lost}
             log(Tag.TRACK, rank=self.rank, **facts, status=status)
+
+
+def trackers(run_id: str, params: dict | None = None) -> list[Tracking]:
+    """Those that the environment names. Raises ValueError for an address with a password in it."""
+    found = []
+    if address := os.environ.get("MLFLOW_TRACKING_URI"):
+        if urlsplit(address).password:
+            raise ValueError(
+                "MLFLOW_TRACKING_URI has a password, which logs would show; use "
+                "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+            )
+        found.append(Tracking("mlflow", run_id, params))
+    if os.environ.get("PLUTO_API_KEY"):
+        found.append(Tracking("pluto", os.environ.get("PLUTO_RUN_ID") or run_id, params))
+    return found
 
 
 def is_number(value: object) -> bool:
