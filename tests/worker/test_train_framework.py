@@ -33,6 +33,7 @@ def model(tmp_path_factory) -> tuple[object, ...]:
 @pytest.mark.parametrize(
     "flags",
     [("--batch", 0), ("--epochs", "nan"), ("--lr", -1), ("--seq-len", 1), ("--output", "s3://bucket"), ("--lora", -2),
+     ("--run-id", "../x"), ("--set", "output_dir=/tmp"),
      ("--model-local-dir", "/no/such"), ("--set", "no_such=1"), ("--set", "bf16"), ("--set", "seed=x"),
      ("--set", "fsdp=full_shard")],
 )  # fmt: skip

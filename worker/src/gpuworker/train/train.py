@@ -56,11 +56,15 @@ def parse(argv):
         parser.error(f"--lr {args.lr}: must be a finite number above 0")
     if not 0 <= args.seed < 2**32:
         parser.error(f"--seed {args.seed}: must be between 0 and {2**32 - 1}")
+    check_folder(parser, args)
+    return args
+
+
+def check_folder(parser, args):
     if "://" in (args.output or ""):
         parser.error(f"--output {args.output}: must be a mounted folder; copy to a bucket later")
     if "/" in args.run_id or args.run_id in ("", ".", ".."):
         parser.error(f"--run-id {args.run_id!r}: must be the name of a folder")
-    return args
 
 
 def log(tag, rank, **facts):

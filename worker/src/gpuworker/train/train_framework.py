@@ -9,8 +9,6 @@ the same sample, also with another number of ranks.
 Exit codes: 0 done; 3 at least half of the steps were not finite; 75 stopped and saved; 2 usage.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import hashlib
@@ -22,6 +20,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import transformers
+from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
@@ -35,10 +34,10 @@ from gpuworker.train.callbacks.lines import Lines
 from gpuworker.train.callbacks.stop import Stop
 from gpuworker.train.callbacks.tracking import trackers
 from gpuworker.train.data import IGNORED, collator, read
-from gpuworker.train.train import NOT_LEARNED, open_run
+from gpuworker.train.train import NOT_LEARNED, check_folder, open_run
 
 ABOUT = "Train or fine-tune a causal language model on JSON lines with transformers' Trainer."
-FIELDS = {field.name for field in dataclasses.fields(TrainingArguments)}
+FIELDS = {field.name for field in dataclasses.fields(TrainingArguments)} - {"output_dir"}  # --output
 
 
 def parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
@@ -81,8 +80,7 @@ def parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Nam
     for name in ("epochs", "lr"):
         if not 0 < getattr(args, name) < math.inf:
             parser.error(f"--{name} {getattr(args, name)}: must be a finite number above 0")
-    if "://" in args.output:
-        parser.error(f"--output {args.output}: must be a mounted folder; copy to a bucket later")
+    check_folder(parser, args)
     if not args.data or not (args.model or args.model_local_dir):
         parser.error("--data is needed, and --model or --model-local-dir")
     beside = Path(args.data).with_name("val.jsonl")
@@ -151,29 +149,21 @@ def load(args: argparse.Namespace):
 
 
 class Trainer(transformers.Trainer):
-    def evaluate(self, *_: object, **__: object) -> dict[str, float]:
-        """Mean loss over all tokens: the library's mean of means depends on batch and ranks."""
-        args, data, size = self.args, self.eval_dataset, self.args.per_device_eval_batch_size
-        total = torch.zeros(2, dtype=torch.float64, device=args.device)  # loss and tokens
-        model = self.model_wrapped if self.is_fsdp_enabled else self.model
-        model.eval()
-        for first in range(0, len(data), size * args.world_size):
-            start = first + args.process_index * size
-            mine = data[start : start + size]
-            batch = self._prepare_inputs(self.data_collator(mine or data[:1]))  # FSDP: all ranks
-            with torch.no_grad(), self.compute_loss_context_manager():
-                loss = self.compute_loss(model, dict(batch))
-            if mine:
-                tokens = (batch["labels"][:, 1:] != IGNORED).sum()
-                total += torch.stack([loss.double() * tokens, tokens.double()])
-        model.train()
-        if dist.is_initialized():
-            dist.all_reduce(total)
-        loss = (total[0] / total[1]).item()
-        metrics = {"eval_loss": loss, "eval_perplexity": math.exp(min(loss, 700))}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(args, self.state, self.control, metrics)
-        return metrics
+    """Evaluates to the mean over all tokens: the library's mean of means depends on batch and ranks."""
+
+    def prediction_step(self, model, inputs, *_, **__):
+        """Sum of the losses, and number of learned tokens, of each sample."""
+        inputs = self._prepare_inputs(inputs)
+        labels = inputs.pop("labels")[:, 1:]
+        with torch.no_grad(), self.compute_loss_context_manager():
+            logits = model(**inputs).logits[:, :-1].transpose(1, 2).float()
+        losses = functional.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="none")
+        return None, losses.sum(1), (labels != IGNORED).sum(1)
+
+
+def mean_loss(samples: transformers.EvalPrediction) -> dict[str, float]:
+    loss = float(samples.predictions.sum(dtype=float) / samples.label_ids.sum())
+    return {"loss": loss, "perplexity": math.exp(min(loss, 700))}
 
 
 def check_space(folder: str) -> None:
@@ -214,6 +204,7 @@ def main(argv: list[str] | None = None) -> int:
         eval_dataset=validation,
         processing_class=tokenizer,
         data_collator=collator(tokenizer),
+        compute_metrics=mean_loss,
         callbacks=[guard, Lines(), *tracked, durable, Stop()],
     )
     if bool(config.fsdp) != trainer.is_fsdp_enabled:
