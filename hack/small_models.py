@@ -23,8 +23,7 @@ EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 
 KINDS = {
     "llama": {}, "mistral": {}, "qwen2": {}, "olmo2": {}, "phi3": {}, "granite": {}, "gpt_neox": {}, "smollm3": {},
     "qwen3": {"head_dim": 16}, "gemma2": {"head_dim": 16}, "gemma3_text": {"head_dim": 16},
-    "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512,
-             "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    "gpt2": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
     "qwen3_moe": {"head_dim": 16, **EXPERTS}, "mixtral": {"num_local_experts": 4},
 }  # fmt: skip
 
@@ -46,7 +45,7 @@ def byte_tokenizer(template: str = CHATML, end: str = "<|endoftext|>", start: st
 
 
 def make(folder: Path, kind: str = "llama", seed: int = 1, **changes: object) -> Path:
-    """Write the model and its tokenizer; returns the folder."""
+    """Write the model and its tokenizer; returns the folder. Raises ValueError for a change that does not act."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -54,8 +53,11 @@ def make(folder: Path, kind: str = "llama", seed: int = 1, **changes: object) ->
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     ends["bos_token_id"] = tokenizer.convert_tokens_to_ids("<bos>")
     settings = {**SIZES, **KINDS[kind], **ends, "vocab_size": len(tokenizer), **changes}
+    config = AutoConfig.for_model(kind, **settings)
+    if lost := [name for name, value in settings.items() if getattr(config, name) != value]:
+        raise ValueError(f"{kind}: {lost} have another name in its configuration, too")
     torch.manual_seed(seed)
-    AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **settings)).save_pretrained(folder)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -19,7 +19,8 @@ import transformers
 from gpuworker.train import train_framework
 from hack import small_models
 
-GPT = {"n_layer": 12, "n_embd": 768, "n_head": 12, "activation_function": "gelu_pytorch_tanh"}
+GPT = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12,
+       "activation_function": "gelu_pytorch_tanh"}  # fmt: skip
 LLAMA = {"num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8,
          "intermediate_size": 8192, "tie_word_embeddings": True}  # fmt: skip
 # GPT-2 small, and Llama 3.2 1B without its vocabulary.
@@ -50,8 +51,8 @@ class Clock(transformers.TrainerCallback):
 def train(folder: Path, model: str, length: int, batch: int, steps: int, settings: list[str]) -> Clock:
     """`batch`: samples per step and rank. Raises RuntimeError unless the program ends with 0."""
     kind, sizes = MODELS[model]
-    limit = {"n_positions" if kind == "gpt2" else "max_position_embeddings": length}
-    made = small_models.make(folder / f"model-{os.environ.get('RANK', 0)}", kind, **{**sizes, **limit})
+    sizes = {**sizes, "max_position_embeddings": length}
+    made = small_models.make(folder / f"model-{os.environ.get('RANK', 0)}", kind, **sizes)
     world = int(os.environ.get("WORLD_SIZE", 1))
     data = folder / "data.jsonl"
     text = "".join(chr(97 + (7 * number + number // 26) % 26) for number in range(length - 1))

@@ -17,7 +17,12 @@ from pathlib import Path
 
 REPO = Path(__file__).parents[2]
 BATCH, LENGTH, STEPS = 8, 128, 40
-MODEL = {"n_layer": 6, "n_embd": 256, "n_head": 8, "n_positions": LENGTH}  # 4.9 million parameters
+MODEL = {
+    "num_hidden_layers": 6,
+    "hidden_size": 256,
+    "num_attention_heads": 8,
+    "max_position_embeddings": LENGTH,
+}  # 4.9 million parameters
 SETTINGS = ["optim=adamw_torch_fused", "lr_scheduler_type=constant"]
 
 
