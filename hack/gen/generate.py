@@ -8,7 +8,7 @@ worker/…/accept/ (checks, limits) -> docs/accept-checks.md, charts/gpu-accept/
 worker/…/fleet/     -> docs/fleet.svg, a plot of the page with made-up numbers
 schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
 jobgen's table of codes    -> docs/jobgen-errors.md, with jobgen's output for each example
-jobgen's table of causes   -> docs/jobgen-causes.md
+kubectl_runs' causes       -> docs/runs-causes.md
 charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
 worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py,
     docs/environment.md, the version in charts/NAME/Chart.yaml and the exit codes in charts/job-group/files/entry.sh
@@ -90,7 +90,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield REPO / "docs/jobgen-fields.md", jobgroup_docs.fields()
     yield REPO / "docs/jobgen-errors.md", jobgroup_docs.errors()
     yield REPO / "gitops/argocd/argocd-cm.yaml", argocd_cm.config_map()
-    yield REPO / "docs/jobgen-causes.md", jobgroup_docs.causes()
+    yield REPO / "docs/runs-causes.md", jobgroup_docs.causes()
 
 
 def with_definitions(schema: dict, shared: dict) -> dict:

@@ -1,4 +1,4 @@
-"""Generator of docs/jobgen-fields.md, jobgen-errors.md and jobgen-causes.md, from the schemas and jobgen's tables."""
+"""Generator of docs/jobgen-fields.md, jobgen-errors.md and runs-causes.md, from the schemas and tables."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ object with the fields `file`, `line`, `column`, `task`, `path`, `message`, `cod
 change; messages may. The last line of the text output counts the errors, warnings and notes.
 """
 CAUSES = """\
-<!-- Generated from generator/src/jobgen/observe/model.py by `make generate`. -->
-# Causes in `jobgen status` and `jobgen why`
+<!-- Generated from generator/src/kubectl_runs/causes.py by `make generate`. -->
+# Causes in `kubectl runs`
 
-Why a rank waits, or why it ended. Codes do not change; meanings and remedies may be reworded.
+Why a rank waits, or why it ended. Codes do not change; meanings and remedies may be reworded. A cause that is not
+in the list is one of [ddp-launch](ddp-run.md#verdicts), with its own words.
 
 | cause | meaning | what to do |
 |---|---|---|
@@ -48,7 +49,7 @@ Why a rank waits, or why it ended. Codes do not change; meanings and remedies ma
 
 def causes() -> str:
     sys.path.insert(0, str(REPO / "generator/src"))
-    from jobgen.observe.model import CAUSES as table
+    from kubectl_runs.causes import CAUSES as table
 
     rows = (f"| `{name}` | {cell(meaning)} | {cell(remedy)} |\n" for name, (meaning, remedy) in table.items())
     return CAUSES + "".join(rows)

@@ -175,7 +175,7 @@ def test_no_credential_leaves_its_secret(namespace: Namespace, planted: dict[str
         if pod["metadata"]["labels"]["app.kubernetes.io/instance"] != "accept":
             namespace.kubectl("exec", pod["metadata"]["name"], "--", "touch", "/tmp/end")
     wait_until(lambda: "program-failed" in namespace.why("run"), "the run failed", 120)
-    why = [(f"jobgen why {name}", namespace.why(name)) for name in ("run", "grp")]
+    why = [(f"kubectl runs why {name}", namespace.why(name)) for name in ("run", "grp")]
     texts = [*texts_of_objects(namespace), *texts_of_logs(namespace), *pages, *why]
     assert found_in(planted, iter(texts)) == []
     assert list(files_on_the_nodes(since, list(planted), running=False)) == []

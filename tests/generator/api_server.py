@@ -1,4 +1,4 @@
-"""A server on loopback that speaks the part of the Kubernetes API that jobgen reads."""
+"""A server on loopback that speaks the part of the Kubernetes API that kubectl needs to read runs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from jobgen.observe.snapshot import Snapshot
-
-KINDS = ("configmaps", "pods", "jobsets", "jobs", "statefulsets", "events", "workloads")
+# Group and version -> kinds
+APIS = {
+    "v1": {"configmaps": "ConfigMap", "pods": "Pod", "events": "Event"},
+    "batch/v1": {"jobs": "Job"},
+    "apps/v1": {"statefulsets": "StatefulSet", "daemonsets": "DaemonSet"},
+    "jobset.x-k8s.io/v1alpha2": {"jobsets": "JobSet"},
+    "kueue.x-k8s.io/v1beta1": {"workloads": "Workload"},
+}
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
 
 
 class ApiServer:
-    """Serves the objects of a snapshot in the namespace `ns`; `logs` has lines by pod and container."""
+    """Serves lists of objects in the namespace `ns`; `logs` has lines by pod and container."""
 
-    def __init__(self, snapshot: Snapshot, folder: Path):
-        self.snapshot, self.requests = snapshot, []
+    def __init__(self, objects: dict[str, list[dict]], folder: Path):
+        self.objects, self.requests = objects, []
         self.logs: dict[tuple[str, str], str] = {}
         self.forbidden: set[str] = set()
         self.absent: set[str] = set()
@@ -63,20 +69,45 @@ class ApiServer:
         self.server.server_close()
 
     def answer(self, path: str, query: dict[str, str]) -> tuple[int, bytes]:
-        kind = path.rpartition("/")[2]
+        group, kind = path.removeprefix("/apis/").removeprefix("/api/"), path.rpartition("/")[2]
+        if path in ("/api", "/apis") or group in APIS:
+            return 200, json.dumps(self._discovery(path, group)).encode()
         if kind in self.forbidden:
-            return 403, json.dumps({"kind": "Status", "message": f"{kind} is forbidden"}).encode()
+            status = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403}
+            return 403, json.dumps({"apiVersion": "v1", **status, "message": f"{kind} is forbidden"}).encode()
+        parts = path.split("/")
         if kind == "log":
-            return self._log(path.split("/")[-2], query)
-        if "/namespaces/ns/" not in path or kind not in KINDS or kind in self.absent:
+            return self._log(parts[-2], query)
+        if parts[-2] == "pods":
+            pod = next(each for each in self.objects["pods"] if each["metadata"]["name"] == kind)
+            return 200, json.dumps({"apiVersion": "v1", **pod}).encode()
+        version = next((version for version, kinds in APIS.items() if kind in kinds and kind not in self.absent), None)
+        if not version or ("/namespaces/ns/" not in path and "/namespaces/" in path):
             return 404, b"404 page not found"
-        items = [each for each in getattr(self.snapshot, kind) if _selected(each, query.get("labelSelector", ""))]
+        objects = self.objects[kind] + (self.objects["children"] if kind == "jobs" else [])
+        items = [each for each in objects if _selected(each, query.get("labelSelector", ""))]
         start, limit = int(query.get("continue") or 0), int(query.get("limit") or 10**9)
         more = str(start + limit) if start + limit < len(items) else ""
-        # Items of a list have no kind, except for custom resources.
-        shown = [{**each, "kind": None} if kind != "jobsets" else each for each in items[start : start + limit]]
-        page = {"metadata": {"continue": more}, "items": shown}
-        return 200, json.dumps(page).encode()
+        about = {"apiVersion": version, "kind": APIS[version][kind]}
+        page = {"apiVersion": version, "kind": f"{APIS[version][kind]}List", "metadata": {"continue": more}}
+        return 200, json.dumps(page | {"items": [{**each, **about} for each in items[start : start + limit]]}).encode()
+
+    def _discovery(self, path: str, group: str) -> dict:
+        if path == "/api":
+            return {"kind": "APIVersions", "versions": ["v1"]}
+        if path == "/apis":
+            groups = []
+            for version in (each for each in APIS if "/" in each):
+                preferred = {"groupVersion": version, "version": version.partition("/")[2]}
+                about = {"versions": [preferred], "preferredVersion": preferred}
+                groups.append({"name": version.partition("/")[0], **about})
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+        resources = [
+            {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": ["get", "list"]}
+            for name, kind in APIS[group].items()
+            if name not in self.absent
+        ]
+        return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": resources}
 
     def _log(self, pod: str, query: dict[str, str]) -> tuple[int, bytes]:
         if (pod, query["container"]) not in self.logs:

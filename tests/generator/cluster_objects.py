@@ -8,7 +8,9 @@ import json
 
 import yaml
 
-from jobgen.observe.snapshot import Snapshot
+from kubectl_runs.judge import Status, judge, wanted_logs
+from kubectl_runs.kubectl import KINDS
+from kubectl_runs.runs import find
 from tests.helpers.rendering import objects, template
 
 NOW = "2026-11-01T10:00:00Z"
@@ -34,7 +36,7 @@ def rendered(chart: str, values: str) -> str:
 
 
 def cluster(chart: str = "job-group", **values) -> Cluster:
-    base = GROUP if chart == "job-group" else RUN
+    base = {"job-group": GROUP, "ddp-run": RUN}.get(chart, {})
     return Cluster(chart, copy.deepcopy(objects(rendered(chart, yaml.safe_dump({**base, **values})))))
 
 
@@ -43,26 +45,34 @@ class Cluster:
 
     def __init__(self, chart: str, manifests: list[dict]):
         self.container = "task" if chart == "job-group" else "trainer"
-        self.snapshot = Snapshot("rl", configmaps=_of(manifests, "ConfigMap"), jobsets=_of(manifests, "JobSet"))
-        self.snapshot.statefulsets = _of(manifests, "StatefulSet")
-        self.snapshot.jobs = _of(manifests, "Job")
-        owners = [*self.snapshot.jobsets, *self.snapshot.statefulsets, *self.snapshot.jobs]
-        for each in [*self.snapshot.configmaps, *owners]:
-            each["metadata"]["creationTimestamp"] = NOW
-        for each in owners:
-            each["status"] = {}
-        for jobset in self.snapshot.jobsets:
-            self.snapshot.jobs += [self._job(jobset, each) for each in jobset["spec"]["replicatedJobs"]]
+        self.objects: dict[str, list[dict]] = {kind: [] for kind in (*KINDS, "events", "workloads", "children")}
+        self.logs: dict[str, str] = {}  # of the agents
+        for each in manifests:
+            if (kind := f"{each['kind']}s".lower()) in KINDS:
+                each["metadata"] |= {"creationTimestamp": NOW, "namespace": "ns"}
+                each |= {"status": {}} if kind != "configmaps" else {}
+                self.objects[kind].append(each)
+        for jobset in self.objects["jobsets"]:
+            self.objects["children"] += [self._job(jobset, each) for each in jobset["spec"]["replicatedJobs"]]
         self.pods: dict[str, dict] = {}
-        for owner in [*self.snapshot.jobs, *self.snapshot.statefulsets]:
+        for owner in [*self.objects["children"], *self.objects["jobs"], *self.objects["statefulsets"]]:
             count = owner["spec"].get("completions") or owner["spec"].get("replicas") or 1
             for index in range(count):
                 self._pod(owner, index)
-        self.snapshot.pods = list(self.pods.values())
+        self.objects["pods"] = list(self.pods.values())
 
     @property
     def owner(self) -> dict:
-        return (self.snapshot.jobsets or self.snapshot.statefulsets or self.snapshot.jobs)[0]
+        return next(self.objects[kind][0] for kind in ("jobsets", "statefulsets", "jobs") if self.objects[kind])
+
+    def judged(self) -> Status:
+        (run,) = find(self.objects)
+        return judge(run, self.objects, self.logs)
+
+    def wanted_logs(self) -> list[str]:
+        (run,) = find(self.objects)
+        judge(run, self.objects)
+        return wanted_logs(run)
 
     def _job(self, jobset: dict, replicated: dict) -> dict:
         name = f"{jobset['metadata']['name']}-{replicated['name']}-0"
@@ -118,6 +128,17 @@ class Cluster:
         ended["reason"] = reason or ("Completed" if code == 0 else "Error")
         return self.main(rank, {"terminated": ended}, phase="Failed" if code else "Succeeded")
 
+    def accepted(self, node: str, code: int, message: str) -> None:
+        """A pod of gpu-accept whose tests have ended."""
+        owner = self.objects["daemonsets"][0]
+        pod = {"kind": "Pod", **copy.deepcopy(owner["spec"]["template"])}
+        pod["metadata"] |= {"name": f"rl-gpu-accept-{node}", "namespace": "ns", "creationTimestamp": NOW}
+        pod["spec"]["nodeName"] = node
+        ended = {"exitCode": code, "message": message, "startedAt": NOW, "finishedAt": LATER}
+        statuses = [{"name": "accept", "state": {"terminated": ended}}]
+        pod["status"] = {"phase": "Pending", "initContainerStatuses": statuses, "containerStatuses": []}
+        self.objects["pods"].append(pod)
+
     def unscheduled(self, rank: str, reason: str, message: str = "") -> dict:
         pod = self.pods[rank]
         pod["spec"].pop("nodeName", None)
@@ -126,7 +147,7 @@ class Cluster:
         return pod
 
     def removed(self, rank: str) -> None:
-        self.snapshot.pods.remove(self.pods.pop(rank))
+        self.objects["pods"].remove(self.pods.pop(rank))
 
     def disrupted(self, rank: str, reason: str, message: str = "") -> dict:
         pod = self.pods[rank]
@@ -137,20 +158,20 @@ class Cluster:
         return pod
 
     def event(self, name: str, reason: str, message: str) -> None:
-        self.snapshot.events.append(
+        self.objects["events"].append(
             {"metadata": {}, "type": "Warning", "reason": reason, "message": message, "involvedObject": {"name": name}}
         )
 
     def grow(self, task: str, count: int) -> None:
         """Give a task more ranks, each a copy of rank 0."""
-        plan = next(each["data"] for each in self.snapshot.configmaps if "group.json" in each["data"])
+        plan = next(each["data"] for each in self.objects["configmaps"] if "group.json" in each["data"])
         group = json.loads(plan["group.json"])
         for rank in range(group["tasks"][task]["numNodes"], count):
             pod = copy.deepcopy(self.pods[f"{task}-0"])
             pod["metadata"]["name"] = pod["metadata"]["name"].replace(f"-{task}-0-", f"-{task}-{rank}-")
             pod["metadata"]["labels"]["job-group/rank"] = str(rank)
             self.pods[f"{task}-{rank}"] = pod
-            self.snapshot.pods.append(pod)
+            self.objects["pods"].append(pod)
         group["tasks"][task]["numNodes"] = count
         plan["group.json"] = json.dumps(group)
 
@@ -160,7 +181,3 @@ class Cluster:
 
     def copy(self) -> Cluster:
         return copy.deepcopy(self)
-
-
-def _of(manifests: list[dict], kind: str) -> list[dict]:
-    return [each for each in manifests if each["kind"] == kind]

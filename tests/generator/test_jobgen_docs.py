@@ -31,9 +31,6 @@ NOT_RUN = (
     "helm uninstall",
     "export",
     "printf",
-    "jobgen status",
-    "jobgen why",
-    "jobgen logs",
     "jobgen from",
 )
 COMMANDS = [line for block in BLOCKS["sh"] for line in block.splitlines() if not line.startswith(NOT_RUN)]

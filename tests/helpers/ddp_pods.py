@@ -204,6 +204,6 @@ def assert_verdict(found: dict[int, End], code: int, cause: str, *words: str) ->
 
 
 def assert_why(space: Namespace, cause: str, *words: str) -> None:
-    """`jobgen why` names the launcher's cause and the facts."""
+    """`kubectl runs why` names the launcher's cause and the facts."""
     said = space.why("run")
     assert [word for word in (f"({cause})", *words) if word not in said] == [], said

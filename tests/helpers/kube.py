@@ -118,8 +118,8 @@ class Namespace:
         )  # fmt: skip
 
     def why(self, name: str) -> str:
-        """What `jobgen why` prints about a release of ddp-run, or about a group. Its exit code tells of failures."""
-        command = (sys.executable, "-m", "jobgen", "why", name, "--namespace", self.name)
+        """What `kubectl runs why` prints about a release or a group. Its exit code tells of failures."""
+        command = (sys.executable, "-m", "kubectl_runs", "why", name, "--namespace", self.name)
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         return done.stdout + done.stderr
 

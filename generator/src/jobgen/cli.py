@@ -14,7 +14,7 @@ import click
 from jobgen import __version__
 from jobgen.commands.streams import print_error
 
-_COMMANDS = ("validate", "to-values", "schema", "volume", "from", "status", "logs", "why")
+_COMMANDS = ("validate", "to-values", "schema", "volume", "from")
 
 
 class _Commands(click.Group):

@@ -1,13 +1,11 @@
-"""jobgen status and why: the judge, over the charts' objects with each fault on each rank in each state of the run."""
+"""kubectl runs: the judge, over the charts' objects with each fault on each rank in each state of the run."""
 
 import itertools
 import random
 
 import pytest
 
-from jobgen.observe import model
-from jobgen.observe.judge import judge, wanted_logs
-from jobgen.observe.report import table
+from kubectl_runs.report import ranks as table
 from tests.generator.cluster_objects import LATER, NOW, cluster
 
 BEFORE = "2026-11-01T10:06:00Z"
@@ -75,9 +73,13 @@ ENDS = {
     "rendezvous": (
         lambda c, r: c.ended(r, 69, "exit code 69 (slow-import): all nodes joined. set X"),
         "failed",
-        "launch",
+        "slow-import",
     ),
-    "hang": (lambda c, r: c.ended(r, 70, "exit code 70 (no-progress): no rank made progress. look"), "failed", "hang"),
+    "hang": (
+        lambda c, r: c.ended(r, 70, "exit code 70 (no-progress): no rank made progress. look"),
+        "failed",
+        "no-progress",
+    ),
     "stopped": (lambda c, r: c.ended(r, 143), "stopped", "replacement"),
 }
 # What happens to a pod that runs.
@@ -110,7 +112,7 @@ def test_each_fault_of_each_rank_is_named():
     for name, base, kind, fault, (break_it, phase, cause), rank in mutants():
         found = base.copy()
         break_it(found, rank)
-        status = judge(found.snapshot)
+        status = found.judged()
         state = {each.name: each for each in status.ranks}
         where = (name, fault, rank)
         assert (state[rank].phase, state[rank].cause) == (phase, cause), where
@@ -136,10 +138,10 @@ def test_two_faults_are_both_named_and_the_first_failure_is_the_earlier_one():
             code = chance.choice([1, 3, 9])
             found.ended(one, code, "boom", at=BEFORE)
             found.ended(two, code + 1, "bang", at=LATER)
-            (first,) = [each for each in judge(found.snapshot).findings if each.first]
+            (first,) = [each for each in found.judged().findings if each.first]
             assert (first.ranks, first.exit_code, first.lines) == ((one,), code, ("boom",)), (name, one, two)
             WAITS[wait][0](found, two)
-            causes = {each.cause for each in judge(found.snapshot).findings}
+            causes = {each.cause for each in found.judged().findings}
             assert "program" in causes, (name, end, wait)
 
 
@@ -152,12 +154,12 @@ def test_ranks_that_a_failure_ended_point_to_it():
                 # The clock of another node may be behind.
                 found.ended(other, 1, f"[FATAL] node={other} exit_code=1 stopped: failed {rank} 7", at=BEFORE)
             found.ended(rank, 7, "Traceback\nKeyError: 'x'")
-            status = judge(found.snapshot)
+            status = found.judged()
             (finding,) = status.findings
             assert (finding.cause, finding.ranks, finding.exit_code) == ("program", (rank,), 7)
             assert finding.lines[-1] == "KeyError: 'x'" and status.state == "failed"
             found.removed(rank)
-            (finding,) = [each for each in judge(found.snapshot).findings if each.first]
+            (finding,) = [each for each in found.judged().findings if each.first]
             assert (finding.cause, finding.ranks, finding.exit_code) == ("gone", (rank,), 7)
 
 
@@ -168,7 +170,7 @@ def test_a_jobset_names_the_failure_whose_pod_is_gone():
     found.condition(found.owner, "Failed", "FailedJobs", message)
     for rank in list(found.pods):
         found.removed(rank)
-    status = judge(found.snapshot)
+    status = found.judged()
     (first,) = [each for each in status.findings if each.first]
     assert (status.state, first.cause, first.ranks) == ("failed", "gone", ("learner-1",))
 
@@ -179,7 +181,7 @@ def test_ranks_whose_pods_a_failure_deleted_are_stopped():
     found.condition(found.owner, "Failed", "FailedJobs", "one or more jobs failed")
     for rank in ("learner-1", "buffer-0", "eval-0"):
         found.removed(rank)
-    status = judge(found.snapshot)
+    status = found.judged()
     assert {each.name: (each.phase, each.cause) for each in status.ranks} == {
         "learner-0": ("failed", "program"),
         **dict.fromkeys(("learner-1", "buffer-0", "eval-0"), ("stopped", "peer")),
@@ -194,7 +196,7 @@ def test_ranks_that_the_join_timeout_names_are_the_cause():
     for rank in found.pods:
         found.ended(rank, 66, f"[FATAL] node={rank} exit_code=66 {text}")
     found.waiting("buffer-0", "ErrImagePull", "denied")
-    causes = {each.cause: each for each in judge(found.snapshot).findings}
+    causes = {each.cause: each for each in found.judged().findings}
     assert set(causes["join-timeout"].ranks) == {"learner-0", "learner-1", "eval-0"}
     assert "buffer-0" in causes["join-timeout"].detail and causes["image"].ranks == ("buffer-0",)
 
@@ -203,7 +205,7 @@ def test_the_queue_says_why_it_holds_a_group():
     for layout in ("jobset", "jobs"):
         found = cluster(layout=layout, kueue={"queueName": "gpus"})
         why = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "insufficient unused quota"}
-        found.snapshot.workloads = [{"metadata": {"name": "w"}, "status": {"conditions": [why]}}]
+        found.objects["workloads"] = [{"metadata": {"name": "w"}, "status": {"conditions": [why]}}]
         for rank in list(found.pods):
             if layout == "jobset":
                 found.removed(rank)
@@ -211,8 +213,8 @@ def test_the_queue_says_why_it_holds_a_group():
                 found.unscheduled(rank, "SchedulingGated")
         if layout == "jobset":
             found.owner["spec"]["suspend"] = True
-            found.snapshot.jobs = []
-        status = judge(found.snapshot)
+            found.objects["children"] = []
+        status = found.judged()
         (finding,) = status.findings
         assert (status.state, finding.cause, len(finding.ranks)) == ("queued", "queue", 4)
         assert "insufficient unused quota" in finding.detail
@@ -220,26 +222,26 @@ def test_the_queue_says_why_it_holds_a_group():
 
 def test_refused_pods_and_absent_controllers_are_told_apart():
     found = RUNS["jobset"]()
-    job = next(each for each in found.snapshot.jobs if "learner-1" in each["metadata"]["name"])
+    job = next(each for each in found.objects["children"] if "learner-1" in each["metadata"]["name"])
     found.removed("learner-1")
     found.event(job["metadata"]["name"], "FailedCreate", "exceeded quota: compute")
-    (finding,) = [each for each in judge(found.snapshot).findings if each.cause != "barrier"]
+    (finding,) = [each for each in found.judged().findings if each.cause != "barrier"]
     assert (finding.cause, finding.ranks, finding.detail) == ("create", ("learner-1",), "exceeded quota: compute")
     for rank in list(found.pods):
         found.removed(rank)
-    found.snapshot.jobs, found.snapshot.events = [], []
-    (finding,) = judge(found.snapshot).findings
+    found.objects["children"], found.objects["events"] = [], []
+    (finding,) = found.judged().findings
     assert (finding.cause, len(finding.ranks)) == ("controller", 4)
 
 
 def test_a_job_that_a_jobset_could_not_create_is_named():
     found = RUNS["jobset"]()
     found.removed("learner-1")
-    job = next(each for each in found.snapshot.jobs if "learner-1" in each["metadata"]["name"])
-    found.snapshot.jobs.remove(job)
+    job = next(each for each in found.objects["children"] if "learner-1" in each["metadata"]["name"])
+    found.objects["children"].remove(job)
     message = f'job "{job["metadata"]["name"]}" creation failed with error: must be less than the memory limit of 32Mi'
     found.event(found.owner["metadata"]["name"], "JobCreationFailed", f'job "another" creation failed\n{message}')
-    (finding,) = [each for each in judge(found.snapshot).findings if each.cause != "barrier"]
+    (finding,) = [each for each in found.judged().findings if each.cause != "barrier"]
     assert (finding.cause, finding.ranks, finding.detail) == ("create", ("learner-1",), message)
 
 
@@ -247,9 +249,9 @@ def test_a_job_of_a_run_that_a_jobset_could_not_create_is_named():
     found = cluster("ddp-run", workload="jobset")
     for rank in list(found.pods):
         found.removed(rank)
-    found.snapshot.jobs = []
+    found.objects["children"] = []
     found.event(found.owner["metadata"]["name"], "JobCreationFailed", "denied by a webhook")
-    (finding,) = judge(found.snapshot).findings
+    (finding,) = found.judged().findings
     assert (finding.cause, len(finding.ranks), finding.detail) == ("create", 3, "denied by a webhook")
 
 
@@ -259,20 +261,20 @@ def test_a_failed_sidecar_is_named():
     crash = {"waiting": {"reason": "CrashLoopBackOff"}}
     ended = {"terminated": {"exitCode": 1, "message": "plan: no such file"}}
     pod["status"]["initContainerStatuses"] = [{"name": "agent", "state": crash, "lastState": ended}]
-    causes = {each.cause: each for each in judge(found.snapshot).findings}
+    causes = {each.cause: each for each in found.judged().findings}
     assert "no such file" in causes["agent"].detail and causes["agent"].ranks == ("buffer-0",)
 
 
 def test_a_log_shows_whether_the_barrier_has_opened():
     found = RUNS["jobset"]()
     found.unscheduled("buffer-0", "Unschedulable", "preempted before")
-    wanted = wanted_logs(found.snapshot)
-    assert 1 <= len(wanted) <= 2 and {container for _, container in wanted} == {"agent"}
-    phases = {each.name: each.phase for each in judge(found.snapshot).ranks}
-    assert phases["learner-0"] == model.WAITING
-    found.snapshot.logs = {pod: "[GROUP] node=x ranks=4 released_after_s=2.1\n" for pod, _ in wanted}
-    phases = {each.name: each.phase for each in judge(found.snapshot).ranks}
-    assert phases["learner-0"] == model.RUNNING and phases["eval-0"] == model.WAITING  # buffer has to start first
+    wanted = found.wanted_logs()
+    assert 1 <= len(wanted) <= 2
+    phases = {each.name: each.phase for each in found.judged().ranks}
+    assert phases["learner-0"] == "waiting"
+    found.logs = {pod: "[GROUP] node=x ranks=4 released_after_s=2.1\n" for pod in wanted}
+    phases = {each.name: each.phase for each in found.judged().ranks}
+    assert phases["learner-0"] == "running" and phases["eval-0"] == "waiting"  # buffer has to start first
 
 
 @pytest.mark.parametrize("state", ["started", "done", "ready"])
@@ -287,32 +289,32 @@ def test_dependencies_are_named(state):
     met = {"started": found.running, "ready": found.running, "done": lambda rank: found.ended(rank, 0)}
     not_ready = found.main("a-0", {"running": {"startedAt": NOW}}, ready=False)
     not_ready["status"]["containerStatuses"][0]["ready"] = False
-    found.snapshot.logs = {"x": "released_after_s=1"}
+    found.logs = {"x": "released_after_s=1"}
     if state != "started":
-        (finding,) = judge(found.snapshot).findings
+        (finding,) = found.judged().findings
         assert (finding.cause, finding.ranks, finding.detail) == ("dependency", ("b-0",), f"a {state}")
     met[state]("a-0")
-    assert judge(found.snapshot).findings == []
+    assert found.judged().findings == []
 
 
 def test_states_of_a_run_without_faults():
     for name, make in RUNS.items():
         found = make()
-        assert (judge(found.snapshot).state, judge(found.snapshot).findings) == ("running", []), name
+        assert (found.judged().state, found.judged().findings) == ("running", []), name
         for rank in found.pods:
             found.ended(rank, 0)
-        assert (judge(found.snapshot).state, judge(found.snapshot).findings) == ("done", []), name
+        assert (found.judged().state, found.judged().findings) == ("done", []), name
 
 
 def test_the_newest_version_of_a_group_counts():
     found, older = RUNS["jobset"](), cluster(layout="jobset", runId="first")
-    for each in older.snapshot.configmaps:
+    for each in older.objects["configmaps"]:
         each["metadata"]["creationTimestamp"] = "2026-10-01T00:00:00Z"
     older.ended("learner-0", 1)
-    snapshot, run = found.snapshot, found.owner["metadata"]["name"]
-    for kind in ("configmaps", "jobsets", "jobs", "pods"):
-        setattr(snapshot, kind, getattr(older.snapshot, kind) + getattr(snapshot, kind))
-    status = judge(snapshot)
+    run = found.owner["metadata"]["name"]
+    for kind in found.objects:
+        found.objects[kind] = older.objects[kind] + found.objects[kind]
+    status = found.judged()
     assert (status.id, status.state, status.findings) == (run, "running", [])
 
 
@@ -320,8 +322,8 @@ def test_a_replaced_pod_stands_for_its_rank():
     found = RUNS["jobs"]()
     old = found.copy().ended("buffer-0", 143)
     old["metadata"] |= {"name": "old", "creationTimestamp": "2026-11-01T09:00:00Z"}
-    found.snapshot.pods.insert(0, old)
-    rank = next(each for each in judge(found.snapshot).ranks if each.name == "buffer-0")
+    found.objects["pods"].insert(0, old)
+    rank = next(each for each in found.judged().ranks if each.name == "buffer-0")
     assert (rank.phase, rank.replaced) == ("running", 1)
 
 
@@ -332,6 +334,6 @@ def test_a_group_that_is_done_waits_for_nothing():
         if not rank.startswith("learner"):  # JobSet deletes the auxiliary Jobs that still run
             found.removed(rank)
     found.condition(found.owner, "Completed")
-    found.snapshot.jobs = [each for each in found.snapshot.jobs if "learner" in each["metadata"]["name"]]
-    status = judge(found.snapshot)
+    found.objects["children"] = [each for each in found.objects["children"] if "learner" in each["metadata"]["name"]]
+    status = found.judged()
     assert (status.state, status.findings) == ("done", [])

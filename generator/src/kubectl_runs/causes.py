@@ -1,67 +1,9 @@
-"""State of a run: its ranks, and findings that explain what is wrong or what it waits for."""
+"""Causes: what a rank waits for, or why it ended. Those of ddp-launch are its own, and stand in its message."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field
-
-# Phases of a rank, in the order of its life.
-MISSING, QUEUED, PENDING, STARTING, WAITING, RUNNING = "missing", "queued", "pending", "starting", "waiting", "running"
-DONE, FAILED, STOPPED, LOST = "done", "failed", "stopped", "lost"
-PHASES = (FAILED, LOST, STOPPED, MISSING, QUEUED, PENDING, STARTING, WAITING, RUNNING, DONE)
-
-
-@dataclass
-class Rank:
-    """One rank. `cause` is a code of CAUSES: what it waits for, or why it ended; empty if neither."""
-
-    name: str
-    task: str
-    phase: str = MISSING
-    cause: str = ""
-    detail: str = ""  # of the cause, as Kubernetes or the program wrote it
-    pod: str = ""
-    node: str = ""
-    exit_code: int | None = None
-    started_at: str = ""
-    ended_at: str = ""
-    replaced: int = 0  # earlier pods of this rank that still exist
-    primary: bool = True
-    begun: bool = False  # its main container runs, or has run
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One reason, and the ranks that it concerns. `first`: the failure that ended the run."""
-
-    cause: str
-    ranks: tuple[str, ...]
-    detail: str = ""
-    lines: tuple[str, ...] = ()  # the last ones that the rank printed
-    exit_code: int | None = None
-    first: bool = False
-
-
-@dataclass
-class Status:
-    """`state`: queued, pending, starting, waiting, running, restarting, done, failed or stopped."""
-
-    name: str
-    chart: str
-    id: str
-    state: str
-    ranks: list[Rank]
-    findings: list[Finding] = field(default_factory=list)
-    restarts: int = 0
-    unreadable: list[str] = field(default_factory=list)
-
-
-# Code -> (meaning, remedy). {} is the number of ranks, with the noun.
+# Code -> (meaning, remedy)
 CAUSES = {
     # -- what a rank waits for
-    "queue": (
-        "Kueue holds the group until its queue has room for it",
-        "see the queue: kubectl get localqueue,workload",
-    ),
+    "queue": ("Kueue holds the run until its queue has room for it", "see the queue: kubectl get localqueue,workload"),
     "node": ("no node can take the pod", "compare the pod's requests, selectors and tolerations with the nodes"),
     "scheduler": ("the scheduler has not looked at the pod yet", "wait, or check that kube-scheduler runs"),
     "image": ("the image cannot be pulled", "check its name, and the pull secret (imagePullSecrets)"),
@@ -84,8 +26,7 @@ CAUSES = {
     "out-of-memory": ("the container used more memory than its limit", "raise resources.limits.memory, or use less"),
     "signal": ("the program was ended by a signal", "look at its last lines and at its node"),
     "join-timeout": ("ranks did not start before the join timeout", "see why the ranks that the message names did not"),
-    "launch": ("the launch failed on the way to a world", "do what the message names"),
-    "hang": ("the program hangs: a collective, its progress or its end took too long", "look at the ranks it names"),
+    "not-accepted": ("the node did not pass its tests", "read its verdict, and the fleet page"),
     "evicted": ("the node evicted the pod", "request what the pod uses (memory, ephemeral-storage)"),
     "preempted": ("the pod was stopped from outside: preempted, drained or deleted", "nothing; start it again"),
     "node-lost": ("the pod's node does not answer", "look at the node; Kubernetes replaces the pod by itself"),
@@ -93,3 +34,9 @@ CAUSES = {
     "peer": ("the rank was ended because another one failed", "see that rank"),
     "gone": ("the rank failed, and its pod is gone", "see the log on logs.claimName, or start the group again"),
 }
+OF_LAUNCHER = ("ddp-launch names the cause", "do what its message says")
+
+
+def explain(cause: str) -> tuple[str, str]:
+    """Meaning and remedy."""
+    return CAUSES.get(cause, OF_LAUNCHER)

@@ -1,0 +1,1 @@
+"""kubectl runs: what becomes of the runs of the three charts."""

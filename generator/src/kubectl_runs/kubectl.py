@@ -1,0 +1,84 @@
+"""Objects and logs of a cluster, read by the user's own kubectl."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO
+
+import click
+
+THREADS = 8
+LOG_BYTES = 1 << 16
+# Kind -> its name for kubectl.
+KINDS = {
+    "configmaps": "configmaps",
+    "jobsets": "jobsets.jobset.x-k8s.io",
+    "jobs": "jobs.batch",
+    "statefulsets": "statefulsets.apps",
+    "daemonsets": "daemonsets.apps",
+    "pods": "pods",
+}
+
+
+class KubectlError(click.ClickException):
+    """kubectl could not do what it was asked for; the message has its words."""
+
+    exit_code = 2
+
+
+class Kubectl:
+    """One namespace of a cluster, or all of them. `unreadable` has the kinds that the user may not read."""
+
+    def __init__(self, namespace: str | None, context: str | None, everywhere: bool = False):
+        self.flags = ["--namespace", namespace] if namespace else []
+        self.flags += ["--context", context] if context else []
+        self.all = ["--all-namespaces"] if everywhere else []
+        self.unreadable: list[str] = []
+
+    def start(self, *arguments: str, **streams: object) -> subprocess.Popen:
+        try:
+            return subprocess.Popen(["kubectl", *self.flags, *arguments], **streams)
+        except FileNotFoundError:
+            raise KubectlError("kubectl is not in PATH") from None
+
+    def objects(self, kind: str, *more: str) -> list[dict]:
+        """All objects of a kind; none of a kind that the cluster lacks or the user may not read."""
+        arguments = ["get", kind, *self.all, "--output=json", "--request-timeout=60s", *more]
+        process = self.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        out, err = process.communicate()
+        if process.returncode == 0:
+            return json.loads(out)["items"]
+        said = err.decode(errors="replace").strip()
+        if "(Forbidden)" in said:
+            self.unreadable.append(kind.partition(".")[0])
+        elif "the server doesn't have a resource type" not in said:
+            raise KubectlError(said)
+        return []
+
+    def read(self, wanted: dict[str, tuple[str, ...]]) -> dict[str, list[dict]]:
+        """Lists of objects by name, read at once; of each the arguments of objects()."""
+        with ThreadPoolExecutor(THREADS) as threads:
+            reading = {name: threads.submit(self.objects, *each) for name, each in wanted.items()}
+        return {name: each.result() for name, each in reading.items()}
+
+    def log(self, pod: str, container: str) -> str:
+        """The first output of a container; empty if it has none yet."""
+        limit = f"--limit-bytes={LOG_BYTES}"
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        return self.start("logs", pod, "-c", container, limit, **streams).communicate()[0].decode(errors="replace")
+
+    def copy_log(self, pod: str, container: str, file: IO[bytes], *more: str) -> None:
+        """Write a container's lines, each after its time, to a file."""
+        command = ["logs", pod, "-c", container, "--timestamps", *more]
+        self.start(*command, stdout=file, stderr=subprocess.DEVNULL).wait()
+
+    def follow_log(self, pod: str, container: str, *more: str) -> Iterator[str]:
+        """The lines of a container as they appear, until it ends."""
+        command = ["logs", pod, "-c", container, "--follow", *more]
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with self.start(*command, **streams) as process:
+            try:
+                yield from (line.decode(errors="replace").rstrip("\n") for line in process.stdout)
+            finally:
+                process.kill()

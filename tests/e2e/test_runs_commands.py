@@ -1,0 +1,249 @@
+"""kubectl runs: the real kubectl against a server that speaks the Kubernetes API, with objects in every state."""
+
+import json
+import time
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kubectl_runs import logs
+from kubectl_runs.cli import cli
+from tests.generator.api_server import ApiServer
+from tests.generator.cluster_objects import cluster
+
+
+@pytest.fixture
+def runs():
+    return lambda *arguments: invoke(*arguments)
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments, prog_name="kubectl runs", catch_exceptions=False)
+
+
+@pytest.fixture
+def serve(tmp_path, monkeypatch):
+    """Return a function that serves the objects of a run."""
+    servers = []
+    monkeypatch.setenv("KUBECACHEDIR", str(tmp_path / "cache"))
+
+    def start(found) -> ApiServer:
+        server = ApiServer(found.objects, tmp_path).__enter__()
+        servers.append(server)
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
+        return server
+
+    yield start
+    for server in servers:
+        server.__exit__()
+
+
+def pod_of(found, rank: str) -> str:
+    return found.pods[rank]["metadata"]["name"]
+
+
+@pytest.mark.parametrize("layout", ["jobset", "jobs"])
+def test_status_lists_ranks_with_node_and_phase(runs, serve, layout):
+    found = cluster(layout=layout)
+    server = serve(found)
+    result = runs("status", "rl")
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows[0][1] == "running" and rows[1][:3] == ["RANK", "PHASE", "NODE"]
+    assert {tuple(row[:2]) for row in rows[2:]} == {(rank, "running") for rank in found.pods}
+    assert {method for method, _, _ in server.requests} == {"GET"}
+
+
+def test_all_runs_are_listed_with_state_ranks_and_gpus(runs, serve):
+    found, other = cluster(layout="jobset"), cluster("ddp-run", workload="statefulset", gpusPerNode=8)
+    found.unscheduled("buffer-0", "Unschedulable", "Insufficient cpu")
+    for each in [*other.objects["statefulsets"], *other.pods.values()]:
+        each["metadata"]["labels"]["app.kubernetes.io/instance"] = "train"
+    for kind in found.objects:
+        found.objects[kind] += other.objects[kind]
+    serve(found)
+    rows = [line.split() for line in runs().stdout.splitlines()]
+    assert rows[0][:6] == ["NAME", "CHART", "STATE", "RANKS", "RESTARTS", "GPUS"]
+    assert {tuple(row[:6]) for row in rows[1:]} == {
+        ("rl", "job-group", "pending", "3/4", "0", "0"),
+        ("train", "ddp-run", "running", "3/3", "0", "24"),
+    }
+    assert "NAMESPACE" in runs("list", "-A").stdout
+    assert [each["name"] for each in json.loads(runs("list", "-o", "json").stdout)] == ["train", "rl"]
+
+
+def test_nodes_under_test_have_their_own_verdicts(runs, serve):
+    found = cluster("gpu-accept", nodes=2, gpusPerNode=8)
+    found.accepted("gpu-0", 0, "PASS: gemm_bf16 712 TFLOP/s")
+    found.accepted("gpu-1", 1, "FAIL: gemm_bf16 cuda:3 401 TFLOP/s\nmore numbers")
+    serve(found)
+    result = runs("why", "rl", "-o", "json")
+    data = json.loads(result.stdout)
+    assert (result.exit_code, data["state"], [each["phase"] for each in data["ranks"]]) == (
+        1,
+        "failed",
+        ["done", "failed"],
+    )
+    (finding,) = data["findings"]
+    assert (finding["cause"], finding["ranks"], finding["exit_code"]) == ("not-accepted", ["gpu-1"], 1)
+    assert "FAIL: gemm_bf16 cuda:3 401" in runs("status", "rl").stdout
+
+
+@pytest.mark.parametrize("workload", ["jobset", "indexed-job", "statefulset"])
+def test_the_launchers_verdict_is_shown_as_it_is(runs, serve, workload):
+    found = cluster("ddp-run", workload=workload)
+    found.ended("node-1", 70, "exit code 70 (no-progress): no rank made progress. look")
+    serve(found)
+    result = runs("why", "rl", "-o", "json")
+    (first,) = [each for each in json.loads(result.stdout)["findings"] if each["first"]]
+    assert (first["cause"], first["ranks"], first["exit_code"]) == ("no-progress", ["node-1"], 70)
+
+
+def test_why_names_the_first_failure_with_its_last_lines(runs, serve):
+    found = cluster(layout="jobset")
+    found.ended("learner-1", 7, "step 3\nKeyError: 'x'\x1b[2J")
+    serve(found)
+    result = runs("why", "rl")
+    assert result.exit_code == 1 and "\x1b" not in result.stdout
+    assert "learner-1" in result.stdout and "[program, exit code 7]" in result.stdout
+    assert "  | KeyError: 'x'" in result.stdout.splitlines()
+
+
+def test_why_reads_warnings_queues_and_jobs_where_ranks_are_missing(runs, serve):
+    found = cluster(layout="jobset")
+    found.removed("buffer-0")
+    run = found.owner["metadata"]["name"]
+    found.event(f"{run}-buffer-0-0", "FailedCreate", "exceeded quota: compute")
+    found.event("another", "FailedCreate", "not ours")
+    serve(found)
+    findings = json.loads(runs("why", "rl", "-o", "json").stdout)["findings"]
+    assert ("create", ["buffer-0"]) in [(each["cause"], each["ranks"]) for each in findings]
+    assert all(each["remedy"] and each["meaning"] for each in findings) and "not ours" not in str(findings)
+
+
+def test_an_agents_log_decides_whether_the_barrier_has_opened(runs, serve):
+    found = cluster(layout="jobs", tasks={"a": {"numNodes": 3, "run": "a"}}, primaryTasks=[])
+    found.unscheduled("a-2", "Unschedulable", "Insufficient cpu")
+    server = serve(found)
+    assert "2 waiting" in runs("status", "rl").stdout
+    server.logs[pod_of(found, "a-0"), "agent"] = "T [GROUP] node=a-0 ranks=3 released_after_s=1.0\n"
+    assert "2 running" in runs("status", "rl").stdout
+
+
+def test_what_may_not_be_read_is_named_and_the_rest_is_shown(runs, serve):
+    found = cluster(layout="jobs")
+    found.unscheduled("buffer-0", "Unschedulable", "Insufficient cpu")
+    server = serve(found)
+    server.forbidden, server.absent = {"events", "statefulsets"}, {"jobsets", "workloads"}
+    result = runs("status", "rl")
+    assert result.exit_code == 0 and "Insufficient cpu" in result.stdout
+    assert "events" in result.stdout.splitlines()[-1] and "statefulsets" in result.stdout.splitlines()[-1]
+
+
+def test_logs_are_merged_by_time_and_filtered(runs, serve):
+    found = cluster(layout="jobs")
+    server = serve(found)
+    server.logs[pod_of(found, "learner-0"), "task"] = (
+        "2026-11-01T10:00:00.1Z one\n2026-11-01T10:00:02Z \x1b]0;own\x07four\n"
+    )
+    server.logs[pod_of(found, "learner-1"), "task"] = "2026-11-01T10:00:00.12Z two\n"
+    server.logs[pod_of(found, "buffer-0"), "task"] = "2026-11-01T10:00:01Z three\n"
+    lines = runs("logs", "rl").stdout.splitlines()
+    assert [line.split(" | ")[1] for line in lines] == ["one", "two", "three", "four"]
+    assert [line.split()[0] for line in lines] == ["learner-0", "learner-1", "buffer-0", "learner-0"]
+    lines = runs("logs", "rl", "learner", "--tail", "1").stdout.splitlines()
+    assert [line.split(" | ")[1] for line in lines] == ["two", "four"]
+    result = runs("logs", "rl", "typo")
+    assert result.exit_code == 2 and "buffer-0" in result.stderr
+
+
+def test_logs_are_followed_from_before_the_start_over_a_restart_to_the_end(runs, serve, monkeypatch):
+    monkeypatch.setattr(logs, "WAIT_S", 0.1)
+    found = cluster(layout="jobs")
+    found.waiting("buffer-0", "ContainerCreating")
+    server, looks = serve(found), []
+    first = pod_of(found, "buffer-0")
+
+    def advance(path: str) -> None:
+        looks.append(path.endswith("/configmaps"))
+        if sum(looks) == 2 and looks[-1]:
+            server.logs[first, "task"] = "2026-11-01T10:00:00Z one\n"
+            found.ended("buffer-0", 143)
+        if sum(looks) == 4 and looks[-1]:
+            old = found.copy().pods["buffer-0"]
+            found.objects["pods"].append(old)
+            found.pods["buffer-0"]["metadata"] |= {"name": "second-x7k2p", "creationTimestamp": "2026-11-01T11:00:00Z"}
+            server.logs["second-x7k2p", "task"] = "2026-11-01T11:00:00Z two\n"
+            found.running("buffer-0")
+        if sum(looks) == 6 and looks[-1]:
+            for rank in found.pods:
+                found.ended(rank, 0)
+
+    server.before_answer = advance
+    result = runs("logs", "rl", "buffer", "-f")
+    assert result.exit_code == 0
+    assert [line.split(" | ")[1] for line in result.stdout.splitlines()] == ["one", "two"]
+
+
+def test_logs_of_a_run_that_has_not_started_say_so(runs, serve):
+    found = cluster(layout="jobs")
+    for rank in found.pods:
+        found.waiting(rank, "ContainerCreating")
+    serve(found)
+    result = runs("logs", "rl")
+    assert result.stdout == "" and "starting" in result.stderr
+
+
+def test_watch_shows_changes_until_the_end(runs, serve):
+    found = cluster(layout="jobs")
+    server = serve(found)
+    seen = []
+
+    def advance(path: str) -> None:
+        if path.endswith("/configmaps"):
+            seen.append(path)
+            if len(seen) == 3:
+                found.ended("buffer-0", 0)
+            if len(seen) == 5:
+                for rank in found.pods:
+                    found.ended(rank, 0)
+
+    server.before_answer = advance
+    result = runs("status", "rl", "--watch", "--interval", "0.1")
+    headers = [line.split()[1] for line in result.stdout.splitlines() if line.startswith("rl: ")]
+    assert headers == ["running", "running", "done"] and result.exit_code == 0
+
+
+def test_a_thousand_ranks_are_folded_in_one_table(runs, serve):
+    found = cluster(layout="jobs", tasks={"a": {"run": "a"}, "b": {"numNodes": 10, "run": "b"}}, primaryTasks=[])
+    found.grow("a", 990)
+    found.unscheduled("a-500", "Unschedulable", "Insufficient nvidia.com/gpu")
+    server = serve(found)
+    start = time.process_time()
+    result = runs("status", "rl")
+    cpu = time.process_time() - start
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) <= 6 and "999 waiting, 1 pending" not in result.stdout.splitlines()[2:]
+    assert "1000 ranks" in result.stdout and "Insufficient nvidia.com/gpu" in result.stdout
+    assert len([path for _, path, _ in server.requests if path.endswith("/pods")]) == 2  # pages
+    assert cpu < 20, cpu  # the server's time is in it, too
+
+
+@pytest.mark.parametrize("arguments", [["status", "other"], ["why", "rl", "--context", "none"], ["logs", "other"]])
+def test_nothing_to_read_exits_with_2(runs, serve, arguments):
+    serve(cluster(layout="jobs"))
+    result = runs(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "") and "Traceback" not in result.stderr
+
+
+def test_a_cluster_that_does_not_answer_is_named(runs, serve):
+    server = serve(cluster(layout="jobs"))
+    server.__exit__()
+    result = runs("status", "rl")
+    assert result.exit_code == 2 and f"127.0.0.1:{server.server.server_port}" in result.stderr
+
+
+def test_without_kubectl_its_name_is_printed(runs, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = runs("list")
+    assert result.exit_code == 2 and "kubectl" in result.stderr
