@@ -41,7 +41,6 @@ PACKED = {
     "code.tar.bz2": lambda files: bz2.compress(tar(files)),
     "code.tar.xz": lambda files: lzma.compress(tar(files)),
     "code.zip": zipped,
-    "outer.zip": lambda files: zipped({"inner.tar.gz": gzip.compress(tar(files))}),
 }
 
 
@@ -87,7 +86,7 @@ def test_a_broken_archive_is_a_file_like_any_other(jobgen, name):
 
 
 def test_an_archive_that_unpacks_to_gigabytes_takes_no_time():
-    bomb = gzip.compress(gzip.compress(bytes(200_000_000)))
+    bomb = gzip.compress(bytes(200_000_000))
     start = time.process_time()
     found = list(archives.files(bomb))
     assert found and sum(len(content) for _, content in found) <= archives.LIMIT

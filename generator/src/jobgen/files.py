@@ -11,15 +11,18 @@ import posixpath
 import shlex
 import stat
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from jobgen import archives, credentials, names
 from jobgen.contract import FILES_LIMIT_BYTES
 from jobgen.diagnostics import Path, quoted
-from jobgen.gitignore import ALWAYS, FILES, Rules
 from jobgen.group import GroupDocument
 from jobgen.local_paths import EmbedError, LocalPaths
 from jobgen.options import Options
 from jobgen.yaml_writer import TITLE
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 # Helm stores the values and the rendered objects in one Secret of at most 1 MiB. It contains the files twice,
 # compressed, and is base64 (x 4/3). With 100 kB for the chart itself: (1 MiB - 100 kB) / 2 / (4/3).
@@ -27,6 +30,7 @@ MAX_COMPRESSED = 350_000
 MAX_ENTRIES = 10_000
 MAX_PATH = 400
 
+IGNORE_FILES = (".skyignore", ".gitignore")
 WORKDIR = "~/sky_workdir"
 ADVICE = "build them into the image, put them on a volume, or clone them with `workdir: {url: ..., ref: ...}`"
 _HEAD = 4096  # bytes that show what a file is
@@ -157,8 +161,8 @@ class FileSets:
         seen = 0
         while pending:
             folder, prefix, rules, above = pending.pop()
-            if text := _ignore_text(folder):
-                rules = [*rules, (prefix, Rules(text))]
+            if spec := _ignored_by(folder):
+                rules = [*rules, (prefix, spec)]
             with os.scandir(folder) as found:
                 entries = list(itertools.islice(found, MAX_ENTRIES + 1))
             for entry in entries:
@@ -166,7 +170,7 @@ class FileSets:
                 if seen > MAX_ENTRIES:
                     raise EmbedError("files-too-large", f"more than {MAX_ENTRIES:,} files; {ADVICE}")
                 relative = prefix + entry.name
-                if entry.name == ALWAYS or _ignored(rules, relative, entry.is_dir()):
+                if entry.name == ".git" or _ignored(rules, relative, entry.is_dir()):
                     continue
                 if not relative.isprintable() or len(os.fsencode(relative)) > MAX_PATH:
                     message = f"a file's name must be printable, its path at most {MAX_PATH} bytes"
@@ -249,19 +253,27 @@ def _as_text(data: bytes) -> dict:
 _CONTROL = [chr(code) for code in (*range(9), 11, 12, *range(14, 32), 127)]
 
 
-def _ignore_text(folder: str) -> str:
-    for name in FILES:
+def _ignored_by(folder: str):
+    """The patterns of the folder's ignore file, for paths below it; None without one."""
+    for name in IGNORE_FILES:
         try:
             with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
-                return file.read(1_000_000)
+                lines = file.read(1_000_000).splitlines()
         except (FileNotFoundError, IsADirectoryError):
             continue
-    return ""
+        from pathspec import GitIgnoreSpec
+        from pathspec.patterns.gitignore import GitIgnorePatternError
+
+        try:
+            return GitIgnoreSpec.from_lines(lines)
+        except GitIgnorePatternError as error:
+            raise EmbedError("bad-value", f"{quoted(name)} in {quoted(folder)}: {error}") from None
+    return None
 
 
-def _ignored(rules: list[tuple[str, Rules]], relative: str, folder: bool) -> bool:
+def _ignored(rules: list[tuple[str, GitIgnoreSpec]], relative: str, folder: bool) -> bool:
     verdict = False
-    for prefix, each in rules:
-        found = each.ignores(relative.removeprefix(prefix), folder)
+    for prefix, spec in rules:
+        found = spec.check_file(relative.removeprefix(prefix) + "/" * folder).include
         verdict = verdict if found is None else found
     return verdict
