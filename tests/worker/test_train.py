@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from hack.paths import REPO
-from tests.helpers.processes import until
+from tests.helpers.processes import environment, until
 from tests.helpers.train_runs import SMOKE, Ranks, checkpoints, cut_off, hashes
 
 # 24 steps of all ranks together in two epochs, the last of each with fewer samples.
@@ -27,6 +29,7 @@ def run(folder: Path, *arguments: object, world: int = 1, code: int = 0, **varia
 @pytest.mark.parametrize(
     "flags",
     [("--batch", "0"), ("--epochs", "x"), ("--lr", "nan"), ("--lr", "0"), ("--seed", "-1"), ("--output", "s3://bucket"),
+     ("--save-every", "-1"),
      ("--run-id", "a/b"), ("--run-id", ".."), ("--no-such",)],
 )  # fmt: skip
 def test_wrong_flags_end_with_2_and_make_no_folder(tmp_path, monkeypatch, flags):
@@ -144,5 +147,16 @@ def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(tmp_path):
     program.write_text(FULL)
     failed = Ranks(str(program), tmp_path / "out", *SMALL, "--batch", 64, *EVERY).end(1)
     assert "No space left on device" in failed.output
-    assert not (tmp_path / "out" / "run" / ".saving").exists()
     assert run(tmp_path / "out", *EVERY).fact("TRAIN", "resumed") == "epoch-0001-step-00000010"
+    assert not (tmp_path / "out" / "run" / ".saving").exists()
+
+
+def test_the_launcher_names_a_full_disk(tmp_path):
+    """On a file system of 1 MB, which holds two checkpoints, in a namespace of its own."""
+    train = [sys.executable, "-m", "gpuworker.launch.launcher", "--standalone", "-m", SMOKE, *map(str, EVERY)]
+    script = 'mount -t tmpfs -o size=1m none "$0" && exec "$@" --output "$0"'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, str(tmp_path), *train]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=240)
+    if "unshare" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 1 and " cause=disk-full " in done.stdout + done.stderr

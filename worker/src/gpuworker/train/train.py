@@ -49,9 +49,9 @@ def parse(argv):
     text = "steps between two checkpoints (default: only the end of each epoch)"
     parser.add_argument("--save-every", type=int, default=0, metavar="N", help=text)
     args = parser.parse_args(argv)
-    for name in sizes:
-        if getattr(args, name) < 1:
-            parser.error(f"--{name} {getattr(args, name)}: must be at least 1")
+    for name, least in (dict.fromkeys(sizes, 1) | {"save_every": 0}).items():
+        if getattr(args, name) < least:
+            parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least {least}")
     if not 0 < args.lr < math.inf:
         parser.error(f"--lr {args.lr}: must be a finite number above 0")
     if not 0 <= args.seed < 2**32:
@@ -120,21 +120,21 @@ def sync(path):
 
 
 def save(folder, name, state, best):
-    """Write and sync under another name, then rename: a checkpoint is never there in part."""
+    """Write and sync under another name, then rename: a checkpoint is never there in part.
+
+    What a failed save leaves is deleted by the next one: the launcher sees that the disk is full.
+    """
     buffer = io.BytesIO()  # writing by Python keeps the error number, such as of a full disk
     torch.save(state, buffer)
     temporary = folder / ".saving"
     shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        (temporary / "rank-0").mkdir(parents=True)
-        (temporary / "rank-0" / "state.pt").write_bytes(buffer.getbuffer())
-        for path in (temporary / "rank-0" / "state.pt", temporary / "rank-0", temporary):
-            sync(path)
-        shutil.rmtree(folder / name, ignore_errors=True)
-        temporary.rename(folder / name)
-        sync(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    (temporary / "rank-0").mkdir(parents=True)
+    (temporary / "rank-0" / "state.pt").write_bytes(buffer.getbuffer())
+    for path in (temporary / "rank-0" / "state.pt", temporary / "rank-0", temporary):
+        sync(path)
+    shutil.rmtree(folder / name, ignore_errors=True)
+    temporary.rename(folder / name)
+    sync(folder)
     keep_newest(folder, name if best else "")
     log("TRAIN", 0, saved=name, best=best)
 
