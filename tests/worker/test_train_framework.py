@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,8 @@ def model(tmp_path_factory) -> tuple[object, ...]:
 @pytest.mark.parametrize(
     "flags",
     [("--batch", 0), ("--epochs", "nan"), ("--lr", -1), ("--seq-len", 1), ("--output", "s3://bucket"), ("--lora", -2),
-     ("--run-id", "../x"), ("--set", "output_dir=/tmp"),
+     ("--run-id", "../x"), ("--set", "output_dir=/tmp"), ("--seed", -1),
+     ("--set", "gradient_accumulation_steps=-1"),
      ("--model-local-dir", "/no/such"), ("--set", "no_such=1"), ("--set", "bf16"), ("--set", "seed=x"),
      ("--set", "fsdp=full_shard")],
 )  # fmt: skip
@@ -101,6 +103,27 @@ def test_a_stop_after_the_last_step_of_an_epoch_loses_no_evaluation(tmp_path, mo
     assert first.output.count("[EPOCH]") + run(tmp_path, *flags).output.count("[EPOCH]") == 2
 
 
+def test_a_second_sigterm_after_the_save_changes_nothing(tmp_path, model):
+    command = [sys.executable, "-m", LM, "--output", tmp_path, *model, "--epochs", 100, *OFTEN]
+    process = subprocess.Popen(
+        [*map(str, command)], env=environment(HF_HUB_OFFLINE=1), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    with process:
+        next(line for line in process.stdout if line.startswith(b"[STEP]"))
+        process.send_signal(signal.SIGTERM)
+        next(line for line in process.stdout if line.startswith(b"[DONE]"))
+        while process.poll() is None:  # the interpreter takes back all handlers while it ends
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.01)
+        assert process.returncode == 75
+
+
+def test_a_loss_that_is_not_a_number_is_not_the_best(tmp_path, model):
+    val = text_file(tmp_path, 37, seed=2)
+    done = run(tmp_path, *model, "--val", val, "--set", "learning_rate=1e30", code=3)
+    assert "val_loss=nan" in done.output and not (tmp_path / "run" / "best").exists()
+
+
 def test_a_last_step_amid_an_epoch_is_saved_once(tmp_path, model):
     done = run(tmp_path, *model, "--set", "max_steps=12", "--save-every", 6)
     assert checkpoints(tmp_path) == ["epoch-0001-step-00000006", "epoch-0001-step-00000012"]
@@ -122,7 +145,11 @@ def test_a_checkpoint_that_lacks_a_part_is_never_resumed_from(tmp_path, model, p
     assert second.fact("TRAIN", "resumed") == "epoch-0001-step-00000010"
 
 
-@pytest.mark.parametrize("flags", [("--seq-len", 8), ("--seed", 3), ("--lora", 2), ("--batch", 4), ("--data", "other")])
+@pytest.mark.parametrize(
+    "flags",
+    [("--seq-len", 8), ("--seed", 3), ("--lora", 2), ("--batch", 4), ("--data", "other"), ("--set", "seed=3"),
+     ("--set", "data_seed=3"), ("--set", "optim=sgd")],
+)  # fmt: skip
 def test_a_run_of_other_data_or_another_shape_is_refused(tmp_path, model, flags):
     run(tmp_path, *model)
     before = hashes(tmp_path, "epoch-0001")
@@ -205,6 +232,24 @@ def test_data_without_a_line_are_refused(tmp_path, model, text):
     run(tmp_path, *model, "--data", file, code=2)
 
 
-def test_messages_without_an_answer_are_refused(tmp_path, model):
-    file = write(tmp_path / "m.jsonl", [{"messages": [{"role": "user", "content": "a"}]}])
-    assert f"{file}:1: " in run(tmp_path, *model, "--data", file, code=2).output
+ASK, ANSWER = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+BAD_MESSAGES = {
+    "no answer": [ASK],
+    "an answer of nothing": [ASK, {"role": "assistant", "content": None}],
+    "no content": [ASK, {"role": "assistant"}],
+    "parts": [ASK, {"role": "assistant", "content": [{"type": "text", "text": "b"}]}],
+    "no role": [{"content": "a"}, ANSWER],
+    "a text": ["a", ANSWER],
+}
+
+
+@pytest.mark.parametrize("name", BAD_MESSAGES)
+def test_bad_messages_are_named_with_file_and_line(tmp_path, model, name):
+    file = write(tmp_path / "m.jsonl", [{"messages": [ASK, ANSWER]}, {"messages": BAD_MESSAGES[name]}])
+    assert f"{file}:2: messages" in run(tmp_path, *model, "--data", file, code=2).output
+
+
+def test_samples_are_no_longer_than_the_models_positions(tmp_path):
+    model = language_model(tmp_path, "gpt2")
+    file = write(tmp_path / "m.jsonl", [{"text": 600 * "a"}])
+    assert run(tmp_path, *model, "--data", file, "--seq-len", 1024).fact("TRAIN", "seq_len") == "512"

@@ -104,7 +104,14 @@ def test_a_crash_is_named(start, tmp_path, library):
 @libraries
 def test_a_hang_is_found(start, tmp_path, library):
     fault = Run(start, tmp_path).script(FAULTY.replace("FAULT", "while True: signal.pause()"))
-    run = begin(start, tmp_path, tmp_path / "out", fault, example(library), flags=("--progress-timeout=60", "--progress-action=end"))
+    run = begin(
+        start,
+        tmp_path,
+        tmp_path / "out",
+        fault,
+        example(library),
+        flags=("--progress-timeout=60", "--progress-action=end"),
+    )
     assert run.wait() == [70, 70], run.output
     for pod in run.pods:
         assert "cause=no-progress" in pod.verdicts[-1] and fault.name in pod.verdicts[-1], pod.output

@@ -97,6 +97,11 @@ def encode_messages(tokenizer, messages: list[dict], tools: list | None) -> Samp
     def written(count: int, **options: object) -> str:
         return tokenizer.apply_chat_template(messages[:count], tools=tools, tokenize=False, **options)
 
+    for number, message in enumerate(messages):
+        given = message if isinstance(message, dict) else {}
+        content = "" if given.get("tool_calls") else given.get("content")
+        if not isinstance(given.get("role"), str) or not isinstance(content, str):
+            raise ValueError(f"messages[{number}]: must have role and content, both texts")
     text, learned = written(len(messages)), []
     for number, message in enumerate(messages):
         if message["role"] == "assistant":

@@ -51,6 +51,7 @@ class StopRequest:
         """Exit with the code that asks for another start, once all ranks have saved."""
         if self.group:
             dist.barrier(group=self.group)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one changes nothing
         log(
             Tag.DONE,
             rank=global_rank(),

@@ -68,7 +68,8 @@ def check_folder(parser, args):
 
 
 def log(tag, rank, **facts):
-    print(f"[{tag}] rank={rank}", *(f"{name}={value}" for name, value in facts.items()), flush=True)
+    words = (f"[{tag}] rank={rank}", *(f"{name}={value}" for name, value in facts.items()))
+    print(" ".join(words) + "\n", end="", flush=True)  # one write, also unbuffered: lines stay whole
 
 
 # Data and model

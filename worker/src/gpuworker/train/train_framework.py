@@ -53,7 +53,7 @@ def parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Nam
         "run-id": (run_id, "NAME", "folder in it"),
         "epochs": (1.0, "N", "how often each sample is learned"),
         "batch": (8, "N", "samples per step of all ranks together"),
-        "seq-len": (1024, "TOKENS", "longest sample; the rest is cut off"),
+        "seq-len": (1024, "TOKENS", "longest sample, and at most what the model takes; the rest is cut off"),
         "lr": (2e-5, "RATE", "highest learning rate"),
         "seed": (42, "N", "of new weights and of the order of samples"),
         "save-every": (0, "STEPS", "save so often beside each epoch's end; 0: never"),
@@ -74,7 +74,7 @@ def parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Nam
     text = "any field of transformers.TrainingArguments, such as bf16=true; may be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=text)
     args = parser.parse_args(argv)
-    for name, least in {"batch": 1, "seq_len": 2, "save_every": 0, "keep": 0, "lora": 0}.items():
+    for name, least in {"batch": 1, "seq_len": 2, "save_every": 0, "keep": 0, "lora": 0, "seed": 0}.items():
         if getattr(args, name) < least:
             parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: at least {least}")
     for name in ("epochs", "lr"):
@@ -119,8 +119,10 @@ def settings(parser: argparse.ArgumentParser, args: argparse.Namespace, world: i
             parser.error(f"--set {text}: must be NAME=VALUE of transformers.TrainingArguments")
         values[name] = value
     words = [word for name, value in values.items() for word in (f"--{name}", str(value))]
-    reader = transformers.HfArgumentParser(TrainingArguments)
-    return reader.parse_args_into_dataclasses(words)[0]
+    config = transformers.HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(words)[0]
+    if config.gradient_accumulation_steps < 1:  # the library would train nothing
+        parser.error("--set gradient_accumulation_steps: at least 1")
+    return config
 
 
 def load(args: argparse.Namespace):
@@ -179,6 +181,7 @@ def main(argv: list[str] | None = None) -> int:
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     config = settings(parser, args, world)
     tokenizer, model = load(args)
+    args.seq_len = min(args.seq_len, getattr(model.config, "max_position_embeddings", args.seq_len))
     try:
         samples = read(args.data, tokenizer, args.seq_len, args.pack)
         validation = read(args.val, tokenizer, args.seq_len, args.pack) if args.val else None
@@ -193,7 +196,8 @@ def main(argv: list[str] | None = None) -> int:
         for line in file:
             digest.update(line)
     identity = {"data": digest.hexdigest()[:16], "samples per step": per_step, "model": model.config.model_type}
-    identity |= {name: getattr(args, name) for name in ("seq_len", "seed", "lora", "pack")}
+    identity |= {name: getattr(args, name) for name in ("seq_len", "lora", "pack")}
+    identity |= {name: getattr(config, name) for name in ("seed", "data_seed", "optim")}
     guard = Guard()
     durable = Durable(args.keep, args.save_every, identity)
     tracked = trackers(args.run_id, vars(args))
@@ -214,7 +218,7 @@ def main(argv: list[str] | None = None) -> int:
     checkpoint = newest(config.output_dir, identity)
     log(Tag.DDP, rank=rank, world=world, device=config.device, torch=torch.__version__)
     resumed = Path(checkpoint).parent.name if checkpoint else "no"
-    facts = {"samples": len(samples), "samples_per_step": per_step, "resumed": resumed}
+    facts = {"samples": len(samples), "samples_per_step": per_step, "seq_len": args.seq_len, "resumed": resumed}
     log(Tag.TRAIN, rank=rank, **facts)
     try:
         result = trainer.train(resume_from_checkpoint=checkpoint)

@@ -84,7 +84,7 @@ class Durable(TrainerCallback):
 
     def on_evaluate(self, args, state, control, metrics=None, **_) -> None:
         loss = (metrics or {}).get("eval_loss", math.nan)
-        self.best = state.best_metric is None or loss <= state.best_metric
+        self.best = loss <= (math.inf if state.best_metric is None else state.best_metric)
 
     def on_save(self, args, state, control, **_) -> None:
         folder, step = Path(args.output_dir), state.global_step
