@@ -8,8 +8,8 @@ import json
 
 import yaml
 
-from kubectl_runs.judge import Status, judge, wanted_logs
-from kubectl_runs.kubectl import KINDS
+from kubectl_runs.judge import Status, judge
+from kubectl_runs.kubectl import KINDS, REASONS
 from kubectl_runs.runs import find
 from tests.helpers.rendering import objects, template
 
@@ -45,8 +45,8 @@ class Cluster:
 
     def __init__(self, chart: str, manifests: list[dict]):
         self.container = "task" if chart == "job-group" else "trainer"
-        self.objects: dict[str, list[dict]] = {kind: [] for kind in (*KINDS, "events", "workloads", "children")}
-        self.logs: dict[str, str] = {}  # of the agents
+        self.objects: dict[str, list[dict]] = {kind: [] for kind in (*KINDS, *REASONS)}
+        self.log = ""  # of every agent
         for each in manifests:
             if (kind := f"{each['kind']}s".lower()) in KINDS:
                 each["metadata"] |= {"creationTimestamp": NOW, "namespace": "ns"}
@@ -65,14 +65,19 @@ class Cluster:
     def owner(self) -> dict:
         return next(self.objects[kind][0] for kind in ("jobsets", "statefulsets", "jobs") if self.objects[kind])
 
+    @property
+    def run_id(self) -> str:
+        return find(self.objects)[0].id
+
     def judged(self) -> Status:
         (run,) = find(self.objects)
-        return judge(run, self.objects, self.logs)
+        self.read_logs: list[str] = []  # of these pods' agents
 
-    def wanted_logs(self) -> list[str]:
-        (run,) = find(self.objects)
-        judge(run, self.objects)
-        return wanted_logs(run)
+        def read_log(pod: str) -> str:
+            self.read_logs.append(pod)
+            return self.log
+
+        return judge(run, self.objects, read_log)
 
     def _job(self, jobset: dict, replicated: dict) -> dict:
         name = f"{jobset['metadata']['name']}-{replicated['name']}-0"

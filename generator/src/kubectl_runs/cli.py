@@ -12,9 +12,9 @@ import click
 from jobgen import __version__
 from kubectl_runs import logs as log_reader
 from kubectl_runs import report
-from kubectl_runs.judge import Status, judge, wanted_logs
-from kubectl_runs.kubectl import KINDS, Kubectl, KubectlError
-from kubectl_runs.runs import CHART, CONTAINERS, INSTANCE, find
+from kubectl_runs.judge import Status, judge
+from kubectl_runs.kubectl import Kubectl, KubectlError
+from kubectl_runs.runs import CHART, CONTAINERS, find
 
 OURS = f"{CHART} in ({','.join(CONTAINERS)})"
 SHARED = [
@@ -37,34 +37,11 @@ def write(text: str) -> None:
 
 def look(kubectl: Kubectl, name: str) -> Status:
     """State of the newest run of the group or release NAME."""
-    kubectl.unreadable.clear()
-    for selector in (f"job-group/name={name}", f"{INSTANCE}={name},{OURS}"):
-        found = kubectl.read({kind: (full, "-l", selector) for kind, full in KINDS.items()})
-        if runs := find(found):
-            break
-    else:
-        hidden = f"; you may not read {', '.join(sorted({*kubectl.unreadable}))}" if kubectl.unreadable else ""
-        raise KubectlError(f'no group or release "{name}"{hidden}')
-    status = judge(runs[0], found)
-    if not {each.phase for each in status.ranks} - {"running", "done"}:
-        return status  # nothing to explain
-    run = find(found)[0]
-    more = {
-        "children": (KINDS["jobs"], "-l", f"jobset.sigs.k8s.io/jobset-name={run.id}"),
-        "events": ("events", "--field-selector=type=Warning"),
-        "workloads": ("workloads.kueue.x-k8s.io",),
-    }
-    found |= kubectl.read(more)
-    found["events"] = [each for each in found["events"] if each["involvedObject"].get("name", "").startswith(run.id)]
-    owners = [{each["metadata"]["name"], *map(name_of, each["metadata"].get("ownerReferences") or [])}
-              for each in found["workloads"]]  # fmt: skip
-    found["workloads"] = [each for each, mine in zip(found["workloads"], owners, strict=True) if run.id in mine]
-    output = {pod: kubectl.log(pod, "agent") for pod in wanted_logs(runs[0])}
-    return judge(run, found, output)
-
-
-def name_of(reference: dict) -> str:
-    return reference["name"]
+    objects = kubectl.read(OURS)
+    found = [run for run in find(objects) if name in (run.name, run.release)]
+    if not found:
+        raise KubectlError(f'no group or release "{name}"\n{not_read(kubectl)}'.strip())
+    return judge(found[0], objects, lambda pod: kubectl.first_log(pod, "agent"))
 
 
 def not_read(kubectl: Kubectl) -> str:
@@ -94,7 +71,7 @@ def cli(ctx: click.Context) -> None:
 def list_(namespace: str | None = None, context: str | None = None, everywhere: bool = False, form: str = "text"):
     """Show all runs with state, ranks that have started, restarts, GPUs and age."""
     kubectl = Kubectl(namespace, context, everywhere)
-    objects = kubectl.read({kind: (full, "-l", OURS) for kind, full in KINDS.items()})
+    objects = kubectl.read(OURS)
     found = [judge(run, objects) for run in find(objects)]
     if form == "json":
         return write(report.to_json(found))

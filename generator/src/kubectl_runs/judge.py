@@ -1,6 +1,7 @@
 """State of a run, and findings: one per reason, the first failure on top."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kubectl_runs import pods
@@ -16,6 +17,7 @@ STATES = {
     "stopped": "restarting", "lost": "restarting", "waiting": "waiting",
 }  # fmt: skip
 LINES = 20  # of a rank's output
+ReadLog = Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,11 @@ class Status:
     findings: list[Finding] = field(default_factory=list)
 
 
-def judge(run: Run, objects: dict[str, list[dict]], logs: dict[str, str] | None = None) -> Status:
-    """The state of a run. `logs`: the agents' output by pod."""
+def judge(run: Run, objects: dict[str, list[dict]], read_log: ReadLog = lambda pod: "") -> Status:
+    """The state of a run. `read_log`: the output of a pod's agent."""
     for name in run.pods.keys() & run.ranks.keys():
         pods.judge(run.ranks[name], run)
-    mark_waiting(run, logs or {})
+    mark_waiting(run, read_log)
     explain_missing(run, objects)
     add_events(run, objects)
     attempts = [int(labels(each[0]).get(ATTEMPT, 0)) for each in run.pods.values()]
@@ -66,15 +68,6 @@ def judge(run: Run, objects: dict[str, list[dict]], logs: dict[str, str] | None 
 # Waiting
 
 
-def wanted_logs(run: Run) -> list[str]:
-    """The few pods whose agents' logs decide what objects leave open: has the barrier opened, and for whom?"""
-    running = [name for name, rank in run.ranks.items() if rank.phase in ("running", "waiting")]
-    found = running[:1] if len(running) < len(run.ranks) else []
-    for task, others in run.depends_on.items():
-        found += [name for name in running if others and run.ranks[name].task == task][:1]
-    return [run.ranks[name].pod for name in found if has_agent(run.newest(name))]
-
-
 def has_agent(pod: dict) -> bool:
     """Whether the pod's rank waits at a barrier."""
     init = pod["spec"].get("initContainers") or []
@@ -87,22 +80,24 @@ def waits_for_all(pod: dict) -> bool:
     return has_agent(pod) or any("ddp-launch" in str(word) for command in words for word in command)
 
 
-def mark_waiting(run: Run, logs: dict[str, str]) -> None:
+def mark_waiting(run: Run, read_log: ReadLog) -> None:
     """Running ranks that wait at the barrier, or for a task that they depend on."""
     ranks = run.ranks.values()
     waiting = [each for each in ranks if each.phase == "running" and waits_for_all(run.newest(each.name))]
     late = [each.name for each in ranks if not each.begun]
     over = any(each.begun and each.phase not in ("running", "lost", "stopped") for each in ranks)
-    if late and not over and not RELEASED.search("".join(logs.values())):
+    # An agent's log has what the objects leave open.
+    agents = [each.pod for each in waiting if has_agent(run.newest(each.name))]
+    if late and not over and not (agents and RELEASED.search(read_log(agents[0]))):
         for rank in waiting:
             rank.phase, rank.cause, rank.detail = "waiting", "barrier", f"waits for {shortened(late)}"
         return
-    for rank in waiting:
-        met = "dependencies_met_after_s=" in logs.get(rank.pod, "")
-        wanted = {} if met else run.depends_on.get(rank.task, {})
-        pending = [f"{task} {state}" for task, state in wanted.items() if not reached(run, task, state)]
-        if pending:
-            rank.phase, rank.cause, rank.detail = "waiting", "dependency", ", ".join(pending)
+    for task, wanted in run.depends_on.items():
+        mine = [each for each in waiting if each.task == task]
+        pending = [f"{name} {state}" for name, state in wanted.items() if not reached(run, name, state)]
+        if mine and pending and "dependencies_met_after_s=" not in read_log(mine[0].pod):
+            for rank in mine:
+                rank.phase, rank.cause, rank.detail = "waiting", "dependency", ", ".join(pending)
 
 
 def reached(run: Run, task: str, state: str) -> bool:
@@ -116,7 +111,7 @@ def reached(run: Run, task: str, state: str) -> bool:
 def explain_missing(run: Run, objects: dict[str, list[dict]]) -> None:
     """Ranks without a pod: held by Kueue, refused by the API server, or not yet created."""
     refused = {}
-    for event in objects.get("events", []):
+    for event in objects["events"]:
         name, message = event["involvedObject"].get("name") or "", event.get("message") or ""
         if event.get("reason") == "FailedCreate":
             refused[run.rank_in(name) or name] = message
@@ -124,7 +119,7 @@ def explain_missing(run: Run, objects: dict[str, list[dict]]) -> None:
             refused[name] = message
             for line in message.splitlines():
                 refused |= {rank: line for job, rank in run.jobs.items() if f'"{job}"' in line}
-    jobs = {run.rank_in(each["metadata"]["name"]): each for each in objects["jobs"] + objects.get("children", [])}
+    jobs = {run.rank_in(each["metadata"]["name"]): each for each in objects["jobs"] + objects["children"]}
     for rank in run.ranks.values():
         job = jobs.get(rank.name, {})
         if rank.pod:
@@ -148,7 +143,7 @@ def explain_missing(run: Run, objects: dict[str, list[dict]]) -> None:
 def add_events(run: Run, objects: dict[str, list[dict]]) -> None:
     """The reason why a container is still being prepared, from its pod's warnings."""
     waiting = {each.pod: each for each in run.ranks.values() if each.cause == "container"}
-    for event in objects.get("events", []):
+    for event in objects["events"]:
         rank = waiting.get(event["involvedObject"].get("name") or "")
         if rank and event.get("reason") in OF_EVENTS:
             rank.cause, rank.detail = OF_EVENTS[event["reason"]], event.get("message") or ""
@@ -206,7 +201,7 @@ def findings(run: Run, status: Status, objects: dict[str, list[dict]]) -> list[F
             alike.setdefault((rank.cause, comparable(rank)), []).append(rank)
     for (cause, _), ranks in alike.items():
         names, detail = tuple(each.name for each in ranks), ranks[0].detail
-        detail = why_queued(objects) or detail if cause == "queue" else detail
+        detail = why_queued(run, objects) or detail if cause == "queue" else detail
         found.append(Finding(cause, names, detail, last_lines(ranks[0]), ranks[0].exit_code))
     return sorted(found, key=lambda each: each.cause in CONSEQUENCES)
 
@@ -253,10 +248,13 @@ def comparable(rank: Rank) -> str:
     return re.sub(r"\d+", "N", rank.detail.replace(rank.pod or "\0", "POD"))
 
 
-def why_queued(objects: dict[str, list[dict]]) -> str:
+def why_queued(run: Run, objects: dict[str, list[dict]]) -> str:
     """Why Kueue holds the run."""
     reasons = []
-    for workload in objects.get("workloads", []):
+    for workload in objects["workloads"]:
+        owners = [each["name"] for each in workload["metadata"].get("ownerReferences") or []]
+        if run.id not in (workload["metadata"]["name"], *owners):
+            continue
         for kind, wrong in (("QuotaReserved", "False"), ("Admitted", "False"), ("Evicted", "True")):
             found = condition(workload, kind)
             if found.get("status") == wrong and found.get("message"):

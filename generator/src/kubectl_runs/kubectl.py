@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO
 
@@ -18,6 +17,12 @@ KINDS = {
     "statefulsets": "statefulsets.apps",
     "daemonsets": "daemonsets.apps",
     "pods": "pods",
+}
+# What explains why ranks wait: the Jobs of JobSets, warnings, and Kueue's view.
+REASONS = {
+    "children": ("jobs.batch", "-l", "jobset.sigs.k8s.io/jobset-name"),
+    "events": ("events", "--field-selector=type=Warning"),
+    "workloads": ("workloads.kueue.x-k8s.io",),
 }
 
 
@@ -56,29 +61,18 @@ class Kubectl:
             raise KubectlError(said)
         return []
 
-    def read(self, wanted: dict[str, tuple[str, ...]]) -> dict[str, list[dict]]:
-        """Lists of objects by name, read at once; of each the arguments of objects()."""
+    def read(self, selector: str) -> dict[str, list[dict]]:
+        """Lists of objects by kind, and those of REASONS."""
+        self.unreadable.clear()
+        wanted = {kind: (full, "-l", selector) for kind, full in KINDS.items()} | REASONS
         with ThreadPoolExecutor(THREADS) as threads:
             reading = {name: threads.submit(self.objects, *each) for name, each in wanted.items()}
         return {name: each.result() for name, each in reading.items()}
 
-    def log(self, pod: str, container: str) -> str:
-        """The first output of a container; empty if it has none yet."""
-        limit = f"--limit-bytes={LOG_BYTES}"
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        return self.start("logs", pod, "-c", container, limit, **streams).communicate()[0].decode(errors="replace")
+    def logs(self, pod: str, container: str, *more: str, stdout: int | IO[bytes] = subprocess.PIPE) -> subprocess.Popen:
+        """Started reader of a container's output, which may have none yet."""
+        return self.start("logs", pod, "-c", container, *more, stdout=stdout, stderr=subprocess.DEVNULL)
 
-    def copy_log(self, pod: str, container: str, file: IO[bytes], *more: str) -> None:
-        """Write a container's lines, each after its time, to a file."""
-        command = ["logs", pod, "-c", container, "--timestamps", *more]
-        self.start(*command, stdout=file, stderr=subprocess.DEVNULL).wait()
-
-    def follow_log(self, pod: str, container: str, *more: str) -> Iterator[str]:
-        """The lines of a container as they appear, until it ends."""
-        command = ["logs", pod, "-c", container, "--follow", *more]
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        with self.start(*command, **streams) as process:
-            try:
-                yield from (line.decode(errors="replace").rstrip("\n") for line in process.stdout)
-            finally:
-                process.kill()
+    def first_log(self, pod: str, container: str) -> str:
+        """The beginning of a container's output."""
+        return self.logs(pod, container, f"--limit-bytes={LOG_BYTES}").communicate()[0].decode(errors="replace")

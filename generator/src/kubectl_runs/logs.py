@@ -23,10 +23,11 @@ def merged(kubectl: Kubectl, ranks: list[Rank], container: str, more: list[str])
     """Rank and line of all ranks in the order of their times. The logs lie in files, so that memory is bounded."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    flags = (container, "--timestamps", *more)
     with contextlib.ExitStack() as stack:
         files = {rank.name: stack.enter_context(tempfile.TemporaryFile()) for rank in ranks}
         with ThreadPoolExecutor(THREADS) as threads:
-            list(threads.map(lambda each: kubectl.copy_log(each.pod, container, files[each.name], *more), ranks))
+            list(threads.map(lambda each: kubectl.logs(each.pod, *flags, stdout=files[each.name]).wait(), ranks))
         lines = (timed(name, file) for name, file in files.items())
         yield from ((name, clean(line)) for _, name, line in heapq.merge(*lines, key=lambda each: each[0]))
 
@@ -51,9 +52,10 @@ def follow(
     lock, threads = threading.Lock(), {}
 
     def copy(rank: Rank) -> None:
-        for line in kubectl.follow_log(rank.pod, container, *more):
-            with lock:
-                show(rank.name, clean(line))
+        with kubectl.logs(rank.pod, container, "--follow", *more) as process:
+            for line in process.stdout:
+                with lock:
+                    show(rank.name, clean(line.decode(errors="replace")))
 
     while True:
         status = look()

@@ -42,6 +42,7 @@ class Run:
     owner: dict  # that object; the ConfigMap of a group of plain Jobs
     ranks: dict[str, Rank] = field(default_factory=dict)
     depends_on: dict[str, dict[str, str]] = field(default_factory=dict)
+    release: str = ""
     plain_jobs: bool = False
     pods: dict[str, list[dict]] = field(default_factory=dict)  # of each rank, the newest first
 
@@ -86,7 +87,7 @@ def _name_of_run(kind: str, item: dict) -> str | None:
 
 
 def _run(chart: str, name: str, item: dict, objects: dict[str, list[dict]]) -> Run:
-    run = Run(chart, name, item["metadata"]["name"], item)
+    run = Run(chart, name, item["metadata"]["name"], item, release=labels(item)[INSTANCE])
     if chart == GROUP:
         plan = json.loads(item["data"]["group.json"])
         run.plain_jobs = plan["layout"] == "jobs"

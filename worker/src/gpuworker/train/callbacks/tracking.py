@@ -101,8 +101,8 @@ class Tracking(TrainerCallback):
         process.wait()
         self.writer.join(1)
         if code != 0 or self.lost:
-            facts = {"tracker": self.first["name"], "state": "unsent", "lost": self.lost}
-            log(Tag.TRACK, rank=self.rank, **facts, status=status)
+            facts = {"tracker": self.first["name"], "state": "unsent", "status": status or "open"}
+            log(Tag.TRACK, rank=self.rank, **facts, **{"dropped": self.lost} if self.lost else {})
 
 
 def trackers(run_id: str, params: dict | None = None) -> list[Tracking]:
