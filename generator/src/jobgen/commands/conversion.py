@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from pathlib import Path
 
 import click
 
 from jobgen import api
 from jobgen.api import Options, Result
-from jobgen.commands.streams import display_name, print_error, print_errors
+from jobgen.commands.streams import display_name, print_error, print_errors, replace, write
 from jobgen.diagnostics import NOTE
 from jobgen.yaml_loader import MAX_BYTES
 
@@ -51,9 +52,11 @@ def convert_file(
             **options,
         ),
     )
-    if quiet:
-        return replace(result, diagnostics=[each for each in result.diagnostics if each.severity != NOTE])
-    return result
+    return without_notes(result) if quiet else result
+
+
+def without_notes(result: Result) -> Result:
+    return dataclasses.replace(result, diagnostics=[each for each in result.diagnostics if each.severity != NOTE])
 
 
 def print_diagnostics(found: list[tuple[str, bytes, Result]], color: str, unreadable: Sequence[str] = ()) -> None:
@@ -70,3 +73,48 @@ def print_diagnostics(found: list[tuple[str, bytes, Result]], color: str, unread
     print_errors(unreadable)
     if count := reporter.format_count([result for _, _, result in found], len(found) + len(unreadable)):
         print_error(count)
+
+
+def finish(
+    ctx: click.Context,
+    file: str,
+    source: bytes,
+    result: Result,
+    form: str,
+    color: str,
+    output: str | None,
+    expected: str | None,
+    compared: str | None,
+) -> None:
+    """Print the diagnostics, and write the values or compare them, as the options of `output` ask for it."""
+    if sum(each is not None for each in (output, expected, compared)) > 1:
+        raise click.UsageError("-o, --check and --diff exclude each other")
+    if form == "json":
+        from jobgen.reporter import format_json
+
+        click.echo(format_json([(display_name(file), result)]), err=True, nl=False)
+    elif result.diagnostics:
+        print_diagnostics([(file, source, result)], color)
+    if result.text is None:
+        ctx.exit(1)
+    elif expected is not None or compared is not None:
+        _compare(ctx, file, result, expected or compared or "", to_stdout=compared is not None)
+    elif output and output != "-":
+        replace(Path(output), result.text)
+    else:
+        write(result.text)
+
+
+def _compare(ctx: click.Context, file: str, result: Result, existing: str, to_stdout: bool) -> None:
+    with open(existing, "rb") as stream:
+        old = stream.read().decode("utf-8", "replace")
+    if old == result.text:
+        return
+    from jobgen.diff import diff
+
+    difference = diff(old, result.text, existing, result.hidden)
+    if to_stdout:
+        write(difference + "\n")
+    else:
+        print_error(f"error: {existing} is out of date for {display_name(file)}\n{difference}")
+    ctx.exit(1)

@@ -56,11 +56,15 @@ _OPTIONS = [
         help="Refuse what causes a warning, is ignored, has no effect or loosens the pods' security.",
     ),
     click.option(
+        "--launcher",
+        type=click.Choice(["ddp-launch", "torchrun"]),
+        help="What `torchrun` is in every task, and in place of each task's field (default: the chart's choice).",
+    ),
+    click.option(
         "--skypilot-defaults",
         is_flag=True,
         help="Request the CPUs and the memory that SkyPilot requests, where a task names none.",
     ),
-    click.option("-q", "--quiet", is_flag=True, help="Print no notes."),
     click.option(
         "--folder",
         type=click.Path(exists=True, file_okay=False),
@@ -73,6 +77,11 @@ _OPTIONS = [
         multiple=True,
         help="Accept a variable, file or path that looks like a credential (repeatable).",
     ),
+]
+
+
+_DIAGNOSTICS = [
+    click.option("-q", "--quiet", is_flag=True, help="Print no notes."),
     click.option(
         "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Format of the diagnostics."
     ),
@@ -83,9 +92,34 @@ _OPTIONS = [
         help="Colours and source lines in the diagnostics.",
     ),
 ]
+_OUTPUT = [
+    click.option("-o", "--output", metavar="OUT", type=FILE, help="Write the values to OUT atomically."),
+    click.option(
+        "--check", "expected", metavar="FILE", type=FILE, help="Write nothing; exit 1 if FILE differs from the values."
+    ),
+    click.option(
+        "--diff",
+        "compared",
+        metavar="FILE",
+        type=FILE,
+        help="Print the difference between FILE and the values; exit 1 if there is one.",
+    ),
+]
+
+
+def _with(options: list, command):
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def conversion(command):
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return _with(_OPTIONS + _DIAGNOSTICS, command)
+
+
+def diagnostics(command):
+    return _with(_DIAGNOSTICS, command)
+
+
+def output(command):
+    return _with(_OUTPUT, command)
