@@ -179,10 +179,21 @@ IMAGE = "image_id: docker:pytorch/pytorch:2.9.0"
         (f"resources: {{{IMAGE}, accelerators: 'H100:8'}}\nrun: torchrun train.py", True),
         (f"resources: {{{IMAGE}}}\nrun: torchrun train.py", False),  # of one process
         (f"num_nodes: 2\nresources: {{{IMAGE}}}\nrun: python train.py", False),
+        (f"num_nodes: 2\nresources: {{{IMAGE}}}\nrun: python -m torch.distributed.run train.py", True),
+        (f"num_nodes: 2\nresources: {{{IMAGE}}}\nrun: accelerate launch train.py", True),
         ("num_nodes: 2\nrun: torchrun train.py", False),  # the worker image has the launcher
+        (f"num_nodes: 2\nlauncher: torchrun\nresources: {{{IMAGE}}}\nrun: torchrun train.py", False),
     ],
 )
 def test_a_bare_torchrun_in_an_image_of_its_own_has_a_note(task_notes, task, noted):
     lines = [line for line in task_notes(f"name: t\n{task}") if "bare-torchrun" in line]
     assert len(lines) == noted
-    assert all("--set tasks.t.launcher=ddp-launch" in line for line in lines)
+    assert all("--launcher ddp-launch" in line for line in lines)
+
+
+def test_the_launcher_is_that_of_the_file_or_of_the_command_line(values):
+    group = (
+        f"name: rl\nexecution: parallel\n---\nname: t\nlauncher: torchrun\nresources: {{{IMAGE}}}\nrun: torchrun a.py\n"
+    )
+    assert values(group)[0]["tasks"]["t"]["launcher"] == "torchrun"
+    assert values(group, "--launcher", "ddp-launch")[0]["tasks"]["t"]["launcher"] == "ddp-launch"

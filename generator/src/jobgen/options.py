@@ -15,6 +15,7 @@ class Options:
     secret_name: str | None = None  # default: NAME-secrets
     lenient: bool = False  # refused fields become warnings if the task runs without them
     strict: bool = False  # warnings, ignored fields, those without effect and loosened pods become errors
+    launcher: str | None = None  # replaces that of every task
     skypilot_defaults: bool = False  # tasks without sizes request those of SkyPilot
     folder: str | None = None  # base of local paths; default: the current folder
     second_folder: str | None = None  # base of local paths that do not exist in `folder`

@@ -11,7 +11,8 @@ from jobgen.group import GroupDocument
 _LAUNCH = re.compile(
     r"(?:^|[\s;&|(`])sky\s+(?:jobs\s+)?(?:launch|exec)\b|\bsky\.(?:jobs\.)?(?:launch|exec)\(", re.MULTILINE
 )
-_TORCHRUN = re.compile(r"(?:^|[\s;&|(])torchrun\s")  # as the chart looks for it
+# As the chart looks for it: torchrun, python -m torch.distributed.run, accelerate launch
+_TORCHRUN = re.compile(r"(?:^|[\s;&|(])(torchrun\s|torch\.distributed\.(run|launch)\b|accelerate\s+launch\b)")
 _SEPARATORS = re.compile(r"[\n;&|()]")
 _BEFORE = {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "time", "exec"}  # a command
 _AS_ROOT = {"sudo", "apt", "apt-get", "dnf", "yum", "apk"}
@@ -19,9 +20,11 @@ _AS_ROOT = {"sudo", "apt", "apt-get", "dnf", "yum", "apk"}
 
 def check(task: GroupDocument, template: dict, image: str | None, gpus: int) -> None:
     """Report what the scripts of the task need; its pods have the podTemplate `template`, the image, and GPUs."""
-    if image and max(task.fields.get("num_nodes", 1), gpus) > 1 and _TORCHRUN.search(task.fields.get("run") or ""):
+    several = max(task.fields.get("num_nodes", 1), gpus) > 1
+    chosen = task.options.launcher or task.fields.get("launcher")
+    if image and several and not chosen and _TORCHRUN.search(task.fields.get("run") or ""):
         message = "torchrun of an image of its own is a bare one, which hangs where ddp-launch ends and names the"
-        message += f" cause: add --set tasks.{task.name}.launcher=ddp-launch to helm, if the image has Python 3.10"
+        message += " cause: write `launcher: ddp-launch`, or pass --launcher ddp-launch, if the image has Python 3.10"
         task.note(("run",), f"{message} or newer", "bare-torchrun")
     for field in ("setup", "run"):
         script = task.fields.get(field) or ""
