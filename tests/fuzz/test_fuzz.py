@@ -39,7 +39,7 @@ def run(*command: object) -> str:
 
 
 # Codes that need a large input, or files that the scratch folder does not have.
-NOT_IN_CORPUS = {"too-large", "files-too-large", "file-unreadable", "credential-file"}
+NOT_IN_CORPUS = {"too-large", "files-too-large", "file-unreadable", "credential-file", "sky-config"}
 
 
 def test_replayed_corpus_holds_every_invariant():

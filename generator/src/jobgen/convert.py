@@ -5,6 +5,7 @@ The values are dictionaries: their type is the chart's values.schema.json, again
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections import Counter
@@ -18,6 +19,7 @@ from jobgen.group import Group, GroupDocument
 from jobgen.names import is_label
 from jobgen.schema import did_you_mean
 
+SKY_CONFIG = "~/.sky/config.yaml"
 MOST_JOBS = 100  # of a JobSet: with some 140, etcd would not store it
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -39,6 +41,10 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
         message = "has no effect by itself: the nodes may be anywhere in the cluster. Set the chart's value "
         message += "placement.topologyKey to the node label whose value they must share, and remove the field"
         group.header.report("no-effect", ("placement",), message, WARNING)
+    for name, path in ((".sky.yaml", f"{files.paths.folder}/.sky.yaml"), (SKY_CONFIG, os.path.expanduser(SKY_CONFIG))):
+        if os.path.exists(path):
+            message = f"{name} is not read, which SkyPilot merges into every task: write what the group needs of it"
+            group.header.note((), f"{message}, such as kubernetes, into the tasks' `config`", "sky-config")
     tasks = {}
     claims = volumes.claims(group)
     pull_secrets = PullSecrets(f"{header.get('name')}-registry")
@@ -89,6 +95,7 @@ def _task(
     values = {
         "numNodes": task.fields.get("num_nodes", 1),
         "image": image,
+        "launcher": task.options.launcher or task.fields.get("launcher"),
         "resources": given.get("resources"),
         "accelerator": given.get("accelerator"),
         "env": envs.env(task, given_env),

@@ -70,6 +70,11 @@ CODES = {
         "Every group has one such note.",
         "resources: {cpus: 4}",
     ),
+    "sky-config": _task(
+        "A configuration of SkyPilot for the user or the project exists. SkyPilot merges it into every task.",
+        "run: x",
+        {".sky.yaml": 10},
+    ),
     "layout-jobs": _task(
         "The group has more ranks than a JobSet holds, or than Kueue takes of one. Plain Jobs run it.", "num_nodes: 101"
     ),
@@ -79,7 +84,7 @@ CODES = {
     ),
     "bare-torchrun": _task(
         "A task of several processes calls torchrun in an image of its own, without the launcher that ends a run which "
-        "hangs. The message has the option of helm.",
+        "hangs. The message has the way to it.",
         "num_nodes: 2\nresources: {image_id: 'docker:pytorch/pytorch:2.9.0'}\nrun: torchrun train.py",
     ),
     "loosened-pod": _task(
