@@ -39,17 +39,14 @@
 {{- range $name, $value := $settings }}
 {{- if ne (toString $value) "" }}{{ $_ := set $set $name $value }}{{ end }}
 {{- end }}
-{{- include "job-group.environment" (dict "root" .root "set" $set "env" (include "job-group.taskEnv" . | fromYaml) "own" $task.podTemplate) }}
+{{- include "job-group.environment" (dict "root" .root "set" $set "env" (include "job-group.taskEnv" . | fromJson) "own" $task.podTemplate) }}
 {{- end }}
 
-{{/* The task's own variables and those of its Secrets; a YAML map. */}}
+{{/* The task's own variables and those of its Secrets; JSON, which any text survives. */}}
 {{- define "job-group.taskEnv" -}}
-{{- range $name, $value := .task.env }}
-{{ $name | quote }}: {{ toJson $value }}
-{{- end }}
-{{- range .task.secrets }}
-{{ . | quote }}: {valueFrom: {secretKeyRef: {name: {{ $.root.Values.secretName | quote }}, key: {{ . | quote }}}}}
-{{- end }}
+{{- $env := deepCopy (.task.env | default dict) }}
+{{- range .task.secrets }}{{ $_ := set $env . (dict "valueFrom" (dict "secretKeyRef" (dict "name" $.root.Values.secretName "key" .))) }}{{ end }}
+{{- toJson $env }}
 {{- end }}
 
 {{/* Variables of the pod and the run, for the task and its agent; a YAML map. */}}

@@ -251,7 +251,7 @@ ddp-launch serves the worker image only, where the task is distributed and its r
 {{/* Pod template with the task's podTemplate merged over it, if Kubernetes and podSecurity accept the pod. */}}
 {{- define "job-group.podTemplate" -}}
 {{- $path := printf "tasks.%s" .name }}
-{{- $text := include "job-group.withTemplate" (dict "pod" (include "job-group.pod" .) "own" .task.podTemplate "env" (include "job-group.taskEnv" . | fromYaml) "path" (printf "%s.podTemplate" $path)) }}
+{{- $text := include "job-group.withTemplate" (dict "pod" (include "job-group.pod" .) "own" .task.podTemplate "env" (include "job-group.taskEnv" . | fromJson) "path" (printf "%s.podTemplate" $path)) }}
 {{- $pod := fromYaml $text }}
 {{- include "job-group.refuseInvalidPod" (dict "what" $path "pod" $pod) }}
 {{- include "job-group.refuseNoGpus" (dict "count" (dig "accelerator" "count" 0 .task) "resource" .root.Values.accelerators.resourceName "value" "accelerators.resourceName" "container" (first $pod.spec.containers)) }}
