@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from jobgen import credentials
 from jobgen.diagnostics import Path, json_path
@@ -49,34 +49,39 @@ def _lines(values: Iterable[object]) -> tuple[str, ...]:
 
 def check(task: GroupDocument, allow: frozenset[str], secrets: tuple[str, ...]) -> None:
     """Report every credential in the task's fields that --allow does not name."""
-    for field, value in task.fields.items():
-        if field not in _NAMES_ONLY:
-            _check(task, value, (field,), allow, secrets)
+    fields = {field: value for field, value in task.fields.items() if field not in _NAMES_ONLY}
+    for path, name in find(fields, (), secrets, allow):
+        if name not in allow and json_path(path) not in allow:
+            way_out = _WAY_OUT.get(str(path[0]), _OTHER_WAY_OUT).replace("NAME", str(path[-1]))
+            message = f"looks like a credential, which would be readable in the values; {way_out}."
+            task.report("credential-value", path, f"{message} If it is not one, pass --allow {shlex.quote(name)}")
 
 
-def _check(task: GroupDocument, value: object, path: Path, allow: frozenset[str], secrets: tuple[str, ...]) -> None:
+def find(
+    value: object, path: Path = (), known: tuple[str, ...] = (), allow: frozenset[str] = frozenset()
+) -> Iterator[tuple[Path, str]]:
+    """Yield path and name of each credential: by its format, also over the words of a list, or by a variable's name.
+
+    `known`: credentials of any format; `allow`: keys of mappings that are not looked into.
+    """
     if isinstance(value, str):
-        if credentials.contains(value, secrets):
-            _report(task, path, json_path(path), allow)
+        if credentials.contains(value, known):
+            yield path, json_path(path)
     elif isinstance(value, list):
+        words = [each for each in value if isinstance(each, str)]
+        if credentials.contains(" ".join(words)) and not any(map(credentials.contains, words)):
+            yield path, json_path(path)
         for index, each in enumerate(value):
-            _check(task, each, (*path, index), allow, secrets)
+            yield from find(each, (*path, index), known, allow)
     elif isinstance(value, dict):
         if isinstance(value.get("name"), str) and credentials.is_named(value["name"], value.get("value")):
-            _report(task, (*path, "value"), value["name"], allow)
+            yield (*path, "value"), value["name"]
             return
         for key, each in value.items():
-            named = path == ("envs",) or key.isupper()
-            if named and not isinstance(each, (dict, list)) and credentials.is_named(key, each):
-                _report(task, (*path, key), key, allow)
-            elif credentials.contains(key, secrets):
-                _report(task, (*path, key), json_path((*path, key)), allow)
+            named = path == ("envs",) or str(key).isupper()
+            if named and not isinstance(each, (dict, list)) and credentials.is_named(str(key), each):
+                yield (*path, key), str(key)
+            elif credentials.contains(str(key), known):
+                yield (*path, key), json_path((*path, key))
             elif key not in allow:
-                _check(task, each, (*path, key), allow, secrets)
-
-
-def _report(task: GroupDocument, path: Path, name: str, allow: frozenset[str]) -> None:
-    if name not in allow and json_path(path) not in allow:
-        way_out = _WAY_OUT.get(str(path[0]), _OTHER_WAY_OUT).replace("NAME", str(path[-1]))
-        message = f"looks like a credential, which would be readable in the values; {way_out}."
-        task.report("credential-value", path, f"{message} If it is not one, pass --allow {shlex.quote(name)}")
+                yield from find(each, (*path, key), known, allow)

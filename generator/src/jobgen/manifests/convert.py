@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-from jobgen import __version__, credentials
+from jobgen import __version__, credentials, leaks
 from jobgen.api import Result
 from jobgen.contract import VALUES_SCHEMA_VERSION
 from jobgen.convert import needs_jobs
 from jobgen.diagnostics import ERROR, Diagnostic, InvalidInputError
 from jobgen.manifests.kinds import GROUP, KINDS
-from jobgen.manifests.manifest import Manifest, refuse_credentials
+from jobgen.manifests.manifest import Manifest
 from jobgen.yaml_loader import Document, load
 from jobgen.yaml_writer import manifest as written
 
@@ -32,7 +32,8 @@ def to_values(source: bytes) -> Result:
             other = Manifest(each)
             other.note(("kind",), "another object of the file")
             manifest.diagnostics += other.diagnostics
-    refuse_credentials(manifest, manifest.value)
+    for path, _ in leaks.find(manifest.value):
+        manifest.error(path, "looks like a credential, which would be readable in the values; take it from a Secret")
     if not isinstance(manifest.value.get("spec"), dict):
         manifest.error((), "has no spec")
         return Result(None, manifest.diagnostics)

@@ -79,20 +79,3 @@ def _untaken(rest: object, value: object, path: Path) -> Iterator[Path]:
     elif isinstance(rest, list) and isinstance(value, list):
         for index, each in enumerate(rest):
             yield from _untaken(each, value[index], (*path, index))
-
-
-def refuse_credentials(manifest: Manifest, value: object, path: Path = ()) -> None:
-    """Report each credential in the object, whatever field it is in: as text, as words in a row, or by its name."""
-    if isinstance(value, dict):
-        found = isinstance(value.get("name"), str) and credentials.is_named(value["name"], value.get("value"))
-        parts = [] if found else list(value.items())
-    elif isinstance(value, list):
-        words, parts = [each for each in value if isinstance(each, str)], list(enumerate(value))
-        found = credentials.contains(" ".join(words)) and not any(map(credentials.contains, words))
-    else:
-        found, parts = credentials.contains(str(value)), []
-    if found:
-        message = "looks like a credential, which would be readable in the values; take it from a Secret"
-        manifest.error(path, message)
-    for key, each in parts:
-        refuse_credentials(manifest, each, (*path, key))
