@@ -79,7 +79,8 @@ def outputs() -> Iterator[tuple[Path, str]]:
     for table in TABLES:
         yield table.with_suffix(".json"), to_json(yaml.safe_load(table.read_text()))
     for name, schema in jobgroup_schema.schemas().items():
-        yield REPO / f"generator/src/jobgen/schemas/{name}.json", to_json(schema)
+        text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+        yield REPO / f"generator/src/jobgen/schemas/{name}.json", f"{text}\n"
     yield REPO / "generator/src/jobgen/accelerators.py", jobgroup_schema.accelerators()
     yield REPO / "generator/src/jobgen/contract.py", contract_files.jobgen()
     script = REPO / "charts/job-group/files/entry.sh"

@@ -23,18 +23,8 @@ ACCELERATORS = frozenset(
 
 
 def schemas() -> dict[str, dict]:
-    """Return the JSON Schemas by name: header, task, document (for editors, which use one schema per file), volume."""
-    header, task = whole("header"), whole("task")
-    document = {
-        "$schema": header["$schema"],
-        "title": "Document of a job group",
-        "description": "Header or task of a job group; for editors, which use one schema for all documents of a file.",
-        "if": {"required": ["execution"]},
-        "then": {key: value for key, value in header.items() if key not in ("$schema", "definitions")},
-        "else": {key: value for key, value in task.items() if key not in ("$schema", "definitions")},
-        "definitions": {**header["definitions"], **task["definitions"]},
-    }
-    return {"header": header, "task": task, "document": document, "volume": whole("volume")}
+    """Return the JSON Schemas by name."""
+    return {name: whole(name) for name in ("header", "task", "volume")}
 
 
 def whole(name: str) -> dict:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jobgen import schema
 
-HEADER, TASK = (json.loads(schema.text(name)) for name in ("header", "task"))
+HEADER, TASK = (schema.read(name) for name in ("header", "task"))
 
 # Values that do not fit most fields.
 JUNK = [

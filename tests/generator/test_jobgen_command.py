@@ -115,7 +115,7 @@ def test_endless_input_is_too_large(jobgen):
 
 def test_schemas_are_in_the_package():
     folder = Path(package.__file__).parent / "schemas"
-    assert {path.name for path in folder.iterdir()} == {"header.json", "task.json", "document.json", "volume.json"}
+    assert {path.name for path in folder.iterdir()} == {"header.json", "task.json", "volume.json"}
 
 
 @pytest.mark.parametrize(

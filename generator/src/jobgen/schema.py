@@ -30,14 +30,27 @@ DROP = object()  # replaces a value that is invalid, refused or ignored
 Report = Callable[[str, Path, str, str, bool], None]
 
 
-def text(name: str) -> str:
-    """Return the JSON Schema of "header", "task" or "document"."""
-    return (File(__file__).parent / "schemas" / f"{name}.json").read_text("utf-8")
+def read(name: str) -> dict:
+    """Return the JSON Schema of "header", "task", "volume" or "document", which is a header or a task."""
+    if name != "document":
+        return json.loads((File(__file__).parent / "schemas" / f"{name}.json").read_text("utf-8"))
+    header, task = read("header"), read("task")
+    dialect = header.pop("$schema")
+    task.pop("$schema")
+    return {
+        "$schema": dialect,
+        "title": "Document of a job group",
+        "description": "Header or task of a job group; for editors, which use one schema for all documents of a file.",
+        "definitions": header.pop("definitions") | task.pop("definitions"),
+        "if": {"required": ["execution"]},
+        "then": header,
+        "else": task,
+    }
 
 
 @cache
 def load(name: str) -> SchemaValidator:
-    return SchemaValidator(json.loads(text(name)))
+    return SchemaValidator(read(name))
 
 
 class SchemaValidator:

@@ -11,6 +11,8 @@ from jobgen.commands.streams import write
 @click.argument("name", type=click.Choice(["header", "task", "document"]))
 def schema(name: str) -> None:
     """Print the JSON Schema of the header, of a task, or of both (for editors)."""
-    from jobgen.schema import text
+    import json
 
-    write(text(name))
+    from jobgen.schema import read
+
+    write(json.dumps(read(name), indent=2, ensure_ascii=False) + "\n")
