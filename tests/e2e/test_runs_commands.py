@@ -68,7 +68,8 @@ def test_all_runs_are_listed_with_state_ranks_and_gpus(runs, serve):
         ("rl", "job-group", "pending", "3/4", "0", "0"),
         ("train", "ddp-run", "running", "3/3", "0", "24"),
     }
-    assert "NAMESPACE" in runs("list", "-A").stdout
+    assert "NAMESPACE" in runs("-A").stdout and runs("-n", "ns").stdout == runs("list").stdout
+    assert runs("-n", "other").stdout == "no runs\n"
     assert [each["name"] for each in json.loads(runs("list", "-o", "json").stdout)] == ["train", "rl"]
 
 

@@ -82,9 +82,11 @@ class ApiServer:
             pod = next(each for each in self.objects["pods"] if each["metadata"]["name"] == kind)
             return 200, json.dumps({"apiVersion": "v1", **pod}).encode()
         version = next((version for version, kinds in APIS.items() if kind in kinds and kind not in self.absent), None)
-        if not version or ("/namespaces/ns/" not in path and "/namespaces/" in path):
+        if not version:
             return 404, b"404 page not found"
         objects = self.objects[kind] + (self.objects["children"] if kind == "jobs" else [])
+        if "/namespaces/" in path and "/namespaces/ns/" not in path:
+            objects = []
         items = [each for each in objects if _selected(each, query.get("labelSelector", ""))]
         start, limit = int(query.get("continue") or 0), int(query.get("limit") or 10**9)
         more = str(start + limit) if start + limit < len(items) else ""

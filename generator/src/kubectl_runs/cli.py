@@ -48,10 +48,18 @@ def not_read(kubectl: Kubectl) -> str:
     return f"you may not read: {', '.join(sorted({*kubectl.unreadable}))}\n" if kubectl.unreadable else ""
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """Without a command, `list`, which then has the options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first = args[0] if args else "-"
+        is_list = first.startswith("-") and first not in ("-h", "--help", "--version")
+        return super().parse_args(ctx, ["list", *args] if is_list else args)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
-@click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli() -> None:
     """Runs of job-group, ddp-run and gpu-accept: what they wait for, and why they failed.
 
     \b
@@ -60,15 +68,13 @@ def cli(ctx: click.Context) -> None:
     kubectl runs logs NAME -f
     helm uninstall RELEASE          ends a run
     """
-    if not ctx.invoked_subcommand:
-        ctx.invoke(list_)
 
 
 @cli.command("list")
 @on_cluster
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Runs of all namespaces.")
 @FORMAT
-def list_(namespace: str | None = None, context: str | None = None, everywhere: bool = False, form: str = "text"):
+def list_(namespace: str | None, context: str | None, everywhere: bool, form: str) -> None:
     """Show all runs with state, ranks that have started, restarts, GPUs and age."""
     kubectl = Kubectl(namespace, context, everywhere)
     objects = kubectl.read(OURS)
