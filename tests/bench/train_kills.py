@@ -75,10 +75,11 @@ def check(folder: Path, module: str, flags: tuple, world: int, number: int, step
     step = random.randrange(1, steps - 1)
     first = start(folder, module, flags, world, 0.3 if how == "SAVE" else 0.0)
     pattern = rf"^\[STEP\] .*\bstep={step}\b" if how != "SAVE" else r"^\[SYNC\]"
-    count = random.randrange(1, 8) if how == "SAVE" else 1
+    # Before the run ends: a step takes 0.02 s.
+    longest = 0.3 * random.randrange(1, 8) if how == "SAVE" else 0.02 * (steps - step - 1)
 
     def act() -> None:
-        time.sleep(random.random() * 0.3 * count)
+        time.sleep(random.random() * longest)
         first.send_signal(signal.SIGTERM) if how == "TERM" else kill(first)
 
     code, text = until_end(first, pattern, act)
