@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import random
 import tarfile
 import time
 import zipfile
@@ -76,6 +77,14 @@ def test_an_archive_of_code_is_embedded(jobgen, name):
 
 def test_a_compressed_key_is_refused(jobgen):
     assert "[credential-file]" in embed(jobgen, "notes.gz", gzip.compress(KEY)).stderr
+
+
+def test_what_can_be_read_of_a_broken_archive_counts(jobgen):
+    cut = gzip.compress(tar({"a.bin": KEY, "b.bin": random.Random(1).randbytes(100_000)}))[:-20_000]
+    assert "[credential-file]" in embed(jobgen, "cut.tar.gz", cut).stderr
+    packed = bytearray(zipped({"a.bin": bytes(1000), "b.bin": KEY}))
+    packed[40:44] = b"\xff" * 4  # in the first file's compressed bytes
+    assert "[credential-file]" in embed(jobgen, "broken.zip", bytes(packed)).stderr
 
 
 @pytest.mark.parametrize("name", PACKED)
