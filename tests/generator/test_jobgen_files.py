@@ -131,6 +131,7 @@ def test_variables_in_paths_are_replaced(convert):
     [
         (".gitignore", "*.py\n!train.py\n# data.bin\n", {".gitignore", "data.bin", "train.py"}),
         (".gitignore", "lib/\n", {".gitignore", "data.bin", "train.py"}),
+        (".gitignore", "!\n\\\nlib/\n", {".gitignore", "data.bin", "train.py"}),  # two lines that are no patterns
         (".gitignore", "/train.py\nlib/*.py\n", {".gitignore", "data.bin"}),
         (".gitignore", "**/a.py\ndata.*\n", {".gitignore", "lib/Z.py", "train.py"}),
         (".gitignore", "[a-z].py\nt?ain.py\n[", {".gitignore", "data.bin", "lib/Z.py"}),

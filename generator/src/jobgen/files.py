@@ -5,6 +5,7 @@ Never embedded: the group file, values that jobgen wrote, and credentials.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import posixpath
@@ -263,11 +264,13 @@ def _ignored_by(folder: str):
             continue
         from pathspec import GitIgnoreSpec
         from pathspec.patterns.gitignore import GitIgnorePatternError
+        from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-        try:
-            return GitIgnoreSpec.from_lines(lines)
-        except GitIgnorePatternError as error:
-            raise EmbedError("bad-value", f"{quoted(name)} in {quoted(folder)}: {error}") from None
+        patterns = []
+        for line in lines:
+            with contextlib.suppress(GitIgnorePatternError):  # git leaves out such a line, too
+                patterns.append(GitIgnoreSpecPattern(line))
+        return GitIgnoreSpec(patterns)
     return None
 
 
