@@ -29,7 +29,10 @@ class Result:
 
 
 def to_values(source: bytes, options: Options = _DEFAULTS) -> Result:
-    """Convert a group file. The result depends on the source, the options and the embedded files only."""
+    """Convert a group file. The result depends on the source, the options and the embedded files only.
+
+    But for a note, which says that a configuration of SkyPilot exists.
+    """
     try:
         documents = load(source)
         hidden = leaks.hidden_values(documents, options)
