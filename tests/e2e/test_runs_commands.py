@@ -73,6 +73,21 @@ def test_all_runs_are_listed_with_state_ranks_and_gpus(runs, serve):
     assert [each["name"] for each in json.loads(runs("list", "-o", "json").stdout)] == ["train", "rl"]
 
 
+def test_runs_of_one_name_in_two_namespaces_stay_apart(runs, serve):
+    found, other = cluster(layout="jobset"), cluster(layout="jobset")
+    other.condition(other.owner, "Failed")
+    for kind, items in other.objects.items():
+        for each in items:
+            each["metadata"]["namespace"] = "other"
+        found.objects[kind] += items
+    serve(found)
+    rows = [line.split() for line in runs("-A").stdout.splitlines()]
+    assert [(row[0], row[1], row[3], row[4]) for row in rows[1:]] == [
+        ("ns", "rl", "running", "4/4"),
+        ("other", "rl", "failed", "4/4"),
+    ]
+
+
 def test_nodes_under_test_have_their_own_verdicts(runs, serve):
     found = cluster("gpu-accept", nodes=2, gpusPerNode=8)
     found.accepted("gpu-0", 0, "PASS: gemm_bf16 712 TFLOP/s")

@@ -82,8 +82,9 @@ class Cluster:
     def _job(self, jobset: dict, replicated: dict) -> dict:
         name = f"{jobset['metadata']['name']}-{replicated['name']}-0"
         labels = {"jobset.sigs.k8s.io/jobset-name": jobset["metadata"]["name"]}
+        about = {"name": name, "namespace": "ns", "labels": labels}
         spec = copy.deepcopy(replicated["template"]["spec"])
-        return {"kind": "Job", "metadata": {"name": name, "labels": labels}, "spec": spec, "status": {}}
+        return {"kind": "Job", "metadata": about, "spec": spec, "status": {}}
 
     def _pod(self, owner: dict, index: int) -> None:
         found = copy.deepcopy(owner["spec"]["template"])
@@ -164,7 +165,13 @@ class Cluster:
 
     def event(self, name: str, reason: str, message: str) -> None:
         self.objects["events"].append(
-            {"metadata": {}, "type": "Warning", "reason": reason, "message": message, "involvedObject": {"name": name}}
+            {
+                "metadata": {"namespace": "ns"},
+                "type": "Warning",
+                "reason": reason,
+                "message": message,
+                "involvedObject": {"name": name},
+            }
         )
 
     def grow(self, task: str, count: int) -> None:

@@ -14,7 +14,7 @@ from kubectl_runs import logs as log_reader
 from kubectl_runs import report
 from kubectl_runs.judge import Status, judge
 from kubectl_runs.kubectl import Kubectl, KubectlError
-from kubectl_runs.runs import CHART, CONTAINERS, find
+from kubectl_runs.runs import CHART, CONTAINERS, by_namespace, find
 
 OURS = f"{CHART} in ({','.join(CONTAINERS)})"
 SHARED = [
@@ -77,8 +77,7 @@ def cli() -> None:
 def list_(namespace: str | None, context: str | None, everywhere: bool, form: str) -> None:
     """Show all runs with state, ranks that have started, restarts, GPUs and age."""
     kubectl = Kubectl(namespace, context, everywhere)
-    objects = kubectl.read(OURS)
-    found = [judge(run, objects) for run in find(objects)]
+    found = [judge(run, mine) for mine in by_namespace(kubectl.read(OURS)) for run in find(mine)]
     if form == "json":
         return write(report.to_json(found))
     write((report.listed(found, everywhere) if found else "no runs\n") + not_read(kubectl))
@@ -97,8 +96,9 @@ def status(ctx, name, namespace, context, form, watch, interval, every_rank) -> 
     kubectl, last = Kubectl(namespace, context), ""
     while True:
         found = look(kubectl, name)
-        text = report.to_json(found)
-        if form == "text":
+        if form == "json":
+            text = report.to_json(found)
+        else:
             text = report.summary(found) + report.ranks(found, every_rank) + not_read(kubectl)
         if text != last:
             write("\x1b[H\x1b[2J" if watch and form == "text" and sys.stdout.isatty() else "")

@@ -34,10 +34,10 @@ def judge(rank: Rank, run: Run) -> None:
     main = next((each for each in statuses if each["name"] == run.container), {})
     state = main.get("state") or {}
     running, terminated = state.get("running"), state.get("terminated")
-    rank.begun = bool(running or terminated) or "running" in state
+    rank.begun = "running" in state or "terminated" in state
     rank.started_at = (running or terminated or {}).get("startedAt") or ""
     disruption = condition(pod, "DisruptionTarget")
-    if terminated:
+    if "terminated" in state:
         found = ended(rank, run, terminated, disruption)
     elif status.get("phase") in ("Failed", "Succeeded"):
         found = ended_without_container(rank, status, disruption)

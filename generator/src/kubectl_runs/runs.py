@@ -66,15 +66,24 @@ class Run:
         return f"node-{found[1]}" if found else None
 
 
+def by_namespace(objects: dict[str, list[dict]]) -> list[dict[str, list[dict]]]:
+    """The lists of each namespace: runs of several may have the same names."""
+    found: dict[str, dict[str, list[dict]]] = {}
+    for kind, items in objects.items():
+        for item in items:
+            found.setdefault(item["metadata"]["namespace"], {each: [] for each in objects})[kind].append(item)
+    return [found[place] for place in sorted(found)]
+
+
 def find(objects: dict[str, list[dict]]) -> list[Run]:
-    """The newest run of each group and release."""
+    """The newest run of each group and release of one namespace."""
     found: dict[tuple, dict] = {}
     for kind in ("configmaps", "jobsets", "jobs", "statefulsets", "daemonsets"):
         for item in objects[kind]:
             if name := _name_of_run(kind, item):
-                key = (item["metadata"].get("namespace"), labels(item)[CHART], name)
+                key = (labels(item)[CHART], name)
                 found[key] = max(found.get(key, item), item, key=lambda each: (not is_deleted(each), created(each)))
-    return [_run(chart, name, item, objects) for (_, chart, name), item in sorted(found.items(), key=str)]
+    return [_run(*key, found[key], objects) for key in sorted(found)]
 
 
 def _name_of_run(kind: str, item: dict) -> str | None:
@@ -103,7 +112,7 @@ def _run(chart: str, name: str, item: dict, objects: dict[str, list[dict]]) -> R
         for number in range(spec.get("completions") or spec.get("replicas") or 1):
             run.ranks[f"node-{number}"] = Rank(f"node-{number}", "node")
     for pod in objects["pods"]:
-        if pod["metadata"].get("namespace") == item["metadata"].get("namespace") and (rank := _rank_of(pod, run)):
+        if rank := _rank_of(pod, run):
             run.pods.setdefault(rank, []).append(pod)
     for rank, pods in run.pods.items():
         pods.sort(key=lambda each: (int(labels(each).get(ATTEMPT, 0)), created(each)), reverse=True)
