@@ -118,7 +118,7 @@ class Namespace:
         )  # fmt: skip
 
     def why(self, name: str) -> str:
-        """What `kubectl runs why` prints about a release or a group. Its exit code tells of failures."""
+        """What `kubectl runs why` prints about a release or a group. Its exit code is 1 after a failure."""
         command = (sys.executable, "-m", "kubectl_runs", "why", name, "--namespace", self.name)
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         return done.stdout + done.stderr

@@ -34,7 +34,7 @@ CAUSES = {
     "peer": ("the rank was ended because another one failed", "see that rank"),
     "gone": ("the rank failed, and its pod is gone", "see the log on logs.claimName, or start the group again"),
 }
-OF_LAUNCHER = ("ddp-launch names the cause", "do what its message says")
+OF_LAUNCHER = ("ddp-launch has found the failure cause", "do what its message says")
 
 
 def explain(cause: str) -> tuple[str, str]:
