@@ -48,11 +48,11 @@ def values(jobgen):
 
 @pytest.fixture
 def task_values(values):
-    """Return the values of one task, given as YAML below the header."""
+    """Return the values of one task, given as YAML below the header, without an empty run."""
 
     def convert(task: str, *options: str) -> dict:
         (found,) = values(HEADER + textwrap.dedent(task), *options)[0]["tasks"].values()
-        return found
+        return {key: value for key, value in found.items() if (key, value) != ("run", "")}
 
     return convert
 

@@ -47,7 +47,7 @@ def test_one_delay_applies_to_all_tasks(values, delay, seconds):
 
 def test_defaults_are_not_written(values):
     found, lines = values(f"{HEADER}primary_tasks: []\ninter_connection: true\ntermination_delay:\n---\nname: t\n")
-    assert (found, lines) == ({"name": "rl", "tasks": {"t": {"numNodes": 1}}, "schemaVersion": 1}, [])
+    assert (found, lines) == ({"name": "rl", "tasks": {"t": {"numNodes": 1, "run": ""}}, "schemaVersion": 1}, [])
 
 
 def test_delay_without_primary_tasks_is_noted(values):

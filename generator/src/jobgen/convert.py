@@ -107,9 +107,9 @@ def _task(
         "recovery": given.get("recovery"),
         "podTemplate": template,
         "setup": task.fields.get("setup"),
-        "run": task.fields.get("run"),
     }
-    return {key: value for key, value in values.items() if value}
+    values = {key: value for key, value in values.items() if value}
+    return values | {"run": task.fields.get("run", "")}  # the chart requires it of every task
 
 
 def _check_mounts(task: GroupDocument, workdir: bool) -> None:
