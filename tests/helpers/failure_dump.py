@@ -9,6 +9,11 @@ import pytest
 
 from tests.helpers.kube import Namespace
 
+RUNNING_RANKS = (
+    "--selector=app.kubernetes.io/name=ddp-run",
+    "--field-selector=status.phase=Running",
+    "--output=name",
+)
 CONTROLLERS = ("jobset-system", "kueue-system")  # without them, nothing is installed and no group ends
 
 
@@ -27,7 +32,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def describe_pods(namespace: str, log_lines: int = 20, about: set[str] | None = None) -> str:
-    """Pods, Jobs, events and the last lines of each container. A cluster that does not answer is not an error.
+    """Events, pods, Jobs, the last lines of each container and where ranks are; the most telling comes last.
+
+    A cluster that does not answer is not an error.
 
     With `about`, 100 of the last lines that name one of these namespaces: a controller serves all tests at once.
     """
@@ -45,4 +52,7 @@ def describe_pods(namespace: str, log_lines: int = 20, about: set[str] | None = 
     pods = [line for line in output("get", "pods", "--output=name").splitlines() if line.startswith("pod/")]
     objects = ("pods",) if about else ("pods", "jobs", "jobsets", "workloads.kueue.x-k8s.io")
     described = [output("get", kind, "--output=wide") for kind in objects]
-    return "\n".join([*map(log, pods), *described, output("events")])
+    running = output("get", "pods", *RUNNING_RANKS).splitlines()
+    ranks = [line for line in running if line.startswith("pod/")]
+    stacks = [output("exec", pod, "--container=trainer", "--", "ddp-launch", "stacks") for pod in ranks]
+    return "\n".join([output("events"), *described, *map(log, pods), *stacks])
