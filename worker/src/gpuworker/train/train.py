@@ -10,7 +10,6 @@ Exit codes: 0 it learned; 3 it did not; 75 SIGTERM, and a checkpoint is saved; 1
 
 import argparse
 import atexit
-import collections
 import fcntl
 import hashlib
 import io
@@ -30,8 +29,6 @@ from torch.nn.parallel import DistributedDataParallel
 ABOUT = "Smoke test of training on many GPUs: a small classifier on made-up data, with DDP."
 USAGE, NOT_LEARNED, SAVED, STOPPED = 2, 3, 75, 143
 KEEP = 2  # newest checkpoints, beside the best one
-# torch 2.6 hangs if Gloo's thread drops the last reference to a tensor while its group is destroyed.
-RECENT = collections.deque(maxlen=16)
 
 
 def parse(argv):
@@ -174,7 +171,6 @@ def total(device, *numbers):
     """Sums over all ranks."""
     tensor = torch.tensor(numbers, dtype=torch.float64, device=device)
     dist.all_reduce(tensor)
-    RECENT.append(tensor)
     return tensor.tolist()
 
 
@@ -278,7 +274,8 @@ def main(argv=None):
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     log("DDP", rank, world=world, device=device, torch=torch.__version__)
     code = train(args, rank, world, device)
-    dist.destroy_process_group()
+    if device.type == "cuda":  # Gloo's end may wait for its thread for ever (torch 2.6)
+        dist.destroy_process_group()
     return code
 
 

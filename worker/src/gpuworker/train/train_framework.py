@@ -229,7 +229,9 @@ def main(argv: list[str] | None = None) -> int:
     seconds, step = result.metrics["train_runtime"], trainer.state.global_step
     facts = {"step": step, "skipped": guard.skipped, "seconds": seconds}
     log(Tag.DONE, rank=rank, status=status, exit_code=code, **facts)
-    if dist.is_initialized():
+    # Gloo's end holds the interpreter lock while it joins a thread that may wait for that lock to
+    # drop a tensor (seen with torch 2.6). NCCL's end waits for the other ranks to have read all.
+    if dist.is_initialized() and config.device.type == "cuda":
         dist.destroy_process_group()
     return code
 
