@@ -21,7 +21,12 @@ from hack.local_cluster.settings import nodes
 from hack.paths import BIN, REPO, ToolError, main, step
 
 # Images of tests, for clusters whose nodes can pull them.
-PULLED = {"SHELL_IMAGE": "busybox:1.37", "ETCD_IMAGE": "quay.io/coreos/etcd:v3.5.35"}
+PULLED = {
+    "SHELL_IMAGE": "busybox:1.37",
+    "ETCD_IMAGE": "quay.io/coreos/etcd:v3.5.35",
+    "TORCH_IMAGE": "pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime",
+    "PYTHON_IMAGE": "python:3.13-slim",
+}
 
 
 def prepare(tests: bool = True) -> dict[str, str]:
@@ -57,6 +62,7 @@ def local(tests: bool) -> dict[str, str]:
     archives = {images.worker_tag(): images.worker()}
     if tests:
         archives |= {images.SHELL_IMAGE: images.shell(), images.ETCD_IMAGE: images.etcd()}
+        archives |= {images.torch_tag(): images.torch(), images.PYTHON_IMAGE: images.python()}
         archives[images.track_tag()] = images.track()
     for tag, archive in archives.items():
         if any(tag not in node.images(each) for each in nodes()):
@@ -64,6 +70,7 @@ def local(tests: bool) -> dict[str, str]:
                 local_cluster("load", str(archive))
     names = {"WORKER_IMAGE": images.worker_tag(), "TRACK_IMAGE": images.track_tag()}
     names |= {"SHELL_IMAGE": images.SHELL_IMAGE, "ETCD_IMAGE": images.ETCD_IMAGE}
+    names |= {"TORCH_IMAGE": images.torch_tag(), "PYTHON_IMAGE": images.PYTHON_IMAGE}
     return {**names, "KUBECONFIG": str(LOCAL_KUBECONFIG)}
 
 

@@ -14,6 +14,7 @@ WORKER_IMAGE = "localhost/gpu-worker"
 SHELL_IMAGE = "localhost/busybox:1"
 ETCD_IMAGE = "localhost/etcd:1"
 TRACK_IMAGE = "localhost/gpu-worker-track"
+PYTHON_IMAGE = "localhost/python:1"
 STORE = ("--root", CACHE / "buildah" / "root", "--runroot", CACHE / "buildah" / "run", "--storage-driver", "overlay")
 
 # The CPU base image: Debian's PyTorch and common command-line programs.
@@ -101,6 +102,35 @@ def base() -> str:
             buildah("commit", "--rm", container, tag)
             remove(folder)
     return tag
+
+
+def torch_tag() -> str:
+    return f"localhost/torch:{digest(*BASE)}"
+
+
+def torch() -> Path:
+    """Archive of the CPU base image: PyTorch, and nothing of this project."""
+    tag = torch_tag()
+    archive = CACHE / "images" / f"torch-{tag.rpartition(':')[2]}.tar"
+    if not archive.exists():
+        base_tag = base()
+        with step(f"image {tag}"), built_once(archive) as scratch:
+            buildah("push", base_tag, f"docker-archive:{scratch}:{tag}")
+    return archive
+
+
+def python() -> Path:
+    """Archive of PYTHON_IMAGE: Debian's Python, without torch."""
+    archive = CACHE / "images" / f"python-{digest(BASE_SUITE, Path(__file__))}.tar"
+    if not archive.exists():
+        with step("image of Python"), built_once(archive) as scratch:
+            tree = archive.with_name("python-root.tar")
+            run("mmdebstrap", "--quiet", "--variant=minbase", "--include=python3", BASE_SUITE, tree)
+            container = buildah("from", "scratch")
+            buildah("add", container, tree, "/")
+            buildah("commit", "--rm", container, f"docker-archive:{scratch}:{PYTHON_IMAGE}")
+            tree.unlink()
+    return archive
 
 
 def wheels(requirements: Path, folder: Path) -> None:

@@ -34,10 +34,10 @@ else.
 |---|---|---|---|
 """
 INSTALL = {
-    "ddp-run": "helm install run charts/ddp-run --set image.repository=registry.example.com/gpu-worker",
-    "gpu-accept": "helm install accept charts/gpu-accept --set image.repository=registry.example.com/gpu-worker",
+    "ddp-run": "helm install run charts/ddp-run",
+    "gpu-accept": "helm install accept charts/gpu-accept",
     "job-group": "jobgen to-values values-examples/find-each-other/group.yaml \\\n"
-    "  | helm install demo charts/job-group -f - --set image.repository=registry.example.com/gpu-worker",
+    "  | helm install demo charts/job-group -f -",
 }
 LONGEST_DEFAULT = 60
 MOST_CHOICES = 12  # values that are named in the table; the schema has more

@@ -34,7 +34,7 @@ def helm(chart: str) -> str:
         },
         "longestName": contract.LONGEST_NAME,
         "sharedMemoryMount": contract.SHARED_MEMORY_MOUNT,
-        "reservedMounts": [each for each in contract.RESERVED_MOUNTS if groups or each != contract.GROUP_MOUNT],
+        "reservedMounts": contract.RESERVED_MOUNTS[chart],
         "keyFile": contract.KEY_FILE,
         "internalPrefix": contract.INTERNAL_PREFIX,
         "user": contract.USER_NAME,
@@ -81,7 +81,7 @@ KUEUE_POD_SETS = {contract.KUEUE_POD_SETS}
 LONGEST_NAME = "{contract.LONGEST_NAME}"  # group, task, rank
 FILES_LIMIT_BYTES = {contract.FILES_LIMIT_BYTES:_}
 DELAY_LIMIT_SECONDS = {contract.DELAY_LIMIT_SECONDS:_}
-RESERVED_MOUNTS = ({", ".join(f'"{path}"' for path in contract.RESERVED_MOUNTS)})
+RESERVED_MOUNTS = ({", ".join(f'"{path}"' for path in contract.RESERVED_MOUNTS["job-group"])})
 '''
 
 

@@ -52,7 +52,7 @@ LIMITS = """
 ## Reserved paths and limits
 
 Nothing of yours can be mounted at {mounts} in a container of the charts;
-{group} is reserved in groups only, and a podTemplate may replace {shared_memory}.
+{group} is reserved in groups only, {programs} in the other charts only, and a podTemplate may replace {shared_memory}.
 A name that Kubernetes derives from a group has at most
 {name} characters: `{longest}` for group, task and rank. The files that a group embeds have at most
 {files:,} bytes together.
@@ -74,8 +74,9 @@ def page() -> str:
         text += f"| {code} | {code.name.lower().replace('_', '-')} | {meaning} | {policy} |\n"
     longest = contract.LONGEST_NAME.replace("%s", "GROUP", 1).replace("%s", "TASK").replace("%d", "RANK")
     return text + LIMITS.format(
-        mounts=listed(contract.RESERVED_MOUNTS),
+        mounts=listed(dict.fromkeys(path for paths in contract.RESERVED_MOUNTS.values() for path in paths)),
         group=f"`{contract.GROUP_MOUNT}`",
+        programs=f"`{contract.PROGRAMS_MOUNT}`",
         shared_memory=f"`{contract.SHARED_MEMORY_MOUNT}`",
         name=contract.NAME_LIMIT,
         longest=longest.replace("00000000", "HASH"),

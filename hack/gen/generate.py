@@ -15,7 +15,8 @@ worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator
 gitops/argocd/health/GROUP/KIND/health.lua -> gitops/argocd/argocd-cm.yaml
 charts/NAME/values.yaml    -> charts/NAME/templates/_keys.tpl, and _defaults.tpl in charts of runs; with
     Chart.yaml and the schema charts/NAME/README.md
-charts/shared/*.tpl        -> charts/NAME/templates, with NAME as the templates' prefix
+charts/shared/*            -> charts/NAME/templates, with NAME as the templates' prefix
+worker/start.py, worker/src -> charts/NAME/files: start.py and programs.tar.*, the chart's programs
 
 --check writes nothing and fails when something is out of date.
 """
@@ -23,6 +24,7 @@ charts/shared/*.tpl        -> charts/NAME/templates, with NAME as the templates'
 from __future__ import annotations
 
 import json
+import lzma
 import re
 import subprocess
 import sys
@@ -42,6 +44,7 @@ from hack.gen import (
     fleet_picture,
     jobgroup_docs,
     jobgroup_schema,
+    programs,
     value_keys,
 )
 from hack.paths import REPO, ToolError, main
@@ -52,12 +55,13 @@ SHARED_BY = {
     "_run.tpl": RUNS,
     "_gang.tpl": RUNS,
     "_fullname.tpl": ("ddp-run", "gpu-accept"),
+    "_helperimage.tpl": ("gpu-accept", "job-group"),
 }  # other shared templates: all charts
 TABLES = [REPO / "worker/src/gpuworker" / name for name in ("accept/limits.yaml", "runtime/gpu_specs.yaml")]
 
 
-def outputs() -> Iterator[tuple[Path, str]]:
-    """Every generated file with its text."""
+def outputs() -> Iterator[tuple[Path, str | bytes]]:
+    """Every generated file with its content."""
     shared = yaml.safe_load((REPO / "schemas/charts/common.yaml").read_text())
     shared |= json.loads((REPO / "schemas/charts/kubernetes.json").read_text()) | accept_names.definitions()
     for chart in CHARTS:
@@ -67,9 +71,10 @@ def outputs() -> Iterator[tuple[Path, str]]:
         yield REPO / f"charts/{chart}/Chart.yaml", contract_files.chart(chart)
         yield REPO / f"charts/{chart}/README.md", chart_readme.page(chart, with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/templates/_contract.tpl", contract_files.helm(chart)
+        yield from programs.files(chart)
         if chart in RUNS:
             yield REPO / f"charts/{chart}/templates/_defaults.tpl", value_keys.defaults(REPO / "charts" / chart)
-        for path in sorted((REPO / "charts/shared").glob("*.tpl")):
+        for path in sorted((REPO / "charts/shared").iterdir()):
             if chart in SHARED_BY.get(path.name, CHARTS):
                 text = path.read_text().replace('"CHART.', f'"{chart}.')
                 yield REPO / f"charts/{chart}/templates/{path.name}", text
@@ -115,15 +120,21 @@ def chart_schema(schema: dict) -> str:
     return text
 
 
+def is_current(path: Path, content: str | bytes) -> bool:
+    if isinstance(content, bytes):  # two versions of lzma may write different bytes for the same content
+        return lzma.decompress(path.read_bytes()) == lzma.decompress(content)
+    return path.read_text() == content
+
+
 def entry() -> None:
     check, stale = "--check" in sys.argv[1:], []
-    for path, text in outputs():
-        if path.exists() and path.read_text() == text:
+    for path, content in outputs():
+        if path.exists() and is_current(path, content):
             continue
         stale.append(str(path.relative_to(REPO)))
         if not check:  # written before the next one is made, which may read it
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
     names = ", ".join(stale)
     if check and stale:
         raise ToolError(f"out of date: {names}; run `make generate` and commit the result")

@@ -26,7 +26,7 @@ KEY = {"authentication": {"secretName": "my-key", "secretKey": "token"}}
 SIGNS = {  # container -> whether it sends or receives messages that are signed, if it is of that task
     "ddp-run": {"trainer": True},
     "gpu-accept": {"accept": False, "report": True, "fleet": True, "verdict": False},
-    "job-group": {"agent": True, "launcher": False, "task a": False, "task t": True},
+    "job-group": {"agent": True, "task a": False, "task t": True},
 }
 
 

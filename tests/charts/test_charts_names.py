@@ -101,6 +101,7 @@ def render(base: str, *options: str, chart: Path | None = None, release: str = "
     assert done.returncode == 0, done.stderr.decode()
     found = [item for item in objects(done.stdout.decode()) if item["kind"] not in ("Service", "NetworkPolicy")]
     fields = ("spec", "data", "binaryData")
+    found = [item for item in found if "-programs-" not in item["metadata"]["name"]]
     return {f"{item['kind']}/{item['metadata']['name']}": [item.get(field) for field in fields] for item in found}
 
 

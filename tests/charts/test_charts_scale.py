@@ -13,7 +13,7 @@ from tests.helpers.rendering import HELMS, objects, template
 pytestmark = pytest.mark.slow
 
 # The control plane of a cluster took a JobSet of 168 such ranks and refused one of 175.
-JOBSET = 140
+JOBSET = 130
 POD = {"spec": {"priorityClassName": "high", "containers": [{"env": [{"name": "A", "value": "b"}]}]}}
 
 
@@ -22,11 +22,11 @@ def group(layout: str, tasks: dict) -> bytes:
 
 
 GROUPS = {
-    "one JobSet": (group("jobset", {"t": {"numNodes": JOBSET}}), JOBSET),
-    "one JobSet of many tasks": (group("jobset", {f"t{n}": {} for n in range(JOBSET)}), JOBSET),
-    "1,000 ranks of one task": (group("jobs", {"t": {"numNodes": 1000}}), 1000),
-    "1,000 ranks with a podTemplate": (group("jobs", {"t": {"numNodes": 1000, "podTemplate": POD}}), 1000),
-    "1,000 tasks": (group("jobs", {f"t{n}": {} for n in range(1000)}), 1000),
+    "one JobSet": (group("jobset", {"t": {"numNodes": JOBSET, "run": ""}}), JOBSET),
+    "one JobSet of many tasks": (group("jobset", {f"t{n}": {"run": ""} for n in range(JOBSET)}), JOBSET),
+    "1,000 ranks of one task": (group("jobs", {"t": {"numNodes": 1000, "run": ""}}), 1000),
+    "1,000 ranks with a podTemplate": (group("jobs", {"t": {"numNodes": 1000, "podTemplate": POD, "run": ""}}), 1000),
+    "1,000 tasks": (group("jobs", {f"t{n}": {"run": ""} for n in range(1000)}), 1000),
 }
 
 
@@ -50,7 +50,7 @@ def test_a_large_group_renders_soon(name: str, helm: str) -> None:
 @pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize(
     "task",
-    [{"numNodes": 175}, {"numNodes": JOBSET, "env": {f"VARIABLE_{n}": "x" for n in range(20)}}],
+    [{"numNodes": 175, "run": ""}, {"numNodes": JOBSET, "run": "", "env": {f"VARIABLE_{n}": "x" for n in range(20)}}],
     ids=["more ranks", "larger ranks"],
 )
 def test_a_jobset_that_etcd_would_not_store_is_refused(task: dict, helm: str) -> None:
@@ -67,7 +67,7 @@ def test_a_jobset_that_etcd_would_not_store_is_refused(task: dict, helm: str) ->
     ids=["text", "base64"],
 )
 def test_files_that_no_configmap_holds_are_refused(file: dict) -> None:
-    values = {"schemaVersion": 1, "name": "rl", "files": {"a": {"x": file}}, "tasks": {"t": {}}}
+    values = {"schemaVersion": 1, "name": "rl", "files": {"a": {"x": file}}, "tasks": {"t": {"run": ""}}}
     assert template("helm", "job-group", json.dumps(values).encode()).returncode == 0
     values["files"]["b"] = {"y": {"text": "xx"}}
     done = template("helm", "job-group", json.dumps(values).encode())

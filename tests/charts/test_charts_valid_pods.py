@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from gpuworker.runtime import contract
 from tests.charts.test_charts_refuse import refusal, render, task
 
 NIC = "vpc.amazonaws.com/efa"
@@ -140,19 +141,25 @@ def test_the_image_of_the_program_is_a_reference() -> None:
 
 
 PLACES = ("/", "/proc", "/proc/x", "/sys/", "/dev", "//tmp", "/run/gpu-charts", "/run/gpu-charts/key")
-CHARTS_CONTAINERS = {"ddp-run": "launcher", "gpu-accept": "accept", "job-group": "agent"}
+CHARTS_CONTAINERS = {"gpu-accept": "accept", "job-group": "agent"}
 
 
 def mounted(path: str, kind: str = "containers", **fields: str) -> dict:
     return pod(volumes=[VOLUME], **{kind: [{**fields, "volumeMounts": [{**MOUNT, "mountPath": path}]}]})
 
 
-@pytest.mark.parametrize("chart", CHARTS_CONTAINERS)
+@pytest.mark.parametrize("chart", contract.RESERVED_MOUNTS)
 @pytest.mark.parametrize("path", PLACES)
 def test_nothing_is_mounted_at_a_place_of_the_chart_or_of_the_system(path: str, chart: str) -> None:
-    for values in (mounted(path), mounted(path, "initContainers", name=CHARTS_CONTAINERS[chart])):
+    own = CHARTS_CONTAINERS.get(chart)
+    for values in [mounted(path), *([mounted(path, "initContainers", name=own)] if own else [])]:
         message = refusal(chart, task(**values) if chart == "job-group" else values)
         assert f"volumeMounts: {path} is a place of the chart or of the system" in message
+
+
+@pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept"])
+def test_the_place_of_the_programs_is_reserved(chart: str) -> None:
+    assert "volumeMounts: /programs is a place" in refusal(chart, mounted("/programs"))
 
 
 @pytest.mark.parametrize("path", ["/group", "/group/home", "/group/x"])

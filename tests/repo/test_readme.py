@@ -105,9 +105,9 @@ def test_the_readme_waits_for_the_failure_of_a_run_too() -> None:
     assert all(re.search(r"grep -wE 'Completed?\|Failed'", line) for line in waits)
 
 
-def test_the_tag_of_the_readme_is_the_one_that_the_charts_pull() -> None:
+def test_the_tag_of_the_pages_is_the_one_that_the_charts_pull() -> None:
     (version,) = {yaml.safe_load(path.read_text())["appVersion"] for path in REPO.glob("charts/*/Chart.yaml")}
-    assert f"--tag registry.example.com/gpu-worker:{version} " in README and f"the tag {version}," in README
+    assert f"--tag registry.example.com/gpu-worker:{version} " in (REPO / "docs/images.md").read_text()
 
 
 def test_no_pod_gets_a_service_account_token() -> None:
@@ -130,8 +130,8 @@ def test_what_is_said_of_tokens_is_true_of_every_value() -> None:
 def test_the_readme_is_short_and_starts_with_the_set_up() -> None:
     lines = README.splitlines()
     assert len(lines) <= 130
-    first = [number for number, line in enumerate(lines) if line.startswith(("docker build", "pip install"))]
-    assert len(first) == 2 and max(first) < SCREEN
+    (first,) = [number for number, line in enumerate(lines) if line.startswith("pip install")]
+    assert first < SCREEN
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(REPO)) for page in PAGES])

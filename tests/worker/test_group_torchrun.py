@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.launch import build_zipapp
+from tests.helpers.chart_programs import mount
 from tests.helpers.group_agents import Group, Rank
 from tests.helpers.processes import free_port
 
@@ -34,7 +34,7 @@ FLAGS = "--nnodes=$NNODES --nproc_per_node=1 --node_rank=$NODE_RANK --master_add
 
 
 class Task:
-    """A group of one task with two ranks, each with a zipapp called torchrun."""
+    """A group of one task with two ranks, each with the programs of the chart."""
 
     def __init__(self, folder: Path):
         self.group = Group(folder)
@@ -45,8 +45,7 @@ class Task:
 
     def start(self, number: int, run: str = "", **settings: object) -> Rank:
         rank = self.group.new_rank(f"t-{number}").publish_name().start_agent()
-        (rank.root / "launcher").mkdir()
-        build_zipapp.build(rank.root / "launcher/torchrun")
+        mount("job-group", rank.root / "programs")
         contract = {"NNODES": 2, "NODE_RANK": number, "NPROC_PER_NODE": 1, "MASTER_ADDR": "localhost"}
         contract |= {
             "MASTER_PORT": self.port,

@@ -6,16 +6,15 @@ import bz2
 import gzip
 import lzma
 import signal
-import subprocess
-import sys
 import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.chart_programs import mount
 from tests.helpers.launchers import STAND_IN, Run
-from tests.helpers.processes import environment, until
+from tests.helpers.processes import until
 
 pytestmark = pytest.mark.slow
 
@@ -247,20 +246,14 @@ class TestIdleAfterExit:
         until(lambda: "[IDLE] node=0 exit_code=0 " in pod.output, "the run is done")
 
 
-def test_the_zipapp_is_reproducible_and_runs_without_gpuworker(run, tmp_path):
-    """It does not hide a package gpuworker of the program."""
-    archives = [tmp_path / name for name in ("one", "two")]
-    for archive, zone in zip(archives, ("UTC", "Asia/Tokyo"), strict=True):
-        command = [sys.executable, "-m", "gpuworker.launch.build_zipapp", archive]
-        subprocess.run(command, env=environment(TZ=zone), check=True)
-        time.sleep(2)  # the resolution of times in a zip file
-    assert archives[0].read_bytes() == archives[1].read_bytes()
+def test_the_launcher_of_a_chart_does_not_hide_a_package_gpuworker_of_the_program(run, tmp_path):
+    folder = mount("ddp-run", tmp_path / "programs")
     own = tmp_path / "own" / "gpuworker"
     own.mkdir(parents=True)
     (own / "__init__.py").write_text("MINE = 'the package of the program'\n")
     program = run.script("import gpuworker; print(gpuworker.MINE)")
     pod = run.start(
-        archives[0], "--join-timeout=30", "--", program, NNODES=1, NODE_RANK=0, NPROC_PER_NODE=2,
+        folder / "ddp-launch", "--join-timeout=30", "--", program, NNODES=1, NODE_RANK=0, NPROC_PER_NODE=2,
         MASTER_ADDR="localhost", MASTER_PORT=run.port, GLOO_SOCKET_IFNAME="", PYTHONPATH=f"{STAND_IN}:{own.parent}",
     )  # fmt: skip
     assert pod.wait() == 0, pod.output

@@ -5,7 +5,7 @@
 "limits": {"name": 63, "filesBytes": 1000000, "podSets": 18},
 "longestName": "%s-00000000-%s-%d-0",
 "sharedMemoryMount": "/dev/shm",
-"reservedMounts": ["/tmp", "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys"],
+"reservedMounts": ["/programs", "/tmp", "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys"],
 "keyFile": "/run/gpu-charts/key",
 "internalPrefix": "GPU_CHARTS_",
 "user": "worker",

@@ -3,7 +3,6 @@
 {{- $values := .root.Values -}}
 {{- $parks := eq $values.workload "statefulset" -}}
 {{- $launches := eq $values.launcher "ddp-launch" -}}
-{{- $worker := include "ddp-run.image" .root -}}
 {{- $contract := include "ddp-run.contract" .root | fromJson -}}
 metadata:
   labels:
@@ -27,35 +26,11 @@ spec:
   schedulingGroup:
     podGroupName: {{ .id | quote }}
   {{- end }}
-  {{- if and $launches $values.program.image }}
-  initContainers:
-    - name: launcher
-      image: {{ $worker | quote }}
-      imagePullPolicy: {{ $values.image.pullPolicy }}
-      command: [python3, -m, gpuworker.launch.build_zipapp, /launcher/ddp-launch]
-      {{- /* What the program gets, which costs nothing: quotas accept it, and it never needs a resource of its own. */}}
-      {{- with include "ddp-run.resources" (dict "resources" $values.resources "devices" dict "path" "resources") }}
-      resources:
-        {{- . | nindent 8 }}
-      {{- end }}
-      securityContext:
-        {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
-      volumeMounts:
-        - {name: launcher, mountPath: /launcher}
-        - {name: tmp, mountPath: /tmp}
-  {{- end }}
   containers:
     - name: trainer
-      image: {{ $values.program.image | default $worker | quote }}
+      image: {{ $values.program.image | default (include "ddp-run.image" .root) | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
-      {{- if not $launches }}
-      command: [torchrun]
-      {{- else if $values.program.image }}
-      command: [{{ $values.program.python | quote }}, /launcher/ddp-launch]
-      {{- else }}
-      # As process 1 it would ignore a signal that comes before its handler.
-      command: [tini, --, ddp-launch]
-      {{- end }}
+      command: {{ ternary (list $values.program.python "/programs/ddp-launch") (list "torchrun") $launches | toJson }}
       args:
         {{- if $launches }}
         - --join-timeout={{ $values.timeouts.joinSeconds | int64 }}
@@ -117,9 +92,7 @@ spec:
         {{- if $values.volumes.models.claimName }}
         - {name: models, mountPath: /models, readOnly: {{ $values.volumes.models.readOnly }}}
         {{- end }}
-        {{- if and $launches $values.program.image }}
-        - {name: launcher, mountPath: /launcher, readOnly: true}
-        {{- end }}
+        - {name: programs, mountPath: /programs, readOnly: true}
         {{- if $parks }}
         - {name: attempts, mountPath: /run/ddp}
         {{- end }}
@@ -143,10 +116,7 @@ spec:
       persistentVolumeClaim: {claimName: {{ .claimName | quote }}, readOnly: {{ .readOnly }}}
     {{- end }}
     {{- end }}
-    {{- if and $launches $values.program.image }}
-    - name: launcher
-      emptyDir: {sizeLimit: 64Mi}
-    {{- end }}
+    {{- include "ddp-run.programsVolume" .root | nindent 4 }}
     {{- if $parks }}
     - name: attempts
       emptyDir: {sizeLimit: 1Mi}

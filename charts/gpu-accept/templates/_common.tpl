@@ -42,21 +42,6 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 ((\[[0-9a-fA-F:]+\]|[a-zA-Z0-9.-]+)(:[0-9]+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*
 {{- end }}
 
-{{/* Reference of the worker image: a digest wins over a tag. */}}
-{{- define "gpu-accept.image" -}}
-{{- $help := printf "image:\n  repository: registry.example.com/gpu-worker\n  tag: %q" $.Chart.AppVersion -}}
-{{- with .Values.image -}}
-{{- include "gpu-accept.refuse" (list
-  (list (not .repository) (printf "image.repository is empty: this chart needs the worker image.\nBuild it from the folder `worker` of this project, push it where your nodes can pull it, and set:\n\n%s" $help))
-  (list (not (regexMatch (printf "^%s$" (include "gpu-accept.repository" .)) .repository)) (printf "image.repository: %q is not the name of a repository. A tag or digest has a value of its own:\n\n%s" .repository $help))) -}}
-{{- if .digest -}}
-{{ .repository }}@{{ .digest }}
-{{- else -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
-{{- end -}}
-{{- end -}}
-{{- end }}
-
 {{/* Refuse values for the first reason that holds; call with reasons, each a list of condition and message. */}}
 {{- define "gpu-accept.refuse" -}}
 {{- range . }}{{ if first . }}{{ fail (printf "\n\n%s\n" (last .)) }}{{ end }}{{ end -}}

@@ -4,7 +4,8 @@
   volumes.datasets.claimName, volumes.outputs, volumes.outputs.claimName, fleet, fleet.enabled, fleet.deadlineSeconds,
   fleet.claimName, fleet.listPods, fleet.resources, fleet.nodeSelector, fleet.tolerations, kueue, kueue.queueName, kueue.priorityClass,
   networkPolicy, networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName,
-  authentication.secretKey, env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets,
-  commonLabels, extraObjects, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, priorityClassName, nodeSelector,
-  tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext, containerSecurityContext]
+  authentication.secretKey, env, image, image.repository, image.tag, image.digest, image.pullPolicy, helperImage, helperImage.repository,
+  helperImage.tag, helperImage.digest, imagePullSecrets, commonLabels, extraObjects, resources, gpuResourceName, sharedMemory,
+  sharedMemory.sizeLimit, priorityClassName, nodeSelector, tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext,
+  containerSecurityContext]
 {{- end }}

@@ -39,7 +39,7 @@ spec:
     - name: accept
       image: {{ include "gpu-accept.image" . | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
-      command: [tini, --, accept-node]
+      command: [/programs/accept-node]
       args:
         {{- include "gpu-accept.args" . | nindent 8 }}
       env:
@@ -55,6 +55,7 @@ spec:
       volumeMounts:
         - {name: reports, mountPath: /reports}
         - {name: tmp, mountPath: /tmp}
+        - {name: programs, mountPath: /programs, readOnly: true}
         - {name: shared-memory, mountPath: /dev/shm}
         {{- if $values.volumes.outputs.claimName }}
         - {name: outputs, mountPath: /out}
@@ -64,11 +65,11 @@ spec:
         {{- end }}
   containers:
     - name: report
-      image: {{ include "gpu-accept.image" . | quote }}
+      image: {{ include "gpu-accept.helperImage" . | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       {{- if not $once }}
       # Ready means that the node passed. The readiness of the fleet's Deployment is that of all nodes.
-      command: [tini, --, report-server]
+      command: [/programs/report-server]
       args: [--report-dir=/reports, --port={{ $port }}]
       ports:
         - {name: http, containerPort: {{ $port }}}
@@ -79,11 +80,11 @@ spec:
         httpGet: {path: /healthz, port: http}
       {{- else if $values.fleet.enabled }}
       # Hands the report to the collector and ends with the verdict, which frees the GPUs.
-      command: [tini, --, accept-report, submit]
+      command: [/programs/accept-report, submit]
       args: [/reports/report.json, --to=http://{{ include "gpu-accept.fullname" . }}-fleet/reports]
       {{- else }}
       # Shows the report and ends with the verdict, which frees the GPUs.
-      command: [tini, --, accept-report, merge]
+      command: [/programs/accept-report, merge]
       args:
         - /reports/report.json
         - --expect-nodes=1
@@ -102,12 +103,14 @@ spec:
       volumeMounts:
         - {name: reports, mountPath: /reports, readOnly: true}
         - {name: tmp, mountPath: /tmp}
+        - {name: programs, mountPath: /programs, readOnly: true}
         {{- with include "gpu-accept.keyMount" . }}{{ . | nindent 8 }}{{ end }}
   volumes:
     - name: reports
       emptyDir: {}
     - name: tmp
       emptyDir: {}
+    {{- include "gpu-accept.programsVolume" . | nindent 4 }}
     - name: shared-memory
       emptyDir:
         medium: Memory

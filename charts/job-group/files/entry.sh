@@ -1,7 +1,7 @@
 #!/bin/sh
 # Process 1 of a task's container, in any image with a POSIX shell: waits for the group, then runs setup and run.
 # /group/scripts holds what users wrote, /group/state the named pipes to the agent in the same pod: events (to the
-# agent), the others (from it). /group/launcher has commands for a task with `launcher: ddp-launch`.
+# agent), the others (from it). /group/programs has commands for a task with `launcher: ddp-launch`.
 # Settings are in GPU_CHARTS_… variables.
 set -u
 # Exit codes. Generated from worker/src/gpuworker/runtime/contract.py by `make generate`.
@@ -299,8 +299,8 @@ if [ -n "$GPU_CHARTS_AGENT" ]; then
 fi
 export SKYPILOT_NODE_IPS
 if [ -n "$GPU_CHARTS_LAUNCHER" ]; then # torchrun, by that name, as a module and in accelerate
-  export PATH="$group/launcher:$PATH" GPU_CHARTS_TORCHRUN="$group/launcher/torchrun"
-  export PYTHONPATH="$group/launcher/hook${PYTHONPATH:+:$PYTHONPATH}"
+  export PATH="$group/programs:$PATH" GPU_CHARTS_TORCHRUN="$group/programs/torchrun"
+  export PYTHONPATH="$group/programs${PYTHONPATH:+:$PYTHONPATH}"
 fi
 start_helpers
 workdir=$HOME/sky_workdir

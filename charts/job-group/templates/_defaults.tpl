@@ -10,6 +10,7 @@
 "secretName": "",
 "files": {},
 "image": {"repository": "", "tag": "", "digest": "", "pullPolicy": "IfNotPresent"},
+"helperImage": {"repository": "", "tag": "", "digest": ""},
 "imagePullSecrets": [],
 "commonLabels": {},
 "extraObjects": [],

@@ -16,6 +16,10 @@ without a name, which the validations refuse.
 {{ .Values.name | default "group" }}-{{ include "job-group.hash" (dict "root" . "without" $without) }}
 {{- end }}
 
+{{- define "job-group.fullname" -}}
+{{ .Values.name | default "group" }}
+{{- end }}
+
 {{- define "job-group.domain" -}}
 {{ .Values.name }}.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
 {{- end }}
@@ -51,4 +55,9 @@ job-group/id: {{ .id | quote }}
 {{/* Something if the pods exchange messages that a key can sign. */}}
 {{- define "job-group.exchanges" -}}
 {{ ternary "yes" "" .Values.interConnection }}
+{{- end }}
+
+{{/* Programs that the pods find in the folder of programs. */}}
+{{- define "job-group.commands" -}}
+[group-agent, ddp-launch, torchrun]
 {{- end }}

@@ -1,12 +1,11 @@
 {{/*
-Pod template of one rank; call with what `job-group.job` has. The agent is a sidecar, in the worker image; the task runs
-in any image with a POSIX shell.
+Pod template of one rank; call with what `job-group.job` has. The agent is a sidecar in an image with Python; the
+task runs in any image with a POSIX shell.
 */}}
 {{- define "job-group.pod" -}}
 {{- $values := .root.Values }}
 {{- $task := .task }}
 {{- $gpus := dig "accelerator" "count" 0 $task | int }}
-{{- $worker := include "job-group.image" .root -}}
 {{- $agent := or $values.interConnection $values.logs.claimName -}}
 {{- $launcher := eq (include "job-group.launcher" .) "ddp-launch" -}}
 {{- /* Without JobSet the pods themselves form a pod group of Kueue. */}}
@@ -46,16 +45,14 @@ spec:
   schedulingGroup:
     podGroupName: {{ .id | quote }}
   {{- end }}
-  {{- if or $agent $launcher }}
+  {{- if $agent }}
   initContainers:
-    {{- if $agent }}
     {{- /* A sidecar: it starts before the task and ends after it. */}}
     - name: agent
       restartPolicy: Always
-      image: {{ $worker | quote }}
+      image: {{ include "job-group.helperImage" .root | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
-      {{- /* As process 1 it would ignore a signal that comes before its handler. */}}
-      command: [tini, --, group-agent]
+      command: [/group/programs/group-agent]
       args:
         - --host={{ .name }}-{{ .rank }}
         - --plan=/group/scripts/group.json
@@ -81,31 +78,17 @@ spec:
         {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
       volumeMounts:
         - {name: scripts, mountPath: /group/scripts, readOnly: true}
+        - {name: programs, mountPath: /group/programs, readOnly: true}
         - {name: state, mountPath: /group/state}
+        - {name: agent, mountPath: /tmp}
         {{- with $values.logs.claimName }}
         - {name: logs, mountPath: /group/logs, subPath: {{ $values.logs.subPath | quote }}}
         {{- end }}
         {{- with include "job-group.keyMount" .root }}{{ . | nindent 8 }}{{ end }}
-    {{- end }}
-    {{- if $launcher }}
-    - name: launcher
-      image: {{ $worker | quote }}
-      imagePullPolicy: {{ $values.image.pullPolicy }}
-      command: [python3, -m, gpuworker.launch.build_zipapp, /group/launcher/ddp-launch, /group/launcher/torchrun]
-      {{- /* What the task gets, which costs nothing: quotas accept it, and it never needs a resource of its own. */}}
-      {{- with include "job-group.resources" (dict "resources" $task.resources "devices" dict "path" (printf "tasks.%s.resources" .name)) }}
-      resources:
-        {{- . | nindent 8 }}
-      {{- end }}
-      securityContext:
-        {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
-      volumeMounts:
-        - {name: launcher, mountPath: /group/launcher}
-    {{- end }}
   {{- end }}
   containers:
     - name: task
-      image: {{ $task.image | default $worker | quote }}
+      image: {{ $task.image | default (include "job-group.image" .root) | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       command: [sh, /group/scripts/entry.sh]
       env:
@@ -125,7 +108,7 @@ spec:
         - {name: tmp, mountPath: /tmp}
         - {name: shared-memory, mountPath: /dev/shm}
         {{- if $launcher }}
-        - {name: launcher, mountPath: /group/launcher, readOnly: true}
+        - {name: programs, mountPath: /group/programs, readOnly: true}
         {{- with include "job-group.keyMount" .root }}{{ . | nindent 8 }}{{ end }}
         {{- end }}
         {{- range $index, $volume := $task.volumes }}
@@ -178,8 +161,11 @@ spec:
       emptyDir:
         medium: Memory
         sizeLimit: {{ dig "sharedMemory" "sizeLimit" $values.sharedMemory.sizeLimit $task | quote }}
-    {{- if $launcher }}
-    - name: launcher
+    {{- if or $agent $launcher }}
+    {{- include "job-group.programsVolume" .root | nindent 4 }}
+    {{- end }}
+    {{- if $agent }}
+    - name: agent # its own /tmp: a program may empty the one it has
       emptyDir: {sizeLimit: 64Mi}
     {{- end }}
     {{- with $values.logs.claimName }}
@@ -237,14 +223,14 @@ spec:
 
 {{/*
 Program behind `torchrun` in a task, "ddp-launch" or "torchrun". Without a choice in the task,
-ddp-launch serves the worker image only, where the task is distributed and its run script calls torchrun.
+ddp-launch serves the chart's image only, where the task is distributed and its run script calls torchrun.
 */}}
 {{- define "job-group.launcher" -}}
 {{- $container := first (dig "podTemplate" "spec" "containers" (list dict) .task) -}}
 {{- $distributed := or (gt (.task.numNodes | default 1 | int) 1) (gt (dig "accelerator" "count" 0 .task | int) 1) -}}
-{{- $workerImage := not (or .task.image $container.image) -}}
+{{- $chartsImage := not (or .task.image $container.image) -}}
 {{- $callsTorchrun := regexMatch "(^|[\\s;&|(])torchrun\\s" (.task.run | default "") -}}
-{{- $automatic := and .root.Values.interConnection $workerImage $distributed $callsTorchrun -}}
+{{- $automatic := and .root.Values.interConnection $chartsImage $distributed $callsTorchrun -}}
 {{- .task.launcher | default (ternary "ddp-launch" "torchrun" $automatic) -}}
 {{- end }}
 

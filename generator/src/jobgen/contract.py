@@ -10,4 +10,4 @@ KUEUE_POD_SETS = 18
 LONGEST_NAME = "%s-00000000-%s-%d-0"  # group, task, rank
 FILES_LIMIT_BYTES = 1_000_000
 DELAY_LIMIT_SECONDS = 31_536_000
-RESERVED_MOUNTS = ("/tmp", "/group", "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys")
+RESERVED_MOUNTS = ("/group", "/tmp", "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys")

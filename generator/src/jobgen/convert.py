@@ -20,7 +20,7 @@ from jobgen.names import is_label
 from jobgen.schema import did_you_mean
 
 SKY_CONFIG = "~/.sky/config.yaml"
-MOST_JOBS = 100  # of a JobSet: with some 140, etcd would not store it
+MOST_JOBS = 100  # of a JobSet: with some 140 small ones, etcd would not store it
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 

@@ -18,7 +18,7 @@ GPU = re.compile(r"(nvidia\.com|amd\.com)/gpu")
 SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 REFERENCE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")  # Kubernetes' own, in command, args and env
 OF_THE_CHART = ("hostname", "subdomain", "setHostnameAsFQDN", "activeDeadlineSeconds")  # of a pod
-VOLUMES = re.compile(r"tmp|shared-memory|outputs|datasets|models|launcher|attempts|key|scripts|state|home|files|logs"
+VOLUMES = re.compile(r"tmp|shared-memory|outputs|datasets|models|programs|agent|attempts|key|scripts|state|home|files|logs"
                      r"|(volume|folder)-\d+")  # fmt: skip
 MOUNTS = re.compile(r"/(tmp|group|run/gpu-charts|proc|sys|dev)(/.*)?")  # places of the charts
 

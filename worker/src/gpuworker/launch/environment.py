@@ -86,7 +86,7 @@ def hook(timeouts: Mapping[str, int], box: str, folder: str, inherited: Mapping[
 def without_hooks(paths: list[str], inherited: Mapping[str, str]) -> list[str]:
     """PYTHONPATH without the folder that lets `python -m torch.distributed.run` find the launcher."""
     torchrun = inherited.get(f"{INTERNAL_PREFIX}TORCHRUN", "")
-    return [path for path in paths if not torchrun or path != f"{os.path.dirname(torchrun)}/hook"]
+    return [path for path in paths if not torchrun or path != os.path.dirname(torchrun)]
 
 
 def flight_variables_before_2_11(flight: str) -> dict[str, str]:

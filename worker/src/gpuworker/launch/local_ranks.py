@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import ctypes
 import os
-import pkgutil
 import re
 import shutil
 import signal
@@ -24,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuworker.launch import environment, stacks
+from gpuworker.launch import environment, rank_hook, stacks
 from gpuworker.launch.config import STATE_FOLDER, STOP_SIGNALS, LaunchConfig
 from gpuworker.launch.failure_causes import LOST, NO_MEMORY, TIMED_OUT, Failure, of_exception
 from gpuworker.launch.output import Output, RankOutput
@@ -145,7 +144,7 @@ class LocalRanks:
         self.oom_kills = processes.oom_kills()
         hook = self.folder / "hook"
         hook.mkdir(exist_ok=True)
-        (hook / "sitecustomize.py").write_bytes(pkgutil.get_data(__package__, "rank_hook.py"))
+        shutil.copyfile(rank_hook.__file__, hook / "sitecustomize.py")
         if config.output_dir:
             name = f"{config.run_id}-{go.attempt}-{go.restarts}"
             self.flight_folder = Path(config.output_dir, STATE_FOLDER, name)

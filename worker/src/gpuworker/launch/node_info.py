@@ -57,11 +57,9 @@ def describe_self() -> NodeInfo:
 
 
 def launcher_digest() -> str:
-    """Digest of the launcher: of its sources, or of the zipapp that it runs from."""
-    here = Path(__file__).parent
-    archive = next((path for path in here.parents if path.is_file()), None)
+    """Digest of the launcher's sources."""
     whole = hashlib.sha256()
-    for path in [archive] if archive else sorted(here.glob("*.py")):
+    for path in sorted(Path(__file__).parent.glob("*.py")):
         whole.update(path.read_bytes())
     return whole.hexdigest()[:12]
 

@@ -155,8 +155,14 @@ TERMINATION_MESSAGE_BYTES = 4096  # what Kubernetes keeps of a container's last 
 # Paths that the chart's containers or the container runtime mount. Nothing of the user's may be mounted there.
 KEY_FILE = "/run/gpu-charts/key"
 GROUP_MOUNT = "/group"  # in groups only
+PROGRAMS_MOUNT = "/programs"  # in the other two charts only
 SHARED_MEMORY_MOUNT = "/dev/shm"  # a podTemplate may replace it, as SkyPilot's pod_config often does
-RESERVED_MOUNTS = ("/tmp", GROUP_MOUNT, "/run/gpu-charts", SHARED_MEMORY_MOUNT, "/dev", "/proc", "/sys")
+_EVERYWHERE = ("/tmp", "/run/gpu-charts", SHARED_MEMORY_MOUNT, "/dev", "/proc", "/sys")
+RESERVED_MOUNTS = {
+    "ddp-run": (PROGRAMS_MOUNT, *_EVERYWHERE),
+    "gpu-accept": (PROGRAMS_MOUNT, *_EVERYWHERE),
+    "job-group": (GROUP_MOUNT, *_EVERYWHERE),
+}
 
 
 class Tag(str, enum.Enum):

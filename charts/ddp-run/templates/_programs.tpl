@@ -1,0 +1,29 @@
+{{/* Copy of charts/shared/_programs.tpl. Name of the ConfigMap with the programs: another content is another object. */}}
+{{- define "ddp-run.programs" -}}
+{{ include "ddp-run.fullname" . }}-programs-{{ print (.Files.Get "files/start.py") (.Files.Get "files/programs.tar.xz") | sha256sum | trunc 8 }}
+{{- end }}
+
+{{/* Volume with the programs. */}}
+{{- define "ddp-run.programsVolume" -}}
+- name: programs
+  configMap:
+    name: {{ include "ddp-run.programs" . | quote }}
+    defaultMode: 0555
+{{- end }}
+
+{{/* Reference of `image`, which has torch: without a repository PyTorch's public image. */}}
+{{- define "ddp-run.image" -}}
+{{- $public := "docker.io/pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime" -}}
+{{- include "ddp-run.reference" (merge (dict "path" "image" "version" .Chart.AppVersion) .Values.image) | default $public -}}
+{{- end }}
+
+{{/* Reference of an image, or nothing; call with an image, its path, and version in place of an empty tag. */}}
+{{- define "ddp-run.reference" -}}
+{{- if .repository -}}
+{{- if not (regexMatch (printf "^%s$" (include "ddp-run.repository" .)) .repository) -}}
+{{- $help := printf "%s:\n  repository: registry.example.com/gpu-worker\n  tag: %q" .path .version -}}
+{{- fail (printf "\n\n%s.repository: %q is not the name of a repository. A tag or digest has a value of its own:\n\n%s\n" .path .repository $help) -}}
+{{- end -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default .version }}{{ end -}}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Starts a program that came with its chart; this file's name says which one.
+
+The archive beside this file is unpacked below /tmp, once per content. As process 1 of a container
+it also does what an init does: it forwards signals and reaps children.
+"""
+
+import hashlib
+import io
+import os
+import runpy
+import shutil
+import signal
+import sys
+import tarfile
+import tempfile
+
+PROGRAMS = {
+    "accept-node": "gpuworker.accept.accept_node",
+    "accept-report": "gpuworker.fleet.cli",
+    "ddp-launch": "gpuworker.launch.launcher",
+    "ddp-tests": "gpuworker.accept.ddp_tests",
+    "group-agent": "gpuworker.group.agent",
+    "report-server": "gpuworker.fleet.node_server",
+    "torchrun": "gpuworker.launch.launcher",
+    "train": "gpuworker.train.train",
+    "train-framework": "gpuworker.train.train_framework",
+}
+FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+
+
+def main() -> None:
+    if os.getpid() == 1:
+        go_on_in_a_child()
+    here, name = os.path.split(os.path.abspath(sys.argv[0]))
+    archive = os.path.join(here, "programs.tar.xz")
+    try:
+        sys.path[0] = unpacked(archive)
+    except (OSError, tarfile.TarError) as error:
+        sys.exit(f"error: {name}: cannot unpack {archive}: {error}")
+    runpy.run_module(PROGRAMS[name], run_name="__main__")  # sys.argv stays as it is
+
+
+def go_on_in_a_child() -> None:
+    """Return in a child. The kernel gives process 1 no signal that it does not handle."""
+    child = os.fork()
+    if not child:
+        return
+    for name in FORWARDED:
+        signal.signal(getattr(signal, name), lambda number, frame: os.kill(child, number))
+    ended = status = 0
+    while ended != child:
+        ended, status = os.wait()
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def unpacked(archive: str) -> str:
+    """Folder with the archive's content; made by the first of all processes that need it."""
+    with open(archive, "rb") as file:
+        data = file.read()
+    name = f"gpu-charts-{os.getuid()}-{hashlib.sha256(data).hexdigest()[:12]}"
+    folder = os.path.join(tempfile.gettempdir(), name)
+    if not os.path.isdir(folder):
+        fresh = tempfile.mkdtemp(prefix=f"{name}-")
+        with tarfile.open(fileobj=io.BytesIO(data)) as packed:
+            packed.extractall(fresh)
+        try:
+            os.rename(fresh, folder)
+        except OSError:  # another process was first
+            shutil.rmtree(fresh)
+    return folder
+
+
+if __name__ == "__main__":
+    main()

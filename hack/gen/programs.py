@@ -1,0 +1,89 @@
+"""The programs that a chart carries: start.py, and an archive of the modules that they import."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import io
+import lzma
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from hack.paths import REPO
+
+SOURCES = REPO / "worker/src"
+START = REPO / "worker/start.py"
+HOOK = SOURCES / "gpuworker/launch/rank_hook.py"
+CHARTS = {
+    "ddp-run": ("ddp-launch", "ddp-tests", "train", "train-framework"),
+    "gpu-accept": ("accept-node", "accept-report", "report-server"),
+    "job-group": ("group-agent", "ddp-launch"),
+}
+REGISTRY = SOURCES / "gpuworker/accept/registry.py"  # imports every module below checks
+DATA = (".json", ".css", ".js")
+
+
+def files(chart: str) -> Iterator[tuple[Path, str | bytes]]:
+    """The chart's files with their content."""
+    folder = REPO / "charts" / chart / "files"
+    yield folder / "start.py", START.read_text()
+    if chart == "job-group":  # so that also `python -m torch.distributed.run` finds the launcher
+        yield folder / "sitecustomize.py", HOOK.read_text()
+    tree = packed(sources(modules()[name] for name in CHARTS[chart]))
+    # As gzip they would be too large for a ConfigMap. A Python without lzma is rare: torchvision needs it.
+    yield folder / "programs.tar.xz", lzma.compress(tree, preset=9 | lzma.PRESET_EXTREME)
+
+
+def modules() -> dict[str, str]:
+    """Each program's module, as start.py has it."""
+    spec = importlib.util.spec_from_file_location("start", START)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.PROGRAMS
+
+
+def sources(names: Iterable[str]) -> set[Path]:
+    """Files of the modules, of all that they import or name, and data in the same packages."""
+    found: set[Path] = set()
+    todo = [file for name in names for file in files_of(name)]
+    while todo:
+        file = todo.pop()
+        if file in found:
+            continue
+        found.add(file)
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                named = [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
+            elif isinstance(node, ast.Import):
+                named = [each.name for each in node.names]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named = [node.value]
+            else:
+                continue
+            todo += [each for name in named for each in files_of(name)]
+        if file == REGISTRY:
+            todo += REGISTRY.with_name("checks").rglob("*.py")
+    data = {each for file in found for each in file.parent.iterdir() if each.suffix in DATA}
+    return found | data
+
+
+def files_of(name: str) -> Iterator[Path]:
+    """Files of a module of the worker, with those of the packages around it."""
+    parts = name.split(".")
+    if parts[0] != "gpuworker" or not all(part.isidentifier() for part in parts):
+        return
+    for count in range(1, len(parts) + 1):
+        path = SOURCES.joinpath(*parts[:count])
+        yield from (each for each in (path / "__init__.py", path.with_suffix(".py")) if each.exists())
+
+
+def packed(paths: Iterable[Path]) -> bytes:
+    """A tar file that is the same everywhere."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for path in sorted(paths):
+            member = tarfile.TarInfo(path.relative_to(SOURCES).as_posix())
+            member.size = path.stat().st_size
+            archive.addfile(member, io.BytesIO(path.read_bytes()))
+    return stream.getvalue()

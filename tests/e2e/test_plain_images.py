@@ -1,0 +1,84 @@
+"""The charts bring their programs: images of PyTorch, of Python, and of neither, with nothing of this project."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from tests.helpers.ddp_pods import job_ended, logs_by_node
+from tests.helpers.group_pods import jobset_ends, rank
+from tests.helpers.kube import Cluster, Namespace, run, wait_until
+
+GROUP = """
+name: plain
+execution: parallel
+---
+name: trainer
+num_nodes: 2
+launcher: ddp-launch
+resources: {image_id: "docker:TORCH"}
+run: |
+  cat > train.py <<'END'
+  import torch, torch.distributed as dist
+  dist.init_process_group("gloo")
+  total = torch.ones(1)
+  dist.all_reduce(total)
+  print("sum", total.item())
+  END
+  torchrun --nnodes "$SKYPILOT_NUM_NODES" train.py
+---
+name: shell
+resources: {image_id: "docker:SHELL"}
+run: "! command -v python3 && echo shell"
+---
+name: python
+resources: {image_id: "docker:PYTHON"}
+run: python3 -c 'print("python")'
+"""
+
+
+def images(*values: str) -> list[str]:
+    """Settings that name the plain images in these values."""
+    found = {"image": "TORCH_IMAGE", "helperImage": "PYTHON_IMAGE"}
+    settings = []
+    for value in values:
+        repository, _, tag = os.environ[found[value]].rpartition(":")
+        settings += ["--set-string", f"{value}.repository={repository},{value}.tag={tag}"]
+    return settings
+
+
+def plain(space: Namespace) -> Namespace:
+    return Namespace(Cluster(os.environ["TORCH_IMAGE"]), space.name)
+
+
+def test_nodes_are_accepted(namespace: Namespace) -> None:
+    space, nodes = plain(namespace), len(namespace.cluster.schedulable_nodes())
+    settings = ["--set", f"device=cpu,nodes={nodes}", "--set-json", 'checks=["environment", "collectives"]']
+    space.install("accept", "gpu-accept", *images("helperImage"), *settings)
+    space.kubectl("rollout", "status", "deployment/accept-gpu-accept-fleet", "--timeout=240s")
+    run("helm", "test", "accept", "--namespace", space.name)
+    used = {(each["name"], each["image"]) for pod in space.pods("accept") for each in pod["spec"]["containers"]}
+    assert {image for _, image in used} == {os.environ["PYTHON_IMAGE"]}
+
+
+def test_a_run_checks_all_reduce_and_trains(namespace: Namespace) -> None:
+    space = plain(namespace)
+    space.install("run", "ddp-run", "--set", "placement.onePodPerNode=any")
+    ended = wait_until(lambda: job_ended(space), "the Job ended", 240)
+    assert ended == "Complete"
+    assert "[DONE] node=0 world=2 " in logs_by_node(space)[0]
+
+
+def test_a_group_of_three_images(namespace: Namespace) -> None:
+    text = GROUP
+    for name in ("TORCH", "SHELL", "PYTHON"):
+        text = text.replace(f"docker:{name}", f"docker:{os.environ[f'{name}_IMAGE']}")
+    values = run(sys.executable, "-m", "jobgen", "to-values", "-", input=text)
+    namespace.install("grp", "job-group", *images("image", "helperImage"), values=values)
+    assert jobset_ends(namespace) == "Completed"
+    words = {
+        host: namespace.logs(rank(namespace, host)["metadata"]["name"], "task")
+        for host in ("trainer-0", "shell-0", "python-0")
+    }
+    assert "sum 2.0" in words["trainer-0"] and "[DONE] node=0 world=2 " in words["trainer-0"]
+    assert words["shell-0"].splitlines()[-1] == "shell" and words["python-0"].splitlines()[-1] == "python"

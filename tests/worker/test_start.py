@@ -1,0 +1,117 @@
+"""start.py, which starts the programs that a chart carries."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from hack.gen import programs
+from tests.helpers.chart_programs import mount
+
+PROGRAM = """
+import os, signal, sys, time
+words = sys.argv[1:]
+if words == ["wait"]:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+    if os.fork() == 0 and os.fork():
+        os._exit(0)  # its child becomes one of process 1, and ends
+    print("ready", flush=True)
+    time.sleep(60)
+if words == ["killed"]:
+    os.kill(os.getpid(), signal.SIGKILL)
+print(os.path.basename(sys.argv[0]), __name__, words, os.environ.get("PYTHONPATH"))
+sys.exit(3)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A mounted folder whose archive has a program of the test's."""
+    for name in ("ddp-launch", "accept-report"):
+        (tmp_path / name).write_text(programs.START.read_text())
+        (tmp_path / name).chmod(0o555)
+    with tarfile.open(tmp_path / "programs.tar.xz", "w:xz") as archive:
+        for name in ("gpuworker/__init__.py", "gpuworker/launch/__init__.py", "gpuworker/launch/launcher.py"):
+            text = PROGRAM.encode() if name.endswith("launcher.py") else b""
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+    (tmp_path / "tmp").mkdir()
+    return tmp_path
+
+
+def start(folder: Path, *words: str, before: tuple[str, ...] = ()) -> subprocess.Popen:
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "TMPDIR": str(folder / "tmp")}
+    command = [*before, str(folder / "ddp-launch"), *words]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def test_the_name_of_the_file_chooses_the_program(folder: Path) -> None:
+    done = start(folder, "a b", "*")
+    assert done.communicate()[0] == "ddp-launch __main__ ['a b', '*'] None\n"
+    assert done.returncode == 3
+
+
+def test_many_at_once_unpack_one_folder(folder: Path) -> None:
+    running = [start(folder) for _ in range(12)]
+    assert {each.communicate()[0] for each in running} == {"ddp-launch __main__ [] None\n"}
+    assert len(list((folder / "tmp").iterdir())) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:
+    (folder / "tmp").rmdir()
+    (folder / "tmp").write_text("no folder")
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "TMPDIR": str(folder / "tmp")}
+    (folder / "programs.tar.xz").write_bytes(b"damaged")
+    done = subprocess.run([str(folder / "ddp-launch")], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and str(folder / "programs.tar.xz") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+AS_PROCESS_1 = ("unshare", "--pid", "--fork", "--kill-child")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="a PID namespace needs root")
+class TestProcess1:
+    def test_a_signal_reaches_the_program_whose_code_it_ends_with(self, folder: Path) -> None:
+        with start(folder, "wait", before=AS_PROCESS_1) as running:
+            assert running.stdout.readline() == "ready\n"
+            children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+            os.kill(int(children[0]), signal.SIGTERM)  # process 1 in there
+            assert running.wait(timeout=20) == 75
+
+    def test_a_program_that_a_signal_ends_has_the_code_of_a_shell(self, folder: Path) -> None:
+        with start(folder, "killed", before=AS_PROCESS_1) as running:
+            assert running.wait(timeout=20) == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize("chart", programs.CHARTS)
+def test_every_program_starts_from_its_archive_alone(chart: str, tmp_path: Path) -> None:
+    folder = mount(chart, tmp_path / "programs")
+    needs_torch = {"ddp-tests", "train", "train-framework"}
+    for name in set(programs.CHARTS[chart]) - needs_torch:
+        command = [sys.executable, "-S", str(folder / name), "--help"]  # -S: without site-packages
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"TMPDIR": str(tmp_path)})
+        assert done.returncode == 0 and done.stdout.startswith("usage: "), done.stdout + done.stderr
+    for name in set(programs.CHARTS[chart]) & needs_torch:
+        command = [sys.executable, str(folder / name), "--help"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"TMPDIR": str(tmp_path)})
+        assert done.returncode == 0 and done.stdout.startswith("usage: "), done.stdout + done.stderr
+
+
+def test_archives_are_the_same_at_any_time_and_place() -> None:
+    command = [sys.executable, "-c", "from hack.gen import programs as p; import hashlib; "
+               "print([hashlib.sha256(c if isinstance(c, bytes) else c.encode()).hexdigest()"
+               " for each in p.CHARTS for _, c in p.files(each)])"]  # fmt: skip
+    found = {
+        subprocess.run(command, env={**os.environ, "TZ": zone}, capture_output=True, text=True, check=True).stdout
+        for zone in ("UTC", "Asia/Tokyo")
+    }
+    assert len(found) == 1
