@@ -69,6 +69,11 @@ def reserved_pattern() -> str:
 
 def jobgen() -> str:
     """The module jobgen/contract.py."""
+    given = {each.name: each.accepts for each in contract.VARIABLES if each.accepts[0]}
+    accepts = "\n".join(
+        f'    "{name}": (\n        "{words}",\n        r"{pattern}",\n    ),'
+        for name, (words, pattern) in given.items()
+    )
     return f'''"""Facts that jobgen shares with the chart job-group.
 
 {SOURCE}
@@ -81,6 +86,10 @@ KUEUE_POD_SETS = {contract.KUEUE_POD_SETS}
 LONGEST_NAME = "{contract.LONGEST_NAME}"  # group, task, rank
 FILES_LIMIT_BYTES = {contract.FILES_LIMIT_BYTES:_}
 DELAY_LIMIT_SECONDS = {contract.DELAY_LIMIT_SECONDS:_}
+# Variables that a task may set, in words and as a pattern.
+ACCEPTS = {{
+{accepts}
+}}
 RESERVED_MOUNTS = ({", ".join(f'"{path}"' for path in contract.RESERVED_MOUNTS["job-group"])})
 '''
 

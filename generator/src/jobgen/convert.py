@@ -49,7 +49,8 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
     claims = volumes.claims(group)
     pull_secrets = PullSecrets(f"{header.get('name')}-registry")
     for task in group.tasks:
-        values = _task(task, files, pull_secrets, claims, delays, given_env)
+        no_names = header.get("inter_connection") is False
+        values = _task(task, files, pull_secrets, claims, delays, given_env, no_names)
         if "name" in task.fields:
             tasks[task.fields["name"]] = values
     files.check_size()
@@ -62,6 +63,12 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
     reason = needs_jobs(tasks, queue)
     if reason and group.is_valid:
         group.header.note(("name",), reason, "layout-jobs")
+        for task in (each for each in group.tasks if each.fields.get("num_nodes", 1) > 1):
+            if tasks[task.fields["name"]].get("recovery"):
+                message = (
+                    "a task of several nodes restarts as a whole, which takes a JobSet; remove it, or use fewer ranks"
+                )
+                task.report("conflicting-fields", ("resources", "job_recovery"), message)
     values = {
         "name": name,
         "layout": "jobs" if reason else None,
@@ -84,6 +91,7 @@ def _task(
     claims: Counter[str],
     delays: dict[str, int],
     given_env: frozenset[str],
+    no_names: bool,
 ) -> dict:
     pod: dict = {}
     given = resources.convert(task, pod)
@@ -108,6 +116,9 @@ def _task(
         "podTemplate": template,
         "setup": task.fields.get("setup"),
     }
+    if values["launcher"] == "ddp-launch" and no_names:
+        message = "ddp-launch needs the names of the ranks, and inter_connection is false"
+        task.report("conflicting-fields", ("launcher",) if "launcher" in task.fields else (), message)
     values = {key: value for key, value in values.items() if value}
     return values | {"run": task.fields.get("run", "")}  # the chart requires it of every task
 
@@ -120,7 +131,7 @@ def _check_mounts(task: GroupDocument, workdir: bool) -> None:
             path = posixpath.normpath(target)
             if path in taken:
                 task.report("same-path", (field, target), f"{taken[path]} is already mounted at this path", key=True)
-            elif path in RESERVED_MOUNTS or path.startswith("/group/"):
+            elif path in RESERVED_MOUNTS or path.startswith(("/group/", "/run/gpu-charts/", "/proc/", "/sys/")):
                 task.report("same-path", (field, target), "the pod uses this path itself; choose another one", key=True)
             taken.setdefault(path, f"another entry of {field}")
 

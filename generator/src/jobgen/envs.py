@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from jobgen.contract import ACCEPTS
 from jobgen.group import GroupDocument
 
 
@@ -13,6 +16,8 @@ def env(task: GroupDocument, given: frozenset[str]) -> dict[str, str]:
         if value is None:
             message = f"has no value; write one, or pass --env {name}, --env {name}=VALUE or --secret {name}"
             task.report("missing-value", path, message)
+        elif name in ACCEPTS and not re.fullmatch(ACCEPTS[name][1], str(value)):
+            task.report("bad-value", path, f"must be {ACCEPTS[name][0]}")
         elif name not in given:
             text = task.document.source_text(path)
             if text is not None and text != str(value):

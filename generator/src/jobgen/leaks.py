@@ -74,8 +74,9 @@ def find(
         for index, each in enumerate(value):
             yield from find(each, (*path, index), known, allow)
     elif isinstance(value, dict):
-        if isinstance(value.get("name"), str) and credentials.is_named(value["name"], value.get("value")):
-            yield (*path, "value"), value["name"]
+        name, given = value.get("name"), value.get("value")
+        if isinstance(name, str) and (credentials.is_named(name, given) or credentials.contains(f"{name}: {given}")):
+            yield (*path, "value"), name
             return
         for key, each in value.items():
             named = path == ("envs",) or str(key).isupper()

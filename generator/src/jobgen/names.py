@@ -18,6 +18,8 @@ def is_label(name: str) -> bool:
 
 def label_error(name: str) -> str | None:
     """Return why `name` is not a DNS-1035 label, with a valid one if possible; None if it is one."""
+    if name in ("null", "true", "false"):
+        return f"{quoted(name)} is not text where it is written without quotes, such as in --set; choose another name"
     if is_label(name):
         return None
     rule = f'must be at most {NAME_LIMIT} of a-z, 0-9 and "-", start with a letter and not end with "-"'

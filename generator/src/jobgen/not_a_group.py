@@ -31,7 +31,8 @@ def explain(documents: list[Document]) -> str | None:
 def _kind(first: dict, values: list, execution: object, documents: list[Document]) -> str:
     if "apiVersion" in first and "kind" in first:
         kind = first["kind"] if isinstance(first["kind"], str) and first["kind"].isalnum() else "object"
-        return f"this is a Kubernetes manifest ({kind}); apply it with `kubectl apply -f`"
+        ways = "apply it with `kubectl apply -f`, or, if it starts a training, convert it with `jobgen from`"
+        return f"this is a Kubernetes manifest ({kind}); {ways}"
     if "apiVersion" in first and ("appVersion" in first or "version" in first):
         return "this is a Chart.yaml; install its folder with `helm install`"
     if "schemaVersion" in first and "tasks" in first:

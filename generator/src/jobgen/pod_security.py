@@ -14,8 +14,11 @@ _NODE = "reaches the node and its other pods"
 _API = "gives the program access to the Kubernetes API"
 _RIGHTS = "gives the program more rights than an ordinary user"
 _CONFINED = "removes a limit of what the program may ask the kernel for"
+_ACCOUNT = (
+    "gives no access to the Kubernetes API by itself: the pods have a token with automountServiceAccountToken only"
+)
 _FLAGS = {"hostPID": _NODE, "hostIPC": _NODE, "automountServiceAccountToken": _API}
-_FLAGS |= {"serviceAccountName": _API, "serviceAccount": _API}
+_FLAGS |= {"serviceAccountName": _ACCOUNT, "serviceAccount": _ACCOUNT}
 _CONTEXT_FLAGS = {"privileged": _NODE, "allowPrivilegeEscalation": _RIGHTS, "sysctls": _CONFINED}
 _CONTEXT_FLAGS |= {"seLinuxOptions": _CONFINED}
 

@@ -29,8 +29,25 @@ def convert(task: GroupDocument, pod: dict) -> dict:
         for path in _not_json(spec, _SPEC):
             task.report("bad-value", path, "is not a number that Kubernetes accepts")
         pod_security.check(task, spec, _SPEC)
+        _check_container(task, spec)
         pod["spec"] = {**pod.get("spec", {}), **spec}
     return {key: pod[key] for key in ("metadata", "spec") if pod.get(key)}
+
+
+def _check_container(task: GroupDocument, spec: dict) -> None:
+    """Report what the chart would refuse, or not use."""
+    container, path = (spec.get("containers") or [{}])[0], (*_SPEC, "containers", 0)
+    if container.get("workingDir"):
+        task.note((*path, "workingDir"), "no effect: setup and run start in ~/sky_workdir", "no-effect")
+    volumes = {each.get("name") for each in spec.get("volumes") or []}
+    taken = set()
+    for index, mount in enumerate(container.get("volumeMounts") or []):
+        place = (*path, "volumeMounts", index)
+        if mount.get("name") not in volumes:
+            task.report("bad-value", place, "mounts a volume that pod_config.spec.volumes does not have")
+        if mount.get("mountPath") in taken:
+            task.report("same-path", place, "another entry has the same mountPath")
+        taken.add(mount.get("mountPath"))
 
 
 def _not_json(value: object, path: Path) -> Iterator[Path]:

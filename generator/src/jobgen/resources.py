@@ -119,7 +119,9 @@ def _accelerator_counts(task: GroupDocument, path: Path, given: str | dict | lis
         known = gpu_names.canonical(name)
         if known.lower() != name.lower():
             task.note(path, f'"{name}" is read as "{known}", the only GPU type that contains it')
-        counts[known] = Decimal(str(amount if amount is not None else count or 1))
+        number = Decimal(str(amount if amount is not None else count or 1))
+        if counts.setdefault(known, number) != number:
+            task.report("conflicting-fields", path, f"{known} with two counts; keep one")
     return counts
 
 

@@ -9,6 +9,7 @@ CAUSES = {
     "image": ("the image cannot be pulled", "check its name, and the pull secret (imagePullSecrets)"),
     "container": ("the node prepares the container: it pulls images and mounts volumes", "wait"),
     "config": ("a Secret or ConfigMap that the pod needs is missing", "create it; the pod then starts by itself"),
+    "refused": ("the node refuses to start the container", "change what the message names"),
     "volume": ("a volume cannot be used", "check that the PersistentVolumeClaim exists, is bound and fits the nodes"),
     "sandbox": ("the node cannot create the pod's network or sandbox", "check the network plugin on the node"),
     "create": (

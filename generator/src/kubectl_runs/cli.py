@@ -4,6 +4,7 @@ It reads, by kubectl, and changes nothing.
 Exit codes: 0 done; 1 the run has failed; 2 usage, or the cluster did not answer; 3 a bug.
 """
 
+import os
 import sys
 import time
 
@@ -40,8 +41,12 @@ def look(kubectl: Kubectl, name: str) -> Status:
     objects = kubectl.read(OURS)
     found = [run for run in find(objects) if name in (run.name, run.release)]
     if not found:
-        raise KubectlError(f'no group or release "{name}"\n{not_read(kubectl)}'.strip())
-    return judge(found[0], objects, lambda pod: kubectl.first_log(pod, "agent"))
+        there = ", ".join(sorted({run.name for run in find(objects)})[:20]) or "none"
+        raise KubectlError(
+            f'no group or release "{name}" in the namespace, which has: {there}\n{not_read(kubectl)}'.strip()
+        )
+    place = found[0].owner["metadata"]["namespace"]
+    return judge(found[0], objects, lambda pod: kubectl.first_log(pod, "agent", place))
 
 
 def not_read(kubectl: Kubectl) -> str:
@@ -77,7 +82,10 @@ def cli() -> None:
 def list_(namespace: str | None, context: str | None, everywhere: bool, form: str) -> None:
     """Show all runs with state, ranks that have started, restarts, GPUs and age."""
     kubectl = Kubectl(namespace, context, everywhere)
-    found = [judge(run, mine) for mine in by_namespace(kubectl.read(OURS)) for run in find(mine)]
+    found = [
+        judge(run, mine, lambda pod, place=run.owner["metadata"]["namespace"]: kubectl.first_log(pod, "agent", place))
+        for mine in by_namespace(kubectl.read(OURS)) for run in find(mine)
+    ]  # fmt: skip
     if form == "json":
         return write(report.to_json(found))
     write((report.listed(found, everywhere) if found else "no runs\n") + not_read(kubectl))
@@ -161,4 +169,8 @@ def logs(ctx, name, ranks, namespace, context, follow, tail, container) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    cli(prog_name="kubectl runs")
+    try:
+        cli(prog_name="kubectl runs")
+    except OSError as error:  # such as a full disk behind standard output
+        click.echo(f"error: output: {error.strerror}", err=True)
+        os._exit(2)

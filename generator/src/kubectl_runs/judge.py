@@ -55,12 +55,15 @@ def judge(run: Run, objects: dict[str, list[dict]], read_log: ReadLog = lambda p
     explain_missing(run, objects)
     add_events(run, objects)
     attempts = [int(labels(each[0]).get(ATTEMPT, 0)) for each in run.pods.values()]
-    restarts = max([(run.owner.get("status") or {}).get("restarts", 0), *attempts])
+    restarts = max([restarts_of(run.owner), *attempts])
     facts = run.owner["metadata"]
     ranks = list(run.ranks.values())
     place, created = facts.get("namespace") or "", facts.get("creationTimestamp") or ""
     status = Status(run.name, run.chart, run.id, place, created, restarts, ranks)
     status.state = state_of(run, ranks)
+    for rank in ranks:
+        if status.state == "done" and rank.cause == "controller":  # the group ended before it had a pod
+            rank.phase, rank.cause = "stopped", ""
     status.findings = findings(run, status, objects)
     return status
 
@@ -167,13 +170,20 @@ def state_of(run: Run, ranks: list[Rank]) -> str:
     if owner["metadata"].get("deletionTimestamp"):
         return "stopped"
     if failed:
-        return "restarting" if may_restart(owner) else "failed"
+        # The pods of the next attempt may not exist yet.
+        pods_of = [labels(pod) for each in failed for pod in run.pods.get(each.name, [])[:1]]
+        old = max((int(each.get(ATTEMPT, 0)) for each in pods_of), default=0)
+        return "restarting" if may_restart(owner) or old < restarts_of(owner) else "failed"
     phases = {each.phase for each in ranks}
     if "running" in phases:
         phases.discard("waiting")
     if found := next((state for phase, state in STATES.items() if phase in phases), None):
         return found
     return "done" if phases == {"done"} else "running"
+
+
+def restarts_of(owner: dict) -> int:
+    return (owner.get("status") or {}).get("restarts", 0)
 
 
 def may_restart(jobset: dict) -> bool:
@@ -211,7 +221,8 @@ def first_failure(failed: list[Rank], pointed: tuple[str, int | None] | None) ->
     own = [each for each in failed if each.cause not in ("peer", "gone")]
     if not own and pointed and pointed[0] not in (each.name for each in failed if each.cause == "gone"):
         return Finding("gone", (pointed[0],), "its pod is gone", (), pointed[1], first=True)
-    first = min(own or failed, key=lambda each: (each.ended_at or "9", not each.primary))
+    # A failure of an auxiliary task does not end the group.
+    first = min(own or failed, key=lambda each: (not each.primary, each.ended_at or "9"))
     names = [first.name]
     if first.cause == "join-timeout" or first.cause not in CAUSES:  # all nodes have the launcher's verdict
         names += [each.name for each in own if (each.cause, each.exit_code) == (first.cause, first.exit_code)]

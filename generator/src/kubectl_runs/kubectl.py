@@ -73,6 +73,7 @@ class Kubectl:
         """Started reader of a container's output, which may have none yet."""
         return self.start("logs", pod, "-c", container, *more, stdout=stdout, stderr=subprocess.DEVNULL)
 
-    def first_log(self, pod: str, container: str) -> str:
+    def first_log(self, pod: str, container: str, namespace: str) -> str:
         """The beginning of a container's output."""
-        return self.logs(pod, container, f"--limit-bytes={LOG_BYTES}").communicate()[0].decode(errors="replace")
+        more = f"--limit-bytes={LOG_BYTES}", f"--namespace={namespace}"
+        return self.logs(pod, container, *more).communicate()[0].decode(errors="replace")

@@ -144,6 +144,8 @@ def starting(status: dict, waiting: dict) -> tuple[str, str, str]:
             waiting = state["waiting"]
     reason, message = waiting.get("reason") or "", waiting.get("message") or ""
     cause = REASONS.get(reason, "container")
+    if cause == "config" and not re.search("not found|couldn't find", message):  # such as a user that it must not have
+        cause = "refused"
     return "starting", cause, message or (reason if cause == "image" else "")
 
 

@@ -26,7 +26,7 @@ def table(rows: list[tuple[str, ...]]) -> str:
 def listed(found: list[Status], everywhere: bool) -> str:
     rows = [("NAME", "CHART", "STATE", "RANKS", "RESTARTS", "GPUS", "AGE")]
     for each in found:
-        begun = sum(rank.phase in ("running", "waiting", "done") for rank in each.ranks)
+        begun = sum(rank.begun for rank in each.ranks)
         gpus = sum(rank.gpus for rank in each.ranks)
         ranks = f"{begun}/{len(each.ranks)}"
         rows.append((each.name, each.chart, each.state, ranks, str(each.restarts), str(gpus), age(each.created_at)))

@@ -22,6 +22,8 @@ def read(file: str) -> bytes:
     if file != "-":
         with open(file, "rb") as stream:
             return stream.read(MAX_BYTES + 1)
+    if sys.stdin is None:
+        raise click.UsageError("standard input is closed")
     if sys.stdin.isatty():
         raise click.UsageError("standard input is a terminal; name a file, or pipe one in")
     return sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -39,6 +41,8 @@ def convert_file(
 ) -> Result:
     if options["strict"] and options["lenient"]:
         raise click.UsageError("--strict and --lenient exclude each other")
+    if both := options["env"].keys() & (options["secret"].keys() | options["secret_file"].keys()):
+        raise click.UsageError(f"{min(both)} is in --env and in a secret; keep one")
     beside = None if file == "-" else os.path.dirname(file) or "."
     options["secrets"] = {**options.pop("secret_file"), **options.pop("secret")}
     result = api.to_values(
@@ -89,6 +93,8 @@ def finish(
     """Print the diagnostics, and write the values or compare them, as the options of `output` ask for it."""
     if sum(each is not None for each in (output, expected, compared)) > 1:
         raise click.UsageError("-o, --check and --diff exclude each other")
+    if output and os.path.isfile(output) and file != "-" and os.path.samefile(output, file):
+        raise click.UsageError(f"-o {output} would replace its own source")
     if form == "json":
         from jobgen.reporter import format_json
 
@@ -106,6 +112,8 @@ def finish(
 
 
 def _compare(ctx: click.Context, file: str, result: Result, existing: str, to_stdout: bool) -> None:
+    if existing == "-":
+        raise click.UsageError("--check and --diff compare with a file, not with standard input")
     with open(existing, "rb") as stream:
         old = stream.read().decode("utf-8", "replace")
     if old == result.text:

@@ -9,7 +9,7 @@ import click
 from jobgen import names, variables
 
 
-def _group_name(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+def group_name(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     error = names.label_error(value) if value is not None else None
     if error:
         raise click.BadParameter(error)
@@ -24,7 +24,7 @@ def _secret_name(ctx: click.Context, parameter: click.Parameter, value: str | No
 
 FILE = click.Path()  # completes file names
 _OPTIONS = [
-    click.option("-n", "--name", "group_name", callback=_group_name, help="Use NAME as the name of the group."),
+    click.option("-n", "--name", "group_name", callback=group_name, help="Use NAME as the name of the group."),
     click.option(
         "--env",
         metavar="NAME[=VALUE]",

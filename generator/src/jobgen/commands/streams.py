@@ -25,6 +25,8 @@ def print_errors(messages: Sequence[str]) -> None:
 
 def write(text: str) -> None:
     """Write to standard output as UTF-8 with \\n, in every locale."""
+    if sys.stdout is None:
+        raise click.UsageError("standard output is closed")
     click.echo(text.encode(), nl=False)
 
 
@@ -45,9 +47,9 @@ def replace(target: Path, text: str) -> None:
 def identities(*files: str | None) -> frozenset[tuple[int, int]]:
     """Return device and inode of the files that exist, and of standard output."""
     found = []
-    for file in (*files, sys.stdout):
+    for file in (*files, 1):
         try:
-            found.append(os.fstat(file.fileno()) if file is sys.stdout else os.stat(file or ""))
+            found.append(os.stat(file or ""))
         except (OSError, ValueError):  # it does not exist yet, or is not a file
             continue
     return frozenset((each.st_dev, each.st_ino) for each in found)

@@ -6,7 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from jobgen.manifests.pods import REFERENCE, Pod
+from jobgen.manifests.pods import REFERENCE, SET, SHELL_NAME, Pod
 
 PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 # torchrun's flags that the charts decide; a command with any other is carried as it is.
@@ -26,7 +26,7 @@ class Program:
 def program_of(pod: Pod) -> Program | None:
     """None for a command that is more, or something else, than torchrun or Python with a program."""
     words = pod.words
-    if not words or any(REFERENCE.search(word) for word in words):
+    if not words:
         return None
     if words[0].rpartition("/")[2] == "torchrun":
         return _torchrun(words[1:])
@@ -35,7 +35,7 @@ def program_of(pod: Pod) -> Program | None:
         if words[:1] == ["-m"] and words[1:2] and words[1] in LAUNCHERS:
             return _torchrun(words[2:])
         if words and (words[0] == "-m" or not words[0].startswith("-")):
-            return Program(words, processes=1)
+            return _with_args(Program([], processes=1), words)
     return None
 
 
@@ -59,28 +59,38 @@ def _torchrun(words: list[str]) -> Program | None:
 
 def _with_args(program: Program, words: list[str]) -> Program | None:
     program.args = words
-    return program if words[-1:] != ["-m"] and words else None
+    return program if words and words[-1] != "-m" and not any(map(REFERENCE.search, words)) else None
 
 
-def shell_line(pod: Pod) -> str:
+def shell_line(pod: Pod, folder: object) -> str:
     """The script of `bash -c` as it is; else a command of a shell that starts exactly these words.
 
-    Kubernetes' references become the shell's.
+    Kubernetes' references become the shell's. `folder`: where it starts, if not in the task's own.
     """
+    before = "".join(f"export {name}={value}\n" for name, value in pod.exports.items())
+    if folder:
+        before += f"cd -- {shlex.quote(str(folder))} || exit\n"
     if len(pod.words) == 3 and pod.words[0].rpartition("/")[2] == "bash" and pod.words[1] == "-c":
         script = pod.words[2]
-        if all(found[1] and found[1] not in pod.names for found in REFERENCE.finditer(script)):
-            return script
-    return " ".join(_shell_word(word, pod.names) for word in pod.words) + "\n"
+        if all(found[1] and not _is_known(found[1], pod) for found in REFERENCE.finditer(script)):
+            return before + script
+    return before + " ".join(_shell_word(word, pod) for word in pod.words) + "\n"
 
 
-def _shell_word(word: str, known: set[str]) -> str:
+def _is_known(name: str, pod: Pod) -> bool:
+    """Whether the variable may exist in the pod, so that Kubernetes would have replaced it."""
+    return name in pod.names or name in pod.exports or bool(SET.fullmatch(name)) or pod.open_names
+
+
+def _shell_word(word: str, pod: Pod) -> str:
     parts, literal, at = [], "", 0
     for found in REFERENCE.finditer(word):
         literal += word[at : found.start()]
         at = found.end()
-        if found[1] in known:
-            parts += [shlex.quote(literal) if literal else "", f'"${{{found[1]}}}"']
+        if found[1] and SHELL_NAME.fullmatch(found[1]) and _is_known(found[1], pod):
+            # Kubernetes leaves a reference to a variable that does not exist as it is.
+            default = "" if found[1] in pod.names else f"-\\{found[0]}"
+            parts += [shlex.quote(literal) if literal else "", f'"${{{found[1]}{default}}}"']
             literal = ""
         else:  # Kubernetes leaves a reference to nothing as it is
             literal += "$" if found[0] == "$$" else found[0]

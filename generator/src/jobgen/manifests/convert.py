@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from jobgen import __version__, credentials, leaks
@@ -17,8 +18,11 @@ from jobgen.yaml_writer import manifest as written
 OF_THE_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
 
 
-def to_values(source: bytes) -> Result:
-    """Values for the one object of a known kind, with notes about what they lose."""
+def to_values(source: bytes, name: str | None = None, allow: frozenset[str] = frozenset()) -> Result:
+    """Values for the one object of a known kind, with notes about what they lose.
+
+    `name` replaces that of the object; `allow`: variables and paths that look like credentials.
+    """
     try:
         documents = [each for each in load(source) if isinstance(each.value, dict)]
         found = [each for each in documents if _is_known(each.value)]
@@ -27,13 +31,17 @@ def to_values(source: bytes) -> Result:
     except InvalidInputError as invalid:
         return Result(None, sorted(invalid.diagnostics), parsed=False)
     manifest = Manifest(found[0])
+    if name:
+        manifest.value["metadata"] = {**(manifest.value.get("metadata") or {}), "name": name}
     for each in documents:
         if each is not found[0]:
             other = Manifest(each)
             other.note(("kind",), "another object of the file")
             manifest.diagnostics += other.diagnostics
-    for path, _ in leaks.find(manifest.value):
-        manifest.error(path, "looks like a credential, which would be readable in the values; take it from a Secret")
+    for path, shown in leaks.find(manifest.value):
+        if shown not in allow:
+            message = "looks like a credential, which would be readable in the values; take it from a Secret"
+            manifest.error(path, f"{message}, or pass --allow {shlex.quote(shown)}")
     if not isinstance(manifest.value.get("spec"), dict):
         manifest.error((), "has no spec")
         return Result(None, manifest.diagnostics)
@@ -59,12 +67,15 @@ def _is_known(value: dict) -> bool:
 
 
 def _no_object(documents: list[Document], count: int) -> Diagnostic:
+    position = documents[0].position(()) if documents else (1, 1)
+    if not documents or any("execution" in each.value for each in documents):
+        problem = "a job group, which `jobgen to-values` reads" if documents else "no manifest: the file is empty"
+        return Diagnostic(*position, "manifest", None, "$", problem, "not-convertible")
     known = ", ".join(f"{kind} ({group}…)" for kind, (group, _) in KINDS.items())
     there = ", ".join(f"{each.value.get('kind')} of {each.value.get('apiVersion')}" for each in documents)
     problem = (
         f"{count} objects of these kinds; keep one" if count else f"no object of a kind that jobgen reads ({there})"
     )
-    position = documents[0].position(()) if documents else (1, 1)
     return Diagnostic(*position, "manifest", None, "$", credentials.redact(f"{problem}: {known}"), "not-convertible")
 
 
@@ -79,6 +90,10 @@ def read_metadata(manifest: Manifest) -> dict:
     if namespace := manifest.take("metadata", "namespace", default=""):
         manifest.note(("metadata", "namespace"), f"install with --namespace {shlex.quote(namespace)}")
     labels = ("queue-name", "queueName"), ("priority-class", "priorityClass")
+    for label in (f"kueue.x-k8s.io/{label}" for label, _ in labels):
+        given = manifest.take("metadata", "labels", label, default="")
+        if given and not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", given):
+            manifest.error(("metadata", "labels", label), "is no name of an object")
     found = {
         value: manifest.take("metadata", "labels", f"kueue.x-k8s.io/{label}", default="") for label, value in labels
     }

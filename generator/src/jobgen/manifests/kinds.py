@@ -10,7 +10,7 @@ from jobgen.contract import NAME_LIMIT
 from jobgen.diagnostics import Path
 from jobgen.manifests.commands import LAUNCHERS, program_of, shell_line
 from jobgen.manifests.manifest import Manifest, get
-from jobgen.manifests.pods import Pod, read_container, read_pod
+from jobgen.manifests.pods import OF_A_PROCESS, Pod, read_container, read_pod
 
 RUN, GROUP = "ddp-run", "job-group"
 Values = tuple[str, dict]
@@ -35,7 +35,16 @@ def run_or_group(manifest: Manifest, pod: Pod, nodes: int, workload: str, proces
         if processes == 1:
             message = "starts one process in each pod; remove procsPerNode for one for each GPU"
             manifest.note((*pod.path, "command"), message)
+    for name in pod.exports.keys() - OF_A_PROCESS - {"RANK"}:
+        manifest.note(
+            pod.path, f"the launcher and the program get no {name}: the rank is RANK, the node's is NODE_RANK"
+        )
     values |= {"maxRestartsInPlace": program.restarts} if program.restarts else {}
+    spec = pod.template.get("spec", {})
+    if spec.pop("hostNetwork", None):
+        values["network"] = {"hostNetwork": True}
+    if grace := spec.pop("terminationGracePeriodSeconds", None):
+        values["terminationGracePeriodSeconds"] = grace
     values |= {key: each for key, each in (("resources", pod.resources), ("env", pod.env)) if each}
     return RUN, values | ({"podTemplate": pod.template} if pod.template else {})
 
@@ -45,14 +54,20 @@ def task(manifest: Manifest, pod: Pod, nodes: int) -> dict:
         message = "has no command: the image or the runtime decides what runs. Write its program as command"
         manifest.error(pod.path, message)
     launches = any(name in " ".join(pod.words) for name in LAUNCHERS)
+    spec = pod.template.get("spec", {})
+    folder = spec.get("containers", [{}])[0].pop("workingDir", None)
+    if not folder:
+        manifest.note(pod.path, "starts in ~/sky_workdir, and not in the image's folder: write workingDir for another")
+    elif spec["containers"] == [{}]:
+        del spec["containers"]
     values = {
         "numNodes": nodes,
         "image": pod.image,
         "resources": pod.resources,
         "accelerator": {"count": pod.gpus} if pod.gpus else None,
         "env": pod.env,
-        "podTemplate": pod.template,
-        "run": shell_line(pod),
+        "podTemplate": {key: each for key, each in pod.template.items() if each},
+        "run": shell_line(pod, folder),
         "launcher": "ddp-launch" if launches else None,
     }
     return {key: value for key, value in values.items() if value}
@@ -110,6 +125,7 @@ def py_torch_job(manifest: Manifest) -> Values:
         if getattr(pods[0], key) != getattr(pods[-1], key):
             what = {"words": "command", "template": "pod"}.get(key, key)
             manifest.note((*roles, "Master"), f"its {what} differs, and all nodes are alike; Worker's is taken")
+    pods[-1].exports.setdefault("WORLD_SIZE", '"$NNODES"')  # as the operator does for a plain program
     return run_or_group(manifest, pods[-1], nodes, "indexed-job", processes_of(manifest, "spec", "nprocPerNode"))
 
 

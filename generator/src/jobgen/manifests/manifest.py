@@ -9,6 +9,8 @@ from jobgen import credentials
 from jobgen.diagnostics import ERROR, NOTE, Diagnostic, Path, json_path
 from jobgen.yaml_loader import Document
 
+MOST = 1024  # nodes of a run, and ranks of a task
+
 
 class Manifest:
     """One object. `rest` has the fields that are not taken yet; each of them gets a note at the end."""
@@ -49,8 +51,8 @@ class Manifest:
     def count(self, *path: str | int) -> int:
         """A number of pods or replicas, which is 1 if it is not set."""
         number = self.take(*path, default=1)
-        if number < 1:
-            self.error(path, "must be a whole number above 0")
+        if not 1 <= number <= MOST:
+            self.error(path, f"must be a whole number from 1 to {MOST:,}")
         return max(1, number)
 
     def note_rest(self) -> None:

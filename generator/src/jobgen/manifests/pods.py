@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, field
 
 from jobgen import pod_security
@@ -11,16 +12,20 @@ from jobgen.manifests.manifest import Manifest
 
 # Variables that the charts or torchrun set.
 SET = re.compile(
-    r"PET_\w+|NNODES|NODE_RANK|NPROC_PER_NODE|MASTER_ADDR|MASTER_PORT|WORLD_SIZE|RANK|LOCAL_RANK|LOCAL_WORLD_SIZE"
-    r"|GROUP_RANK|RUN_ID|ATTEMPT|POD_NAME|POD_IP|NODE_NAME|NUM_NODES|NUM_GPUS_PER_NODE|SKYPILOT_\w+"
+    r"PET_\w+|NNODES|NODE_RANK|NPROC_PER_NODE|MASTER_ADDR|MASTER_PORT|RANK|RUN_ID|ATTEMPT|POD_NAME|POD_IP|NODE_NAME"
+    r"|NUM_NODES|NUM_GPUS_PER_NODE|SKYPILOT_\w+"
 )
+OF_A_PROCESS = {"WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"}  # set by torchrun, and so reserved
+INDEX = "JOB_COMPLETION_INDEX"
+INDEX_FIELD = re.compile(r"metadata\.\w+\['(batch\.kubernetes\.io/job-completion|apps\.kubernetes\.io/pod)-index'\]")
+RANK = '"$SKYPILOT_NODE_RANK"'
 GPU = re.compile(r"(nvidia\.com|amd\.com)/gpu")
 SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 REFERENCE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")  # Kubernetes' own, in command, args and env
 OF_THE_CHART = ("hostname", "subdomain", "setHostnameAsFQDN", "activeDeadlineSeconds")  # of a pod
-VOLUMES = re.compile(r"tmp|shared-memory|outputs|datasets|models|programs|agent|attempts|key|scripts|state|home|files|logs"
-                     r"|(volume|folder)-\d+")  # fmt: skip
-MOUNTS = re.compile(r"/(tmp|group|run/gpu-charts|proc|sys|dev)(/.*)?")  # places of the charts
+VOLUMES = re.compile(r"tmp|shared-memory|outputs|datasets|models|programs|agent|attempts|key|scripts|state|home|files"
+                     r"|logs|(volume|folder)-\d+")  # fmt: skip
+MOUNTS = re.compile(r"/(tmp|group|programs|run/gpu-charts|proc|sys|dev)(/.*)?")  # places of the charts
 
 
 @dataclass
@@ -35,6 +40,8 @@ class Pod:
     resources: dict = field(default_factory=dict)
     gpus: int = 0
     gpu_name: str = ""
+    exports: dict[str, str] = field(default_factory=dict)  # variables that only a script can set, as the shell's words
+    open_names: bool = False  # variables come from a ConfigMap or Secret, too
     template: dict = field(default_factory=dict)
 
 
@@ -50,16 +57,20 @@ def read_pod(manifest: Manifest, path: Path, name: str = "") -> Pod:
         if other != index:
             message = "a further container; as a sidecar it is an init container with restartPolicy: Always"
             manifest.note((*path, "spec", "containers", other), message)
-    spec.pop("restartPolicy", None)  # the chart's
+    if spec.pop("restartPolicy", None) == "OnFailure":
+        manifest.note((*path, "spec", "restartPolicy"), "a program that fails is not started again in its pod")
     for key in OF_THE_CHART:
         if spec.pop(key, None) is not None:
             manifest.note((*path, "spec", key), "decided by the chart")
     pod = read_container(manifest, containers[index], (*path, "spec", "containers", index))
-    metadata = {
-        kind: {key: value for key, value in (metadata.get(kind) or {}).items() if not _is_of_the_chart(key)}
-        for kind in ("labels", "annotations")
-        if isinstance(metadata.get(kind), dict)
-    }
+    if spec.get("hostNetwork"):
+        message = "names of ranks lead to addresses of nodes, and a NetworkPolicy does not apply"
+        manifest.note((*path, "spec", "hostNetwork"), message)
+    metadata = {kind: metadata[kind] for kind in ("labels", "annotations") if isinstance(metadata.get(kind), dict)}
+    for kind, entries in metadata.items():
+        for key in [key for key in entries if _is_of_the_chart(str(key))]:
+            entries.pop(key)
+            manifest.note((*path, "metadata", kind, key), "of a controller, not taken over")
     rename_volumes(spec, pod.template)
     check_volumes(manifest, spec, pod)
     spec |= {"containers": [pod.template]} if pod.template else {}
@@ -70,13 +81,18 @@ def read_pod(manifest: Manifest, path: Path, name: str = "") -> Pod:
 
 
 def _is_of_the_chart(label: str) -> bool:
-    return str(label).startswith(("app.kubernetes.io/", "kueue.x-k8s.io/", "jobset.sigs.k8s.io/"))
+    domains = "app.kubernetes.io/", "kueue.x-k8s.io/", "jobset.sigs.k8s.io/", "batch.kubernetes.io/"
+    return label.startswith(domains) or label in ("controller-uid", "job-name")
 
 
 def read_container(manifest: Manifest, container: dict, path: Path) -> Pod:
     """Taken apart: what is left of the container goes into a podTemplate."""
     pod = Pod(path)
     container.pop("name", None)
+    if container.get("args") and not container.get("command"):
+        manifest.error(
+            (*path, "args"), "has no command: the image decides what the arguments are for. Write its command"
+        )
     for key in ("command", "args"):
         words = container.pop(key, None) or []
         if not isinstance(words, list) or not all(isinstance(each, (str, int, float)) for each in words):
@@ -85,6 +101,9 @@ def read_container(manifest: Manifest, container: dict, path: Path) -> Pod:
             pod.words += map(str, words)
     pod.image = str(container.pop("image", None) or "")
     read_env(manifest, container, pod)
+    pod.open_names = bool(container.get("envFrom"))
+    if INDEX not in pod.names and any(INDEX in text for text in (*pod.words, *pod.env.values())):
+        pod.exports[INDEX] = RANK
     for name in (found[1] for word in pod.words for found in REFERENCE.finditer(word)):
         if name in pod.names and not SHELL_NAME.fullmatch(name):
             manifest.error(path, f"no shell can read the variable {name} of its command: rename it")
@@ -110,7 +129,13 @@ def read_env(manifest: Manifest, container: dict, pod: Pod) -> None:
             continue
         pod.names.add(name)
         text = str("" if each.get("value") is None else each["value"])
-        if SET.fullmatch(name):
+        source = each.get("valueFrom")
+        of_field = source.get("fieldRef") if isinstance(source, dict) else None
+        if INDEX_FIELD.fullmatch(str(of_field.get("fieldPath") if isinstance(of_field, dict) else "")):
+            pod.exports[name] = RANK
+        elif name in OF_A_PROCESS and "value" in each:
+            pod.exports[name] = shlex.quote(text)
+        elif SET.fullmatch(name) or name in OF_A_PROCESS:
             manifest.note(path, f"{name} is set by the chart")
         elif each.keys() - {"name", "value"} or REFERENCE.search(text) or not SHELL_NAME.fullmatch(name):
             kept.append(each)
@@ -153,7 +178,12 @@ def check_volumes(manifest: Manifest, spec: dict, pod: Pod) -> None:
     known = {each.get("name") for each in (volumes if isinstance(volumes, list) else ()) if isinstance(each, dict)}
     for index, mount in enumerate(pod.template.get("volumeMounts") or []):
         if isinstance(mount, dict) and mount.get("name") not in known:
-            manifest.error((*pod.path, "volumeMounts", index), "mounts a volume that the pod does not have")
+            message = "mounts a volume that the pod does not have"
+            if manifest.has("spec", "volumeClaimTemplates"):
+                message += (
+                    "; one of volumeClaimTemplates becomes a volume with `ephemeral`, or with a claim that exists"
+                )
+            manifest.error((*pod.path, "volumeMounts", index), message)
     context = pod.template.get("securityContext")
     if isinstance(context, dict) and context.get("privileged"):
         context["allowPrivilegeEscalation"] = True  # the chart's own is false, with which Kubernetes refuses it
