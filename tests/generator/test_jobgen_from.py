@@ -132,6 +132,52 @@ def test_the_words_of_a_command_arrive(jobgen, tmp_path, seed):
     assert got[0] == got[1], (command, values)
 
 
+INDEX_FIELD = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+PLACES = [
+    {"name": "SHARD", "valueFrom": INDEX_FIELD},
+    {"name": "WORLD_SIZE", "value": "8"},
+    {"name": "LR", "value": "1"},
+]
+
+
+@pytest.mark.parametrize("variables", [{}, {"MASTER_ADDR": "a-0.rl"}])
+def test_a_script_finds_what_kubernetes_would_have_set(jobgen, tmp_path, variables):
+    """Its folder, its index, and references to variables, which stay as they are without one."""
+    words = ["echo $PWD $JOB_COMPLETION_INDEX $SHARD $WORLD_SIZE $0", "$(MASTER_ADDR) $(LR) $(JOB_COMPLETION_INDEX)"]
+    body = {"spec": {**INDEXED, "template": pod(["sh", "-c", *words])}}
+    body["spec"]["template"]["spec"]["containers"][0] |= {"workingDir": str(tmp_path), "env": PLACES}
+    values, _ = converted(jobgen, "Job", body)
+    task = values["tasks"]["my-run"]
+    assert "workingDir" not in json.dumps(task["podTemplate"])
+    rank = {"PATH": os.environ["PATH"], "SKYPILOT_NODE_RANK": "3", **task["env"], **variables}
+    done = subprocess.run(["bash", "-c", task["run"]], env=rank, cwd="/", capture_output=True, text=True)
+    master = variables.get("MASTER_ADDR", "$(MASTER_ADDR)")
+    assert done.stdout == f"{tmp_path} 3 3 8 {master} 1 3\n", done.stderr
+
+
+def test_labels_of_a_controller_are_noted_and_not_kept(jobgen):
+    """Those of a Job as the API server returns it, and Kueue's topology, which a run has as a value."""
+    template = pod(TORCHRUN, terminationGracePeriodSeconds=30, hostNetwork=True)
+    template["metadata"] = {
+        "labels": {"job-name": "a", "batch.kubernetes.io/job-name": "a", "team": "x"},
+        "annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"},
+    }
+    values, notes = converted(jobgen, "Job", {"spec": {**INDEXED, "template": template}})
+    assert values["podTemplate"]["metadata"] == {"labels": {"team": "x"}}
+    assert values["terminationGracePeriodSeconds"] == 30 and values["network"] == {"hostNetwork": True}
+    for key in ("job-name", "batch.kubernetes.io/job-name", "kueue.x-k8s.io/podset-required-topology", "hostNetwork"):
+        assert key in notes, key
+
+
+def test_an_object_gets_another_name_and_a_harmless_variable_is_allowed(jobgen):
+    body = {"spec": {"template": pod(["bash", "-c", "serve"])}}
+    body["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "TOKENIZER_KEY", "value": "word-level"}]
+    text = manifest("Job", body, name="x" * 60)
+    assert jobgen("from", "-n", "rl", "-", stdin=text).exit_code == 1
+    done = jobgen("from", "-n", "rl", "--allow", "TOKENIZER_KEY", "-", stdin=text)
+    assert done.exit_code == 0 and list(yaml.safe_load(done.stdout)["tasks"]) == ["rl"]
+
+
 def outcome(folder: Path, command: list[str]) -> tuple[int, bytes, bytes]:
     (folder / "got").write_bytes(b"")
     env = {"PATH": f"{folder}:{os.environ['PATH']}", "EPOCHS": "3", "HOME": "/", "LANG": "C.UTF-8"}
@@ -253,6 +299,14 @@ REFUSED = {
     "nothing": "",
     "no YAML": "a: [\n",
     "no command": manifest("Job", {"spec": {"template": pod([])}}),
+    "arguments for an image's own command": manifest("Job", {"spec": {"template": pod([])}}).replace(
+        "command: []", "args: [--epochs, '3']"
+    ),
+    "more nodes than a run can have": manifest("Job", {"spec": {"parallelism": 2000, "template": pod(TORCHRUN)}}),
+    "a group file": "name: rl\nexecution: parallel\n---\nname: a\nrun: x\n",
+    "a priority class that is no name": manifest(
+        "Job", {"spec": {"template": pod(TORCHRUN)}}, labels={"kueue.x-k8s.io/priority-class": "Bad_"}
+    ),
     "a work queue": manifest("Job", {"spec": {"completions": 10, "parallelism": 2, "template": pod(TORCHRUN)}}),
     "a Job of Volcano": manifest("Job", {"spec": {}}).replace("batch/v1", "batch.volcano.sh/v1alpha1"),
     "a variable": manifest("Job", {"spec": {"parallelism": "$NODES", "template": pod(TORCHRUN)}}),

@@ -134,3 +134,16 @@ def test_the_values_of_secrets_stay_out_of_the_values_file(jobgen, folder):
     result = jobgen("to-values", "--secret-file", "values", "group.yaml")
     assert result.exit_code == 0 and "s3cret" not in result.output
     assert yaml.safe_load(result.stdout)["tasks"]["t"]["secrets"] == ["HF_TOKEN"]
+
+
+def test_the_source_is_never_the_target(jobgen, tmp_path):
+    source = tmp_path / "group.yaml"
+    source.write_text(f"{HEADER}name: t\nrun: x\n")
+    for command in ("to-values", "from"):
+        assert jobgen(command, source, "-o", source).exit_code == 2
+    assert source.read_text().endswith("run: x\n")
+
+
+def test_a_variable_is_not_plain_and_secret(jobgen):
+    text = f"{HEADER}name: t\nrun: x\n"
+    assert jobgen("to-values", "--env", "A=v", "--secret", "A", "-", stdin=text).exit_code == 2

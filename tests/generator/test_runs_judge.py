@@ -44,6 +44,13 @@ WAITS = {
         "starting",
         "config",
     ),
+    "user": (
+        lambda c, r: c.waiting(
+            r, "CreateContainerConfigError", "container has runAsNonRoot and image will run as root"
+        ),
+        "starting",
+        "refused",
+    ),
     "command": (lambda c, r: c.waiting(r, "RunContainerError", 'exec: "sh": not found'), "starting", "command"),
     "mount": (
         lambda c, r: (
@@ -338,3 +345,14 @@ def test_a_group_that_is_done_waits_for_nothing():
     found.objects["children"] = [each for each in found.objects["children"] if "learner" in each["metadata"]["name"]]
     status = found.judged()
     assert (status.state, status.findings) == ("done", [])
+
+
+def test_between_two_attempts_a_run_is_restarting():
+    """JobSet has counted the restart, and the pods of the next attempt do not exist yet."""
+    found = RUNS["jobset"]()
+    found.owner["spec"]["failurePolicy"] = {"maxRestarts": 1}
+    found.ended("learner-0", 1)
+    found.owner.setdefault("status", {})["restarts"] = 1
+    assert found.judged().state == "restarting"
+    found.pods["learner-0"]["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] = "1"
+    assert found.judged().state == "failed"

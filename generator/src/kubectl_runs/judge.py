@@ -221,8 +221,7 @@ def first_failure(failed: list[Rank], pointed: tuple[str, int | None] | None) ->
     own = [each for each in failed if each.cause not in ("peer", "gone")]
     if not own and pointed and pointed[0] not in (each.name for each in failed if each.cause == "gone"):
         return Finding("gone", (pointed[0],), "its pod is gone", (), pointed[1], first=True)
-    # A failure of an auxiliary task does not end the group.
-    first = min(own or failed, key=lambda each: (not each.primary, each.ended_at or "9"))
+    first = min(own or failed, key=lambda each: (each.ended_at or "9", not each.primary))
     names = [first.name]
     if first.cause == "join-timeout" or first.cause not in CAUSES:  # all nodes have the launcher's verdict
         names += [each.name for each in own if (each.cause, each.exit_code) == (first.cause, first.exit_code)]
