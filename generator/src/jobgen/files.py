@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 # Helm stores the values and the rendered objects in one Secret of at most 1 MiB. It contains the files twice,
-# compressed, and is base64 (x 4/3). With 100 kB for the chart itself: (1 MiB - 100 kB) / 2 / (4/3).
-MAX_COMPRESSED = 350_000
+# compressed, and is base64 (x 4/3). With 450 kB for the chart, whose programs it has twice, too, and the objects of a
+# group of some ranks: (1 MiB - 450 kB) / 2 / (4/3).
+MAX_COMPRESSED = 220_000
 MAX_ENTRIES = 10_000
 MAX_PATH = 400
 
