@@ -26,7 +26,7 @@ EXAMPLES = {"gpu-accept": "gpu-accept-quick", "ddp-run": "ddp-run-finetune"}
 @pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("chart", CHARTS)
 def test_a_render_is_the_one_that_was_reviewed(chart: str, helm: str) -> None:
-    """Without programs and scripts, which have files of their own, and without hashes, which differ after every change."""
+    """Without programs and scripts, which have files of their own, and without hashes: every change alters them."""
     values = GROUP
     if chart in EXAMPLES:
         values = (REPO / "values-examples" / EXAMPLES[chart] / "values.yaml").read_bytes()
