@@ -78,8 +78,8 @@ def cold(rounds: int, home: Path) -> None:
     for name, each in found.items():
         print(f"| {name} | {each.seconds:.3f} | {each.cpu:.3f} | {each.megabytes:.0f} |")
     jobgen, imports, _, skypilot = found.values()
-    print(f"\njobgen takes {jobgen.cpu / imports.cpu:.2f} × the CPU of the imports; at most 0.9:", end=" ")
-    print(met(jobgen.cpu / imports.cpu <= 0.9))
+    print(f"\njobgen takes {jobgen.cpu / imports.cpu:.2f} × the CPU of the imports; at most 1.3:", end=" ")
+    print(met(jobgen.cpu / imports.cpu <= 1.3))
     print(f"SkyPilot's loader takes {skypilot.cpu / jobgen.cpu:.1f} × the CPU of jobgen; at least 20:", end=" ")
     print(met(skypilot.cpu / jobgen.cpu >= 20))
 

@@ -42,6 +42,14 @@ def test_every_object_says_whose_it_is(scenario: Scenario) -> None:
         assert item["metadata"]["name"].startswith(wanted.get("job-group/name", "test"))
 
 
+@pytest.mark.parametrize("chart", CHARTS)
+def test_kubectl_can_apply_the_programs(chart: str) -> None:
+    """kubectl apply and Argo CD keep an object in an annotation of itself, and annotations have 262,144 bytes."""
+    values = b'{"schemaVersion": 1, "name": "rl", "tasks": {"t": {"run": ""}}}' if chart == "job-group" else b"{}"
+    found = [each for each in objects(template("helm", chart, values).stdout.decode()) if "binaryData" in each]
+    assert len(found) == 1 and len(json.dumps(found[0])) < 250_000
+
+
 @pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_whole_numbers_stay_whole(scenario: Scenario, helm: str) -> None:

@@ -23,9 +23,8 @@ def commands(example: Path) -> tuple[str, str]:
 def start(space: Namespace, name: str) -> str:
     """Run the first command as it is written, with the image of this test; returns the release."""
     command, _ = commands(EXAMPLES / name)
-    assert "registry.example.com/gpu-worker" in command
     repository, tag = space.cluster.repository_and_tag
-    command = command.replace("registry.example.com/gpu-worker", repository) + f" --set-string image.tag={tag}"
+    command += f" --set image.repository={repository} --set-string image.tag={tag}"
     command = command.replace("jobgen ", f"{sys.executable} -m jobgen ")
     env = os.environ | {"HELM_NAMESPACE": space.name}
     script = ["bash", "-o", "pipefail", "-c", command]

@@ -59,6 +59,8 @@ def test_nodes_are_accepted(namespace: Namespace) -> None:
     run("helm", "test", "accept", "--namespace", space.name)
     used = {(each["name"], each["image"]) for pod in space.pods("accept") for each in pod["spec"]["containers"]}
     assert {image for _, image in used} == {os.environ["PYTHON_IMAGE"]}
+    (record,) = space.objects("secrets", "owner=helm,name=accept")
+    assert len(record["data"]["release"]) < 0.8 * 1024**2, "Helm's record of a release, of at most 1 MiB"
 
 
 def test_a_run_checks_all_reduce_and_trains(namespace: Namespace) -> None:

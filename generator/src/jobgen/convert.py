@@ -5,6 +5,7 @@ The values are dictionaries: their type is the chart's values.schema.json, again
 
 from __future__ import annotations
 
+import json
 import os
 import posixpath
 import re
@@ -21,15 +22,21 @@ from jobgen.schema import did_you_mean
 
 SKY_CONFIG = "~/.sky/config.yaml"
 MOST_JOBS = 100  # of a JobSet: with some 140 small ones, etcd would not store it
+RANK_BYTES, JOBSET_BYTES = (
+    4_500,
+    650_000,
+)  # of a rank without values; of a JobSet, which takes 2.2 times as much in etcd
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def needs_jobs(tasks: dict, queue: object) -> str | None:
     """Why only `layout: jobs` can run the tasks; None if a JobSet can."""
     ranks = sum(each.get("numNodes", 1) for each in tasks.values())
-    if ranks <= (KUEUE_POD_SETS if queue else MOST_JOBS):
+    pods = ({key: value for key, value in each.items() if key not in ("run", "setup")} for each in tasks.values())
+    size = sum(each.get("numNodes", 1) * (RANK_BYTES + len(json.dumps(each))) for each in pods)
+    if ranks <= (KUEUE_POD_SETS if queue else MOST_JOBS) and size <= JOBSET_BYTES:
         return None
-    limit = f"Kueue takes a JobSet of {KUEUE_POD_SETS}" if queue else f"a JobSet holds {MOST_JOBS}"
+    limit = f"Kueue takes a JobSet of {KUEUE_POD_SETS}" if queue else f"a JobSet holds {MOST_JOBS} small ones"
     return f"{ranks} ranks, and {limit}: the values have layout: jobs, without restarts of the whole group"
 
 
