@@ -63,8 +63,10 @@ def unpacked(archive: str) -> str:
     folder = os.path.join(tempfile.gettempdir(), name)
     if not os.path.isdir(folder):
         fresh = tempfile.mkdtemp(prefix=f"{name}-")
+        # Of Python 3.12 on, which warns without a filter, and of late releases of those before.
+        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         with tarfile.open(fileobj=io.BytesIO(data)) as packed:
-            packed.extractall(fresh)
+            packed.extractall(fresh, **safe)
         try:
             os.rename(fresh, folder)
         except OSError:  # another process was first
