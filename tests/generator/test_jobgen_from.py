@@ -169,6 +169,25 @@ def test_labels_of_a_controller_are_noted_and_not_kept(jobgen):
         assert key in notes, key
 
 
+def test_deadlines_restarts_and_order_become_values(jobgen):
+    body = {"spec": {**INDEXED, "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 0, "template": pod(TORCHRUN)}}
+    values, notes = converted(jobgen, "Job", body)
+    assert (values["activeDeadlineSeconds"], values["ttlSecondsAfterFinished"]) == (60, 0) and "Seconds" not in notes
+    policy = {"runPolicy": {"ttlSecondsAfterFinished": 5}, **MANIFESTS["PyTorchJob"]["spec"]}
+    assert converted(jobgen, "PyTorchJob", {"spec": policy})[0]["ttlSecondsAfterFinished"] == 5
+    assert converted(jobgen, "JobSet", MANIFESTS["JobSet"])[0]["maxRestarts"] == 3
+    parts = [{"name": name, "template": {"spec": {"template": pod([name])}}} for name in ("a", "b", "c")]
+    parts[1]["dependsOn"] = [{"name": "a", "status": "Ready"}, {"name": "c", "status": "Complete"}]
+    body = {"spec": {"failurePolicy": {"maxRestarts": 2}, "replicatedJobs": parts}}
+    tasks = converted(jobgen, "JobSet", body)[0]["tasks"]
+    assert (
+        tasks["b"]["dependsOn"] == {"a": "started", "c": "done"} and tasks["a"]["recovery"]["maxRestartsOnErrors"] == 2
+    )
+    probe = {"tcpSocket": {"port": 80}}
+    parts[0]["template"]["spec"]["template"]["spec"]["containers"][0]["readinessProbe"] = probe
+    assert converted(jobgen, "JobSet", body)[0]["tasks"]["b"]["dependsOn"]["a"] == "ready"
+
+
 def test_an_object_gets_another_name_and_a_harmless_variable_is_allowed(jobgen):
     body = {"spec": {"template": pod(["bash", "-c", "serve"])}}
     body["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "TOKENIZER_KEY", "value": "word-level"}]

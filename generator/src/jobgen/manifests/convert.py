@@ -9,7 +9,7 @@ from jobgen import __version__, credentials, leaks
 from jobgen.api import Result
 from jobgen.contract import VALUES_SCHEMA_VERSION
 from jobgen.convert import needs_jobs
-from jobgen.diagnostics import ERROR, Diagnostic, InvalidInputError
+from jobgen.diagnostics import ERROR, Diagnostic, InvalidInputError, Path
 from jobgen.manifests.kinds import GROUP, KINDS
 from jobgen.manifests.manifest import Manifest
 from jobgen.yaml_loader import Document, load
@@ -48,9 +48,12 @@ def to_values(source: bytes, name: str | None = None, allow: frozenset[str] = fr
     kind = manifest.value["kind"]
     chart, values = KINDS[kind][1](manifest)
     values |= read_metadata(manifest)
+    values |= read_limits(manifest, ("spec", "runPolicy") if kind == "PyTorchJob" else ("spec",))
     if reason := needs_jobs(values.get("tasks", {}), values.get("kueue")):
         values["layout"] = "jobs"
         manifest.note(("spec",), reason)
+        for each in values["tasks"].values():
+            each.pop("recovery", None)
     manifest.note_rest()
     if chart == GROUP:
         values["schemaVersion"] = VALUES_SCHEMA_VERSION  # last, and required: truncated output is refused
@@ -77,6 +80,12 @@ def _no_object(documents: list[Document], count: int) -> Diagnostic:
         f"{count} objects of these kinds; keep one" if count else f"no object of a kind that jobgen reads ({there})"
     )
     return Diagnostic(*position, "manifest", None, "$", credentials.redact(f"{problem}: {known}"), "not-convertible")
+
+
+def read_limits(manifest: Manifest, path: Path) -> dict:
+    """Deadline and time until the finished object is deleted, in seconds; both charts have them under these names."""
+    names = [name for name in ("activeDeadlineSeconds", "ttlSecondsAfterFinished") if manifest.has(*path, name)]
+    return {name: manifest.take(*path, name, default=0) for name in names}
 
 
 def read_metadata(manifest: Manifest) -> dict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 
@@ -155,6 +156,8 @@ def train_job(manifest: Manifest) -> Values:
 def job_set(manifest: Manifest) -> Values:
     parts = manifest.value["spec"].get("replicatedJobs")
     pods: dict[str, tuple[Pod, int]] = {}
+    order: dict[str, dict[str, str]] = {}
+    restarts = manifest.take("spec", "failurePolicy", "maxRestarts", default=0)
     for index in range(len(parts) if isinstance(parts, list) else 0):
         path = ("spec", "replicatedJobs", index)
         name = manifest.take(*path, "name", default="") or f"task-{index}"
@@ -165,19 +168,39 @@ def job_set(manifest: Manifest) -> Values:
         replicas = manifest.count(*path, "replicas")
         nodes = replicas * nodes_of(manifest, (*path, "template", "spec"))
         pods[name] = read_pod(manifest, (*path, "template", "spec", "template")), nodes
+        order[name] = read_order(manifest, path)
     if not pods:
         manifest.error(("spec",), "has no replicatedJobs")
         return GROUP, {}
     [first, *others] = pods.values()
     if not others and program_of(first[0]) and first[0].words[0].rpartition("/")[2] == "torchrun":
-        return run_or_group(manifest, *first, "jobset")
+        chart, values = run_or_group(manifest, *first, "jobset")
+        return chart, values | ({"maxRestarts": restarts} if restarts else {})
     own = str(get(manifest.value, ("metadata", "name")))
     for name, (pod, _) in pods.items():
         for other in pods:
             if re.search(rf"\b{re.escape(own)}-{re.escape(other)}-\d", " ".join([*pod.words, *pod.env.values()])):
                 message = f"task {name} has names of pods of {other}, which are called {other}-0 and so on in a group"
                 manifest.note(pod.path, message)
-    return GROUP, group(manifest, {name: task(manifest, *each) for name, each in pods.items()})
+    tasks = {name: task(manifest, *each) for name, each in pods.items()}
+    for name, values in tasks.items():
+        for other, state in order[name].items():  # a pod without a probe is ready once it has started
+            probed = other in pods and "readinessProbe" in json.dumps(pods[other][0].template)
+            values.setdefault("dependsOn", {})[other] = "started" if state == "ready" and not probed else state
+        values |= {"recovery": {"maxRestartsOnErrors": restarts}} if restarts else {}
+    return GROUP, group(manifest, tasks)
+
+
+def read_order(manifest: Manifest, path: Path) -> dict[str, str]:
+    """The replicated jobs that must be ready, or complete, before this one starts."""
+    found = {}
+    for index, each in enumerate(manifest.take(*path, "dependsOn", default=[])):
+        state = {"Ready": "ready", "Complete": "done"}.get(each.get("status") if isinstance(each, dict) else None)
+        if state and isinstance(each.get("name"), str):
+            found[each["name"]] = state
+        else:
+            manifest.error((*path, "dependsOn", index), "must have a name, and the status Ready or Complete")
+    return found
 
 
 KINDS: dict[str, tuple[str, Callable[[Manifest], Values]]] = {
