@@ -7,10 +7,27 @@ would have to be fetched before `helm template` works.)
 {{/* Labels of an object. Never put them into a pod template of a Job: the chart's version would make it immutable. */}}
 {{- define "CHART.labels" -}}
 {{ include "CHART.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- include "CHART.commonLabels" . }}
+{{- end }}
+
+{{/* Labels and annotations of the object that runs the pods; call with root, and labels and annotations of the chart. */}}
+{{- define "CHART.workloadMetadata" -}}
+{{- $values := .root.Values -}}
+{{- $own := .labels | fromYaml -}}
+{{- range $label, $value := $values.workloadLabels }}
+{{- if or (hasKey $own $label) (has $label (list "kueue.x-k8s.io/queue-name" "kueue.x-k8s.io/priority-class")) }}
+{{- fail (printf "\n\nworkloadLabels: %s is the chart's. For a queue set kueue.queueName and kueue.priorityClass.\n" $label) }}
+{{- end }}
+{{- end }}
+labels:
+  {{- merge $own ($values.workloadLabels | default dict) | toYaml | nindent 2 }}
+{{- with merge (.annotations | default dict) ($values.workloadAnnotations | default dict) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{/* Labels that the user wants on every object, each on a line of its own. */}}

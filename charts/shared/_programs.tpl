@@ -14,7 +14,7 @@
 {{/* Reference of `image`, which has torch: without a repository PyTorch's public image. */}}
 {{- define "CHART.image" -}}
 {{- $public := "docker.io/pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime" -}}
-{{- include "CHART.reference" (merge (dict "path" "image" "version" .Chart.AppVersion) .Values.image) | default $public -}}
+{{- include "CHART.reference" (merge (dict "path" "image" "version" (.Chart.AppVersion | replace "+" "_")) .Values.image) | default $public -}}
 {{- end }}
 
 {{/* Reference of an image, or nothing; call with an image, its path, and version in place of an empty tag. */}}

@@ -7,7 +7,7 @@ root and without, the values that decide nothing about the object, besides those
 {{- define "CHART.hash" -}}
 {{- $chosen := dict -}}
 {{- include "CHART.choose" (dict "values" .root.Values "defaults" (include "CHART.defaults" .root | fromJson) "chosen" $chosen) -}}
-{{- range concat .without (list "commonLabels" "enabled" "extraObjects" "global" "networkPolicy") }}{{ $_ := unset $chosen . }}{{ end -}}
+{{- range concat .without (list "commonLabels" "enabled" "extraObjects" "global" "networkPolicy" "workloadAnnotations" "workloadLabels") }}{{ $_ := unset $chosen . }}{{ end -}}
 {{ list .root.Release.Name .root.Release.Namespace .root.Values.runId (toJson $chosen) | join "\n" | sha256sum | trunc 8 }}
 {{- end }}
 

@@ -30,6 +30,8 @@
 "image": {"repository": "", "tag": "", "digest": "", "pullPolicy": "IfNotPresent"},
 "imagePullSecrets": [],
 "commonLabels": {},
+"workloadLabels": {},
+"workloadAnnotations": {},
 "extraObjects": [],
 "resources": {},
 "gpuResourceName": "nvidia.com/gpu",

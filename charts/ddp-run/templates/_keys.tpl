@@ -13,7 +13,7 @@
   tracking.mlflow.experiment, tracking.mlflow.secretName, networkPolicy, networkPolicy.ingress, networkPolicy.restrictEgress,
   networkPolicy.egress, authentication, authentication.secretName, authentication.secretKey, kueue, kueue.queueName, kueue.priorityClass,
   placement, placement.onePodPerNode, placement.topologyKey, placement.gang, placement.spreadOver, env, image, image.repository,
-  image.tag, image.digest, image.pullPolicy, imagePullSecrets, commonLabels, extraObjects, resources, gpuResourceName,
-  sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds, priorityClassName, podAnnotations,
-  nodeSelector, tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext, containerSecurityContext]
+  image.tag, image.digest, image.pullPolicy, imagePullSecrets, commonLabels, workloadLabels, workloadAnnotations, extraObjects,
+  resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds, priorityClassName,
+  podAnnotations, nodeSelector, tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext, containerSecurityContext]
 {{- end }}

@@ -29,7 +29,9 @@ spec:
   containers:
     - name: trainer
       image: {{ $values.program.image | default (include "ddp-run.image" .root) | quote }}
+      {{- if not $values.program.image }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
+      {{- end }}
       command: {{ ternary (list $values.program.python "/programs/ddp-launch") (list "torchrun") $launches | toJson }}
       args:
         {{- if $launches }}

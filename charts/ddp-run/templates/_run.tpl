@@ -7,7 +7,7 @@ root and without, the values that decide nothing about the object, besides those
 {{- define "ddp-run.hash" -}}
 {{- $chosen := dict -}}
 {{- include "ddp-run.choose" (dict "values" .root.Values "defaults" (include "ddp-run.defaults" .root | fromJson) "chosen" $chosen) -}}
-{{- range concat .without (list "commonLabels" "enabled" "extraObjects" "global" "networkPolicy") }}{{ $_ := unset $chosen . }}{{ end -}}
+{{- range concat .without (list "commonLabels" "enabled" "extraObjects" "global" "networkPolicy" "workloadAnnotations" "workloadLabels") }}{{ $_ := unset $chosen . }}{{ end -}}
 {{ list .root.Release.Name .root.Release.Namespace .root.Values.runId (toJson $chosen) | join "\n" | sha256sum | trunc 8 }}
 {{- end }}
 

@@ -5,7 +5,7 @@
   fleet.claimName, fleet.listPods, fleet.resources, fleet.nodeSelector, fleet.tolerations, kueue, kueue.queueName, kueue.priorityClass,
   networkPolicy, networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName,
   authentication.secretKey, env, image, image.repository, image.tag, image.digest, image.pullPolicy, helperImage, helperImage.repository,
-  helperImage.tag, helperImage.digest, imagePullSecrets, commonLabels, extraObjects, resources, gpuResourceName, sharedMemory,
-  sharedMemory.sizeLimit, priorityClassName, nodeSelector, tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext,
-  containerSecurityContext]
+  helperImage.tag, helperImage.digest, imagePullSecrets, commonLabels, workloadLabels, workloadAnnotations, extraObjects,
+  resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, priorityClassName, nodeSelector, tolerations, podTemplate,
+  nameOverride, fullnameOverride, podSecurityContext, containerSecurityContext]
 {{- end }}

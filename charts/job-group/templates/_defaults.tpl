@@ -13,6 +13,8 @@
 "helperImage": {"repository": "", "tag": "", "digest": ""},
 "imagePullSecrets": [],
 "commonLabels": {},
+"workloadLabels": {},
+"workloadAnnotations": {},
 "extraObjects": [],
 "barrier": {"timeoutSeconds": 600},
 "kueue": {"queueName": "", "priorityClass": "", "requiredTopology": ""},

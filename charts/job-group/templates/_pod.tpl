@@ -89,7 +89,9 @@ spec:
   containers:
     - name: task
       image: {{ $task.image | default (include "job-group.image" .root) | quote }}
+      {{- if not $task.image }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
+      {{- end }}
       command: [sh, /group/scripts/entry.sh]
       env:
         {{- include "job-group.env" . | trim | nindent 8 }}
