@@ -208,6 +208,18 @@ def test_ranks_that_the_join_timeout_names_are_the_cause():
     assert "buffer-0" in causes["join-timeout"].detail and causes["image"].ranks == ("buffer-0",)
 
 
+def test_the_join_timeout_keeps_what_the_cluster_said_of_the_missing_rank():
+    """JobSet has deleted its pod; the warning is still there."""
+    found = RUNS["jobset"]()
+    found.event(found.pods["buffer-0"]["metadata"]["name"], "FailedScheduling", "Insufficient cpu")
+    found.removed("buffer-0")
+    for rank in found.pods:
+        found.ended(rank, 66, "these ranks were missing: buffer-0")
+    found.condition(found.owner, "Failed")
+    first = found.judged().findings[0]
+    assert first.cause == "join-timeout" and first.lines[-1] == "buffer-0: FailedScheduling: Insufficient cpu"
+
+
 def test_the_queue_says_why_it_holds_a_group():
     for layout in ("jobset", "jobs"):
         found = cluster(layout=layout, kueue={"queueName": "gpus"})

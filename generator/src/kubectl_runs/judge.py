@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kubectl_runs import pods
 from kubectl_runs.causes import CAUSES
@@ -201,6 +201,8 @@ def findings(run: Run, status: Status, objects: dict[str, list[dict]]) -> list[F
     found = [first_failure(failed, pointed)] if failed or pointed else []
     if run.chart == ACCEPT:
         found = []  # nodes fail each for itself
+    if found and found[0].cause == "join-timeout":  # what kept the others from starting; their pods are gone
+        found[0] = replace(found[0], lines=found[0].lines + warnings_of_late(run, objects))
     if status.state == "done":
         return found
     hidden = {"peer"} | ({"replacement", "controller", "preempted"} if status.state == "failed" else set())
@@ -214,6 +216,16 @@ def findings(run: Run, status: Status, objects: dict[str, list[dict]]) -> list[F
         detail = why_queued(run, objects) or detail if cause == "queue" else detail
         found.append(Finding(cause, names, detail, last_lines(ranks[0]), ranks[0].exit_code))
     return sorted(found, key=lambda each: each.cause in CONSEQUENCES)
+
+
+def warnings_of_late(run: Run, objects: dict[str, list[dict]]) -> tuple[str, ...]:
+    """The last warning about each rank that has not started."""
+    last = {}
+    for event in objects["events"]:
+        rank = run.ranks.get(run.rank_in(event["involvedObject"].get("name") or "") or "")
+        if rank and not rank.begun:
+            last[rank.name] = f"{rank.name}: {event.get('reason')}: {event.get('message') or ''}"
+    return tuple(last.values())[:LINES]
 
 
 def first_failure(failed: list[Rank], pointed: tuple[str, int | None] | None) -> Finding:
