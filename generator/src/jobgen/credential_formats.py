@@ -25,13 +25,15 @@ TEXT = rf"""
         | sk-(?:ant|proj|or|svcacct)-[\w-]{{20,}} | sk-[A-Za-z0-9]{{32,}} | xox[abeoprs]-[\w-]{{10,}} | AIza[\w-]{{35}}
         | ya29\.[\w-]{{20,}} | npm_[A-Za-z0-9]{{36}} | pypi-[\w-]{{50,}} | dckr_pat_[\w-]{{20,}} | hvs\.[\w-]{{20,}}
         | (?:AKIA|ASIA)[A-Z0-9]{{16}} | r8_[A-Za-z0-9]{{30,}} | AGE-SECRET-KEY-1[0-9A-Z]{{50,}}
+        | dapi[0-9a-f]{{32}} | dop_v1_[0-9a-f]{{64}}
         | wandb_v1_[\w-]{{20,}} | [rs]k_(?:live|test)_[A-Za-z0-9]{{16,}} | k8s-aws-v1\.[\w-]{{20,}}
         | hooks\.slack\.com/(?:services|workflows|triggers)/\w[\w/]{{20,}}
         | discord(?:app)?\.com/api/webhooks/\d{{1,30}}/[\w-]{{20,}}
         | eyJ[\w-]{{10,}}\.eyJ[\w-]{{10,}}\.[\w-]{{10,}}
-        | (?:[A-Z0-9_]{{0,60}}_)?(?:(?:API)?KEY|TOKEN|SECRET|PASSWORD)(?:_?[0-9]{{1,3}})?=["']?
+        | (?:[A-Z0-9_]{{0,60}}_)?(?:(?:API)?KEY|TOKEN|SECRET|PASSWORD)(?:_?[0-9]{{1,3}})?=(?:\\\n\s{{0,9}})?["']?
             {_EXAMPLE}[^\s"'$<>(){{}}\[\]]{{8,}}
         | [A-Z0-9_]{{0,60}}_(?:PASS|PAT)=["']?{_DIGIT}[^\s"'$<>(){{}}\[\]*]{{8,}}
+        | aws_secret_access_key\s{{1,9}}["']?[A-Za-z0-9/+]{{40}}
         | aws_secret_access_key["']?\s{{0,9}}[=:]\s{{0,9}}[^\s$<]+ | "?private_key"?:\s{{0,9}}"[^"]+
         | client-key-data:\s{{0,9}}\S+ | "auth":\s{{0,9}}"[A-Za-z0-9+/=]{{8,}} | _authToken=[^\s$]+ | current-context:
         | machine\s{{1,9}}\S{{1,200}}\s{{1,9}}login\s{{1,9}}\S{{1,200}}\s{{1,9}}password\s{{1,9}}\S+
@@ -45,7 +47,7 @@ TEXT = rf"""
         | curl\b{_IN_COMMAND}\s(?:-u|--user)[\s=]{{1,3}}["']?[^\s:"'$<]{{1,100}}:[^\s"'$<]{{3,}}
         | (?:docker|podman|registry)\s{{1,9}}login\s{_IN_COMMAND}(?:-p|--password)[\s=]["']?[^\s"'$<-][^\s"'$<]{{2,}}
     )
-    | (?i:api_?key|access[_-]?key|secret[_-]?key|client[_-]?secret|auth[_-]?token|access[_-]?token
+    | (?i:api[_-]?key|access[_-]?key|secret[_-]?key|client[_-]?secret|auth[_-]?token|access[_-]?token
         |password|passwd|passphrase){_IS}{_PASSWORD}
     | (?:KEY|TOKEN|SECRET|\b[Tt]oken){_IS}{_RANDOM}
     | "key"\s{{0,9}}:\s{{0,9}}"[0-9a-f]{{32}}"
