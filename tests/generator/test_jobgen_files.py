@@ -218,7 +218,7 @@ def test_too_many_bytes_are_refused_with_the_largest_files(convert, folder):
 def test_files_that_do_not_fit_into_the_release_secret_are_refused(convert, folder):
     (folder / "code/random").write_bytes(os.urandom(400_000))
     assert convert("workdir: code")[0] is None
-    (folder / "code/random").write_bytes(os.urandom(250_000))
+    (folder / "code/random").write_bytes(os.urandom(150_000))
     assert convert("workdir: code")[0]
     (folder / "code/random").write_bytes(b"compresses well\n" * 60_000)
     assert convert("workdir: code")[0]
