@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 from jobgen import pod_security
 from jobgen.alternatives import kube_context
+from jobgen.contract import ACCEPTS
 from jobgen.diagnostics import Path
 from jobgen.group import Group, GroupDocument
 
@@ -39,6 +41,15 @@ def _check_container(task: GroupDocument, spec: dict) -> None:
     container, path = (spec.get("containers") or [{}])[0], (*_SPEC, "containers", 0)
     if container.get("workingDir"):
         task.note((*path, "workingDir"), "no effect: setup and run start in ~/sky_workdir", "no-effect")
+    seen: set[str] = set()
+    for index, each in enumerate(container.get("env") or []):
+        place, name = (*path, "env", index), each.get("name")
+        words, pattern = ACCEPTS.get(name, ("", ".*"))
+        if "value" in each and not re.fullmatch(pattern, str(each["value"]), re.DOTALL):
+            task.report("bad-value", (*place, "value"), f"must be {words}")
+        if name in seen:
+            task.report("conflicting-fields", place, "another entry has the same name")
+        seen.add(name)
     volumes = {each.get("name") for each in spec.get("volumes") or []}
     taken = set()
     for index, mount in enumerate(container.get("volumeMounts") or []):
