@@ -309,6 +309,7 @@ def test_a_runtime_that_has_the_image_leaves_no_blank_key(jobgen):
 
 UNKNOWN_MOUNT = pod(TORCHRUN)
 UNKNOWN_MOUNT["spec"]["containers"][0]["volumeMounts"] = [{"name": "no", "mountPath": "/x"}]
+INIT = {"name": "i", "image": "x", "env": [{"name": "WORLD_SIZE", "value": "2"}]}
 NO_SHELL_NAME = pod(["sh", "-c", "echo $(a.b)"])
 NO_SHELL_NAME["spec"]["containers"][0]["env"] = [{"name": "a.b", "value": "c"}]
 REFUSED = {
@@ -330,6 +331,9 @@ REFUSED = {
     "a Job of Volcano": manifest("Job", {"spec": {}}).replace("batch/v1", "batch.volcano.sh/v1alpha1"),
     "a variable": manifest("Job", {"spec": {"parallelism": "$NODES", "template": pod(TORCHRUN)}}),
     "a variable that no shell can read": manifest("Job", {"spec": {"template": NO_SHELL_NAME}}),
+    "a variable of torchrun in an init container": manifest(
+        "Job", {"spec": {"template": pod(["a"], initContainers=[INIT])}}
+    ),
     "a mount without a volume": manifest("Job", {"spec": {"template": UNKNOWN_MOUNT}}),
     "a name that is too long": manifest(
         "JobSet",

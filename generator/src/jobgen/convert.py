@@ -12,20 +12,18 @@ import re
 from collections import Counter
 
 from jobgen import defaults, envs, pod_template, resources, scripts, volumes
-from jobgen.contract import DELAY_LIMIT_SECONDS, KUEUE_POD_SETS, RESERVED_MOUNTS, VALUES_SCHEMA_VERSION
+from jobgen.contract import DELAY_LIMIT_SECONDS, KUEUE_POD_SETS, VALUES_SCHEMA_VERSION
 from jobgen.diagnostics import WARNING, quoted
 from jobgen.docker_login import PullSecrets
 from jobgen.files import WORKDIR, FileSets
 from jobgen.group import Group, GroupDocument
-from jobgen.names import is_label
+from jobgen.names import is_label, is_reserved_mount
 from jobgen.schema import did_you_mean
 
 SKY_CONFIG = "~/.sky/config.yaml"
 MOST_JOBS = 100  # of a JobSet: with some 140 small ones, etcd would not store it
-RANK_BYTES, JOBSET_BYTES = (
-    4_500,
-    650_000,
-)  # of a rank without values; of a JobSet, which takes 2.2 times as much in etcd
+RANK_BYTES = 4_500  # of a rank in a JobSet, without the task's own values
+JOBSET_BYTES = 650_000  # of a JobSet, which takes 2.2 times as much in etcd
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -56,8 +54,10 @@ def convert(group: Group, files: FileSets, secret_name: str | None, given_env: f
     claims = volumes.claims(group)
     pull_secrets = PullSecrets(f"{header.get('name')}-registry")
     for task in group.tasks:
-        no_names = header.get("inter_connection") is False
-        values = _task(task, files, pull_secrets, claims, delays, given_env, no_names)
+        values = _task(task, files, pull_secrets, claims, delays, given_env)
+        if values.get("launcher") == "ddp-launch" and header.get("inter_connection") is False:
+            message = "ddp-launch needs the names of the ranks, and inter_connection is false"
+            task.report("conflicting-fields", ("launcher",) if "launcher" in task.fields else (), message)
         if "name" in task.fields:
             tasks[task.fields["name"]] = values
     files.check_size()
@@ -98,7 +98,6 @@ def _task(
     claims: Counter[str],
     delays: dict[str, int],
     given_env: frozenset[str],
-    no_names: bool,
 ) -> dict:
     pod: dict = {}
     given = resources.convert(task, pod)
@@ -123,9 +122,6 @@ def _task(
         "podTemplate": template,
         "setup": task.fields.get("setup"),
     }
-    if values["launcher"] == "ddp-launch" and no_names:
-        message = "ddp-launch needs the names of the ranks, and inter_connection is false"
-        task.report("conflicting-fields", ("launcher",) if "launcher" in task.fields else (), message)
     values = {key: value for key, value in values.items() if value}
     return values | {"run": task.fields.get("run", "")}  # the chart requires it of every task
 
@@ -138,7 +134,7 @@ def _check_mounts(task: GroupDocument, workdir: bool) -> None:
             path = posixpath.normpath(target)
             if path in taken:
                 task.report("same-path", (field, target), f"{taken[path]} is already mounted at this path", key=True)
-            elif path in RESERVED_MOUNTS or path.startswith(("/group/", "/run/gpu-charts/", "/proc/", "/sys/")):
+            elif is_reserved_mount(path):
                 task.report("same-path", (field, target), "the pod uses this path itself; choose another one", key=True)
             taken.setdefault(path, f"another entry of {field}")
 

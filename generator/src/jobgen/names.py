@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 
-from jobgen.contract import LONGEST_NAME, NAME_LIMIT
+from jobgen.contract import LONGEST_NAME, NAME_LIMIT, RESERVED_MOUNTS
 from jobgen.diagnostics import quoted
 
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -32,6 +33,14 @@ def label(text: str, prefix: str) -> str:
     """Return the DNS-1035 label closest to `text`; one that does not start with a letter gets the prefix."""
     better = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     return better if better[:1].isalpha() else f"{prefix}-{better}" if better else ""
+
+
+def is_reserved_mount(path: str) -> bool:
+    """Whether the pod mounts something of its own there. Below /tmp and /dev there is room for others."""
+    place = posixpath.normpath(f"/{path.lstrip('/')}")
+    return place in ("/", *RESERVED_MOUNTS) or any(
+        place.startswith(f"{each}/") for each in RESERVED_MOUNTS if each not in ("/tmp", "/dev")
+    )
 
 
 def job_name(group: str, task: str, nodes: int) -> str:

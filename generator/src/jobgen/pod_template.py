@@ -11,6 +11,7 @@ from jobgen.alternatives import kube_context
 from jobgen.contract import ACCEPTS
 from jobgen.diagnostics import Path
 from jobgen.group import Group, GroupDocument
+from jobgen.names import is_reserved_mount
 
 _SPEC = ("config", "kubernetes", "pod_config", "spec")
 
@@ -56,9 +57,12 @@ def _check_container(task: GroupDocument, spec: dict) -> None:
         place = (*path, "volumeMounts", index)
         if mount.get("name") not in volumes:
             task.report("bad-value", place, "mounts a volume that pod_config.spec.volumes does not have")
-        if mount.get("mountPath") in taken:
+        target = mount.get("mountPath", "")
+        if is_reserved_mount(target) and target.rstrip("/") != "/dev/shm":  # of which a pod may have its own
+            task.report("same-path", place, "the pod uses this path itself; choose another one")
+        if target in taken:
             task.report("same-path", place, "another entry has the same mountPath")
-        taken.add(mount.get("mountPath"))
+        taken.add(target)
 
 
 def _not_json(value: object, path: Path) -> Iterator[Path]:

@@ -15,7 +15,7 @@ from kubectl_runs import logs as log_reader
 from kubectl_runs import report
 from kubectl_runs.judge import Status, judge
 from kubectl_runs.kubectl import Kubectl, KubectlError
-from kubectl_runs.runs import CHART, CONTAINERS, by_namespace, find
+from kubectl_runs.runs import CHART, CONTAINERS, Run, by_namespace, find
 
 OURS = f"{CHART} in ({','.join(CONTAINERS)})"
 SHARED = [
@@ -45,8 +45,12 @@ def look(kubectl: Kubectl, name: str) -> Status:
         raise KubectlError(
             f'no group or release "{name}" in the namespace, which has: {there}\n{not_read(kubectl)}'.strip()
         )
-    place = found[0].owner["metadata"]["namespace"]
-    return judge(found[0], objects, lambda pod: kubectl.first_log(pod, "agent", place))
+    return judged(kubectl, found[0], objects)
+
+
+def judged(kubectl: Kubectl, run: Run, objects: dict[str, list[dict]]) -> Status:
+    place = run.owner["metadata"]["namespace"]
+    return judge(run, objects, lambda pod: kubectl.first_log(pod, "agent", place))
 
 
 def not_read(kubectl: Kubectl) -> str:
@@ -82,10 +86,7 @@ def cli() -> None:
 def list_(namespace: str | None, context: str | None, everywhere: bool, form: str) -> None:
     """Show all runs with state, ranks that have started, restarts, GPUs and age."""
     kubectl = Kubectl(namespace, context, everywhere)
-    found = [
-        judge(run, mine, lambda pod, place=run.owner["metadata"]["namespace"]: kubectl.first_log(pod, "agent", place))
-        for mine in by_namespace(kubectl.read(OURS)) for run in find(mine)
-    ]  # fmt: skip
+    found = [judged(kubectl, run, mine) for mine in by_namespace(kubectl.read(OURS)) for run in find(mine)]
     if form == "json":
         return write(report.to_json(found))
     write((report.listed(found, everywhere) if found else "no runs\n") + not_read(kubectl))

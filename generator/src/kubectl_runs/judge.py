@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from kubectl_runs import pods
 from kubectl_runs.causes import CAUSES
-from kubectl_runs.runs import ACCEPT, ATTEMPT, Rank, Run, condition, is_true, labels
+from kubectl_runs.runs import ACCEPT, Rank, Run, attempt, condition, is_true
 
 RELEASED = re.compile(r"released_after_s=|waits_for=|dependencies_met_after_s=")  # of the agent: the barrier is open
 CONSEQUENCES = ("peer", "barrier", "dependency")  # what another finding explains
@@ -54,8 +54,7 @@ def judge(run: Run, objects: dict[str, list[dict]], read_log: ReadLog = lambda p
     mark_waiting(run, read_log)
     explain_missing(run, objects)
     add_events(run, objects)
-    attempts = [int(labels(each[0]).get(ATTEMPT, 0)) for each in run.pods.values()]
-    restarts = max([restarts_of(run.owner), *attempts])
+    restarts = max([restarts_of(run.owner), *map(attempt, run.pods.values())])
     facts = run.owner["metadata"]
     ranks = list(run.ranks.values())
     place, created = facts.get("namespace") or "", facts.get("creationTimestamp") or ""
@@ -171,9 +170,8 @@ def state_of(run: Run, ranks: list[Rank]) -> str:
         return "stopped"
     if failed:
         # The pods of the next attempt may not exist yet.
-        pods_of = [labels(pod) for each in failed for pod in run.pods.get(each.name, [])[:1]]
-        old = max((int(each.get(ATTEMPT, 0)) for each in pods_of), default=0)
-        return "restarting" if may_restart(owner) or old < restarts_of(owner) else "failed"
+        newest = max(attempt(run.pods.get(each.name, [])) for each in failed)
+        return "restarting" if may_restart(owner) or newest < restarts_of(owner) else "failed"
     phases = {each.phase for each in ranks}
     if "running" in phases:
         phases.discard("waiting")

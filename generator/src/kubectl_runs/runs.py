@@ -115,7 +115,7 @@ def _run(chart: str, name: str, item: dict, objects: dict[str, list[dict]]) -> R
         if rank := _rank_of(pod, run):
             run.pods.setdefault(rank, []).append(pod)
     for rank, pods in run.pods.items():
-        pods.sort(key=lambda each: (int(labels(each).get(ATTEMPT, 0)), created(each)), reverse=True)
+        pods.sort(key=lambda each: (attempt([each]), created(each)), reverse=True)
         if chart == ACCEPT:
             run.ranks[rank] = Rank(rank, "node")
     return run
@@ -131,6 +131,11 @@ def _rank_of(pod: dict, run: Run) -> str | None:
         return (pod["spec"].get("nodeName") or name) if found else None
     index = next((mine[each] for each in INDEXES if each in mine), None)
     return f"node-{index}" if index is not None and name.startswith(f"{run.id}-") else None
+
+
+def attempt(pods: list[dict]) -> int:
+    """Number of the JobSet's attempt to which the first of these pods belongs."""
+    return int(labels(pods[0]).get(ATTEMPT, 0)) if pods else 0
 
 
 def labels(item: dict) -> dict[str, str]:

@@ -53,7 +53,8 @@ def to_values(source: bytes, name: str | None = None, allow: frozenset[str] = fr
         values["layout"] = "jobs"
         manifest.note(("spec",), reason)
         for each in values["tasks"].values():
-            each.pop("recovery", None)
+            if each["numNodes"] > 1:
+                each.pop("recovery", None)
     manifest.note_rest()
     if chart == GROUP:
         values["schemaVersion"] = VALUES_SCHEMA_VERSION  # last, and required: truncated output is refused
@@ -99,11 +100,11 @@ def read_metadata(manifest: Manifest) -> dict:
     if namespace := manifest.take("metadata", "namespace", default=""):
         manifest.note(("metadata", "namespace"), f"install with --namespace {shlex.quote(namespace)}")
     labels = ("queue-name", "queueName"), ("priority-class", "priorityClass")
-    for label in (f"kueue.x-k8s.io/{label}" for label, _ in labels):
-        given = manifest.take("metadata", "labels", label, default="")
-        if given and not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", given):
-            manifest.error(("metadata", "labels", label), "is no name of an object")
-    found = {
-        value: manifest.take("metadata", "labels", f"kueue.x-k8s.io/{label}", default="") for label, value in labels
-    }
-    return {"kueue": {key: value for key, value in found.items() if value}} if any(found.values()) else {}
+    found = {}
+    for label, value in labels:
+        path = "metadata", "labels", f"kueue.x-k8s.io/{label}"
+        if given := manifest.take(*path, default=""):
+            found[value] = given
+            if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", given):
+                manifest.error(path, "is no name of an object")
+    return {"kueue": found} if found else {}

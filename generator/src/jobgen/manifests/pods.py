@@ -135,13 +135,17 @@ def read_env(manifest: Manifest, container: dict, pod: Pod) -> None:
             pod.exports[name] = RANK
         elif name in OF_A_PROCESS and "value" in each:
             pod.exports[name] = shlex.quote(text)
-        elif SET.fullmatch(name) or name in OF_A_PROCESS:
+        elif is_reserved(name):
             manifest.note(path, f"{name} is set by the chart")
         elif each.keys() - {"name", "value"} or REFERENCE.search(text) or not SHELL_NAME.fullmatch(name):
             kept.append(each)
         else:
             pod.env[name] = text
     container |= {"env": kept} if kept else {}
+
+
+def is_reserved(name: str) -> bool:
+    return bool(SET.fullmatch(name)) or name in OF_A_PROCESS
 
 
 def read_resources(manifest: Manifest, container: dict, pod: Pod) -> None:
@@ -191,6 +195,6 @@ def check_volumes(manifest: Manifest, spec: dict, pod: Pod) -> None:
     for index, container in enumerate(inits if isinstance(inits, list) else ()):
         env = container.get("env") if isinstance(container, dict) else None
         for number, each in enumerate(env if isinstance(env, list) else ()):
-            if isinstance(each, dict) and SET.fullmatch(str(each.get("name"))):
+            if isinstance(each, dict) and is_reserved(str(each.get("name"))):
                 place = (*pod.path[:-2], "initContainers", index, "env", number)
                 manifest.error(place, f"{each['name']} is a name of the chart; give the variable another one")
