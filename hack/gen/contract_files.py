@@ -6,6 +6,7 @@ import json
 import re
 import sys
 
+from hack.gen import programs
 from hack.paths import REPO
 
 sys.path.insert(0, str(REPO / "worker/src"))
@@ -35,6 +36,7 @@ def helm(chart: str) -> str:
         "longestName": contract.LONGEST_NAME,
         "sharedMemoryMount": contract.SHARED_MEMORY_MOUNT,
         "reservedMounts": contract.RESERVED_MOUNTS[chart],
+        "programs": programs.CHARTS[chart],
         "keyFile": contract.KEY_FILE,
         "internalPrefix": contract.INTERNAL_PREFIX,
         "user": contract.USER_NAME,
@@ -90,6 +92,7 @@ DELAY_LIMIT_SECONDS = {contract.DELAY_LIMIT_SECONDS:_}
 ACCEPTS = {{
 {accepts}
 }}
+SHARED_MEMORY_MOUNT = "{contract.SHARED_MEMORY_MOUNT}"  # a podTemplate may replace it
 RESERVED_MOUNTS = ({", ".join(f'"{path}"' for path in contract.RESERVED_MOUNTS["job-group"])})
 '''
 

@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import io
 import lzma
+import re
 import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ HOOK = SOURCES / "gpuworker/launch/rank_hook.py"
 CHARTS = {
     "ddp-run": ("ddp-launch", "ddp-tests", "train", "train-framework"),
     "gpu-accept": ("accept-node", "accept-report", "report-server"),
-    "job-group": ("group-agent", "ddp-launch"),
+    "job-group": ("group-agent", "ddp-launch", "torchrun"),
 }
 REGISTRY = SOURCES / "gpuworker/accept/registry.py"  # imports every module below checks
 DATA = (".json", ".css", ".js")
@@ -27,12 +28,20 @@ DATA = (".json", ".css", ".js")
 def files(chart: str) -> Iterator[tuple[Path, str | bytes]]:
     """The chart's files with their content."""
     folder = REPO / "charts" / chart / "files"
-    yield folder / "start.py", START.read_text()
+    yield folder / "start.py", copy_of(START)
     if chart == "job-group":  # so that also `python -m torch.distributed.run` finds the launcher
-        yield folder / "sitecustomize.py", HOOK.read_text()
+        yield folder / "sitecustomize.py", copy_of(HOOK)
     tree = packed(sources(modules()[name] for name in CHARTS[chart]))
     # As gzip they would be too large for a ConfigMap. A Python without lzma is rare: torchvision needs it.
     yield folder / "programs.tar.xz", lzma.compress(tree, preset=9 | lzma.PRESET_EXTREME)
+
+
+def copy_of(source: Path) -> str:
+    """The text, which says that it is a copy; a line for the system's loader stays the first one."""
+    text = source.read_text()
+    first = re.match(r"#!.*\n", text)
+    at = first.end() if first else 0
+    return f"{text[:at]}# Copy of {source.relative_to(REPO)}, made by `make generate`.\n{text[at:]}"
 
 
 def modules() -> dict[str, str]:

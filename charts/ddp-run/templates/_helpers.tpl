@@ -150,8 +150,3 @@ replicatedJobs:
 {{- define "ddp-run.exchanges" -}}
 {{ eq .Values.launcher "ddp-launch" | ternary "yes" "" }}
 {{- end }}
-
-{{/* Programs that the pods find in the folder of programs. */}}
-{{- define "ddp-run.commands" -}}
-[ddp-launch, ddp-tests, train, train-framework]
-{{- end }}

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# Copy of worker/start.py, made by `make generate`.
 """Starts a program that came with its chart; this file's name says which one.
 
 The archive beside this file is unpacked below /tmp, once per content. As process 1 of a container

@@ -99,8 +99,3 @@ podTemplate.spec.hostNetwork
 {{- define "gpu-accept.exchanges" -}}
 {{ ternary "yes" "" .Values.fleet.enabled }}
 {{- end }}
-
-{{/* Programs that the pods find in the folder of programs. */}}
-{{- define "gpu-accept.commands" -}}
-[accept-node, accept-report, report-server]
-{{- end }}

@@ -1,3 +1,4 @@
+# Copy of worker/src/gpuworker/launch/rank_hook.py, made by `make generate`.
 """Hook in every Python of a rank, as sitecustomize first in PYTHONPATH. The launcher asks, it answers.
 
 It changes nothing that a program can see: it removes itself from sys.path, hands on to the image's

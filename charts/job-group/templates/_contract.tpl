@@ -6,6 +6,7 @@
 "longestName": "%s-00000000-%s-%d-0",
 "sharedMemoryMount": "/dev/shm",
 "reservedMounts": ["/group", "/tmp", "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys"],
+"programs": ["group-agent", "ddp-launch", "torchrun"],
 "keyFile": "/run/gpu-charts/key",
 "internalPrefix": "GPU_CHARTS_",
 "user": "worker",

@@ -56,8 +56,3 @@ job-group/id: {{ .id | quote }}
 {{- define "job-group.exchanges" -}}
 {{ ternary "yes" "" .Values.interConnection }}
 {{- end }}
-
-{{/* Programs that the pods find in the folder of programs. */}}
-{{- define "job-group.commands" -}}
-[group-agent, ddp-launch, torchrun]
-{{- end }}

@@ -25,4 +25,5 @@ ACCEPTS = {
         r"102[4-9]|10[3-9][0-9]|1[1-9][0-9]{2}|[2-9][0-9]{3}|[1-5][0-9]{4}|6([0-4][0-9]{3}|5([0-4][0-9]{2}|5([0-2][0-9]|3[0-4])))",
     ),
 }
+SHARED_MEMORY_MOUNT = "/dev/shm"  # a podTemplate may replace it
 RESERVED_MOUNTS = ("/group", "/tmp", "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from jobgen import pod_security
 from jobgen.alternatives import kube_context
-from jobgen.contract import ACCEPTS
+from jobgen.contract import ACCEPTS, SHARED_MEMORY_MOUNT
 from jobgen.diagnostics import Path
 from jobgen.group import Group, GroupDocument
 from jobgen.names import is_reserved_mount
@@ -58,7 +58,7 @@ def _check_container(task: GroupDocument, spec: dict) -> None:
         if mount.get("name") not in volumes:
             task.report("bad-value", place, "mounts a volume that pod_config.spec.volumes does not have")
         target = mount.get("mountPath", "")
-        if is_reserved_mount(target) and target.rstrip("/") != "/dev/shm":  # of which a pod may have its own
+        if is_reserved_mount(target) and target.rstrip("/") != SHARED_MEMORY_MOUNT:
             task.report("same-path", place, "the pod uses this path itself; choose another one")
         if target in taken:
             task.report("same-path", place, "another entry has the same mountPath")
