@@ -22,7 +22,7 @@ from hack.paths import BIN, REPO, main
 # What a test of the checkout gives to its templates; every other variable is empty.
 VARIABLES = {"name": "group", "cloud": "kubernetes", "image_id": "docker:python:3.12", "delay": "10s"}
 CHART = REPO / "charts/job-group"
-OPTIONS = ("-n", "--name", "--env", "--secret", "--env-file", "--secret-file")  # of sky, and the same of jobgen
+OPTIONS = ("-n", "--name", "--env", "--secret")  # of sky, and the same of jobgen
 
 
 def read(file: Path) -> str:
@@ -60,6 +60,9 @@ def invocation(root: Path, file: Path) -> tuple[Path, list[str]]:
     return root, []
 
 
+DIAGNOSTIC = re.compile(r"^[^\n]*?:\d+:\d+: (error|warning|note): (.*) \[([a-z-]+)\]$", re.MULTILINE)
+
+
 def verdict(root: Path, file: Path, *more: str) -> str:
     base, options = invocation(root, file)
     text, source = read(file), str(file.relative_to(base))
@@ -67,21 +70,20 @@ def verdict(root: Path, file: Path, *more: str) -> str:
         source = "-"  # a rendered template
     exported = {word: "x" for word in options if word.isidentifier()}  # --env NAME reads the environment
     environment = {**exported, **os.environ, "PYTHONPATH": str(REPO / "generator/src")}
-    command = [sys.executable, "-m", "jobgen", "to-values", "--format", "json", *options, *more, source]
+    command = [sys.executable, "-m", "jobgen", "to-values", "--folder", "."]
+    command += [*options, *more, source]
     done = subprocess.run(command, cwd=base, env=environment, input=text, capture_output=True, text=True)
-    try:
-        found = yaml.safe_load(done.stderr) or []
-        errors = [f"{each['code']}: {each['message']}" for each in found if each["severity"] == "error"]
-    except (yaml.YAMLError, TypeError):
-        found, errors = [], [" ".join(done.stderr.split())]
+    found = DIAGNOSTIC.findall(done.stderr)
+    errors = [f"{code}: {message}" for severity, message, code in found if severity == "error"]
     if done.returncode:
+        errors = errors or [" ".join(done.stderr.split())]
         return "refused: " + "<br>".join(each.replace("|", "\\|") for each in dict.fromkeys(errors))
     image = ("--set", "image.repository=registry.example.com/gpu-worker")
     helm = [shutil.which("helm") or BIN / "helm", "template", "x", CHART, "-f", "-", *image]
     rendered = subprocess.run(helm, input=done.stdout, capture_output=True, text=True)
     if rendered.returncode:
         return f"accepted, but the chart refuses it: {' '.join(rendered.stderr.split())[:300]}"
-    warnings = dict.fromkeys(each["code"] for each in found if each["severity"] == "warning")
+    warnings = dict.fromkeys(code for severity, _, code in found if severity == "warning")
     return f"accepted, with warnings: {', '.join(warnings)}" if warnings else "accepted"
 
 

@@ -1,4 +1,4 @@
-"""Generator of docs/jobgen-fields.md, jobgen-errors.md and runs-causes.md, from the schemas and tables."""
+"""Generator of docs/jobgen-fields.md and jobgen-errors.md, from the schemas and tables."""
 
 from __future__ import annotations
 
@@ -24,35 +24,15 @@ FIELDS = """\
 # Fields of a job group
 
 Support for each field of SkyPilot's job groups. An ignored field causes a note on standard error. A refused field is an
-error with the reason and what to write instead; `--lenient` turns it into a warning if the task runs without the
-field. An unknown field is an error. A field without a value counts as absent.
+error with the reason and what to write instead. An unknown field is an error. A field without a value counts as absent.
 """
 ERRORS = """\
-<!-- Generated from generator/src/jobgen/diagnostic_codes.py by `make generate`. -->
+<!-- Generated from hack/gen/diagnostic_codes.py by `make generate`. -->
 # Diagnostics of jobgen
 
-Each line is `file:line:column: error|warning|note: where: path: message [code]`. With `--format json` it is an
-object with the fields `file`, `line`, `column`, `task`, `path`, `message`, `code` and `severity`. Codes do not
-change; messages may. The last line of the text output counts the errors, warnings and notes.
+Each line is `file:line:column: error|warning|note: where: path: message [code]`. Codes do not change; messages may. The
+last line counts the errors, warnings and notes.
 """
-CAUSES = """\
-<!-- Generated from generator/src/kubectl_runs/causes.py by `make generate`. -->
-# Causes in `kubectl runs`
-
-Why a rank waits, or why it ended. Codes do not change; meanings and remedies may be reworded. A cause that is not
-in the list is one of [ddp-launch](ddp-run.md#verdicts), with its own words.
-
-| cause | meaning | what to do |
-|---|---|---|
-"""
-
-
-def causes() -> str:
-    sys.path.insert(0, str(REPO / "generator/src"))
-    from kubectl_runs.causes import CAUSES as table
-
-    rows = (f"| `{name}` | {cell(meaning)} | {cell(remedy)} |\n" for name, (meaning, remedy) in table.items())
-    return CAUSES + "".join(rows)
 
 
 def fields() -> str:
@@ -92,7 +72,7 @@ def cell(text: str) -> str:
 
 def errors() -> str:
     sys.path.insert(0, str(REPO / "generator/src"))
-    from jobgen.diagnostic_codes import CODES
+    from hack.gen.diagnostic_codes import CODES
 
     return ERRORS + "".join(section(name, code) for name, code in CODES.items())
 

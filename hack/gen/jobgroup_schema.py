@@ -10,7 +10,6 @@ import yaml
 from hack.gen import contract_files
 from hack.paths import REPO
 
-NOTES = ("x-support", "x-note", "x-note-always")
 SOURCES = REPO / "schemas/jobgroup"
 ACCELERATORS = '''"""GPU types with node labels in the chart job-group, generated from its values.yaml."""
 
@@ -22,9 +21,23 @@ ACCELERATORS = frozenset(
 '''
 
 
-def schemas() -> dict[str, dict]:
-    """Return the JSON Schemas by name."""
-    return {name: whole(name) for name in ("header", "task", "volume")}
+NOT_NULL = ["string", "number", "boolean", "object", "array"]
+
+
+def document() -> dict:
+    """Return the JSON Schema of a document, which is a header or a task."""
+    header, task = whole("header"), whole("task")
+    dialect = header.pop("$schema")
+    task.pop("$schema")
+    return {
+        "$schema": dialect,
+        "title": "Document of a job group",
+        "description": "Header or task of a job group; for editors, which use one schema for all documents of a file.",
+        "definitions": header.pop("definitions") | task.pop("definitions"),
+        "if": {"required": ["execution"]},
+        "then": header,
+        "else": task,
+    }
 
 
 def whole(name: str) -> dict:
@@ -33,26 +46,7 @@ def whole(name: str) -> dict:
     definitions = schema.setdefault("definitions", {})
     include(schema, definitions)
     add_kubernetes(schema, definitions)
-    if name == "task":
-        add_alternatives(schema["properties"]["resources"], definitions)
     return allow_null(schema)
-
-
-def add_alternatives(resources: dict, definitions: dict) -> None:
-    """Define the entries of any_of: they have the fields of resources, without notes for other clouds."""
-    outer = {
-        key: value
-        for key, value in resources.items()
-        if key not in ("description", "x-support", "x-note", "properties")
-    }
-    fields = {key: value for key, value in resources["properties"].items() if key not in ("any_of", "ordered")}
-    for name, with_notes in (("alternative", True), ("otherCloudAlternative", False)):
-        own = definitions[name]
-        quiet = {
-            key: value if with_notes else {word: value[word] for word in value if word not in NOTES}
-            for key, value in fields.items()
-        }
-        definitions[name] = copy.deepcopy({**outer, **own, "properties": {**quiet, **own["properties"]}})
 
 
 def source(name: str) -> dict:
@@ -122,7 +116,7 @@ def allow_null(schema):
 
 def nullable(field: dict) -> dict:
     if field.get("not") == {}:
-        return {**{key: value for key, value in field.items() if key != "not"}, "type": "null"}
+        return {**field, "not": {"type": NOT_NULL}}
     if "anyOf" in field:
         return {**field, "anyOf": [*field["anyOf"], {"type": "null"}]}
     result = dict(field)

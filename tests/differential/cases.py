@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from hack.deps.venv import SKYPILOT
@@ -50,17 +50,13 @@ def run_skypilot(texts: list[str], folder: Path) -> list[dict]:
 
 
 def compare(texts: Mapping[str, str], folder: Path) -> list[Case]:
-    """Return every named text as a case; `folder` becomes the current folder, and that of half of the group files."""
+    """Return every named text as a case; `folder` becomes the current folder, and that of the group files."""
     folder.mkdir()
     files(folder)
     answers = run_skypilot(list(texts.values()), folder)
-    beside = Options(folder=str(folder))
-    elsewhere = Options(folder=str(folder / "groups"), second_folder=str(folder))
     cases = []
-    for number, ((name, text), answer) in enumerate(zip(texts.items(), answers, strict=True)):
-        options = elsewhere if number % 2 and "example" not in name else beside
-        if number % 3 == 0 and "example" not in name:
-            options = replace(options, skypilot_defaults=True)
+    for (name, text), answer in zip(texts.items(), answers, strict=True):
+        options = Options(folder=str(folder))
         result = to_values(text.encode("utf-8", "surrogatepass"), options)
         cases.append(Case(name, text, result, answer, differences(text, result, answer)))
     return cases

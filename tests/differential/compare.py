@@ -46,8 +46,8 @@ def differences(text: str, result, answer: dict) -> list[Difference]:
         # Each error alone refuses the file, so each one needs a reason.
         errors = [diagnostic for diagnostic in result.diagnostics if diagnostic.severity == "error"]
         # YAML drops the first value of a duplicate key, so an error inside it is no difference of its own.
-        twice = [(each.task, f"{each.path}.") for each in errors if each.code == "duplicate-key"]
-        kept = [each for each in errors if not any(each.task == t and each.path.startswith(p) for t, p in twice)]
+        twice = [(each.scope, f"{each.path}.") for each in errors if each.code == "duplicate-key"]
+        kept = [each for each in errors if not any(each.scope == t and each.path.startswith(p) for t, p in twice)]
         return [_refusal(diagnostic, documents) for diagnostic in kept]
     if result.text is None:
         return []
@@ -58,13 +58,15 @@ def differences(text: str, result, answer: dict) -> list[Difference]:
 
 def _refusal(diagnostic, documents: list) -> Difference:
     """Return the difference with the value that the diagnostic is about, read by another parser."""
-    named = [each for each in documents[1:] if isinstance(each, dict) and each.get("name") == diagnostic.task]
-    value, key = named[0] if diagnostic.task is not None and named else documents[0], None
+    scope = diagnostic.scope  # header, task "NAME" or task 3
+    task = json.loads(scope.removeprefix("task ")) if scope.endswith('"') else None
+    named = [each for each in documents[1:] if isinstance(each, dict) and each.get("name") == task]
+    value, key = named[0] if task is not None and named else documents[0], None
     for word, quoted, index in re.findall(r"\.([\w-]+)|\[(\"(?:[^\"\\]|\\.)*\")\]|\[(\d+)\]", diagnostic.path):
         key = word or (json.loads(quoted) if quoted else int(index))
         missing = not isinstance(value, dict | list) or (isinstance(value, list) and key >= len(value))
         value = None if missing else value.get(key) if isinstance(value, dict) else value[key]
-    return Difference(diagnostic.task, diagnostic.path, diagnostic.code, ours=diagnostic.message, value=value, key=key)
+    return Difference(task, diagnostic.path, diagnostic.code, ours=diagnostic.message, value=value, key=key)
 
 
 def _fields(values: dict, answer: dict) -> Iterator[Difference]:
@@ -108,7 +110,7 @@ def _task(ours: dict, theirs: dict, delays: dict[str, str]) -> dict[str, tuple]:
             [quantity(requests.get("ephemeral-storage"))],
             _all(on_kubernetes, "disk_size", lambda each: each and each * 10**9),
         ),
-        "accelerator types": (sorted(gpus["types"]), sorted({name for name, _ in their_gpus if name})),
+        "accelerator types": (_lower(gpus["types"]), _lower({name for name, _ in their_gpus if name})),
         "accelerator count": ([gpus["count"]], _distinct(math.ceil(count) for _, count in their_gpus)),
         "image_id": ([ours.get("image")], _all(on_kubernetes, "image")),
         "labels": _labels(template.get("metadata", {}).get("labels", {}), _all(on_kubernetes, "labels")),
@@ -130,6 +132,11 @@ def _labels(ours: dict, theirs: list[dict]) -> tuple[list, list]:
     """Compare SkyPilot's labels only: jobgen's include those of config.kubernetes."""
     wanted = {key for each in theirs for key in each}
     return [{key: value for key, value in ours.items() if key in wanted}], theirs
+
+
+def _lower(types) -> list[str]:
+    """Return names of GPU types in one case: a chart may know a type in another one."""
+    return sorted({each.lower() for each in types})
 
 
 def _all(alternatives: list[dict], field: str, convert=lambda each: each) -> list:

@@ -12,8 +12,7 @@ import yaml
 Choice = dict[str, list]  # usual values, and odd ones
 
 # Pairs of fields of which a sound task has one.
-EXCLUSIVE = [("ordered", "any_of"), ("gpus", "accelerators"), ("cloud", "infra"), ("ordered", "accelerators")]
-EXCLUSIVE += [("ephemeral_storage", "disk_size"), ("ordered", "gpus"), ("any_of", "gpus"), ("any_of", "cloud")]
+EXCLUSIVE = [("gpus", "accelerators"), ("cloud", "infra"), ("ephemeral_storage", "disk_size")]
 
 
 class Plain(str):
@@ -122,10 +121,6 @@ class Maker:
             envs = {name: self.pick(GRAMMAR["envs"]) for name in variables}
             task["envs"] = self.pick({"usual": [envs], "odd": [None, [], "A=b", envs]})
         task |= self.fields(GRAMMAR["task"], 0.2)
-        if self.happens(0.1):
-            for field, login in zip(("envs", "secrets"), self.pick(GRAMMAR["logins"]), strict=True):
-                if login and isinstance(task.setdefault(field, {}), dict):
-                    task[field] |= login
         return task
 
     def damage_value(self, documents: list) -> None:

@@ -12,14 +12,14 @@ PAGE = REPO / "docs" / "jobgen-differences.md"
 DEFAULTS = """
 ## Defaults of the pods
 
-One note for each group names those that apply to it.
+One note for each group names them.
 
 | default | in SkyPilot | in jobgen's chart |
 |---|---|---|
 | user | the image's, with `sudo` | 65532; the values podSecurityContext and containerSecurityContext |
 | image | SkyPilot's own | the chart's; `image_id` names another |
 | tools | an SSH server, curl, rsync and others are installed at the start | those of the image |
-| CPUs and memory | 2 CPUs and 2 GB, or 4 CPUs and 16 GB for each GPU | none; `--skypilot-defaults` requests the same |
+| CPUs and memory | 2 CPUs and 2 GB, or 4 CPUs and 16 GB for each GPU | none |
 """
 
 

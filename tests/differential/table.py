@@ -80,12 +80,6 @@ def no_plain_amount(difference: Difference) -> bool:
     return not amount or small or float(amount[1] + (amount[2] or "")) == 0 or int(amount[1]) > 1024
 
 
-def only_the_login_is_missing(difference: Difference) -> bool:
-    """Whether the variables of a login to a registry are all that jobgen leaves out."""
-    missing = set(difference.theirs) - set(difference.ours)
-    return bool(missing) and all(name.startswith("SKYPILOT_DOCKER_") for name in missing)
-
-
 TABLE = [
     Entry(
         "Names of groups and tasks that are not DNS-1035 labels",
@@ -133,12 +127,11 @@ TABLE = [
         check=not_kubernetes,
     ),
     Entry(
-        "Alternatives that differ in more than the type of the GPUs",
-        "A Job has one set of resources.",
+        "Alternatives in any_of and ordered, and GPU types with different counts",
+        "A Job has one set of resources. Several GPU types are a list in accelerators.",
         "name: a\nresources: {any_of: [{cpus: 4}, {cpus: 8}]}\n",
         codes="refused-field",
-        path=r"^\$\.resources\.((any_of|ordered)(\[\d+\](\.(accelerators|gpus))?)?|accelerators|gpus)$",
-        check=lambda difference: isinstance(difference.value, dict | list) or "[" in difference.path,
+        path=r"^\$\.resources\.(any_of|ordered|accelerators|gpus)$",
     ),
     Entry(
         "Features of a SkyPilot server: services, pools, event_callback, volume_mounts, managed secrets as files",
@@ -160,7 +153,7 @@ TABLE = [
         "The error names the place.",
         "name: a\nconfig: {kubernetes: {dws: {enabled: true}}}\n",
         codes="refused-field",
-        path=r"^\$\.(config\.(hooks|kubernetes\.(dws|quota|remote_identity|enable_docker|pod_config\.spec\..*))"
+        path=r"^\$\.(config\.(hooks|kubernetes\.(dws|quota|remote_identity|enable_docker|set_pod_resource_limits|pod_config\.spec\..*))"
         r"|volumes\b.*)$",
         check=lambda difference: "config" in difference.path or "host_path" in difference.value,
     ),
@@ -193,12 +186,11 @@ TABLE = [
         codes="credential-value credential-file",
     ),
     Entry(
-        "A login to a registry whose server is unknown or an address with https://",
-        "The server is part of the image's name. The password stays in the pull secret that jobgen's command creates.",
-        "name: a\nresources: {image_id: 'docker:x'}\n"
-        "secrets: {SKYPILOT_DOCKER_USERNAME: a, SKYPILOT_DOCKER_PASSWORD: b, SKYPILOT_DOCKER_SERVER: 'https://c'}\n",
-        codes="missing-value bad-value",
-        path=r"^\$\.(envs|secrets)$",
+        "A login to a registry in SKYPILOT_DOCKER_*",
+        "The nodes pull images with a Secret of the cluster, which pod_config names in imagePullSecrets.",
+        f"name: a\nresources: {{image_id: 'docker:x'}}\nenvs: {LOGIN}\n",
+        codes="refused-field",
+        path=r"^\$\.(envs|secrets)\b",
     ),
     Entry(
         "A variable in both envs and secrets",
@@ -216,7 +208,7 @@ TABLE = [
     ),
     Entry(
         "A volume with a size on a task of several nodes",
-        "It would be one disk per node, without sharing. --lenient accepts that.",
+        "It would be one disk per node, without sharing.",
         "name: a\nnum_nodes: 2\nvolumes: {/scratch: {size: 10Gi}}\n",
         codes="volume-of-one-node",
     ),
@@ -288,24 +280,16 @@ TABLE = [
         codes="not-a-group",
     ),
     Entry(
-        "Markers of a merge conflict at the start of a line, even inside text",
-        "A conflict is never intended.",
-        'name: a\nrun: "x\n<<<<<<< HEAD\ny"\n',
-        codes="merge-conflict",
-    ),
-    Entry(
         "A field without a value counts as absent everywhere, and so does an empty map of accelerators",
         "SkyPilot accepts that in most places and fails in others.",
         "name: a\nenvs:\n",
         theirs=r"NoneType|None is not (of type|valid under)|Invalid task args: dict_keys\(\['(in|out)puts'|^IndexError",
     ),
     Entry(
-        "A login to a registry without the name or the password of the user in the file",
-        "The command that creates the pull secret reads both from the environment.",
-        "name: a\nresources: {image_id: 'docker:x'}\nenvs: {SKYPILOT_DOCKER_USERNAME: , "
-        "SKYPILOT_DOCKER_PASSWORD: , SKYPILOT_DOCKER_SERVER: ghcr.io}\n",
-        theirs=r"'SKYPILOT_DOCKER_(USERNAME|PASSWORD)' is None"
-        r"|Missing from secrets: \['SKYPILOT_DOCKER_(USERNAME|PASSWORD)'",
+        "Both infra and cloud, region or zone",
+        "Each of them names Kubernetes, or is refused.",
+        "name: a\nresources: {infra: kubernetes, cloud: kubernetes}\n",
+        theirs="Cannot specify both `infra` and `cloud`",
     ),
     Entry(
         "Names with three dashes in a row",
@@ -340,7 +324,7 @@ TABLE = [
     ),
     Entry(
         "A task without cpus or memory requests none",
-        "SkyPilot requests 2 CPUs and 2 GB, or 4 CPUs and 16 GB for each GPU. --skypilot-defaults does, too.",
+        "SkyPilot requests 2 CPUs and 2 GB, or 4 CPUs and 16 GB for each GPU.",
         "name: a\n",
         field="default cpus|default memory",
         check=lambda difference: difference.ours == [None],
@@ -353,22 +337,11 @@ TABLE = [
         check=same_size_in_binary_units,
     ),
     Entry(
-        "The variables SKYPILOT_DOCKER_* of a login do not reach the task",
-        "They are for the pull secret that the note names. The image has the server, as in SkyPilot.",
-        f"name: a\nresources: {{image_id: 'docker:x'}}\nenvs: {LOGIN}\n",
-        field="envs|secrets",
-        check=only_the_login_is_missing,
-    ),
-    Entry(
-        "A login to a registry also serves an image without the prefix docker:",
-        "SkyPilot ignores the login there, with a warning, and pulls from another server.",
-        f"name: a\nresources: {{image_id: x}}\nenvs: {LOGIN}\n",
-        field="image_id|envs",
-        check=lambda difference: (
-            only_the_login_is_missing(difference)
-            if difference.field == "envs"
-            else difference.ours == [f"ghcr.io/{difference.theirs[0]}"]
-        ),
+        "A part of the name of a GPU type",
+        "SkyPilot takes the only type whose name contains it. The warning names the types with labels.",
+        "name: a\nresources: {accelerators: rtx6000}\n",
+        field="accelerator types",
+        check=lambda difference: all(any(each in name for name in difference.theirs) for each in difference.ours),
     ),
     Entry(
         "A delay of more than a year becomes a year",

@@ -1,4 +1,4 @@
-"""Equal output on every supported Python, and without libyaml. Versions that are not installed are skipped."""
+"""Equal output on every supported Python. Versions that are not installed are skipped."""
 
 from __future__ import annotations
 
@@ -17,13 +17,8 @@ from tests.differential import groups, table
 from tests.differential.cases import files
 
 SEEDS = REPO / "tests" / "generator" / "seeds"
-CODE = 6  # index of the code in a diagnostic
 PROGRAM = """
 import json, sys
-if sys.argv[1] == "pure":
-    sys.modules["yaml._yaml"] = None  # as if PyYAML was installed without libyaml
-import yaml
-assert yaml.__with_libyaml__ == (sys.argv[1] != "pure")
 from jobgen.api import Options, to_values
 results = [to_values(text.encode("utf-8", "surrogatepass"), Options()) for text in json.load(sys.stdin)]
 json.dump([sys.version_info[:2], [(result.text, result.diagnostics) for result in results]], sys.stdout)
@@ -58,11 +53,11 @@ def packages(version: str) -> Path:
     return target
 
 
-def results(folder: Path, command: str, parser: str, packages: Path | None = None) -> list:
+def results(folder: Path, command: str, packages: Path | None = None) -> list:
     paths = [str(REPO / "generator" / "src"), *([str(packages)] if packages else [])]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
-        [command, "-c", PROGRAM, parser],
+        [command, "-c", PROGRAM],
         cwd=folder,
         env=environment,
         input=json.dumps(texts()),
@@ -82,7 +77,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(folder) -> list:
-    _, found = results(folder, sys.executable, "libyaml")
+    _, found = results(folder, sys.executable)
     assert sum(text is not None for text, _ in found) > 100
     return found
 
@@ -92,16 +87,6 @@ def test_every_python(version, folder, expected):
     command = interpreter(version)
     if not command:
         pytest.skip(f"Python {version} is not installed")
-    (major, minor), found = results(folder, command, "libyaml", packages(version))
+    (major, minor), found = results(folder, command, packages(version))
     assert f"{major}.{minor}" == version
     assert found == expected
-
-
-def test_without_libyaml(folder, expected):
-    """Equal except for the wording of syntax errors, and for tabs within brackets, which libyaml takes."""
-    _, found = results(folder, sys.executable, "pure")
-    for text, ours, theirs in zip(texts(), expected, found, strict=True):
-        if [diagnostic[CODE] for diagnostic in ours[1]] == ["not-yaml"]:
-            assert [diagnostic[CODE] for diagnostic in theirs[1]] == ["not-yaml"], text
-        elif "\t" not in text or [diagnostic[CODE] for diagnostic in theirs[1]] != ["not-yaml"]:
-            assert theirs == ours, text

@@ -46,7 +46,6 @@ class Cluster:
     def __init__(self, chart: str, manifests: list[dict]):
         self.container = "task" if chart == "job-group" else "trainer"
         self.objects: dict[str, list[dict]] = {kind: [] for kind in (*KINDS, *REASONS)}
-        self.log = ""  # of every agent
         for each in manifests:
             if (kind := f"{each['kind']}s".lower()) in KINDS:
                 each["metadata"] |= {"creationTimestamp": NOW, "namespace": "ns"}
@@ -71,13 +70,7 @@ class Cluster:
 
     def judged(self) -> Status:
         (run,) = find(self.objects)
-        self.read_logs: list[str] = []  # of these pods' agents
-
-        def read_log(pod: str) -> str:
-            self.read_logs.append(pod)
-            return self.log
-
-        return judge(run, self.objects, read_log)
+        return judge(run, self.objects)
 
     def _job(self, jobset: dict, replicated: dict) -> dict:
         name = f"{jobset['metadata']['name']}-{replicated['name']}-0"
@@ -117,7 +110,7 @@ class Cluster:
 
     def main(self, rank: str, state: dict, ready: bool = False, phase: str = "Running") -> dict:
         pod = self.scheduled(rank, phase=phase)
-        pod["status"]["conditions"].append({"type": "Ready", "status": str(ready)})
+        pod["status"]["conditions"] += [{"type": kind, "status": str(ready)} for kind in ("ContainersReady", "Ready")]
         init = [{"name": each["name"], "state": {"running": {}}} for each in pod["spec"].get("initContainers", [])]
         pod["status"]["initContainerStatuses"] = init
         pod["status"]["containerStatuses"] = [{"name": self.container, "ready": ready, "state": state}]

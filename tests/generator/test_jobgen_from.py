@@ -1,4 +1,4 @@
-"""jobgen from: manifests of other launchers as values that the charts render."""
+"""jobgen from: manifests of other launchers as values that job-group renders."""
 
 import copy
 import json
@@ -64,19 +64,30 @@ def converted(jobgen, kind: str, body: dict, **metadata) -> tuple[dict, str]:
     result = jobgen("from", "-", stdin=manifest(kind, body, **metadata))
     assert result.exit_code == 0, result.stderr
     values = yaml.safe_load(result.stdout)
-    done = template("helm", "job-group" if "tasks" in values else "ddp-run", result.stdout.encode())
+    done = template("helm", "job-group", result.stdout.encode())
     assert done.returncode == 0, done.stderr.decode()
     assert objects(done.stdout.decode())
     return values, result.stderr
 
 
+def task_of(values: dict) -> dict:
+    (task,) = values["tasks"].values()
+    return task
+
+
+def container_of(task: dict) -> dict:
+    return task["podTemplate"]["spec"]["containers"][0]
+
+
 @pytest.mark.parametrize("kind", MANIFESTS)
-def test_runs_of_torchrun_become_values_of_ddp_run(jobgen, kind):
+def test_a_manifest_becomes_a_task(jobgen, kind):
     values, _ = converted(jobgen, kind, MANIFESTS[kind])
-    assert (values["nodes"], values["gpusPerNode"], values["env"]) == (4, 8, {"EPOCHS": "3"})
-    assert values.get("procsPerNode", 8) == 8 and values["program"]["image"] == "registry.example.com/train:1"
-    assert values["workload"] == {"StatefulSet": "statefulset", "JobSet": "jobset"}.get(kind, "indexed-job")
-    assert "train" in json.dumps(values["program"]["args"])
+    task = task_of(values)
+    own = container_of(task)
+    assert (task["numNodes"], task["accelerator"]) == (4, {"count": 8}) and "train.py" in task["run"]
+    assert (own["image"], own["env"]) == ("registry.example.com/train:1", [{"name": "EPOCHS", "value": "3"}])
+    assert task.get("launcher") == (None if kind == "PyTorchJob" else "ddp-launch")
+    assert task.get("env") == ({"NPROC_PER_NODE": "8"} if kind in ("PyTorchJob", "TrainJob") else None)
 
 
 def test_a_script_becomes_a_group_of_one_task_as_it_is(jobgen):
@@ -85,7 +96,7 @@ def test_a_script_becomes_a_group_of_one_task_as_it_is(jobgen):
     values, notes = converted(jobgen, "Job", body)
     task = values["tasks"]["my-run"]
     assert (task["run"], task["launcher"], task["numNodes"]) == (SCRIPT, "ddp-launch", 4)
-    assert task["accelerator"] == {"count": 8} and task["env"] == {"EPOCHS": "3"}
+    assert task["accelerator"] == {"count": 8} and "command" not in container_of(task)
     assert "env[1]: MASTER_ADDR is set by the chart" in notes
 
 
@@ -123,11 +134,8 @@ def test_the_words_of_a_command_arrive(jobgen, tmp_path, seed):
     result = jobgen("from", "-", stdin=manifest("Job", {"spec": {**INDEXED, "template": pod(command)}}))
     assert result.exit_code == 0, result.stderr
     values = yaml.safe_load(result.stdout)
-    if "tasks" in values:
-        (tmp_path / "run").write_text(values["tasks"]["my-run"]["run"])
-        words = ["bash", "-c", '. "$0"', str(tmp_path / "run")]
-    else:
-        words = ["torchrun", *values["program"]["args"]]
+    (tmp_path / "run").write_text(task_of(values)["run"])
+    words = ["bash", "-c", '. "$0"', str(tmp_path / "run")]
     got = [outcome(tmp_path, each) for each in ([expanded(word) for word in command], words)]
     assert got[0] == got[1], (command, values)
 
@@ -149,7 +157,7 @@ def test_a_script_finds_what_kubernetes_would_have_set(jobgen, tmp_path, variabl
     values, _ = converted(jobgen, "Job", body)
     task = values["tasks"]["my-run"]
     assert "workingDir" not in json.dumps(task["podTemplate"])
-    rank = {"PATH": os.environ["PATH"], "SKYPILOT_NODE_RANK": "3", **task["env"], **variables}
+    rank = {"PATH": os.environ["PATH"], "SKYPILOT_NODE_RANK": "3", "LR": "1", **variables}
     done = subprocess.run(["bash", "-c", task["run"]], env=rank, cwd="/", capture_output=True, text=True)
     master = variables.get("MASTER_ADDR", "$(MASTER_ADDR)")
     assert done.stdout == f"{tmp_path} 3 3 8 {master} 1 3\n", done.stderr
@@ -163,9 +171,10 @@ def test_labels_of_a_controller_are_noted_and_not_kept(jobgen):
         "annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"},
     }
     values, notes = converted(jobgen, "Job", {"spec": {**INDEXED, "template": template}})
-    assert values["podTemplate"]["metadata"] == {"labels": {"team": "x"}}
-    assert values["terminationGracePeriodSeconds"] == 30 and values["network"] == {"hostNetwork": True}
-    for key in ("job-name", "batch.kubernetes.io/job-name", "kueue.x-k8s.io/podset-required-topology", "hostNetwork"):
+    pod_template = task_of(values)["podTemplate"]
+    assert pod_template["metadata"] == {"labels": {"team": "x"}}
+    assert pod_template["spec"]["terminationGracePeriodSeconds"] == 30
+    for key in ("job-name", "batch.kubernetes.io/job-name", "kueue.x-k8s.io/podset-required-topology"):
         assert key in notes, key
 
 
@@ -175,17 +184,31 @@ def test_deadlines_restarts_and_order_become_values(jobgen):
     assert (values["activeDeadlineSeconds"], values["ttlSecondsAfterFinished"]) == (60, 0) and "Seconds" not in notes
     policy = {"runPolicy": {"ttlSecondsAfterFinished": 5}, **MANIFESTS["PyTorchJob"]["spec"]}
     assert converted(jobgen, "PyTorchJob", {"spec": policy})[0]["ttlSecondsAfterFinished"] == 5
-    assert converted(jobgen, "JobSet", MANIFESTS["JobSet"])[0]["maxRestarts"] == 3
+    assert task_of(converted(jobgen, "JobSet", MANIFESTS["JobSet"])[0])["recovery"] == {"maxRestartsOnErrors": 3}
     parts = [{"name": name, "template": {"spec": {"template": pod([name])}}} for name in ("a", "b", "c")]
-    parts[1]["dependsOn"] = [{"name": "a", "status": "Ready"}, {"name": "c", "status": "Complete"}]
+    parts[2]["dependsOn"] = [{"name": "a", "status": "Ready"}, {"name": "b", "status": "Complete"}]
     body = {"spec": {"failurePolicy": {"maxRestarts": 2}, "replicatedJobs": parts}}
     tasks = converted(jobgen, "JobSet", body)[0]["tasks"]
-    assert (
-        tasks["b"]["dependsOn"] == {"a": "started", "c": "done"} and tasks["a"]["recovery"]["maxRestartsOnErrors"] == 2
-    )
+    assert tasks["c"]["dependsOn"] == {"a": "started", "b": "done"}
+    assert tasks["a"]["recovery"]["maxRestartsOnErrors"] == 2
     probe = {"tcpSocket": {"port": 80}}
     parts[0]["template"]["spec"]["template"]["spec"]["containers"][0]["readinessProbe"] = probe
-    assert converted(jobgen, "JobSet", body)[0]["tasks"]["b"]["dependsOn"]["a"] == "ready"
+    assert converted(jobgen, "JobSet", body)[0]["tasks"]["c"]["dependsOn"]["a"] == "ready"
+
+
+def test_a_part_that_is_taken_at_one_place_is_not_taken_at_another(jobgen):
+    text = manifest("Job", {"spec": {"template": pod(TORCHRUN)}})
+    text = text.replace("metadata:\n", "metadata:\n  labels: &l {team: rl}\n  annotations: *l\n  x: .nan\n", 1)
+    result = jobgen("from", "-", stdin=text)
+    assert result.exit_code == 0, result.stderr
+    assert [part for part in ("labels", "annotations", "x") if f"$.metadata.{part}" not in result.stderr] == []
+
+
+def test_a_job_that_waits_for_a_later_one_is_refused(jobgen):
+    parts = [{"name": name, "template": {"spec": {"template": pod([name])}}} for name in ("a", "b")]
+    parts[0]["dependsOn"] = [{"name": "b", "status": "Complete"}]
+    result = jobgen("from", "-", stdin=manifest("JobSet", {"spec": {"replicatedJobs": parts}}))
+    assert result.exit_code == 1 and "$.spec.replicatedJobs[0].dependsOn[0]: " in result.stderr
 
 
 def test_an_object_gets_another_name_and_a_harmless_variable_is_allowed(jobgen):
@@ -250,7 +273,7 @@ def test_what_the_charts_take_of_a_pod_is_kept(jobgen):
     spec["containers"][0]["env"] = kept
     spec["containers"].append({"name": "sidecar"})
     values, notes = converted(jobgen, "Job", body)
-    own = values["podTemplate"]["spec"]
+    own = task_of(values)["podTemplate"]["spec"]
     assert own["volumes"] == [{"name": "own-home", **claim}] and own["runtimeClassName"] == "nvidia"
     assert own["containers"][0]["volumeMounts"] == [{"name": "own-home", "mountPath": "/data"}]
     assert own["containers"][0]["env"] == kept
@@ -278,7 +301,7 @@ def test_several_replicated_jobs_become_a_group(jobgen):
     values, notes = converted(jobgen, "JobSet", body)
     assert {name: task["numNodes"] for name, task in values["tasks"].items()} == {"w": 4, "ps": 1}
     assert values["tasks"]["ps"]["run"] == "serve 'a b' My_Run-w-0-0.x\n"
-    assert "names of pods of w" in notes and "$.spec.replicatedJobs[2]: has no replicas" in notes
+    assert "its pods have other names" in notes and "$.spec.replicatedJobs[2]: has no replicas" in notes
 
 
 def test_the_container_named_pytorch_is_taken_and_the_pod_of_the_workers(jobgen):
@@ -287,24 +310,16 @@ def test_the_container_named_pytorch_is_taken_and_the_pod_of_the_workers(jobgen)
     worker["containers"] = [{"name": "log", "command": ["tail"]}, worker["containers"][0] | {"name": "pytorch"}]
     worker["priorityClassName"] = "high"
     values, notes = converted(jobgen, "PyTorchJob", body)
-    assert values["program"]["args"] == ["/train.py", "--epochs=3"]
-    assert values["podTemplate"]["spec"]["priorityClassName"] == "high" and "Worker's is taken" in notes
-
-
-def test_a_program_without_torchrun_keeps_its_one_process(jobgen):
-    values, notes = converted(
-        jobgen, "Job", {"spec": {**INDEXED, "template": pod(["python", "-u", "a.py", "-u", "5"])}}
-    )
-    assert (values["program"]["args"], values["procsPerNode"]) == (["a.py", "-u", "5"], 1) and "procsPerNode" in notes
-    values, _ = converted(jobgen, "Job", {"spec": {**INDEXED, "template": pod(["python", "-W", "ignore", "a.py"])}})
-    assert values["tasks"]["my-run"]["run"] == "python -W ignore a.py\n"
+    task = task_of(values)
+    assert task["run"].endswith("\npython -u /train.py --epochs=3\n")
+    assert task["podTemplate"]["spec"]["priorityClassName"] == "high" and "Worker's is taken" in notes
 
 
 def test_a_runtime_that_has_the_image_leaves_no_blank_key(jobgen):
     body = copy.deepcopy(MANIFESTS["TrainJob"])
     del body["spec"]["trainer"]["image"]
     values, notes = converted(jobgen, "TrainJob", body)
-    assert "image" not in values["program"] and "set program.image" in notes
+    assert "image" not in container_of(task_of(values)) and "set image" in notes
 
 
 UNKNOWN_MOUNT = pod(TORCHRUN)
@@ -403,5 +418,3 @@ def test_it_writes_and_compares_as_to_values_does(jobgen, tmp_path):
     assert jobgen("from", "-q", "--check", values, "-", stdin=source).exit_code == 0
     values.write_text("nodes: 1\n")
     assert jobgen("from", "--check", values, "-", stdin=source).exit_code == 1
-    assert "+nodes: 4" in jobgen("from", "--diff", values, "-", stdin=source).stdout
-    assert json.loads(jobgen("from", "--format", "json", "-", stdin=source).stderr)

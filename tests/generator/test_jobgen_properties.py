@@ -10,8 +10,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, assume, given, settings
 
-from jobgen import yaml_loader
-from jobgen.api import Options, to_values
+from jobgen.api import to_values
 from jobgen.yaml_writer import dump
 from tests.generator.strategies import group, groups
 from tests.generator.test_jobgen_yaml import AMBIGUOUS, SCRIPTS
@@ -28,9 +27,6 @@ VALUES = jsonschema.Draft7Validator(json.loads((REPO / "charts/job-group/values.
 def test_values_fit_the_charts_schema(text):
     result = to_values(text.encode())
     assert result.text is None or not [error.message for error in VALUES.iter_errors(yaml.safe_load(result.text))]
-    lenient = to_values(text.encode(), Options(lenient=True))
-    assert lenient.text is None or VALUES.is_valid(yaml.safe_load(lenient.text))
-    assert result.text is None or lenient.text == result.text
     assume(result.text)  # most are accepted, or hypothesis complains
 
 
@@ -44,21 +40,6 @@ def test_values_render(helm):
             assert done.returncode == 0, done.stderr.decode()
             rendered += 1
     assert rendered >= 10
-
-
-@settings(max_examples=200)
-@given(groups())
-def test_both_parsers_of_yaml_give_the_same(text):
-    expected = to_values(text.encode())
-    parser, yaml_loader._PARSER = yaml_loader._PARSER, None
-    try:
-        assert to_values(text.encode()) == expected
-    finally:
-        yaml_loader._PARSER = parser
-
-
-def test_fast_parser_is_used():
-    assert yaml_loader._PARSER is not None
 
 
 @pytest.mark.parametrize("helm", HELMS)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from jobgen import gpu_names
 from jobgen.accelerators import ACCELERATORS
 from tests.generator.diagnostic_lines import brief
 
@@ -27,51 +26,6 @@ def test_cpus_become_a_request(task_values, cpus, quantity):
 )
 def test_memory_becomes_a_request(task_values, memory, quantity):
     assert task_values(resources(f"{{memory: {memory}}}"))["resources"] == {"requests": {"memory": quantity}}
-
-
-@pytest.mark.parametrize(
-    ("given", "cpu", "memory"),
-    [
-        ("{}", "2", "2G"),
-        ("{cpus: 0.5}", "0.5", "0.5G"),
-        ("{memory: 7}", "2", "7G"),
-        ("{accelerators: H100:8}", "32", "128G"),
-        ("{accelerators: 'H100:8', cpus: 16+}", "16", "64G"),
-        ("{accelerators: L4, memory: 5}", "4", "5G"),
-    ],
-)
-def test_skypilot_defaults_are_requested_on_demand(task_values, given, cpu, memory):
-    values = task_values(resources(given), "--skypilot-defaults")
-    assert values["resources"]["requests"] == {"cpu": cpu, "memory": memory}
-    assert (
-        task_values(resources(given)).get("resources", {}).get("requests", {}).items()
-        <= {
-            "cpu": cpu,
-            "memory": memory,
-        }.items()
-    )
-
-
-def test_one_note_names_the_defaults_that_differ(jobgen):
-    tasks = "".join(f"---\nname: t{number}\n" for number in range(9))
-    sized = "---\nname: sized\nresources: {cpus: 1, memory: 1, image_id: 'docker:a/b'}\n"
-    group = "name: rl\nexecution: parallel\n" + tasks + sized
-    (note,) = [line for line in jobgen("validate", "-", stdin=group).stderr.splitlines() if "[default-differs]" in line]
-    assert "t0, t1, t2, t3, t4 and 4 more" in note and "sized" not in note and "--skypilot-defaults" in note
-    quiet = jobgen("validate", "-", "--skypilot-defaults", stdin=group).stderr
-    assert "[default-differs]" in quiet and "--skypilot-defaults" not in quiet
-
-
-def test_limits_are_a_multiple_of_the_requests(task_values):
-    task = resources("{cpus: 4+, memory: 10, disk_size: 100}") + "config: {kubernetes: {set_pod_resource_limits: %s}}"
-    requests = {"cpu": "4", "memory": "10G", "ephemeral-storage": "100G"}
-    assert task_values(task % "false")["resources"] == {"requests": requests}
-    assert task_values(task % "true")["resources"] == {"requests": requests, "limits": requests}
-    assert task_values(task % "1.5")["resources"]["limits"] == {
-        "cpu": "6",
-        "memory": "15G",
-        "ephemeral-storage": "150G",
-    }
 
 
 def test_disk_size_wins_over_ephemeral_storage(task_values, task_notes):
@@ -115,11 +69,9 @@ def test_an_unknown_gpu_type_causes_a_warning(task_notes, task_values):
     assert note.startswith("warning: ") and brief(note) == "$.resources.accelerators unknown-gpu"
     assert "nvidia.com/gpu.product=MI300X" in note and "accelerators.types" in note and "Pending" in note
     assert task_values(resources("{accelerators: MI300X}"))["accelerator"]["types"] == ["MI300X"]
-    (note,) = task_notes(resources("{accelerators: H100-SXM}"))
-    assert '"H100"' in note
 
 
-@pytest.mark.parametrize("name", sorted({*gpu_names._SKYPILOT, *ACCELERATORS}))
+@pytest.mark.parametrize("name", sorted(ACCELERATORS))
 def test_gpu_types_are_written_in_any_case(task_values, name):
     for spelling in (name.lower(), name.upper(), name.swapcase()):
         assert task_values(resources(f"{{accelerators: '{spelling}:2'}}"))["accelerator"] == {
@@ -130,72 +82,18 @@ def test_gpu_types_are_written_in_any_case(task_values, name):
     assert task_values(resources(f"{{gpus: [{name.lower()}, {name}]}}"))["accelerator"]["types"] == [name]
 
 
-def test_a_part_of_one_name_is_that_type(task_values, task_notes):
-    assert task_values(resources("{accelerators: rtx6000}"))["accelerator"]["types"] == ["RTX6000-Ada"]
-    assert len(task_notes(resources("{accelerators: a100-80}"))) == 1
-    assert task_values(resources("{accelerators: H20}"))["accelerator"]["types"] == ["H20"]  # part of several
-    assert task_values(resources("{any_of: [{accelerators: h100}, {accelerators: H200}]}"))["accelerator"] == {
-        "types": ["H100", "H200"],
-        "count": 1,
-    }
-
-
-def test_different_gpu_counts_are_refused(task_error, task_values):
+def test_different_gpu_counts_are_refused(task_error):
     task = resources("{accelerators: [H100:4, H200:8]}")
     error = task_error(task)
     assert brief(error) == "$.resources.accelerators refused-field" and "counts" in error and "H100:4" in error
-    assert task_values(task, "--lenient")["accelerator"] == {"types": ["H100"], "count": 4}
-
-
-@pytest.mark.parametrize("kind", ["any_of", "ordered"])
-def test_alternatives_merge_into_several_gpu_types(task_values, task_notes, kind):
-    task = f"""\
-        name: t
-        resources:
-          cpus: 4
-          labels: {{a: b}}
-          {kind}:
-            - {{infra: gcp/us-central1, accelerators: "TPU:1"}}
-            - {{infra: kubernetes, accelerators: "H100:8", labels: {{c: d}}}}
-            - {{cpus: 4+, gpus: "H200:8", labels: {{c: d}}}}
-            - {{cloud: aws, use_spot: true}}
-        """
-    assert task_values(task) == {
-        "numNodes": 1,
-        "resources": {"requests": {"cpu": "4"}},
-        "accelerator": {"types": ["H100", "H200"], "count": 8},
-        "podTemplate": {"metadata": {"labels": {"a": "b", "c": "d"}}},
-    }
-    assert [note.split(": ")[1] for note in task_notes(task)] == [
-        f"$.resources.{kind}[0]",
-        f"$.resources.{kind}[3]",
-    ]
 
 
 @pytest.mark.parametrize(
     ("given", "expected", "words"),
     [
-        ("{any_of: [{infra: aws}]}", "$.resources.any_of refused-field", "no alternative is Kubernetes"),
-        ("{any_of: [{cpus: 1}], ordered: [{cpus: 1}]}", "$.resources.ordered conflicting-fields", "any_of and ordered"),
-        (
-            "{accelerators: [H100, H200], ordered: [{cpus: 1}]}",
-            "$.resources.accelerators conflicting-fields",
-            "several accelerators",
-        ),
-        ("{any_of: [{memory: 8}, {memory: 16}]}", "$.resources.any_of[1] refused-field", "alternative in memory;"),
-        (
-            "{any_of: [{job_recovery: {max_restarts_on_errors: 1}}, {job_recovery: {max_restarts_on_errors: 2}}]}",
-            "$.resources.any_of[1] refused-field",
-            "alternative in job_recovery;",
-        ),
-        (
-            "{cloud: kubernetes, any_of: [{infra: gcp}]}",
-            "$.resources.any_of[0] conflicting-fields",
-            "infra excludes cloud, region and zone",
-        ),
-        ("{any_of: [{any_of: []}]}", "$.resources.any_of[0].any_of unknown-field", ""),
+        ("{any_of: [{infra: aws}]}", "$.resources.any_of refused-field", "accelerators: [H100:8, H200:8]"),
+        ("{ordered: [{cpus: 1}]}", "$.resources.ordered refused-field", "one set of resources"),
         ("{gpus: L4, accelerators: L4}", "$.resources.gpus conflicting-fields", "accelerators"),
-        ("{infra: k8s, cloud: kubernetes}", "$.resources.cloud conflicting-fields", "keep infra"),
     ],
 )
 def test_fields_that_exclude_each_other(errors, given, expected, words):
@@ -240,11 +138,10 @@ def test_recovery_keeps_restarts_and_exit_codes(task_values, task_notes):
     assert task_values(resources("{job_recovery: EAGER_NEXT_REGION}")) == {"numNodes": 1}
 
 
-def test_recovery_on_exit_code_0_is_refused(task_error, task_values):
+def test_recovery_on_exit_code_0_is_refused(task_error):
     task = resources("{job_recovery: {recover_on_exit_codes: [0, 29]}}")
     error = task_error(task)
-    assert brief(error) == "$.resources.job_recovery.recover_on_exit_codes refused-field" and "succeeded" in error
-    assert task_values(task, "--lenient")["recovery"] == {"recoverOnExitCodes": [29]}
+    assert brief(error) == "$.resources.job_recovery.recover_on_exit_codes[0] refused-field" and "succeeded" in error
 
 
 def test_labels_and_priority_class_become_pod_template(task_values):

@@ -26,25 +26,25 @@ def test_envs_become_the_text_that_skypilot_makes_of_them(task_values, task_note
 
 
 @pytest.mark.parametrize(
-    ("written", "text", "kind"),
+    ("written", "text"),
     [
-        ("no", "False", "true/false"),
-        ("true", "True", "true/false"),
-        ("12:30", "750", "a number"),
-        ("010", "8", "a number"),
-        ("0x10", "16", "a number"),
-        ("1_000", "1000", "a number"),
-        ("1.10", "1.1", "a number"),
-        ("0b11", "3", "a number"),
-        ("+1", "1", "a number"),
-        ("2026-01-02T03:04:05Z", "2026-01-02 03:04:05+00:00", "a date"),
+        ("no", "False"),
+        ("true", "True"),
+        ("12:30", "750"),
+        ("010", "8"),
+        ("0x10", "16"),
+        ("1_000", "1000"),
+        ("1.10", "1.1"),
+        ("0b11", "3"),
+        ("+1", "1"),
+        ("2026-01-02T03:04:05Z", "2026-01-02 03:04:05+00:00"),
     ],
 )
-def test_what_yaml_changes_is_noted_without_the_value(task_values, task_notes, written, text, kind):
+def test_what_yaml_changes_is_noted_without_the_value(task_values, task_notes, written, text):
     task = f"name: t\nenvs: {{A: {written}}}\n"
     assert task_values(task)["env"] == {"A": text}
     (note,) = task_notes(task)
-    assert note.startswith("note: ") and brief(note) == "$.envs.A yaml-surprise" and f"YAML reads {kind}" in note
+    assert note.startswith("note: ") and brief(note) == "$.envs.A yaml-surprise"
     assert task_values(f"name: t\nenvs: {{A: '{written}'}}\n")["env"] == {"A": written}
     assert task_notes(f"name: t\nenvs: {{A: '{written}'}}\n") == []
 
@@ -103,11 +103,11 @@ def test_a_secret_that_is_empty_in_the_file_is_optional(values):
 
 def test_all_tasks_share_one_secret(values):
     text = f"{HEADER}name: a\nsecrets: {{A: }}\n---\nname: b\nsecrets: {{B: }}\n---\nname: c\n"
-    found, lines = values(text, "--secret-name", "mine", "--name", "other")
-    assert found["secretName"] == "mine"
+    found, lines = values(text, "--name", "other")
+    assert found["secretName"] == "other-secrets"
     assert [task.get("secrets") for task in found["tasks"].values()] == [["A"], ["B"], None]
     (note,) = lines
-    assert "' A B | kubectl create secret generic mine --from-env-file=/dev/stdin [secret-needed]" in note
+    assert "' A B | kubectl create secret generic other-secrets --from-env-file=/dev/stdin [secret-needed]" in note
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,6 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("fields", FIELDS)
-@pytest.mark.parametrize("options", [[], ["--format", "json"], ["--color", "always"]])
-def test_values_of_envs_and_secrets_never_show(jobgen, fields, options):
-    result = jobgen("validate", *options, "-", stdin=f"{HEADER}name: t\n{fields}\n")
+def test_values_of_envs_and_secrets_never_show(jobgen, fields):
+    result = jobgen("validate", "-", stdin=f"{HEADER}name: t\n{fields}\n")
     assert result.exit_code == 1 and "s3cret" not in result.output

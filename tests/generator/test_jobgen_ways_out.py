@@ -1,7 +1,5 @@
 """Ways out that the messages name: they fit the mistake, and what Kubernetes or the chart would refuse is refused."""
 
-import json
-
 import pytest
 
 from tests.generator.diagnostic_lines import brief
@@ -19,12 +17,6 @@ def pod(spec: str) -> str:
     [
         ("resources: {accelerators: 'H100:x'}", "$.resources.accelerators bad-value", "{H100: 8}", "="),
         ("resources: {cloud: kubernetes, region: ctx}", "$.resources.region refused-field", "--kube-context", ""),
-        (
-            "resources: {any_of: [{use_spot: true}, {use_spot: false}]}",
-            "$.resources.any_of[0].use_spot refused-field",
-            "remove use_spot",
-            "",
-        ),
         ("file_mounts: {/x: 'https://a/b'}", '$.file_mounts["/x"] refused-field', "setup", "bucket"),
         ("file_mounts: {/x: {source: 'hf://a/b'}}", '$.file_mounts["/x"].source refused-field', "setup", "bucket"),
         ("file_mounts: {/x: 's3://a/b'}", '$.file_mounts["/x"] refused-field', "CSI", "setup"),
@@ -106,89 +98,13 @@ def test_pod_config_that_works_is_accepted(task_values, spec):
     assert task_values(f"name: t\n{pod(spec)}\n")["podTemplate"]["spec"]
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        "sky jobs launch eval.yaml",
-        "python train.py && sky launch -y eval.yaml",
-        "python -c 'import sky; sky.jobs.launch(task)'",
-        "(sky exec mine eval.yaml)",
-    ],
-)
-def test_tasks_that_start_further_jobs_are_recognized(task_notes, run):
-    (warning,) = task_notes(f"name: t\nrun: {json.dumps(run)}")
-    assert brief(warning) == "$.run dynamic-task" and "auxiliary task" in warning
-
-
-@pytest.mark.parametrize("run", ["echo sky is blue", "./sky-launch", "python sky_exec.py", "risky launch"])
-def test_other_scripts_are_not(task_notes, run):
-    assert task_notes(f"name: t\nrun: {run}") == []
-
-
 def test_a_template_in_place_of_a_value_is_the_only_error(errors):
     tasks = "---\nname: {{ task }}\nnum_nodes: {{ n }}\nresources: {infra: {{cloud}}, image_id: {{image}}}\n"
     (found,) = errors("name: {{name}}\nexecution: parallel\n" + tasks)
     assert found.startswith("1:8: ") and "[yaml-key]" in found and "Jinja" in found
 
 
-@pytest.mark.parametrize(
-    ("setup", "command"),
-    [
-        ("set -e\nsudo apt-get update && sudo apt-get install -y git", "sudo"),
-        ("pip install x && apt-get install -y git", "apt-get"),
-        ("if ! command -v git; then apt install git; fi", "apt"),
-        ("(yum -y install git)", "yum"),
-        ("DEBIAN_FRONTEND=noninteractive apt-get install git", "apt-get"),
-        ("uv pip install \\\n  torch --system", "uv pip install --system"),
-    ],
-)
-def test_scripts_that_need_root_are_recognized(task_notes, setup, command):
-    (warning,) = task_notes(f"name: t\nsetup: {json.dumps(setup)}")
-    assert warning.startswith("warning: ") and brief(warning) == "$.setup needs-root" and f"`{command}`" in warning
-    root = pod("{securityContext: {runAsUser: 0, runAsNonRoot: false}}")
-    assert not any("needs-root" in line for line in task_notes(f"name: t\nsetup: {json.dumps(setup)}\n{root}"))
-
-
-@pytest.mark.parametrize(
-    "setup",
-    [
-        "pip install x",
-        "echo $(which sudo || echo none)",
-        "# sudo apt-get install x",
-        "uv pip install x; ls --system",
-        "uv venv && uv pip install x",
-        "an-apt choice; ./sudo x",
-        "apt=1; echo apt",
-    ],
-)
-def test_scripts_that_do_not_are_left_alone(task_notes, setup):
-    assert task_notes(f"name: t\nsetup: {json.dumps(setup)}") == []
-
-
-def test_the_search_for_root_takes_linear_time(task_notes):
-    assert task_notes("name: t\nsetup: " + json.dumps("then uv pip install (uv pip install " * 20_000)) == []
-
-
 IMAGE = "image_id: docker:pytorch/pytorch:2.9.0"
-
-
-@pytest.mark.parametrize(
-    ("task", "noted"),
-    [
-        (f"num_nodes: 2\nresources: {{{IMAGE}}}\nrun: exec torchrun train.py", True),
-        (f"resources: {{{IMAGE}, accelerators: 'H100:8'}}\nrun: torchrun train.py", True),
-        (f"resources: {{{IMAGE}}}\nrun: torchrun train.py", False),  # of one process
-        (f"num_nodes: 2\nresources: {{{IMAGE}}}\nrun: python train.py", False),
-        (f"num_nodes: 2\nresources: {{{IMAGE}}}\nrun: python -m torch.distributed.run train.py", True),
-        (f"num_nodes: 2\nresources: {{{IMAGE}}}\nrun: accelerate launch train.py", True),
-        ("num_nodes: 2\nrun: torchrun train.py", False),  # the worker image has the launcher
-        (f"num_nodes: 2\nlauncher: torchrun\nresources: {{{IMAGE}}}\nrun: torchrun train.py", False),
-    ],
-)
-def test_a_bare_torchrun_in_an_image_of_its_own_has_a_note(task_notes, task, noted):
-    lines = [line for line in task_notes(f"name: t\n{task}") if "bare-torchrun" in line]
-    assert len(lines) == noted
-    assert all("--launcher ddp-launch" in line for line in lines)
 
 
 def test_the_launcher_is_that_of_the_file_or_of_the_command_line(values):

@@ -5,8 +5,10 @@ import random
 
 import pytest
 
+from gpuworker.launch import launcher
+from gpuworker.launch.failure_causes import CAUSES, Failure
 from kubectl_runs.report import ranks as table
-from tests.generator.cluster_objects import LATER, NOW, cluster
+from tests.generator.cluster_objects import LATER, cluster
 
 BEFORE = "2026-11-01T10:06:00Z"
 ALONE = {"learner": {"numNodes": 2, "run": "a"}, "buffer": {"run": "b"}}
@@ -23,42 +25,50 @@ WAITS = {
     "no room": (
         lambda c, r: c.unscheduled(r, "Unschedulable", "0/4 nodes: 4 Insufficient nvidia.com/gpu."),
         "pending",
-        "node",
+        "Unschedulable",
     ),
     "claim": (
         lambda c, r: c.unscheduled(r, "Unschedulable", 'persistentvolumeclaim "data" not found'),
         "pending",
-        "volume",
+        "Unschedulable",
     ),
-    "gate": (lambda c, r: c.unscheduled(r, "SchedulingGated", "Scheduling is blocked"), "queued", "queue"),
+    "gate": (lambda c, r: c.unscheduled(r, "SchedulingGated", "Scheduling is blocked"), "queued", "SchedulingGated"),
     "unseen": (
         lambda c, r: c.pods[r].update(status={"phase": "Pending"}) or c.pods[r]["spec"].pop("nodeName", 0),
         "pending",
-        "scheduler",
+        "Pending",
     ),
-    "image": (lambda c, r: c.waiting(r, "ImagePullBackOff", 'Back-off pulling image "x/y:typo"'), "starting", "image"),
-    "image name": (lambda c, r: c.waiting(r, "InvalidImageName", "couldn't parse"), "starting", "image"),
-    "pulls": (lambda c, r: c.waiting(r, "ContainerCreating"), "starting", "container"),
+    "image": (
+        lambda c, r: c.waiting(r, "ImagePullBackOff", 'Back-off pulling image "x/y:typo"'),
+        "starting",
+        "ImagePullBackOff",
+    ),
+    "image name": (lambda c, r: c.waiting(r, "InvalidImageName", "couldn't parse"), "starting", "InvalidImageName"),
+    "pulls": (lambda c, r: c.waiting(r, "ContainerCreating"), "starting", "ContainerCreating"),
     "secret": (
         lambda c, r: c.waiting(r, "CreateContainerConfigError", 'secret "rl-secrets" not found'),
         "starting",
-        "config",
+        "CreateContainerConfigError",
     ),
     "user": (
         lambda c, r: c.waiting(
             r, "CreateContainerConfigError", "container has runAsNonRoot and image will run as root"
         ),
         "starting",
-        "refused",
+        "CreateContainerConfigError",
     ),
-    "command": (lambda c, r: c.waiting(r, "RunContainerError", 'exec: "sh": not found'), "starting", "command"),
+    "command": (
+        lambda c, r: c.waiting(r, "RunContainerError", 'exec: "sh": not found'),
+        "starting",
+        "RunContainerError",
+    ),
     "mount": (
         lambda c, r: (
             c.waiting(r, "ContainerCreating"),
             c.event(c.pods[r]["metadata"]["name"], "FailedMount", "timed out"),
         ),
         "starting",
-        "volume",
+        "FailedMount",
     ),
     "sandbox": (
         lambda c, r: (
@@ -66,17 +76,17 @@ WAITS = {
             c.event(c.pods[r]["metadata"]["name"], "FailedCreatePodSandBox", "cni"),
         ),
         "starting",
-        "sandbox",
+        "FailedCreatePodSandBox",
     ),
-    "no pod": (lambda c, r: c.removed(r), "missing", "controller"),
+    "no pod": (lambda c, r: c.removed(r), "missing", "NoPod"),
 }
 # How a rank ends: fault -> (phase, cause).
 ENDS = {
-    "exit 3": (lambda c, r: c.ended(r, 3, "step 1\nValueError: no"), "failed", "program"),
-    "out of memory": (lambda c, r: c.ended(r, 137, reason="OOMKilled"), "failed", "out-of-memory"),
-    "killed": (lambda c, r: c.ended(r, 137), "failed", "signal"),
-    "not found": (lambda c, r: c.ended(r, 127, "sh: train: not found"), "failed", "command"),
-    "no start": (lambda c, r: c.ended(r, 128, "exec", reason="StartError"), "failed", "command"),
+    "exit 3": (lambda c, r: c.ended(r, 3, "step 1\nValueError: no"), "failed", "Error"),
+    "out of memory": (lambda c, r: c.ended(r, 137, reason="OOMKilled"), "failed", "OOMKilled"),
+    "killed": (lambda c, r: c.ended(r, 137), "failed", "Error"),
+    "not found": (lambda c, r: c.ended(r, 127, "sh: train: not found"), "failed", "Error"),
+    "no start": (lambda c, r: c.ended(r, 128, "exec", reason="StartError"), "failed", "StartError"),
     "rendezvous": (
         lambda c, r: c.ended(r, 69, "exit code 69 (slow-import): all nodes joined. set X"),
         "failed",
@@ -87,20 +97,18 @@ ENDS = {
         "failed",
         "no-progress",
     ),
-    "stopped": (lambda c, r: c.ended(r, 143), "stopped", "replacement"),
+    "stopped": (lambda c, r: c.ended(r, 143), "stopped", "Terminating"),
 }
 # What happens to a pod that runs.
 LOSSES = {
-    "drained": (lambda c, r: c.disrupted(r, "EvictionByEvictionAPI"), "stopped", "preempted"),
-    "preempted": (lambda c, r: c.disrupted(r, "PreemptionByScheduler"), "stopped", "preempted"),
-    "node gone": (lambda c, r: c.disrupted(r, "DeletionByTaintManager"), "lost", "node-lost"),
+    "drained": (lambda c, r: c.disrupted(r, "EvictionByEvictionAPI"), "stopped", "EvictionByEvictionAPI"),
+    "preempted": (lambda c, r: c.disrupted(r, "PreemptionByScheduler"), "stopped", "PreemptionByScheduler"),
+    "node gone": (lambda c, r: c.disrupted(r, "DeletionByTaintManager"), "lost", "DeletionByTaintManager"),
     "node silent": (
-        lambda c, r: (
-            c.pods[r]["status"]["conditions"].append({"type": "Ready", "status": "Unknown"})
-            or c.pods[r]["status"]["conditions"].pop(1)
-        ),
+        # Kubernetes takes back the pod's readiness alone.
+        lambda c, r: c.pods[r]["status"]["conditions"][-1].update(type="Ready", status="False"),
         "lost",
-        "node-lost",
+        "NodeLost",
     ),
 }
 
@@ -149,10 +157,10 @@ def test_two_faults_are_both_named_and_the_first_failure_is_the_earlier_one():
             assert (first.ranks, first.exit_code, first.lines) == ((one,), code, ("boom",)), (name, one, two)
             WAITS[wait][0](found, two)
             causes = {each.cause for each in found.judged().findings}
-            assert "program" in causes, (name, end, wait)
+            assert "Error" in causes, (name, end, wait)
 
 
-def test_ranks_that_a_failure_ended_point_to_it():
+def test_ranks_that_a_failure_ended_are_no_finding():
     for name in ("jobset", "jobs"):
         base = RUNS[name]()
         for rank in ("learner-0", "learner-1"):
@@ -163,23 +171,58 @@ def test_ranks_that_a_failure_ended_point_to_it():
             found.ended(rank, 7, "Traceback\nKeyError: 'x'")
             status = found.judged()
             (finding,) = status.findings
-            assert (finding.cause, finding.ranks, finding.exit_code) == ("program", (rank,), 7)
-            assert finding.lines[-1] == "KeyError: 'x'" and status.state == "failed"
-            found.removed(rank)
-            (finding,) = [each for each in found.judged().findings if each.first]
-            assert (finding.cause, finding.ranks, finding.exit_code) == ("gone", (rank,), 7)
+            assert (finding.cause, finding.ranks, finding.exit_code) == ("Error", (rank,), 7)
+            assert finding.lines[-1] == "KeyError: 'x'"
+            assert status.state == {"jobset": "restarting", "jobs": "failed"}[name]
+            found.removed(rank)  # then the others say it
+            first = next(each for each in found.judged().findings if each.first)
+            assert first.cause == "peer" and f"failed {rank} 7" in first.detail
 
 
-def test_a_jobset_names_the_failure_whose_pod_is_gone():
+def test_a_run_without_pods_has_the_reason_of_its_object():
     found = RUNS["jobset"]()
-    run = found.owner["metadata"]["name"]
-    message = f"jobset failed due to one or more job failures (first failed job: {run}-learner-1-0)"
-    found.condition(found.owner, "Failed", "FailedJobs", message)
+    found.condition(found.owner, "Failed", "FailedJobs", "first failed job: learner-1")
     for rank in list(found.pods):
         found.removed(rank)
     status = found.judged()
+    (finding,) = status.findings
+    assert (status.state, finding.cause, finding.detail) == ("failed", "FailedJobs", "first failed job: learner-1")
+
+
+def test_a_job_that_failed_without_a_pod_has_its_own_reason():
+    found = RUNS["jobs"]()
+    found.removed("learner-1")
+    job = next(each for each in found.objects["jobs"] if "learner-1" in each["metadata"]["name"])
+    found.condition(job, "Failed", "DeadlineExceeded", "was active longer than the deadline")
+    status = found.judged()
     (first,) = [each for each in status.findings if each.first]
-    assert (status.state, first.cause, first.ranks) == ("failed", "gone", ("learner-1",))
+    assert (status.state, first.cause, first.ranks) == ("failed", "DeadlineExceeded", ("learner-1",))
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.key)
+def test_the_launchers_verdict_is_the_cause_as_it_is(cause, tmp_path, monkeypatch):
+    said = tmp_path / "message"
+    said.touch()
+    monkeypatch.setenv("TERMINATION_LOG", str(said))
+    if cause.code:
+        launcher.report(None, Failure(cause.key, "facts of the run"), 1.0)
+        found = RUNS["ddp-jobset"]()
+        for rank in found.pods:
+            found.ended(rank, int(cause.code), said.read_text())
+        found.condition(found.owner, "Failed", "FailedJobs")
+        (finding,) = found.judged().findings
+        assert (finding.cause, finding.ranks, finding.exit_code) == (cause.key, tuple(found.pods), cause.code)
+        assert "facts of the run" in finding.detail and cause.remedy in finding.detail
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("PASS", 0), ("WARN", 0), ("FAIL", 1), ("INCOMPLETE", 2)])
+def test_the_line_of_an_acceptance_is_shown_as_it_is(verdict, code):
+    found = cluster("gpu-accept", nodes=1, gpusPerNode=8)
+    found.accepted("gpu-0", code, f"{verdict}: gemm_bf16 401 TFLOP/s\nhbm 2,900 GB/s")
+    status = found.judged()
+    (rank,) = status.ranks
+    assert rank.detail == f"{verdict}: gemm_bf16 401 TFLOP/s" and rank.detail in table(status)
+    assert [each.detail for each in status.findings] == [rank.detail] * bool(code)
 
 
 def test_ranks_whose_pods_a_failure_deleted_are_stopped():
@@ -190,10 +233,10 @@ def test_ranks_whose_pods_a_failure_deleted_are_stopped():
         found.removed(rank)
     status = found.judged()
     assert {each.name: (each.phase, each.cause) for each in status.ranks} == {
-        "learner-0": ("failed", "program"),
+        "learner-0": ("failed", "Error"),
         **dict.fromkeys(("learner-1", "buffer-0", "eval-0"), ("stopped", "peer")),
     }
-    assert [each.cause for each in status.findings] == ["program"]
+    assert [each.cause for each in status.findings] == ["Error"]
     assert "exit_code=7" in table(status) and "loads data" not in table(status)
 
 
@@ -205,7 +248,7 @@ def test_ranks_that_the_join_timeout_names_are_the_cause():
     found.waiting("buffer-0", "ErrImagePull", "denied")
     causes = {each.cause: each for each in found.judged().findings}
     assert set(causes["join-timeout"].ranks) == {"learner-0", "learner-1", "eval-0"}
-    assert "buffer-0" in causes["join-timeout"].detail and causes["image"].ranks == ("buffer-0",)
+    assert "buffer-0" in causes["join-timeout"].detail and causes["ErrImagePull"].ranks == ("buffer-0",)
 
 
 def test_the_join_timeout_keeps_what_the_cluster_said_of_the_missing_rank():
@@ -235,9 +278,10 @@ def test_the_queue_says_why_it_holds_a_group():
         if layout == "jobset":
             found.owner["spec"]["suspend"] = True
             found.objects["children"] = []
+        cause = "Suspended" if layout == "jobset" else "SchedulingGated"
         status = found.judged()
         (finding,) = status.findings
-        assert (status.state, finding.cause, len(finding.ranks)) == ("queued", "queue", 4)
+        assert (status.state, finding.cause, len(finding.ranks)) == ("queued", cause, 4)
         assert "insufficient unused quota" in finding.detail
 
 
@@ -247,12 +291,12 @@ def test_refused_pods_and_absent_controllers_are_told_apart():
     found.removed("learner-1")
     found.event(job["metadata"]["name"], "FailedCreate", "exceeded quota: compute")
     (finding,) = [each for each in found.judged().findings if each.cause != "barrier"]
-    assert (finding.cause, finding.ranks, finding.detail) == ("create", ("learner-1",), "exceeded quota: compute")
+    assert (finding.cause, finding.ranks, finding.detail) == ("FailedCreate", ("learner-1",), "exceeded quota: compute")
     for rank in list(found.pods):
         found.removed(rank)
     found.objects["children"], found.objects["events"] = [], []
     (finding,) = found.judged().findings
-    assert (finding.cause, len(finding.ranks)) == ("controller", 4)
+    assert (finding.cause, len(finding.ranks)) == ("NoPod", 4)
 
 
 def test_a_job_that_a_jobset_could_not_create_is_named():
@@ -263,7 +307,7 @@ def test_a_job_that_a_jobset_could_not_create_is_named():
     message = f'job "{job["metadata"]["name"]}" creation failed with error: must be less than the memory limit of 32Mi'
     found.event(found.owner["metadata"]["name"], "JobCreationFailed", f'job "another" creation failed\n{message}')
     (finding,) = [each for each in found.judged().findings if each.cause != "barrier"]
-    assert (finding.cause, finding.ranks, finding.detail) == ("create", ("learner-1",), message)
+    assert (finding.cause, finding.ranks) == ("JobCreationFailed", ("learner-1",)) and message in finding.detail
 
 
 def test_a_job_of_a_run_that_a_jobset_could_not_create_is_named():
@@ -273,7 +317,7 @@ def test_a_job_of_a_run_that_a_jobset_could_not_create_is_named():
     found.objects["children"] = []
     found.event(found.owner["metadata"]["name"], "JobCreationFailed", "denied by a webhook")
     (finding,) = found.judged().findings
-    assert (finding.cause, len(finding.ranks), finding.detail) == ("create", 3, "denied by a webhook")
+    assert (finding.cause, len(finding.ranks), finding.detail) == ("JobCreationFailed", 3, "denied by a webhook")
 
 
 def test_a_failed_sidecar_is_named():
@@ -283,38 +327,17 @@ def test_a_failed_sidecar_is_named():
     ended = {"terminated": {"exitCode": 1, "message": "plan: no such file"}}
     pod["status"]["initContainerStatuses"] = [{"name": "agent", "state": crash, "lastState": ended}]
     causes = {each.cause: each for each in found.judged().findings}
-    assert "no such file" in causes["agent"].detail and causes["agent"].ranks == ("buffer-0",)
+    assert "no such file" in causes["CrashLoopBackOff"].detail and causes["CrashLoopBackOff"].ranks == ("buffer-0",)
 
 
-def test_a_log_shows_whether_the_barrier_has_opened():
-    found = RUNS["jobset"]()
+def test_a_replaced_rank_has_passed_the_barrier_with_the_others():
+    found = RUNS["jobs"]()
+    old = found.copy().ended("buffer-0", 143)
+    old["metadata"] |= {"name": "old", "creationTimestamp": "2026-11-01T09:00:00Z"}
+    found.objects["pods"].insert(0, old)
     found.unscheduled("buffer-0", "Unschedulable", "preempted before")
     phases = {each.name: each.phase for each in found.judged().ranks}
-    assert 1 <= len(found.read_logs) <= 2
-    assert phases["learner-0"] == "waiting"
-    found.log = "[GROUP] node=x ranks=4 released_after_s=2.1\n"
-    phases = {each.name: each.phase for each in found.judged().ranks}
-    assert phases["learner-0"] == "running" and phases["eval-0"] == "waiting"  # buffer has to start first
-
-
-@pytest.mark.parametrize("state", ["started", "done", "ready"])
-def test_dependencies_are_named(state):
-    tasks = {"a": {"run": "a", "readinessProbe": None}, "b": {"run": "b", "dependsOn": {"a": state}}}
-    tasks["a"].pop("readinessProbe")
-    if state == "ready":
-        tasks["a"]["podTemplate"] = {
-            "spec": {"containers": [{"name": "task", "readinessProbe": {"exec": {"command": ["true"]}}}]}
-        }
-    found = cluster(tasks=tasks, primaryTasks=[])
-    met = {"started": found.running, "ready": found.running, "done": lambda rank: found.ended(rank, 0)}
-    not_ready = found.main("a-0", {"running": {"startedAt": NOW}}, ready=False)
-    not_ready["status"]["containerStatuses"][0]["ready"] = False
-    found.log = "released_after_s=1"
-    if state != "started":
-        (finding,) = found.judged().findings
-        assert (finding.cause, finding.ranks, finding.detail) == ("dependency", ("b-0",), f"a {state}")
-    met[state]("a-0")
-    assert found.judged().findings == []
+    assert phases["learner-0"] == "running" and phases["buffer-0"] == "pending"
 
 
 def test_states_of_a_run_without_faults():
@@ -359,12 +382,10 @@ def test_a_group_that_is_done_waits_for_nothing():
     assert (status.state, status.findings) == ("done", [])
 
 
-def test_between_two_attempts_a_run_is_restarting():
-    """JobSet has counted the restart, and the pods of the next attempt do not exist yet."""
+def test_a_failed_rank_is_the_end_of_a_run_once_its_object_says_so():
+    """JobSet may start it again, or has counted the restart and not made the pods yet."""
     found = RUNS["jobset"]()
-    found.owner["spec"]["failurePolicy"] = {"maxRestarts": 1}
     found.ended("learner-0", 1)
-    found.owner.setdefault("status", {})["restarts"] = 1
     assert found.judged().state == "restarting"
-    found.pods["learner-0"]["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] = "1"
+    found.condition(found.owner, "Failed")
     assert found.judged().state == "failed"

@@ -1,3 +1,5 @@
-"""Convert a SkyPilot job group to values of the Helm chart job-group, without access to a cluster."""
+"""Convert a SkyPilot job group to values of the Helm chart job-group, without access to a
+cluster.
+"""
 
 from jobgen.contract import VERSION as __version__  # noqa: F401

@@ -1,16 +1,19 @@
-"""Formats of credentials in a text: those that services issue, and values that follow a name, an option or a command.
+"""Formats of credentials in a text: those that services issue, and values that follow a name, an
+option or a command.
 
-Own patterns, not the library detect-secrets (1.5.0): it imports requests, which takes longer than jobgen may take to
-start; its result is a line, and `redact` needs the exact text; and it has none for the tokens of Hugging Face, NVIDIA,
-Weights & Biases, Anthropic and Google.
+Own patterns, not the library detect-secrets (1.5.0): it imports requests, which takes longer than
+jobgen may take to start; its result is a line, and `redact` needs the exact text; and it has none
+for the tokens of Hugging Face, NVIDIA, Weights & Biases, Anthropic and Google.
 
 The repeats are bounded, so that a search takes linear time.
 """
 
-# A text that follows a name: with a digit, as nearly every random text has one and most placeholders have none.
+# A text that follows a name: with a digit, as nearly every random text has one and most
+# placeholders have none.
 _EXAMPLE = r"""(?!(?i:your|xxx|change|example|placeholder|dummy))"""
 _DIGIT = rf"""(?=[^\s"'<>]{{0,200}}?[0-9]){_EXAMPLE}"""
-# In quotes; or without, and then not a name of a program, nor a part of an expression: config.password, password(1).
+# In quotes; or without, and then not a name of a program, nor a part of an expression:
+# config.password, password(1).
 _NO_MORE = r"""(?![\w.(\[{$])"""
 _PASSWORD = rf"""{_DIGIT}(?:(?<=["'])[^\s"'$<>(){{}}\[\]]{{8,}}(?=["'])|[A-Za-z0-9+/=!@\#%^*-]{{10,}}+{_NO_MORE})"""
 _RANDOM = rf"""{_DIGIT}[A-Za-z0-9+/=-]{{20,}}+{_NO_MORE}"""

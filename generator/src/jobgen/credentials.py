@@ -1,7 +1,8 @@
-"""Recognition of credentials: by the name of a variable, the name of a file, or the format of a text.
+"""Recognition of credentials: by the name of a variable, the name of a file, or the format of a
+text.
 
-Values are committed and stored in ConfigMaps, so a credential never belongs into them. The formats are those that
-services issue; a text without such a format is found by its name only.
+Values are committed and stored in ConfigMaps, so a credential never belongs into them. The formats
+are those that services issue; a text without such a format is found by its name only.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ HIDDEN = "***"
 _SHORTEST = 4  # characters; shorter known values are part of ordinary words
 
 _VARIABLE = re.compile(
-    r"(?<!PUBLIC)(?:^|_)(?:(?:API)?KEY|TOKEN|SECRET)(?:_?\d{1,3})?$|PASSWORD|PASSWD|PASSPHRASE", re.IGNORECASE
+    r"(?<!PUBLIC)(?:^|_)(?:(?:API)?KEY|TOKEN|SECRET)(?:_?\d{1,3})?$|PASSWORD|PASSWD|PASSPHRASE",
+    re.IGNORECASE,
 )
 # Names of credentials and of other things: a count, a pattern, or the path of a file is none.
 _AMBIGUOUS = re.compile(r"(?:^|_)(?:PASS|PAT|TOKENS|SECRETS|CREDENTIALS?)$", re.IGNORECASE)
@@ -58,7 +60,9 @@ def contains(text: str, known: Iterable[str] = ()) -> bool:
 
 
 def is_content(data: bytes, known: Iterable[str] = ()) -> bool:
-    """Whether the content of a file contains a credential, in any encoding that has ASCII in it, such as UTF-16."""
+    """Whether the content of a file contains a credential, in any encoding that has ASCII in it,
+    such as UTF-16.
+    """
     text = data.decode("latin-1")
     return contains(text, known) or ("\0" in text and contains(text.replace("\0", ""), known))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from jobgen.credentials import redact
@@ -11,29 +12,26 @@ Path = tuple[str | int, ...]
 Position = tuple[int, int]  # line and column, from 1
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
-REFUSAL = "refusal"  # an error; a warning with --lenient
 
 
 class Diagnostic(NamedTuple):
-    """One error, warning or note; sorts by position. `scope` and `path` are empty for an error of the YAML itself."""
+    """One error, warning or note; sorts by position. `scope` and `path` are empty for an error
+    of the YAML itself.
+    """
 
     line: int
     column: int
     scope: str  # "header" or 'task "NAME"'
-    task: str | None
     path: str
     message: str
     code: str
     severity: str = ERROR
 
     def text(self, file: str) -> str:
+        """The line for people."""
         prefix = f"{self.scope}: {self.path}: " if self.scope else ""
-        return f"{file}:{self.line}:{self.column}: {self.severity}: {prefix}{self.message} [{self.code}]"
-
-    def data(self, file: str) -> dict:
-        fields = self._asdict()
-        del fields["scope"]
-        return {"file": file, **fields}
+        place = f"{file}:{self.line}:{self.column}"
+        return f"{place}: {self.severity}: {prefix}{self.message} [{self.code}]"
 
 
 class InvalidInputError(Exception):
@@ -46,22 +44,45 @@ class InvalidInputError(Exception):
 
 def invalid(position: Position, code: str, message: str) -> InvalidInputError:
     """Return the exception for an input that is not YAML."""
-    return InvalidInputError(Diagnostic(*position, "", None, "", message, code))
+    return InvalidInputError(Diagnostic(*position, "", "", message, code))
 
 
 def json_path(path: Path) -> str:
     """("envs", "A", 0) -> $.envs.A[0]; a key that is not a plain word is quoted."""
     return "$" + "".join(
-        f".{part}" if isinstance(part, str) and _PLAIN.fullmatch(part) else f"[{quoted(part)}]" for part in path
+        f".{part}" if isinstance(part, str) and _PLAIN.fullmatch(part) else f"[{quoted(part)}]"
+        for part in path
     )
 
 
+def walk(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+    """Path and value of a value, and of everything in it."""
+    yield path, value
+    parts = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    for key, each in parts:
+        yield from walk(each, (*path, key))
+
+
 def quoted(value: object) -> str:
-    """Return a value of the input for a message: on one line, at most 80 characters, and without credentials."""
+    """Return a value of the input for a message: on one line, at most 80 characters, and without
+    credentials.
+    """
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
     if not isinstance(value, str):
-        return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)[:80]
+        return (
+            "nothing"
+            if value is None
+            else str(value).lower()
+            if isinstance(value, bool)
+            else str(value)[:80]
+        )
     text = redact(value[:_LONGEST])
     text = text if len(text) <= 80 else text[:77] + "..."
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
@@ -70,5 +91,8 @@ def quoted(value: object) -> str:
 
 _LONGEST = 4_000  # characters that are searched for credentials before the text is cut
 _PLAIN = re.compile(r"[A-Za-z_][\w-]{0,79}", re.ASCII)
-# Control characters, including those that change the direction of text, and code points that are not characters.
-_UNSAFE = re.compile("[\0-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]")
+# Control characters, including those that change the direction of text, and code points that are
+# not characters.
+_UNSAFE = re.compile(
+    "[\0-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
+)

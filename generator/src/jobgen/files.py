@@ -5,29 +5,31 @@ Never embedded: the group file, values that jobgen wrote, and credentials.
 
 from __future__ import annotations
 
+import base64
 import contextlib
-import itertools
 import os
 import posixpath
+import re
 import shlex
 import stat
+import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from jobgen import archives, credentials, names
+from jobgen import credentials, names
 from jobgen.contract import FILES_LIMIT_BYTES
 from jobgen.diagnostics import Path, quoted
 from jobgen.group import GroupDocument
-from jobgen.local_paths import EmbedError, LocalPaths
+from jobgen.local_paths import EmbedError, check_inside, find
 from jobgen.options import Options
 from jobgen.yaml_writer import TITLE
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-# Helm stores the values and the rendered objects in one Secret of at most 1 MiB. It contains the files twice,
-# compressed, and is base64 (x 4/3). With 450 kB for the chart, whose programs it has twice, too, and the objects of a
-# group of some ranks: (1 MiB - 450 kB) / 2 / (4/3).
+# Helm stores the values and the rendered objects in one Secret of at most 1 MiB. It contains the
+# files twice, compressed, and is base64 (x 4/3). With 450 kB for the chart, whose programs it has
+# twice, too, and the objects of a group of some ranks: (1 MiB - 450 kB) / 2 / (4/3).
 MAX_COMPRESSED = 220_000
 MAX_ENTRIES = 10_000
 MAX_PATH = 400
@@ -35,24 +37,20 @@ MAX_PATH = 400
 IGNORE_FILES = (".skyignore", ".gitignore")
 WORKDIR = "~/sky_workdir"
 ADVICE = "build them into the image, put them on a volume, or clone them with `workdir: {url: ..., ref: ...}`"
-_HEAD = 4096  # bytes that show what a file is
-_OUTPUT, _GROUP, _CREDENTIAL = "output", "group", "credential"
+_CONTROL = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class FileSets:
     """The sets of files of one group."""
 
     def __init__(self, options: Options, source: bytes, secrets: tuple[str, ...]):
-        self.paths = LocalPaths(options)
-        self.allow = options.allow
-        self.left_out = options.left_out
+        self.options = options
         self.source = source
         self.secrets = tuple(each.encode().decode("latin-1") for each in secrets)
         self.sets: dict[str, dict] = {}  # name -> relative path -> content
-        self.names: dict[tuple[str, bool], str] = {}  # (real path, is a folder) -> name
+        self.names: dict[str, str] = {}  # real path -> name
         self.sizes: list[tuple[int, str]] = []  # of the files that are embedded
         self.total = 0
-        self.first: tuple[GroupDocument, Path] | None = None
 
     def mounts(self, task: GroupDocument) -> list[dict]:
         """Return the value fileMounts of a task."""
@@ -68,19 +66,25 @@ class FileSets:
         given = task.fields.get("workdir")
         if isinstance(given, dict):
             return {"git": {key: given[key] for key in ("url", "ref") if key in given}}
-        return self._embed(task, ("workdir",), given, must_be_folder=True) if given is not None else None
+        return (
+            self._embed(task, ("workdir",), given, must_be_folder=True)
+            if given is not None
+            else None
+        )
 
-    def _embed(self, task: GroupDocument, path: Path, source: str, must_be_folder: bool = False) -> dict | None:
-        if task.has_unresolved_variable(path):
-            return None
+    def _embed(
+        self, task: GroupDocument, path: Path, source: str, must_be_folder: bool = False
+    ) -> dict | None:
         try:
-            real, base, note = self.paths.find(source)
-            is_folder = stat.S_ISDIR(os.stat(real).st_mode)
+            real, note = find(source, self.options)
+            is_folder = os.path.isdir(real)
             if must_be_folder and not is_folder:
-                raise EmbedError("bad-value", f"{quoted(source)} is a file; workdir must be a folder")
-            name = self.names.get((real, is_folder))
+                raise EmbedError(
+                    "bad-value", f"{quoted(source)} is a file; workdir must be a folder"
+                )
+            name = self.names.get(real)
             if name is None:
-                name = self._add(task, path, source, real, base if is_folder else None)
+                name = self._add(task, path, source, real)
                 if note:
                     task.note(path, note)
         except EmbedError as error:
@@ -90,74 +94,79 @@ class FileSets:
             code = "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable"
             task.report(code, path, f"{quoted(source)}: {error.strerror or 'cannot be read'}")
             return None
-        self.first = self.first or (task, path)
         if not self.sets[name]:  # every file is left out
-            del self.sets[name], self.names[real, is_folder]
+            del self.sets[name], self.names[real]
             return None
-        return {"files": name} if is_folder else {"files": name, "subPath": next(iter(self.sets[name]))}
+        return (
+            {"files": name}
+            if is_folder
+            else {"files": name, "subPath": next(iter(self.sets[name]))}
+        )
 
-    def _add(self, task: GroupDocument, path: Path, source: str, real: str, base: str | None) -> str:
-        """Embed a folder inside `base`, or a file, under a new name, and report what is embedded."""
+    def _add(self, task: GroupDocument, path: Path, source: str, real: str) -> str:
+        """Embed a folder, or a file, under a new name, and report what is
+        embedded.
+        """
         last = posixpath.basename(posixpath.normpath(source.rstrip("/") or "/"))
         wanted = names.label(last, "files")[:40].rstrip("-") or "files"
         name, number = wanted, 2
         while name in self.sets:
             name, number = f"{wanted}-{number}", number + 1
-        is_folder = base is not None
-        found = dict(self._walk(real, base)) if is_folder else {last: real}
+        is_folder = os.path.isdir(real)
+        found = dict(self._walk(real)) if is_folder else {last: real}
         if not found:
             raise EmbedError("file-missing", f"{quoted(source)} contains no files")
         before = self.total
-        self.sets[name], self.names[real, is_folder] = {}, name
+        self.sets[name], self.names[real] = {}, name
         left_out: list[str] = []
-        refused: dict[str, str] = {}  # path -> the file in it, if it is an archive
+        refused: list[str] = []
         for each in sorted(found, key=os.fsencode):
             shown = posixpath.normpath(posixpath.join(source, each) if is_folder else source)
-            data, size = self._read(found[each], f"{name}/{each}")
-            aliases = {shown, found[each]} if is_folder else {shown, found[each], str(path[-1])}
-            inside = self._inside(data)
-            kind = self._kind(found[each], data, aliases) or (None if inside is None else _CREDENTIAL)
-            if kind is None or (shown in self.allow and kind != _OUTPUT):
-                self.sets[name][each] = self._content(found[each], f"{name}/{each}", data, size)
-            elif kind == _CREDENTIAL or not is_folder:
-                refused[shown] = f" (in it {quoted(inside)})" if inside else ""
-            else:
+            about = os.stat(found[each])
+            if not stat.S_ISREG(about.st_mode):
+                message = (
+                    f"{quoted(shown)} is neither a file nor a folder; leave it out in .skyignore"
+                )
+                raise EmbedError("file-unreadable", message)
+            fits = self.total + about.st_size <= FILES_LIMIT_BYTES  # else check_size() reports it
+            with open(found[each], "rb") as file:
+                data = file.read(FILES_LIMIT_BYTES if fits else 0)
+            called = {shown, found[each], str(path[-1])}
+            if is_folder and self._is_own(about, data):
                 left_out.append(each)
+            elif shown not in self.options.allow and (
+                self._is_own(about, data)
+                or credentials.is_content(data, self.secrets)
+                or any(map(credentials.is_file, called))
+            ):
+                refused.append(shown)
+            else:
+                self.total += about.st_size
+                self.sizes.append((about.st_size, f"{name}/{each}"))
+                self.sets[name][each] = _content(data, about.st_mode)
         if refused:
-            listed = ", ".join(quoted(shown) + inside for shown, inside in refused.items())
+            listed = ", ".join(map(quoted, refused))
             message = f"not embedded, because the values are readable: {listed}. Mount a Kubernetes Secret in place of "
             message += "a credential (volumes in config.kubernetes.pod_config), and list its file in .skyignore. "
-            message += f"If it is not one, pass --allow {shlex.quote(next(iter(refused)))}"
+            message += f"If it is not one, pass --allow {shlex.quote(refused[0])}"
             task.report("credential-file", path, message)
-        self._note(task, path, self.sets[name], self.total - before, left_out)
+        message = f"embedded {self.total - before:,} bytes"
+        message += f": {', '.join(self.sets[name])}" if self.sets[name] else ""
+        message += (
+            f"; left out, because jobgen reads or writes it: {', '.join(left_out)}"
+            if left_out
+            else ""
+        )
+        task.note(path, message, "embedded")
         return name
 
-    def _note(self, task: GroupDocument, path: Path, files: dict[str, dict], size: int, left_out: list[str]) -> None:
-        count = "1 file" if len(files) == 1 else f"{len(files)} files"
-        message = f"embedded {count}, {size:,} bytes"
-        message += f": {', '.join(files)}" if files else ""
-        message += f"; left out, because jobgen reads or writes it: {', '.join(left_out)}" if left_out else ""
-        task.note(path, message, "embedded")
+    def _is_own(self, about: os.stat_result, data: bytes) -> bool:
+        """Whether jobgen reads or writes the file."""
+        output = self.options.output
+        is_output = output is not None and os.path.samestat(about, output)
+        return is_output or data.startswith(TITLE.encode()) or data == self.source
 
-    def _kind(self, real: str, data: bytes, aliases: set[str]) -> str | None:
-        """Return what a file is, if it is one that is never embedded."""
-        found = os.stat(real)
-        if (found.st_dev, found.st_ino) in self.left_out or data.startswith(TITLE.encode()):
-            return _OUTPUT
-        if data == self.source:
-            return _GROUP
-        if any(map(credentials.is_file, aliases)) or credentials.is_content(data, self.secrets):
-            return _CREDENTIAL
-        return None
-
-    def _inside(self, data: bytes) -> str | None:
-        """Return the name of the first credential in an archive."""
-        for name, content in archives.files(data):
-            if credentials.is_file(name) or credentials.is_content(content, self.secrets):
-                return name
-        return None
-
-    def _walk(self, top: str, base: str) -> Iterator[tuple[str, str]]:
+    def _walk(self, top: str) -> Iterator[tuple[str, str]]:
         """Yield the relative path and the real path of every file below `top`."""
         pending: list[tuple[str, str, list, frozenset[str]]] = [(top, "", [], frozenset([top]))]
         seen = 0
@@ -165,94 +174,69 @@ class FileSets:
             folder, prefix, rules, above = pending.pop()
             if spec := _ignored_by(folder):
                 rules = [*rules, (prefix, spec)]
-            with os.scandir(folder) as found:
-                entries = list(itertools.islice(found, MAX_ENTRIES + 1))
-            for entry in entries:
-                seen += 1
-                if seen > MAX_ENTRIES:
-                    raise EmbedError("files-too-large", f"more than {MAX_ENTRIES:,} files; {ADVICE}")
-                relative = prefix + entry.name
-                if entry.name == ".git" or _ignored(rules, relative, entry.is_dir()):
-                    continue
-                if not relative.isprintable() or len(os.fsencode(relative)) > MAX_PATH:
-                    message = f"a file's name must be printable, its path at most {MAX_PATH} bytes"
-                    raise EmbedError("bad-value", f"{quoted(relative)}: {message}")
-                real = os.path.realpath(entry.path)
-                if not os.path.exists(real):
-                    message = f"{quoted(relative)} is a link to nothing; leave it out in .skyignore"
-                    raise EmbedError("file-missing", message)
-                self.paths.check_inside(real, base, f"{quoted(relative)} links out of the folder")
-                if not entry.is_dir():
-                    yield relative, real
-                elif real in above:
-                    message = f"{quoted(relative)} is a symbolic link to a folder that contains it"
-                    raise EmbedError("file-unreadable", message)
-                else:
-                    pending.append((real, f"{relative}/", rules, above | {real}))
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    seen += 1
+                    if seen > MAX_ENTRIES:
+                        raise EmbedError(
+                            "files-too-large", f"more than {MAX_ENTRIES:,} files; {ADVICE}"
+                        )
+                    relative = prefix + entry.name
+                    if entry.name == ".git" or _ignored(rules, relative, entry.is_dir()):
+                        continue
+                    if not relative.isprintable() or len(os.fsencode(relative)) > MAX_PATH:
+                        message = (
+                            f"a file's name must be printable, its path at most {MAX_PATH} bytes"
+                        )
+                        raise EmbedError("bad-value", f"{quoted(relative)}: {message}")
+                    real = os.path.realpath(entry.path)
+                    if not os.path.exists(real):
+                        message = (
+                            f"{quoted(relative)} is a link to nothing; leave it out in .skyignore"
+                        )
+                        raise EmbedError("file-missing", message)
+                    check_inside(real, f"{quoted(relative)} links out of the folder", self.options)
+                    if not entry.is_dir():
+                        yield relative, real
+                    elif real in above:
+                        message = (
+                            f"{quoted(relative)} is a symbolic link to a folder that contains it"
+                        )
+                        raise EmbedError("file-unreadable", message)
+                    else:
+                        pending.append((real, f"{relative}/", rules, above | {real}))
 
-    def _read(self, real: str, shown: str) -> tuple[bytes, int]:
-        """Return the content and the size of a file; only its head if it does not fit any more."""
-        found = os.stat(real)
-        if not stat.S_ISREG(found.st_mode):
-            raise EmbedError(
-                "file-unreadable", f"{quoted(shown)} is neither a file nor a folder; leave it out in .skyignore"
-            )
-        fits = self.total + found.st_size <= FILES_LIMIT_BYTES
-        with open(real, "rb") as file:
-            return file.read(FILES_LIMIT_BYTES + 1 if fits else _HEAD), found.st_size
-
-    def _content(self, real: str, shown: str, data: bytes, size: int) -> dict:
-        self.sizes.append((size, shown))
-        self.total += size
-        if self.total > FILES_LIMIT_BYTES:
-            return {"text": ""}  # check_size() reports it
-        content: dict = _as_text(data)
-        if os.stat(real).st_mode & stat.S_IXUSR:
-            content["executable"] = True
-        return content
-
-    def check_size(self) -> None:
+    def check_size(self, header: GroupDocument) -> None:
         """Report files that do not fit into a ConfigMap, or into Helm's record of the release."""
-        if self.first is None:
-            return
-        task, path = self.first
-        if self.total > FILES_LIMIT_BYTES:
-            message = f"{self.total:,} bytes of files; a ConfigMap holds at most {FILES_LIMIT_BYTES:,}"
-        elif (compressed := self._compressed()) > MAX_COMPRESSED:
-            message = (
-                f"{compressed:,} bytes of compressed files; Helm's record of a release holds at most {MAX_COMPRESSED:,}"
+        contents = (each for files in self.sets.values() for each in files.values())
+        compressed = len(
+            zlib.compress(
+                "".join(each.get("text", each.get("base64")) for each in contents).encode()
             )
+        )
+        if self.total > FILES_LIMIT_BYTES:
+            message = (
+                f"{self.total:,} bytes of files; a ConfigMap holds at most {FILES_LIMIT_BYTES:,}"
+            )
+        elif compressed > MAX_COMPRESSED:
+            message = f"{compressed:,} bytes of compressed files; "
+            message += f"Helm's record of a release holds at most {MAX_COMPRESSED:,}"
         else:
             return
         largest = sorted(self.sizes, key=lambda each: (-each[0], each[1]))[:10]
         listed = ", ".join(f"{shown} {size:,}" for size, shown in largest)
-        task.report("files-too-large", path, f"{message}. Largest: {listed}. Instead, {ADVICE}", key=True)
-
-    def _compressed(self) -> int:
-        if self.total < MAX_COMPRESSED // 2:
-            return 0  # cannot be more than the limit, even as base64
-        import zlib
-
-        packer = zlib.compressobj(6)
-        contents = (content for files in self.sets.values() for content in files.values())
-        size = sum(len(packer.compress((each.get("text") or each.get("base64") or "").encode())) for each in contents)
-        return size + len(packer.flush())
+        message = f"{message}. Largest: {listed}. Instead, {ADVICE}"
+        header.report("files-too-large", (), message)
 
 
-def _as_text(data: bytes) -> dict:
-    """Return the content as text if possible, so that people can read the values; as base64 otherwise."""
-    try:
+def _content(data: bytes, mode: int) -> dict:
+    """The file as text if possible, so that people can read the values; as base64 otherwise."""
+    content: dict = {"base64": base64.b64encode(data).decode("ascii")}
+    with contextlib.suppress(UnicodeDecodeError):
         text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        text = "\0"
-    if any(each in text for each in _CONTROL):
-        import base64
-
-        return {"base64": base64.b64encode(data).decode("ascii")}
-    return {"text": text}
-
-
-_CONTROL = [chr(code) for code in (*range(9), 11, 12, *range(14, 32), 127)]
+        if not _CONTROL.search(text):
+            content = {"text": text}
+    return content | ({"executable": True} if mode & stat.S_IXUSR else {})
 
 
 def _ignored_by(folder: str):

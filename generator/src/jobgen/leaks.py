@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from jobgen import credentials
 from jobgen.diagnostics import Path, json_path
@@ -11,31 +11,33 @@ from jobgen.group import GroupDocument
 from jobgen.options import Options
 from jobgen.yaml_loader import Document
 
-_WORD = 7  # characters; a value of this length may be an ordinary word elsewhere
 _NAMES_ONLY = ("secrets", "managed_secrets")  # their values never reach the output
+_REFERENCE = "write valueFrom.secretKeyRef, which names a Kubernetes Secret"
 _WAY_OUT = {
     "envs": "move it to `secrets`, or pass --secret NAME: its value then comes from a Kubernetes Secret",
-    "config": "write valueFrom.secretKeyRef, which names a Kubernetes Secret",
+    "config": _REFERENCE,
+    "spec": _REFERENCE,  # of a manifest
 }
 _OTHER_WAY_OUT = "add it to `secrets` and read that variable, which comes from a Kubernetes Secret"
 
 
-def secret_values(documents: Iterable[Document], options: Options) -> tuple[str, ...]:
-    """Return the values of secrets, line by line, without those that may be ordinary words."""
-    return tuple(each for each in _secret_values(documents, options) if len(each) > _WORD)
-
-
-def _secret_values(documents: Iterable[Document], options: Options) -> tuple[str, ...]:
-    given = [value for each in documents for value in _mapping(each, "secrets").values()]
-    return _lines([*given, *options.secrets.values()])
-
-
-def hidden_values(documents: list[Document], options: Options) -> tuple[str, ...]:
-    """Return every known credential, line by line: of secrets, and of variables with such a name."""
-    variables = [pair for each in documents for pair in _mapping(each, "envs").items()]
-    variables += [*options.env.items(), *options.env_file.items()]
-    named = (value for name, value in variables if isinstance(name, str) and credentials.is_named(name, value))
-    return (*_secret_values(documents, options), *_lines(named))
+def known_values(documents: list[Document], options: Options) -> tuple[str, ...]:
+    """Return every known credential, line by line: of secrets, and of variables with such a
+    name.
+    """
+    secrets, envs = (
+        [pair for each in documents for pair in _mapping(each, field).items()]
+        for field in ("secrets", "envs")
+    )
+    named = [
+        value
+        for name, value in [*envs, *options.env.items()]
+        if credentials.is_named(str(name), value)
+    ]
+    given = [*(value for _, value in secrets), *options.secrets.values(), *named]
+    return tuple(
+        line.strip() for value in given if value is not None for line in str(value).splitlines()
+    )
 
 
 def _mapping(document: Document, field: str) -> dict:
@@ -43,24 +45,25 @@ def _mapping(document: Document, field: str) -> dict:
     return found if isinstance(found, dict) else {}
 
 
-def _lines(values: Iterable[object]) -> tuple[str, ...]:
-    return tuple(line.strip() for value in values if value is not None for line in str(value).splitlines())
-
-
-def check(task: GroupDocument, allow: frozenset[str], secrets: tuple[str, ...]) -> None:
-    """Report every credential in the task's fields that --allow does not name."""
-    fields = {field: value for field, value in task.fields.items() if field not in _NAMES_ONLY}
+def check(document: GroupDocument, value: dict, allow: frozenset[str], secrets=()) -> None:
+    """Report every credential in the fields of a task or manifest that --allow does not name."""
+    fields = {field: each for field, each in value.items() if field not in _NAMES_ONLY}
     for path, name in find(fields, (), secrets, allow):
         if name not in allow and json_path(path) not in allow:
             way_out = _WAY_OUT.get(str(path[0]), _OTHER_WAY_OUT).replace("NAME", str(path[-1]))
             message = f"looks like a credential, which would be readable in the values; {way_out}."
-            task.report("credential-value", path, f"{message} If it is not one, pass --allow {shlex.quote(name)}")
+            document.report(
+                "credential-value",
+                path,
+                f"{message} If it is not one, pass --allow {shlex.quote(name)}",
+            )
 
 
 def find(
     value: object, path: Path = (), known: tuple[str, ...] = (), allow: frozenset[str] = frozenset()
 ) -> Iterator[tuple[Path, str]]:
-    """Yield path and name of each credential: by its format, also over the words of a list, or by a variable's name.
+    """Yield path and name of each credential: by its format, also over the words of a list, or by a
+    variable's name.
 
     `known`: credentials of any format; `allow`: keys of mappings that are not looked into.
     """
@@ -75,12 +78,18 @@ def find(
             yield from find(each, (*path, index), known, allow)
     elif isinstance(value, dict):
         name, given = value.get("name"), value.get("value")
-        if isinstance(name, str) and (credentials.is_named(name, given) or credentials.contains(f"{name}: {given}")):
+        if isinstance(name, str) and (
+            credentials.is_named(name, given) or credentials.contains(f"{name}: {given}")
+        ):
             yield (*path, "value"), name
             return
         for key, each in value.items():
             named = path == ("envs",) or str(key).isupper()
-            if named and not isinstance(each, (dict, list)) and credentials.is_named(str(key), each):
+            if (
+                named
+                and not isinstance(each, (dict, list))
+                and credentials.is_named(str(key), each)
+            ):
                 yield (*path, key), str(key)
             elif credentials.contains(str(key), known):
                 yield (*path, key), json_path((*path, key))

@@ -18,7 +18,9 @@ def is_label(name: str) -> bool:
 
 
 def label_error(name: str) -> str | None:
-    """Return why `name` is not a DNS-1035 label, with a valid one if possible; None if it is one."""
+    """Return why `name` is not a DNS-1035 label, with a valid one if possible; None if it is
+    one.
+    """
     if name in ("null", "true", "false"):
         return f"{quoted(name)} is not text where it is written without quotes, such as in --set; choose another name"
     if is_label(name):
@@ -30,13 +32,17 @@ def label_error(name: str) -> str | None:
 
 
 def label(text: str, prefix: str) -> str:
-    """Return the DNS-1035 label closest to `text`; one that does not start with a letter gets the prefix."""
+    """Return the DNS-1035 label closest to `text`; one that does not start with a letter gets
+    the prefix.
+    """
     better = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     return better if better[:1].isalpha() else f"{prefix}-{better}" if better else ""
 
 
 def is_reserved_mount(path: str) -> bool:
-    """Whether the pod mounts something of its own there. Below /tmp and /dev there is room for others."""
+    """Whether the pod mounts something of its own there. Below /tmp and /dev there is room for
+    others.
+    """
     place = posixpath.normpath(f"/{path.lstrip('/')}")
     return place in ("/", *RESERVED_MOUNTS) or any(
         place.startswith(f"{each}/") for each in RESERVED_MOUNTS if each not in ("/tmp", "/dev")
@@ -44,5 +50,7 @@ def is_reserved_mount(path: str) -> bool:
 
 
 def job_name(group: str, task: str, nodes: int) -> str:
-    """The longest name that the chart derives from a task's: that of its last node's Job, as JobSet names it."""
+    """The longest name that the chart derives from a task's: that of its last node's Job, as
+    JobSet names it.
+    """
     return LONGEST_NAME % (group, task, nodes - 1)

@@ -1,23 +1,26 @@
-"""The field config.kubernetes: the pod template of a task, and the queue and barrier of the group."""
+"""The field config.kubernetes: the pod template of a task, and the queue and barrier of the
+group.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
-from jobgen import pod_security
-from jobgen.alternatives import kube_context
-from jobgen.contract import ACCEPTS, SHARED_MEMORY_MOUNT
-from jobgen.diagnostics import Path
+from jobgen.contract import ACCEPTS
+from jobgen.diagnostics import Path, walk
 from jobgen.group import Group, GroupDocument
-from jobgen.names import is_reserved_mount
+from jobgen.resources import kube_context
 
-_SPEC = ("config", "kubernetes", "pod_config", "spec")
+SPEC = ("config", "kubernetes", "pod_config", "spec")
 
 
 def kubernetes(task: GroupDocument) -> dict:
     return task.fields.get("config", {}).get("kubernetes", {})
+
+
+def container_of(spec: dict) -> dict:
+    return (spec.get("containers") or [{}])[0]
 
 
 def convert(task: GroupDocument, pod: dict) -> dict:
@@ -29,9 +32,11 @@ def convert(task: GroupDocument, pod: dict) -> dict:
             if values:
                 pod.setdefault("metadata", {}).setdefault(key, {}).update(values)
     if spec := config.get("spec"):
-        for path in _not_json(spec, _SPEC):
-            task.report("bad-value", path, "is not a number that Kubernetes accepts")
-        pod_security.check(task, spec, _SPEC)
+        for path, value in walk(spec, SPEC):
+            if isinstance(value, (int, float)) and not (
+                math.isfinite(value) and abs(value) < 2**63
+            ):
+                task.report("bad-value", path, "is not a number that Kubernetes accepts")
         _check_container(task, spec)
         pod["spec"] = {**pod.get("spec", {}), **spec}
     return {key: pod[key] for key in ("metadata", "spec") if pod.get(key)}
@@ -39,9 +44,11 @@ def convert(task: GroupDocument, pod: dict) -> dict:
 
 def _check_container(task: GroupDocument, spec: dict) -> None:
     """Report what the chart would refuse, or not use."""
-    container, path = (spec.get("containers") or [{}])[0], (*_SPEC, "containers", 0)
+    container, path = container_of(spec), (*SPEC, "containers", 0)
     if container.get("workingDir"):
-        task.note((*path, "workingDir"), "no effect: setup and run start in ~/sky_workdir", "no-effect")
+        task.note(
+            (*path, "workingDir"), "no effect: setup and run start in ~/sky_workdir", "no-effect"
+        )
     seen: set[str] = set()
     for index, each in enumerate(container.get("env") or []):
         place, name = (*path, "env", index), each.get("name")
@@ -52,28 +59,10 @@ def _check_container(task: GroupDocument, spec: dict) -> None:
             task.report("conflicting-fields", place, "another entry has the same name")
         seen.add(name)
     volumes = {each.get("name") for each in spec.get("volumes") or []}
-    taken = set()
     for index, mount in enumerate(container.get("volumeMounts") or []):
-        place = (*path, "volumeMounts", index)
         if mount.get("name") not in volumes:
-            task.report("bad-value", place, "mounts a volume that pod_config.spec.volumes does not have")
-        target = mount.get("mountPath", "")
-        if is_reserved_mount(target) and target.rstrip("/") != SHARED_MEMORY_MOUNT:
-            task.report("same-path", place, "the pod uses this path itself; choose another one")
-        if target in taken:
-            task.report("same-path", place, "another entry has the same mountPath")
-        taken.add(target)
-
-
-def _not_json(value: object, path: Path) -> Iterator[Path]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _not_json(item, (*path, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _not_json(item, (*path, index))
-    elif isinstance(value, (int, float)) and not (math.isfinite(value) and abs(value) < 2**63):
-        yield path
+            message = "mounts a volume that pod_config.spec.volumes does not have"
+            task.report("bad-value", (*path, "volumeMounts", index), message)
 
 
 def queue_name(group: Group) -> str | None:
@@ -108,13 +97,5 @@ def _one(group: Group, path: Path, value_of, what: str) -> str | None:
 
 def barrier_seconds(group: Group) -> int | None:
     """Return the longest provision_timeout of the tasks."""
-    longest = None
-    for task in group.tasks:
-        seconds = kubernetes(task).get("provision_timeout")
-        if seconds == -1:
-            message = "the barrier always has a time limit; "
-            message += "set the chart's value barrier.timeoutSeconds as high as you need"
-            task.note(("config", "kubernetes", "provision_timeout"), message)
-        elif seconds is not None:
-            longest = max(longest or 1, seconds)
-    return longest
+    given = [kubernetes(task).get("provision_timeout") for task in group.tasks]
+    return max((max(1, each) for each in given if each is not None), default=None)

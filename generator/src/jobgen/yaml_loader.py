@@ -1,22 +1,15 @@
-"""Loader of YAML documents: plain values with the position of each key and value, in bounded time and memory."""
+"""Loader of YAML documents: plain values with the position of each key and value, in bounded
+time and memory.
+"""
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import yaml
-from yaml.events import (
-    AliasEvent,
-    DocumentEndEvent,
-    DocumentStartEvent,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-)
 
-from jobgen import yaml_scalars
 from jobgen.diagnostics import InvalidInputError, Path, Position, invalid
 
 MAX_BYTES = 4_000_000  # Helm stores values and objects of a release in 1 MiB, compressed
@@ -25,260 +18,239 @@ MAX_NODES = 320_000  # keys and values in the file; a task has about 30
 MAX_DOCUMENTS = 20_000
 MAX_WEIGHT = 8_000_000  # characters, and NODE_WEIGHT per node, with every alias expanded
 NODE_WEIGHT = 16
+MAX_DIGITS = 400  # of a number; longer ones take long to convert and are never meant
 
-# (line, column), then for a mapping {key: (line, column, mark)} or for a list [mark], then the line where it ends;
-# for a scalar that YAML does not read as text: None and its source text. Lines and columns count from 0.
-Mark = tuple
+_TAG = "tag:yaml.org,2002:"
+_TEXT, _MERGE, _DATE = f"{_TAG}str", f"{_TAG}merge", f"{_TAG}timestamp"
+_SCALARS = {f"{_TAG}{kind}" for kind in ("null", "bool", "int", "float", "timestamp")}
+_COLLECTIONS = {f"{_TAG}{kind}" for kind in ("map", "seq", "set", "omap")}
 
-_PARSER = yaml.cyaml.CParser if yaml.__with_libyaml__ else None
-
-
-class _PurePythonParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
-    def __init__(self, text: str):
-        yaml.reader.Reader.__init__(self, text)
-        yaml.scanner.Scanner.__init__(self)
-        yaml.parser.Parser.__init__(self)
+# Of a mapping or list: the nodes of the key and the value of each part.
+Parts = dict[str | int, tuple[yaml.Node, yaml.Node]]
 
 
+@dataclass(slots=True)
 class Document:
     """One document: its value, the positions of its parts, and its errors as YAML."""
 
-    __slots__ = ("is_flow_style", "mark", "value", "yaml_errors")
+    value: object
+    node: yaml.Node
+    parts: dict[int, Parts]  # of every mapping and list, by the id of its node's value
+    errors: list[tuple[Position, Path, str, str]]  # position, path, code, message
 
-    def __init__(
-        self, value: object, mark: Mark, yaml_errors: list[tuple[Position, Path, str, str]], is_flow_style: bool = False
-    ):
-        self.value = value
-        self.is_flow_style = is_flow_style  # written as {…} or […], like JSON
-        self.mark = mark
-        self.yaml_errors = yaml_errors  # position, path, code, message
+    def _nodes(self, path: Path) -> tuple[yaml.Node, yaml.Node]:
+        """The nodes of the key and the value at `path`, or of its closest parent in the file."""
+        key = node = self.node
+        for part in path:
+            parts = self.parts.get(id(node.value), {})
+            if part not in parts:
+                return node, node
+            key, node = parts[part]
+        return key, node
 
     def position(self, path: Path, key: bool = False) -> Position:
-        """Return the position of the value at `path` (or of its key), or of its closest parent in the file."""
-        mark, position = self.mark, self.mark[:2]
-        for part in path:
-            inner = mark[2] if len(mark) > 2 else None
-            if isinstance(inner, dict) and part in inner:
-                *start, mark = inner[part]
-                position = start if key else mark[:2]
-            elif isinstance(inner, list) and isinstance(part, int) and part < len(inner):
-                mark = inner[part]
-                position = mark[:2]
-            else:
-                position = mark[:2]
-                break
-        return position[0] + 1, position[1] + 1
+        """The position of the value at `path` (or of its key), or of its closest parent in the
+        file.
+        """
+        return _position(self._nodes(path)[0 if key else 1])
 
     def source_text(self, path: Path) -> str | None:
-        """Return the source text of a scalar that YAML does not read as text; None for other values."""
-        mark = self.mark
-        for part in path:
-            mark = mark[2][part][2] if isinstance(part, str) else mark[2][part]
-        return mark[3] if len(mark) > 2 and mark[2] is None else None
-
-    def lines(self, path: Path) -> range:
-        """Return the lines, from 1, of a key and its value, or of the whole document."""
-        start, mark = self.mark[0], self.mark
-        for part in path:
-            start, _, mark = mark[2][part]
-        end = mark[3] if len(mark) > 2 and mark[2] is not None else mark[0]
-        return range(start + 1, max(start, end) + 2)
+        """The text of a scalar as it is written."""
+        node = self._nodes(path)[1]
+        return node.value if isinstance(node, yaml.ScalarNode) else None
 
 
 def load(source: bytes) -> list[Document]:
-    """Every document of `source`, each with its own errors. Raises InvalidInputError if it is not YAML."""
+    """Every document of `source`, each with its own errors. Raises InvalidInputError if it is
+    not YAML.
+    """
     text = decode(source)
+    documents: list[Document] = []
     try:
-        return list(_Composer(text).documents())
+        loader = _Loader(text)
+        while loader.check_node():
+            documents.append(_Builder(loader).document(loader.get_node()))
+            if len(documents) > MAX_DOCUMENTS:
+                raise invalid(
+                    documents[-1].position(()),
+                    "too-large",
+                    f"more than {MAX_DOCUMENTS:,} documents",
+                )
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, text) from None
+    return documents
+
+
+def _position(node: yaml.Node | yaml.Event) -> Position:
+    return node.start_mark.line + 1, node.start_mark.column + 1
 
 
 def decode(source: bytes) -> str:
     """Decode text that a YAML parser can read. Raises InvalidInputError."""
     if len(source) > MAX_BYTES:
-        raise invalid((1, 1), "too-large", f"larger than {MAX_BYTES // 1_000_000} MB; a job group is smaller")
+        raise invalid(
+            (1, 1), "too-large", f"larger than {MAX_BYTES // 1_000_000} MB; a job group is smaller"
+        )
     try:
         text = source.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if b"\0" in source[:4096] and not source.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise invalid((1, 1), "not-text", "a binary file; jobgen reads YAML") from None
         position = source.count(b"\n", 0, error.start) + 1, 1
-        raise invalid(position, "not-text", "not UTF-8; save the file as UTF-8 text") from None
+        raise invalid(
+            position, "not-text", "not UTF-8; jobgen reads YAML, saved as UTF-8 text"
+        ) from None
     if found := _UNPRINTABLE.search(text) or re.search("\ufeff", text):
         before = text[: found.start()]
         position = before.count("\n") + 1, len(before) - before.rfind("\n")
-        if found[0] == "\0":
-            raise invalid(position, "not-text", "a NUL character; this is a binary file, or it is not UTF-8")
-        raise invalid(position, "not-text", "a control character, which YAML does not allow")
-    if found := re.search(r"^(<<<<<<<|>>>>>>>)( |$)", text, re.MULTILINE):
-        position = text.count("\n", 0, found.start()) + 1, 1
-        raise invalid(position, "merge-conflict", "merge conflict marker: resolve the conflict first")
+        raise invalid(
+            position,
+            "not-text",
+            "a control character, which YAML does not allow; is this a text file?",
+        )
     return text
 
 
-_UNPRINTABLE = yaml.reader.Reader.NON_PRINTABLE  # compiled by PyYAML; compiling it takes longer than reading a group
+# compiled by PyYAML; compiling it takes longer than reading a group
+_UNPRINTABLE = yaml.reader.Reader.NON_PRINTABLE
 
 
 def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> InvalidInputError:
     mark = error.problem_mark or error.context_mark
     position = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    problem = error.problem or error.context or ""
-    # Some parsers do not mention the tab at which they stop.
-    if "tab" in problem or (mark and text[mark.index : mark.index + 1] == "\t"):
-        return invalid(position, "not-yaml", "a tab; YAML is indented with spaces")
     # The parser quotes names of aliases and tags; such a name may be a secret.
-    message = re.sub(r" '[^']{2,}'", "", problem)
-    message = message or "not valid YAML"
-    if "{%" in text or "{{" in text:
-        message += "; if the file is a template, such as one of Jinja, render it first"
+    message = re.sub(r" '[^']{2,}'", "", error.problem or error.context or "not valid YAML")
+    message += "; YAML is indented with spaces, not tabs, and a template must be rendered first"
     return invalid(position, "not-yaml", message)
 
 
-class _Composer:
-    """Builder of values from the parser's events. An alias becomes the same object as its anchor, not a copy."""
+class _Loader(yaml.composer.Composer, yaml.CSafeLoader):
+    """PyYAML's composer of nodes, with bounds, over the events of libyaml's parser."""
 
     def __init__(self, text: str):
-        self.event = (_PARSER or _PurePythonParser)(text).get_event
-        self.nodes = self.weight = 0
+        yaml.CSafeLoader.__init__(self, text)
+        self.anchors: dict[str, yaml.Node] = {}
+        self.depth = self.count = self.weight = 0
 
-    def documents(self) -> Iterator[Document]:
-        count = 0
-        while (event := self.event()) is not None:
-            if type(event) is not DocumentStartEvent:
-                continue
-            count += 1
-            if count > MAX_DOCUMENTS:
-                raise invalid((event.start_mark.line + 1, 1), "too-large", f"more than {MAX_DOCUMENTS:,} documents")
-            self.anchors: dict[str, tuple | None] = {}
-            self.yaml_errors: list[tuple[Position, Path, str, str]] = []
-            self.path: list[str | int] = []
-            root = self.event()
-            value, mark, _ = self.node(root, 0)
-            yield Document(value, mark, self.yaml_errors, bool(getattr(root, "flow_style", False)))
-            event = self.event()
-            assert type(event) is DocumentEndEvent, event
+    def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node:
+        event = self.peek_event()
+        self.count += 1
+        if self.count > MAX_NODES:
+            raise invalid(_position(event), "too-large", f"more than {MAX_NODES:,} keys and values")
+        if self.depth > MAX_DEPTH:
+            raise invalid(_position(event), "too-deep", f"nested more than {MAX_DEPTH} levels deep")
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        if type(event) is yaml.AliasEvent:  # the same value at another place
+            node = copy.copy(node)
+            node.start_mark, node.end_mark = event.start_mark, event.end_mark
+        return node
 
-    def error(self, mark: Mark, code: str, message: str, *path: str) -> None:
-        self.yaml_errors.append(((mark[0] + 1, mark[1] + 1), (*self.path, *path), code, message))
 
-    def node(self, event: yaml.Event, depth: int) -> tuple[object, Mark, int]:
-        """Return value, mark and weight of the node that starts with `event`."""
-        start = event.start_mark
-        mark = start.line, start.column
-        self.nodes += 1
-        if self.nodes > MAX_NODES:
-            raise invalid((mark[0] + 1, mark[1] + 1), "too-large", f"more than {MAX_NODES:,} keys and values")
-        kind = type(event)
-        if kind is ScalarEvent:
-            result = self.scalar(event, mark)
-        elif kind is AliasEvent:
-            result = self.alias(event, mark)
+class _Builder:
+    """Builder of a document's value. An alias becomes the same object as its anchor, not a copy."""
+
+    def __init__(self, loader: _Loader):
+        self.loader = loader
+        self.path: list[str | int] = []
+        self.errors: list[tuple[Position, Path, str, str]] = []
+        self.parts: dict[int, Parts] = {}
+        # value and weight; None while it is built
+        self.built: dict[int, tuple[object, int] | None] = {}
+
+    def document(self, node: yaml.Node) -> Document:
+        return Document(self.value(node), node, self.parts, self.errors)
+
+    def error(self, node: yaml.Node, code: str, message: str, *path: str) -> None:
+        self.errors.append((_position(node), (*self.path, *path), code, message))
+
+    def value(self, node: yaml.Node) -> object:
+        self.loader.weight += NODE_WEIGHT
+        if isinstance(node, yaml.ScalarNode):
+            self.loader.weight += len(node.value)
+            value = self.scalar(node)
         else:
-            if depth > MAX_DEPTH:
-                raise invalid((mark[0] + 1, mark[1] + 1), "too-deep", f"nested more than {MAX_DEPTH} levels deep")
-            if event.anchor:
-                self.anchors[event.anchor] = None  # still open
-            if event.tag not in _COLLECTION_TAGS:
-                self.error(mark, "bad-tag", "an unknown YAML tag; remove it")
-            result = self.mapping(mark, depth) if kind is MappingStartEvent else self.sequence(mark, depth)
-        self.weight += NODE_WEIGHT if kind is not AliasEvent else result[2]
-        if self.weight > MAX_WEIGHT:
-            raise invalid((mark[0] + 1, mark[1] + 1), "too-large", "too large after aliases (*name) are expanded")
-        if kind is not AliasEvent and event.anchor:
-            self.anchors[event.anchor] = result
-        return result
+            value = self.collection(node)
+        if self.loader.weight > MAX_WEIGHT:
+            raise invalid(
+                _position(node), "too-large", "too large after aliases (*name) are expanded"
+            )
+        return value
 
-    def alias(self, event: AliasEvent, mark: Mark) -> tuple[object, Mark, int]:
-        found = self.anchors.get(event.anchor, 0)
-        if found == 0:
-            message = "an alias (*name) without an anchor (&name) before it"
-            raise invalid((mark[0] + 1, mark[1] + 1), "not-yaml", message)
-        if found is None:
-            raise invalid((mark[0] + 1, mark[1] + 1), "too-deep", "an alias (*name) inside its own anchor (&name)")
-        value, inner, weight = found
-        return value, mark + inner[2:], weight
+    def collection(self, node: yaml.CollectionNode) -> object:
+        identity = id(node.value)  # which the node of an alias has, too
+        if identity in self.built:
+            if self.built[identity] is None:
+                raise invalid(
+                    _position(node), "too-deep", "an alias (*name) inside its own anchor (&name)"
+                )
+            value, weight = self.built[identity]
+            self.loader.weight += weight
+            return value
+        if node.tag not in _COLLECTIONS:
+            self.error(node, "bad-tag", "an unknown YAML tag; remove it")
+        self.built[identity], before = None, self.loader.weight
+        value = self.mapping(node) if isinstance(node, yaml.MappingNode) else self.sequence(node)
+        self.built[identity] = value, self.loader.weight - before
+        return value
 
-    def sequence(self, mark: Mark, depth: int) -> tuple[list, Mark, int]:
-        values, marks, weight = [], [], NODE_WEIGHT
-        path = self.path
-        path.append(0)
-        while type(event := self.event()) is not SequenceEndEvent:
-            path[-1] = len(values)
-            value, inner, size = self.node(event, depth + 1)
-            values.append(value)
-            marks.append(inner)
-            weight += size
-        path.pop()
-        return values, (*mark, marks, event.start_mark.line), weight
+    def part(self, name: str | int, node: yaml.Node) -> object:
+        self.path.append(name)
+        value = self.value(node)
+        self.path.pop()
+        return value
 
-    def mapping(self, mark: Mark, depth: int) -> tuple[dict, Mark, int]:
+    def sequence(self, node: yaml.SequenceNode) -> list:
+        self.parts[id(node.value)] = {index: (each, each) for index, each in enumerate(node.value)}
+        return [self.part(index, each) for index, each in enumerate(node.value)]
+
+    def mapping(self, node: yaml.MappingNode) -> dict:
         values: dict[str, object] = {}
-        marks: dict[str, tuple] = {}
-        merged: list[tuple[object, Mark]] = []
-        weight, path = NODE_WEIGHT, self.path
-        while type(event := self.event()) is not MappingEndEvent:
-            plain = type(event) is ScalarEvent and event.implicit[0] and event.tag is None
-            merge = plain and event.value == "<<"
-            key, position, size = self.node(event, depth + 1)
-            if isinstance(key, dict):  # {{ name }}: each value of a template would be an error or two
+        parts: Parts = {}
+        merged: list[yaml.Node] = []
+        for key, each in node.value:
+            # {{ name }}: each value of a template would be an error or two
+            if isinstance(key, yaml.MappingNode):
                 message = "a mapping as a key; render the file first if it is a template, such as one of Jinja"
-                raise invalid((position[0] + 1, position[1] + 1), "yaml-key", message)
-            path.append(key if isinstance(key, str) else str(getattr(event, "value", "?")))
-            value, inner, more = self.node(self.event(), depth + 1)
-            path.pop()
-            weight += size + more
-            if merge:
-                merged += self.merges(value, inner)
-            elif not isinstance(key, str) or (len(position) > 2 and position[2] is None):
+                raise invalid(_position(key), "yaml-key", message)
+            name = self.value(key)
+            value = self.part(name if isinstance(name, str) else str(key.value), each)
+            if key.tag == _MERGE:
+                merged += each.value if isinstance(each, yaml.SequenceNode) else [each]
+            elif not isinstance(name, str) or key.tag == _DATE:
                 message = "YAML does not read this key as text; put it in quotes"
-                self.error(position, "yaml-key", message, *self.name(event))
-            elif key in values:
-                first = marks[key][0] + 1
-                self.error(position, "duplicate-key", f"duplicate key (first at line {first})", key)
+                self.error(
+                    key, "yaml-key", message, *([key.value] if isinstance(key.value, str) else [])
+                )
+            elif name in values:
+                message = f"duplicate key (first at line {_position(parts[name][0])[0]})"
+                self.error(key, "duplicate-key", message, name)
             else:
-                values[key] = value
-                marks[key] = (*position[:2], inner)
-        for source, inner in merged:  # the mapping's own keys win, then the first source of a key
-            for key, value in source.items():
-                if key not in values:
-                    values[key] = value
-                    marks[key] = inner[2][key]
-        return values, (*mark, marks, event.start_mark.line), weight
-
-    def merges(self, value: object, mark: Mark) -> list[tuple[dict, Mark]]:
-        pairs = zip(value, mark[2], strict=True) if isinstance(value, list) else [(value, mark)]
-        found = []
-        for source, inner in pairs:
-            if isinstance(source, dict):
-                found.append((source, inner))
+                values[name], parts[name] = value, (key, each)
+        for each in merged:  # the mapping's own keys win, then the first source of a key
+            if isinstance(each, yaml.MappingNode):
+                for name, value in self.built[id(each.value)][0].items():
+                    if name not in values:
+                        values[name], parts[name] = value, self.parts[id(each.value)][name]
             else:
-                self.error(inner, "not-yaml", "`<<` merges mappings only")
-        return found
+                self.error(each, "not-yaml", "`<<` merges mappings only")
+        self.parts[id(node.value)] = parts
+        return values
 
-    @staticmethod
-    def name(event: yaml.Event) -> tuple[str, ...]:
-        return (event.value,) if type(event) is ScalarEvent else ()
-
-    def scalar(self, event: ScalarEvent, mark: Mark) -> tuple[object, Mark, int]:
-        text: str = event.value
-        weight = NODE_WEIGHT + len(text)
-        self.weight += len(text)
-        tag = event.tag
-        if tag is None:
-            tag = yaml_scalars.tag(text) if event.implicit[0] else None
-            if tag is None:
-                if "\0" in text or yaml_scalars.SURROGATE.search(text):
-                    message = "a character that no container accepts (NUL, or half of a surrogate pair)"
-                    self.error(mark, "not-text", message)
-                return text, mark, weight
+    def scalar(self, node: yaml.ScalarNode) -> object:
+        text, tag = node.value, node.tag
+        if tag in (_TEXT, _MERGE):
+            if "\0" in text or (not text.isascii() and re.search("[\ud800-\udfff]", text)):
+                message = "a character that no container accepts (NUL, or half of a surrogate pair)"
+                self.error(node, "not-text", message)
+            return text
+        if tag not in _SCALARS and tag != f"{_TAG}value":
+            self.error(node, "bad-tag", "an unknown YAML tag; remove it")
+            return None
         try:
-            value = yaml_scalars.construct(tag, text)
-        except ValueError as error:
-            self.error(mark, "bad-tag", str(error))
-            return None, mark, weight
-        same = isinstance(value, str) and value == text and tag != yaml_scalars.DATE
-        return value, (mark if same else (*mark, None, text)), weight
-
-
-_COLLECTION_TAGS = (None, "!", *(f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "set", "omap")))
+            if len(text) > MAX_DIGITS:
+                raise ValueError
+            value = self.loader.yaml_constructors[tag](self.loader, node)
+        except (AttributeError, LookupError, ValueError):
+            self.error(node, "bad-tag", "YAML cannot read this value; put it in quotes")
+            return None
+        return str(value) if tag == _DATE else value

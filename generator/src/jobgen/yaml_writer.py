@@ -1,60 +1,80 @@
-"""Values as YAML that PyYAML and Helm's parser read as the same data."""
+"""Values as YAML that PyYAML and Helm's parser read as the same data.
+
+Own code in place of PyYAML's emitters: the one in Python takes more time than all the rest of
+jobgen, and the one in C quotes scripts that contain tabs, blanks at the end of a line, or emojis.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 
 import yaml
 
-from jobgen import __version__, yaml_scalars
+from jobgen import __version__
 
-# Helm's parser reads 1e3 and y as a number and a boolean, PyYAML does not. Other text than plain words gets quotes.
+# Helm's parser reads 1e3 and y as a number and a boolean, PyYAML does not. Other text than plain
+# words gets quotes.
 _WORD = re.compile(r"(?![yYnN]\Z)[A-Za-z_/](?:[A-Za-z0-9_./@:-]*[A-Za-z0-9_./@-])?")
-# Text that a block cannot represent, or that parsers read differently: a leading tab, trailing blanks, control
-# characters, byte order marks, and line breaks other than \n.
+# Text that a block cannot represent, or that parsers read differently: a leading tab, trailing
+# blanks, control characters, byte order marks, and line breaks other than \n.
 _NOT_A_BLOCK = re.compile(
     r"\A\t|[ \t]\Z|\A[ \n]*\Z|[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
 )
-SCRIPTS = ("setup", "run")
+_ESCAPED = "[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"  # what JSON leaves as it is
+_SCRIPTS = ("setup", "run")  # blocks, even of one line
 TITLE = "# Values of the chart job-group, written by jobgen"
 
 
 def dump(values: dict, source: bytes) -> str:
-    """Return the text of the values file, with the hash of its source."""
+    """The text of the values file, with the hash of its source."""
     head = f"{TITLE} {__version__}. Change the source, not this file.\n"
     return f"{head}# Source: sha256 {hashlib.sha256(source).hexdigest()}\n{manifest(values)}"
 
 
 def manifest(values: dict) -> str:
-    """Return the text of a Kubernetes object."""
-    return yaml.dump(values, Dumper=_Dumper, width=1 << 20, allow_unicode=True)
+    """The text of a Kubernetes object."""
+    return _node(values, "").lstrip("\n") + "\n"
 
 
-class _Dumper(yaml.SafeDumper):
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        super().increase_indent(flow, False)  # entries of a list are indented
-
-    def ignore_aliases(self, data: object) -> bool:
-        return True
-
-    def analyze_scalar(self, scalar: str) -> object:
-        analysis = super().analyze_scalar(scalar)
-        analysis.allow_block = not _NOT_A_BLOCK.search(scalar)  # also with tabs and blanks at the end of a line
-        return analysis
-
-    def text(self, value: str) -> yaml.Node:
-        plain = _WORD.fullmatch(value) and yaml_scalars.tag(value) is None
-        style = "|" if "\n" in value else None if plain else '"'
-        return self.represent_scalar("tag:yaml.org,2002:str", value, style)
-
-    def mapping(self, value: dict) -> yaml.Node:
-        node = self.represent_mapping("tag:yaml.org,2002:map", value.items())
-        for key, each in node.value:
-            if key.value in SCRIPTS and each.tag.endswith(":str"):
-                each.style = "|"
-        return node
+def _node(value: object, indent: str, script: bool = False) -> str:
+    """What follows a key or a dash: a scalar on its line, or the lines below."""
+    more = f"{indent}  "
+    if value and isinstance(value, dict):
+        return "".join(
+            f"\n{indent}{_line(key)}:{_node(each, more, key in _SCRIPTS)}"
+            for key, each in value.items()
+        )
+    if value and isinstance(value, list):
+        return "".join(f"\n{indent}- {_node(each, more).lstrip()}" for each in value)
+    if isinstance(value, str):
+        block = (script or "\n" in value) and not _NOT_A_BLOCK.search(value)
+        return _block(value, indent) if block else f" {_line(value)}"
+    if isinstance(value, float):
+        text = repr(value)
+        return f" {text if '.' in text else text.replace('e', '.0e')}"  # PyYAML reads 1e+20 as text
+    return f" {json.dumps(value)}"
 
 
-_Dumper.add_representer(str, _Dumper.text)
-_Dumper.add_representer(dict, _Dumper.mapping)
+def _line(text: str) -> str:
+    """A text or key on one line: as it is if every parser reads it as text, else in quotes."""
+    if _WORD.fullmatch(text):
+        resolvers = yaml.SafeLoader.yaml_implicit_resolvers.get(text[0], ())
+        if not any(pattern.match(text) for _, pattern in resolvers):
+            return text
+    text = json.dumps(text, ensure_ascii=False)
+    return (
+        text
+        if text.isprintable()
+        else re.sub(_ESCAPED, lambda match: f"\\u{ord(match[0]):04x}", text)
+    )
+
+
+def _block(text: str, indent: str) -> str:
+    """The lines of a text as they are."""
+    depth = "2" if text[0] in " \n" else ""  # else the parser would take it from the first line
+    body = text.rstrip("\n")
+    end = {0: "-", 1: ""}.get(len(text) - len(body), "+")
+    lines = (f"{indent}{line}" if line else "" for line in text.removesuffix("\n").split("\n"))
+    return f" |{depth}{end}\n" + "\n".join(lines)

@@ -4,9 +4,8 @@ It reads, by kubectl, and changes nothing.
 Exit codes: 0 done; 1 the run has failed; 2 usage, or the cluster did not answer; 3 a bug.
 """
 
-import os
 import sys
-import time
+from collections.abc import Callable
 
 import click
 
@@ -15,12 +14,14 @@ from kubectl_runs import logs as log_reader
 from kubectl_runs import report
 from kubectl_runs.judge import Status, judge
 from kubectl_runs.kubectl import Kubectl, KubectlError
-from kubectl_runs.runs import CHART, CONTAINERS, Run, by_namespace, find
+from kubectl_runs.runs import CHART, CONTAINERS, Rank, find
 
 OURS = f"{CHART} in ({','.join(CONTAINERS)})"
 SHARED = [
     click.option("-n", "--namespace", help="Namespace (default: that of the context)."),
-    click.option("--context", help="Context of kubectl's configuration (default: the current one)."),
+    click.option(
+        "--context", help="Context of kubectl's configuration (default: the current one)."
+    ),
 ]
 FORMAT = click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text")
 
@@ -39,22 +40,23 @@ def write(text: str) -> None:
 def look(kubectl: Kubectl, name: str) -> Status:
     """State of the newest run of the group or release NAME."""
     objects = kubectl.read(OURS)
-    found = [run for run in find(objects) if name in (run.name, run.release)]
-    if not found:
-        there = ", ".join(sorted({run.name for run in find(objects)})[:20]) or "none"
-        raise KubectlError(
-            f'no group or release "{name}" in the namespace, which has: {there}\n{not_read(kubectl)}'.strip()
-        )
-    return judged(kubectl, found[0], objects)
-
-
-def judged(kubectl: Kubectl, run: Run, objects: dict[str, list[dict]]) -> Status:
-    place = run.owner["metadata"]["namespace"]
-    return judge(run, objects, lambda pod: kubectl.first_log(pod, "agent", place))
+    runs = find(objects)
+    for run in runs:
+        if name in (run.name, run.release):
+            return judge(run, objects)
+    there = ", ".join(sorted({run.name for run in runs})[:20]) or "none"
+    message = (
+        f'no group or release "{name}" in the namespace, which has: {there}\n{not_read(kubectl)}'
+    )
+    raise KubectlError(message.strip())
 
 
 def not_read(kubectl: Kubectl) -> str:
-    return f"you may not read: {', '.join(sorted({*kubectl.unreadable}))}\n" if kubectl.unreadable else ""
+    return (
+        f"you may not read: {', '.join(sorted({*kubectl.unreadable}))}\n"
+        if kubectl.unreadable
+        else ""
+    )
 
 
 class Commands(click.Group):
@@ -81,65 +83,53 @@ def cli() -> None:
 
 @cli.command("list")
 @on_cluster
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Runs of all namespaces.")
 @FORMAT
-def list_(namespace: str | None, context: str | None, everywhere: bool, form: str) -> None:
+def list_(namespace, context, form) -> None:
     """Show all runs with state, ranks that have started, restarts, GPUs and age."""
-    kubectl = Kubectl(namespace, context, everywhere)
-    found = [judged(kubectl, run, mine) for mine in by_namespace(kubectl.read(OURS)) for run in find(mine)]
-    if form == "json":
-        return write(report.to_json(found))
-    write((report.listed(found, everywhere) if found else "no runs\n") + not_read(kubectl))
+    kubectl = Kubectl(namespace, context)
+    objects = kubectl.read(OURS)
+    found = [judge(run, objects) for run in find(objects)]
+    text = (report.listed(found) if found else "no runs\n") + not_read(kubectl)
+    write(report.to_json(found) if form == "json" else text)
+
+
+def answer(name: str, kubectl: Kubectl, form: str, *parts: Callable[[Status], str]) -> None:
+    """Print the parts of a report; exit with 1 if the run has failed."""
+    found = look(kubectl, name)
+    text = "".join(part(found) for part in parts) + not_read(kubectl)
+    write(report.to_json(found) if form == "json" else text)
+    sys.exit(found.state == "failed")
 
 
 @cli.command()
 @click.argument("name")
 @on_cluster
 @FORMAT
-@click.option("-w", "--watch", is_flag=True, help="Show every change until the run has ended.")
-@click.option("--interval", type=click.FloatRange(0.1), default=2.0, help="Seconds between two looks (default: 2).")
-@click.option("--all", "every_rank", is_flag=True, help="Show every rank of a large run.")
-@click.pass_context
-def status(ctx, name, namespace, context, form, watch, interval, every_rank) -> None:
+def status(name, namespace, context, form) -> None:
     """Show the ranks of a run: phase, node, and what each waits for."""
-    kubectl, last = Kubectl(namespace, context), ""
-    while True:
-        found = look(kubectl, name)
-        if form == "json":
-            text = report.to_json(found)
-        else:
-            text = report.summary(found) + report.ranks(found, every_rank) + not_read(kubectl)
-        if text != last:
-            write("\x1b[H\x1b[2J" if watch and form == "text" and sys.stdout.isatty() else "")
-            write(text)
-            last = text
-        if not watch or found.state in ("done", "failed"):
-            ctx.exit(found.state == "failed")
-        time.sleep(interval)
+    answer(name, Kubectl(namespace, context), form, report.summary, report.ranks)
 
 
 @cli.command()
 @click.argument("name")
 @on_cluster
 @FORMAT
-@click.pass_context
-def why(ctx, name, namespace, context, form) -> None:
+def why(name, namespace, context, form) -> None:
     """Explain what a run waits for, or why it failed."""
-    found = look(Kubectl(namespace, context), name)
-    write(report.to_json(found) if form == "json" else f"{report.summary(found)}\n{report.findings(found)}")
-    ctx.exit(found.state == "failed")
+    answer(name, Kubectl(namespace, context), form, report.summary, report.findings)
 
 
 @cli.command()
 @click.argument("name")
 @click.argument("ranks", nargs=-1)
 @on_cluster
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended, over its restarts.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Go on until the run has ended, over its restarts."
+)
 @click.option("--tail", type=click.IntRange(0), help="Only the last lines of each rank.")
 @click.option("-c", "--container", help="Container of the pods (default: that of the program).")
-@click.pass_context
-def logs(ctx, name, ranks, namespace, context, follow, tail, container) -> None:
-    """Print what the ranks printed, merged by time; RANKS are ranks or tasks (default: all).
+def logs(name, ranks, namespace, context, follow, tail, container) -> None:
+    """Print what the ranks printed; RANKS are ranks or tasks (default: all).
 
     Of a pod that Kubernetes has deleted there is no log; logs.claimName of the charts keeps it.
     """
@@ -147,31 +137,24 @@ def logs(ctx, name, ranks, namespace, context, follow, tail, container) -> None:
     found = look(kubectl, name)
     known = {each for rank in found.ranks for each in (rank.name, rank.task)}
     if unknown := [each for each in ranks if each not in known]:
-        raise click.BadParameter(f"the run has no rank or task {unknown[0]!r}; it has {', '.join(sorted(known)[:20])}")
-    container = container or CONTAINERS[found.chart]
-    more = [] if tail is None else [f"--tail={tail}"]
-    width = max((len(each.name) for each in found.ranks), default=0)
+        raise click.BadParameter(
+            f"the run has no rank or task {unknown[0]!r}; it has {', '.join(sorted(known)[:20])}"
+        )
+    flags = ["-c", container or CONTAINERS[found.chart], *(["--follow"] if follow else [])]
+    flags += [] if tail is None else [f"--tail={tail}"]
 
-    def chosen(rank) -> bool:
+    def is_chosen(rank: Rank) -> bool:
         return not ranks or rank.name in ranks or rank.task in ranks
 
-    def show(rank: str, line: str) -> None:
-        write(f"{rank:{width}} | {line}\n")
-
-    if follow:
-        found = log_reader.follow(kubectl, lambda: look(kubectl, name), chosen, container, more, show)
-        ctx.exit(found.state == "failed")
-    begun = [each for each in found.ranks if each.begun and each.pod and chosen(each)]
-    if not begun:
-        click.echo(f"{report.summary(found).strip()}: no rank has started; see kubectl runs why {name}", err=True)
-    for rank, line in log_reader.merged(kubectl, begun, container, more):
-        show(rank, line)
+    if not follow and not any(each.begun for each in found.ranks if is_chosen(each)):
+        click.echo(
+            f"{report.summary(found).strip()}: no rank has started; see kubectl runs why {name}",
+            err=True,
+        )
+    found = log_reader.show(kubectl, lambda: look(kubectl, name), is_chosen, flags, follow, write)
+    sys.exit(follow and found.state == "failed")
 
 
 def main() -> None:
     """Entry point of the console script."""
-    try:
-        cli(prog_name="kubectl runs")
-    except OSError as error:  # such as a full disk behind standard output
-        click.echo(f"error: output: {error.strerror}", err=True)
-        os._exit(2)
+    cli(prog_name="kubectl runs")

@@ -1,26 +1,30 @@
 """State of a run, and findings: one per reason, the first failure on top."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kubectl_runs import pods
-from kubectl_runs.causes import CAUSES
-from kubectl_runs.runs import ACCEPT, Rank, Run, attempt, condition, is_true
+from kubectl_runs.remedies import OTHER, REMEDIES
+from kubectl_runs.runs import ACCEPT, Objects, Rank, Run, attempt, condition, created, is_true
 
-RELEASED = re.compile(r"released_after_s=|waits_for=|dependencies_met_after_s=")  # of the agent: the barrier is open
-CONSEQUENCES = ("peer", "barrier", "dependency")  # what another finding explains
-OF_EVENTS = {"FailedMount": "volume", "FailedAttachVolume": "volume", "FailedCreatePodSandBox": "sandbox"}
+Warnings = dict[str, dict[str, str]]  # of a rank or of the run: reason -> message
+
+CONSEQUENCES = ("peer", "barrier")  # what another finding explains
+# Causes that say little -> reasons of warnings that say more.
+EXPLAINED_BY = {
+    "ContainerCreating": ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"),
+    "NoPod": ("FailedCreate", "JobCreationFailed"),
+}
 # What a run is called by the first of these phases that a rank has.
 STATES = {
     "queued": "queued", "pending": "pending", "starting": "starting", "missing": "pending",
     "stopped": "restarting", "lost": "restarting", "waiting": "waiting",
 }  # fmt: skip
-LINES = 20  # of a rank's output
-ReadLog = Callable[[str], str]
+HELD = {"QuotaReserved": "False", "Admitted": "False", "Evicted": "True"}  # of a workload
+ENDS = {"Failed": "failed", "Completed": "done", "Complete": "done"}  # conditions of owners
 
 
-@dataclass(frozen=True)
+@dataclass
 class Finding:
     """One reason, and the ranks that it concerns. `first`: the failure that ended the run."""
 
@@ -30,6 +34,10 @@ class Finding:
     lines: tuple[str, ...] = ()  # the last ones that the rank printed
     exit_code: int | None = None
     first: bool = False
+    remedy: str = ""
+
+    def __post_init__(self) -> None:
+        self.remedy = REMEDIES.get(self.cause, OTHER)
 
 
 @dataclass
@@ -47,81 +55,67 @@ class Status:
     findings: list[Finding] = field(default_factory=list)
 
 
-def judge(run: Run, objects: dict[str, list[dict]], read_log: ReadLog = lambda pod: "") -> Status:
-    """The state of a run. `read_log`: the output of a pod's agent."""
+def judge(run: Run, objects: Objects) -> Status:
     for name in run.pods.keys() & run.ranks.keys():
         pods.judge(run.ranks[name], run)
-    mark_waiting(run, read_log)
+    warnings = warnings_of(run, objects["events"])
+    mark_waiting(run)
     explain_missing(run, objects)
-    add_events(run, objects)
-    restarts = max([restarts_of(run.owner), *map(attempt, run.pods.values())])
-    facts = run.owner["metadata"]
-    ranks = list(run.ranks.values())
-    place, created = facts.get("namespace") or "", facts.get("creationTimestamp") or ""
-    status = Status(run.name, run.chart, run.id, place, created, restarts, ranks)
+    for rank in run.ranks.values():
+        for reason, message in {**warnings.get(rank.name, {}), **warnings.get(run.id, {})}.items():
+            if reason in EXPLAINED_BY.get(rank.cause, ()):
+                rank.cause, rank.detail = reason, message
+    counted = (run.owner.get("status") or {}).get("restarts", 0)
+    restarts = max([counted, *map(attempt, run.pods.values())])
+    place, ranks = run.owner["metadata"]["namespace"], list(run.ranks.values())
+    status = Status(run.name, run.chart, run.id, place, created(run.owner), restarts, ranks)
     status.state = state_of(run, ranks)
-    for rank in ranks:
-        if status.state == "done" and rank.cause == "controller":  # the group ended before it had a pod
-            rank.phase, rank.cause = "stopped", ""
-    status.findings = findings(run, status, objects)
+    status.findings = findings(run, status, objects, warnings)
     return status
+
+
+def warnings_of(run: Run, events: list[dict]) -> Warnings:
+    """Reason and message of the warnings about each rank's Job and pod; those about the run are
+    under its id.
+    """
+    found: Warnings = {}
+    for event in events:
+        name = event["involvedObject"].get("name") or ""
+        about = found.setdefault(run.rank_in(name) or name, {})
+        about[event.get("reason") or ""] = event.get("message") or ""
+    return found
 
 
 # Waiting
 
 
-def has_agent(pod: dict) -> bool:
-    """Whether the pod's rank waits at a barrier."""
-    init = pod["spec"].get("initContainers") or []
-    return any(each["name"] == "agent" and "--logs-only" not in (each.get("args") or []) for each in init)
-
-
 def waits_for_all(pod: dict) -> bool:
-    """Whether the rank does nothing before the others have started: at the barrier, or in the launcher."""
-    words = [each.get("command") or [] for each in pod["spec"].get("containers") or [] if each["name"] == "trainer"]
-    return has_agent(pod) or any("ddp-launch" in str(word) for command in words for word in command)
+    """Whether the rank does nothing before the others have started: at the barrier, or in the
+    launcher.
+    """
+    containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
+    words = str([(each.get("command"), each.get("args")) for each in containers])
+    return "ddp-launch" in words or ("group-agent" in words and "--logs-only" not in words)
 
 
-def mark_waiting(run: Run, read_log: ReadLog) -> None:
-    """Running ranks that wait at the barrier, or for a task that they depend on."""
+def mark_waiting(run: Run) -> None:
+    """Running ranks that wait at the barrier. A rank that was replaced has passed it with all
+    others.
+    """
     ranks = run.ranks.values()
-    waiting = [each for each in ranks if each.phase == "running" and waits_for_all(run.newest(each.name))]
-    late = [each.name for each in ranks if not each.begun]
-    over = any(each.begun and each.phase not in ("running", "lost", "stopped") for each in ranks)
-    # An agent's log has what the objects leave open.
-    agents = [each.pod for each in waiting if has_agent(run.newest(each.name))]
-    if late and not over and not (agents and RELEASED.search(read_log(agents[0]))):
-        for rank in waiting:
-            rank.phase, rank.cause, rank.detail = "waiting", "barrier", f"waits for {shortened(late)}"
-        return
-    for task, wanted in run.depends_on.items():
-        mine = [each for each in waiting if each.task == task]
-        pending = [f"{name} {state}" for name, state in wanted.items() if not reached(run, name, state)]
-        if mine and pending and "dependencies_met_after_s=" not in read_log(mine[0].pod):
-            for rank in mine:
-                rank.phase, rank.cause, rank.detail = "waiting", "dependency", ", ".join(pending)
+    late = [each.name for each in ranks if not each.begun and not each.replaced]
+    for rank in ranks:
+        if late and rank.phase == "running" and waits_for_all(run.newest(rank.name)):
+            rank.phase, rank.cause = "waiting", "barrier"
+            rank.detail = f"waits for {shortened(late)}"
 
 
-def reached(run: Run, task: str, state: str) -> bool:
-    others = [each for each in run.ranks.values() if each.task == task]
-    if state == "started":
-        return all(each.begun and each.phase != "waiting" for each in others)
-    ready = [state == "ready" and is_true(run.newest(each.name), "Ready") for each in others]
-    return all(each.phase == "done" or is_ready for each, is_ready in zip(others, ready, strict=True))
-
-
-def explain_missing(run: Run, objects: dict[str, list[dict]]) -> None:
-    """Ranks without a pod: held by Kueue, refused by the API server, or not yet created."""
-    refused = {}
-    for event in objects["events"]:
-        name, message = event["involvedObject"].get("name") or "", event.get("message") or ""
-        if event.get("reason") == "FailedCreate":
-            refused[run.rank_in(name) or name] = message
-        elif event.get("reason") == "JobCreationFailed":  # of a JobSet, with one line for each Job
-            refused[name] = message
-            for line in message.splitlines():
-                refused |= {rank: line for job, rank in run.jobs.items() if f'"{job}"' in line}
-    jobs = {run.rank_in(each["metadata"]["name"]): each for each in objects["jobs"] + objects["children"]}
+def explain_missing(run: Run, objects: Objects) -> None:
+    """Ranks without a pod: ended, stopped with the run, held by Kueue, or not yet created."""
+    jobs = {
+        run.rank_in(each["metadata"]["name"]): each
+        for each in objects["jobs"] + objects["children"]
+    }
     for rank in run.ranks.values():
         job = jobs.get(rank.name, {})
         if rank.pod:
@@ -129,159 +123,114 @@ def explain_missing(run: Run, objects: dict[str, list[dict]]) -> None:
         if is_true(job, "Complete"):
             rank.phase, rank.begun = "done", True
         elif failed := condition(job, "Failed"):
-            rank.phase, rank.begun, rank.ended_at = "failed", True, failed.get("lastTransitionTime") or ""
-            rank.cause = "deadline" if failed.get("reason") == "DeadlineExceeded" else "gone"
-            rank.detail = failed.get("message") or ""
-        elif is_true(run.owner, "Failed"):  # which deletes the pods that still run
-            rank.phase, rank.cause = "stopped", "peer"
+            rank.phase, rank.begun = "failed", True
+            rank.cause, rank.detail = failed.get("reason") or "Error", failed.get("message") or ""
+            rank.ended_at = failed.get("lastTransitionTime") or ""
+        elif end := end_of(run.owner):  # which deletes the pods that still run
+            rank.phase, rank.cause = "stopped", "peer" if end == "failed" else ""
         elif (run.owner.get("spec") or {}).get("suspend"):  # by Kueue, until its queue has room
-            rank.phase, rank.cause = "queued", "queue"
-        elif message := refused.get(rank.name) or refused.get(run.id):
-            rank.cause, rank.detail = "create", message
+            rank.phase, rank.cause = "queued", "Suspended"
         else:
-            rank.cause = "controller"
-
-
-def add_events(run: Run, objects: dict[str, list[dict]]) -> None:
-    """The reason why a container is still being prepared, from its pod's warnings."""
-    waiting = {each.pod: each for each in run.ranks.values() if each.cause == "container"}
-    for event in objects["events"]:
-        rank = waiting.get(event["involvedObject"].get("name") or "")
-        if rank and event.get("reason") in OF_EVENTS:
-            rank.cause, rank.detail = OF_EVENTS[event["reason"]], event.get("message") or ""
+            rank.cause = "NoPod"
 
 
 # The whole run
 
 
 def state_of(run: Run, ranks: list[Rank]) -> str:
+    """The end that the run's object has; without such an object, that of its primary ranks."""
     owner, primaries = run.owner, [each for each in ranks if each.primary]
-    if is_true(owner, "Failed"):
-        return "failed"
-    if is_true(owner, "Completed") or is_true(owner, "Complete"):
-        return "done"
-    failed = [each for each in primaries if each.phase == "failed"]
-    if "spec" not in owner or run.chart == ACCEPT:  # no object has the state of all ranks
-        if failed:
-            return "failed"
-        if ranks and all(each.phase == "done" for each in primaries):
-            return "done"
+    is_alone = "spec" not in owner or run.chart == ACCEPT
+    if end := end_of(owner):
+        return end
     if owner["metadata"].get("deletionTimestamp"):
         return "stopped"
-    if failed:
-        # The pods of the next attempt may not exist yet.
-        newest = max(attempt(run.pods.get(each.name, [])) for each in failed)
-        return "restarting" if may_restart(owner) or newest < restarts_of(owner) else "failed"
+    if any(each.phase == "failed" for each in primaries):
+        return "failed" if is_alone else "restarting"
+    if ranks and all(each.phase == "done" for each in (primaries if is_alone else ranks)):
+        return "done"
     phases = {each.phase for each in ranks}
     if "running" in phases:
         phases.discard("waiting")
-    if found := next((state for phase, state in STATES.items() if phase in phases), None):
-        return found
-    return "done" if phases == {"done"} else "running"
+    return next((state for phase, state in STATES.items() if phase in phases), "running")
 
 
-def restarts_of(owner: dict) -> int:
-    return (owner.get("status") or {}).get("restarts", 0)
-
-
-def may_restart(jobset: dict) -> bool:
-    spec, status = jobset.get("spec") or {}, jobset.get("status") or {}
-    counted = status.get("restartsCountTowardsMax", status.get("restarts", 0))
-    return counted < (spec.get("failurePolicy") or {}).get("maxRestarts", 0)
+def end_of(owner: dict) -> str:
+    return next((state for kind, state in ENDS.items() if is_true(owner, kind)), "")
 
 
 # Findings
 
 
-def findings(run: Run, status: Status, objects: dict[str, list[dict]]) -> list[Finding]:
+def findings(run: Run, status: Status, objects: Objects, warnings: Warnings) -> list[Finding]:
+    """One for all ranks with the same cause and text; that of the first failure is on top."""
     failed = [each for each in status.ranks if each.phase == "failed"]
-    pointed = pointed_at(run, failed)
-    found = [first_failure(failed, pointed)] if failed or pointed else []
-    if run.chart == ACCEPT:
-        found = []  # nodes fail each for itself
-    if found and found[0].cause == "join-timeout":  # what kept the others from starting; their pods are gone
-        found[0] = replace(found[0], lines=found[0].lines + warnings_of_late(run, objects))
-    if status.state == "done":
-        return found
-    hidden = {"peer"} | ({"replacement", "controller", "preempted"} if status.state == "failed" else set())
-    reported = {rank for each in found for rank in each.ranks}
-    alike: dict[tuple[str, str], list[Rank]] = {}
-    for rank in status.ranks:
-        if rank.cause and rank.name not in reported and rank.cause not in hidden:
-            alike.setdefault((rank.cause, comparable(rank)), []).append(rank)
+    own = [each for each in failed if each.cause != "peer"] or failed
+    # Nodes under test fail each for itself.
+    first = None if run.chart == ACCEPT else min(own, key=when_failed, default=None)
+    alike: dict[tuple[str, str], dict[str, Rank]] = {}
+    for rank in ([first] if first else []) + status.ranks:
+        over = first and status.state == "failed" and rank.phase in ("stopped", "missing")
+        if rank in own or (rank.cause not in ("", "peer") and not over):
+            alike.setdefault((rank.cause, comparable(rank)), {})[rank.name] = rank
+    found = []
     for (cause, _), ranks in alike.items():
-        names, detail = tuple(each.name for each in ranks), ranks[0].detail
-        detail = why_queued(run, objects) or detail if cause == "queue" else detail
-        found.append(Finding(cause, names, detail, last_lines(ranks[0]), ranks[0].exit_code))
-    return sorted(found, key=lambda each: each.cause in CONSEQUENCES)
+        rank = next(iter(ranks.values()))
+        detail, lines = rank.detail, rank.lines
+        if rank.phase == "queued":
+            detail = why_queued(run, objects) or detail
+        if cause == "join-timeout":
+            lines += what_kept(status.ranks, warnings)
+        found.append(Finding(cause, tuple(ranks), detail, lines, rank.exit_code, rank is first))
+    if status.state == "done":
+        return [each for each in found if each.first]
+    if status.state == "failed" and not found:  # its pods and Jobs are gone
+        end = condition(run.owner, "Failed")
+        found = [Finding(end.get("reason") or "Failed", (run.name,), end.get("message") or "")]
+    return sorted(found, key=lambda each: (not each.first, each.cause in CONSEQUENCES))
 
 
-def warnings_of_late(run: Run, objects: dict[str, list[dict]]) -> tuple[str, ...]:
-    """The last warning about each rank that has not started."""
-    last = {}
-    for event in objects["events"]:
-        rank = run.ranks.get(run.rank_in(event["involvedObject"].get("name") or "") or "")
-        if rank and not rank.begun:
-            last[rank.name] = f"{rank.name}: {event.get('reason')}: {event.get('message') or ''}"
-    return tuple(last.values())[:LINES]
+def when_failed(rank: Rank) -> tuple[str, bool]:
+    return rank.ended_at or "9", not rank.primary
 
 
-def first_failure(failed: list[Rank], pointed: tuple[str, int | None] | None) -> Finding:
-    """The failure that came first: consequences and their pointers lead to it."""
-    own = [each for each in failed if each.cause not in ("peer", "gone")]
-    if not own and pointed and pointed[0] not in (each.name for each in failed if each.cause == "gone"):
-        return Finding("gone", (pointed[0],), "its pod is gone", (), pointed[1], first=True)
-    first = min(own or failed, key=lambda each: (each.ended_at or "9", not each.primary))
-    names = [first.name]
-    if first.cause == "join-timeout" or first.cause not in CAUSES:  # all nodes have the launcher's verdict
-        names += [each.name for each in own if (each.cause, each.exit_code) == (first.cause, first.exit_code)]
-    names = tuple(dict.fromkeys(names))
-    return Finding(first.cause, names, headline(first), last_lines(first), first.exit_code, first=True)
-
-
-def pointed_at(run: Run, failed: list[Rank]) -> tuple[str, int | None] | None:
-    """The rank that failed first, and its exit code, as another rank's message or the JobSet names it."""
-    for each in failed:
-        if each.cause == "peer" and (match := pods.PEER.search(each.detail)) and match[1] in run.ranks:
-            return match[1], int(match[2])
-    if not is_true(run.owner, "Failed"):
-        return None
-    message = condition(run.owner, "Failed").get("message") or ""
-    match = re.search(r"first failed job: ([\w.-]+)", message)
-    rank = run.rank_in(match[1]) if match else None
-    return (rank, None) if rank else None
-
-
-def headline(rank: Rank) -> str:
-    """The line of the message that explains the end: the missing ranks, the verdict, or the [FATAL] line."""
-    lines = [line for line in rank.detail.splitlines() if line.strip()]
-    fatal = [line for line in lines if line.startswith("[FATAL]") or "these ranks were missing: " in line]
-    return (fatal or (lines[:1] if rank.cause == "not-accepted" else lines[-1:]) or [""])[0]
-
-
-def last_lines(rank: Rank) -> tuple[str, ...]:
-    return tuple(rank.detail.splitlines()[-LINES:]) if rank.exit_code else ()
+def what_kept(ranks: list[Rank], warnings: Warnings) -> tuple[str, ...]:
+    """What the cluster said of the ranks that did not start; their pods are gone."""
+    late = [
+        (each.name, warnings[each.name])
+        for each in ranks
+        if not each.begun and each.name in warnings
+    ]
+    return tuple(
+        f"{name}: {': '.join(list(said.items())[-1])}" for name, said in late[: pods.LINES]
+    )
 
 
 def comparable(rank: Rank) -> str:
-    """The detail without what differs between ranks of one reason: names of pods, nodes and addresses."""
-    return re.sub(r"\d+", "N", rank.detail.replace(rank.pod or "\0", "POD"))
+    """The detail without what differs between ranks of one reason: their names and numbers."""
+    text = rank.detail.replace(rank.pod or rank.name, "POD").replace(rank.name, "RANK")
+    return re.sub(r"\d+", "N", text)
 
 
-def why_queued(run: Run, objects: dict[str, list[dict]]) -> str:
+def why_queued(run: Run, objects: Objects) -> str:
     """Why Kueue holds the run."""
-    reasons = []
+    reasons = {}
     for workload in objects["workloads"]:
-        owners = [each["name"] for each in workload["metadata"].get("ownerReferences") or []]
-        if run.id not in (workload["metadata"]["name"], *owners):
+        about = workload["metadata"]
+        if run.id not in (
+            about["name"],
+            *(each["name"] for each in about.get("ownerReferences", [])),
+        ):
             continue
-        for kind, wrong in (("QuotaReserved", "False"), ("Admitted", "False"), ("Evicted", "True")):
+        for kind, wrong in HELD.items():
             found = condition(workload, kind)
             if found.get("status") == wrong and found.get("message"):
-                reasons.append(f"{found.get('reason')}: {found['message']}")
-    return "; ".join(dict.fromkeys(reasons))
+                reasons[f"{found.get('reason')}: {found['message']}"] = None
+    return "; ".join(reasons)
 
 
 def shortened(names: list[str] | tuple[str, ...], limit: int = 5) -> str:
     """a, b, c and 7 more"""
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+    return ", ".join(names[:limit]) + (
+        f" and {len(names) - limit} more" if len(names) > limit else ""
+    )

@@ -3,12 +3,12 @@
 import json
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO
 
 import click
 
+from kubectl_runs.runs import Objects
+
 THREADS = 8
-LOG_BYTES = 1 << 16
 # Kind -> its name for kubectl.
 KINDS = {
     "configmaps": "configmaps",
@@ -33,12 +33,11 @@ class KubectlError(click.ClickException):
 
 
 class Kubectl:
-    """One namespace of a cluster, or all of them. `unreadable` has the kinds that the user may not read."""
+    """One namespace of a cluster. `unreadable` has the kinds that the user may not read."""
 
-    def __init__(self, namespace: str | None, context: str | None, everywhere: bool = False):
+    def __init__(self, namespace: str | None, context: str | None):
         self.flags = ["--namespace", namespace] if namespace else []
         self.flags += ["--context", context] if context else []
-        self.all = ["--all-namespaces"] if everywhere else []
         self.unreadable: list[str] = []
 
     def start(self, *arguments: str, **streams: object) -> subprocess.Popen:
@@ -49,7 +48,7 @@ class Kubectl:
 
     def objects(self, kind: str, *more: str) -> list[dict]:
         """All objects of a kind; none of a kind that the cluster lacks or the user may not read."""
-        arguments = ["get", kind, *self.all, "--output=json", "--request-timeout=60s", *more]
+        arguments = ["get", kind, "--output=json", "--request-timeout=60s", *more]
         process = self.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         out, err = process.communicate()
         if process.returncode == 0:
@@ -61,7 +60,7 @@ class Kubectl:
             raise KubectlError(said)
         return []
 
-    def read(self, selector: str) -> dict[str, list[dict]]:
+    def read(self, selector: str) -> Objects:
         """Lists of objects by kind, and those of REASONS."""
         self.unreadable.clear()
         wanted = {kind: (full, "-l", selector) for kind, full in KINDS.items()} | REASONS
@@ -69,11 +68,6 @@ class Kubectl:
             reading = {name: threads.submit(self.objects, *each) for name, each in wanted.items()}
         return {name: each.result() for name, each in reading.items()}
 
-    def logs(self, pod: str, container: str, *more: str, stdout: int | IO[bytes] = subprocess.PIPE) -> subprocess.Popen:
-        """Started reader of a container's output, which may have none yet."""
-        return self.start("logs", pod, "-c", container, *more, stdout=stdout, stderr=subprocess.DEVNULL)
-
-    def first_log(self, pod: str, container: str, namespace: str) -> str:
-        """The beginning of a container's output."""
-        more = f"--limit-bytes={LOG_BYTES}", f"--namespace={namespace}"
-        return self.logs(pod, container, *more).communicate()[0].decode(errors="replace")
+    def logs(self, pod: str, *flags: str) -> subprocess.Popen:
+        """Started reader of a pod's output, which may have none yet."""
+        return self.start("logs", pod, *flags, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
+Objects = dict[str, list[dict]]  # by kind
+
 GROUP, RUN, ACCEPT = "job-group", "ddp-run", "gpu-accept"
 CONTAINERS = {GROUP: "task", RUN: "trainer", ACCEPT: "accept"}
 INSTANCE, CHART, PART = (f"app.kubernetes.io/{name}" for name in ("instance", "name", "component"))
@@ -14,13 +16,16 @@ ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 
 @dataclass
 class Rank:
-    """One rank, or one node under test. `cause`: what it waits for, or why it ended; empty if neither."""
+    """One rank, or one node under test. `cause`: what it waits for, or why it ended; empty if
+    neither.
+    """
 
     name: str
     task: str
     phase: str = "missing"
     cause: str = ""
     detail: str = ""  # of the cause, as Kubernetes or the program wrote it
+    lines: tuple[str, ...] = ()  # the last ones that it printed
     pod: str = ""
     node: str = ""
     gpus: int = 0
@@ -34,21 +39,18 @@ class Rank:
 
 @dataclass
 class Run:
-    """The newest run of a group or release. `id`: name of its JobSet, Job or StatefulSet, or the prefix of its Jobs."""
+    """The newest run of a group or release. `id`: name of its JobSet, Job or StatefulSet, or the
+    prefix of its Jobs.
+    """
 
     chart: str
     name: str
     id: str
     owner: dict  # that object; the ConfigMap of a group of plain Jobs
     ranks: dict[str, Rank] = field(default_factory=dict)
-    depends_on: dict[str, dict[str, str]] = field(default_factory=dict)
     release: str = ""
     plain_jobs: bool = False
     pods: dict[str, list[dict]] = field(default_factory=dict)  # of each rank, the newest first
-
-    @property
-    def container(self) -> str:
-        return CONTAINERS[self.chart]
 
     @cached_property
     def jobs(self) -> dict[str, str]:
@@ -66,23 +68,14 @@ class Run:
         return f"node-{found[1]}" if found else None
 
 
-def by_namespace(objects: dict[str, list[dict]]) -> list[dict[str, list[dict]]]:
-    """The lists of each namespace: runs of several may have the same names."""
-    found: dict[str, dict[str, list[dict]]] = {}
-    for kind, items in objects.items():
-        for item in items:
-            found.setdefault(item["metadata"]["namespace"], {each: [] for each in objects})[kind].append(item)
-    return [found[place] for place in sorted(found)]
-
-
-def find(objects: dict[str, list[dict]]) -> list[Run]:
-    """The newest run of each group and release of one namespace."""
+def find(objects: Objects) -> list[Run]:
+    """The newest run of each group and release of a namespace."""
     found: dict[tuple, dict] = {}
     for kind in ("configmaps", "jobsets", "jobs", "statefulsets", "daemonsets"):
         for item in objects[kind]:
             if name := _name_of_run(kind, item):
                 key = (labels(item)[CHART], name)
-                found[key] = max(found.get(key, item), item, key=lambda each: (not is_deleted(each), created(each)))
+                found[key] = max(found.get(key, item), item, key=created)
     return [_run(*key, found[key], objects) for key in sorted(found)]
 
 
@@ -95,16 +88,19 @@ def _name_of_run(kind: str, item: dict) -> str | None:
     return None if is_helper or chart not in (RUN, ACCEPT) else mine.get(INSTANCE)
 
 
-def _run(chart: str, name: str, item: dict, objects: dict[str, list[dict]]) -> Run:
+def _run(chart: str, name: str, item: dict, objects: Objects) -> Run:
     run = Run(chart, name, item["metadata"]["name"], item, release=labels(item)[INSTANCE])
     if chart == GROUP:
         plan = json.loads(item["data"]["group.json"])
         run.plain_jobs = plan["layout"] == "jobs"
-        run.owner = next((each for each in objects["jobsets"] if each["metadata"]["name"] == run.id), item)
+        run.owner = next(
+            (each for each in objects["jobsets"] if each["metadata"]["name"] == run.id), item
+        )
         for task, settings in plan["tasks"].items():
-            run.depends_on[task] = settings.get("dependsOn") or {}
             for number in range(settings["numNodes"]):
-                run.ranks[f"{task}-{number}"] = Rank(f"{task}-{number}", task, primary=settings["primary"])
+                run.ranks[f"{task}-{number}"] = Rank(
+                    f"{task}-{number}", task, primary=settings["primary"]
+                )
     elif chart == RUN:
         spec = item["spec"]
         for each in spec.get("replicatedJobs", []):
@@ -154,7 +150,3 @@ def is_true(item: dict, kind: str) -> bool:
 
 def created(item: dict) -> str:
     return item["metadata"].get("creationTimestamp") or ""
-
-
-def is_deleted(item: dict) -> bool:
-    return bool(item["metadata"].get("deletionTimestamp"))

@@ -1,24 +1,37 @@
-"""Conversion of a file with one manifest to values."""
+"""Conversion of a file with one manifest to values of the chart job-group."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 
-from jobgen import __version__, credentials, leaks
+from jobgen import __version__, leaks, names
 from jobgen.api import Result
-from jobgen.contract import VALUES_SCHEMA_VERSION
+from jobgen.contract import NAME_LIMIT, VALUES_SCHEMA_VERSION
 from jobgen.convert import needs_jobs
 from jobgen.diagnostics import ERROR, Diagnostic, InvalidInputError, Path
-from jobgen.manifests.kinds import GROUP, KINDS
-from jobgen.manifests.manifest import Manifest
+from jobgen.manifests.manifest import Manifest, get
+from jobgen.manifests.pods import read_container, read_task
 from jobgen.yaml_loader import Document, load
 from jobgen.yaml_writer import manifest as written
 
-OF_THE_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
+OF_THE_SERVER = (
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "managedFields",
+    "selfLink",
+)
+# Kueue's label -> its value of the chart.
+QUEUE = {"queue-name": "queueName", "priority-class": "priorityClass"}
+OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
-def to_values(source: bytes, name: str | None = None, allow: frozenset[str] = frozenset()) -> Result:
+def to_values(
+    source: bytes, name: str | None = None, allow: frozenset[str] = frozenset()
+) -> Result:
     """Values for the one object of a known kind, with notes about what they lose.
 
     `name` replaces that of the object; `allow`: variables and paths that look like credentials.
@@ -29,82 +42,202 @@ def to_values(source: bytes, name: str | None = None, allow: frozenset[str] = fr
         if len(found) != 1:
             raise InvalidInputError(_no_object(documents, len(found)))
     except InvalidInputError as invalid:
-        return Result(None, sorted(invalid.diagnostics), parsed=False)
+        return Result(None, sorted(invalid.diagnostics))
     manifest = Manifest(found[0])
-    if name:
-        manifest.value["metadata"] = {**(manifest.value.get("metadata") or {}), "name": name}
     for each in documents:
         if each is not found[0]:
             other = Manifest(each)
             other.note(("kind",), "another object of the file")
             manifest.diagnostics += other.diagnostics
-    for path, shown in leaks.find(manifest.value):
-        if shown not in allow:
-            message = "looks like a credential, which would be readable in the values; take it from a Secret"
-            manifest.error(path, f"{message}, or pass --allow {shlex.quote(shown)}")
+    leaks.check(manifest, manifest.value, allow)
     if not isinstance(manifest.value.get("spec"), dict):
         manifest.error((), "has no spec")
         return Result(None, manifest.diagnostics)
-    kind = manifest.value["kind"]
-    chart, values = KINDS[kind][1](manifest)
-    values |= read_metadata(manifest)
-    values |= read_limits(manifest, ("spec", "runPolicy") if kind == "PyTorchJob" else ("spec",))
-    if reason := needs_jobs(values.get("tasks", {}), values.get("kueue")):
-        values["layout"] = "jobs"
-        manifest.note(("spec",), reason)
-        for each in values["tasks"].values():
-            if each["numNodes"] > 1:
-                each.pop("recovery", None)
-    manifest.note_rest()
-    if chart == GROUP:
-        values["schemaVersion"] = VALUES_SCHEMA_VERSION  # last, and required: truncated output is refused
+    own = names.label(str(get(manifest.value, ("metadata", "name")) or ""), "group")
+    values = group(manifest, name or own or "group")
     diagnostics = sorted(set(manifest.diagnostics))
     if any(each.severity == ERROR for each in diagnostics):
         return Result(None, diagnostics)
-    head = f"# Values of the chart {chart}, written by jobgen {__version__} from a {kind}. Yours to edit.\n"
-    return Result(head + written(values), diagnostics)
+    head = f"# Values of the chart job-group, written by jobgen {__version__}"
+    return Result(
+        f"{head} from a {manifest.value['kind']}. Yours to edit.\n{written(values)}", diagnostics
+    )
 
 
 def _is_known(value: dict) -> bool:
-    kind = value.get("kind")
-    return isinstance(kind, str) and kind in KINDS and str(value.get("apiVersion")).startswith(KINDS[kind][0])
+    group, _ = KINDS.get(str(value.get("kind")), ("a kind of no group", None))
+    return str(value.get("apiVersion")).startswith(group)
 
 
 def _no_object(documents: list[Document], count: int) -> Diagnostic:
     position = documents[0].position(()) if documents else (1, 1)
-    if not documents or any("execution" in each.value for each in documents):
-        problem = "a job group, which `jobgen to-values` reads" if documents else "no manifest: the file is empty"
-        return Diagnostic(*position, "manifest", None, "$", problem, "not-convertible")
     known = ", ".join(f"{kind} ({group}…)" for kind, (group, _) in KINDS.items())
-    there = ", ".join(f"{each.value.get('kind')} of {each.value.get('apiVersion')}" for each in documents)
-    problem = (
-        f"{count} objects of these kinds; keep one" if count else f"no object of a kind that jobgen reads ({there})"
-    )
-    return Diagnostic(*position, "manifest", None, "$", credentials.redact(f"{problem}: {known}"), "not-convertible")
+    problem = f"{count} objects" if count else "no object"
+    message = f"{problem} of the kinds of which it reads one: {known}"
+    if not count:
+        message += "; `jobgen to-values` reads a job group"
+    return Diagnostic(*position, "manifest", "$", message, "not-convertible")
 
 
-def read_limits(manifest: Manifest, path: Path) -> dict:
-    """Deadline and time until the finished object is deleted, in seconds; both charts have them under these names."""
-    names = [name for name in ("activeDeadlineSeconds", "ttlSecondsAfterFinished") if manifest.has(*path, name)]
-    return {name: manifest.take(*path, name, default=0) for name in names}
+def group(manifest: Manifest, name: str) -> dict:
+    """The values, which are valid if the manifest has no error."""
+    kind = manifest.value["kind"]
+    tasks = KINDS[kind][1](manifest, name)
+    # So that the pods of a StatefulSet keep their names: NAME-0.SERVICE.
+    service = manifest.take("spec", "serviceName", default="") if kind == "StatefulSet" else ""
+    values: dict = {"name": names.label(service, "group") or name}
+    for task, each in tasks.items():
+        longest = names.job_name(values["name"], task, each["numNodes"])
+        if len(longest) > NAME_LIMIT:
+            message = f'too long: the Job "{longest}" would have more than {NAME_LIMIT} characters; shorten it'
+            manifest.error(("metadata", "name"), f"{message}, or pass --name")
+    limits = ("spec", "runPolicy") if kind == "PyTorchJob" else ("spec",)
+    for limit in ("activeDeadlineSeconds", "ttlSecondsAfterFinished"):
+        if manifest.has(*limits, limit):
+            values[limit] = manifest.take(*limits, limit, default=0)
+    if queue := read_metadata(manifest):
+        values["kueue"] = queue
+    if reason := needs_jobs(tasks, queue):
+        values["layout"] = "jobs"
+        manifest.note(("spec",), reason)
+        for each in tasks.values():
+            if each["numNodes"] > 1:
+                each.pop("recovery", None)
+    manifest.note_rest()
+    # Last, and required by the chart: truncated output is refused.
+    return values | {"tasks": tasks, "schemaVersion": VALUES_SCHEMA_VERSION}
 
 
 def read_metadata(manifest: Manifest) -> dict:
-    """Queue and priority as values; the namespace as a note."""
+    """Queue and priority as values of Kueue; the namespace as a note."""
     for key in ("apiVersion", "kind", "status"):
-        manifest.rest.pop(key, None)
-    metadata = manifest.rest.get("metadata")
+        manifest.drop(key)
     for key in ("name", *OF_THE_SERVER):
-        if isinstance(metadata, dict):
-            metadata.pop(key, None)
+        manifest.drop("metadata", key)
     if namespace := manifest.take("metadata", "namespace", default=""):
-        manifest.note(("metadata", "namespace"), f"install with --namespace {shlex.quote(namespace)}")
-    labels = ("queue-name", "queueName"), ("priority-class", "priorityClass")
+        manifest.note(
+            ("metadata", "namespace"), f"install with --namespace {shlex.quote(namespace)}"
+        )
     found = {}
-    for label, value in labels:
+    for label, value in QUEUE.items():
         path = "metadata", "labels", f"kueue.x-k8s.io/{label}"
         if given := manifest.take(*path, default=""):
             found[value] = given
-            if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", given):
+            if not OBJECT_NAME.fullmatch(given):
                 manifest.error(path, "is no name of an object")
-    return {"kueue": found} if found else {}
+    return found
+
+
+def nodes_of(manifest: Manifest, spec: Path) -> int:
+    """How many pods a Job has; they must run together."""
+    manifest.drop(*spec, "completionMode")
+    parallel = manifest.count(*spec, "parallelism")
+    if not manifest.has(*spec, "completions"):
+        return parallel
+    nodes = manifest.count(*spec, "completions")
+    if nodes != parallel:
+        message = f"{nodes} pods, of which {parallel} run at a time: no pods of one run, which all start together"
+        manifest.error((*spec, "completions"), message)
+    return nodes
+
+
+def job(manifest: Manifest, name: str) -> dict:
+    return {name: read_task(manifest, ("spec", "template"), nodes_of(manifest, ("spec",)))}
+
+
+def stateful_set(manifest: Manifest, name: str) -> dict:
+    manifest.drop("spec", "selector")
+    manifest.drop("spec", "podManagementPolicy")
+    manifest.note(
+        ("kind",), "a group ends when its program has ended; a StatefulSet starts it again"
+    )
+    return {name: read_task(manifest, ("spec", "template"), manifest.count("spec", "replicas"))}
+
+
+def py_torch_job(manifest: Manifest, name: str) -> dict:
+    """Master and Worker become equal nodes. Where they differ, the Worker's pod is taken: it has
+    the GPUs.
+    """
+    roles = ("spec", "pytorchReplicaSpecs")
+    kinds = [kind for kind in ("Master", "Worker") if manifest.has(*roles, kind)]
+    if not kinds:
+        manifest.error(("spec",), "has neither Master nor Worker")
+        return {}
+    nodes = sum(manifest.count(*roles, kind, "replicas") for kind in kinds)
+    if kinds[1:]:
+        master = manifest.take(*roles, "Master", "template", default={})
+        if master != get(manifest.value, (*roles, "Worker", "template")):
+            message = "its pod differs, and all nodes are alike; Worker's is taken"
+            manifest.note((*roles, "Master", "template"), message)
+    task = read_task(manifest, (*roles, kinds[-1], "template"), nodes, "pytorch")
+    # As the operator does for a plain program.
+    task["run"] = f'export WORLD_SIZE="${{WORLD_SIZE:-$NNODES}}"\n{task["run"]}'
+    return {name: task | processes(manifest, "spec", "nprocPerNode")}
+
+
+def processes(manifest: Manifest, *path: str) -> dict:
+    """The processes per node as a variable; none for a word such as auto, which is the chart's
+    default.
+    """
+    given = get(manifest.value, path)
+    manifest.drop(*path)
+    return (
+        {"env": {"NPROC_PER_NODE": str(given)}}
+        if str(given).isdecimal() and int(str(given))
+        else {}
+    )
+
+
+def train_job(manifest: Manifest, name: str) -> dict:
+    path = ("spec", "trainer")
+    keys = {"image": "", "command": [], "args": [], "env": [], "resourcesPerNode": {}}
+    taken = {key: manifest.take(*path, key, default=kind) for key, kind in keys.items()}
+    taken["resources"] = taken.pop("resourcesPerNode")
+    container = {key: each for key, each in taken.items() if each}
+    if "image" not in container:
+        manifest.note(path, "the runtime has the image; set image of the task")
+    task = read_container(manifest, container, path, manifest.count(*path, "numNodes"))
+    task |= {"podTemplate": {"spec": {"containers": [container]}}} if container else {}
+    return {name: task | processes(manifest, *path, "numProcPerNode")}
+
+
+def job_set(manifest: Manifest, name: str) -> dict:
+    tasks: dict[str, dict] = {}
+    restarts = manifest.take("spec", "failurePolicy", "maxRestarts", default=0)
+    parts = get(manifest.value, ("spec", "replicatedJobs"))
+    for index in range(len(parts) if isinstance(parts, list) else 0):
+        path = ("spec", "replicatedJobs", index)
+        part = manifest.take(*path, "name", default="") or f"task-{index}"
+        if get(manifest.value, (*path, "replicas")) == 0:
+            get(manifest.left, path).clear()
+            manifest.note(path, "has no replicas, and is left out")
+            continue
+        nodes = manifest.count(*path, "replicas") * nodes_of(manifest, (*path, "template", "spec"))
+        tasks[part] = read_task(manifest, (*path, "template", "spec", "template"), nodes)
+        for number, each in enumerate(manifest.take(*path, "dependsOn", default=[])):
+            other = str(get(each, ("name",)))
+            if other not in tasks or other == part:
+                manifest.error((*path, "dependsOn", number), "must name an earlier replicated job")
+            # A pod without a probe is ready once it has started.
+            ready = "ready" if "readinessProbe" in str(tasks.get(other)) else "started"
+            state = "done" if get(each, ("status",)) == "Complete" else ready
+            tasks[part].setdefault("dependsOn", {})[other] = state
+        if restarts:
+            tasks[part]["recovery"] = {"maxRestartsOnErrors": restarts}
+    if not tasks:
+        manifest.error(("spec",), "has no replicatedJobs")
+    if len(tasks) > 1 and f"{get(manifest.value, ('metadata', 'name'))}-" in str(tasks):
+        message = "its pods have other names: TASK-RANK.GROUP in place of NAME-TASK-0-RANK.NAME"
+        manifest.note(
+            ("spec", "replicatedJobs"), f"{message}; change commands and variables that name them"
+        )
+    return tasks
+
+
+KINDS: dict[str, tuple[str, Callable[[Manifest, str], dict]]] = {
+    "Job": ("batch/", job),
+    "StatefulSet": ("apps/", stateful_set),
+    "PyTorchJob": ("kubeflow.org/", py_torch_job),
+    "TrainJob": ("trainer.kubeflow.org/", train_job),
+    "JobSet": ("jobset.x-k8s.io/", job_set),
+}

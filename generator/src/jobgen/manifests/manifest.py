@@ -3,48 +3,54 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import json
 
-from jobgen import credentials
-from jobgen.diagnostics import ERROR, NOTE, Diagnostic, Path, json_path
+from jobgen.diagnostics import NOTE, Path
+from jobgen.group import GroupDocument
+from jobgen.options import Options
 from jobgen.yaml_loader import Document
 
-MOST = 1024  # nodes of a run, and ranks of a task
+MOST = 1024  # nodes of a task
+WORDS = {dict: "a mapping", list: "a list", int: "a whole number", str: "text"}
 
 
-class Manifest:
-    """One object. `rest` has the fields that are not taken yet; each of them gets a note at the end."""
+class Manifest(GroupDocument):
+    """One object. Each field that nothing takes gets a note at the end."""
+
+    scope = "manifest"
 
     def __init__(self, document: Document):
-        self.document, self.value = document, document.value
-        self.rest = copy.deepcopy(document.value)
-        self.diagnostics: list[Diagnostic] = []
+        super().__init__(document, 0, Options(), ())
+        self.value = document.value
+        # Without aliases: what is taken at one place is not taken at another.
+        self.left = json.loads(json.dumps(document.value))
 
     def note(self, path: Path, message: str = "not taken over", code: str = "lost") -> None:
-        self._add(path, message, code, NOTE)
+        self.report(code, path, message, NOTE, key=True)
 
     def error(self, path: Path, message: str) -> None:
-        self._add(path, message, "not-convertible", ERROR)
-
-    def _add(self, path: Path, message: str, code: str, severity: str) -> None:
-        position = self.document.position(path, key=severity == NOTE)
-        shown = [credentials.redact(each) for each in (json_path(path), message)]
-        self.diagnostics.append(Diagnostic(*position, "manifest", None, *shown, code, severity))
+        self.report("not-convertible", path, message)
 
     def has(self, *path: str | int) -> bool:
         return get(self.value, path) is not None
 
-    def take(self, *path: str | int, default):
-        """The value at a path, which gets no note any more; `default` if there is none. Another type is an error."""
-        value = get(self.value, path)
-        parent = get(self.rest, path[:-1])
+    def drop(self, *path: str | int) -> None:
+        """Take a field without using it."""
+        parent = get(self.left, path[:-1])
         if isinstance(parent, dict):
             parent.pop(path[-1], None)
+
+    def take(self, *path: str | int, default):
+        """A copy of the value at a path, or `default` without one. Another type is an error."""
+        value = get(self.value, path)
+        self.drop(*path)
         if value is None:
             return default
         if not isinstance(value, type(default)) or isinstance(value, bool):
-            fill_in = ": fill in variables first, such as with envsubst" if str(value).startswith("$") else ""
-            self.error(path, f"must be a {WORDS[type(default)]}{fill_in}")
+            fill_in = ""
+            if str(value).startswith("$"):
+                fill_in = ": fill in variables first, such as with envsubst"
+            self.error(path, f"must be {WORDS[type(default)]}{fill_in}")
             return default
         return copy.deepcopy(value)
 
@@ -55,12 +61,14 @@ class Manifest:
             self.error(path, f"must be a whole number from 1 to {MOST:,}")
         return max(1, number)
 
-    def note_rest(self) -> None:
-        for path in _untaken(self.rest, self.value, ()):
+    def note_rest(self, path: Path = ()) -> None:
+        """Note the largest parts of which nothing was taken."""
+        left, value = get(self.left, path), get(self.value, path)
+        if path and (left == value or not isinstance(left, (dict, list))):
             self.note(path)
-
-
-WORDS = {dict: "mapping", list: "list", int: "whole number", str: "text"}
+            return
+        for key in left if isinstance(left, dict) else range(len(left)):
+            self.note_rest((*path, key))
 
 
 def get(value: object, path: Path) -> object:
@@ -72,12 +80,7 @@ def get(value: object, path: Path) -> object:
     return value
 
 
-def _untaken(rest: object, value: object, path: Path) -> Iterator[Path]:
-    if path and rest == value:
-        yield path
-    elif isinstance(rest, dict) and isinstance(value, dict):
-        for key in rest:
-            yield from _untaken(rest[key], value[key], (*path, key))
-    elif isinstance(rest, list) and isinstance(value, list):
-        for index, each in enumerate(rest):
-            yield from _untaken(each, value[index], (*path, index))
+def mappings(value: object) -> list[tuple[int, dict]]:
+    """The mappings of a list, each with its index."""
+    entries = enumerate(value if isinstance(value, list) else [])
+    return [(index, each) for index, each in entries if isinstance(each, dict)]

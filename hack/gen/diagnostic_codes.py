@@ -26,7 +26,6 @@ CODES = {
     # The file as a whole
     "not-text": Code("The file is binary, or its encoding is not UTF-8.", "name: caf\x00\n"),
     "not-yaml": Code("The file breaks YAML's rules.", "name: rl\n\texecution: parallel\n"),
-    "merge-conflict": Code("The file contains a conflict marker of git.", "<<<<<<< HEAD\nname: rl\n"),
     "too-large": Code(
         "The file is larger than 4 MB, has too many keys and values, or grows too large with its aliases expanded.",
         "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
@@ -51,8 +50,7 @@ CODES = {
     "missing-field": Code("A required field is missing.", "name: rl\nexecution: parallel\n---\nrun: echo hi\n"),
     "missing-value": _task("A variable has no value, neither in the file nor from --env.", "envs: {TOKEN: }"),
     "refused-field": _task(
-        "jobgen does not support the field. The message gives the reason and the alternative. "
-        "--lenient leaves the field out with a warning if the task runs without it.",
+        "jobgen does not support the field. The message gives the reason and the alternative.",
         "resources: {use_spot: true}",
     ),
     "ignored-field": _task(
@@ -78,32 +76,13 @@ CODES = {
     "layout-jobs": _task(
         "The group has more ranks than a JobSet holds, or than Kueue takes of one. Plain Jobs run it.", "num_nodes: 101"
     ),
-    "needs-root": _task(
-        "A script installs packages as root, and programs run as an unnamed user.",
-        'setup: "sudo apt-get install -y git"',
-    ),
-    "bare-torchrun": _task(
-        "A task of several processes calls torchrun in an image of its own, without the launcher that ends a run which "
-        "hangs. The message has the way to it.",
-        "num_nodes: 2\nresources: {image_id: 'docker:pytorch/pytorch:2.9.0'}\nrun: torchrun train.py",
-    ),
-    "loosened-pod": _task(
-        "pod_config lets the pods do more than the chart's own settings: reach the node, use the Kubernetes API, or "
-        "run with more rights. --strict refuses it.",
-        "config: {kubernetes: {pod_config: {spec: {hostPID: true}}}}",
-    ),
     "conflicting-fields": _task(
-        "Two fields, or two tasks, exclude each other.", "resources: {infra: k8s, cloud: kubernetes}"
+        "Two fields, or two tasks, exclude each other.", "resources: {gpus: L4, accelerators: L4}"
     ),
     "unknown-gpu": _task(
         "The chart has no node labels for the GPU type. Pods stay Pending unless a node has the type as its label, or "
         "the chart's value accelerators.types has its labels.",
         "resources: {accelerators: MI300X}",
-    ),
-    "dynamic-task": _task(
-        "A script starts further jobs with SkyPilot. A group has a fixed set of tasks; an auxiliary task can wait for "
-        "work.",
-        "run: sky jobs launch eval.yaml",
     ),
     # Names
     "bad-name": Code(

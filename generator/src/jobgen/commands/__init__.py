@@ -1,1 +1,0 @@
-"""Commands of jobgen, one module each, imported when they run."""
