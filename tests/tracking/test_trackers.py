@@ -110,10 +110,14 @@ def test_a_run_that_goes_on_is_the_same_run(tmp_path, model, mlflow, number):
 
 def test_a_run_that_fails_is_marked_so(tmp_path, model, mlflow):
     """A process as a user starts it: those of the other tests run no exit handlers."""
-    flags = ("--set", "save_total_limit=3")  # refused when the training begins, after the tracker has started
-    command = [sys.executable, "-m", LM, "--output", tmp_path, "--run-id", "run", *model, *flags]
-    env = environment(HF_HUB_OFFLINE=1, **mlflow_at(mlflow.uri, "failed"))
-    assert subprocess.run([*map(str, command)], env=env, timeout=120).returncode == 1
+    fail = tmp_path / "fail"
+    command = [sys.executable, SLOW, "--output", tmp_path / "out", "--run-id", "run", *model]
+    paused = {"PAUSE_AT": 5, "PAUSE_FILE": fail}
+    env = environment(HF_HUB_OFFLINE=1, **paused, **mlflow_at(mlflow.uri, "failed"))
+    with subprocess.Popen([*map(str, command)], env=env) as process:
+        until(lambda: mlflow.runs("failed"), "the tracker has a run", 120)
+        fail.write_text("fail")
+        assert process.wait(120) == 1
     [run] = mlflow.runs("failed")
     assert run["info"]["status"] == "FAILED"
 

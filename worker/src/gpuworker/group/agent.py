@@ -35,13 +35,23 @@ from gpuworker.runtime.plain_files import replace_plain
 
 RETRY_S, LONGEST_RETRY_S = 1, 5  # between two requests to a rank that has not replied
 LAST_S = 20  # how long the agent stays at the pod's end for ranks that have not replied
-LOG_TIMEOUT_S = 8  # of the copy on the volume at the task's end; the entry script waits a little longer
+# of the copy on the volume at the task's end; the entry script waits a little longer
+LOG_TIMEOUT_S = 8
 
 
 class Agent(RankServer):
     """Sidecar of one rank. `folder` is shared with its entry script, `logs` is a folder on a volume."""
 
-    def __init__(self, plan: GroupPlan, host: str, folder: Path, logs: Path | None, run: str, attempt: str, key: bytes):
+    def __init__(
+        self,
+        plan: GroupPlan,
+        host: str,
+        folder: Path,
+        logs: Path | None,
+        run: str,
+        attempt: str,
+        key: bytes,
+    ):
         super().__init__(plan, host, folder, run, attempt, key)
         self.pipes = EntryPipes(folder)
         self.silent: set[str] = set()  # ranks that must still get the state
@@ -51,7 +61,9 @@ class Agent(RankServer):
             merge = functools.partial(loop.call_soon_threadsafe, self.merge)
             self.volume = VolumeStore(logs / run / f".attempt-{attempt}", host, merge)
             pod = os.environ.get("POD_NAME", host).rpartition("-")[2]
-            self.task_log = TaskLog(folder, logs / run / f"{host}.{attempt}.{pod}.log", host, self.report)
+            self.task_log = TaskLog(
+                folder, logs / run / f"{host}.{attempt}.{pod}.log", host, self.report
+            )
 
     async def run_forever(self, address: str | None = None, logs_only: bool = False) -> None:
         """Serve until cancelled. `address`: the address to listen on, all if None."""
@@ -90,14 +102,25 @@ class Agent(RankServer):
             self.merge(GroupState(started=[self.host]))
             await self.send_state(self.dependents() | set(self.task.hosts))
         elif event == EntryEvent.PRINTED and self.task_log:
-            self.pipes.send(Pipe.KEPT, await self.task_log.finish(LOG_TIMEOUT_S) or "log_copy=complete")
+            self.pipes.send(
+                Pipe.KEPT, await self.task_log.finish(LOG_TIMEOUT_S) or "log_copy=complete"
+            )
         elif event == EntryEvent.RESULT:
-            self.merge(GroupState(done=[self.host]) if code == "0" else GroupState(failed={self.host: int(code)}))
+            self.merge(
+                GroupState(done=[self.host])
+                if code == "0"
+                else GroupState(failed={self.host: int(code)})
+            )
             await self.send_state(self.dependents() | self.ranks_that_need_the_result())
             self.pipes.send(Pipe.ACK, "ack")
 
     def dependents(self) -> set[str]:
-        return {host for task in self.plan.tasks.values() if self.task.name in task.depends_on for host in task.hosts}
+        return {
+            host
+            for task in self.plan.tasks.values()
+            if self.task.name in task.depends_on
+            for host in task.hosts
+        }
 
     def ranks_that_need_the_result(self) -> set[str]:
         """Auxiliaries end with the primaries, a failure concerns every rank, and a rank that failed may wait for all.
@@ -169,7 +192,8 @@ class Agent(RankServer):
                 answered = True
             await self.next_change()
             reason = self.state.end_reason(self.host, self.plan)
-        own_code = self.state.failed.get(self.host)  # others may have been stopped, and failed, because of it
+        # others may have been stopped, and failed, because of it
+        own_code = self.state.failed.get(self.host)
         log("GROUP", rank=self.host, end=f"failed {self.host} {own_code}" if own_code else reason)
         self.pipes.send(Pipe.END, reason)
 
@@ -185,12 +209,19 @@ class Agent(RankServer):
 
     async def wait_for_dependencies(self) -> None:
         start = last_log = time.monotonic()
-        while pending := self.state.pending_dependencies(self.task, self.plan) or await self.not_ready():
+        while (
+            pending := self.state.pending_dependencies(self.task, self.plan)
+            or await self.not_ready()
+        ):
             if self.state.end_reason(self.host, self.plan):
                 return
             if time.monotonic() - last_log > 60:
                 last_log = time.monotonic()
-                log("GROUP", rank=self.host, waits_for=", ".join(f"{task} {state}" for task, state in pending.items()))
+                log(
+                    "GROUP",
+                    rank=self.host,
+                    waits_for=", ".join(f"{task} {state}" for task, state in pending.items()),
+                )
             await self.next_change(timeout=1)
         if self.task.depends_on:
             log("GROUP", rank=self.host, dependencies_met_after_s=time.monotonic() - start)
@@ -222,7 +253,9 @@ def main() -> None:
     parser.add_argument("--plan", type=Path, required=True, help="the group, as JSON")
     parser.add_argument("--host", required=True, help="host name of this rank, TASK-RANK")
     parser.add_argument("--state-dir", type=Path, required=True, help="folder shared with the task")
-    parser.add_argument("--logs-only", action="store_true", help="keep logs, without a barrier and without peers")
+    parser.add_argument(
+        "--logs-only", action="store_true", help="keep logs, without a barrier and without peers"
+    )
     parser.add_argument("--logs-dir", type=Path, help="folder on a volume for what the task prints")
     args = parser.parse_args()
     run_id, attempt = os.environ.get("RUN_ID", "run"), os.environ.get("ATTEMPT", "0")
@@ -232,7 +265,14 @@ def main() -> None:
     except KeyFileError as error:
         refuse_start(args.state_dir, str(error))
         return
-    log("GROUP", rank=args.host, run=run_id, attempt=attempt, ranks=len(plan.hosts), join_timeout_s=plan.join_timeout_s)
+    log(
+        "GROUP",
+        rank=args.host,
+        run=run_id,
+        attempt=attempt,
+        ranks=len(plan.hosts),
+        join_timeout_s=plan.join_timeout_s,
+    )
 
     async def run() -> None:
         agent = Agent(plan, args.host, args.state_dir, args.logs_dir, run_id, attempt, key)
@@ -242,7 +282,8 @@ def main() -> None:
         def end() -> None:
             endings.append(asyncio.create_task(agent.end(running)))
 
-        for number in (signal.SIGTERM, signal.SIGINT):  # the kubelet ends a sidecar after the task's container
+        # the kubelet ends a sidecar after the task's container
+        for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, end)
         with contextlib.suppress(asyncio.CancelledError):
             await running

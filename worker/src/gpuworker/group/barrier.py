@@ -1,4 +1,6 @@
-"""Barrier of a group: every rank resolves the names it needs, and the leader waits until all ranks have joined."""
+"""Barrier of a group: every rank resolves the names it needs, and the leader waits until all
+ranks have joined.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from gpuworker.group.rank_server import RankServer
 from gpuworker.runtime.contract import GROUP_AGENT_PORT
 from gpuworker.runtime.log import log
 
-RESOLVE_ALL = 64  # in a larger group a rank resolves its own task and the first of each other; the leader resolves all
+# in a larger group a rank resolves its own task and the first of each other; the leader resolves
+# all
+RESOLVE_ALL = 64
 POLL_S = 0.25
 
 
@@ -27,10 +31,14 @@ async def wait_for_all(server: RankServer) -> None:
     """Wait until every rank has joined, or the group runs already. Raises JoinTimeoutError."""
     start = time.monotonic()
     end = start + server.plan.join_timeout_s
-    joining = asyncio.create_task(run_leader(server) if server.host == leader(server) else run_follower(server, end))
+    joining = asyncio.create_task(
+        run_leader(server) if server.host == leader(server) else run_follower(server, end)
+    )
     tasks = [joining, asyncio.create_task(rejoin(server)), asyncio.create_task(await_abort(server))]
     try:
-        done, _ = await asyncio.wait(tasks, timeout=end + 2 - start, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(
+            tasks, timeout=end + 2 - start, return_when=asyncio.FIRST_COMPLETED
+        )
         for each in done:
             each.result()
         if not server.state.released:
@@ -38,7 +46,12 @@ async def wait_for_all(server: RankServer) -> None:
     finally:
         for each in tasks:
             each.cancel()
-    log("GROUP", rank=server.host, ranks=len(server.plan.hosts), released_after_s=time.monotonic() - start)
+    log(
+        "GROUP",
+        rank=server.host,
+        ranks=len(server.plan.hosts),
+        released_after_s=time.monotonic() - start,
+    )
 
 
 async def run_leader(server: RankServer) -> None:
@@ -46,7 +59,9 @@ async def run_leader(server: RankServer) -> None:
     while unresolved or server.joined < set(server.plan.hosts):
         unresolved -= (await server.peers.resolve_all(unresolved)).keys()
         if unresolved or server.joined < set(server.plan.hosts):
-            await server.next_change(timeout=max(POLL_S, len(unresolved) / 100) if unresolved else 5)
+            await server.next_change(
+                timeout=max(POLL_S, len(unresolved) / 100) if unresolved else 5
+            )
     server.merge(GroupState(released=True))
 
 
@@ -57,7 +72,8 @@ async def run_follower(server: RankServer, end: float) -> None:
         addresses |= await server.peers.resolve_all(unresolved)
         await asyncio.sleep(POLL_S if names - addresses.keys() else 0)
     while not server.state.released:
-        left = max(1.0, end + 1 - time.monotonic())  # the leader has the complete list of missing ranks
+        # the leader has the complete list of missing ranks
+        left = max(1.0, end + 1 - time.monotonic())
         reply = await server.peers.request(addresses[leader(server)], left, joined=True)
         if reply and reply.missing:
             raise JoinTimeoutError(reply.missing)
@@ -65,7 +81,9 @@ async def run_follower(server: RankServer, end: float) -> None:
             server.merge(reply.state)
         else:
             await asyncio.sleep(POLL_S)
-            addresses[leader(server)] = await server.peers.resolve(leader(server)) or addresses[leader(server)]
+            addresses[leader(server)] = (
+                await server.peers.resolve(leader(server)) or addresses[leader(server)]
+            )
 
 
 def names_to_resolve(server: RankServer) -> list[str]:
@@ -75,7 +93,9 @@ def names_to_resolve(server: RankServer) -> list[str]:
 
 
 async def rejoin(server: RankServer) -> None:
-    """For a rank whose pod was replaced: request the state of the others, a few at a time, until one is released."""
+    """For a rank whose pod was replaced: request the state of the others, a few at a time, until
+    one is released.
+    """
     others = [host for host in server.plan.hosts if host != server.host]
     pause = 1.0
     while not server.state.released and others:
@@ -97,12 +117,16 @@ async def await_abort(server: RankServer) -> None:
 
 
 async def describe_missing(server: RankServer) -> str:
-    """Description of the ranks that have not joined, after a request to each rank that has not sent one."""
+    """Description of the ranks that have not joined, after a request to each rank that has not
+    sent one.
+    """
     addresses = await server.peers.resolve_all(server.plan.hosts)
     # Also in the leader: a rank that still resolves names has sent it no request.
     hosts = [host for host in addresses if host not in server.joined and host != server.host]
     replies = await asyncio.gather(*(server.peers.request(addresses[host]) for host in hosts))
-    joined = server.joined | {host for host, reply in zip(hosts, replies, strict=True) if reply and reply.joined}
+    joined = server.joined | {
+        host for host, reply in zip(hosts, replies, strict=True) if reply and reply.joined
+    }
     missing = [host for host in server.plan.hosts if host not in joined and host != server.host]
     unresolved = [host for host in missing if host not in addresses]
     silent = [host for host in missing if host in addresses]
@@ -113,7 +137,9 @@ def format_missing(unresolved: list[str], silent: list[str], leader: str = "") -
     """`unresolved` ranks have no address, `silent` ranks have one and have not joined."""
     parts = []
     if unresolved:
-        parts.append(f"no pod with an address for {', '.join(unresolved)} (not scheduled, or not created)")
+        parts.append(
+            f"no pod with an address for {', '.join(unresolved)} (not scheduled, or not created)"
+        )
     if silent:
         parts.append(f"{', '.join(silent)} did not start (image pull? crash?)")
     return "; ".join(parts) or f"{leader}, the first rank, did not reply on port {GROUP_AGENT_PORT}"

@@ -1,7 +1,7 @@
 """Named pipes between the agent and the entry script, in a folder that both containers mount.
 
-The task can do anything to that folder. A pipe that it removed or replaced is made again, and stays open meanwhile: the
-script may still read it.
+The task can do anything to that folder. A pipe that it removed or replaced is made again, and stays
+open meanwhile: the script may still read it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class EntryPipes:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.ends: dict[Pipe, list[int]] = {pipe: [] for pipe in Pipe}  # without one its content is lost
+        # without one its content is lost
+        self.ends: dict[Pipe, list[int]] = {pipe: [] for pipe in Pipe}
         self.lock = threading.Lock()  # the copy of the output has a thread of its own
         self.seen: set[str] = set()  # lines that were taken from the history or the pipe
         self.reported = False
@@ -84,8 +85,8 @@ class EntryPipes:
                 reader.cancel()
 
     def unseen(self) -> list[str]:
-        """Lines of the history that were not taken yet: from before a restart of this container, or when the pipe was
-        gone."""
+        """Lines of the history that were not taken yet: from before a restart of this container, or
+        when the pipe was gone."""
         with contextlib.suppress(OSError):
             text = read_plain(self.folder / HISTORY, HISTORY_BYTES).decode(errors="replace")
             lines = map(str.strip, text.splitlines())
@@ -93,7 +94,9 @@ class EntryPipes:
         return []
 
     def _is_new(self, line: str) -> bool:
-        """Whether an event was not taken yet. The script sends each one once; the task may write there, too."""
+        """Whether an event was not taken yet. The script sends each one once; the task may write
+        there, too.
+        """
         if line in self.seen or line.partition(" ")[0] not in EVENTS:
             return False
         if len(self.seen) < MOST_SEEN:
@@ -110,18 +113,22 @@ class EntryPipes:
 
 
 def _open(path: Path) -> int:
-    """A pipe for reading and writing: no end of file when the script closes its end. Raises OSError."""
+    """A pipe for reading and writing: no end of file when the script closes its end. Raises
+    OSError.
+    """
     for _ in range(3):
         with contextlib.suppress(FileExistsError):  # the entry script was first
             os.mkfifo(path)
         try:
             end = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError as error:
-            if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):  # a link, a folder, a socket
+            # a link, a folder, a socket
+            if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
                 raise
         else:
             if stat.S_ISFIFO(os.fstat(end).st_mode):
-                with contextlib.suppress(PermissionError):  # the entry script made it, as another user
+                # the entry script made it, as another user
+                with contextlib.suppress(PermissionError):
                     os.fchmod(end, 0o666)  # the task may run as another user
                 return end
             os.close(end)

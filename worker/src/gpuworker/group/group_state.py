@@ -9,7 +9,9 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Task:
-    """One task: the hosts of its ranks, whether the group needs its success, and its dependencies (task -> state)."""
+    """One task: the hosts of its ranks, whether the group needs its success, and its
+    dependencies (task -> state).
+    """
 
     name: str
     hosts: tuple[str, ...]
@@ -21,7 +23,8 @@ class Task:
 class GroupPlan:
     """The group as the chart wrote it to group.json.
 
-    `stop_on_failure`: a failed primary task ends the others. `plain_jobs`: the agents do that, because no JobSet does.
+    `stop_on_failure`: a failed primary task ends the others. `plain_jobs`: the agents do that,
+    because no JobSet does.
     """
 
     domain: str
@@ -42,7 +45,9 @@ class GroupPlan:
 
     @property
     def line_limit(self) -> int:
-        """Bytes of the longest message: every host four times, once with an exit code, and the other fields."""
+        """Bytes of the longest message: every host four times, once with an exit code, and the
+        other fields.
+        """
         return 4096 + 4 * sum(len(host) + 8 for host in self.hosts)
 
     @property
@@ -59,9 +64,11 @@ class GroupPlan:
 
 @dataclass
 class GroupState:
-    """State of one attempt of a group. Nothing in it is ever taken back, so states merge in any order.
+    """State of one attempt of a group. Nothing in it is ever taken back, so states merge in any
+    order.
 
-    `released`: every rank has joined. `started` and `done` are hosts, `failed` maps a host to its exit code.
+    `released`: every rank has joined. `started` and `done` are hosts, `failed` maps a host to its
+    exit code.
     """
 
     released: bool = False
@@ -83,10 +90,14 @@ class GroupState:
         self.released |= other.released
         self.started = sorted({*self.started, *(set(other.started) & set(hosts))})
         self.done = sorted({*self.done, *(set(other.done) & set(hosts))})
-        self.failed = self.failed | {host: code for host, code in other.failed.items() if host in hosts}
+        self.failed = self.failed | {
+            host: code for host, code in other.failed.items() if host in hosts
+        }
 
     def pending_dependencies(self, task: Task, plan: GroupPlan) -> dict[str, str]:
-        """Dependencies of `task` that are not met. The state `ready` is left out, because only DNS shows it."""
+        """Dependencies of `task` that are not met. The state `ready` is left out, because only
+        DNS shows it.
+        """
         reached = {"started": {*self.started, *self.done}, "done": set(self.done)}
         return {
             name: state
@@ -95,15 +106,21 @@ class GroupState:
         }
 
     def after_setup(self, task: Task) -> str | None:
-        """Answer to a rank whose `setup` has succeeded: "run", or "fail RANK"; None while another one is in its own."""
+        """Answer to a rank whose `setup` has succeeded: "run", or "fail RANK"; None while
+        another one is in its own.
+        """
         missing = set(task.hosts) - {*self.started, *self.done}
         failed = sorted(missing & self.failed.keys())
         return f"fail {failed[0]}" if failed else None if missing else "run"
 
     def end_reason(self, host: str, plan: GroupPlan) -> str | None:
-        """Why the rank `host` must end: "done" (the group succeeded) or "failed RANK CODE"; None if it must not."""
+        """Why the rank `host` must end: "done" (the group succeeded) or "failed RANK CODE"; None
+        if it must not.
+        """
         primaries = set(plan.primaries)
-        failed = {name: code for name, code in self.failed.items() if name in primaries and name != host}
+        failed = {
+            name: code for name, code in self.failed.items() if name in primaries and name != host
+        }
         needed = set(plan.task_of(host).depends_on)
         lost = next((name for name in self.failed if plan.task_of(name).name in needed), None)
         over = primaries <= {*self.done, *self.failed}

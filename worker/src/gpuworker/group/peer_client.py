@@ -1,4 +1,6 @@
-"""Client of the other agents of a group: name resolution, and one request and reply per connection."""
+"""Client of the other agents of a group: name resolution, and one request and reply per
+connection.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,22 @@ MAX_CONCURRENT_REQUESTS = 32
 
 
 class PeerClient:
-    """The other ranks of a group, by host name. `sender` has the fields that every request of this rank carries;
-    `line_limit` is the size of the longest reply in bytes; `key` signs all lines."""
+    """The other ranks of a group, by host name. `sender` has the fields that every request of this
+    rank carries; `line_limit` is the size of the longest reply in bytes; `key` signs all lines."""
 
     def __init__(self, domain: str, sender: Request, line_limit: int, key: bytes):
         self.domain, self.sender, self.line_limit, self.key = domain, sender, line_limit, key
         self.gate = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
 
     async def addresses(self, name: str) -> list[str]:
-        """Addresses of a name in DNS. The trailing dot keeps the resolver from trying its search list."""
+        """Addresses of a name in DNS. The trailing dot keeps the resolver from trying its search
+        list.
+        """
         async with self.gate:
             with contextlib.suppress(OSError, UnicodeError, asyncio.TimeoutError):
-                lookup = asyncio.get_running_loop().getaddrinfo(f"{name}.", None, proto=socket.IPPROTO_TCP)
+                lookup = asyncio.get_running_loop().getaddrinfo(
+                    f"{name}.", None, proto=socket.IPPROTO_TCP
+                )
                 return sorted({entry[4][0] for entry in await asyncio.wait_for(lookup, 10)})
         return []
 
@@ -42,16 +48,24 @@ class PeerClient:
         addresses = await asyncio.gather(*map(self.resolve, hosts))
         return {host: address for host, address in zip(hosts, addresses, strict=True) if address}
 
-    async def request(self, address: str, timeout: float = REQUEST_TIMEOUT_S, **fields: object) -> Reply | None:
-        """The reply of the agent at `address`; None if there is none, or it is of another group or attempt."""
+    async def request(
+        self, address: str, timeout: float = REQUEST_TIMEOUT_S, **fields: object
+    ) -> Reply | None:
+        """The reply of the agent at `address`; None if there is none, or it is of another group
+        or attempt.
+        """
         with contextlib.suppress(OSError, ValueError, asyncio.TimeoutError):
-            reply = await asyncio.wait_for(self._exchange(address, dataclasses.replace(self.sender, **fields)), timeout)
+            reply = await asyncio.wait_for(
+                self._exchange(address, dataclasses.replace(self.sender, **fields)), timeout
+            )
             if isinstance(reply, Reply):
                 return reply
         return None
 
     async def _exchange(self, address: str, request: Request) -> object:
-        reader, writer = await asyncio.open_connection(address, GROUP_AGENT_PORT, limit=self.line_limit)
+        reader, writer = await asyncio.open_connection(
+            address, GROUP_AGENT_PORT, limit=self.line_limit
+        )
         try:
             stream = LineStream(reader, writer, self.key, PURPOSE)
             await stream.start(client=True)

@@ -1,4 +1,6 @@
-"""Messages of a group: between its agents, and between an agent and the entry script of the same pod."""
+"""Messages of a group: between its agents, and between an agent and the entry script of the same
+pod.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,12 @@ from gpuworker.runtime.json_lines import Codec
 
 @dataclass
 class Request:
-    """One line to another agent, which sends one Reply. `run` and `attempt` must be those of the receiver.
+    """One line to another agent, which sends one Reply. `run` and `attempt` must be those of the
+    receiver.
 
-    `joined`: the sender's task container runs; the reply comes when the group is released or the wait is over.
-    `missing`: the sender's join timeout has passed; the text describes the missing ranks.
+    `joined`: the sender's task container runs; the reply comes when the group is released or the
+    wait is over. `missing`: the sender's join timeout has passed; the text describes the missing
+    ranks.
     """
 
     run: str
@@ -30,7 +34,9 @@ class Request:
 
 @dataclass
 class Reply:
-    """State of the receiver, whether its own task container runs, and the missing ranks after a join timeout."""
+    """State of the receiver, whether its own task container runs, and the missing ranks after a
+    join timeout.
+    """
 
     state: GroupState
     joined: bool = False
@@ -65,6 +71,7 @@ class Pipe(str, enum.Enum):
     START = "start"  # to the script: "run", "done" (the group has ended), or "fail CODE REASON"
     AFTER_SETUP = "after_setup"  # to the script: GroupState.after_setup
     END = "end"  # to the script: "done", or "failed RANK CODE"
-    KEPT = "kept"  # to the script: "log_copy=complete", or facts about what the volume lacks of the output
+    # to the script: "log_copy=complete", or facts about what the volume lacks of the output
+    KEPT = "kept"
     NEWS = "news"  # to the script: facts for the rank's own log
     ACK = "ack"  # to the script: the other agents have the result

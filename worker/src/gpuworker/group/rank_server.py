@@ -1,4 +1,6 @@
-"""Server of one rank: keeps the state of the group as this rank knows it, and replies to the other agents."""
+"""Server of one rank: keeps the state of the group as this rank knows it, and replies to the
+other agents.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,12 @@ MAX_STRANGERS = 128  # connections that have not sent a request of this group ye
 
 
 class RankServer:
-    """`host` is that of this rank, TASK-RANK. In `folder` the group's state survives a restart of this container.
-    With a `key` only ranks that have it are served."""
+    """`host` is that of this rank, TASK-RANK. In `folder` the group's state survives a restart of
+    this container. With a `key` only ranks that have it are served."""
 
-    def __init__(self, plan: GroupPlan, host: str, folder: Path, run: str, attempt: str, key: bytes = b""):
+    def __init__(
+        self, plan: GroupPlan, host: str, folder: Path, run: str, attempt: str, key: bytes = b""
+    ):
         self.plan, self.host, self.task, self.folder = plan, host, plan.task_of(host), folder
         self.run, self.attempt, self.key, self.state = run, attempt, key, GroupState()
         # Ranks whose task containers run: this one, and in the leader all that have sent a request.
@@ -44,7 +48,10 @@ class RankServer:
         try:
             stream = LineStream(reader, writer, self.key, PURPOSE)
             request = await asyncio.wait_for(self.request(stream), REQUEST_TIMEOUT_S)
-            if isinstance(request, Request) and (request.run, request.attempt) == (self.run, self.attempt):
+            if isinstance(request, Request) and (request.run, request.attempt) == (
+                self.run,
+                self.attempt,
+            ):
                 self.strangers.discard(writer)
                 await self.reply(request, stream)
         except (OSError, ValueError, asyncio.TimeoutError):
@@ -68,8 +75,12 @@ class RankServer:
         stream.write(encode(Reply(self.state, self.host in self.joined, self.missing)))
         await asyncio.wait_for(stream.writer.drain(), REQUEST_TIMEOUT_S)
 
-    async def hold(self, rank: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Wait until the group is released, a join timeout has passed, or the sender has closed the connection."""
+    async def hold(
+        self, rank: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Wait until the group is released, a join timeout has passed, or the sender has closed
+        the connection.
+        """
         if before := self.waiting.get(rank):
             before.transport.abort()
         self.waiting[rank] = writer
@@ -116,4 +127,9 @@ class RankServer:
         try:
             yield
         except OSError as error:
-            log("GROUP", rank=self.host, state_store=self.store.folder, error=error.strerror or error)
+            log(
+                "GROUP",
+                rank=self.host,
+                state_store=self.store.folder,
+                error=error.strerror or error,
+            )

@@ -1,7 +1,9 @@
-"""Spool of a task's output: a file of the pod to which the task's container appends, and how far it has been copied.
+"""Spool of a task's output: a file of the pod to which the task's container appends, and how far it
+has been copied.
 
-The copy on the volume may be slow, fail or start again without any effect on the task. What has been copied is removed
-from the file as a hole, so that the file keeps its length and the writer its position.
+The copy on the volume may be slow, fail or start again without any effect on the task. What has
+been copied is removed from the file as a hole, so that the file keeps its length and the writer its
+position.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ PUNCH_HOLE_KEEP_SIZE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE of Linux
 
 @dataclass
 class Position:
-    """Bytes read from the spool, bytes written to the volume, bytes skipped, and whether a line starts next."""
+    """Bytes read from the spool, bytes written to the volume, bytes skipped, and whether a line
+    starts next.
+    """
 
     read: int = 0
     written: int = 0
@@ -33,7 +37,9 @@ class Position:
 
 
 class Spool:
-    """The file and the record of its copy, in a folder that survives a restart of the agent. Raises OSError."""
+    """The file and the record of its copy, in a folder that survives a restart of the agent.
+    Raises OSError.
+    """
 
     LAYOUT = struct.Struct("<4Q")
     SKIP = struct.Struct("<2Q")
@@ -43,18 +49,21 @@ class Spool:
         self.path = folder / OUTPUT
         self.output = open_plain(self.path, os.O_RDWR | os.O_CREAT)
         weakref.finalize(self, os.close, self.output)  # another thread may read until then
-        with contextlib.suppress(PermissionError):  # the entry script was first, as another user, and has set the mode
+        # the entry script was first, as another user, and has set the mode
+        with contextlib.suppress(PermissionError):
             os.fchmod(self.output, 0o666)
         self.record = open_plain(folder / RECORD, os.O_RDWR | os.O_CREAT, 0o600)
         weakref.finalize(self, os.close, self.record)
         size = self.LAYOUT.size + self.SKIP.size
         kept = os.pread(self.record, size, 0)
-        self.known = len(kept) == size  # whether the record says how far the copy is; the task may have removed it
+        # whether the record says how far the copy is; the task may have removed it
+        self.known = len(kept) == size
         kept = kept.ljust(size, b"\0")
         fields = self.LAYOUT.unpack_from(kept)
         self.synced = Position(*fields) if any(fields) else Position()
         self.skip_to, self.reported = self.SKIP.unpack_from(kept, self.LAYOUT.size)
-        if fresh or not (self._is_whole() and max(self.skip_to, self.synced.read) <= self.size):  # or have replaced it
+        # or have replaced it
+        if fresh or not (self._is_whole() and max(self.skip_to, self.synced.read) <= self.size):
             self.synced, self.skip_to, self.reported, self.known = Position(), 0, 0, False
             kept = bytes(size)
         os.pwrite(self.record, kept, 0)  # its place on the disk, which the output may fill
@@ -64,7 +73,9 @@ class Spool:
         return synced.lost <= synced.read and synced.written < 1 << 62 and synced.line_start <= 1
 
     def is_replaced(self) -> bool:
-        """Whether the task has made another file with this name, to which the entry script may write now."""
+        """Whether the task has made another file with this name, to which the entry script may
+        write now.
+        """
         with contextlib.suppress(FileNotFoundError):
             return not os.path.samestat(os.lstat(self.path), os.fstat(self.output))
         return False
@@ -92,7 +103,9 @@ class Spool:
         os.pwrite(self.record, self.SKIP.pack(self.skip_to, self.reported), self.LAYOUT.size)
 
     def free(self, end: int) -> None:
-        """Remove the content before `end` from the disk. A file system without holes keeps it until the pod ends."""
+        """Remove the content before `end` from the disk. A file system without holes keeps it
+        until the pod ends.
+        """
         end -= end % HOLE_BYTES
         if end:
             offset = ctypes.c_int64

@@ -1,4 +1,6 @@
-"""Copies of a group's state that survive a restart: in a folder of the pod, and on the volume of the logs."""
+"""Copies of a group's state that survive a restart: in a folder of the pod, and on the volume of
+the logs.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def _state_in(file: Path) -> list[GroupState]:
 
 
 class VolumeStore:
-    """A StateFolder that may fail or hang, so it has a thread of its own, which tries until it succeeds."""
+    """A StateFolder that may fail or hang, so it has a thread of its own, which tries until it
+    succeeds.
+    """
 
     def __init__(self, folder: Path, host: str, loaded: Callable[[GroupState], object]):
         self.store, self.loaded = StateFolder(folder, host), loaded
@@ -86,7 +90,12 @@ class VolumeStore:
                 return self.on_volume(call)
             except OSError as error:
                 if not failed:
-                    log("GROUP", rank=self.store.host, state_store=self.store.folder, error=error.strerror or error)
+                    log(
+                        "GROUP",
+                        rank=self.store.host,
+                        state_store=self.store.folder,
+                        error=error.strerror or error,
+                    )
                 if self.stop:
                     return None
                 failed = True

@@ -1,8 +1,10 @@
-"""Copy of a task's output on a volume, with the time of each line. JobSet deletes the pods of ranks that still run.
+"""Copy of a task's output on a volume, with the time of each line. JobSet deletes the pods of ranks
+that still run.
 
-The task's container writes its output to the spool and never waits for this copy. Everything that touches the volume
-runs in one thread: a volume that fails is tried again, one that hangs holds up that thread only, and what waits longer
-than the spool may grow is skipped, counted and named in the copy.
+The task's container writes its output to the spool and never waits for this copy. Everything that
+touches the volume runs in one thread: a volume that fails is tried again, one that hangs holds up
+that thread only, and what waits longer than the spool may grow is skipped, counted and named in the
+copy.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ HANGS_S = 30  # until a write without an answer is reported
 
 
 class TaskLog:
-    """Copies the spool in `folder` to `file` as `TIME HOST LINE`. `report` is called once if that fails."""
+    """Copies the spool in `folder` to `file` as `TIME HOST LINE`. `report` is called once if
+    that fails.
+    """
 
     def __init__(self, folder: Path, file: Path, host: str, report: Callable[[str], None]):
         self.folder, self.file, self.host, self.report = folder, file, host, report
@@ -63,7 +67,9 @@ class TaskLog:
             self.wake.clear()
 
     def _copy(self) -> None:
-        """Write to the volume what the spool has. A line is written when it begins, so its length costs no memory."""
+        """Write to the volume what the spool has. A line is written when it begins, so its
+        length costs no memory.
+        """
         if self.spool is None:
             self.spool = Spool(self.folder)
         if self.target is None:
@@ -74,7 +80,9 @@ class TaskLog:
             self.now = after
             if time.monotonic() - self.synced_at >= SYNC_S:
                 self._sync()
-        if self.now != self.spool.synced and (self.flush or self.stop or time.monotonic() - self.synced_at >= SYNC_S):
+        if self.now != self.spool.synced and (
+            self.flush or self.stop or time.monotonic() - self.synced_at >= SYNC_S
+        ):
             self._sync()
         if self.spool.is_replaced():
             self._close_target()
@@ -96,7 +104,8 @@ class TaskLog:
         """The next piece of the copy, and the position after it."""
         read, written, lost = self.now.read, self.now.written, self.now.lost
         chunk = self.spool.read(read, CHUNK_BYTES)
-        skipped = self.spool.skip_to - read  # set before the content is removed: else `chunk` is whole
+        # set before the content is removed: else `chunk` is whole
+        skipped = self.spool.skip_to - read
         if skipped > 0:
             text = b"" if self.now.line_start else b"\n"
             text += self._prefix() + f"[GROUP] log_bytes_lost={skipped}\n".encode()
@@ -104,7 +113,9 @@ class TaskLog:
         if not chunk:
             return None
         text = self._stamp(chunk)
-        return text, Position(read + len(chunk), written + len(text), lost, int(chunk.endswith(b"\n")))
+        return text, Position(
+            read + len(chunk), written + len(text), lost, int(chunk.endswith(b"\n"))
+        )
 
     def _prefix(self) -> bytes:
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
@@ -113,7 +124,11 @@ class TaskLog:
     def _stamp(self, chunk: bytes) -> bytes:
         prefix = self._prefix()
         lines = chunk.removesuffix(b"\n").replace(b"\n", b"\n" + prefix)
-        return (prefix if self.now.line_start else b"") + lines + (b"\n" if chunk.endswith(b"\n") else b"")
+        return (
+            (prefix if self.now.line_start else b"")
+            + lines
+            + (b"\n" if chunk.endswith(b"\n") else b"")
+        )
 
     def _append(self, text: bytes) -> None:
         rest = memoryview(text)
@@ -156,7 +171,11 @@ class TaskLog:
                 with contextlib.suppress(OSError):  # the disk of the node fails; tried again
                     self.spool.skip(self._line_after(size - BACKLOG_BYTES // 2))
             busy_since = self.busy_since
-            if busy_since and time.monotonic() - busy_since > HANGS_S and time.monotonic() - self.synced_at > HANGS_S:
+            if (
+                busy_since
+                and time.monotonic() - busy_since > HANGS_S
+                and time.monotonic() - self.synced_at > HANGS_S
+            ):
                 self.error = "the volume does not answer"
                 self._report_once()
 
@@ -164,18 +183,31 @@ class TaskLog:
         return start + self.spool.read(start, CHUNK_BYTES).find(b"\n") + 1
 
     async def finish(self, timeout_s: float) -> str:
-        """Wait until the volume has what was printed before. Returns facts about what it lacks, or nothing."""
-        end, own_pass = time.monotonic() + timeout_s, self.passes + 2  # that pass begins after this call
+        """Wait until the volume has what was printed before. Returns facts about what it lacks,
+        or nothing.
+        """
+        # that pass begins after this call
+        end, own_pass = time.monotonic() + timeout_s, self.passes + 2
         self.flush = True
         self.wake.set()
-        while self._missing() and time.monotonic() < end and not (self.error and self.passes >= own_pass):
+        while (
+            self._missing()
+            and time.monotonic() < end
+            and not (self.error and self.passes >= own_pass)
+        ):
             await asyncio.sleep(0.02)
         missing = self._missing() + (self.spool.synced.lost if self.spool else 0)
         why = self.error or ("" if self.spool and self.spool.synced.lost else "the volume is slow")
-        return f'log_copy=incomplete bytes_missing={missing} why="{why or "the volume failed"}"' if missing else ""
+        return (
+            f'log_copy=incomplete bytes_missing={missing} why="{why or "the volume failed"}"'
+            if missing
+            else ""
+        )
 
     def _missing(self) -> int:
-        """Bytes of the spool that are not on the volume; a spool that could not be opened counts as one."""
+        """Bytes of the spool that are not on the volume; a spool that could not be opened counts
+        as one.
+        """
         return self.spool.size - self.spool.synced.read if self.spool else 1
 
     def close(self, timeout_s: float = 10) -> None:

@@ -24,7 +24,8 @@ class DataError(ValueError):
 
 
 def read(path: str, tokenizer, limit: int, pack: bool = False) -> list[Sample]:
-    """Samples of at most `limit` tokens. With `pack` they are joined, then cut every `limit` tokens.
+    """Samples of at most `limit` tokens. With `pack` they are joined, then cut every `limit`
+    tokens.
 
     Raises DataError, and OSError for the file.
     """
@@ -81,7 +82,10 @@ def label(tokenizer, text: str, learned: list[tuple[int, int]], **options) -> Sa
     """Tokens of the text; those that touch a learned part [start, end) are their own labels."""
     encoded = tokenizer(text, return_offsets_mapping=True, **options)
     pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-    labels = [token if any(a < end and b > start for start, end in learned) else IGNORED for token, (a, b) in pairs]
+    labels = [
+        token if any(a < end and b > start for start, end in learned) else IGNORED
+        for token, (a, b) in pairs
+    ]
     return {"input_ids": list(encoded["input_ids"]), "labels": labels}
 
 
@@ -95,7 +99,9 @@ def encode_messages(tokenizer, messages: list[dict], tools: list | None) -> Samp
         return {"input_ids": list(marked["input_ids"]), "labels": labels}
 
     def written(count: int, **options: object) -> str:
-        return tokenizer.apply_chat_template(messages[:count], tools=tools, tokenize=False, **options)
+        return tokenizer.apply_chat_template(
+            messages[:count], tools=tools, tokenize=False, **options
+        )
 
     for number, message in enumerate(messages):
         given = message if isinstance(message, dict) else {}
@@ -128,7 +134,8 @@ def encode_messages(tokenizer, messages: list[dict], tools: list | None) -> Samp
 def end_of(tokenizer, text: str, stop: int, alone: str, content: str) -> int:
     """Where the end tokens are over that follow the answer, which ends at `stop`.
 
-    The next turn may begin with special tokens, too. `alone`, the chat up to this answer, lacks them.
+    The next turn may begin with special tokens, too. `alone`, the chat up to this answer, lacks
+    them.
     """
     words = sorted(tokenizer.all_special_tokens, key=len, reverse=True)
     word = "|".join(map(re.escape, words))
@@ -148,5 +155,7 @@ def collator(tokenizer) -> DataCollatorForSeq2Seq:
     """Samples as tensors (samples, longest sample), padded on the right."""
     padder = copy.deepcopy(tokenizer)  # the tokenizer is saved with the model, as it came
     padder.padding_side = "right"
-    padder.pad_token = tokenizer.pad_token or tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    padder.pad_token = (
+        tokenizer.pad_token or tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    )
     return DataCollatorForSeq2Seq(padder)

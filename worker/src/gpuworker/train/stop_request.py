@@ -14,16 +14,19 @@ from gpuworker.runtime.process_group import keep_alive
 
 
 class StopRequest:
-    """SIGTERM on any rank. Call install() on all ranks before the first step, then start_step() and agreed() in each.
+    """SIGTERM on any rank. Call install() on all ranks before the first step, then start_step() and
+    agreed() in each.
 
-    The ranks agree by an all-reduce of one byte, which overlaps with the step. Without it, ranks that read their own
-    signal stop after different steps, and wait for each other forever.
+    The ranks agree by an all-reduce of one byte, which overlaps with the step. Without it, ranks
+    that read their own signal stop after different steps, and wait for each other forever.
     """
 
     requested, group, work = False, None, None
 
     def install(self) -> None:
-        """From now on SIGTERM is a request. Before this it ends the process: there is nothing to save."""
+        """From now on SIGTERM is a request. Before this it ends the process: there is nothing to
+        save.
+        """
         if dist.is_initialized() and dist.get_world_size() > 1:
             # The program's own group may have no backend for CPU tensors.
             self.group = dist.new_group(backend="gloo")
@@ -36,7 +39,9 @@ class StopRequest:
         """With gradient accumulation: before each batch; the first one counts."""
         if self.group and not self.work:
             self.flag = keep_alive(torch.tensor([self.requested], dtype=torch.uint8))
-            self.work = dist.all_reduce(self.flag, dist.ReduceOp.MAX, group=self.group, async_op=True)
+            self.work = dist.all_reduce(
+                self.flag, dist.ReduceOp.MAX, group=self.group, async_op=True
+            )
 
     def agreed(self) -> bool:
         """Whether any rank had a request when it started this step."""

@@ -48,7 +48,9 @@ def parse(argv):
     args = parser.parse_args(argv)
     for name, least in (dict.fromkeys(sizes, 1) | {"save_every": 0}).items():
         if getattr(args, name) < least:
-            parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least {least}")
+            parser.error(
+                f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least {least}"
+            )
     if not 0 < args.lr < math.inf:
         parser.error(f"--lr {args.lr}: must be a finite number above 0")
     if not 0 <= args.seed < 2**32:
@@ -66,7 +68,8 @@ def check_folder(parser, args):
 
 def log(tag, rank, **facts):
     words = (f"[{tag}] rank={rank}", *(f"{name}={value}" for name, value in facts.items()))
-    print(" ".join(words) + "\n", end="", flush=True)  # one write, also unbuffered: lines stay whole
+    # one write, also unbuffered: lines stay whole
+    print(" ".join(words) + "\n", end="", flush=True)
 
 
 # Data and model

@@ -37,7 +37,8 @@ from gpuworker.train.data import IGNORED, collator, read
 from gpuworker.train.train import NOT_LEARNED, check_folder, open_run
 
 ABOUT = "Train or fine-tune a causal language model on JSON lines with transformers' Trainer."
-FIELDS = {field.name for field in dataclasses.fields(TrainingArguments)} - {"output_dir"}  # --output
+# --output
+FIELDS = {field.name for field in dataclasses.fields(TrainingArguments)} - {"output_dir"}
 
 
 def parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
@@ -48,12 +49,20 @@ def parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Nam
         "model-local-dir": (None, "DIR", "folder with a model, in place of --model"),
         "tokenizer-local-dir": (None, "DIR", "folder with the tokenizer (default: the model's)"),
         "data": (None, "FILE", "JSON lines to learn"),
-        "val": (None, "FILE", "JSON lines for loss and perplexity (default: val.jsonl beside --data)"),
+        "val": (
+            None,
+            "FILE",
+            "JSON lines for loss and perplexity (default: val.jsonl beside --data)",
+        ),
         "output": ("/out", "DIR", "mounted folder for checkpoints"),
         "run-id": (run_id, "NAME", "folder in it"),
         "epochs": (1.0, "N", "how often each sample is learned"),
         "batch": (8, "N", "samples per step of all ranks together"),
-        "seq-len": (1024, "TOKENS", "longest sample, and at most what the model takes; the rest is cut off"),
+        "seq-len": (
+            1024,
+            "TOKENS",
+            "longest sample, and at most what the model takes; the rest is cut off",
+        ),
         "lr": (2e-5, "RATE", "highest learning rate"),
         "seed": (42, "N", "of new weights and of the order of samples"),
         "save-every": (0, "STEPS", "save so often beside each epoch's end; 0: never"),
@@ -74,7 +83,14 @@ def parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Nam
     text = "any field of transformers.TrainingArguments, such as bf16=true; may be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=text)
     args = parser.parse_args(argv)
-    for name, least in {"batch": 1, "seq_len": 2, "save_every": 0, "keep": 0, "lora": 0, "seed": 0}.items():
+    for name, least in {
+        "batch": 1,
+        "seq_len": 2,
+        "save_every": 0,
+        "keep": 0,
+        "lora": 0,
+        "seed": 0,
+    }.items():
         if getattr(args, name) < least:
             parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: at least {least}")
     for name in ("epochs", "lr"):
@@ -93,7 +109,9 @@ def parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Nam
 
 
 def settings(parser: argparse.ArgumentParser, args: argparse.Namespace, world: int):
-    """TrainingArguments of our flags, then of --set, which the library reads by the field's type."""
+    """TrainingArguments of our flags, then of --set, which the library reads by the field's
+    type.
+    """
     if args.batch % world:
         parser.error(f"--batch {args.batch}: must be a multiple of the {world} ranks")
     values = {
@@ -131,13 +149,17 @@ def load(args: argparse.Namespace):
     if args.local_files_only:
         os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     source, local = args.model_local_dir or args.model, args.local_files_only
-    tokenizer = AutoTokenizer.from_pretrained(args.tokenizer_local_dir or source, local_files_only=local)
+    tokenizer = AutoTokenizer.from_pretrained(
+        args.tokenizer_local_dir or source, local_files_only=local
+    )
     torch.manual_seed(args.seed)  # new weights: the same on all ranks, and at each start
     if args.from_scratch:
         config = AutoConfig.from_pretrained(source, local_files_only=local)
         model = AutoModelForCausalLM.from_config(config)
     else:
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=torch.float32, local_files_only=local
+        )
     rows = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > rows:
         raise SystemExit(f"the tokenizer has {len(tokenizer)} tokens, the model {rows}")
@@ -151,7 +173,9 @@ def load(args: argparse.Namespace):
 
 
 class Trainer(transformers.Trainer):
-    """Evaluates to the mean over all tokens: the library's mean of means depends on batch and ranks."""
+    """Evaluates to the mean over all tokens: the library's mean of means depends on batch and
+    ranks.
+    """
 
     def prediction_step(self, model, inputs, *_, **__):
         """Sum of the losses, and number of learned tokens, of each sample."""
@@ -169,7 +193,9 @@ def mean_loss(samples: transformers.EvalPrediction) -> dict[str, float]:
 
 
 def check_space(folder: str) -> None:
-    """Raises the OSError of a full disk, which safetensors and torch hide behind errors of theirs."""
+    """Raises the OSError of a full disk, which safetensors and torch hide behind errors of
+    theirs.
+    """
     with tempfile.TemporaryFile(dir=folder, buffering=0) as probe:
         probe.write(bytes(1 << 20))
         os.fsync(probe)
@@ -188,14 +214,19 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         parser.error(str(error))
     per_step = config.per_device_train_batch_size * config.gradient_accumulation_steps * world
-    # Accelerate repeats samples to fill the last step. Samples without a learned token do not count.
+    # Accelerate repeats samples to fill the last step. Samples without a learned token do not
+    # count.
     nothing = {"input_ids": samples[0]["input_ids"][:2], "labels": [IGNORED] * 2}
     padded = samples + [nothing] * (-len(samples) % per_step)
     digest = hashlib.sha256()
     with open(args.data, "rb") as file:
         for line in file:
             digest.update(line)
-    identity = {"data": digest.hexdigest()[:16], "samples per step": per_step, "model": model.config.model_type}
+    identity = {
+        "data": digest.hexdigest()[:16],
+        "samples per step": per_step,
+        "model": model.config.model_type,
+    }
     identity |= {name: getattr(args, name) for name in ("seq_len", "lora", "pack")}
     identity |= {name: getattr(config, name) for name in ("seed", "data_seed", "optim")}
     guard = Guard()
@@ -218,7 +249,12 @@ def main(argv: list[str] | None = None) -> int:
     checkpoint = newest(config.output_dir, identity)
     log(Tag.DDP, rank=rank, world=world, device=config.device, torch=torch.__version__)
     resumed = Path(checkpoint).parent.name if checkpoint else "no"
-    facts = {"samples": len(samples), "samples_per_step": per_step, "seq_len": args.seq_len, "resumed": resumed}
+    facts = {
+        "samples": len(samples),
+        "samples_per_step": per_step,
+        "seq_len": args.seq_len,
+        "resumed": resumed,
+    }
     log(Tag.TRAIN, rank=rank, **facts)
     try:
         result = trainer.train(resume_from_checkpoint=checkpoint)

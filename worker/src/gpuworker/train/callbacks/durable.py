@@ -65,7 +65,9 @@ def barrier() -> None:
 
 
 class Durable(TrainerCallback):
-    """Keeps the newest `keep` checkpoints and the best; saves every `every` steps, too, if not 0."""
+    """Keeps the newest `keep` checkpoints and the best; saves every `every` steps, too, if not
+    0.
+    """
 
     def __init__(self, keep: int = 2, every: int = 0, identity: dict | None = None):
         self.keep, self.every, self.identity = keep, every, identity or {}

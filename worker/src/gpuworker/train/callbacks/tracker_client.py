@@ -34,7 +34,8 @@ class Client:
         for line in sys.stdin:
             self.records.put(json.loads(line))
         self.deadline = time.monotonic() + self.first["seconds"]
-        self.records.put({"end": None})  # the training was killed; after its own end nobody reads it
+        # the training was killed; after its own end nobody reads it
+        self.records.put({"end": None})
 
     def run(self) -> None:
         self.retry(self.start)
@@ -110,7 +111,9 @@ class Pluto(Client):
         run_id, params = self.first["run_id"], self.first["params"]
         params = params if not self.first["rank"] else None
         try:  # resume: the run of other ranks and of earlier starts
-            self.pluto = pluto.init(name=run_id, run_id=run_id, resume=True, config=params, settings=settings)
+            self.pluto = pluto.init(
+                name=run_id, run_id=run_id, resume=True, config=params, settings=settings
+            )
         finally:
             shutil.rmtree(os.path.join(folder, "python_keyring"), ignore_errors=True)  # has the key
         self.log(state="started", run=self.pluto.id, run_id=run_id, resumed=self.pluto.resumed)

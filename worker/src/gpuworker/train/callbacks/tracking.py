@@ -3,9 +3,9 @@
   Trainer(…, callbacks=[*trackers(run_id, params), Durable(), Stop()])
 
 The tracker's client runs in a process of its own (tracker_client.py), which gets records by a pipe:
-clients hold the interpreter while they are imported, wait at exit, and end their process when a user
-cancels the run. A run is finished when the training has ended, failed when it ended with an error,
-and stays open for the next start when it was stopped (exit code 75) or killed.
+clients hold the interpreter while they are imported, wait at exit, and end their process when a
+user cancels the run. A run is finished when the training has ended, failed when it ended with an
+error, and stays open for the next start when it was stopped (exit code 75) or killed.
 """
 
 import atexit
@@ -28,10 +28,13 @@ from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 
 KEPT = 10_000  # records that the client has not read yet
+START_S = 60.0  # for a client to be imported: a training may be shorter than that
 
 
 class Tracking(TrainerCallback):
-    """MLflow gets the numbers of rank 0, Pluto those of all ranks. `seconds`: for the rest at the end."""
+    """MLflow gets the numbers of rank 0, Pluto those of all ranks. `seconds`: for the rest at
+    the end.
+    """
 
     def __init__(self, name: str, run_id: str, params: dict | None = None, seconds: float = 10):
         self.first = {"name": name, "run_id": run_id, "params": params or {}, "seconds": seconds}
@@ -44,7 +47,7 @@ class Tracking(TrainerCallback):
             return
         command = [sys.executable, "-m", "gpuworker.train.callbacks.tracker_client"]
         options = {"stdin": subprocess.PIPE, "bufsize": 0, "start_new_session": True}
-        self.process = subprocess.Popen(command, **options)
+        self.process, self.started = subprocess.Popen(command, **options), time.monotonic()
         self.writer = threading.Thread(target=self.write, args=[self.process.stdin], daemon=True)
         self.writer.start()
         self.put({**self.first, "rank": self.rank})
@@ -92,8 +95,11 @@ class Tracking(TrainerCallback):
         if not process:
             return
         self.put({"end": status})
+        wait = self.first["seconds"] + 1
+        if status == "finished":  # the pod is not being stopped
+            wait = max(wait, self.started + START_S - time.monotonic())
         try:
-            code = process.wait(self.first["seconds"] + 1)
+            code = process.wait(wait)
         except subprocess.TimeoutExpired:
             code = None
         with contextlib.suppress(OSError):  # with what it started, so that nothing outlives us
