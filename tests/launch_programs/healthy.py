@@ -140,6 +140,13 @@ PROGRAMS: dict[str, Program] = {
     "a heredoc, a trap and a background job": Program(
         {"run.sh": "trap 'echo trapped' EXIT\n(sleep 0.3; echo later) &\ncat <<END\n$1 \"x\"\nEND\nwait\nexit 5\n"},
         "--no-python bash run.sh {out}", code=5),
+    "a helper that fails": script(
+        "import subprocess, sys, time\nhelper = subprocess.run([sys.executable, '-c', 'raise ValueError'])\n"
+        "time.sleep(7)\nprint(helper.returncode)\n"),
+    "a shell that tries again": Program(
+        {"run.sh": "until {python} train.py $1; do sleep 7; done\n",
+         "train.py": BASE + "if not os.path.exists(out + '/mark'):\n    open(out + '/mark', 'w')\n    raise OSError('busy')\n"},
+        "--no-python bash run.sh {out}"),
     "python in a pipe": Program({"run.sh": "set -o pipefail\n{python} train.py | grep -v two | tee $1/log\n",
                                  "train.py": "print('one'); print('two'); print('three')\n"},
                                 "--no-python bash run.sh {out}"),

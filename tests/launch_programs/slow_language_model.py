@@ -1,10 +1,11 @@
 """train_framework.py in slow steps. In step PAUSE_AT it waits for the file PAUSE_FILE, so that a signal meets that step.
 
-At the end of the training it prints the longest time between two steps.
+Text in that file makes it fail there. At the end of the training it prints the longest time between two steps.
 """
 
 import itertools
 import os
+import sys
 import time
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -17,8 +18,11 @@ ends = []
 def end_step(*_):
     time.sleep(0.05)
     ends.append(time.monotonic())
-    while len(ends) == int(os.environ.get("PAUSE_AT", 0)) and not os.path.exists(os.environ["PAUSE_FILE"]):
-        time.sleep(0.01)
+    if len(ends) == int(os.environ.get("PAUSE_AT", 0)):
+        while not os.path.exists(os.environ["PAUSE_FILE"]):
+            time.sleep(0.01)
+        if os.path.getsize(os.environ["PAUSE_FILE"]):
+            raise RuntimeError("asked to fail")
 
 
 def main(arguments):
@@ -26,3 +30,7 @@ def main(arguments):
     code = train_framework.main(arguments)
     print(f"[GAP] rank=0 seconds={max(b - a for a, b in itertools.pairwise(ends)):.3f}", flush=True)
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

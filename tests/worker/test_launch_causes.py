@@ -13,10 +13,10 @@ import yaml
 
 from gpuworker.launch import root_cause
 from gpuworker.launch.coordinator import Coordinator
-from gpuworker.launch.failure_causes import Failure, of_exception
-from gpuworker.launch.local_ranks import of_abort, signal_of
+from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.output import RankOutput
 from gpuworker.launch.protocol import Answer, NodeInfo, NodeState, RankReport
+from gpuworker.launch.rank_failure import of_abort, of_exception, signal_of
 from gpuworker.launch.root_cause import NodeStatus
 
 LOGS = yaml.safe_load(Path(__file__).with_name("nccl_logs.yaml").read_text())

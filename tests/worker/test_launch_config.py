@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpuworker.launch import environment, failure_causes, network
-from gpuworker.launch.config import LaunchConfig, read_arguments, read_config
+from gpuworker.launch.command_line import read_arguments
+from gpuworker.launch.config import LaunchConfig, read_config
 from gpuworker.launch.failure_causes import CAUSES, Failure
 from gpuworker.launch.protocol import Go
 from tests.helpers.launchers import CONTRACT

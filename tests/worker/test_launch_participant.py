@@ -8,7 +8,8 @@ import threading
 import time
 
 from gpuworker.launch import protocol
-from gpuworker.launch.config import LaunchConfig, read_arguments, read_config
+from gpuworker.launch.command_line import read_arguments
+from gpuworker.launch.config import LaunchConfig, read_config
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.participant import Participant
 from gpuworker.runtime.json_lines import encode

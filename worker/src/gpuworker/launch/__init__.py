@@ -1,1 +1,1 @@
-"""Launcher of torchrun on every node of a run: preflight, supervision, one verdict with one cause."""
+"""Launcher of a program on every node of a run: preflight, ranks, one verdict with one cause."""

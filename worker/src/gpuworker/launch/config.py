@@ -1,6 +1,4 @@
-"""Configuration of a launch: torchrun's command line, own flags and the environment contract.
-
-  ddp-launch [FLAGS] train.py ARGS…        as torchrun: also -m MODULE, --no-python PROGRAM
+"""Configuration of a launch: from the command line and the environment contract.
 
 It is checked as a whole before anything starts. What a flag of torchrun asks for is done, or
 refused with the way out; in a pod a flag may not contradict what the chart has set. The chart
@@ -12,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shlex
 import shutil
 import signal
 import socket
@@ -22,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuworker.launch import gpus
+from gpuworker.launch.command_line import REFUSED, TIMEOUTS
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.runtime.contract import (
     INTERNAL_PREFIX,
@@ -40,38 +38,20 @@ NUMBERS = {
     "MASTER_PORT": ("master-port", 1024, 65534, RENDEZVOUS_PORT),
 }
 TO_NODE_0 = {"NNODES", "NODE_RANK", "MASTER_PORT"}  # without one, this node cannot reach node 0
-# Flag -> default in seconds and meaning.
-TIMEOUTS = {
-    "join-timeout": (600, "for all nodes to join and pass preflight, from this launcher's start"),
-    "heartbeat-timeout": (60, "without a heartbeat, after which a node counts as lost"),
-    "startup-collective-timeout": (
-        600,
-        "for a collective before the first optimizer step, if the program sets none",
-    ),
-    "collective-timeout": (
-        1800,
-        "for a collective after the first optimizer step, if the program sets none",
-    ),
-    "exit-timeout": (300, "for a rank's process to end after its main program"),
-    "progress-timeout": (
-        900,
-        "without an optimizer step, output or CPU time of any rank; 0 is off",
-    ),
-    "grace-period": (90, "from SIGTERM to SIGKILL of the program"),
-}
+# Flags that the configuration has as they are given.
+AS_GIVEN = (
+    "interface",
+    "output_dir",
+    "max_clock_skew",
+    "progress_action",
+    "rank_prefix",
+    "rank_logs",
+)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # end the run; programs may save
 SIZE_FLAGS = ("min-shm", "min-disk")
 SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 SIZES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 STATE_FOLDER = ".ddp-launch"  # below --output-dir: flight records and output of ranks
-# torchrun's flags that have no meaning here: there is one rendezvous, without settings.
-WITHOUT_EFFECT = ("rdzv-id", "local-addr", "monitor-interval", "start-method")
-# torchrun's flags that are refused -> what to do instead.
-REFUSED = {
-    **dict.fromkeys(("log-dir", "redirects", "tee"), "--rank-logs --output-dir=FOLDER"),
-    **dict.fromkeys(("local-ranks-filter", "logs-specs", "event-log-handler"), ""),
-    **dict.fromkeys(("numa-binding", "signals-to-handle", "virtual-local-rank", "run-path"), ""),
-}
 REMEDY = "Remove the flag, or use torchrun itself (in a chart: launcher: torchrun)"
 # Settings of --rdzv-conf that are time-outs of joining; what c10d and etcd have beside them.
 CONF_TIMEOUTS = ("join_timeout", "timeout")
@@ -113,82 +93,6 @@ class LaunchConfig:
     @property
     def launcher_port(self) -> int:
         return self.master_port + LAUNCHER_PORT_OFFSET
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose error is a Failure, so that it has a line and a termination message."""
-
-    def error(self, message: str) -> None:
-        what, unknown, words = message.partition("unrecognized arguments: ")
-        if unknown:  # only the names: a value may be a secret of the program
-            names = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
-            message = f"{what}{unknown}{' '.join(names) or 'words without a flag'}"
-        raise Failure("usage", f"{message}; see ddp-launch --help", "config")
-
-
-def parser() -> argparse.ArgumentParser:
-    made = _Parser(
-        prog="ddp-launch",
-        usage="ddp-launch [FLAGS] [--] train.py ARGS… | -m MODULE ARGS… | --no-python PROGRAM ARGS…"
-        "\n       ddp-launch stacks      (of all ranks of the run in this pod)",
-        description="Run a program on every node, as torchrun, without hangs and with one verdict.",
-        allow_abbrev=False,
-    )
-    add = made.add_argument
-
-    def of_torchrun(name: str, meaning: str = argparse.SUPPRESS, **more: object) -> None:
-        add(f"--{name}", *([f"--{name.replace('-', '_')}"] * ("-" in name)), help=meaning, **more)
-
-    for name, (default, meaning) in TIMEOUTS.items():
-        add(f"--{name}", type=int, metavar="SECONDS", help=f"{meaning} ({default})")
-    of_torchrun("nnodes", "nodes (1)")
-    of_torchrun("nproc-per-node", "processes per node: a number, auto, gpu or cpu (1)")
-    of_torchrun("node-rank", "index of this node (0)")
-    of_torchrun("master-addr", "name or address of node 0 (this machine)")
-    of_torchrun("master-port", "port of node 0; the launchers use the next one")
-    of_torchrun("standalone", "one node, and ports that are free", action="store_true")
-    of_torchrun("max-restarts", "starts of the program after a failure, in the same pods (0)")
-    of_torchrun("role", "TORCHELASTIC's ROLE_NAME (default)")
-    for name in ("rdzv-backend", "rdzv-endpoint", "rdzv-conf", *WITHOUT_EFFECT, *REFUSED):
-        of_torchrun(name)
-    add("-r", dest="redirects", help=argparse.SUPPRESS)
-    add("-t", dest="tee", help=argparse.SUPPRESS)
-    add("-m", "--module", action="store_true", help="the program is a module")
-    of_torchrun("no-python", "the program is not Python", action="store_true")
-    add("--interface", default="", help="network interface; empty: that of the route to node 0")
-    add("--output-dir", default="", metavar="FOLDER", help="folder for flight records and output")
-    add("--min-shm", default="0", metavar="SIZE", help="minimum size of /dev/shm, such as 16Gi")
-    add("--min-disk", default="0", metavar="SIZE", help="minimum free space in --output-dir")
-    add("--max-clock-skew", type=float, default=10, metavar="SECONDS", help="between nodes (10)")
-    add("--progress-action", choices=["end", "warn"], default="warn", help="at its time-out (warn)")
-    add("--max-restarts-in-place", metavar="NUMBER", help="the same as --max-restarts")
-    add("--rank-hooks", choices=["on", "off"], default="on", help="time-outs and stacks (on)")
-    add("--rank-prefix", action="store_true", help="begin every line of a rank with [rank3]:")
-    add("--rank-logs", action="store_true", help="also write rank-<n>.log below --output-dir")
-    add("--max-attempts", type=int, default=0, metavar="NUMBER", help="restarts with --idle-after-exit (0)")
-    add("--idle-after-exit", metavar="FOLDER", help="keep the pod; FOLDER stores the attempts")
-    add("program", nargs=argparse.REMAINDER, help="the program and its arguments")
-    return made
-
-
-def read_arguments(words: list[str]) -> tuple[argparse.Namespace, Failure | None]:
-    """The command line, or what is wrong with it and one that only reports this to other nodes."""
-    try:
-        args = parser().parse_args(words)
-        while args.program and args.program[0] in ("--", "-m", "--module", "--no-python"):
-            word = args.program.pop(0)  # the mode may also follow the --
-            args.module |= word in ("-m", "--module")
-            args.no_python |= word == "--no-python"
-        if not args.program:
-            raise Failure("usage", "the program is missing: ddp-launch FLAGS train.py", "config")
-        return args, None
-    except Failure as problem:
-        return parser().parse_args(["--no-python", "true"]), problem
-
-
-def settings(environ: Mapping[str, str]) -> list[str]:
-    """Flags that a chart sets for the torchrun in a script of the user."""
-    return shlex.split(environ.get(f"{INTERNAL_PREFIX}LAUNCHER", ""))
 
 
 class _Reader:
@@ -263,7 +167,9 @@ def variable(flag: str) -> str:
     return flag.replace("-", "_").upper()
 
 
-def read_config(args: argparse.Namespace, environ: Mapping[str, str], problem: Failure | None = None) -> LaunchConfig:
+def read_config(
+    args: argparse.Namespace, environ: Mapping[str, str], problem: Failure | None = None
+) -> LaunchConfig:
     """The configuration.
 
     With wrong settings it has the Failure `usage` as `problem`, which this node sends to node 0 so
@@ -273,7 +179,9 @@ def read_config(args: argparse.Namespace, environ: Mapping[str, str], problem: F
     read.problems += [problem.reason] if problem else []
     read.refuse()
     host, port = read.endpoint()
-    alone = args.standalone or not (args.nnodes or environ.get("NNODES") or environ.get("PET_NNODES"))
+    alone = args.standalone or not (
+        args.nnodes or environ.get("NNODES") or environ.get("PET_NNODES")
+    )
     texts: dict[str, str] = {}
     for name, (flag, *_, default) in NUMBERS.items():
         given = getattr(args, flag.replace("-", "_"))
@@ -288,7 +196,11 @@ def read_config(args: argparse.Namespace, environ: Mapping[str, str], problem: F
         texts[name] = (given or "") if ignored else read.contract(name, flag, given)
         if alone and not texts[name]:
             texts[name] = str(default if name != "MASTER_PORT" else free_ports())
-    address = "" if args.standalone else read.contract("MASTER_ADDR", "master-addr", args.master_addr or host)
+    address = (
+        ""
+        if args.standalone
+        else read.contract("MASTER_ADDR", "master-addr", args.master_addr or host)
+    )
     if address == environ.get("SKYPILOT_NODE_IPS", "").partition("\n")[0] != "":
         # The name still finds node 0 when its pod has been replaced.
         address = environ.get("PET_MASTER_ADDR", address)
@@ -322,31 +234,23 @@ def read_config(args: argparse.Namespace, environ: Mapping[str, str], problem: F
     numbers.setdefault("NPROC_PER_NODE", 1)
     if problem and numbers["NODE_RANK"] >= numbers["NNODES"]:
         raise problem
-    # Kubernetes counts a Job's failures and its ignored failures (preemption) apart; each was an attempt.
+    # Kubernetes counts a Job's failures and its ignored ones (preemption) apart; each was an
+    # attempt.
     attempts = [environ.get(name, "") for name in ("ATTEMPT", f"{INTERNAL_PREFIX}ATTEMPTS_IGNORED")]
     gpu_count = environ.get("NUM_GPUS_PER_NODE", "")
     return LaunchConfig(
-        nnodes=numbers["NNODES"],
-        node_rank=numbers["NODE_RANK"],
-        nproc_per_node=numbers["NPROC_PER_NODE"],
+        **{name.lower(): number for name, number in numbers.items()},
+        **{name: getattr(args, name) for name in AS_GIVEN},
+        **{name.replace("-", "_"): size for name, size in sizes.items()},
         master_addr=address,
-        master_port=numbers["MASTER_PORT"],
         run_id=environ.get("RUN_ID", "run"),
         attempt=sum(int(text) for text in attempts if text.isdecimal()),
-        interface=args.interface,
-        output_dir=args.output_dir,
         gpus_per_node=int(gpu_count) if gpu_count.isdecimal() else 0,
         debug=environ.get("DEBUG_DISTRIBUTED", "") not in ("", "0", "false"),
-        max_clock_skew=args.max_clock_skew,
-        min_shm=sizes["min-shm"],
-        min_disk=sizes["min-disk"],
         program=program,
         role=read.flag("role") or "default",
-        progress_action=args.progress_action,
         max_restarts_in_place=restarts,
         rank_hooks=args.rank_hooks == "on",
-        rank_prefix=args.rank_prefix,
-        rank_logs=args.rank_logs,
         timeouts=timeouts,
         problem=problem,
         key=key,
@@ -388,7 +292,7 @@ def cpus() -> int:
 
 
 def free_ports() -> int:
-    """The first of two adjacent free ports, chosen by the kernel: programs that start together get different ones."""
+    """The first of two adjacent free ports, chosen by the kernel: each program gets others."""
     while True:
         with socket.create_server(("", 0)) as first:
             port = first.getsockname()[1]

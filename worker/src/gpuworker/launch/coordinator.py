@@ -1,4 +1,4 @@
-"""Coordinator on node 0: collects node info, monitors heartbeats and broadcasts the verdict of the run.
+"""Coordinator on node 0: collects node info, monitors heartbeats, broadcasts the run's verdict.
 
 Every node, node 0 included, is a participant (participant.py); protocol.py has the messages.
 """
@@ -22,8 +22,8 @@ from gpuworker.runtime.message_auth import LineStream
 
 HELLO_TIMEOUT_S, HELLO_LIMIT = 10, 1 << 15  # seconds, bytes
 MAX_STRANGERS = 1024  # beside one per node: connections that have not sent a hello of this run yet
-# How long the verdict is served to pods that start a little later than the one whose fault ended the run, and how long
-# after the join deadline.
+# How long the verdict is served to pods that start a little later than the one whose fault ended
+# the run, and how long after the join deadline.
 LINGER_S, LATE_S = 4, 1
 ASK_AGAIN_S = 0.5  # while the answers do not decide
 STACKS_S = 4.0  # for the stacks of all nodes
@@ -35,23 +35,23 @@ async def first_line(stream: LineStream) -> bytes:
 
 
 class Coordinator:
-    """Server for the participants of all nodes, and the only place where the verdict of the run is decided."""
+    """Server for the participants of all nodes, and the only place that decides the verdict."""
 
     def __init__(self, config: LaunchConfig, join_deadline: float):
         self.config, self.join_deadline = config, join_deadline
         self.nodes: dict[int, NodeStatus] = {}
-        self.compared: list[str] = []  # pods
-        self.duplicate: tuple[NodeStatus, NodeStatus, float] | None = None  # two pods of one index, since when
+        # Two pods of one index, and since when.
+        self.duplicate: tuple[NodeStatus, NodeStatus, float] | None = None
         self.lost: dict[int, str] = {}  # node index -> how it was lost during the run
         self.started_at = self.first_started_at = 0.0  # when Go was sent
         self.mismatch_since = self.failed_at = self.stopped_at = 0.0
         self.stop_reason = ""
         self.failed_before_stop: Failure | None = None
-        self.questions = self.first_question = 0  # numbers of the last, and of the first since a failure
+        # Numbers of the last question, and of the first since a failure.
+        self.questions = self.first_question = 0
         self.asked_at = 0.0
         self.stacks_wanted: tuple[int, str] | None = None  # question, and why without a request
-        self.restarts, self.restarting, self.warned_at = 0, False, 0.0
-        self.ready: set[int] = set()  # nodes that have ended the program for its restart
+        self.restarts, self.warned_at = 0, 0.0
         self.speeds = speed.Speeds()
         self.verdict: Failure | None = None
         self.notified: set[int] = set()  # nodes that were sent the verdict
@@ -63,7 +63,12 @@ class Coordinator:
         config = self.config
         try:
             self.server = await listen(
-                self.handle_connection, None, config.launcher_port, HELLO_LIMIT, config.nnodes, self.strangers
+                self.handle_connection,
+                None,
+                config.launcher_port,
+                HELLO_LIMIT,
+                config.nnodes,
+                self.strangers,
             )
         except OSError as error:
             reason = f"port {config.launcher_port} is in use on node 0 ({error.strerror})"
@@ -71,12 +76,16 @@ class Coordinator:
         check_port_free(config.master_port)
         self.monitoring = asyncio.create_task(self.monitor())
 
-    async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         node = index = None
         self.strangers.add(writer)
         stream = LineStream(reader, writer, self.config.key, protocol.VERSION)
         try:
-            hello = protocol.CODEC.decode(await asyncio.wait_for(first_line(stream), HELLO_TIMEOUT_S))
+            hello = protocol.CODEC.decode(
+                await asyncio.wait_for(first_line(stream), HELLO_TIMEOUT_S)
+            )
             if not isinstance(hello, protocol.Hello) or hello.version != protocol.VERSION:
                 return
             if hello.info.problem and hello.info.problem.cause == "done":  # it would end the run
@@ -92,10 +101,15 @@ class Coordinator:
                 stream.write(encode(protocol.End(self.verdict)))
                 self.notified.add(index)
                 return
-            if self.started_at or self.restarting:  # a pod that restarted alone; the others must restart, too
+            if self.started_at or self.restarting:
+                # A pod that restarted alone; the others must restart, too.
                 other = self.nodes.get(index)
                 alone = not other or other.closed or other.info.pod == node.info.pod
-                why = "without this node since its restart" if alone else f"with {other.info.pod} as node {index}"
+                why = (
+                    "without this node since its restart"
+                    if alone
+                    else f"with {other.info.pod} as node {index}"
+                )
                 stream.write(encode(protocol.Rejected(f"runs {why}")))
                 return
             if index in self.nodes and self.nodes[index].info.pod != node.info.pod:
@@ -132,7 +146,7 @@ class Coordinator:
                 self.ask()
         elif isinstance(message, protocol.Heartbeat):
             node.progress_at = now - message.progress_age
-            node.speeds = message.speeds or node.speeds
+            node.steps = message.steps
         elif isinstance(message, protocol.Answer):
             node.answered = max(node.answered, message.number)
             node.reports |= {each.rank: each for each in message.reports()}
@@ -152,11 +166,10 @@ class Coordinator:
             self.broadcast(protocol.Stop(self.stop_reason))
         elif isinstance(message, protocol.StateChange):
             node.state, node.progressed = message.state, message.progressed
-            if message.state is protocol.NodeState.JOINED:
-                self.ready.add(node.info.node)
 
     def ask(self, frames: bool = False) -> None:
         self.questions, self.asked_at = self.questions + 1, time.monotonic()
+        frames = frames or bool(self.stacks_wanted)  # a node answers its newest question only
         self.broadcast(protocol.Question(self.questions, frames))
 
     def want_stacks(self, why: str) -> None:
@@ -192,6 +205,10 @@ class Coordinator:
             except Exception as error:  # invalid node info; without this task all nodes would wait
                 self.finish(Failure("launcher-failed", f"node 0: {type(error).__name__}: {error}"))
 
+    @property
+    def restarting(self) -> bool:
+        return self.restarts > 0 and not self.started_at
+
     def missing(self) -> list[int]:
         return [index for index in range(self.config.nnodes) if index not in self.nodes]
 
@@ -200,8 +217,12 @@ class Coordinator:
         config = self.config
         if self.restarting and self.stopped_at:
             over = now > self.stopped_at + config.timeouts["grace-period"] + 2
-            if over or all(node.state is not protocol.NodeState.JOINED for node in self.nodes.values()):
-                raise Failure("stopped", f"{self.stop_reason}, while the program was starting again in place", "run")
+            if over or all(node.ended for node in self.nodes.values()):
+                raise Failure(
+                    "stopped",
+                    f"{self.stop_reason}, while the program was starting again in place",
+                    "run",
+                )
             return
         if self.duplicate and now - self.duplicate[2] > 3 * protocol.HEARTBEAT_S:
             old, new, since = self.duplicate
@@ -214,21 +235,27 @@ class Coordinator:
         if self.lost:  # during a restart in place
             raise root_cause.node_lost(self.nodes, self.lost)
         for node in self.nodes.values():
-            for _, failure in node.failures.values():  # the program's may come after a restart has begun
+            # The program's may come after a restart has begun.
+            for _, failure in node.failures.values():
                 if failure.phase == "preflight":
                     reason = root_cause.format_failure(node, failure)
                     raise Failure(failure.cause, reason, "preflight")
         joined = [self.nodes[index].info for index in sorted(self.nodes)]
-        # Nodes that disagree about the size may never be complete; a moment later most of those that start have joined.
-        if any((n.nnodes, n.nproc_per_node) != (config.nnodes, config.nproc_per_node) for n in joined):
+        # Nodes that disagree about the size may never be complete; a moment later most of those
+        # that start have joined.
+        if any(
+            (n.nnodes, n.nproc_per_node) != (config.nnodes, config.nproc_per_node) for n in joined
+        ):
             self.mismatch_since = self.mismatch_since or now
             if now > self.mismatch_since + 2 * protocol.HEARTBEAT_S:
                 node_info.compare(config, joined)
-        ready = self.ready if self.restarting else set(self.nodes)
-        late = [index for index in sorted(self.nodes) if index not in ready]
-        complete = not self.missing() and not self.duplicate and not late
-        if complete and (self.restarting or self.compare_once(joined)):
-            self.started_at, self.restarting = now, False
+        late = [
+            index for index in sorted(self.nodes)
+            if self.nodes[index].state is not protocol.NodeState.JOINED
+        ]  # fmt: skip
+        if not self.missing() and not self.duplicate and not late:
+            node_info.compare(config, joined)
+            self.started_at = now
             self.first_started_at = self.first_started_at or now
             for info in joined if config.debug else []:
                 log(Tag.DEBUG, **vars(info))
@@ -242,18 +269,11 @@ class Coordinator:
             names = ", ".join(f"node {index}" for index in (missing or late)[:20])
             names += ", …" if len(missing or late) > 20 else ""
             timeout_s = config.timeouts["join-timeout"]
-            reason = f"{names} did not join within {timeout_s} s; {len(joined)} of {config.nnodes} joined"
+            number = f"{len(joined)} of {config.nnodes}"
+            reason = f"{names} did not join within {timeout_s} s; {number} joined"
             if not missing:
                 reason = f"{names} did not end the program for its restart within {timeout_s} s"
             raise Failure("node-missing", reason, "preflight")
-
-    def compare_once(self, joined: list[protocol.NodeInfo]) -> bool:
-        """Compare complete nodes; once is enough, until another pod joins. Raises Failure."""
-        pods = [info.pod for info in joined]
-        if self.compared != pods:
-            node_info.compare(self.config, joined)
-            self.compared = pods
-        return True
 
     def check_run(self, now: float) -> None:
         """Decide whether the run has ended. Raises Failure."""
@@ -265,7 +285,7 @@ class Coordinator:
         if states == {protocol.NodeState.DONE} and not failing:
             self.finish(Failure("done"))
         elif self.stopped_at:
-            # The grace period is over before this; a node that has sent nothing by then has not saved.
+            # The grace period is over before this; a node that has sent nothing has not saved.
             over = now > self.stopped_at + self.config.timeouts["grace-period"] + 2
             if over or all(node.ended or node.failures for node in self.nodes.values()):
                 stopped = root_cause.stopped(self.stop_reason, self.nodes, self.lost)
@@ -312,13 +332,13 @@ class Coordinator:
         self.warned_at = self.warned_at or now
 
     def restart(self, verdict: Failure, now: float) -> bool:
-        """Start the program again in the same pods, if the configuration allows it and no node is lost."""
+        """Start the program again in the same pods, if that is allowed and no node is lost."""
         if self.lost or any(node.closed for node in self.nodes.values()):
             return False
         if self.restarts >= self.config.max_restarts_in_place or not verdict.row.restartable:
             return False
         self.restarts += 1
-        self.restarting, self.started_at, self.ready = True, 0.0, set()
+        self.started_at = 0.0
         self.join_deadline = now + self.config.timeouts["join-timeout"]
         for node in self.nodes.values():
             node.forget(now)
@@ -342,7 +362,7 @@ class Coordinator:
             self.broadcast(protocol.End(self.verdict))
 
     async def close(self) -> None:
-        """Let every node read the verdict before this process ends, also nodes that are only starting."""
+        """Let every node read the verdict before this process ends, also those that only start."""
         end = min(time.monotonic() + LINGER_S, self.join_deadline + LATE_S)
         while self.verdict and not self.started_at and len(self.notified) < self.config.nnodes:
             if time.monotonic() > end:

@@ -33,7 +33,7 @@ def of_rank(
     defaults = {
         "GLOO_SOCKET_IFNAME": interface,
         "NCCL_SOCKET_IFNAME": f"={interface}",
-        # A rank waits four times as long for its flight record before it ends, torch's 15 s a minute.
+        # Before it ends, a rank waits four times as long for its flight record: 20 s, not 60.
         "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "5000",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",  # torchrun's default, 1, can lose the flight record
@@ -62,7 +62,7 @@ def of_rank(
         "TORCHELASTIC_RUN_ID": config.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCHELASTIC_ERROR_FILE": f"{box}/torchelastic.json",
-        # One number per start: unique and growing, whether pods start again or the program in place.
+        # One number per start, which grows, whether pods start again or the program in place.
         "ATTEMPT": go.attempt * (config.max_restarts_in_place + 1) + go.restarts,
     }
     made = defaults | inherited | {name: str(value) for name, value in torchrun.items()}
@@ -72,21 +72,19 @@ def of_rank(
     return made
 
 
-def hook(timeouts: Mapping[str, int], box: str, folder: str, inherited: Mapping[str, str]) -> dict[str, str]:
+def hook(
+    timeouts: Mapping[str, int], box: str, folder: str, inherited: Mapping[str, str]
+) -> dict[str, str]:
     """What rank_hook.py reads."""
-    paths = [path for path in inherited.get("PYTHONPATH", "").split(":") if path]
+    # Without the folder that lets `python -m torch.distributed.run` find the launcher.
+    left_out = ("", os.path.dirname(inherited.get(f"{INTERNAL_PREFIX}TORCHRUN", "")))
+    paths = [each for each in inherited.get("PYTHONPATH", "").split(":") if each not in left_out]
     return {
-        "PYTHONPATH": ":".join([folder, *without_hooks(paths, inherited)]),
+        "PYTHONPATH": ":".join([folder, *paths]),
         f"{INTERNAL_PREFIX}RANK_FOLDER": box,
         f"{INTERNAL_PREFIX}STARTUP_COLLECTIVE_TIMEOUT": str(timeouts["startup-collective-timeout"]),
         f"{INTERNAL_PREFIX}COLLECTIVE_TIMEOUT": str(timeouts["collective-timeout"]),
     }
-
-
-def without_hooks(paths: list[str], inherited: Mapping[str, str]) -> list[str]:
-    """PYTHONPATH without the folder that lets `python -m torch.distributed.run` find the launcher."""
-    torchrun = inherited.get(f"{INTERNAL_PREFIX}TORCHRUN", "")
-    return [path for path in paths if not torchrun or path != os.path.dirname(torchrun)]
 
 
 def flight_variables_before_2_11(flight: str) -> dict[str, str]:

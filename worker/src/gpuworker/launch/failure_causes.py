@@ -5,9 +5,6 @@ docs/ddp-run.md prints the table (`python3 -m gpuworker.launch.failure_causes`).
 
 from __future__ import annotations
 
-import errno
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpuworker.runtime.contract import ExitCode
@@ -18,7 +15,7 @@ class Cause:
     """One way for a run to end.
 
     Causes of the launch and of a node (64 and above, without 70) are found by the launcher itself.
-    What a rank's exception can be the cause of is in `of_exception`, and by nothing else.
+    What a rank's end can be the cause of is in rank_failure.py, and in nothing else.
     `secondary`: it only reports the failure of another rank, so it is never the root cause.
     """
 
@@ -39,7 +36,8 @@ CAUSES = [
     Cause("usage", ExitCode.USAGE, "a flag or a variable is wrong", "set what the line names"),
     # -- reaching node 0
     Cause("name-not-resolved", ExitCode.NAME_RESOLUTION, "the name of node 0 does not resolve",
-          "check that pod 0 exists (kubectl get pods) and that this pod may use DNS (NetworkPolicy)"),
+          "check that pod 0 exists (kubectl get pods) "
+          "and that this pod may use DNS (NetworkPolicy)"),
     Cause("wrong-address", ExitCode.NAME_RESOLUTION,
           "the name of node 0 resolves to an address that node 0 does not have",
           "use pod 0's own DNS name, not that of a Service with its own address or several pods"),
@@ -76,7 +74,8 @@ CAUSES = [
           "repair or exclude the node, or request less"),
     Cause("interface-not-found", ExitCode.INTERFACE,
           "the network interface does not exist, or none leads to node 0",
-          "leave the interface empty (it is taken from the route), or name one that the line lists"),
+          "leave the interface empty (it is taken from the route), "
+          "or name one that the line lists"),
     Cause("slow-import", ExitCode.RENDEZVOUS,
           "ranks waited for one that was still importing its modules",
           "make the image's file system faster, or raise --startup-collective-timeout"),
@@ -144,94 +143,12 @@ class Failure(Exception):
         return int(self.row.code)
 
 
-OUT_OF_MEMORY = ("torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError")
-NO_MEMORY = re.compile(r"(CUDA|HIP) out of memory|Cuda failure (2 )?'out of memory'")
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-TIMED_OUT = re.compile(r"[Tt]imed? ?out|wait timeout after \d+|monitoredBarrier|watchdog got stuck")
-# Gloo's and NCCL's own words for the end of a peer.
-LOST = re.compile(
-    r"Connection (was )?(likely )?(closed|reset) by (remote )?peer|Broken pipe|[Cc]onnection refused"
-    r"|ncclRemoteError|remote process (exited|has)|[Ss]ocket closed|[Ff]ailed to recv, got 0 bytes"
-    r"|Read error|Write error|NCCL communicator was aborted|ncclSystemError|unhandled system error"
-    r"|Failed to connect to|failed to connect to|timed out connecting|connectFullMesh"
-)
-BROKEN_GPU = re.compile(
-    r"uncorrectable ECC error|hardware stack error|unspecified launch failure|GPU is lost"
-    r"|fallen off the bus|GPU requires reset|uncorrectable NVLink error"
-)
-# RuntimeErrors that torch's C++ raises name the file or the component at their beginning.
-FROM_GLOO = re.compile(r"^\[?\S*(gloo/|ProcessGroup)|^(Gloo|NCCL error|Application timeout|Timed out waiting)")
-FROM_CUDA = re.compile(r"^(CUDA error|HIP error|CUDA driver error)")
-# As ProcessGroupNCCL's watchdog logs it before it ends the process.
-WATCHDOG = b"Watchdog caught collective operation timeout"
-WRITING = re.compile(
-    r"unexpected pos \d+ vs|PytorchStreamWriter|inline_container|os error 28|requested and \d+ written"
-    r"|No space left|enforce fail at .*write"
-)
-WORKER = re.compile(r"^DataLoader worker .* (killed by signal: (\w+)|exited unexpectedly)")
-SHARED_MEMORY = re.compile(r"DataLoader worker .*[Bb]us error|unable to (mmap|allocate shared memory)"
-                           r"|unable to write to file </torch_")  # fmt: skip
-
-
-def of_exception(errors: list[dict], addresses: Iterable[str], full: list[str], oom: bool) -> str:
-    """Cause of an exception, by its class, its errno, and facts of this node.
-
-    `errors`: rank_hook.describe. `addresses`: what the run's own connections lead to. `full`:
-    volumes without free space. `oom`: the kernel killed a process of this container for memory.
-    The text counts only of classes that torch raises for its communication and its GPU.
-    """
-    causes = [_of_one(error, addresses, full, oom) for error in errors]
-    # What was raised `from` another one has its cause. What was raised in a handler or in `finally`
-    # has it only if it says nothing itself: the victim of a lost peer, not a new error.
-    found = causes[0]
-    for cause, error in zip(causes[1:], errors[1:], strict=True):
-        if error["how"] in ("from", "first of") or found == "program-failed":
-            found = cause if cause != "program-failed" else found
-        elif BY_KEY[found].secondary and cause != found:
-            found = cause
-    return found
-
-
-def _of_one(error: dict, addresses: Iterable[str], full: list[str], oom: bool) -> str:
-    kinds, text = error["kinds"], f"{error['first']}\n{error['last']}"
-    kind = kinds[0]
-    if kind in OUT_OF_MEMORY or (kind == "builtins.RuntimeError" and NO_MEMORY.match(text)):
-        return "gpu-out-of-memory"
-    system, runtime = "builtins.OSError" in kinds, kind == "builtins.RuntimeError"
-    from_library = kind.startswith(("torch.", "safetensors")) or runtime or system
-    if from_library and (error["errno"] in DISK_FULL or WRITING.search(text)):
-        in_memory = "/dev/shm" in full and (full == ["/dev/shm"] or "/dev/shm" in error["file"])
-        if in_memory:
-            return "shared-memory-full"
-        if full or error["errno"] == errno.EDQUOT or kind.startswith("safetensors"):
-            return "disk-full"  # safetensors takes back what it has written
-    if runtime and SHARED_MEMORY.search(text):
-        return "shared-memory-full"
-    if runtime and (killed := WORKER.search(text)) and oom and killed[2] in ("Killed", None):
-        return "out-of-memory"
-    if BROKEN_GPU.search(text) and (kind == "torch.AcceleratorError" or FROM_CUDA.search(text)):
-        return "gpu-failed"
-    network = ("torch.distributed.DistNetworkError", "torch.distributed.DistStoreError")
-    communicates = kind in ("torch.distributed.DistBackendError", *network)
-    if communicates or (runtime and FROM_GLOO.search(text)):
-        joins = any(name == "init_process_group" for _, _, name in error["frames"])
-        if kind in network and not joins and not any(address in text for address in addresses):
-            return "program-failed"  # a store that the program opened itself
-        if NO_MEMORY.search(text):
-            return "gpu-out-of-memory"
-        if "EADDRINUSE" in text:
-            return "port-in-use"
-        if TIMED_OUT.search(text) or "failed to pass monitoredBarrier" in text:
-            return "collective-timeout"
-        if LOST.search(text):
-            return "peer-lost"
-    return "program-failed"
-
-
 def markdown() -> str:
     rows = [f"| {int(each.code)} | `{each.key}` | {each.meaning} | {each.remedy} |"
             for each in CAUSES if each.key != "done"]  # fmt: skip
-    return "\n".join(["| exit code | cause | meaning | remedy |", "|---|---|---|---|", *rows]) + "\n"
+    return (
+        "\n".join(["| exit code | cause | meaning | remedy |", "|---|---|---|---|", *rows]) + "\n"
+    )
 
 
 if __name__ == "__main__":

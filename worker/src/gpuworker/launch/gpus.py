@@ -1,4 +1,4 @@
-"""GPUs that this container sees, of any vendor, for the preflight. Standard library only; nothing opens a GPU."""
+"""GPUs that this container sees, of any vendor, for the preflight. Nothing opens a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OTHER_DEVICES = ("accel*", "accel/accel*", "neuron*", "davinci[0-9]*", "xpu*")
 
 
 def visible(dev: Path = Path("/dev"), sys: Path = Path("/sys")) -> tuple[list[str] | None, str]:
-    """One model name per GPU, or None if they cannot be counted; and why the driver does not answer, or "".
+    """One model name per GPU, None if they cannot be counted; and why the driver does not answer.
 
     A MIG device counts as a GPU, since the container sees it instead of the GPU.
     """
@@ -28,7 +28,9 @@ def visible(dev: Path = Path("/dev"), sys: Path = Path("/sys")) -> tuple[list[st
 
 def _nvidia(tool: str) -> tuple[list[str] | None, str]:
     try:
-        done = subprocess.run([tool, "-L"], capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S)
+        done = subprocess.run(
+            [tool, "-L"], capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S
+        )
     except subprocess.TimeoutExpired:
         return [], f"nvidia-smi did not answer within {TIMEOUT_S} s"
     except OSError as error:
@@ -42,10 +44,13 @@ def _nvidia(tool: str) -> tuple[list[str] | None, str]:
 
 
 def _amd(dev: Path, sys: Path) -> tuple[list[str] | None, str]:
-    """GPUs of the kernel's list whose device file the container has: the list itself shows those of the whole node."""
+    """GPUs of the kernel's list, which is of the whole node, whose device file is here."""
     names = []
     for file in sorted((sys / "class/kfd/kfd/topology/nodes").glob("*/properties")):
         facts = dict(line.split(" ", 1) for line in file.read_text().splitlines() if " " in line)
-        if facts.get("simd_count", "0") != "0" and (dev / f"dri/renderD{facts.get('drm_render_minor')}").exists():
+        if (
+            facts.get("simd_count", "0") != "0"
+            and (dev / f"dri/renderD{facts.get('drm_render_minor')}").exists()
+        ):
             names.append(f"AMD gfx{facts.get('gfx_target_version', '')}")
     return (names if names else None), ""

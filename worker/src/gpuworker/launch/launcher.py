@@ -21,7 +21,8 @@ import traceback
 from pathlib import Path
 
 from gpuworker.launch import node_info, output, statefulset
-from gpuworker.launch.config import LaunchConfig, read_arguments, read_config, settings
+from gpuworker.launch.command_line import read_arguments, settings
+from gpuworker.launch.config import LaunchConfig, read_config
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.node_launcher import NodeLauncher, show_stacks
 from gpuworker.runtime.command_line import escape_output
@@ -38,20 +39,17 @@ async def launch(config: LaunchConfig, started_at: float, out: output.Output) ->
     running = asyncio.create_task(launcher.run())
     early = launcher.stopped_early
     await asyncio.wait({running, early}, return_when=asyncio.FIRST_COMPLETED)
-    this_node = node_info.format_node(node_info.describe_self())
-    try:
-        if running.done():
-            running.result()
-        else:
-            # Not awaited: what it waits for may swallow the cancellation (asyncio.wait_for can).
-            running.cancel()
-            reason = f"{this_node} got {launcher.stop_reason} before the ranks were started"
-            raise Failure("stopped", reason, "stop")
-    except Failure as found:
-        verdict = found
-    except Exception as error:
-        traceback.print_exc()
-        verdict = Failure("launcher-failed", f"{this_node}: {type(error).__name__}: {error}")
+    if not running.done():
+        # Not awaited: what it waits for may swallow the cancellation (asyncio.wait_for can).
+        running.cancel()
+        this_node = node_info.format_node(node_info.describe_self())
+        reason = f"{this_node} got {launcher.stop_reason} before the ranks were started"
+        verdict = Failure("stopped", reason, "stop")
+    elif isinstance(error := running.exception(), Failure):
+        verdict = error
+    elif error:
+        traceback.print_exception(error)
+        verdict = node_info.failure_here(error)
     closing = asyncio.create_task(launcher.close(verdict))
     await asyncio.wait({closing}, timeout=VERDICT_S)
     code = report(config, verdict, time.monotonic() - started_at)
@@ -84,11 +82,9 @@ def main() -> None:
         # Not asyncio.run, which waits for every task: tasks that still wait end with the process.
         loop = asyncio.new_event_loop()
         code = loop.run_until_complete(launch(config, started_at, out))
-    except Failure as found:
-        code = report(config, found, time.monotonic() - started_at)
-    except OSError as error:  # of the folder of the attempts
-        reason = f"{node_info.format_node(node_info.describe_self())}: {error}"
-        failure = Failure("launcher-failed", reason, "config")
+    except (Failure, OSError) as error:  # OSError: of the folder of the attempts
+        named = isinstance(error, Failure)
+        failure = error if named else node_info.failure_here(error, "config")
         code = report(config, failure, time.monotonic() - started_at)
     if out:
         out.close()
@@ -99,7 +95,7 @@ def main() -> None:
 
 
 def next_run(run_id: str) -> str:
-    """One id for each torchrun of a script, the same on all nodes: a count since this container's start.
+    """One id for each torchrun of a script, the same on all nodes: a count in this container.
 
     A node that has begun the next one must not meet a node that still ends the one before.
     """
@@ -116,7 +112,11 @@ def next_run(run_id: str) -> str:
 
 def stacks() -> int:
     """Print the stacks of all ranks of the runs whose launchers run here. Returns the exit code."""
-    folders = [folder for folder in Path(tempfile.gettempdir()).glob("ddp-launch-*/") if (folder / "hook").is_dir()]
+    folders = [
+        folder
+        for folder in Path(tempfile.gettempdir()).glob("ddp-launch-*/")
+        if (folder / "hook").is_dir()
+    ]
     if not folders:
         print("ddp-launch stacks: no run in this pod", file=sys.stderr)
         return 1

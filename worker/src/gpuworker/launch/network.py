@@ -1,4 +1,4 @@
-"""Network preflight: name resolution of node 0, choice of the interface, and classification of a foreign port."""
+"""Network preflight: name of node 0, choice of the interface, what a foreign port is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import re
 import socket
 import struct
-import threading
 import time
 
 from gpuworker.launch.config import LaunchConfig
@@ -18,34 +17,25 @@ from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 
 SIOCGIFADDR = 0x8915
-STALE_S = 40  # CoreDNS as kubeadm installs it, and NodeLocal DNSCache, keep an answer for up to 30 s
+# CoreDNS as kubeadm installs it, and NodeLocal DNSCache, keep an answer for up to 30 s.
+STALE_S = 40
 
 
 async def look_up(name: str) -> str:
-    """One address of a name. The look-up has a daemon thread, so that one that hangs does not delay the exit."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[str] = loop.create_future()
-
-    def set_answer(method: str, value: object) -> None:
-        if not answer.done():
-            getattr(answer, method)(value)
-
-    def query() -> None:
-        try:
-            found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0]
-            loop.call_soon_threadsafe(set_answer, "set_result", found)
-        except (OSError, UnicodeError) as error:  # UnicodeError: not a name, such as a..b
-            loop.call_soon_threadsafe(set_answer, "set_exception", OSError(str(error)))
-
-    threading.Thread(target=query, daemon=True).start()
-    return await answer
+    """One address of a name, looked up in a thread. Raises OSError."""
+    try:
+        loop = asyncio.get_running_loop()
+        return (await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM))[0][4][0]
+    except UnicodeError as error:  # not a name, such as a..b
+        raise OSError(str(error)) from None
 
 
 async def resolve(config: LaunchConfig, end: float) -> str:
-    """Address of node 0. A pod's DNS record may appear well after the pod, so the look-up repeats until `end`.
+    """Address of node 0. Raises name-not-resolved or wrong-address.
 
-    On node 0 it must be an address of this pod, or the other nodes connect to another pod. That may take a while, too:
-    DNS caches return the address of the pod that was node 0 before. Raises name-not-resolved or wrong-address.
+    A pod's DNS record may appear well after the pod, so the look-up repeats until `end`. On node 0
+    it must be an address of this pod, or the other nodes connect to another pod. That may take a
+    while, too: DNS caches return the address of the pod that was node 0 before.
     """
     tries, error, wrong, until = 0, "no answer", "", end
     while (now := time.monotonic()) < until:
@@ -69,7 +59,8 @@ async def resolve(config: LaunchConfig, end: float) -> str:
         reason = f"{config.master_addr} is {wrong}, and node 0 ({own}) has no such address"
         raise Failure("wrong-address", reason, "resolve")
     timeout_s = config.timeouts["join-timeout"]
-    reason = f"{config.master_addr} did not resolve within {timeout_s} s ({tries} look-ups, last: {error})"
+    last = f"({tries} look-ups, last: {error})"
+    reason = f"{config.master_addr} did not resolve within {timeout_s} s {last}"
     raise Failure("name-not-resolved", reason, "resolve")
 
 
@@ -84,14 +75,16 @@ def is_own_address(address: str) -> bool:
 
 
 def check_port_free(port: int) -> None:
-    """Raise the failure port-in-use unless node 0 can listen on the port: the rendezvous store will."""
+    """Raise port-in-use unless node 0 can listen on the port, as the store of rank 0 will."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise Failure("port-in-use", f"port {port} is in use on node 0", "preflight") from None
+                raise Failure(
+                    "port-in-use", f"port {port} is in use on node 0", "preflight"
+                ) from None
             raise Failure("port-in-use", f"port {port} of node 0: {error}", "preflight") from None
 
 
@@ -109,7 +102,9 @@ def interfaces() -> dict[str, list[str]]:
         with open("/proc/net/if_inet6") as lines:
             for line in lines:
                 digits, *_, name = line.split()
-                found.setdefault(name, []).append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)))
+                found.setdefault(name, []).append(
+                    socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))
+                )
     except OSError:
         pass  # no IPv6
     return found
@@ -119,7 +114,9 @@ def resolv_conf() -> str:
     """Name servers and search domains of this pod."""
     try:
         with open("/etc/resolv.conf") as file:
-            return "; ".join(line.strip() for line in file if line.strip() and not line.startswith("#"))
+            return "; ".join(
+                line.strip() for line in file if line.strip() and not line.startswith("#")
+            )
     except OSError as error:
         return str(error)
 
@@ -132,10 +129,15 @@ def choose_interface(config: LaunchConfig, master: str) -> tuple[str, str]:
         try:
             probe.connect((master, config.master_port))  # sends nothing; the kernel picks the route
         except OSError as error:
-            raise Failure("interface-not-found", f"no route to node 0 at {master}: {error}", "interface") from None
+            raise Failure(
+                "interface-not-found", f"no route to node 0 at {master}: {error}", "interface"
+            ) from None
         address = probe.getsockname()[0]
     available = ", ".join(f"{name} {' '.join(own)}".strip() for name, own in found.items())
-    wanted = {"--interface": config.interface, "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "")}
+    wanted = {
+        "--interface": config.interface,
+        "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", ""),
+    }
     for source, names in wanted.items():
         for name in filter(None, names.split(",")):
             if name not in found:
@@ -143,7 +145,11 @@ def choose_interface(config: LaunchConfig, master: str) -> tuple[str, str]:
                 raise Failure("interface-not-found", reason, "interface")
     nccl = os.environ.get("NCCL_SOCKET_IFNAME", "")
     if nccl and not any(nccl_takes(nccl, name) for name in found):
-        raise Failure("interface-not-found", f"NCCL_SOCKET_IFNAME={nccl} matches none of: {available}", "interface")
+        raise Failure(
+            "interface-not-found",
+            f"NCCL_SOCKET_IFNAME={nccl} matches none of: {available}",
+            "interface",
+        )
     if config.interface:
         first = config.interface.split(",")[0]
         same = [own for own in found[first] if (":" in own) == (":" in master)]
@@ -166,7 +172,7 @@ def nccl_takes(setting: str, name: str) -> bool:
 
 
 def classify_port_failure(error: BaseException | None, answer: bytes | None) -> tuple[str, str]:
-    """Failure cause and words for a port that did not reply as a launcher: from the error, or from the bytes read."""
+    """Cause and words for a port that did not reply as a launcher: from the error or the bytes."""
     if isinstance(error, (asyncio.TimeoutError, TimeoutError)) or getattr(error, "errno", 0) in (
         errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH,
     ):  # fmt: skip
@@ -174,7 +180,10 @@ def classify_port_failure(error: BaseException | None, answer: bytes | None) -> 
     if isinstance(error, (ConnectionResetError, BrokenPipeError)):
         return "connection-closed", "accepts and closes"
     if isinstance(error, OSError):
-        return "connection-refused", f"refuses ({os.strerror(error.errno) if error.errno else error})"
+        return (
+            "connection-refused",
+            f"refuses ({os.strerror(error.errno) if error.errno else error})",
+        )
     if answer is None:
         return "no-response", "accepts and sends nothing"
     if answer == b"":

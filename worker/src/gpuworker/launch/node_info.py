@@ -1,4 +1,4 @@
-"""Preflight node info: collection, the check of one node, and the comparison of all nodes. Imports no torch."""
+"""Node info of the preflight: collection, check of one node, comparison of all nodes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.protocol import NodeInfo
 from gpuworker.runtime.contract import INTERNAL_PREFIX
 
-# Fields that must be the same on every node. The configuration is first, because the rest follows from it.
-MUST_MATCH = ("nnodes", "nproc_per_node", "program", "image", "launcher", "python", "torch", "cuda", "nccl",
-              "gpus", "gpu_model")  # fmt: skip
+# Fields that must be the same on every node; the configuration first, as the rest follows from it.
+MUST_MATCH = ("nnodes", "nproc_per_node", "program", "image", "launcher", "python", "torch", "cuda",
+              "nccl", "gpus", "gpu_model")  # fmt: skip
 
 
 def collect(config: LaunchConfig, interface: str, address: str) -> NodeInfo:
@@ -56,6 +56,18 @@ def describe_self() -> NodeInfo:
     return NodeInfo(node=node, pod=pod_name(), host=os.environ.get("NODE_NAME", ""))
 
 
+def failure_here(error: Exception, phase: str = "run") -> Failure:
+    """An error of this node as the other nodes can be given it: it names this node."""
+    node = format_node(describe_self())
+    if not isinstance(error, Failure):
+        return Failure("launcher-failed", f"{node}: {type(error).__name__}: {error}", phase)
+    return (
+        error
+        if node in error.reason
+        else Failure(error.cause, f"{node}: {error.reason}", error.phase)
+    )
+
+
 def launcher_digest() -> str:
     """Digest of the launcher's sources."""
     whole = hashlib.sha256()
@@ -69,7 +81,10 @@ def torch_build() -> dict[str, str]:
     spec = importlib.util.find_spec("torch")
     file = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
     text = file.read_text() if file and file.exists() else ""
-    return {name: value for name, value in re.findall(r"^(\w+)(?::[^=]+)? *= *'([^']*)'", text, re.MULTILINE)}
+    return {
+        name: value
+        for name, value in re.findall(r"^(\w+)(?::[^=]+)? *= *'([^']*)'", text, re.MULTILINE)
+    }
 
 
 def nccl_version() -> str:
@@ -93,23 +108,32 @@ def check_self(config: LaunchConfig, info: NodeInfo) -> None:
     if not info.torch:
         problems.append("no torch for this Python")
     if info.shm_bytes < config.min_shm:
-        problems.append(f"/dev/shm has {size(info.shm_bytes)}, at least {size(config.min_shm)} expected")
+        problems.append(
+            f"/dev/shm has {size(info.shm_bytes)}, at least {size(config.min_shm)} expected"
+        )
     if info.disk_bytes < config.min_disk:
-        problems.append(f"{info.disk_path} has {size(info.disk_bytes)} free, at least {size(config.min_disk)} expected")
+        problems.append(
+            f"{info.disk_path} has {size(info.disk_bytes)} free, "
+            f"at least {size(config.min_disk)} expected"
+        )
     if problems:
         raise Failure("node-unfit", f"{format_node(info)}: {'; '.join(problems)}", "preflight")
 
 
 def compare(config: LaunchConfig, nodes: list[NodeInfo]) -> None:
-    """Compare the nodes with each other, on node 0. Raises the failures nodes-differ and node-unfit."""
+    """Compare the nodes with each other, on node 0. Raises nodes-differ and node-unfit."""
     for name in MUST_MATCH:
         values = [str(getattr(info, name)) for info in nodes]
         counts = Counter(values)
         if len(counts) > 1:
             # The majority is right; of two equally large parts, the part of node 0.
             majority = max(counts, key=lambda value: (counts[value], value == values[0]))
-            outliers = [info for info, value in zip(nodes, values, strict=True) if value != majority]
-            named = ", ".join(f"{format_node(info)} has {getattr(info, name) or 'none'}" for info in outliers[:8])
+            outliers = [
+                info for info, value in zip(nodes, values, strict=True) if value != majority
+            ]
+            named = ", ".join(
+                f"{format_node(info)} has {getattr(info, name) or 'none'}" for info in outliers[:8]
+            )
             more = f" and {len(outliers) - 8} more" if len(outliers) > 8 else ""
             reason = f"{name}: {named}{more}; the other nodes have {majority or 'none'}"
             raise Failure("nodes-differ", reason, "preflight")
@@ -120,8 +144,12 @@ def compare(config: LaunchConfig, nodes: list[NodeInfo]) -> None:
             skew = sorted(info.clock_skew for info in skewed)[len(skewed) // 2]
             reason = f"{format_node(nodes[0])}: clock {-skew:+.0f} s off the other nodes'"
             raise Failure("node-unfit", reason, "preflight")
-        named = ", ".join(f"{format_node(info)}: clock {info.clock_skew:+.0f} s off" for info in skewed[:8])
-        raise Failure("node-unfit", f"{named}; at most {config.max_clock_skew:g} s allowed", "preflight")
+        named = ", ".join(
+            f"{format_node(info)}: clock {info.clock_skew:+.0f} s off" for info in skewed[:8]
+        )
+        raise Failure(
+            "node-unfit", f"{named}; at most {config.max_clock_skew:g} s allowed", "preflight"
+        )
 
 
 def format_node(info: NodeInfo) -> str:

@@ -24,6 +24,7 @@ from gpuworker.launch.protocol import (
     Answer,
     Go,
     Heartbeat,
+    NodeInfo,
     NodeState,
     Question,
     Restart,
@@ -56,9 +57,9 @@ class NodeLauncher:
         self.participant: Participant | None = None
         self.ranks: LocalRanks | None = None
         self.restart: Restart | None = None  # requested by the coordinator
+        self.question: Question | None = None  # to which the answer has not been sent
         self.ending = False
         self.stop_reason = ""
-        self.speeds: dict[str, list[float]] = {}  # rank -> steps, steps per second
         self.asked_at = 0.0
         self.tasks: set[asyncio.Task] = set()
         self.stopped_early: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -77,47 +78,52 @@ class NodeLauncher:
             name = signal.Signals(number).name
             asyncio.get_running_loop().add_signal_handler(number, self.on_signal, name)
         adopt_orphans()
-        log(Tag.ENV, nnodes=config.nnodes, nproc_per_node=config.nproc_per_node,
-            master=f"{config.master_addr}:{config.master_port}", run_id=config.run_id,
-            attempt=config.attempt,
-            **{name.replace("-", "_") + "_s": value for name, value in config.timeouts.items()})  # fmt: skip
+        timeouts = {f"{name.replace('-', '_')}_s": s for name, s in config.timeouts.items()}
+        master = f"{config.master_addr}:{config.master_port}"
+        log(Tag.ENV, nnodes=config.nnodes, nproc_per_node=config.nproc_per_node, master=master,
+            run_id=config.run_id, attempt=config.attempt, **timeouts)  # fmt: skip
         if config.node_rank == 0:
             self.coordinator = Coordinator(config, self.join_deadline)
             await self.coordinator.serve()
-        # A problem of this node goes to node 0, so that no other node waits for this one.
-        problem = self.problem(config.problem) if config.problem else None
-        address = interface = own_address = ""
-        try:
-            if not problem:
-                self.ranks = LocalRanks(config, self.output)
-        except (Failure, OSError) as error:
-            problem = self.problem(error)
         address = await network.resolve(config, self.join_deadline)
         now = self.log_phase("resolve", now, master=config.master_addr, address=address)
+        info = node_info.describe_self()
+        info.node = config.node_rank
         try:
-            if not problem:
-                interface, own_address = network.choose_interface(config, address)
-                now = self.log_phase("interface", now, interface=interface, address=own_address)
-        except (Failure, OSError) as error:
-            problem = self.problem(error)
-        go = await self.preflight(address, interface, own_address, problem)
-        address = self.participant.address  # where the coordinator was reached
+            if config.problem:
+                raise config.problem
+            interface, own_address = network.choose_interface(config, address)
+            now = self.log_phase("interface", now, interface=interface, address=own_address)
+            info = await self.prepare(interface, own_address)
+        except Exception as error:
+            # It goes to node 0, so that no other node waits for this one.
+            info.problem = node_info.failure_here(error, "preflight")
+        go = await self.join(info, address)
         now = self.log_phase("master ready, preflight", now, nodes=config.nnodes)
         while not self.ending:
-            self.start(go, address, interface)
+            self.start(go)
             if not await self.supervise():
                 return
             go = await self.start_again()
 
-    def start(self, go: Go, address: str, interface: str) -> None:
+    async def prepare(self, interface: str, address: str) -> NodeInfo:
+        """Check this node, and make the folder of its ranks. Raises Failure or OSError."""
+        # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
+        info = await asyncio.to_thread(node_info.collect, self.config, interface, address)
+        node_info.check_self(self.config, info)
+        self.ranks = LocalRanks(self.config, self.output)
+        return info
+
+    def start(self, go: Go) -> None:
         """Start the ranks. A program that cannot be started is a failure of this node."""
         try:
-            self.ranks.start(go, address, interface)
+            # The address where the coordinator was reached.
+            self.ranks.start(go, self.participant.address, self.participant.info.interface)
         except OSError as error:
             reason = f"{self.config.program[0]}: {error.strerror}"
             self.participant.send(Failure("program-failed", reason))
             return
-        self.asked_at, self.speeds = time.monotonic(), {}
+        self.asked_at = time.monotonic()
         self.participant.heartbeat = self.heartbeat
         self.participant.send(StateChange(NodeState.RUNNING))
         numbers = ",".join(str(rank.number) for rank in self.ranks.ranks)
@@ -127,29 +133,8 @@ class NodeLauncher:
         if self.stop_reason:  # the stop came between Go and the ranks' start
             self.stop_ranks()
 
-    def problem(self, error: Exception) -> Failure:
-        """A fault of this node before the run, as other nodes can be given it: it names this node."""
-        node = node_info.format_node(node_info.describe_self())
-        if not isinstance(error, Failure):
-            reason = f"{node}: {type(error).__name__}: {error}"
-            return Failure("launcher-failed", reason, "preflight")
-        if node in error.reason:
-            return error
-        return Failure(error.cause, f"{node}: {error.reason}", error.phase)
-
-    async def preflight(self, address: str, interface: str, own_address: str, problem: Failure | None) -> Go:
+    async def join(self, info: NodeInfo, address: str) -> Go:
         """Join the run. Raises Failure."""
-        info = node_info.describe_self()
-        info.node = self.config.node_rank
-        try:
-            if not problem:
-                # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
-                collect = node_info.collect
-                info = await asyncio.to_thread(collect, self.config, interface, own_address)
-                node_info.check_self(self.config, info)
-        except Exception as error:
-            problem = self.problem(error)
-        info.problem = problem
         if self.config.debug:
             resolv_conf = network.resolv_conf()
             log(Tag.DEBUG, interfaces=network.interfaces(), resolv_conf=resolv_conf, **vars(info))
@@ -160,10 +145,8 @@ class NodeLauncher:
         self.participant = Participant(self.config, info, address, handlers)
         try:
             return await self.participant.join(self.join_deadline)
-        except Failure:
-            if problem:
-                raise problem from None
-            raise
+        except Failure as failure:
+            raise info.problem or failure from None
 
     async def supervise(self) -> bool:
         """Report this node's state until the verdict comes. Raises Failure; True: start again."""
@@ -179,7 +162,9 @@ class NodeLauncher:
                 participant.send(StateChange(final, ranks.stepped or long))
             for failure in ranks.failures():
                 # What only follows from another failure may be replaced by what is the cause.
-                if (failure.rank, failure.cause) not in reported and not (self.stop_reason and failure.asked):
+                if (failure.rank, failure.cause) not in reported and not (
+                    self.stop_reason and failure.asked
+                ):
                     reported.add((failure.rank, failure.cause))
                     participant.send(failure)
             if time.monotonic() > looked_at + 1:
@@ -202,24 +187,13 @@ class NodeLauncher:
         pause_s = min(ASK_S, max(1.0, self.config.timeouts["exit-timeout"] / 4))
         if now > self.asked_at + (1.0 if watchdog else pause_s):
             self.asked_at = now
-            self.do(self.ask_for_steps(now))
+            self.do(ranks.ask())
         if now > ranks.started_at + HOOKS_S and self.config.rank_hooks:
             ranks.warn_of_missing_hooks()
 
-    async def ask_for_steps(self, asked_at: float) -> None:
-        """The steps that ranks have made since the last question."""
-        before = {rank.number: (rank.steps, rank.answered_at) for rank in self.ranks.ranks}
-        await self.ranks.ask()
-        for rank in self.ranks.ranks:
-            steps, at = before[rank.number]
-            if at and rank.steps and asked_at > at:
-                rate = (rank.steps - steps) / (asked_at - at)
-                self.speeds[str(rank.number)] = [rank.steps, rate]
-            rank.answered_at = asked_at
-
     def heartbeat(self) -> Heartbeat:
-        speeds, self.speeds = self.speeds, {}
-        return Heartbeat(progress_age=self.ranks.progress_age(), speeds=speeds)
+        steps = {str(rank.number): rank.steps for rank in self.ranks.ranks}
+        return Heartbeat(progress_age=self.ranks.progress_age(), steps=steps)
 
     async def start_again(self) -> Go:
         """End the program, check this node, and wait until all nodes are ready. Raises Failure."""
@@ -233,14 +207,10 @@ class NodeLauncher:
         await end_children()  # they may hold ports and GPUs
         self.ranks.close()
         try:
-            interface = self.participant.info.interface
-            info = await asyncio.to_thread(node_info.collect, self.config, interface, "")
-            node_info.check_self(self.config, info)
-            self.ranks = LocalRanks(self.config, self.output)
+            await self.prepare(self.participant.info.interface, "")
             self.participant.send(StateChange(NodeState.JOINED))
         except (Failure, OSError) as error:
-            found = self.problem(error)
-            self.participant.send(Failure(found.cause, found.reason, "preflight"))
+            self.participant.send(node_info.failure_here(error, "preflight"))
         deadline = time.monotonic() + self.config.timeouts["join-timeout"] + 5
         return await self.participant.wait_for_go(deadline)
 
@@ -283,12 +253,17 @@ class NodeLauncher:
         self.restart = message
 
     def on_question(self, question: Question) -> None:
-        async def answer() -> None:
-            reports = await self.ranks.ask(question.frames)
-            self.participant.send(Answer(question.number, reports))
+        """Only the newest question counts, so that no answer overtakes a newer one."""
+        self.question, idle = question, not self.question
+        if idle:
+            self.do(self.answer())
 
-        if self.ranks:
-            self.do(answer())
+    async def answer(self) -> None:
+        while question := self.question:
+            reports = await self.ranks.ask(question.frames) if self.ranks else []
+            self.participant.send(Answer(question.number, reports))
+            if self.question is question:
+                self.question = None
 
     def on_stacks(self, message: Stacks) -> None:
         """The stacks of all ranks: into the log of node 0 if nobody asked, and to who did."""

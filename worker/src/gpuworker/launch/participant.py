@@ -21,9 +21,11 @@ Handlers = dict[type, Callable[[object], None]]
 
 
 class Participant:
-    """`go` and `end` hold the messages of that name; `handlers` get the other messages by their class."""
+    """`go` and `end` hold the messages of that name; `handlers`: class -> who gets the others."""
 
-    def __init__(self, config: LaunchConfig, info: protocol.NodeInfo, address: str, handlers: Handlers):
+    def __init__(
+        self, config: LaunchConfig, info: protocol.NodeInfo, address: str, handlers: Handlers
+    ):
         self.config, self.info, self.address, self.handlers = config, info, address, handlers
         self.heartbeat: Callable[[], protocol.Heartbeat] = protocol.Heartbeat
         self.started = False  # Go has arrived once
@@ -36,7 +38,7 @@ class Participant:
         self.failure = ("connection-refused", "was not reached")  # of the last attempt to connect
 
     async def join(self, deadline: float) -> protocol.Go:
-        """Connect to the coordinator, send the node info and wait until all nodes have joined. Raises Failure."""
+        """Connect to node 0, and wait until all nodes have joined. Raises Failure."""
         self.connection = asyncio.create_task(self.stay_connected(deadline))
         return await self.wait_for_go(deadline + 1)
 
@@ -54,11 +56,13 @@ class Participant:
             names = ", ".join(f"node {index}" for index in self.missing[:20]) or "node 0"
             raise Failure("node-missing", f"{names} did not join within {timeout_s} s", "preflight")
         cause, detail = self.failure
-        where = f"node 0 at {self.config.master_addr} ({self.address}) port {self.config.launcher_port}"
+        where = (
+            f"node 0 at {self.config.master_addr} ({self.address}) port {self.config.launcher_port}"
+        )
         raise Failure(cause, f"{where} {detail}, for {timeout_s} s", "preflight")
 
     async def stay_connected(self, deadline: float) -> None:
-        """Keep a connection to node 0. Before Go it is made again when it ends; after Go its end ends the run."""
+        """Keep a connection to node 0. When it ends, it is made again; after Go the run ends."""
         while True:
             await self.connect(max(1.0, min(5.0, deadline - time.monotonic())))
             if self.started:
@@ -69,7 +73,7 @@ class Participant:
             if time.monotonic() > deadline:
                 return
             await asyncio.sleep(0.3)
-            # Node 0 may have been replaced by a new pod, or DNS may have returned the address of the previous one.
+            # Node 0 may have a new pod, or DNS may have returned the address of the previous one.
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 self.address = await asyncio.wait_for(look_up(self.config.master_addr), 1)
 
@@ -78,10 +82,13 @@ class Participant:
         writer = None
         try:
             try:
-                connecting = asyncio.open_connection(self.address, self.config.launcher_port, limit=LINE_LIMIT)
+                connecting = asyncio.open_connection(
+                    self.address, self.config.launcher_port, limit=LINE_LIMIT
+                )
                 reader, writer = await asyncio.wait_for(connecting, timeout_s)
             except (OSError, asyncio.TimeoutError) as error:
-                if self.failure[0] != "other-run":  # the other run may have ended since, and its answer says more
+                # The other run may have ended since, and its answer says more.
+                if self.failure[0] != "other-run":
                     self.failure = classify_port_failure(error, None)
                 return
             self.info.clock = time.time()
@@ -104,12 +111,15 @@ class Participant:
             self.stream = stream
             self.on_message(reply)
             heartbeats = asyncio.create_task(self.send_heartbeats())
-            with contextlib.suppress(OSError, ValueError), writer.get_extra_info("socket").dup() as connection:
+            with (
+                contextlib.suppress(OSError, ValueError),
+                writer.get_extra_info("socket").dup() as connection,
+            ):
                 try:
                     await self.read(stream)
                 except OSError:
-                    # A write failed, and asyncio has closed the connection without reading what is in it: after a
-                    # freeze of this process, perhaps the verdict.
+                    # A write failed, and asyncio has closed the connection without reading what is
+                    # in it: after a freeze of this process, perhaps the verdict.
                     stream.reader = remaining(connection)
                     await self.read(stream)
             heartbeats.cancel()
@@ -133,7 +143,11 @@ class Participant:
             self.missing = message.missing
         elif isinstance(message, protocol.Go):
             if not self.started:
-                self.started, self.attempt, self.started_at = True, message.attempt, time.monotonic()
+                self.started, self.attempt, self.started_at = (
+                    True,
+                    message.attempt,
+                    time.monotonic(),
+                )
             if not self.go.done():
                 self.go.set_result(message)
         elif isinstance(message, protocol.End):
@@ -155,12 +169,12 @@ class Participant:
             self.send(self.heartbeat())
             before = time.monotonic()
             await asyncio.sleep(protocol.HEARTBEAT_S)
-            # This process itself was frozen: what node 0 sent meanwhile, perhaps the verdict, is not yet read.
+            # This process was frozen: what node 0 sent, perhaps the verdict, is not yet read.
             if time.monotonic() - before > 2 * protocol.HEARTBEAT_S:
                 self.last_heartbeat = time.monotonic()
             if self.started and time.monotonic() - self.last_heartbeat > timeout_s:
                 reason = f"node 0 sent no heartbeat for {timeout_s} s"
-                # A frozen node 0 reads this when it goes on; else it would see only that this node has ended.
+                # A frozen node 0 reads this when it goes on; else it would see only our end.
                 self.send(Failure("node-lost", reason))
                 self.lose_node_0(reason)
 

@@ -132,20 +132,20 @@ class Go:
 
 @dataclass
 class Heartbeat:
-    """Sign of life, every HEARTBEAT_S seconds; from the coordinator with the nodes that are missing.
+    """Sign of life, every HEARTBEAT_S seconds; from node 0 with the nodes that are missing.
 
     `progress_age`: seconds since the last progress of any rank of the node that sends it.
-    `speeds`: rank -> [optimizer steps, steps per second]; only now and then.
+    `steps`: rank -> optimizer steps until now.
     """
 
     missing: list = field(default_factory=list)
     progress_age: float = 0.0
-    speeds: dict = field(default_factory=dict)
+    steps: dict = field(default_factory=dict)
 
 
 @dataclass
 class StateChange:
-    """New state of the node that sends it. `progressed`: whether it made a step, or ran for long."""
+    """New state of its sender. `progressed`: whether it made a step, or ran for long."""
 
     state: NodeState
     progressed: bool = True
@@ -214,8 +214,8 @@ class End:
 
 CODEC = Codec(
     (
-        Hello, Welcome, Rejected, Go, Heartbeat, StateChange, Failure, StopRequested, Stop, Question,
-        Answer, StacksRequested, Stacks, Restart, End,
+        Hello, Welcome, Rejected, Go, Heartbeat, StateChange, Failure, StopRequested, Stop,
+        Question, Answer, StacksRequested, Stacks, Restart, End,
     )
 )  # fmt: skip
 

@@ -39,19 +39,21 @@ class NodeStatus:
     progressed: bool = True
     answered: int = 0  # the question
     reports: dict[int, RankReport] = field(default_factory=dict)
-    speeds: dict = field(default_factory=dict)
+    steps: dict = field(default_factory=dict)
 
     @property
     def ended(self) -> bool:
         return not self.state.running
 
     def forget(self, now: float) -> None:
-        """The program starts anew."""
-        self.state, self.progress_at = NodeState.JOINED, now
-        self.failures, self.reports, self.speeds = {}, {}, {}
+        """Its program ends, or starts anew."""
+        self.state, self.progress_at = NodeState.RUNNING, now
+        self.failures, self.reports, self.steps = {}, {}, {}
 
 
-def failed(nodes: dict[int, NodeStatus], lost: dict[int, str], failed_at: float, question: int) -> Failure | None:
+def failed(
+    nodes: dict[int, NodeStatus], lost: dict[int, str], failed_at: float, question: int
+) -> Failure | None:
     """The verdict on a run in which something failed; None while answers may still change it.
 
     `lost`: node -> how. `question`: the number of the first one since the failure.
@@ -87,7 +89,8 @@ def of_first(nodes: dict[int, NodeStatus], node: NodeStatus, failure: Failure) -
     early = [r for r, (each, _) in reports.items() if each.code in (0, 75)] if consequence else []
     if early:
         first = ", ".join(
-            f"rank {rank} of {reports[rank][1]} {stacks.describe(reports[rank][0])}" for rank in early[:NODES_NAMED]
+            f"rank {rank} of {reports[rank][1]} {stacks.describe(reports[rank][0])}"
+            for rank in early[:NODES_NAMED]
         )
         return Failure("early-exit", f"{first} while others still worked: {reason}")
     if failure.cause != "collective-timeout":

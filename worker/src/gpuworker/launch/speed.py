@@ -12,28 +12,23 @@ SLOW = 1.2  # times the median time of a step
 
 
 class Speeds:
-    """Remembers when the last line was."""
+    """Remembers the steps of all ranks at the last line."""
 
     def __init__(self) -> None:
-        self.said_at = 0.0
+        self.at, self.before = 0.0, {}
 
     def line(self, nodes: Iterable[NodeStatus], now: float) -> dict[str, object] | None:
         """Facts of a line that is due; None before, or if no rank has made a step."""
-        self.said_at = self.said_at or now
-        if now < self.said_at + EVERY_S:
+        if self.at and now < self.at + EVERY_S:
             return None
-        self.said_at = now
-        pairs = [each for node in nodes for each in node.speeds.items() if valid(*each)]
-        rates = {int(rank): rate for rank, (_, rate) in pairs if rate > 0}
-        if not rates:
+        pairs = [pair for node in nodes for pair in node.steps.items()]
+        steps = {int(rank): n for rank, n in pairs if rank.isdecimal() and isinstance(n, int)}
+        since, self.at = now - self.at, now
+        before, self.before = self.before, steps
+        made = {rank: n - before[rank] for rank, n in steps.items() if before.get(rank, n) < n}
+        if not made:
             return None
-        median = statistics.median(rates.values())
-        slow = sorted(rank for rank, rate in rates.items() if rate * SLOW < median)
-        found = {"step": max(step for _, (step, _) in pairs), "steps_per_second": median}
+        median = statistics.median(made.values())
+        slow = sorted(rank for rank, number in made.items() if number * SLOW < median)
+        found = {"step": max(steps.values()), "steps_per_second": median / since}
         return found | ({"slow_ranks": ",".join(map(str, slow[:8]))} if slow else {})
-
-
-def valid(rank: str, pair: object) -> bool:
-    """Whether an entry of another node's message is what it should be."""
-    numbers = pair if isinstance(pair, list) and len(pair) == 2 else [None]
-    return rank.isdecimal() and all(isinstance(each, int | float) for each in numbers)

@@ -19,7 +19,8 @@ IMPORT = re.compile(r"^<frozen importlib")
 # A thread that waits for another thread, or for work.
 IDLE = re.compile(r"/(threading|queue|selectors|socketserver)\.py$|/concurrent/futures/")
 BACKWARD = "_engine_run_backward"
-SKIPPED = ("wrapper", "inner", "__torch_function__", "__call__")  # between a program and a collective
+# Between a program and a collective.
+SKIPPED = ("wrapper", "inner", "__torch_function__", "__call__")
 RANKS_NAMED, PLACES_NAMED = 8, 8
 
 
@@ -103,10 +104,11 @@ def describe(report: RankReport) -> str:
         return f"{failed} at {report.place}"
     if report.code is not None:
         return f"has ended {ended(report.code)}"
+    threads = ", ".join(report.threads) or "its exit handlers"
     words = {
         "stopped": "is stopped by a signal (SIGSTOP)",
         "silent": f"does not answer{f' ({report.inside})' if report.inside else ''}",
-        "ending": f"has left its main program, which waits for {', '.join(report.threads) or 'its exit handlers'}",
+        "ending": f"has left its main program, which waits for {threads}",
         "importing": f"still imports modules at {report.place}",
     }.get(report.state)
     if not words and report.waits_in:
@@ -137,12 +139,15 @@ def table(reports: dict[int, tuple[RankReport, str]]) -> list[str]:
     waiting = {
         words
         for words, ranks in together.items()
-        if reports[ranks[0]][0].waits_in or (reports[ranks[0]][0].failure and words.startswith("timed"))
+        if reports[ranks[0]][0].waits_in
+        or (reports[ranks[0]][0].failure and words.startswith("timed"))
     }
     lines = [line for line in (behind(reports), different(reports)) if line]
     if len(waiting) > 1 and len(waiting) == len(together):
         lines.append("ranks wait in different collectives")
-    order = sorted(together, key=lambda words: (words in waiting, len(together[words]), together[words][0]))
+    order = sorted(
+        together, key=lambda words: (words in waiting, len(together[words]), together[words][0])
+    )
     for words in order[:PLACES_NAMED]:
         ranks = together[words]
         if len(ranks) == 1:
@@ -169,7 +174,8 @@ def behind(reports: dict[int, tuple[RankReport, str]]) -> str:
         late = [f"rank {rank} ({number})" for rank, number in numbers.items() if number < most]
         if late:
             which = f"collectives of process group {group}"
-            return f"behind the others, which have started {most} {which}: {', '.join(late[:RANKS_NAMED])}"
+            named = ", ".join(late[:RANKS_NAMED])
+            return f"behind the others, which have started {most} {which}: {named}"
     return ""
 
 
@@ -179,7 +185,9 @@ def different(reports: dict[int, tuple[RankReport, str]]) -> str:
     for rank, (report, _) in sorted(reports.items()):
         for group, last in report.last.items():
             words = f"{last.get('op')} of {last.get('sizes')} {last.get('types')}"
-            found.setdefault((group, str(last.get("number"))), {}).setdefault(words, []).append(rank)
+            found.setdefault((group, str(last.get("number"))), {}).setdefault(words, []).append(
+                rank
+            )
     for (group, number), kinds in sorted(found.items()):
         if len(kinds) > 1:
             each = "; ".join(f"rank {named(ranks)}: {words}" for words, ranks in kinds.items())

@@ -17,10 +17,14 @@ NOT_COUNTED = (ExitCode.SAVED, ExitCode.STOPPED, ExitCode.NODE_LOST)  # not the 
 
 
 def begin(folder: Path, max_attempts: int) -> dict[str, str]:
-    """Variables with the number of earlier attempts in this pod. The readiness probe looks for the file `ready`."""
+    """Variables with the number of earlier attempts in this pod.
+
+    The readiness probe looks for the file `ready`.
+    """
     (folder / "ready").touch()
     running, boot = folder / "running", BOOT_ID.read_text()
-    if running.exists():  # the launcher was killed: with its container, which counts, or with its machine
+    if running.exists():
+        # The launcher was killed: with its container, which counts, or with its machine.
         same = running.read_text() == boot
         finish(folder, max_attempts, ExitCode.FAILED if same else ExitCode.NODE_LOST)
     failed, ignored = _count(folder / "attempt"), _count(folder / "ignored")
@@ -29,7 +33,7 @@ def begin(folder: Path, max_attempts: int) -> dict[str, str]:
 
 
 def finish(folder: Path, max_attempts: int, code: int) -> None:
-    """Count the attempt and return, so that the kubelet starts the next one; or idle until the pod is deleted.
+    """Count the attempt and return, for the kubelet to start the next one; or idle.
 
     It idles, too, if it cannot count: else the container would start again without end.
     """
@@ -46,7 +50,11 @@ def finish(folder: Path, max_attempts: int, code: int) -> None:
     if code != ExitCode.DONE:
         with contextlib.suppress(OSError):
             (folder / "ready").unlink(missing_ok=True)
-    result = "the run is done" if code == ExitCode.DONE else f"attempt {failed + 1} of {max_attempts + 1} failed"
+    result = (
+        "the run is done"
+        if code == ExitCode.DONE
+        else f"attempt {failed + 1} of {max_attempts + 1} failed"
+    )
     log(Tag.IDLE, exit_code=code, reason=f"{result}; this pod idles until it is deleted")
     sys.stdout.flush()
     signal.sigwait(STOP_SIGNALS)

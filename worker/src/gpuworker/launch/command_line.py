@@ -1,0 +1,123 @@
+"""Command line of ddp-launch: torchrun's flags, and its own.
+
+ddp-launch [FLAGS] train.py ARGS…        as torchrun: also -m MODULE, --no-python PROGRAM
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Mapping
+
+from gpuworker.launch.failure_causes import Failure
+from gpuworker.runtime.contract import INTERNAL_PREFIX
+
+# Flag -> default in seconds and meaning.
+TIMEOUTS = {
+    "join-timeout": (600, "for all nodes to join and pass preflight, from this launcher's start"),
+    "heartbeat-timeout": (60, "without a heartbeat, after which a node counts as lost"),
+    "startup-collective-timeout": (
+        600,
+        "for a collective before the first optimizer step, if the program sets none",
+    ),
+    "collective-timeout": (
+        1800,
+        "for a collective after the first optimizer step, if the program sets none",
+    ),
+    "exit-timeout": (300, "for a rank's process to end after its main program"),
+    "progress-timeout": (
+        900,
+        "without an optimizer step, output or CPU time of any rank; 0 is off",
+    ),
+    "grace-period": (90, "from SIGTERM to SIGKILL of the program"),
+}
+# torchrun's flags that have no meaning here: there is one rendezvous, without settings.
+WITHOUT_EFFECT = ("rdzv-id", "local-addr", "monitor-interval", "start-method")
+# torchrun's flags that are refused -> what to do instead.
+REFUSED = {
+    **dict.fromkeys(("log-dir", "redirects", "tee"), "--rank-logs --output-dir=FOLDER"),
+    **dict.fromkeys(("local-ranks-filter", "logs-specs", "event-log-handler"), ""),
+    **dict.fromkeys(("numa-binding", "signals-to-handle", "virtual-local-rank", "run-path"), ""),
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose error is a Failure, so that it has a line and a termination message."""
+
+    def error(self, message: str) -> None:
+        what, unknown, words = message.partition("unrecognized arguments: ")
+        if unknown:  # only the names: a value may be a secret of the program
+            names = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
+            message = f"{what}{unknown}{' '.join(names) or 'words without a flag'}"
+        raise Failure("usage", f"{message}; see ddp-launch --help", "config")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = _Parser(
+        prog="ddp-launch",
+        usage="ddp-launch [FLAGS] [--] train.py ARGS… | -m MODULE ARGS… | --no-python PROGRAM ARGS…"
+        "\n       ddp-launch stacks      (of all ranks of the run in this pod)",
+        description="Run a program on every node, as torchrun, without hangs and with one verdict.",
+        allow_abbrev=False,
+    )
+    add = made.add_argument
+
+    def of_torchrun(name: str, meaning: str = argparse.SUPPRESS, **more: object) -> None:
+        add(f"--{name}", *([f"--{name.replace('-', '_')}"] * ("-" in name)), help=meaning, **more)
+
+    for name, (default, meaning) in TIMEOUTS.items():
+        add(f"--{name}", type=int, metavar="SECONDS", help=f"{meaning} ({default})")
+    of_torchrun("nnodes", "nodes (1)")
+    of_torchrun("nproc-per-node", "processes per node: a number, auto, gpu or cpu (1)")
+    of_torchrun("node-rank", "index of this node (0)")
+    of_torchrun("master-addr", "name or address of node 0 (this machine)")
+    of_torchrun("master-port", "port of node 0; the launchers use the next one")
+    of_torchrun("standalone", "one node, and ports that are free", action="store_true")
+    of_torchrun("max-restarts", "starts of the program after a failure, in the same pods (0)")
+    of_torchrun("role", "TORCHELASTIC's ROLE_NAME (default)")
+    for name in ("rdzv-backend", "rdzv-endpoint", "rdzv-conf", *WITHOUT_EFFECT, *REFUSED):
+        of_torchrun(name)
+    add("-r", dest="redirects", help=argparse.SUPPRESS)
+    add("-t", dest="tee", help=argparse.SUPPRESS)
+    add("-m", "--module", action="store_true", help="the program is a module")
+    of_torchrun("no-python", "the program is not Python", action="store_true")
+    add("--interface", default="", help="network interface; empty: that of the route to node 0")
+    add("--output-dir", default="", metavar="FOLDER", help="folder for flight records and output")
+    add("--min-shm", default="0", metavar="SIZE", help="minimum size of /dev/shm, such as 16Gi")
+    add("--min-disk", default="0", metavar="SIZE", help="minimum free space in --output-dir")
+    add("--max-clock-skew", type=float, default=10, metavar="SECONDS", help="between nodes (10)")
+    add("--progress-action", choices=["end", "warn"], default="warn", help="at its time-out (warn)")
+    add("--max-restarts-in-place", metavar="NUMBER", help="the same as --max-restarts")
+    add("--rank-hooks", choices=["on", "off"], default="on", help="time-outs and stacks (on)")
+    add("--rank-prefix", action="store_true", help="begin every line of a rank with [rank3]:")
+    add("--rank-logs", action="store_true", help="also write rank-<n>.log below --output-dir")
+    add(
+        "--max-attempts",
+        type=int,
+        default=0,
+        metavar="NUMBER",
+        help="restarts with --idle-after-exit (0)",
+    )
+    add("--idle-after-exit", metavar="FOLDER", help="keep the pod; FOLDER stores the attempts")
+    add("program", nargs=argparse.REMAINDER, help="the program and its arguments")
+    return made
+
+
+def read_arguments(words: list[str]) -> tuple[argparse.Namespace, Failure | None]:
+    """The command line, or what is wrong with it and one that only reports this to other nodes."""
+    try:
+        args = parser().parse_args(words)
+        while args.program and args.program[0] in ("--", "-m", "--module", "--no-python"):
+            word = args.program.pop(0)  # the mode may also follow the --
+            args.module |= word in ("-m", "--module")
+            args.no_python |= word == "--no-python"
+        if not args.program:
+            raise Failure("usage", "the program is missing: ddp-launch FLAGS train.py", "config")
+        return args, None
+    except Failure as problem:
+        return parser().parse_args(["--no-python", "true"]), problem
+
+
+def settings(environ: Mapping[str, str]) -> list[str]:
+    """Flags that a chart sets for the torchrun in a script of the user."""
+    return shlex.split(environ.get(f"{INTERNAL_PREFIX}LAUNCHER", ""))

@@ -1,0 +1,230 @@
+"""One rank: its process, what its hook has written about it, and its report.
+
+The exit code comes from the kernel, and all else from files of the hook.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import ctypes
+import os
+import signal
+import stat
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpuworker.launch import stacks
+from gpuworker.launch.failure_causes import Failure
+from gpuworker.launch.output import RankOutput
+from gpuworker.launch.protocol import RankReport
+from gpuworker.launch.rank_failure import describe_errors, of_exception, place_of
+from gpuworker.runtime import processes
+from gpuworker.runtime.contract import ExitCode, Tag
+from gpuworker.runtime.log import log
+
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+DRAIN_S = 1.0  # for output that another process may still hold open
+ERROR_S = 5.0  # after an exception, a rank that still runs its exit handlers has failed
+GOOD_CODES = (ExitCode.DONE, ExitCode.SAVED)  # end no other rank
+# A thread of Gloo that releases a tensor during Python's finalization (torch 2.14, 2.15).
+GLOO_ABORT = "terminate called without an active exception"
+BUSY_SHARE = 0.05  # of one CPU, from which on a rank is at work
+
+
+def read(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace")
+    return ""
+
+
+def literal(path: Path) -> object:
+    """The Python literal in a file that the hook wrote; None for anything else."""
+    try:
+        return ast.literal_eval(read(path))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def start(program: tuple[str, ...], variables: dict[str, str]) -> subprocess.Popen:
+    """Start a rank's process, which ends with this one. Raises OSError."""
+    parent = os.getpid()
+
+    def end_with_launcher() -> None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return subprocess.Popen(
+        program,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,  # as torchrun: a group that can be ended as a whole
+        preexec_fn=end_with_launcher,
+    )
+
+
+@dataclass
+class Rank:
+    """One rank. `code`: None while it runs or its last output is read, negative for a signal."""
+
+    number: int
+    box: Path
+    process: subprocess.Popen
+    output: RankOutput
+    addresses: list[str]  # what addresses of the run look like in the text of an error
+    code: int | None = None
+    ended_at: float = 0.0
+    errors: list[dict] = field(default_factory=list)  # rank_hook.describe
+    error_at: float = 0.0
+    failure: Failure | None = None  # what `code` and `errors` mean, if they mean a failure
+    answer: dict = field(default_factory=dict)
+    answered: int = 0  # the question
+    left_at: float = 0.0  # when its main program was first seen to have ended
+    killed: bool = False  # by the launcher
+    steps: int = 0
+    busy_at: float = 0.0  # last CPU time that counts
+    cpu: tuple[float, float] = (0.0, 0.0)  # seconds used, and when that was read
+    warned: bool = False
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def stopped(self) -> bool:
+        return processes.state(self.pid) in ("T", "t")
+
+    @property
+    def has_hook(self) -> bool:
+        return bool(read(self.box / "pid"))
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended as a failure, or its main program did and it will not end in time."""
+        if self.code is not None:
+            return self.code not in GOOD_CODES and not self.killed
+        waits = self.failure is not None and self.failure.cause == "collective-timeout"
+        return bool(self.errors) and (waits or time.monotonic() > self.error_at + ERROR_S)
+
+    def files(self, name: str) -> list[Path]:
+        """The hook's files of that name: the rank's own, then those of other Pythons below it."""
+        owner = read(self.box / "pid")
+        found = self.box.glob(f"{name}.*")
+        return sorted(found, key=lambda path: path.name != f"{name}.{owner}")
+
+    def literals(self, name: str, kind: type) -> list:
+        return [each for path in self.files(name) if isinstance(each := literal(path), kind)]
+
+    def look(self, now: float) -> bool:
+        """Read how it has ended. Returns whether that is new."""
+        before = self.code, self.errors
+        if self.code is not None:
+            return False
+        # A helper may fail, or the program of a shell, and the program may handle that.
+        owner = read(self.box / "pid")
+        lives = owner.isdecimal() and processes.state(int(owner)) not in ("", "Z", "X")
+        found = literal(self.box / f"error.{owner}") if lives else None
+        self.errors = found if isinstance(found, list) else []  # at first without texts
+        self.error_at = (self.error_at or now) if self.errors else 0.0
+        if (code := self.process.poll()) is not None:
+            self.ended_at = self.ended_at or now
+            if not self.output.open or now > self.ended_at + DRAIN_S:
+                self.code = code
+                self.errors = next(filter(None, self.literals("error", list)), [])
+                ended = code == -signal.SIGABRT and self.files("end") and not self.errors
+                if ended and self.output.lines()[-1:] == [GLOO_ABORT]:
+                    aborted = "in Gloo's threads, after its end"
+                    log(Tag.DDP, phase="end", rank=self.number, aborted=aborted)
+                    self.code = 0
+        return before != (self.code, self.errors)
+
+    def progress_at(self, used: float, now: float) -> float:
+        """When it last printed something or used CPU time. `used`: CPU seconds until now."""
+        before, read_at = self.cpu
+        if used - before > BUSY_SHARE * (now - read_at):
+            self.busy_at = now
+        self.cpu = used, now
+        return max(self.busy_at, self.output.activity_at)
+
+    # -- questions
+
+    def ask(self, question: int) -> None:
+        if self.code is None:
+            for path in self.files("answer"):
+                path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                (self.box / "question").write_text(str(question))
+
+    def has_answered(self, question: int) -> bool:
+        """Read the answer. True also for a rank that cannot answer."""
+        if self.code is not None or self.answered == question:
+            return True
+        answers = self.literals("answer", dict)
+        if answers:
+            # Below a launcher of the image's, the rank is the process with the process groups.
+            self.answer = max(answers, key=lambda each: bool(each.get("groups")))
+            self.answered, self.steps = question, max(self.steps, self.answer.get("steps", 0))
+            if stacks.has_ended(self.answer["threads"]) and self.answer["owner"]:
+                self.left_at = self.left_at or time.monotonic()
+        return bool(answers) or not self.has_hook
+
+    def report(self, question: int, frames_bytes: int = 0) -> RankReport:
+        """What is known after a question. `frames_bytes`: of whole stacks, at most."""
+        answer, program = self.answer, self.answer.get("program", "")
+        made = RankReport(self.number, code=self.code)
+        made.groups, made.last = answer.get("groups", {}), answer.get("last", {})
+        made.failure = self.failure if self.failed else None
+        made.place = place_of(self.errors, program) if self.errors else ""
+        if self.left_at:
+            made.state, made.threads = "ending", self.waited_for()
+        if self.code is not None:
+            made.state = "ended"
+        elif self.stopped:
+            made.state = "stopped"
+        elif not answer or self.answered != question:
+            made.inside = processes.waits_in(self.pid)
+        else:
+            thread = stacks.working_thread(answer["threads"])
+            found = stacks.locate(thread["stack"], program)
+            if not self.left_at:
+                made.state = "importing" if found.importing else "running"
+            made.place = made.place or found.place
+            made.waits_in, made.inside = found.waits_in, found.inside
+            if errors := thread["error"]:
+                cause = of_exception(errors, self.addresses, [], False)
+                made.flying = Failure(cause, describe_errors(errors, program), rank=self.number)
+            made.frames = answer["threads"] if frames_bytes else []
+            while len(repr(made.frames)) > max(frames_bytes, 2):
+                made.frames = made.frames[:-1]
+        return made
+
+    def waited_for(self) -> list[str]:
+        """Threads for which Python waits at the end of the main program, with their places."""
+        return [
+            f"{each['name']} at {stacks.locate(each['stack'], self.answer['program']).place}"
+            for each in self.answer.get("threads", [])
+            if not each["daemon"] and not each["main"]
+        ][:5]
+
+    def writes(self) -> bool:
+        """Whether it may be writing: another non-daemon thread, a child, a file open for it."""
+        if self.waited_for() or processes.child_pids(self.pid):
+            return True
+        for descriptor in Path(f"/proc/{self.pid}/fd").glob("*"):
+            with contextlib.suppress(OSError, ValueError):
+                target = os.readlink(descriptor)
+                if target.startswith(("/dev/", "/memfd:")) or target.endswith(" (deleted)"):
+                    continue
+                if not stat.S_ISREG(os.stat(descriptor).st_mode):
+                    continue
+                info = read(Path(f"/proc/{self.pid}/fdinfo", descriptor.name))
+                flags = int(info.partition("flags:")[2].split()[0], 8)
+                if flags & (os.O_WRONLY | os.O_RDWR):
+                    return True
+        return False

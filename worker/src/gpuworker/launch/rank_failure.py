@@ -1,0 +1,177 @@
+"""Causes of a rank's end: from its exceptions, its wait status, torch's watchdogs and full disks.
+
+Nothing here asks the rank; `errors` are what its hook has written (rank_hook.describe).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpuworker.launch import stacks
+from gpuworker.launch.failure_causes import BY_KEY
+from gpuworker.runtime import processes
+
+STATVFS_S = 1.0  # for the free space of all volumes
+OUT_OF_MEMORY = ("torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError")
+NO_MEMORY = re.compile(r"(CUDA|HIP) out of memory|Cuda failure (2 )?'out of memory'")
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+TIMED_OUT = re.compile(r"[Tt]imed? ?out|wait timeout after \d+|monitoredBarrier|watchdog got stuck")
+# Gloo's and NCCL's own words for the end of a peer.
+LOST = re.compile(
+    r"Connection (was )?(likely )?(closed|reset) by (remote )?peer|Broken pipe"
+    r"|[Cc]onnection refused"
+    r"|ncclRemoteError|remote process (exited|has)|[Ss]ocket closed|[Ff]ailed to recv, got 0 bytes"
+    r"|Read error|Write error|NCCL communicator was aborted|ncclSystemError|unhandled system error"
+    r"|Failed to connect to|failed to connect to|timed out connecting|connectFullMesh"
+)
+BROKEN_GPU = re.compile(
+    r"uncorrectable ECC error|hardware stack error|unspecified launch failure|GPU is lost"
+    r"|fallen off the bus|GPU requires reset|uncorrectable NVLink error"
+)
+# RuntimeErrors that torch's C++ raises name the file or the component at their beginning.
+FROM_GLOO = re.compile(
+    r"^\[?\S*(gloo/|ProcessGroup)|^(Gloo|NCCL error|Application timeout|Timed out waiting)"
+)
+FROM_CUDA = re.compile(r"^(CUDA error|HIP error|CUDA driver error)")
+# As ProcessGroupNCCL's watchdog logs it before it ends the process.
+WATCHDOG = b"Watchdog caught collective operation timeout"
+WRITING = re.compile(
+    r"unexpected pos \d+ vs|PytorchStreamWriter|inline_container|os error 28"
+    r"|requested and \d+ written"
+    r"|No space left|enforce fail at .*write"
+)
+WORKER = re.compile(r"^DataLoader worker .* (killed by signal: (\w+)|exited unexpectedly)")
+SHARED_MEMORY = re.compile(
+    r"DataLoader worker .*[Bb]us error|unable to (mmap|allocate shared memory)"
+    r"|unable to write to file </torch_"
+)
+# Lines of torch's and NCCL's own threads; an attempt that they make again ends nothing.
+FROM_WATCHDOG = re.compile(
+    r"ProcessGroup\w+\.cpp|TCPStore\.cpp|NCCL WARN|NCCL error|ncclRemoteError"
+)
+ATTEMPT = re.compile("failed to connect|Call to connect returned|retry")
+
+
+def of_exception(errors: list[dict], addresses: Iterable[str], full: list[str], oom: bool) -> str:
+    """Cause of an exception, by its class, its errno, and facts of this node.
+
+    `errors`: rank_hook.describe. `addresses`: what the run's own connections lead to. `full`:
+    volumes without free space. `oom`: the kernel killed a process of this container for memory.
+    The text counts only of classes that torch raises for its communication and its GPU.
+    """
+    causes = [_of_one(error, addresses, full, oom) for error in errors]
+    # What was raised `from` another one has its cause. What was raised in a handler or in `finally`
+    # has it only if it says nothing itself: the victim of a lost peer, not a new error.
+    found = causes[0]
+    for cause, error in zip(causes[1:], errors[1:], strict=True):
+        if error["how"] in ("from", "first of") or found == "program-failed":
+            found = cause if cause != "program-failed" else found
+        elif BY_KEY[found].secondary and cause != found:
+            found = cause
+    return found
+
+
+def _of_one(error: dict, addresses: Iterable[str], full: list[str], oom: bool) -> str:
+    kinds, text = error["kinds"], f"{error['first']}\n{error['last']}"
+    kind = kinds[0]
+    if kind in OUT_OF_MEMORY or (kind == "builtins.RuntimeError" and NO_MEMORY.match(text)):
+        return "gpu-out-of-memory"
+    system, runtime = "builtins.OSError" in kinds, kind == "builtins.RuntimeError"
+    from_library = kind.startswith(("torch.", "safetensors")) or runtime or system
+    if from_library and (error["errno"] in DISK_FULL or WRITING.search(text)):
+        in_memory = "/dev/shm" in full and (full == ["/dev/shm"] or "/dev/shm" in error["file"])
+        if in_memory:
+            return "shared-memory-full"
+        if full or error["errno"] == errno.EDQUOT or kind.startswith("safetensors"):
+            return "disk-full"  # safetensors takes back what it has written
+    if runtime and SHARED_MEMORY.search(text):
+        return "shared-memory-full"
+    if runtime and (killed := WORKER.search(text)) and oom and killed[2] in ("Killed", None):
+        return "out-of-memory"
+    if BROKEN_GPU.search(text) and (kind == "torch.AcceleratorError" or FROM_CUDA.search(text)):
+        return "gpu-failed"
+    network = ("torch.distributed.DistNetworkError", "torch.distributed.DistStoreError")
+    communicates = kind in ("torch.distributed.DistBackendError", *network)
+    if communicates or (runtime and FROM_GLOO.search(text)):
+        joins = any(name == "init_process_group" for _, _, name in error["frames"])
+        if kind in network and not joins and not any(address in text for address in addresses):
+            return "program-failed"  # a store that the program opened itself
+        if NO_MEMORY.search(text):
+            return "gpu-out-of-memory"
+        if "EADDRINUSE" in text:
+            return "port-in-use"
+        if TIMED_OUT.search(text) or "failed to pass monitoredBarrier" in text:
+            return "collective-timeout"
+        if LOST.search(text):
+            return "peer-lost"
+    return "program-failed"
+
+
+def of_abort(watchdog: str, lines: list[str]) -> tuple[str, str]:
+    """Cause of a SIGABRT, and the line that tells it: torch's watchdogs end the process so."""
+    if watchdog:
+        return "collective-timeout", watchdog
+    found = ("killed", "")
+    for line in filter(FROM_WATCHDOG.search, lines):
+        if "watchdog got stuck" in line or ("exception" in line and TIMED_OUT.search(line)):
+            return "collective-timeout", line
+        if NO_MEMORY.search(line):
+            return "gpu-out-of-memory", line
+        if "terminated with exception" in line:
+            return "killed", line
+        if LOST.search(line) and not ATTEMPT.search(line):
+            found = ("peer-lost", line)
+    return found
+
+
+def signal_of(code: int, program: tuple[str, ...]) -> int:
+    """The signal that ended a rank, also through a shell, which adds 128 to it; else 0."""
+    if code < 0:
+        return -code
+    shell = os.path.basename(program[0]) in processes.SHELLS or program[0].endswith(".sh")
+    return code - 128 if shell and code - 128 in list(signal.Signals) else 0
+
+
+def describe_errors(errors: list[dict], program: str) -> str:
+    """`Type: first line … last line (place)`, and the exceptions behind it."""
+    parts = []
+    for error in errors[:4]:
+        first, last = error["first"], error["last"]
+        text = first if first == last else f"{first} … {last}"
+        name = error["kinds"][0].rpartition(".")[2] or "exception"
+        how = f"{error['how']} " if error["how"] else ""
+        parts.append(f"{how}{name}{': ' if text else ''}{text}"[:600])
+    place = place_of(errors, program)
+    return parts[0] + (f" ({place})" if place else "") + "".join(f", {part}" for part in parts[1:])
+
+
+def place_of(errors: list[dict], program: str) -> str:
+    frames = errors[0]["frames"]
+    return stacks.format_frame(frames[stacks.own_frame(frames, program)]) if frames else ""
+
+
+def full_volumes() -> list[str]:
+    """Volumes that could be written and are full; asked in a thread, as NFS may not answer."""
+    found: list[str] = []
+
+    def look() -> None:
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            _, place, _, options, *_ = line.split()
+            with contextlib.suppress(OSError):
+                space = os.statvfs(place)
+                free = space.f_bavail * space.f_frsize
+                little = free < 1 << 20 and space.f_bavail * 100 < space.f_blocks
+                if options.split(",")[0] == "rw" and little and place not in found:
+                    found.append(place)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(STATVFS_S)
+    return list(found)
