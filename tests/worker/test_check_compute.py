@@ -9,16 +9,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpuworker.accept import peer_comparison
-from gpuworker.accept.check_spec import Evidence, Plan
+from gpuworker.accept import peer_comparison, registry
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import compute
 from gpuworker.accept.kernels import gemm, timing
 from gpuworker.accept.kernels.gemm import Product
 from gpuworker.accept.limits import Limits
 from gpuworker.accept.peer_comparison import GPUS as TOLERANCE
-from gpuworker.accept.report import Measurement
-from gpuworker.accept.verdict import judge
-from tests.helpers.cpu_worlds import COMPARING_PLANS, GPUS, PLANS, verdict_on
+from gpuworker.accept.verdict import judge_check
+from gpuworker.judgement.report import Evidence, Measurement
+from tests.helpers.cpu_worlds import COMPARING_PLANS, GPUS, PLANS, measured, verdict_on
+from tests.helpers.evidence import failures, kinds, not_measured, warnings
 
 FAULTS = compute.SPEC.faults
 DEVICES = [torch.device("cpu")] + [torch.device("cuda", i) for i in range(GPUS)]
@@ -33,7 +34,7 @@ def same_precision_afterwards():
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_healthy_devices_pass_with_their_numbers(plan):
-    evidence = compute.measure(plan)
+    evidence = measured(compute, plan)
     check = verdict_on(compute, evidence, plan)
     assert check.verdict == "PASS", check.reason
     for device in plan.devices:
@@ -50,7 +51,7 @@ def test_healthy_devices_pass_with_their_numbers(plan):
 def test_every_injected_fault_is_told(plan, fault):
     plan = Plan(plan.device, plan.gpus, seconds=plan.seconds, inject=fault)
     check = verdict_on(compute, compute.measure(plan), plan)
-    assert check.verdict != "PASS" and re.search(FAULTS[fault], check.reason), check
+    assert check.verdict != "PASS" and FAULTS[fault] in kinds(check), check
 
 
 def made(kind: str, device: torch.device, size: int = 128) -> Product:
@@ -112,10 +113,10 @@ def test_float32_that_ran_as_tf32_is_told_from_a_fault(monkeypatch):
     monkeypatch.setattr(Product, "multiply", rounded)
     forced = made("fp32", torch.device("cpu"), size=1024)
     assert forced.is_tf32() and "sampled products are wrong" in forced.errors()[0]
-    evidence = compute.measure(Plan("cpu", 0, seconds=0.1))
+    evidence = measured(compute, Plan("cpu", 0, seconds=0.1))
     assert (
-        evidence.failures == []
-        and "float32 ran as TF32: unset TORCH_ALLOW_TF32_CUBLAS_OVERRIDE" in evidence.not_measured[0]
+        failures(evidence) == []
+        and "float32 ran as TF32: unset TORCH_ALLOW_TF32_CUBLAS_OVERRIDE" in not_measured(evidence)[0]
     )
     assert "gemm_bf16" in {m.name for m in evidence.measurements}
 
@@ -128,45 +129,51 @@ def test_an_environment_that_forces_tf32_does_not_win(monkeypatch):
     assert torch.get_float32_matmul_precision() == "highest"
 
 
-def compared(*rates: float) -> Evidence:
+def compared(*rates: float, models: tuple[str, ...] = ()) -> Evidence:
     evidence = Evidence()
     peer_comparison.compare(
         evidence, "gemm_bf16", "TFLOP/s", {f"cuda:{i}": rate for i, rate in enumerate(rates)}, TOLERANCE
     )
-    peer_comparison.problems(evidence)
+    peer_comparison.problems(evidence, models)
     return evidence
 
 
 def test_the_slow_gpu_of_a_node_is_named():
     found = compared(700, 705, 698, 500, 702, 690, 701, 699)
-    assert found.failures == ["cuda:3 is slow: gemm_bf16 500 TFLOP/s is 71% of the median of its peers"]
-    assert found.warnings == []
+    assert failures(found) == ["cuda:3 is slow: gemm_bf16 500 TFLOP/s is 71% of the median of its peers"]
+    assert warnings(found) == []
     found = compared(700, 705, 698, 601)
-    assert found.failures == [] and "cuda:3 is slow" in found.warnings[0]
+    assert failures(found) == [] and "cuda:3 is slow" in warnings(found)[0]
+
+
+def test_gpus_are_compared_with_those_of_their_model():
+    models = ("H100", "H100", "L4", "L4")
+    assert compared(700, 705, 100, 101, models=models).problems == []
+    assert failures(compared(700, 705, 100, 60, models=models))[0].startswith("cuda:3 is slow")
+    assert compared(700, 100, models=("H100", "L4")).problems == []
 
 
 def test_of_two_gpus_the_slower_is_named():
-    assert "cuda:1 is slow" in compared(700, 500).failures[0]
+    assert "cuda:1 is slow" in failures(compared(700, 500))[0]
 
 
 @pytest.mark.parametrize("rates", [(700,), (700, 650), (700, 665, 690, 710, 680, 700, 695, 668)])
 def test_healthy_spread_is_no_finding(rates):
     found = compared(*rates)
-    assert found.failures == found.warnings == []
+    assert failures(found) == warnings(found) == []
 
 
 @pytest.mark.parametrize(
     ("times", "verdict"),
-    [([1.05] + [1.0] * 9, ""), ([3.0] + [1.0] * 9, "warnings"), ([2.0] * 4 + [1.0] * 6, "failures")],
+    [([1.05] + [1.0] * 9, ""), ([3.0] + [1.0] * 9, "WARN"), ([2.0] * 4 + [1.0] * 6, "FAIL")],
     ids=["healthy", "a call of ten", "four calls of ten"],
 )
 def test_a_gpu_that_stalls_now_and_then_is_named_although_its_median_is_healthy(times, verdict):
     found = Evidence()
     peer_comparison.stalls(found, "gemm_bf16", {"cuda:0": [1.0] * 10, "cuda:1": times}, "cuda")
-    peer_comparison.problems(found)
-    told = {kind: getattr(found, kind) for kind in ("failures", "warnings") if getattr(found, kind)}
-    assert list(told) == [verdict] * bool(verdict)
-    assert all(texts[0].startswith("cuda:1 stalls: gemm_bf16 ") and len(texts) == 1 for texts in told.values())
+    peer_comparison.problems(found, ())
+    told = [(problem.verdict, problem.kind, problem.parts) for problem in found.problems]
+    assert told == [(verdict, "stall", ["cuda:1"])] * bool(verdict)
 
 
 def test_a_gpu_that_is_not_there_is_not_measured(monkeypatch):
@@ -253,13 +260,15 @@ def test_a_call_for_which_the_gpu_waited_does_not_count(monkeypatch, waited, cou
 
 @pytest.mark.parametrize(
     ("figure", "verdict"),
-    [(700, "PASS"), (640, "WARN"), (400, "FAIL"), (5000, "INCOMPLETE"), (float("nan"), "INCOMPLETE")],
+    [(700, "PASS"), (610, "WARN"), (400, "FAIL"), (5000, "INCOMPLETE"), (float("nan"), "INCOMPLETE")],
 )
 def test_the_figures_of_the_model_judge(figure, verdict):
-    kinds = [name for name in compute.SPEC.measures if name != "gemm_bf16"]
-    evidence = Evidence([Measurement("gemm_bf16", figure, "TFLOP/s", "cuda:0")], inapplicable=dict.fromkeys(kinds, "-"))
-    check = judge("compute", compute.SPEC, evidence, Limits(("NVIDIA H100 80GB HBM3",)), Plan("cuda", 1))
-    assert check.verdict == verdict, check.reason
+    evidence = Evidence([Measurement("gemm_bf16", figure, "TFLOP/s", "cuda:0")])
+    evidence.facts["telemetry"] = {"cuda:0": {"readings": 40}}
+    limits = Limits(("NVIDIA H100 80GB HBM3",))
+    check = judge_check(registry.node_checks()["compute"], evidence, limits, Plan("cuda", 1))
+    found = [p.verdict for p in check.problems if p.numbers.get("measure") == "gemm_bf16"]
+    assert found == [verdict] * (verdict != "PASS"), check.reason
 
 
 def test_rates_of_known_times():
@@ -272,5 +281,5 @@ def test_rates_of_known_times():
 def test_a_long_level_measures_until_its_time_is_over(monkeypatch):
     monkeypatch.setattr(compute, "REHEARSAL_S", 3.0)
     start = time.monotonic()
-    evidence = compute.measure(Plan("cpu", 0, "burn-in", seconds=3.0))
+    evidence = measured(compute, Plan("cpu", 0, "burn-in", seconds=3.0))
     assert time.monotonic() - start > 1.5 and len(evidence.samples["gemm_fp32 cpu"]) > 8

@@ -2,7 +2,6 @@
 
 import dataclasses
 import platform
-import re
 
 import pytest
 import torch
@@ -10,10 +9,12 @@ import torch
 from gpuworker.accept import environment_problems, host_info, node_facts
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
-from gpuworker.fleet.acts import CONFIGURE, RETEST, act_for
+from gpuworker.accept.verdict import Check
+from gpuworker.judgement.kinds import CONFIGURE, KINDS, RETEST
 from gpuworker.runtime import gpu_inventory
 from tests.helpers import gpu_node
-from tests.helpers.cpu_worlds import PLANS, verdict_on
+from tests.helpers.cpu_worlds import PLANS, measured, verdict_on
+from tests.helpers.evidence import failures, kinds, not_measured, verbs
 
 FAULTS = environment.SPEC.faults
 
@@ -28,16 +29,16 @@ def node(monkeypatch):
     return make
 
 
-def found(gpus: int, **more) -> tuple[str, str]:
+def found(gpus: int, **more) -> Check:
     plan = Plan("cuda", gpus, **more)
     check = verdict_on(environment, environment.measure(plan), plan)
-    return check.verdict, check.reason
+    return check
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_this_machine_is_as_it_says(plan):
-    evidence = environment.measure(plan)
-    assert evidence.failures == evidence.not_measured == []
+    evidence = measured(environment, plan)
+    assert failures(evidence) == not_measured(evidence) == []
     assert evidence.facts["gpus_seen"] == evidence.facts["gpus_expected"] == plan.gpus
     assert evidence.facts["torch"] == torch.__version__ and evidence.facts["cpus"] > 0
     assert evidence.facts["memory_bytes"] > 1 << 30
@@ -47,12 +48,12 @@ def test_this_machine_is_as_it_says(plan):
 def test_every_injected_fault_is_told(fault):
     plan = Plan("cpu", 0, inject=fault)
     check = verdict_on(environment, environment.measure(plan), plan)
-    assert check.verdict != "PASS" and re.search(FAULTS[fault], check.reason), check
+    assert check.verdict != "PASS" and FAULTS[fault] in kinds(check), check
 
 
 def test_a_healthy_node_passes(node):
     node({}, {})
-    assert found(2) == ("PASS", "")
+    assert found(2).verdict == "PASS"
 
 
 @pytest.mark.parametrize(
@@ -61,14 +62,16 @@ def test_a_healthy_node_passes(node):
 def test_a_gpu_that_mps_shares_is_a_warning(node, monkeypatch, name, value):
     node({}, {})
     monkeypatch.setenv(name, value)
-    verdict, reason = found(2)
+    check = found(2)
+    verdict, reason = check.verdict, check.reason
     assert verdict == "WARN" and "MPS" in reason
-    assert act_for("environment", "node", reason).verb == RETEST
+    assert RETEST in verbs(check)
 
 
 def test_no_gpu_at_all_is_no_verdict_on_gpus(node):
     node(seen=0)
-    verdict, reason = found(8)
+    check = found(8)
+    verdict, reason = check.verdict, check.reason
     assert (verdict, "torch sees no GPU, 8 expected" in reason) == ("INCOMPLETE", True)
 
 
@@ -77,21 +80,23 @@ def test_an_error_of_cuda_keeps_what_nvml_reports(node, monkeypatch):
     node({}, {"lost": True}, {"uncorrected": 2})
 
     def broken(_):
-        raise RuntimeError("Error 802: system not yet initialized")
+        raise RuntimeError("Unexpected error from cudaGetDeviceCount(). CUDA error 802: system not yet initialized")
 
     monkeypatch.setattr(torch.cuda, "get_device_name", broken)
-    verdict, reason = found(3)
+    check = found(3)
+    verdict, reason = check.verdict, check.reason
     assert verdict == "FAIL"
-    for words in ("GPU is lost", "2 uncorrectable memory errors", "Error 802", "fabric manager"):
+    for words in ("GPU is lost", "2 uncorrectable memory errors", "error 802", "fabric manager"):
         assert words in reason
     identity = node_facts.measure(Plan("cuda", 3))
-    assert identity.facts["driver"] == "570.86.15" and "Error 802" in identity.not_measured[0]
+    assert identity.facts["driver"] == "570.86.15" and "error 802" in not_measured(identity)[0]
 
 
 def test_seven_of_eight_fails_and_names_the_one_that_is_not_there(node, monkeypatch):
     node(*[{}] * 7)
     monkeypatch.setattr(host_info, "nvidia_devices", lambda: [f"0000:{index}b:00.0" for index in range(8)])
-    verdict, reason = found(8)
+    check = found(8)
+    verdict, reason = check.verdict, check.reason
     assert verdict == "FAIL"
     assert "torch sees 7 GPUs, 8 expected; on the PCI bus but not shown to this pod: 0000:7b:00.0" in reason
 
@@ -99,21 +104,23 @@ def test_seven_of_eight_fails_and_names_the_one_that_is_not_there(node, monkeypa
 def test_with_mig_the_number_of_gpus_is_no_verdict_on_them(node):
     """CUDA shows one instance to a process, however many the pod has."""
     node({"mig": [1, 1]})
-    verdict, reason = found(7)
+    check = found(7)
+    verdict, reason = check.verdict, check.reason
     assert verdict == "INCOMPLETE"
     assert "MIG is on: CUDA shows one instance to a process" in reason and "torch sees 1 GPU, 7 expected" in reason
-    assert act_for("environment", "node", reason).verb == RETEST
+    assert RETEST in verbs(check)
 
 
 def test_gpus_of_other_pods_are_not_missing(node, monkeypatch):
     node({}, {})
     monkeypatch.setattr(host_info, "nvidia_devices", lambda: [f"0000:{index}b:00.0" for index in range(8)])
-    assert found(2) == ("PASS", "")
+    assert found(2).verdict == "PASS"
 
 
 def test_more_gpus_than_expected_are_told_too(node):
     node({}, {})
-    assert found(1) == ("FAIL", "torch sees 2 GPUs, 1 expected")
+    check = found(1)
+    assert check.verdict == "FAIL" and kinds(check) == {"gpus-missing"}
 
 
 @pytest.mark.parametrize(
@@ -145,7 +152,7 @@ def test_more_gpus_than_expected_are_told_too(node):
 def test_an_ill_gpu_is_named(node, gpu, verdict, words):
     node({}, gpu)
     told = found(2)
-    assert told[0] == verdict and words in told[1], told
+    assert told.verdict == verdict and words in told.reason, told.reason
 
 
 @pytest.mark.parametrize(
@@ -161,7 +168,7 @@ def test_an_ill_gpu_is_named(node, gpu, verdict, words):
 def test_versions_that_were_asked_for(node, expect, verdict, words):
     node({})
     told = found(1, expect=expect)
-    assert told[0] == verdict and words in told[1], told
+    assert told.verdict == verdict and words in told.reason, told.reason
 
 
 def test_a_version_that_cannot_be_read_is_no_pass():
@@ -188,10 +195,10 @@ def test_a_sensor_that_is_gone_is_a_warning(changes: dict, words: str) -> None:
     healthy = {"ecc": True, "ecc_uncorrected": 0, "remap_failed": False, "clock_reasons": 0, "temperature_c": 40}
     counters = {"pcie_replays": 0, "nvlinks_up": 18, "nvlink_errors": 0}
     gpu = gpu_inventory.Gpu("cuda:0", "GPU-aa", **healthy, **counters)
-    assert environment_problems.gpu_problems(gpu) == ([], [])
-    failures, (warning,) = environment_problems.gpu_problems(dataclasses.replace(gpu, **changes))
-    assert failures == [] and words in warning
-    assert act_for("environment", "node", warning).verb == CONFIGURE, "a sensor that is gone is not a fault of a part"
+    assert list(environment_problems.gpu_problems(gpu)) == []
+    ((verdict, kind, warning),) = environment_problems.gpu_problems(dataclasses.replace(gpu, **changes))
+    assert verdict == "WARN" and words in warning
+    assert KINDS[kind].act.verb == CONFIGURE, "a sensor that is gone is not a fault of a part"
 
 
 def test_errors_of_the_kernel_log(node, monkeypatch):
@@ -201,11 +208,13 @@ def test_errors_of_the_kernel_log(node, monkeypatch):
         for code, age in ((79, 60), (48, 86400), (31, 1))
     )
     monkeypatch.setattr(host_info, "xids", lambda log: [old, program])
-    assert found(1) == ("WARN", "Xid 48 of 0000:0b:00, 1440 min ago: text of 48")
+    check = found(1)
+    assert check.verdict == "WARN" and kinds(check) == {"xid-reset"}
     monkeypatch.setattr(host_info, "xids", lambda log: [recent])
-    assert found(1) == ("FAIL", "Xid 79 of 0000:0b:00, 1 min ago: text of 79")
+    check = found(1)
+    assert check.verdict == "FAIL" and kinds(check) == {"xid-reboot"}
     monkeypatch.setattr(host_info, "xids", lambda log: None)
-    assert found(1) == ("PASS", ""), "events of NVML replace the log"
+    assert found(1).verdict == "PASS", "events of NVML replace the log"
     assert environment.measure(Plan("cuda", 1)).facts["xids"] == "not readable"
 
 
@@ -218,9 +227,9 @@ def test_the_kernel_log_is_parsed(tmp_path):
         "4,3,3000000,-;NVRM: Xid (PCI:0000:5b:00): 31, pid=7, MMU Fault\n"
     )
     hardware, program = host_info.xids(log)
-    assert (hardware.code, hardware.bus_id, hardware.hardware) == (79, "0000:3b:00", True)
+    assert (hardware.code, hardware.bus_id) == (79, "0000:3b:00")
     assert hardware.text == "pid='<unknown>', GPU has fallen off the bus." and hardware.age_s > 0
-    assert (program.code, program.hardware) == (31, False)
+    assert program.code == 31
     assert host_info.xids(tmp_path / "nothing") is None
 
 
@@ -243,11 +252,13 @@ def test_the_pci_bus_shows_gpus_that_the_driver_does_not(tmp_path):
 def test_shared_memory_and_clock_are_told(node, monkeypatch):
     node({}, {})
     monkeypatch.setattr(host_info, "_size_of", lambda path: 64 << 20)
-    verdict, reason = found(2)
+    check = found(2)
+    verdict, reason = check.verdict, check.reason
     assert verdict == "WARN" and "/dev/shm holds 64 MiB" in reason
     monkeypatch.setattr(host_info, "_size_of", lambda path: 64 << 30)
     monkeypatch.setattr(host_info, "clock", lambda: {"clock_synchronised": False, "clock_max_error_s": 16.0})
-    verdict, reason = found(2)
+    check = found(2)
+    verdict, reason = check.verdict, check.reason
     assert verdict == "WARN" and "clock is not synchronised" in reason
 
 

@@ -67,7 +67,9 @@ def simulated(monkeypatch):
 
         monkeypatch.setattr(host, "times", times)
         plan = Plan("cuda", 1)
-        found = verdict_on(host, host.measure(plan), plan)
+        evidence = host.measure(plan)
+        found = verdict_on(host, evidence, plan)
+        found.facts = evidence.facts
         assert sum(spent) == pytest.approx(plan.seconds), "however many NUMA nodes there are"
         return found
 
@@ -77,7 +79,7 @@ def simulated(monkeypatch):
 def test_a_healthy_host_passes(simulated):
     found = simulated({4: 0.9, 5: 0.9, 6: 0.9, 7: 0.9}, {3: 0.5})
     assert (found.verdict, found.reason) == ("PASS", ""), "a busy sibling thread is not a finding"
-    assert {(each.name, each.device) for each in found.measurements} == {
+    assert {(each.name, each.device) for each in found.numbers} == {
         (name, node) for name in ("host_memory", "host_compute") for node in ("numa0", "numa1")
     }
 
@@ -98,13 +100,13 @@ def test_every_numa_node_is_measured_with_as_many_cores(simulated, monkeypatch):
     monkeypatch.setattr(host_info, "cores_by_numa_node", lambda _: cores)
     monkeypatch.setattr(host_info, "memory_nodes", set)
     found = simulated({4: 0.5, 5: 0.5, 6: 0.5}, {})
-    devices = [each.device for each in found.measurements if each.name == "host_memory"]
+    devices = [each.device for each in found.numbers if each.name == "host_memory"]
     assert devices == ["numa0", "numa1", "numa2"] and "numa1 is slow: host_memory" in found.reason
     assert found.facts["measured_on"] == {"numa0": [0, 1, 2], "numa1": [4, 5, 6], "numa2": [8, 9, 10]}
 
 
 def _devices(found, name: str) -> set[str]:
-    return {each.device for each in found.measurements if each.name == name}
+    return {each.device for each in found.numbers if each.name == name}
 
 
 @pytest.mark.parametrize(("cores", "memory"), [([4], {0, 1}), ([4, 5, 6, 7], {0})], ids=["few cores", "no memory"])

@@ -1,24 +1,24 @@
 """The links check names the slow link and the wrong word, and knows what each link can do."""
 
 import os
-import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
-from gpuworker.accept import host_info, link_problems
-from gpuworker.accept.check_spec import Evidence, Plan
+from gpuworker.accept import host_info, link_problems, registry
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import links
 from gpuworker.accept.kernels import copies
 from gpuworker.accept.limits import Limits
-from gpuworker.accept.report import Measurement
-from gpuworker.accept.verdict import judge
-from gpuworker.fleet.acts import CONFIGURE, act_for
+from gpuworker.accept.verdict import judge_check
+from gpuworker.judgement.kinds import CONFIGURE, KINDS
+from gpuworker.judgement.report import Evidence, Measurement
 from gpuworker.runtime import gpu_inventory
 from gpuworker.runtime.gpu_inventory import Gpu
-from tests.helpers.cpu_worlds import COMPARING_PLANS, PLANS, verdict_on
+from tests.helpers.cpu_worlds import COMPARING_PLANS, PLANS, measured, verdict_on
+from tests.helpers.evidence import failures, kinds, warnings
 from tests.helpers.pynvml_stand_in import Library
 
 FAULTS = links.SPEC.faults
@@ -26,7 +26,7 @@ FAULTS = links.SPEC.faults
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_healthy_links_pass_with_their_numbers(plan):
-    evidence = links.measure(plan)
+    evidence = measured(links, plan)
     check = verdict_on(links, evidence, plan)
     assert check.verdict == "PASS", check.reason
     for device in plan.devices:
@@ -36,7 +36,7 @@ def test_healthy_links_pass_with_their_numbers(plan):
 
 @pytest.mark.parametrize("plan", COMPARING_PLANS.values(), ids=COMPARING_PLANS)
 def test_the_matrix_has_every_pair(plan):
-    evidence = links.measure(plan)
+    evidence = measured(links, plan)
     matrix = evidence.facts["peer_matrix"]
     count = len(matrix["devices"])
     assert count > 1
@@ -53,7 +53,7 @@ def test_the_matrix_has_every_pair(plan):
 def test_every_injected_fault_is_told(plan, fault):
     plan = Plan(plan.device, plan.gpus, seconds=plan.seconds, inject=fault)
     check = verdict_on(links, links.measure(plan), plan)
-    assert check.verdict != "PASS" and re.search(FAULTS[fault], check.reason), check
+    assert check.verdict != "PASS" and FAULTS[fault] in kinds(check), check
 
 
 @pytest.mark.parametrize("count", range(2, 17))
@@ -82,7 +82,7 @@ def h100(index: int, **changes) -> Gpu:
 
 def test_limits_come_from_what_is_installed():
     evidence = account(h100(0), h100(1))
-    assert evidence.failures == evidence.warnings == [], "a generation at rest is not a finding"
+    assert failures(evidence) == warnings(evidence) == [], "a generation at rest is not a finding"
     ceiling, origin = evidence.ceilings["link_h2d"]
     assert (ceiling, origin) == (pytest.approx(63.0, rel=0.01), "PCIe generation 5 ×16")
     ceiling, origin = evidence.ceilings["link_peer"]
@@ -91,8 +91,8 @@ def test_limits_come_from_what_is_installed():
 
 def test_a_width_that_stays_low_under_load_is_named():
     """At rest a GPU may lower it."""
-    assert account(h100(0, pcie_width=8), widths={"cuda:0": 16}).failures == []
-    (failure,) = account(h100(0), h100(1), widths={"cuda:0": 16, "cuda:1": 8}).failures
+    assert failures(account(h100(0, pcie_width=8), widths={"cuda:0": 16})) == []
+    (failure,) = failures(account(h100(0), h100(1), widths={"cuda:0": 16, "cuda:1": 8}))
     assert failure == "cuda:1: PCIe ran ×8 wide under load, GPU and slot can do ×16"
 
 
@@ -102,19 +102,19 @@ def test_without_nvlink_or_figures_peers_have_no_ceiling():
 
 
 def test_a_gpu_with_fewer_or_broken_nvlinks_is_named():
-    assert account(h100(0), h100(1, nvlinks_up=12)).failures == ["cuda:1: 12 NVLinks, other GPUs have 18"]
-    assert account(h100(0), h100(1, nvlinks_up=16, nvlinks_down=2)).failures == ["cuda:1: 16 of 18 NVLinks are up"]
-    assert account(h100(0), h100(1, nvlinks_up=0, nvlinks_down=18)).failures == ["cuda:1: 0 of 18 NVLinks are up"]
+    assert failures(account(h100(0), h100(1, nvlinks_up=12))) == ["cuda:1: 12 NVLinks, other GPUs have 18"]
+    assert failures(account(h100(0), h100(1, nvlinks_up=16, nvlinks_down=2))) == ["cuda:1: 16 of 18 NVLinks are up"]
+    assert failures(account(h100(0), h100(1, nvlinks_up=0, nvlinks_down=18))) == ["cuda:1: 0 of 18 NVLinks are up"]
 
 
 def test_links_beyond_those_of_the_model_may_be_down():
     """NVML lists the 18 links of the chip. H100 NVL has a bridge with 12 of them, and its other six are never up."""
     nvl = {"name": "NVIDIA H100 NVL", "nvlinks_up": 12, "nvlinks_down": 6}
     found = account(h100(0, **nvl), h100(1, **nvl))
-    assert found.failures == found.warnings == []
+    assert failures(found) == warnings(found) == []
     found = account(h100(0, **nvl), h100(1, **nvl | {"nvlinks_up": 11, "nvlinks_down": 7}))
-    assert found.failures == ["cuda:1: 11 of 12 NVLinks are up"]
-    assert account(*(h100(i, nvlinks_up=17, nvlinks_down=1) for i in (0, 1))).failures == [
+    assert failures(found) == ["cuda:1: 11 of 12 NVLinks are up"]
+    assert failures(account(*(h100(i, nvlinks_up=17, nvlinks_down=1) for i in (0, 1)))) == [
         "cuda:0: 17 of 18 NVLinks are up",
         "cuda:1: 17 of 18 NVLinks are up",
     ]
@@ -123,30 +123,30 @@ def test_links_beyond_those_of_the_model_may_be_down():
 def test_links_that_nvml_does_not_list_are_a_warning():
     """nvidia-ml-py 11 knows of 12 links."""
     found = account(*(h100(i, nvlinks_up=12, nvlinks_down=0) for i in (0, 1)))
-    assert found.failures == [] and "12 of 18 NVLinks" in found.warnings[0]
+    assert failures(found) == [] and "12 of 18 NVLinks" in warnings(found)[0]
 
 
 def test_links_that_are_down_on_an_unknown_model_are_a_warning():
     found = account(Gpu("cuda:0", name="new model", nvlinks_up=17, nvlinks_down=1))
-    assert found.failures == [] and found.warnings[0].startswith("cuda:0: 17 of 18 NVLinks are up")
+    assert failures(found) == [] and warnings(found)[0].startswith("cuda:0: 17 of 18 NVLinks are up")
 
 
 def test_nvlinks_that_are_all_down_are_a_finding_only_where_the_model_has_them():
-    assert "fabric manager" in account(*(h100(i, nvlinks_up=0, nvlinks_down=18) for i in (0, 1))).warnings[0]
+    assert "fabric manager" in failures(account(*(h100(i, nvlinks_up=0, nvlinks_down=18) for i in (0, 1))))[0]
     cards = [h100(i, name="some card with a bridge connector", nvlinks_up=0, nvlinks_down=12) for i in (0, 1)]
-    assert account(*cards).warnings == account(*cards).failures == []
+    assert warnings(account(*cards)) == failures(account(*cards)) == []
 
 
 @pytest.mark.parametrize("claimed", [{"pcie_gen_max": 4}, {"pcie_width_max": 8, "pcie_width": 8}])
 def test_a_link_that_claims_less_than_the_model_has_is_a_warning(claimed):
     """A riser, the firmware of the host or a virtual machine: the limit follows the claim, so it must be named."""
-    (warning,) = account(h100(0), h100(1, **claimed)).warnings
+    (warning,) = warnings(account(h100(0), h100(1, **claimed)))
     assert warning.startswith("cuda:1: ") and "31.5 GB/s" in warning and "63" in warning
 
 
 def test_a_link_below_its_generation_under_load_is_doubtful():
     evidence = account(h100(0), h100(1), generations={"cuda:0": 5, "cuda:1": 4})
-    assert evidence.warnings == ["cuda:1: PCIe ran at generation 4 under load, it supports 5"]
+    assert warnings(evidence) == ["cuda:1: PCIe ran at generation 4 under load, it supports 5"]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_error_counters_that_grow_under_load_are_a_warning(changes, words):
         field: [getattr(before, field), getattr(after, field)] for field in link_problems.ERRORS
     }
     links.problems(evidence, Plan("cuda", 1))
-    assert evidence.warnings == words
+    assert warnings(evidence) == words
 
 
 @pytest.mark.parametrize(("gbps", "verdict"), [(55.4, "PASS"), (46.0, "WARN"), (26.0, "FAIL")])
@@ -176,7 +176,7 @@ def test_a_host_link_is_judged_by_its_own_rate(gbps, verdict):
         Measurement(name, gbps, "GB/s", "cuda:0") for name in ("link_h2d", "link_d2h", "link_both")
     ]
     limits = Limits(("NVIDIA H100 80GB HBM3",))
-    assert judge("links", links.SPEC, evidence, limits, Plan("cuda", 1)).verdict == verdict
+    assert judge_check(registry.node_checks()["links"], evidence, limits, Plan("cuda", 1)).verdict == verdict
 
 
 def test_content_has_no_repeats_within_a_page():
@@ -231,7 +231,7 @@ def test_a_pod_without_a_cpu_near_its_gpu_is_a_warning(monkeypatch, tmp_path):
     evidence = Evidence()
     near = links._near([Gpu(f"cuda:{i}", bus_id=b) for i, b in enumerate(("near", "far", "unknown", ""))], evidence)
     assert near["cuda:0"] == {*range(allowed, allowed + 4), 9000} and near["cuda:2"] == set()
-    assert len(evidence.warnings) == 1 and evidence.warnings[0].startswith("cuda:1: this pod may not use any CPU")
-    assert act_for("links", "node", evidence.warnings[0]).verb == CONFIGURE
+    assert len(warnings(evidence)) == 1 and warnings(evidence)[0].startswith("cuda:1: this pod may not use any CPU")
+    assert {KINDS[kind].act.verb for kind in kinds(evidence)} == {CONFIGURE}
     with host_info.bound_to({9000}):
         assert os.sched_getaffinity(0) == os.sched_getaffinity(os.getpid())

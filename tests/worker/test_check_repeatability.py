@@ -10,7 +10,9 @@ import torch
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import repeatability
 from gpuworker.accept.kernels import fingerprint
-from tests.helpers.cpu_worlds import COMPARING_PLANS, GPUS, PLANS, verdict_on
+from gpuworker.judgement.report import Evidence
+from tests.helpers.cpu_worlds import COMPARING_PLANS, GPUS, PLANS, measured, verdict_on
+from tests.helpers.evidence import failures, kinds
 
 FAULTS = repeatability.SPEC.faults
 DEVICES = [torch.device("cpu")] + [torch.device("cuda", i) for i in range(GPUS)]
@@ -27,14 +29,14 @@ def same_settings_afterwards(monkeypatch):
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_healthy_devices_repeat_and_leave_their_fingerprints(plan):
-    evidence = repeatability.measure(plan)
+    evidence = measured(repeatability, plan)
     check = verdict_on(repeatability, evidence, plan)
     assert check.verdict == "PASS", check.reason
     assert {(m.name, m.device, m.value) for m in evidence.measurements} == {("repeats", d, 20) for d in plan.devices}
     for device in plan.devices:
         assert {f"{kind} {device}" for kind in ("integer", "fp32", "bf16")} <= set(evidence.hashes)
     assert all(re.fullmatch("[0-9a-f]{64}", value) for value in evidence.hashes.values())
-    group = evidence.facts["hash_group"]
+    (group, *_) = evidence.facts["hash_group"].values()
     assert torch.__version__ in group and "unknown" not in group, group
 
 
@@ -50,11 +52,11 @@ def test_every_injected_fault_is_told(plan, fault):
         pytest.skip("two devices that differ are named as a pair")
     plan = Plan(plan.device, plan.gpus, seconds=plan.seconds, inject=fault)
     check = verdict_on(repeatability, repeatability.measure(plan), plan)
-    assert check.verdict == "FAIL" and re.search(FAULTS[fault], check.reason), check
+    assert check.verdict == "FAIL" and FAULTS[fault] in kinds(check), check
 
 
 def test_the_full_level_repeats_a_hundred_times():
-    evidence = repeatability.measure(Plan("cpu", 0, "full"))
+    evidence = measured(repeatability, Plan("cpu", 0, "full"))
     assert [m.value for m in evidence.measurements] == [100]
 
 
@@ -110,7 +112,9 @@ DEVICE = [torch.device("cuda", i) for i in range(8)]
 
 def voted(*bits: str, models: str = "XXXXXXXX") -> list[str]:
     usual = {device: {"bf16": value} for device, value in zip(DEVICE, bits, strict=False)}
-    return repeatability._compare_devices(usual, lambda device: models[device.index])
+    found = Evidence()
+    repeatability._compare_devices(usual, lambda device: models[device.index], found)
+    return failures(found)
 
 
 def test_the_majority_names_the_odd_gpu():
@@ -131,5 +135,7 @@ def test_gpus_of_different_models_need_not_agree():
 def test_a_repeat_that_differs_is_named():
     seen = {"bf16": ["a", "a", "b", "a", "c"], "fp32": ["d"] * 5}
     usual = {kind: Counter(values).most_common(1)[0][0] for kind, values in seen.items()}
-    (words,) = repeatability._repeats(DEVICE[2], seen, usual)
+    found = Evidence()
+    repeatability._repeats(DEVICE[2], seen, usual, found)
+    (words,) = failures(found)
     assert words == "cuda:2: repeat 3 of bf16 gave other bits than 3 of its 5 repeats (2 such repeats)"

@@ -15,18 +15,37 @@ from gpuworker.runtime.option_types import positive, positive_int
 
 
 def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace:
-    """Arguments, with `limits`, `expect` and `volumes` as dictionaries. Exits after --list and for wrong usage."""
+    """Arguments, with `limits`, `expect` and `volumes` as dictionaries. Exits after --list and
+    for wrong usage.
+    """
     parser = argparse.ArgumentParser(
-        prog="accept-node", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="accept-node",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--device", choices=["cpu", "cuda"], default="cuda", help="cpu is a rehearsal without GPUs")
     add("--gpus", type=int, default=0, help="GPUs that this node must show")
-    add("--level", choices=LEVELS, default="quick", help="quick: a minute; full: ten; burn-in: --burn-in-seconds")
-    add("--burn-in-seconds", type=positive, default=3600, help="total time of the burn-in level (3600)")
+    add(
+        "--level",
+        choices=LEVELS,
+        default="quick",
+        help="quick: a minute; full: ten; burn-in: --burn-in-seconds",
+    )
+    add(
+        "--burn-in-seconds",
+        type=positive,
+        default=3600,
+        help="total time of the burn-in level (3600)",
+    )
     add("--check", action="append", metavar="NAME", help="only this check; repeat for more")
     add("--list", action="store_true", help="list checks and faults, and exit")
-    add("--inject", default="", metavar="FAULT", help="inject a fault; its check must find it (see --list)")
+    add(
+        "--inject",
+        default="",
+        metavar="FAULT",
+        help="inject a fault; its check must find it (see --list)",
+    )
     add("--limit", action="append", type=key_and_number, default=[], metavar="KEY=NUMBER",
         help="override a limit, by key of limits.yaml or name of a measurement; repeat for more")  # fmt: skip
     add("--expect", nargs="+", type=_pair, action="extend", default=[], metavar="WHAT=VERSION",
@@ -38,13 +57,19 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
         help="timeout of one check in seconds (three times the time in --list, plus 30, on the CPU 300)")  # fmt: skip
     add("--report-dir", default="reports", help="folder of report.json (reports)")
     add("--run-id", default="1", help="a run that has a report is not repeated")
-    add("--exit-zero", action="store_true", help="exit 0 once the report is written, whatever the verdict")
+    add(
+        "--exit-zero",
+        action="store_true",
+        help="exit 0 once the report is written, whatever the verdict",
+    )
     args = parser.parse_args()
     if args.list:
         print("\n".join(listing(checks)))
         sys.exit(0)
     if args.device == "cuda" and args.gpus < 1:
-        parser.error("--gpus is needed with --device cuda: the number of GPUs that this node must show")
+        parser.error(
+            "--gpus is needed with --device cuda: the number of GPUs that this node must show"
+        )
     if args.device == "cpu" and args.gpus:
         parser.error("--gpus cannot be combined with --device cpu")
     args.limits, args.expect = dict(args.limit), dict(args.expect)
@@ -64,11 +89,19 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
         for word in given:
             if word not in known:
                 close = difflib.get_close_matches(word, known, 1)
-                hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(sorted(known))}"
+                hint = (
+                    f"; did you mean {close[0]}?"
+                    if close
+                    else f"; known: {', '.join(sorted(known))}"
+                )
                 parser.error(f"{option} {word}: unknown at level {args.level}{hint}")
-    finder = {fault.id: fault.check for fault in fault_injection.known_faults(checks)}.get(args.inject)
+    finder = {fault.id: fault.check for fault in fault_injection.known_faults(checks)}.get(
+        args.inject
+    )
     if finder and args.check and finder not in args.check:
-        parser.error(f"--inject {args.inject} is found by the check {finder}, which --check leaves out")
+        parser.error(
+            f"--inject {args.inject} is found by the check {finder}, which --check leaves out"
+        )
     for name, path in args.volumes.items():
         if not path.is_dir():
             parser.error(f"--volume {name}={path}: folder not found; mount the volume there")
@@ -81,7 +114,10 @@ def listing(checks: dict[str, Registered]) -> list[str]:
         times = "".join(f"{_seconds(check, level):>9}" for level in LEVELS)
         lines.append(f"{check.name:<13}{times}  {check.proves}")
     lines += ["", "FAULT                     FOUND BY"]
-    return lines + [f"{fault.id:<25} {fault.check or 'the runner'}" for fault in fault_injection.known_faults(checks)]
+    return lines + [
+        f"{fault.id:<25} {fault.check or 'the runner'}"
+        for fault in fault_injection.known_faults(checks)
+    ]
 
 
 def _seconds(check: Registered, level: str) -> str:

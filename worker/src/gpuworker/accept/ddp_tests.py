@@ -23,7 +23,7 @@ from gpuworker.accept import registry, world_checks
 from gpuworker.accept.check_spec import LEVELS, Plan, Registered
 from gpuworker.accept.distributed.rank_context import RankContext, from_torchrun
 from gpuworker.accept.kernels.tiny_classifier import tiny_training
-from gpuworker.accept.report import write_json
+from gpuworker.judgement.report import write_json
 from gpuworker.runtime import process_group
 from gpuworker.runtime.command_line import escape_output, first_line
 from gpuworker.runtime.log import log
@@ -34,15 +34,19 @@ def main() -> None:
     available = registry.world_checks()
     args = parse_args(available)
     checks = [check for check in available.values() if getattr(args, check.name)]
-    if args.bad_nodes:  # NCCL must raise an error when a collective times out, so that the search can go on
+    # NCCL must raise an error when a collective times out, so that the search can go on
+    if args.bad_nodes:
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
     context = from_torchrun(args.device, args.timeout, args.inject, args.inject_rank)
     ok = (
-        world_checks.run(context, checks, plan_of(args), Path(args.report_dir)) if checks else all_reduce(context, args)
+        world_checks.run(context, checks, plan_of(args), Path(args.report_dir))
+        if checks
+        else all_reduce(context, args)
     )
     if args.train_smoke:
         ok = train_smoke(context, args) and ok
-    # The report first: a rank that exits with 3 ends the others. Rank 0, which may hold the store, is the last one.
+    # The report first: a rank that exits with 3 ends the others. Rank 0, which may hold the store,
+    # is the last one.
     if context.rank == 0:
         context.store.set("written", "yes")
         context.store.wait([f"left-{rank}" for rank in range(1, context.size)] or ["written"])
@@ -53,7 +57,9 @@ def main() -> None:
     process_group.exit_now(0 if ok else 3)
 
 
-def reduce(context: RankContext, tensor: torch.Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM) -> torch.Tensor:
+def reduce(
+    context: RankContext, tensor: torch.Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM
+) -> torch.Tensor:
     """All-reduce in place."""
     dist.all_reduce(process_group.keep_alive(tensor), op=op)
     return tensor
@@ -80,7 +86,8 @@ def all_reduce(context: RankContext, args: argparse.Namespace) -> bool:
     time_s = reduce(context, torch.tensor([seconds], device=device), op=dist.ReduceOp.MAX).item()
     own = int(wrong.sum())  # kept apart: the sum over ranks uses the operation under test
     wrong_rounds = max(own, int(reduce(context, wrong, op=dist.ReduceOp.MAX).sum()))
-    # Bus bandwidth of an all-reduce: bytes / time · 2(n-1)/n (NVIDIA nccl-tests, doc/PERFORMANCE.md); GB = 1e9 bytes.
+    # Bus bandwidth of an all-reduce: bytes / time · 2(n-1)/n (NVIDIA nccl-tests,
+    # doc/PERFORMANCE.md); GB = 1e9 bytes.
     bandwidth = numel * 4 * iters / time_s * 2 * (size - 1) / size / 1e9
     result = {
         "world": size,
@@ -102,7 +109,9 @@ def train_smoke(context: RankContext, args: argparse.Namespace) -> bool:
     """DDP of the small network: the loss, averaged over ranks, must fall below 0.8 of its start."""
     wrap = torch.nn.parallel.DistributedDataParallel
     losses = tiny_training(context.device, steps=args.steps, rank=context.rank, wrap=wrap)
-    first, last = (reduce(context, torch.tensor(losses, device=context.device)) / context.size).tolist()
+    first, last = (
+        reduce(context, torch.tensor(losses, device=context.device)) / context.size
+    ).tolist()
     result = {
         "world": context.size,
         "steps": args.steps,
@@ -132,31 +141,65 @@ def plan_of(args: argparse.Namespace) -> Plan:
 
 def parse_args(checks: dict[str, Registered]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ddp-tests", description=first_line(__doc__))
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--iters", type=int, default=0, help="timed rounds; 0: twice the world size")
-    parser.add_argument("--numel", type=int, default=0, help="float32 elements; 0: 1 Mi on CPUs, 16 Mi on GPUs")
-    parser.add_argument("--train-smoke", action="store_true", help="also train a small network with DDP")
+    parser.add_argument(
+        "--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu"
+    )
+    parser.add_argument(
+        "--iters", type=int, default=0, help="timed rounds; 0: twice the world size"
+    )
+    parser.add_argument(
+        "--numel", type=int, default=0, help="float32 elements; 0: 1 Mi on CPUs, 16 Mi on GPUs"
+    )
+    parser.add_argument(
+        "--train-smoke", action="store_true", help="also train a small network with DDP"
+    )
     parser.add_argument("--steps", type=int, default=60, help="training steps of --train-smoke")
-    parser.add_argument("--timeout", type=int, default=300, help="seconds until a stuck collective fails")
+    parser.add_argument(
+        "--timeout", type=int, default=300, help="seconds until a stuck collective fails"
+    )
     parser.add_argument("--report-dir", default="reports")
-    parser.add_argument("--report-name", default="ddp_tests_result.json", help="report of the all-reduce")
+    parser.add_argument(
+        "--report-name", default="ddp_tests_result.json", help="report of the all-reduce"
+    )
     group = parser.add_argument_group("checks across nodes, instead of the all-reduce")
     for check in checks.values():
-        takes = {"metavar": "DIR", "action": "append", "default": []} if check.spec.takes_volumes else {}
-        group.add_argument(
-            f"--{check.name.replace('_', '-')}", help=check.spec.across_nodes, **(takes or {"action": "store_true"})
+        takes = (
+            {"metavar": "DIR", "action": "append", "default": []}
+            if check.spec.takes_volumes
+            else {}
         )
-    group.add_argument("--level", choices=LEVELS[:2], default="quick", help="sizes of --collectives")
-    group.add_argument("--nic-gbps", type=float, help="GB/s of the network card of each GPU: ceiling of --collectives")
-    group.add_argument("--expect-gbps", type=float, help="GB/s that two nodes must reach in --bad-nodes")
+        group.add_argument(
+            f"--{check.name.replace('_', '-')}",
+            help=check.spec.across_nodes,
+            **(takes or {"action": "store_true"}),
+        )
+    group.add_argument(
+        "--level", choices=LEVELS[:2], default="quick", help="sizes of --collectives"
+    )
+    group.add_argument(
+        "--nic-gbps",
+        type=float,
+        help="GB/s of the network card of each GPU: ceiling of --collectives",
+    )
+    group.add_argument(
+        "--expect-gbps", type=float, help="GB/s that two nodes must reach in --bad-nodes"
+    )
     faults = sorted({fault for check in checks.values() for fault in check.spec.faults})
-    group.add_argument("--inject", choices=["", *faults], metavar="FAULT", default="", help=", ".join(faults))
-    group.add_argument("--inject-rank", type=int, default=-1, help="the rank with the fault (default: the last)")
+    group.add_argument(
+        "--inject", choices=["", *faults], metavar="FAULT", default="", help=", ".join(faults)
+    )
+    group.add_argument(
+        "--inject-rank", type=int, default=-1, help="the rank with the fault (default: the last)"
+    )
     args = parser.parse_args()
     if "RANK" not in os.environ:
-        parser.error("start it with torchrun: torchrun --standalone --nproc-per-node=2 -m gpuworker.accept.ddp_tests")
+        parser.error(
+            "start it with torchrun: torchrun --standalone --nproc-per-node=2 -m gpuworker.accept.ddp_tests"
+        )
     if args.train_smoke and args.steps < 2:
-        parser.error("--steps: at least 2, so that the loss of the first and of the last can be compared")
+        parser.error(
+            "--steps: at least 2, so that the loss of the first and of the last can be compared"
+        )
     return args
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from gpuworker.accept import fabric, gpu_state
-from gpuworker.accept.check_spec import Evidence, Plan
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.host_info import Xid
+from gpuworker.judgement import xids
+from gpuworker.judgement.kinds import KINDS
+from gpuworker.judgement.report import FAIL, WARN, Evidence, Problem
 from gpuworker.runtime import gpu_telemetry
 from gpuworker.runtime.gpu_inventory import Gpu
 
@@ -25,7 +28,9 @@ RECOVERY_ACTIONS = {
     6: "reset the bus",
     7: "reboot the system",
 }
-# Fields of the driver's data -> words; a value that disappears with a driver must not look like health.
+RESETS = (1, 3, 4)
+# Fields of the driver's data -> words; a value that disappears with a driver must not look like
+# health.
 SENSORS = {
     ("ecc_uncorrected",): "uncorrectable memory errors",
     ("remap_failed", "pages_pending"): "repairs of the memory",
@@ -33,34 +38,38 @@ SENSORS = {
     ("temperature_c",): "the temperature",
     ("pcie_replays",): "the replays of its PCIe link",
 }
-MIN_SHM_BYTES = 1 << 30  # a container's default of 64 MiB ends NCCL and data loaders of 8 GPUs with a bus error
+# a container's default of 64 MiB ends NCCL and data loaders of 8 GPUs with a bus error
+MIN_SHM_BYTES = 1 << 30
 XID_RECENT_S = 2 * 3600
 NOT_READABLE = "not readable"  # the fact "xids", if the kernel's log cannot be read
 
 
 def add_problems(evidence: Evidence, plan: Plan) -> None:
-    """Append failures, warnings and what is not measured.
+    """Append the problems that the facts show.
 
     Raises LookupError, TypeError or ValueError on damaged facts."""
     facts = evidence.facts
     gpus = [_read(Gpu, each) for each in facts["gpus"]]
     if facts["cuda_error"] != "":
-        evidence.not_measured.append(str(facts["cuda_error"]))
+        kind = facts["cuda_error_kind"]
+        evidence.incomplete(kind if kind in KINDS else "cuda-error", str(facts["cuda_error"]))
     else:
         _count(plan, gpus, evidence)
     for gpu in gpus:
-        failures, warnings = gpu_problems(gpu)
-        evidence.failures += [f"{gpu.device}: {text}" for text in failures]
-        evidence.warnings += [f"{gpu.device}: {text}" for text in warnings]
-    evidence.warnings += differences(gpus)
+        for verdict, kind, text in gpu_problems(gpu):
+            evidence.problems.append(Problem(verdict, kind, f"{gpu.device}: {text}", [gpu.device]))
+    differences(gpus, evidence)
     _identity(plan, gpus, evidence)
-    failures, warnings = fabric.problems([_read(fabric.Port, each) for each in facts["ports"]])
-    evidence.failures += failures
+    fabric.problems([_read(fabric.Port, each) for each in facts["ports"]], evidence)
     near = facts["nearest_adapters"] if plan.device == "cuda" else facts.get("nearest_adapters", {})
-    evidence.warnings += warnings + fabric.far_from_adapters(near)
-    if plan.device == "cuda" and any(port["up"] for port in facts["ports"]) and not facts["gpu_direct"]:
+    fabric.far_from_adapters(near, evidence)
+    if (
+        plan.device == "cuda"
+        and any(port["up"] for port in facts["ports"])
+        and not facts["gpu_direct"]
+    ):
         words = "neither nvidia_peermem is loaded nor dma-buf possible (open kernel module)"
-        evidence.warnings.append(f"network adapters cannot reach the memory of GPUs: {words}")
+        evidence.warn("no-gpu-direct", f"network adapters cannot reach the memory of GPUs: {words}")
     _host(plan, facts, evidence)
 
 
@@ -69,7 +78,9 @@ def _count(plan: Plan, gpus: list[Gpu], evidence: Evidence) -> None:
     facts = evidence.facts
     seen, expected = facts["gpus_seen"], facts["gpus_expected"]
     if 0 < len(gpus) < seen and plan.device == "cuda":
-        evidence.not_measured.append(f"the driver lists {len(gpus)} of the {seen} GPUs that torch sees")
+        evidence.incomplete(
+            "unlisted", f"the driver lists {len(gpus)} of the {seen} GPUs that torch sees"
+        )
     if seen == expected:
         return
     words = f"torch sees {seen or 'no'} GPU{'s' * (seen > 1)}, {expected} expected"
@@ -78,11 +89,19 @@ def _count(plan: Plan, gpus: list[Gpu], evidence: Evidence) -> None:
     if any(known) and missing and seen < expected:
         words += f"; on the PCI bus but not shown to this pod: {', '.join(missing)}"
     mig = any(gpu.mig for gpu in gpus)
-    words += "; MIG is on: CUDA shows one instance to a process, so test whole GPUs" * mig
-    if plan.device == "cuda" and (seen == 0 or mig):
-        evidence.not_measured.append(words)  # a broken driver or a wrong pod, not a proven fault of a GPU
+    numbers = {
+        "seen": seen,
+        "expected": expected,
+        "not_shown": missing if any(known) and seen < expected else [],
+    }
+    if plan.device == "cuda" and mig:
+        words += "; MIG is on: CUDA shows one instance to a process, so test whole GPUs"
+        evidence.incomplete("gpus-divided", words, **numbers)
+    elif plan.device == "cuda" and seen == 0:
+        # a broken driver or a wrong pod, not proven of a GPU
+        evidence.incomplete("gpus-missing", words, **numbers)
     else:
-        evidence.failures.append(words)
+        evidence.fail("gpus-missing", words, **numbers)
 
 
 def _identity(plan: Plan, gpus: list[Gpu], evidence: Evidence) -> None:
@@ -92,33 +111,43 @@ def _identity(plan: Plan, gpus: list[Gpu], evidence: Evidence) -> None:
         ("this PCI address", [gpu.bus_id.strip().lower() for gpu in gpus]),
     ):
         twice = [value for value, count in Counter(values).items() if value and count > 1]
-        evidence.not_measured += [f"{value}: the driver lists {what} twice" for value in twice]
+        for value in twice:
+            evidence.incomplete("contradiction", f"{value}: the driver lists {what} twice", value)
     for device in plan.devices if plan.device == "cuda" and gpus else ():
         if device not in {gpu.device for gpu in gpus}:
-            evidence.warnings.append(f"{device}: none of the GPUs that the driver lists is this one")
+            evidence.warn(
+                "unlisted", f"{device}: none of the GPUs that the driver lists is this one", device
+            )
 
 
 def _host(plan: Plan, facts: Mapping, evidence: Evidence) -> None:
     """Errors in the kernel's log, shared memory, the clock."""
-    for event in () if facts["xids"] == NOT_READABLE else (_read(Xid, each) for each in facts["xids"]):
-        if event.hardware:
+    for event in (
+        () if facts["xids"] == NOT_READABLE else (_read(Xid, each) for each in facts["xids"])
+    ):
+        kind, hardware = xids.judged(event.code, event.kind == "SXid")
+        if hardware:
             words = f"{event.kind} {event.code} of {event.bus_id}, {event.age_s / 60:.0f} min ago: {event.text}"
             recent = event.age_s < XID_RECENT_S and not event.repaired
-            (evidence.failures if recent else evidence.warnings).append(words)
+            report = evidence.fail if recent else evidence.warn
+            report(kind, words, event.bus_id, code=event.code, pci=event.bus_id)
     shm = facts["shm_bytes"]
     if shm is not None and shm < MIN_SHM_BYTES and (plan.gpus > 1 or facts.get("shm_needed")):
         words = f"/dev/shm holds {shm >> 20} MiB, programs with many GPUs need {MIN_SHM_BYTES >> 20} and more"
-        evidence.warnings.append(f"{words}: mount an emptyDir with medium: Memory there")
+        evidence.warn("setting", f"{words}: mount an emptyDir with medium: Memory there")
     if plan.device != "cuda":
         return  # a rehearsal often runs in a virtual machine, whose clock is not its own
     if share := facts["mps_share"]:
-        evidence.warnings.append(f"MPS shares the GPUs with other programs ({share} % of the threads): test without it")
-    if facts["clock_synchronised"] is False:
-        evidence.warnings.append("the kernel's clock is not synchronised: is chronyd or another NTP client running?")
-    if not facts["gpus"]:
-        evidence.warnings.append(
-            "neither NVML nor nvidia-smi answers: memory errors, slowdowns and link widths are unknown"
+        words = (
+            f"MPS shares the GPUs with other programs ({share} % of the threads): test without it"
         )
+        evidence.warn("other-program", words)
+    if facts["clock_synchronised"] is False:
+        words = "the kernel's clock is not synchronised: is chronyd or another NTP client running?"
+        evidence.warn("clock", words)
+    if not facts["gpus"]:
+        words = "neither NVML nor nvidia-smi answers: memory errors, slowdowns and link widths are unknown"
+        evidence.warn("unreadable", words)
 
 
 def _read(kind: type, fields: Mapping) -> object:
@@ -127,47 +156,61 @@ def _read(kind: type, fields: Mapping) -> object:
     return kind(**{name: value for name, value in fields.items() if name in known})
 
 
-def gpu_problems(gpu: Gpu) -> tuple[list[str], list[str]]:
-    """Failures and warnings of a GPU from the driver's data."""
+def gpu_problems(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
+    """Verdict, kind and words of each problem of a GPU that the driver's data shows."""
     if gpu.lost:
-        return [f"the driver has lost it: {gpu.lost}"], []
-    failures, warnings = [], []
+        yield FAIL, "gpu-lost", f"the driver has lost it: {gpu.lost}"
+        return
     if gpu.ecc_uncorrected:
-        failures.append(f"{gpu.ecc_uncorrected} uncorrectable memory errors since the driver started")
+        yield (
+            FAIL,
+            "ecc",
+            f"{gpu.ecc_uncorrected} uncorrectable memory errors since the driver started",
+        )
     if gpu.recovery_action:
         action = RECOVERY_ACTIONS.get(gpu.recovery_action, f"recovery action {gpu.recovery_action}")
-        failures.append(f"the driver demands: {action}")
+        kind = "reset-needed" if gpu.recovery_action in RESETS else "reboot-needed"
+        yield FAIL, kind, f"the driver demands: {action}"
     if gpu.remap_failed:
-        failures.append("it could not remap a bad row of its memory: replace it")
+        yield FAIL, "row-remap-failed", "it could not remap a bad row of its memory: replace it"
     if gpu.remap_pending:
-        failures.append("a bad row of its memory is not yet remapped: reset the GPU")
+        yield FAIL, "reset-needed", "a bad row of its memory is not yet remapped: reset the GPU"
     if gpu.pages_pending:
-        failures.append("bad pages of its memory are not yet retired: reset the GPU")
+        yield FAIL, "reset-needed", "bad pages of its memory are not yet retired: reset the GPU"
     if gpu.pcie_width and gpu.pcie_width_max and gpu.pcie_width < gpu.pcie_width_max:
         words = f"PCIe is ×{gpu.pcie_width} wide, GPU and slot can do ×{gpu.pcie_width_max}"
-        warnings.append(f"{words}, at rest: the check of the links reads it under load")
-    warnings += [f"{reason} at rest" for reason in gpu_telemetry.slowdowns(gpu.clock_reasons)]
+        yield WARN, "pcie", f"{words}, at rest: the check of the links reads it under load"
+    for reason in gpu_telemetry.slowdowns(gpu.clock_reasons):
+        yield WARN, "slowdown", f"{reason} at rest"
     if (gpu.clock_reasons or 0) & gpu_telemetry.APPLICATION_CLOCKS:
-        warnings.append(f"application clocks are set, {gpu.sm_mhz_max} MHz are possible")
-    if gpu.power_limit_w and gpu.power_default_w and gpu.power_limit_w < 0.99 * gpu.power_default_w:
-        warnings.append(f"power is capped at {gpu.power_limit_w:g} W of {gpu.power_default_w:g} W")
-    unknown = [words for fields, words in SENSORS.items() if all(getattr(gpu, field) is None for field in fields)]
+        yield WARN, "clocks-set", f"application clocks are set, {gpu.sm_mhz_max} MHz are possible"
+    if gpu.power_limit_w and gpu.power_default_w and gpu.power_limit_w < 0.95 * gpu.power_default_w:
+        yield (
+            WARN,
+            "power-capped",
+            f"power is capped at {gpu.power_limit_w:g} W of {gpu.power_default_w:g} W",
+        )
+    unknown = [
+        words
+        for fields, words in SENSORS.items()
+        if all(getattr(gpu, field) is None for field in fields)
+    ]
     if gpu.nvlinks_up and gpu.nvlink_errors is None:
         unknown.append("the errors of its NVLinks")
     if not gpu.uuid.strip():
         unknown.append("its UUID, by which a copy of a report is recognised")
     if unknown and gpu.device != "cpu":
-        warnings.append(f"the driver does not report {', '.join(unknown)}")
+        yield WARN, "unknown", f"the driver does not report {', '.join(unknown)}"
     if gpu.ecc is False:
-        warnings.append("ECC is off: memory errors are neither corrected nor counted")
+        yield WARN, "setting", "ECC is off: memory errors are neither corrected nor counted"
     if gpu.mig:
-        warnings.append("MIG is on: figures of whole GPUs do not apply")
-    fabric_failures, fabric_warnings = gpu_state.fabric(gpu)
-    return failures + fabric_failures, warnings + fabric_warnings + gpu_state.users(gpu)
+        yield WARN, "setting", "MIG is on: figures of whole GPUs do not apply"
+    yield from gpu_state.fabric(gpu)
+    yield from gpu_state.users(gpu)
 
 
-def differences(gpus: list[Gpu]) -> list[str]:
-    """Settings that differ between the GPUs of the node."""
+def differences(gpus: list[Gpu], evidence: Evidence) -> None:
+    """Warn of settings that differ between the GPUs of the node."""
     fields = {
         "name": "model",
         "driver": "driver",
@@ -182,13 +225,15 @@ def differences(gpus: list[Gpu]) -> list[str]:
         "fabric_cluster": "NVLink domain",
         "fabric_clique": "fabric clique",
     }
-    found = []
     for field, words in fields.items():
         values: dict[object, list[str]] = {}
         for gpu in gpus:
             if not gpu.lost:
                 values.setdefault(getattr(gpu, field), []).append(gpu.device)
         if len(values) > 1:
-            groups = "; ".join(f"{value} on {', '.join(devices)}" for value, devices in values.items())
-            found.append(f"the GPUs differ in {words}: {groups}")
-    return found
+            groups = "; ".join(
+                f"{value} on {', '.join(devices)}" for value, devices in values.items()
+            )
+            kind = "power-differs" if field == "power_limit_w" else "differ"
+            text = f"the GPUs differ in {words}: {groups}"
+            evidence.warn(kind, text, setting=words, groups=list(values.values()))

@@ -1,4 +1,5 @@
-"""Ports of InfiniBand and RoCE adapters, their errors and their way to the GPUs, from sysfs: no privilege is needed.
+"""Ports of InfiniBand and RoCE adapters, their errors and their way to the GPUs, from sysfs: no
+privilege is needed.
 
 Parts are named as "mlx5_3/1": adapter and port.
 """
@@ -15,6 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpuworker.judgement.report import Evidence
+
 SYS = Path("/sys")
 DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 LINK_LAYERS = ("InfiniBand", "Ethernet")  # EFA and others count other things
@@ -25,8 +28,15 @@ ERRORS = (
     "roce_adp_retrans_to", "local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "rnr_nak_retry_err",
 )  # fmt: skip
 # Of these a lossy Ethernet fabric has some: retransmissions work as intended.
-LOSSY = ("roce_adp_retrans_to", "local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "rnr_nak_retry_err")
-SIBLINGS = 3  # ports of the same kind that are all up prove that one that is down is not so by design
+LOSSY = (
+    "roce_adp_retrans_to",
+    "local_ack_timeout_err",
+    "packet_seq_err",
+    "out_of_sequence",
+    "rnr_nak_retry_err",
+)
+# ports of the same kind that are all up prove that one that is down is not so by design
+SIBLINGS = 3
 SWITCH, NUMA, FAR = "the same PCI root", "the same NUMA node", "another NUMA node"
 
 
@@ -45,7 +55,9 @@ class Port:
 
 
 def ports(root: Path | None = None) -> list[Port]:
-    """Every port of the node, in order of its name. Adapters without such ports (EFA) are left out."""
+    """Every port of the node, in order of its name. Adapters without such ports (EFA) are left
+    out.
+    """
     found = []
     for folder in _listed((root or SYS) / "class/infiniband"):
         for port in _listed(folder / "ports"):
@@ -57,7 +69,9 @@ def ports(root: Path | None = None) -> list[Port]:
 def _port(folder: Path, port: Path, layer: str) -> Port:
     device = folder / "device"
     rate = re.match(r"[\d.]+", _text(port / "rate"))
-    counters = {name: _number(port / where / name) for name in ERRORS for where in _places(port, name)}
+    counters = {
+        name: _number(port / where / name) for name in ERRORS for where in _places(port, name)
+    }
     lossy = LOSSY if layer == "Ethernet" else ()
     return Port(
         name=f"{folder.name}/{port.name}",
@@ -69,16 +83,19 @@ def _port(folder: Path, port: Path, layer: str) -> Port:
         firmware=_text(folder / "fw_ver"),
         bus_id=device.resolve().name if device.exists() else "",
         numa_node=_numa(_number(device / "numa_node")),
-        errors={name: count for name, count in counters.items() if count is not None and name not in lossy},
+        errors={
+            name: count
+            for name, count in counters.items()
+            if count is not None and name not in lossy
+        },
     )
 
 
-def problems(found: Sequence[Port]) -> tuple[list[str], list[str]]:
-    """Failures and warnings: ports that are down, or slower, where most ports of their kind are not.
+def problems(found: Sequence[Port], evidence: Evidence) -> None:
+    """Add ports that are down, or slower, where most ports of their kind are not.
 
     Half of the ports may be unused by design, such as the second ones of their adapters.
     """
-    failures, warnings = [], []
     groups: dict[tuple[str, str], list[Port]] = defaultdict(list)
     for port in found:
         groups[port.kind, port.link_layer].append(port)
@@ -87,34 +104,46 @@ def problems(found: Sequence[Port]) -> tuple[list[str], list[str]]:
         for port in down if len(up) > len(down) else ():
             words = f"{port.name}: this network port is down, {len(up)} like it are up"
             proven = port.enabled and len(down) == 1 and len(up) >= SIBLINGS
-            (failures if proven else warnings).append(words)
+            (evidence.fail if proven else evidence.warn)("port-down", words, port.name)
         rates = [port.rate_gbps for port in up if port.rate_gbps]
         usual = statistics.mode(rates) if rates else 0
         for port in up if 2 * rates.count(usual) > len(rates) else ():
             if port.rate_gbps and port.rate_gbps < usual:
                 words = f"this network port runs at {port.rate_gbps:g} Gb/s, others like it at {usual:g}"
-                failures.append(f"{port.name}: {words}")
-    return failures, warnings
+                evidence.fail("port-slow", f"{port.name}: {words}", port.name)
 
 
-def new_errors(before: Iterable[Port], after: Iterable[Port]) -> tuple[list[str], list[str]]:
-    """Failures and warnings: ports that went down, and counters of errors that grew, between two readings."""
-    failures, warnings, later = [], [], {port.name: port for port in after}
+def new_errors(before: Iterable[Port], after: Iterable[Port], evidence: Evidence) -> None:
+    """Add ports that went down, and counters of errors that grew, between two readings."""
+    later = {port.name: port for port in after}
     for port in before:
         now = later.get(port.name)
         if port.up and (now is None or not now.up):
-            failures.append(f"{port.name}: this network port went down during the checks")
-        grown = {name: now.errors[name] - count for name, count in port.errors.items() if now and name in now.errors}
+            evidence.fail(
+                "port-down",
+                f"{port.name}: this network port went down during the checks",
+                port.name,
+            )
+        grown = {
+            name: now.errors[name] - count
+            for name, count in port.errors.items()
+            if now and name in now.errors
+        }
         if grown.pop("link_downed", 0) > 0 and now.up:
-            failures.append(f"{port.name}: the link of this network port went down and came back during the checks")
+            words = "the link of this network port went down and came back during the checks"
+            evidence.fail("port-down", f"{port.name}: {words}", port.name)
         counts = ", ".join(f"{count} {name}" for name, count in grown.items() if count > 0)
         if counts:
-            warnings.append(f"{port.name}: new errors of this network port during the checks: {counts}")
-    return failures, warnings
+            words = f"new errors of this network port during the checks: {counts}"
+            evidence.warn("port-errors", f"{port.name}: {words}", port.name)
 
 
-def nearest(found: Iterable[Port], bus_ids: dict[str, str], root: Path | None = None) -> dict[str, dict]:
-    """Device -> the adapters nearest to it, and where they are. `bus_ids`: device -> PCI address."""
+def nearest(
+    found: Iterable[Port], bus_ids: dict[str, str], root: Path | None = None
+) -> dict[str, dict]:
+    """Device -> the adapters nearest to it, and where they are. `bus_ids`: device -> PCI
+    address.
+    """
     pci = (root or SYS) / "bus/pci/devices"
     adapters = {port.name.partition("/")[0]: port for port in found if port.bus_id}
     places = {}
@@ -123,25 +152,34 @@ def nearest(found: Iterable[Port], bus_ids: dict[str, str], root: Path | None = 
         known = [distance for distance in (SWITCH, NUMA, FAR) if distance in distances.values()]
         if known:
             least = known[0]
-            places[device] = {"where": least, "adapters": [name for name, d in distances.items() if d == least]}
+            places[device] = {
+                "where": least,
+                "adapters": [name for name, d in distances.items() if d == least],
+            }
     return places
 
 
-def far_from_adapters(places: dict[str, dict]) -> list[str]:
-    """Warnings: devices whose nearest adapter is farther than that of most devices."""
+def far_from_adapters(places: dict[str, dict], evidence: Evidence) -> None:
+    """Warn of devices whose nearest adapter is farther than that of most devices."""
     counts = Counter(place["where"] for place in places.values())
     order = (SWITCH, NUMA, FAR)
-    found = []
     for device, place in places.items():
-        nearer = sum(count for where, count in counts.items() if order.index(where) < order.index(place["where"]))
+        nearer = sum(
+            count
+            for where, count in counts.items()
+            if order.index(where) < order.index(place["where"])
+        )
         if 2 * nearer > len(places):
             words = f"its nearest network adapter is on {place['where']}"
-            found.append(f"{device}: {words}, {nearer} other GPUs have one nearer")
-    return found
+            evidence.warn(
+                "far-adapter", f"{device}: {words}, {nearer} other GPUs have one nearer", device
+            )
 
 
 def gpu_direct(root: Path | None = None) -> str:
-    """How adapters can reach the memory of GPUs: "nvidia_peermem", "dma-buf", or "" (through the host's memory)."""
+    """How adapters can reach the memory of GPUs: "nvidia_peermem", "dma-buf", or "" (through the
+    host's memory).
+    """
     loaded = (root or SYS) / "module"
     for name in ("nvidia_peermem", "nv_peer_mem"):
         if (loaded / name).is_dir():

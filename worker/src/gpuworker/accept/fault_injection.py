@@ -1,6 +1,7 @@
 """Fault injection (`accept-node --inject FAULT`): proves that the verdict names the fault.
 
-The faults of a check are listed in its SPEC and implemented where it measures. This file has those of the runner.
+The faults of a check are listed in its SPEC and implemented where it measures. This file has those
+of the runner.
 """
 
 from __future__ import annotations
@@ -12,21 +13,29 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuworker.accept.check_spec import RUNNER_FAULTS, Evidence, Plan, Registered
+from gpuworker.accept.check_spec import RUNNER_FAULTS, Plan, Registered
+from gpuworker.accept.limits import problems
+from gpuworker.judgement.report import Evidence
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`check`: the check that finds it, "" for the runner. `reason`: regex for the reason of the verdict."""
+    """`check`: the check that finds it, "" for the runner. `kind`: of the finding that proves
+    it.
+    """
 
     id: str
     check: str
-    reason: str
+    kind: str
 
 
 def known_faults(checks: dict[str, Registered]) -> list[Fault]:
-    own = [Fault(fault, "", reason) for fault, (reason, _) in RUNNER_FAULTS.items()]
-    return own + [Fault(f, check.name, reason) for check in checks.values() for f, reason in check.spec.faults.items()]
+    own = [Fault(fault, "", kind) for fault, (kind, _) in RUNNER_FAULTS.items()]
+    return own + [
+        Fault(f, check.name, kind)
+        for check in checks.values()
+        for f, kind in check.spec.faults.items()
+    ]
 
 
 def before_measuring(plan: Plan) -> None:
@@ -49,8 +58,8 @@ def wall_clock(plan: Plan, measured: bool) -> float:
     return time.time() + (3600 if measured and plan.injected("lying-clock") else 0)
 
 
-def limits(user: dict[str, float], plan: Plan) -> dict[str, float]:
-    return user | ({"gemm_bf16": 1e6} if plan.injected("bad-limit") else {})
+def refused_limits(plan: Plan, models: tuple[str, ...]) -> list[str]:
+    return list(problems({"gemm_bf16": 1e6}, models).values()) if plan.injected("bad-limit") else []
 
 
 def before_writing(report: Path, inject: str) -> None:

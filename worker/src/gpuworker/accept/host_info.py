@@ -11,12 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# Xids that mean hardware, driver or fabric: those that Azure's azurehpc-health-checks alerts on, 94 and 95 (contained
-# and uncontained memory error), and of newer GPUs 140 (memory error), 144 to 150 (NVLink 5) and 154 (the GPU needs an
-# action to recover). Others (13, 31, 43, 45 …) come from programs.
-HARDWARE_XIDS = {48, 56, 57, 58, 62, 63, 64, 65, 68, 69, 73, 74, 79, 80, 81, 92, 94, 95, 119, 120, 140, 154}
-HARDWARE_XIDS |= set(range(144, 151))
-
 
 @dataclass(frozen=True)
 class Xid:
@@ -26,13 +20,14 @@ class Xid:
     bus_id: str
     text: str
     age_s: float
-    hardware: bool
     kind: str = "Xid"  # or SXid, of an NVSwitch
     repaired: bool = False  # an SXid that is not fatal
 
 
 def facts() -> dict[str, object]:
-    """CPUs and memory that this process may use, shared memory, and the state of the kernel's clock."""
+    """CPUs and memory that this process may use, shared memory, and the state of the kernel's
+    clock.
+    """
     return {
         "cpus": len(os.sched_getaffinity(0)),
         "cpu_quota": _cpu_quota(),
@@ -52,11 +47,16 @@ def cpu_model(path: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def nvidia_devices(root: Path = Path("/sys/bus/pci/devices")) -> list[str]:
-    """PCI addresses of the node's GPUs, with or without a driver (vendor 10de, class display or 3D)."""
+    """PCI addresses of the node's GPUs, with or without a driver (vendor 10de, class display or
+    3D).
+    """
     found = []
     for device in sorted(root.iterdir()) if root.is_dir() else []:
         with contextlib.suppress(OSError):
-            vendor, kind = (device / "vendor").read_text().strip(), (device / "class").read_text().strip()
+            vendor, kind = (
+                (device / "vendor").read_text().strip(),
+                (device / "class").read_text().strip(),
+            )
             if vendor == "0x10de" and kind.startswith(("0x0300", "0x0302")):
                 found.append(device.name)
     return found
@@ -65,7 +65,8 @@ def nvidia_devices(root: Path = Path("/sys/bus/pci/devices")) -> list[str]:
 def numa_node(bus_id: str, root: Path = Path("/sys/bus/pci/devices")) -> int | None:
     with contextlib.suppress(OSError, ValueError):
         node = int((root / bus_id / "numa_node").read_text())
-        return node if node >= 0 else None  # -1: the machine has no NUMA, or the firmware does not report it
+        # -1: the machine has no NUMA, or the firmware does not report it
+        return node if node >= 0 else None
     return None
 
 
@@ -82,7 +83,9 @@ def cpu_list(path: Path) -> set[int]:
 
 
 def memory_nodes(status: Path = Path("/proc/self/status")) -> set[int]:
-    """NUMA nodes that this process may have memory of (cpuset); empty if the kernel does not report them."""
+    """NUMA nodes that this process may have memory of (cpuset); empty if the kernel does not
+    report them.
+    """
     with contextlib.suppress(OSError):
         if found := re.search(r"^Mems_allowed_list:(.*)", status.read_text(), re.MULTILINE):
             return _numbers(found[1])
@@ -98,21 +101,35 @@ def _numbers(text: str) -> set[int]:
     return found
 
 
-def cores_by_numa_node(allowed: set[int], root: Path = Path("/sys/devices/system")) -> dict[int, list[int]]:
-    """NUMA node -> one CPU of each of its cores that this process may use. One node 0 where there is no NUMA."""
-    siblings = {cpu: cpu_list(root / f"cpu/cpu{cpu}/topology/thread_siblings_list") & allowed for cpu in allowed}
+def cores_by_numa_node(
+    allowed: set[int], root: Path = Path("/sys/devices/system")
+) -> dict[int, list[int]]:
+    """NUMA node -> one CPU of each of its cores that this process may use. One node 0 where
+    there is no NUMA.
+    """
+    siblings = {
+        cpu: cpu_list(root / f"cpu/cpu{cpu}/topology/thread_siblings_list") & allowed
+        for cpu in allowed
+    }
     cores = {min(siblings[cpu] or {cpu}) for cpu in allowed}
-    nodes = {int(path.name[4:]): cpu_list(path / "cpulist") & cores for path in root.glob("node/node[0-9]*")}
-    found = {node: sorted(cpus) for node, cpus in sorted(nodes.items()) if cpus}  # memory of a GPU has no CPU
+    nodes = {
+        int(path.name[4:]): cpu_list(path / "cpulist") & cores
+        for path in root.glob("node/node[0-9]*")
+    }
+    # memory of a GPU has no CPU
+    found = {node: sorted(cpus) for node, cpus in sorted(nodes.items()) if cpus}
     return found or {0: sorted(cores)}
 
 
 @contextlib.contextmanager
 def bound_to(cpus: set[int]) -> Iterator[None]:
-    """Run the block in this thread on these CPUs, as far as the pod may use them: memory is taken from their node."""
+    """Run the block in this thread on these CPUs, as far as the pod may use them: memory is
+    taken from their node.
+    """
     before = os.sched_getaffinity(0)
     if cpus & before:
-        with contextlib.suppress(OSError):  # a CPU that went offline, or a sandbox that forbids the call
+        # a CPU that went offline, or a sandbox that forbids the call
+        with contextlib.suppress(OSError):
             os.sched_setaffinity(0, cpus & before)
     try:
         yield
@@ -122,18 +139,25 @@ def bound_to(cpus: set[int]) -> Iterator[None]:
 
 
 def xids(log: Path) -> list[Xid] | None:
-    """The driver's errors since the node booted, or None where the kernel's log is not readable (most pods)."""
+    """The driver's errors since the node booted, or None where the kernel's log is not readable
+    (most pods).
+    """
     try:
         records = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
     found, uptime_s = [], time.clock_gettime(time.CLOCK_MONOTONIC)
     try:
-        while record := os.read(records, 8192):  # one message per read: "PRIORITY,SEQUENCE,MICROSECONDS,-;TEXT"
+        # one message per read: "PRIORITY,SEQUENCE,MICROSECONDS,-;TEXT"
+        while record := os.read(records, 8192):
             for line in record.decode(errors="replace").splitlines():
                 head, _, text = line.partition(";")
                 fields = head.split(",")
-                if len(fields) > 2 and fields[2].isdigit() and (event := xid(text, uptime_s - int(fields[2]) / 1e6)):
+                if (
+                    len(fields) > 2
+                    and fields[2].isdigit()
+                    and (event := xid(text, uptime_s - int(fields[2]) / 1e6))
+                ):
                     found.append(event)
     except BlockingIOError:
         pass  # the end of the log
@@ -144,23 +168,25 @@ def xids(log: Path) -> list[Xid] | None:
     return found
 
 
-def is_hardware(code: int) -> bool:
-    """Whether an Xid means hardware, driver or fabric, and not a program."""
-    return code in HARDWARE_XIDS
-
-
 def xid(text: str, age_s: float) -> Xid | None:
-    """Parse "NVRM: Xid (PCI:0000:3b:00): 79, pid=…, GPU has fallen off the bus.", and "nvidia-nvswitch3: SXid (PCI:…".
+    """Parse "NVRM: Xid (PCI:0000:3b:00): 79, pid=…, GPU has fallen off the bus.", and
+    "nvidia-nvswitch3: SXid (PCI:…".
 
     Of an NVSwitch: "20034, Fatal, Link 30 …" or "28006, Non-fatal, Link 46 …".
     """
     if found := re.search(r"SXid \(PCI:([0-9a-fA-F:.]+)\): (\d+),\s*(.*)", text):
-        return Xid(int(found[2]), found[1].lower(), found[3].strip(), age_s, True, "SXid", found[3][:5] != "Fatal")
+        return Xid(
+            int(found[2]),
+            found[1].lower(),
+            found[3].strip(),
+            age_s,
+            "SXid",
+            found[3][:5] != "Fatal",
+        )
     found = re.search(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),\s*(.*)", text)
     if not found:
         return None
-    code = int(found[2])
-    return Xid(code, found[1].lower(), found[3].strip(), age_s, is_hardware(code))
+    return Xid(int(found[2]), found[1].lower(), found[3].strip(), age_s)
 
 
 def clock() -> dict[str, object]:
@@ -168,7 +194,8 @@ def clock() -> dict[str, object]:
 
     A node cannot measure its own error; ddp-launch compares the clocks of all nodes.
     """
-    # struct timex on 64-bit Linux: modes, offset, freq, maxerror, esterror, status …; 208 bytes in all.
+    # struct timex on 64-bit Linux: modes, offset, freq, maxerror, esterror, status …; 208 bytes in
+    # all.
     buffer = (ctypes.c_long * 26)()
     state = ctypes.CDLL(None, use_errno=True).adjtimex(buffer)
     if state < 0:  # forbidden in this container

@@ -22,8 +22,8 @@ from gpuworker.runtime.command_line import escape_output, first_line
 
 # Generated from limits.yaml, which explains it
 RULES = json.loads(Path(__file__).with_name("limits.json").read_text(encoding="utf-8"))
-KINDS = ("sustained", "best", "observed", "specification")  # the first that a model has is judged by
-NO_FIGURE = "none: no figure"  # start of the source of a limit that is unknown
+# the first that a model has is judged by
+KINDS = ("sustained", "best", "observed", "specification")
 LEAST_SHARE = 0.2  # of the ceiling; a lower limit passes every node
 
 
@@ -35,11 +35,14 @@ class Threshold:
     warn: float | None = None
     ceiling: float | None = None
     source: str = "none: informational"
+    no_figure: str = ""  # why the limit of a number that has one is unknown
 
 
 @dataclass(frozen=True)
 class Limits:
-    """`models`: the name that torch gives for each GPU, by index; empty on the CPU. `user`: limits by key."""
+    """`models`: the name that torch gives for each GPU, by index; empty on the CPU. `user`:
+    limits by key.
+    """
 
     models: tuple[str, ...] = ()
     user: dict[str, float] = field(default_factory=dict)
@@ -49,9 +52,15 @@ class Limits:
         return gpu_specs.figures(key, self._model(device))
 
     def threshold(
-        self, name: str, measure: Measure, device: str = "", derived: tuple[float, str] | None = None
+        self,
+        name: str,
+        measure: Measure,
+        device: str = "",
+        derived: tuple[float, str] | None = None,
     ) -> Threshold:
-        """Threshold of a measurement. `derived`: (ceiling, origin) that the check derived from the hardware."""
+        """Threshold of a measurement. `derived`: (ceiling, origin) that the check derived from
+        the hardware.
+        """
         key = measure.limit or name
         rule, figures = RULES.get(key, {}), self.figures(key, device)
         derived = derived or _ceiling_figure(rule, self._model(device))
@@ -62,7 +71,9 @@ class Limits:
         if measure.limit is None:
             return Threshold(ceiling=ceiling)
         if "fixed" in rule:
-            return Threshold(rule["fixed"].get("fail"), rule["fixed"].get("warn"), None, rule["source"])
+            return Threshold(
+                rule["fixed"].get("fail"), rule["fixed"].get("warn"), None, rule["source"]
+            )
         if derived and "derived" in rule:
             return _share(rule["derived"], derived[0], ceiling, derived[1])
         for kind in KINDS:
@@ -71,19 +82,25 @@ class Limits:
                 return _share(rule[kind], figures[kind], ceiling, origin)
         if not self.models:
             return Threshold(source="none: a CPU rehearsal")
-        return Threshold(source=f"{NO_FIGURE} for {self._model(device) or 'these GPUs'}; only compared with the fleet")
+        words = f"no figure for {self._model(device) or 'these GPUs'}; only compared with the fleet"
+        return Threshold(source=f"none: {words}", no_figure=words)
 
     def _model(self, device: str) -> str:
-        """The GPU model of a device; of several devices, or of the node, only if all are of one model."""
+        """The GPU model of a device; of several devices, or of the node, only if all are of one
+        model.
+        """
         indices = [int(index) for index in re.findall(r"cuda:(\d+)", device)]
-        names = {self.models[index] for index in indices if index < len(self.models)} or set(self.models)
+        names = {self.models[index] for index in indices if index < len(self.models)} or set(
+            self.models
+        )
         return names.pop() if len(names) == 1 else ""
 
 
 def problems(user: dict[str, float], models: tuple[str, ...] = ()) -> dict[str, str]:
     """Refused limits with the reason, by key: no node could pass, or every node would.
 
-    Without models (a rehearsal), of numbers with figures only limits above all known GPUs are refused.
+    Without models (a rehearsal), of numbers with figures only limits above all known GPUs are
+    refused.
     """
     found, measures = {}, _measures() if user else {}
     for name, value in user.items():
@@ -97,7 +114,9 @@ def problems(user: dict[str, float], models: tuple[str, ...] = ()) -> dict[str, 
             least, most = (extreme(ceilings, key=ceilings.get) for extreme in (min, max))
             can, unit = (least if known else most), RULES[key]["unit"]
             if value > ceilings[can]:
-                found[name] = f"is {value:g} {unit}, but {can} can do {ceilings[can]:g} at most: no node can pass"
+                found[name] = (
+                    f"is {value:g} {unit}, but {can} can do {ceilings[can]:g} at most: no node can pass"
+                )
             elif known and value < LEAST_SHARE * ceilings[most]:
                 share = f"{LEAST_SHARE:.0%} of the {ceilings[most]:g} of {most}"
                 found[name] = f"is {value:g} {unit}, less than {share}: any node would pass"
@@ -105,7 +124,9 @@ def problems(user: dict[str, float], models: tuple[str, ...] = ()) -> dict[str, 
             least, most = measure.meaningful
             beyond = f"less than {least:g}" if value < least else f"more than {most:g}"
             none = (value > most) == (measure.better == "higher")
-            found[name] = f"is {value:g} {measure.unit}, {beyond}: {'no node can' if none else 'any node would'} pass"
+            found[name] = (
+                f"is {value:g} {measure.unit}, {beyond}: {'no node can' if none else 'any node would'} pass"
+            )
     return {key: f"limits.{key} {text}" for key, text in found.items()}
 
 
@@ -113,7 +134,9 @@ def _measures() -> dict[str, Measure]:
     """The numbers of all checks of a node, by name and by the key of their limit."""
     from gpuworker.accept import registry
 
-    found = [item for check in registry.node_checks().values() for item in check.spec.measures.items()]
+    found = [
+        item for check in registry.node_checks().values() for item in check.spec.measures.items()
+    ]
     return {measure.limit: measure for _, measure in found if measure.limit} | dict(found)
 
 
@@ -127,9 +150,13 @@ def table_problems() -> list[str]:
                 found += [f"{entry['model']}: {text}" for text in refused.values()]
             if figure > entry[key].get("best", math.inf):
                 best = entry[key]["best"]
-                found.append(f"{entry['model']}: {key}: the {kind} figure {figure:g} is above the best known, {best:g}")
+                found.append(
+                    f"{entry['model']}: {key}: the {kind} figure {figure:g} is above the best known, {best:g}"
+                )
         if not all(LEAST_SHARE <= share <= 1 for share in rule.get("derived", {}).values()):
-            found.append(f"rules.{key}.derived: shares of a ceiling lie between {LEAST_SHARE} and 1")
+            found.append(
+                f"rules.{key}.derived: shares of a ceiling lie between {LEAST_SHARE} and 1"
+            )
     return found
 
 
@@ -144,11 +171,15 @@ def _judged_by(key: str, rule: dict) -> list[tuple[str, float, dict]]:
 
 
 def _ceiling_figure(rule: dict, model: str) -> tuple[float, str] | None:
-    """The ceiling of a rule that refers to another figure of the model, for example of a link to the NVLink rate."""
+    """The ceiling of a rule that refers to another figure of the model, for example of a link to
+    the NVLink rate.
+    """
     figures = gpu_specs.figures(rule.get("ceiling", {}).get("figure", ""), model)
     if not figures:
         return None
-    return figures["specification"], f"{rule['ceiling']['figure']} of {figures['model']}: {figures['source']}"
+    return figures[
+        "specification"
+    ], f"{rule['ceiling']['figure']} of {figures['model']}: {figures['source']}"
 
 
 def _ceilings(key: str, models: list[str]) -> dict[str, float]:
@@ -171,15 +202,25 @@ def _share(shares: dict, figure: float, ceiling: float | None, origin: str) -> T
 
 def main() -> None:
     escape_output()
-    parser = argparse.ArgumentParser(prog="python3 -m gpuworker.accept.limits", description=first_line(__doc__))
-    parser.add_argument("--model", action="append", default=[], help="the GPU's name as torch gives it")
+    parser = argparse.ArgumentParser(
+        prog="python3 -m gpuworker.accept.limits", description=first_line(__doc__)
+    )
+    parser.add_argument(
+        "--model", action="append", default=[], help="the GPU's name as torch gives it"
+    )
     parser.add_argument("limit", nargs="*", type=key_and_number, metavar="KEY=NUMBER")
     args = parser.parse_args()
     if unknown := [model for model in args.model if not gpu_specs.entry(model)]:
-        parser.error(f"no figures for {unknown[0]}; known: {', '.join(e['model'] for e in gpu_specs.MODELS)}")
+        parser.error(
+            f"no figures for {unknown[0]}; known: {', '.join(e['model'] for e in gpu_specs.MODELS)}"
+        )
     if unknown := [name for name, _ in args.limit if name not in RULES and name not in _measures()]:
-        parser.error(f"no number is called {unknown[0]}; known: {', '.join(sorted({*RULES, *_measures()}))}")
-    found = problems(dict(args.limit), tuple(args.model)).values() if args.limit else table_problems()
+        parser.error(
+            f"no number is called {unknown[0]}; known: {', '.join(sorted({*RULES, *_measures()}))}"
+        )
+    found = (
+        problems(dict(args.limit), tuple(args.model)).values() if args.limit else table_problems()
+    )
     print("\n".join(found) or "all limits can be met, and can be missed")
     sys.exit(1 if found else 0)
 
@@ -190,7 +231,9 @@ def key_and_number(word: str) -> tuple[str, float]:
     try:
         return key, float(value)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{word}: write it as KEY=NUMBER, for example gemm_bf16=700") from None
+        raise argparse.ArgumentTypeError(
+            f"{word}: write it as KEY=NUMBER, for example gemm_bf16=700"
+        ) from None
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 
-from gpuworker.accept import host_info
-from gpuworker.accept.check_spec import Evidence, Plan, Registered, Spec
+from gpuworker.accept import errors, host_info
+from gpuworker.accept.check_spec import Plan, Registered, Spec
+from gpuworker.judgement.report import INCOMPLETE, Evidence, Problem
 from gpuworker.runtime import gpu_inventory
 from gpuworker.runtime.command_line import first_line
 
@@ -26,26 +28,37 @@ def measure(plan: Plan) -> Evidence:
         "cuda": torch.version.cuda,
         "driver": gpu_inventory.driver_version(),
     }
-    facts["gpu_models"], _, error = gpus_of_torch(plan)
+    facts["gpu_models"], _, problem = gpus_of_torch(plan)
     if plan.device == "cuda":
-        facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version())) if torch.distributed.is_nccl_available() else None
-    return Evidence(facts=facts, not_measured=[error] if error else [])
+        facts["nccl"] = (
+            ".".join(map(str, torch.cuda.nccl.version()))
+            if torch.distributed.is_nccl_available()
+            else None
+        )
+    return Evidence(facts=facts, problems=[problem] if problem else [])
 
 
-def gpus_of_torch(plan: Plan) -> tuple[list[str], dict[str, str], str]:
-    """Models and UUIDs ("cuda:3" -> UUID) of the GPUs, and the error if CUDA cannot be used: one lost GPU is enough."""
+def gpus_of_torch(plan: Plan) -> tuple[list[str], dict[str, str], Problem | None]:
+    """Models and UUIDs ("cuda:3" -> UUID) of the GPUs, and why CUDA cannot be used: one lost GPU
+    is enough.
+    """
     import torch
 
     from gpuworker.accept.kernels import timing
 
     if plan.device != "cuda":
-        return [], {}, ""
+        return [], {}, None
     try:
         models = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-        return models, timing.uuids(plan), ""
+        return models, timing.uuids(plan), None
     except Exception as error:  # torch has several classes for errors of CUDA
-        hint = ": does the fabric manager run (nvidia-smi -q, Fabric State)?" if "802" in str(error) else ""
-        return [], {}, f"CUDA cannot be used: {type(error).__name__}: {error}{hint}"
+        problem = errors.problem_of(error)
+        kind = "cuda-error" if problem.kind == "check-failed" else problem.kind
+        hint = ": does the fabric manager run (nvidia-smi -q, Fabric State)?" * (
+            kind == "fabric-manager"
+        )
+        words = f"CUDA cannot be used: {problem.reason}{hint}"
+        return [], {}, dataclasses.replace(problem, kind=kind, verdict=INCOMPLETE, reason=words)
 
 
 # Runs in a subprocess as a check does: the runner itself must not touch a GPU before it forks.

@@ -1,6 +1,7 @@
-"""Watch for Xids, the errors of NVIDIA's driver, while the checks run: by events of NVML, which need no privilege.
+"""Watch for Xids, the errors of NVIDIA's driver, while the checks run.
 
-A process of its own waits for them: the runner forks the checks and must not have NVML open.
+They are events of NVML, which need no privilege. A process of its own waits for them: the runner
+forks the checks and must not have NVML open.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import signal
 from pathlib import Path
 
 from gpuworker.accept import host_info
-from gpuworker.accept.report import FAIL, WARN, Check, Problem
+from gpuworker.judgement import xids
+from gpuworker.judgement.report import Evidence
 from gpuworker.runtime import gpu_inventory
 
 WAIT_MS = 500
@@ -37,24 +39,24 @@ class XidWatch:
         else:
             self._receive()
 
-    def stop(self) -> Check | None:
-        """A check with the Xids, or with the reason why they are unknown; None if all GPUs were watched without one."""
+    def stop(self) -> Evidence | None:
+        """Evidence with the Xids, or why they are unknown; None if all GPUs were watched without
+        one.
+        """
         while not self.problem and self._receiver.poll():
             self._receive()
         self._process.kill()
         self._process.join(KILL_S)
-        problems = [
-            Problem(FAIL if host_info.is_hardware(code) else WARN, f"{gpu}: Xid {code} during the checks")
-            for gpu, code in dict.fromkeys(self.events)
-        ]
+        found = Evidence(facts={"events": [list(event) for event in self.events]}, name="xids")
+        for gpu, code in dict.fromkeys(self.events):
+            kind, hardware = xids.judged(code)
+            (found.fail if hardware else found.warn)(
+                kind, f"{gpu}: Xid {code} during the checks", gpu, code=code
+            )
         if self.problem and host_info.xids(KERNEL_LOG) is None:
             why = f"{self.problem}, and {KERNEL_LOG} cannot be read here"
-            problems.append(Problem(WARN, f"the Xids of the driver are unknown: {why}"))
-        if not problems:
-            return None
-        problems.sort(key=lambda problem: problem.verdict != FAIL)
-        reason, facts = "; ".join(problem.reason for problem in problems), {"events": [list(e) for e in self.events]}
-        return Check("xids", problems[0].verdict, reason, facts=facts, problems=problems)
+            found.warn("unreadable", f"the Xids of the driver are unknown: {why}")
+        return found if found.problems else None
 
     def _receive(self) -> None:
         try:
@@ -95,4 +97,6 @@ def _wait(library, sender) -> None:
                 continue
             raise
         uuid = gpu_inventory.ask(library, "nvmlDeviceGetUUID", event.device)
-        sender.send(("xid", gpu_inventory.text(uuid or "a GPU that NVML cannot name"), int(event.eventData)))
+        sender.send(
+            ("xid", gpu_inventory.text(uuid or "a GPU that NVML cannot name"), int(event.eventData))
+        )

@@ -1,6 +1,7 @@
 """All GPUs are present, healthy and have the required versions, and the host fits.
 
-The driver's data is read from NVML (nvidia-ml-py), else from nvidia-smi; without both the check warns.
+The driver's data is read from NVML (nvidia-ml-py), else from nvidia-smi; without both the check
+warns.
 """
 
 from __future__ import annotations
@@ -11,29 +12,30 @@ import os
 import platform
 from pathlib import Path
 
-from gpuworker.accept.check_spec import Evidence, Plan, Spec
+from gpuworker.accept.check_spec import Plan, Spec
+from gpuworker.judgement.report import Evidence
 
 SPEC = Spec(
     tag="ENV",
     seconds={"quick": 4, "full": 4, "burn-in": 4},
     faults={
-        "missing-gpu": r"torch sees (no|\d+) GPUs?, \d+ expected",
-        "wrong-version": r"torch is 0\.0\.0, \S+ is required",
-        "ecc-error": r"\d+ uncorrectable memory errors",
-        "row-remap": r"could not remap a bad row",
-        "narrow-pcie": r"PCIe is ×8 wide, GPU and slot can do ×16",
-        "capped-power": r"power is capped at 350 W of 700 W",
-        "idle-slowdown": r"hardware thermal slowdown at rest",
-        "lost-gpu": r"the driver has lost it",
-        "xid": r"Xid 79",
-        "recovery-action": r"the driver demands: reset the GPU",
-        "fabric-degraded": r"the bandwidth of its fabric is degraded",
-        "other-program": r"another program uses it: trainer \(process 4711\)",
-        "switch-error": r"SXid 20034",
-        "port-down": r"mlx5_3/1: this network port is down, 3 like it are up",
-        "slow-port": r"mlx5_3/1: this network port runs at 100 Gb/s, others like it at 400",
-        "far-adapter": r"cuda:3: its nearest network adapter is on another NUMA node",
-        "small-shm": r"/dev/shm holds 64 MiB",
+        "missing-gpu": "gpus-missing",
+        "wrong-version": "setting",
+        "ecc-error": "ecc",
+        "row-remap": "row-remap-failed",
+        "narrow-pcie": "pcie",
+        "capped-power": "power-capped",
+        "idle-slowdown": "slowdown",
+        "lost-gpu": "gpu-lost",
+        "xid": "xid-reboot",
+        "recovery-action": "reset-needed",
+        "fabric-degraded": "fabric-degraded",
+        "other-program": "other-program",
+        "switch-error": "xid-nvswitch",
+        "port-down": "port-down",
+        "slow-port": "port-slow",
+        "far-adapter": "far-adapter",
+        "small-shm": "setting",
     },
 )
 VERSIONS = ("torch", "cuda", "nccl", "cudnn", "driver", "python", "kernel")
@@ -57,11 +59,13 @@ def measure(plan: Plan) -> Evidence:
     from gpuworker.accept import host_info, node_facts
     from gpuworker.runtime import gpu_inventory
 
-    models, uuids, error = node_facts.gpus_of_torch(plan)
+    models, uuids, problem = node_facts.gpus_of_torch(plan)
     seen, expected = len(models), plan.gpus
     if plan.injected("missing-gpu"):
         seen, expected = max(seen - 1, 0), max(expected, 1)
-    source, gpus = gpu_inventory.inventory() if plan.device == "cuda" else ("", [gpu_inventory.Gpu("cpu")])
+    source, gpus = (
+        gpu_inventory.inventory() if plan.device == "cuda" else ("", [gpu_inventory.Gpu("cpu")])
+    )
     if plan.device == "cuda":
         gpus = gpu_inventory.with_torch_names(gpus, uuids)
     if gpus and plan.inject in FAULTY:
@@ -71,7 +75,8 @@ def measure(plan: Plan) -> Evidence:
     evidence = Evidence()
     evidence.facts = {
         **versions,
-        "cuda_error": error,
+        "cuda_error": problem.reason if problem else "",
+        "cuda_error_kind": problem.kind if problem else "",
         "gpus_expected": expected,
         "gpus_seen": seen,
         "gpu_models": models[:seen],
@@ -87,7 +92,6 @@ def measure(plan: Plan) -> Evidence:
     if plan.injected("small-shm"):
         evidence.facts |= {"shm_bytes": 64 << 20, "shm_needed": True}
     _expect(plan, versions, evidence)
-    problems(evidence, plan)
     return evidence
 
 
@@ -122,9 +126,11 @@ def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> 
     for name, wanted in expected.items():
         found = versions.get(name)
         if found is None:
-            evidence.not_measured.append(f"the version of {name} cannot be read here, {wanted} is required")
+            evidence.incomplete(
+                "unreadable", f"the version of {name} cannot be read here, {wanted} is required"
+            )
         elif found != wanted and not found.startswith((f"{wanted}.", f"{wanted}+")):
-            evidence.failures.append(f"{name} is {found}, {wanted} is required")
+            evidence.fail("setting", f"{name} is {found}, {wanted} is required")
 
 
 def _fabric(plan: Plan, gpus: list) -> dict[str, object]:
@@ -137,7 +143,10 @@ def _fabric(plan: Plan, gpus: list) -> dict[str, object]:
         ports[-1] = dataclasses.replace(ports[-1], **FAULTY_PORT[plan.inject])
     places = fabric.nearest(ports, {gpu.device: gpu.bus_id for gpu in gpus if gpu.bus_id})
     if plan.injected("far-adapter"):
-        places = {f"cuda:{i}": {"where": fabric.NUMA if i < 3 else fabric.FAR, "adapters": []} for i in range(4)}
+        places = {
+            f"cuda:{i}": {"where": fabric.NUMA if i < 3 else fabric.FAR, "adapters": []}
+            for i in range(4)
+        }
     near = {"nearest_adapters": places} if places or plan.device == "cuda" else {}
     return {**fabric.facts(ports), **near, "gpu_direct": fabric.gpu_direct()}
 
@@ -149,7 +158,10 @@ def _xids(plan: Plan) -> list[dict] | str:
 
     events = host_info.xids(Path("/dev/kmsg"))
     if plan.injected("xid"):
-        events = [*(events or []), host_info.xid("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", 60.0)]
+        events = [
+            *(events or []),
+            host_info.xid("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", 60.0),
+        ]
     if plan.injected("switch-error"):
         line = "nvidia-nvswitch2: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
         events = [*(events or []), host_info.xid(line, 60.0)]

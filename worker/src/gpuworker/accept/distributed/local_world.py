@@ -1,8 +1,10 @@
-"""World of ranks on this node: one process per GPU, or a few on the CPU, which run one program after the other.
+"""World of ranks on this node: one process per GPU, or a few on the CPU, which run one program
+after the other.
 
-The ranks are forked from the check's process, which has imported torch and has not used a GPU yet. torchrun would
-import torch twice in a row, several seconds per check. Across nodes ddp-tests runs the same programs under torchrun.
-Checks that share a process share the world: NCCL and the contexts on the GPUs take seconds to start.
+The ranks are forked from the check's process, which has imported torch and has not used a GPU yet.
+torchrun would import torch twice in a row, several seconds per check. Across nodes ddp-tests runs
+the same programs under torchrun. Checks that share a process share the world: NCCL and the contexts
+on the GPUs take seconds to start.
 """
 
 from __future__ import annotations
@@ -27,11 +29,14 @@ import torch.distributed as dist
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.distributed.progress import Progress, late
 from gpuworker.accept.distributed.rank_context import RankContext, join
+from gpuworker.accept.errors import BrokenWorldError, kind_of
 from gpuworker.accept.kernels import timing
+from gpuworker.judgement.report import INCOMPLETE, Problem
 from gpuworker.runtime import process_group, processes
 
 STORE_S = 60.0  # most that a rank waits for another one without a collective
-COLLECTIVE_S = {"cuda": 20.0, "cpu": 60.0}  # healthy ones take seconds at most; ranks of a rehearsal share cores
+# healthy ones take seconds at most; ranks of a rehearsal share cores
+COLLECTIVE_S = {"cuda": 20.0, "cpu": 60.0}
 END_S = 10  # in which a rank without a job ends
 KILL_S = 2.0  # a killed process is gone in milliseconds, unless it waits in the kernel for a driver
 FAILED = 1  # exit code of a rank that has sent its error
@@ -54,12 +59,10 @@ def timeout_s(plan: Plan) -> float:
 
 
 def hang_s(plan: Plan) -> float:
-    """Seconds after which ranks without a result are named: before the check itself is ended, which names none."""
+    """Seconds after which ranks without a result are named: before the check itself is ended,
+    which names none.
+    """
     return plan.deadline_s - min(10, 0.2 * plan.deadline_s)
-
-
-class BrokenWorldError(RuntimeError):
-    """A rank ended before it returned its result."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,9 @@ _shared: World | None = None  # the world that the last check left for the next 
 
 
 def run(plan: Plan, program: Callable[..., dict], **options: object) -> list[dict]:
-    """Results of `program(context, **options)` by rank. Raises BrokenWorldError, which names the rank that ended."""
+    """Results of `program(context, **options)` by rank. Raises BrokenWorldError, which names the
+    rank that ended.
+    """
     global _shared
     with tempfile.TemporaryDirectory(dir=plan.scratch, prefix="job-") as folder:
         job = Job(plan, program, options, Path(folder))
@@ -98,7 +103,9 @@ class World:
 
     def __init__(self, job: Job) -> None:
         self.size = job.plan.gpus if job.plan.device == "cuda" else job.plan.processes
-        self.folder = tempfile.TemporaryDirectory(dir=job.plan.shared or job.plan.scratch, prefix="world-")
+        self.folder = tempfile.TemporaryDirectory(
+            dir=job.plan.shared or job.plan.scratch, prefix="world-"
+        )
         self.connections, self.processes = [], []
         context = multiprocessing.get_context("fork")
         for rank in range(self.size):
@@ -115,17 +122,28 @@ class World:
 
     def results(self, job: Job) -> list[dict]:
         found: dict[int, dict] = {}
-        problem, end = "", time.monotonic() + hang_s(job.plan)
+        problem, end = None, time.monotonic() + hang_s(job.plan)
         while len(found) < self.size and not problem:
-            waiting = {self.connections[rank]: rank for rank in range(self.size) if rank not in found}
+            waiting = {
+                self.connections[rank]: rank for rank in range(self.size) if rank not in found
+            }
             ends = [process.sentinel for process in self.processes]
-            ready = multiprocessing.connection.wait([*waiting, *ends], max(0, end - time.monotonic()))
+            ready = multiprocessing.connection.wait(
+                [*waiting, *ends], max(0, end - time.monotonic())
+            )
             for each in waiting.keys() & ready:
                 found[waiting[each]] = self._answer(waiting[each])
-            problem = self._problem(found) if ready else f"no result after {hang_s(job.plan):g} s"
+            problem = (
+                self._problem(found)
+                if ready
+                else _failed(f"no result after {hang_s(job.plan):g} s")
+            )
         if problem:
-            reasons = [problem, *self._places(job, found), *self._kill()]
-            raise BrokenWorldError("; ".join(filter(None, reasons)))
+            late_ranks, places = self._places(job, found)
+            if late_ranks and problem.kind == "check-failed" and not problem.parts:
+                problem.kind, problem.parts = "not-arrived", [f"rank {rank}" for rank in late_ranks]
+            reasons = "; ".join(filter(None, [problem.reason, *places, *self._kill()]))
+            raise BrokenWorldError(dataclasses.replace(problem, reason=reasons))
         return [found[rank]["result"] for rank in range(self.size)]
 
     def _answer(self, rank: int) -> dict:
@@ -138,23 +156,42 @@ class World:
             self.processes[rank].join(END_S)
         return answer
 
-    def _problem(self, found: dict[int, dict]) -> str:
-        """The rank that ended, rather by a signal than by an error, which may follow from the end of another rank."""
-        ended = {rank: process.exitcode for rank, process in enumerate(self.processes) if process.exitcode is not None}
+    def _problem(self, found: dict[int, dict]) -> Problem | None:
+        """The rank that ended, rather by a signal than by an error, which may follow from the
+        end of another rank.
+        """
+        ended = {
+            rank: process.exitcode
+            for rank, process in enumerate(self.processes)
+            if process.exitcode is not None
+        }
         for rank, code in ended.items():
             if code < 0:
-                return f"rank {rank} ended with {signal.Signals(-code).name}"
+                return _failed(f"rank {rank} ended with {signal.Signals(-code).name}", rank)
         for rank, answer in found.items():
             if "error" in answer and ended.get(rank) in (FAILED, None):
-                return f"rank {rank}: {answer['error']}"
-        return next((f"rank {rank} ended with exit code {code}" for rank, code in ended.items()), "")
+                verdict, kind = answer.get("kind", (INCOMPLETE, "check-failed"))
+                return Problem(verdict, kind, f"rank {rank}: {answer['error']}", [f"rank {rank}"])
+        return next(
+            (
+                _failed(f"rank {rank} ended with exit code {code}", rank)
+                for rank, code in ended.items()
+            ),
+            None,
+        )
 
-    def _places(self, job: Job, found: dict[int, dict]) -> list[str]:
-        """Where the ranks are that neither returned a result nor ended, and which of them cannot go on."""
-        running = [rank for rank in range(self.size) if rank not in found and self.processes[rank].exitcode is None]
+    def _places(self, job: Job, found: dict[int, dict]) -> tuple[list[int], list[str]]:
+        """The ranks that others wait for, and in words where those without a result are, and
+        which cannot go on.
+        """
+        running = [
+            rank
+            for rank in range(self.size)
+            if rank not in found and self.processes[rank].exitcode is None
+        ]
         states = {rank: STATES.get(processes.state(self.processes[rank].pid)) for rank in running}
-        where = [late(job.folder, self.size, running)] if running else []
-        return where + [f"rank {rank} {state}" for rank, state in states.items() if state]
+        behind, where = late(job.folder, self.size, running) if running else ([], "")
+        return behind, [where] + [f"rank {rank} {state}" for rank, state in states.items() if state]
 
     def _kill(self) -> list[str]:
         """End all ranks; the ones that cannot be ended."""
@@ -162,7 +199,11 @@ class World:
             process.kill()  # also a stopped one, which SIGTERM does not end
         for process in self.processes:
             process.join(KILL_S)
-        left = [f"rank {rank} cannot be killed" for rank, each in enumerate(self.processes) if each.exitcode is None]
+        left = [
+            f"rank {rank} cannot be killed"
+            for rank, each in enumerate(self.processes)
+            if each.exitcode is None
+        ]
         self._forget()
         return left
 
@@ -178,16 +219,34 @@ class World:
         self.folder.cleanup()
 
 
-def _rank(rank: int, size: int, store_path: Path, connection: multiprocessing.connection.Connection, job: Job) -> None:
+def _failed(reason: str, *ranks: int) -> Problem:
+    return Problem(INCOMPLETE, "check-failed", reason, [f"rank {rank}" for rank in ranks])
+
+
+def _rank(
+    rank: int,
+    size: int,
+    store_path: Path,
+    connection: multiprocessing.connection.Connection,
+    job: Job,
+) -> None:
     try:
         _work(rank, size, store_path, connection, job)
     except Exception as error:  # any error is the reason of the check
-        lines = [line.strip() for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
-        connection.send(json.dumps({"error": lines[-1]}))
+        lines = [
+            line.strip() for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()
+        ]
+        connection.send(json.dumps({"error": lines[-1], "kind": kind_of(error)}))
         sys.exit(FAILED)
 
 
-def _work(rank: int, size: int, store_path: Path, connection: multiprocessing.connection.Connection, job: Job) -> None:
+def _work(
+    rank: int,
+    size: int,
+    store_path: Path,
+    connection: multiprocessing.connection.Connection,
+    job: Job,
+) -> None:
     plan, progress = job.plan, Progress(job.folder, rank)
     progress.enter("the start of the process group")
     if plan.device == "cpu":
@@ -201,7 +260,10 @@ def _work(rank: int, size: int, store_path: Path, connection: multiprocessing.co
         number += 1
         store.set_timeout(datetime.timedelta(seconds=store_timeout_s(job.plan)))
         its_context = dataclasses.replace(
-            context, store=dist.PrefixStore(str(number), context.store), inject=job.plan.inject, progress=progress
+            context,
+            store=dist.PrefixStore(str(number), context.store),
+            inject=job.plan.inject,
+            progress=progress,
         )
         its_context.enter("the start of its program")
         result = job.program(its_context, **job.options)

@@ -1,7 +1,9 @@
-"""Progress of the ranks of a node: the last collective that each rank has entered, which names the rank that hangs.
+"""Progress of the ranks of a node: the last collective that each rank has entered, which names the
+rank that hangs.
 
-Each rank writes a small file that the check's process reads. A time-out is reported by the ranks that wait, and NCCL
-ends one of these first, so their errors do not name the rank that did not arrive.
+Each rank writes a small file that the check's process reads. A time-out is reported by the ranks
+that wait, and NCCL ends one of these first, so their errors do not name the rank that did not
+arrive.
 """
 
 from __future__ import annotations
@@ -26,16 +28,18 @@ class Progress:
         os.pwrite(self._file, f"{self.count} {name}".encode()[:LENGTH].ljust(LENGTH), 0)
 
 
-def late(folder: Path, size: int, running: Collection[int]) -> str:
-    """The `running` ranks that did not arrive where the others wait, as text; "" if no rank has begun."""
+def late(folder: Path, size: int, running: Collection[int]) -> tuple[list[int], str]:
+    """The `running` ranks that did not arrive where the others wait, and words; "" if no rank
+    has begun.
+    """
     entered = [_read(folder, rank) for rank in range(size)]
     last, name = max(entered)
     behind = [rank for rank in running if entered[rank][0] < last]
     if not behind:
-        return f"no rank has passed {name}" if last and len(running) == size else ""
+        return [], f"no rank has passed {name}" if last and len(running) == size else ""
     waiting = sum(count == last for count, _ in entered)
     ranks = f"rank{'s' * (len(behind) > 1)} {', '.join(map(str, behind))}"
-    return f"{ranks} did not arrive at {name}, where {waiting} of {size} ranks wait"
+    return behind, f"{ranks} did not arrive at {name}, where {waiting} of {size} ranks wait"
 
 
 def _read(folder: Path, rank: int) -> tuple[int, str]:

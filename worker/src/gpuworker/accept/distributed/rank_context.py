@@ -1,4 +1,6 @@
-"""Identity and device of one rank, and a store for results that does not use the collectives under test."""
+"""Identity and device of one rank, and a store for results that does not use the collectives
+under test.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from gpuworker.runtime import process_group
 
 @dataclass
 class RankContext:
-    """A rank among `size` ranks. Results travel through `store`, so a broken collective cannot break its own report."""
+    """A rank among `size` ranks. Results travel through `store`, so a broken collective cannot
+    break its own report.
+    """
 
     rank: int
     size: int
@@ -41,7 +45,9 @@ class RankContext:
         return self.inject == fault and self.rank == self.inject_rank % self.size
 
     def enter(self, name: str) -> None:
-        """Record that this rank enters the collective `name`, before it does: a hang then names the other ranks."""
+        """Record that this rank enters the collective `name`, before it does: a hang then names
+        the other ranks.
+        """
         if self.progress:
             self.progress.enter(name)
 
@@ -58,7 +64,11 @@ class RankContext:
         Raises the store's error on rank 0 if a rank does not post in time.
         """
         self.post(key, value)
-        return [json.loads(self.store.get(f"{key}/{rank}")) for rank in range(self.size)] if self.rank == 0 else []
+        return (
+            [json.loads(self.store.get(f"{key}/{rank}")) for rank in range(self.size)]
+            if self.rank == 0
+            else []
+        )
 
     def barrier(self, key: str) -> None:
         """Wait for all ranks without a collective. A key is used once."""
@@ -76,9 +86,13 @@ class RankContext:
         return self.store.get(key) == b"yes"
 
 
-def from_torchrun(device: str, timeout_s: float, inject: str = "", inject_rank: int = -1) -> RankContext:
+def from_torchrun(
+    device: str, timeout_s: float, inject: str = "", inject_rank: int = -1
+) -> RankContext:
     """The context of a rank that torchrun started, with its process group."""
-    store, rank, size = next(dist.rendezvous("env://", timeout=datetime.timedelta(seconds=timeout_s)))
+    store, rank, size = next(
+        dist.rendezvous("env://", timeout=datetime.timedelta(seconds=timeout_s))
+    )
     return join(
         store, rank, size, int(os.environ["LOCAL_RANK"]), device, timeout_s,
         nodes=int(os.environ["GROUP_WORLD_SIZE"]), inject=inject, inject_rank=inject_rank,
@@ -86,7 +100,13 @@ def from_torchrun(device: str, timeout_s: float, inject: str = "", inject_rank: 
 
 
 def join(
-    store: dist.Store, rank: int, size: int, local_rank: int, device: str, timeout_s: float, **fields: object
+    store: dist.Store,
+    rank: int,
+    size: int,
+    local_rank: int,
+    device: str,
+    timeout_s: float,
+    **fields: object,
 ) -> RankContext:
     """Select the device and create the process group."""
     selected = process_group.select_device(device, local_rank)
@@ -95,4 +115,6 @@ def join(
     group_store = dist.PrefixStore("group", store)
     process_group.init(selected, timeout_s=timeout_s, store=group_store, rank=rank, world_size=size)
     node = os.environ.get("NODE_NAME") or socket.gethostname()
-    return RankContext(rank, size, local_rank, selected, dist.PrefixStore("results", store), node, **fields)
+    return RankContext(
+        rank, size, local_rank, selected, dist.PrefixStore("results", store), node, **fields
+    )

@@ -73,7 +73,9 @@ class PeerBuffers:
         return int((self.received != self.sent).sum())
 
 
-def seconds_between(source: PeerBuffers, target: PeerBuffers, repeats: int, delay_s: float = 0.0) -> list[float]:
+def seconds_between(
+    source: PeerBuffers, target: PeerBuffers, repeats: int, delay_s: float = 0.0
+) -> list[float]:
     """Seconds of each copy from source to target. torch copies on the stream of the source."""
 
     def run() -> None:
@@ -89,8 +91,11 @@ def seconds_between(source: PeerBuffers, target: PeerBuffers, repeats: int, dela
     return taken
 
 
-def exchange(pairs: list[tuple[PeerBuffers, PeerBuffers]], repeats: int = 10) -> dict[tuple[str, str], float]:
-    """Both directions of all pairs at the same time: pair -> seconds of one exchange, by the host's clock.
+def exchange(
+    pairs: list[tuple[PeerBuffers, PeerBuffers]], repeats: int = 10
+) -> dict[tuple[str, str], float]:
+    """Both directions of all pairs at the same time: pair -> seconds of one exchange, by the host's
+    clock.
 
     Every pair gets the time of the slowest one.
     """
@@ -128,7 +133,10 @@ _making = threading.Lock()
 
 def _content(words: int) -> torch.Tensor:
     """Test data, equal on all devices; every word differs from its neighbours."""
-    with _making:  # the threads of all devices come at once, and the 64-bit words take three times the memory
+    # the threads of all devices come at once, and the 64-bit words take three times the memory
+    with _making:
         if words not in _made:
-            _made[words] = torch.arange(words).mul_(2654435761).bitwise_and_(0x7FFFFFFF).to(torch.int32)
+            _made[words] = (
+                torch.arange(words).mul_(2654435761).bitwise_and_(0x7FFFFFFF).to(torch.int32)
+            )
         return _made[words]

@@ -1,4 +1,6 @@
-"""Fingerprints: a fixed sequence of operations per number format, and a hash of every bit of its results."""
+"""Fingerprints: a fixed sequence of operations per number format, and a hash of every bit of its
+results.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,10 @@ Sequence = Callable[[], list[torch.Tensor]]
 
 def deterministic() -> None:
     """Select deterministic algorithms. Call it before the first use of CUDA in this process."""
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # one of the two reproducible settings of cuBLAS
-    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms would import half of torch
+    # one of the two reproducible settings of cuBLAS
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    # use_deterministic_algorithms would import half of torch
+    torch.set_deterministic_debug_mode("error")
     torch.set_float32_matmul_precision("highest")
 
 
@@ -51,10 +55,11 @@ def expected_integers(size: int) -> str:
 
 
 def digest(results: list[torch.Tensor]) -> str:
-    """SHA-256 over 64-bit sums of the results' words, which are computed on the device of the results.
+    """SHA-256 over 64-bit sums of the results' words, which are computed on the device of the
+    results.
 
-    Each row's words are summed with odd weights modulo 2^64, so that one changed bit always changes its row's sum:
-    the change is ±2^k times an odd number, which is not a multiple of 2^64.
+    Each row's words are summed with odd weights modulo 2^64, so that one changed bit always changes
+    its row's sum: the change is ±2^k times an odd number, which is not a multiple of 2^64.
     """
     hashed = hashlib.sha256()
     for result in results:
@@ -81,12 +86,19 @@ def group(device: torch.device, size: int) -> str:
     library = re.search(r"(oneAPI Math Kernel|OpenBLAS)[^\n]*", torch.__config__.show())
     capability = torch.backends.cpu.get_cpu_capability()
     return " | ".join(
-        [*parts, library[0] if library else "BLAS unknown", capability, f"{torch.get_num_threads()} threads"]
+        [
+            *parts,
+            library[0] if library else "BLAS unknown",
+            capability,
+            f"{torch.get_num_threads()} threads",
+        ]
     )
 
 
 def _inputs(size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Integers -63 … 63 as float32: up to size 4226 no sum of their products can reach 2^24, so all are exact."""
+    """Integers -63 … 63 as float32: up to size 4226 no sum of their products can reach 2^24, so
+    all are exact.
+    """
     generator = torch.Generator().manual_seed(20)
     a, b = (torch.randint(-63, 64, (size, size), generator=generator) for _ in "ab")
     return a.float(), b.float()
@@ -101,7 +113,9 @@ def _integer(a: torch.Tensor, b: torch.Tensor) -> Sequence:
 
 
 def _scramble(values: torch.Tensor) -> torch.Tensor:
-    """Steps of a 64-bit linear congruential generator (Knuth's MMIX constants): wrap-around arithmetic and shifts."""
+    """Steps of a 64-bit linear congruential generator (Knuth's MMIX constants): wrap-around
+    arithmetic and shifts.
+    """
     for _ in range(4):
         values = values * 6364136223846793005 + 1442695040888963407
         values = values ^ (values >> 29)

@@ -35,26 +35,34 @@ def precision(kind: str) -> None:
     for name in ("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "NVIDIA_TF32_OVERRIDE"):
         os.environ.pop(name, None)
     if torch.version.hip:
-        os.environ["HIPBLASLT_ALLOW_TF32"] = "1"  # without it, AMD's library computes TF32 in float32
+        # without it, AMD's library computes TF32 in float32
+        os.environ["HIPBLASLT_ALLOW_TF32"] = "1"
     torch.set_float32_matmul_precision("high" if kind == "tf32" else "highest")
 
 
 class Product:
-    """out = a · b of n×n standard normal values, rounded to the format of `kind`. n is a multiple of 64."""
+    """out = a · b of n×n standard normal values, rounded to the format of `kind`. n is a
+    multiple of 64.
+    """
 
     def __init__(self, kind: str, size: int, device: torch.device, seed: int = 0) -> None:
         generator = torch.Generator(device).manual_seed(seed)
         self.kind, self.size, self.device = kind, size, device
         stored = float8.storage(device) if kind == "fp8" else STORED[kind]
-        self.a, self.b = (torch.randn(size, size, device=device, generator=generator).to(stored) for _ in "ab")
+        self.a, self.b = (
+            torch.randn(size, size, device=device, generator=generator).to(stored) for _ in "ab"
+        )
         if kind == "fp8":
             self.b = self.b.t().contiguous().t()  # the memory order that the kernel needs
-        self.signs = torch.randint(0, 2, (size,), device=device, generator=generator).double() * 2 - 1
+        self.signs = (
+            torch.randint(0, 2, (size,), device=device, generator=generator).double() * 2 - 1
+        )
         a, b = self.a.double(), self.b.double()
         self.row_sums, self.column_sums = a @ (b @ self.signs), (self.signs @ a) @ b
         self.rows = torch.arange(0, size, size // SAMPLES)
         self.columns = self.rows + size // SAMPLES // 2
-        rows = a[self.rows.to(device)].cpu()  # the host computes the reference, not the device under test
+        # the host computes the reference, not the device under test
+        rows = a[self.rows.to(device)].cpu()
         columns = b[:, self.columns.to(device)].cpu()
         self.exact = rows @ columns
         norms = torch.outer(rows.norm(dim=1), columns.norm(dim=0))
@@ -78,13 +86,18 @@ class Product:
         if off := int((~((self._sampled() - self.exact).abs() <= self.bound)).sum()):
             found.append(f"{off} of {self.exact.numel()} sampled products are wrong")
         out = self.out.double()
-        found += _position(_outliers(out @ self.signs - self.row_sums), _outliers(self.signs @ out - self.column_sums))
+        found += _position(
+            _outliers(out @ self.signs - self.row_sums),
+            _outliers(self.signs @ out - self.column_sums),
+        )
         if not found:
             self.first = self.out.clone()
         return found
 
     def is_tf32(self) -> bool:
-        """Whether float32 was computed as TF32, whose error is 1000 times larger. This is not a fault of the GPU."""
+        """Whether float32 was computed as TF32, whose error is 1000 times larger. This is not a
+        fault of the GPU.
+        """
         error = (self._sampled() - self.exact).norm() / self.exact.norm()
         return self.kind == "fp32" and 5e-5 < float(error) < 5e-3
 
@@ -95,7 +108,11 @@ class Product:
 def _position(rows: list[int], columns: list[int]) -> list[str]:
     if not rows or not columns:
         return []
-    more = "" if len(rows) == len(columns) == 1 else f" ({len(rows)} rows and {len(columns)} columns in all)"
+    more = (
+        ""
+        if len(rows) == len(columns) == 1
+        else f" ({len(rows)} rows and {len(columns)} columns in all)"
+    )
     return [f"row {rows[0]} and column {columns[0]} are wrong{more}"]
 
 

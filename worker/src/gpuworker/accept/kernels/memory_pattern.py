@@ -1,4 +1,6 @@
-"""Memory test: write one pattern to all of the memory, then read and compare all of it, for each pattern."""
+"""Memory test: write one pattern to all of the memory, then read and compare all of it, for each
+pattern.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,16 @@ PATTERNS: dict[str, Callable[[int, int, torch.device], torch.Tensor]] = {
 
 
 def test(device: torch.device, size: int, flip: bool = False) -> tuple[int, list[str]]:
-    """Test about `size` bytes. Returns the tested bytes and the errors as texts. `flip` flips bit 17 of one word.
+    """Test about `size` bytes. Returns the tested bytes and the errors as texts. `flip` flips bit
+    17 of one word.
 
     Addresses are offsets in the tested memory; physical addresses are not available.
     """
     chunk_words = min(CHUNK_BYTES, size // 4) // 8
-    chunks = [torch.empty(chunk_words, dtype=torch.int64, device=device) for _ in range(size // 8 // chunk_words)]
+    chunks = [
+        torch.empty(chunk_words, dtype=torch.int64, device=device)
+        for _ in range(size // 8 // chunk_words)
+    ]
     wrong: list[str] = []
     for name, fill in PATTERNS.items():
         for index, chunk in enumerate(chunks):
@@ -46,7 +52,9 @@ def test(device: torch.device, size: int, flip: bool = False) -> tuple[int, list
         if flip and name == "inverted address":
             chunks[-1][chunk_words // 3] ^= 1 << 17
         for index, chunk in enumerate(chunks):
-            wrong += _differences(chunk, fill(index * chunk_words, chunk_words, device), index, name)
+            wrong += _differences(
+                chunk, fill(index * chunk_words, chunk_words, device), index, name
+            )
     tested = len(chunks) * chunk_words * 8
     if len(wrong) > SHOWN:
         wrong = [*wrong[:SHOWN], f"{len(wrong) - SHOWN} more findings in its memory"]
@@ -59,7 +67,11 @@ def _differences(chunk: torch.Tensor, written: torch.Tensor, index: int, name: s
     for position in bad[:SHOWN].tolist():
         seen, wanted = (tensor[position].item() % 2**64 for tensor in (chunk, written))
         bits = [bit for bit in range(64) if (seen ^ wanted) >> bit & 1]
-        which = f"bit{'s' * (len(bits) > 1)} {', '.join(map(str, bits))}" if len(bits) <= 4 else f"{len(bits)} bits"
+        which = (
+            f"bit{'s' * (len(bits) > 1)} {', '.join(map(str, bits))}"
+            if len(bits) <= 4
+            else f"{len(bits)} bits"
+        )
         address = (index * chunk.numel() + position) * 8
         found.append(
             f"memory at byte 0x{address:x} of the tested memory reads 0x{seen:016x} where 0x{wanted:016x} was written,"

@@ -1,7 +1,8 @@
-"""Test devices and timing of work on them: stream events, cold L2 cache, all devices together or one by one.
+"""Test devices and timing of work on them: stream events, cold L2 cache, all devices together or
+one by one.
 
-A rehearsal runs the same code on the test devices "cpu:0", "cpu:1", …: the CPU represents several devices, one after
-the other with one thread each, so that comparisons of devices have several.
+A rehearsal runs the same code on the test devices "cpu:0", "cpu:1", …: the CPU represents several
+devices, one after the other with one thread each, so that comparisons of devices have several.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from gpuworker.accept.check_spec import Plan
+from gpuworker.accept.errors import PartError
 
 COLD_BYTES = 256 << 20  # more than any L2 holds
-ENQUEUE_S = 0.005  # enough to enqueue the first calls of a batch; the device then stays behind the host
+# enough to enqueue the first calls of a batch; the device then stays behind the host
+ENQUEUE_S = 0.005
 HOLD_S = 0.05  # delay per call of an injected slow device
 CYCLES_PER_S = 1.5e9  # about the clock of a data centre GPU
 
@@ -34,24 +37,31 @@ def test_devices(plan: Plan, rehearsal: int = 2) -> list[torch.device]:
 
 
 def report_name(device: torch.device) -> str | None:
-    """The device name of measurements; None for the other test devices of a rehearsal, which has one CPU."""
+    """The device name of measurements; None for the other test devices of a rehearsal, which has
+    one CPU.
+    """
     if device.type == "cuda":
         return str(device)
     return "cpu" if device.index == 0 else None
 
 
 def uuids(plan: Plan) -> dict[str, str]:
-    """ "cuda:3" -> its UUID, "" if this torch does not report it; empty in a rehearsal, which does not use GPUs."""
+    """ "cuda:3" -> its UUID, "" if this torch does not report it; empty in a rehearsal, which
+    does not use GPUs.
+    """
     return {
         str(device): str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
         for device in (test_devices(plan) if plan.device == "cuda" else ())
     }
 
 
-def run_on_all(devices: list[torch.device], work: Callable[[torch.device], object]) -> dict[torch.device, object]:
-    """Results of work(device), on all GPUs at the same time with one thread each, on CPU test devices in turn.
+def run_on_all(
+    devices: list[torch.device], work: Callable[[torch.device], object]
+) -> dict[torch.device, object]:
+    """Results of work(device), on all GPUs at the same time with one thread each, on CPU test
+    devices in turn.
 
-    Raises RuntimeError that names the device.
+    Raises PartError, which names the device.
     """
 
     def run(device: torch.device) -> object:
@@ -59,12 +69,13 @@ def run_on_all(devices: list[torch.device], work: Callable[[torch.device], objec
             if device.type == "cpu":
                 return work(device)
             with torch.cuda.device(device):
-                torch.cuda.synchronize(device)  # gives this thread the context, without which cuBLAS prints a warning
+                # gives this thread the context, without which cuBLAS prints a warning
+                torch.cuda.synchronize(device)
                 result = work(device)
                 torch.cuda.synchronize(device)
                 return result
         except Exception as error:
-            raise RuntimeError(f"{device}: {type(error).__name__}: {error}") from error
+            raise PartError(str(device), error) from error
 
     if not devices or devices[0].type == "cpu":
         return {device: run(device) for device in devices}
@@ -73,13 +84,18 @@ def run_on_all(devices: list[torch.device], work: Callable[[torch.device], objec
 
 
 def seconds(
-    action: Callable[[], object], device: torch.device, repeats: int, cold: torch.Tensor | None = None
+    action: Callable[[], object],
+    device: torch.device,
+    repeats: int,
+    cold: torch.Tensor | None = None,
 ) -> list[float]:
-    """Seconds of each of `repeats` calls; `cold` is overwritten before each call to clear the L2 cache.
+    """Seconds of each of `repeats` calls; `cold` is overwritten before each call to clear the L2
+    cache.
 
-    On a GPU the stream is held until the first calls are enqueued, which excludes launch latency; a call that the GPU
-    reached before the host had enqueued it does not count, unless all are such. On the CPU it is the CPU time of this
-    thread: other programs, a CPU limit of the pod and other virtual machines delay a call, and are not counted.
+    On a GPU the stream is held until the first calls are enqueued, which excludes launch latency; a
+    call that the GPU reached before the host had enqueued it does not count, unless all are such.
+    On the CPU it is the CPU time of this thread: other programs, a CPU limit of the pod and other
+    virtual machines delay a call, and are not counted.
     """
     if device.type == "cpu":
         taken = []
@@ -101,11 +117,14 @@ def seconds(
             in_time.append((begin, end))
         end.record(stream)
     torch.cuda.synchronize(device)
-    return [begin.elapsed_time(end) / 1000 for begin, end in in_time or events]  # elapsed_time is in milliseconds
+    # elapsed_time is in milliseconds
+    return [begin.elapsed_time(end) / 1000 for begin, end in in_time or events]
 
 
 def cold_buffer(device: torch.device) -> torch.Tensor | None:
-    return torch.empty(COLD_BYTES, dtype=torch.uint8, device=device) if device.type == "cuda" else None
+    return (
+        torch.empty(COLD_BYTES, dtype=torch.uint8, device=device) if device.type == "cuda" else None
+    )
 
 
 def free_memory() -> None:
@@ -127,12 +146,22 @@ def hold_stream(device: torch.device, delay_s: float = HOLD_S) -> None:
 
 
 def statistics_of(taken: list[float], amount: float) -> dict[str, float]:
-    """Rates of `amount` (TFLOP, GB) per call: the median, the slowest, and at the 99th percentile of the times."""
+    """Rates of `amount` (TFLOP, GB) per call: the median, the slowest, and at the 99th
+    percentile of the times.
+    """
     ordered = sorted(taken)
     p99 = ordered[min(len(ordered) - 1, round(0.99 * (len(ordered) - 1)))]
-    return {"median": amount / statistics.median(ordered), "p99": amount / p99, "min": amount / ordered[-1]}
+    return {
+        "median": amount / statistics.median(ordered),
+        "p99": amount / p99,
+        "min": amount / ordered[-1],
+    }
 
 
 def subsample(samples: list[float], limit: int = 200) -> list[float]:
     """At most `limit` of the samples, evenly spread in time."""
-    return samples if len(samples) <= limit else [samples[i * len(samples) // limit] for i in range(limit)]
+    return (
+        samples
+        if len(samples) <= limit
+        else [samples[i * len(samples) // limit] for i in range(limit)]
+    )

@@ -22,11 +22,13 @@ def tiny_training(
     wrap: Callable[[nn.Module], nn.Module] = lambda model: model,
     poison: bool = False,
 ) -> tuple[float, float]:
-    """Train a 128→256→4 classifier; return the mean loss of the first and of the last fifth of the steps, at most five.
+    """Train a 128→256→4 classifier; return the mean loss of the first and of the last fifth of the
+    steps, at most five.
 
-    Steps are compared, not epochs, so that one epoch (EPOCH_STEPS) can show that the loss falls. All ranks share the
-    network and the classes (`seed`), each draws its own samples (`rank`). `wrap` turns the network into a distributed
-    one; `poison` puts a NaN into one input, as a fault. Raises ValueError for fewer than two steps.
+    Steps are compared, not epochs, so that one epoch (EPOCH_STEPS) can show that the loss falls.
+    All ranks share the network and the classes (`seed`), each draws its own samples (`rank`).
+    `wrap` turns the network into a distributed one; `poison` puts a NaN into one input, as a fault.
+    Raises ValueError for fewer than two steps.
     """
     if steps < 2:
         raise ValueError(f"{steps} steps: the loss of the first and of the last cannot be compared")

@@ -1,7 +1,9 @@
-"""Commands of the gpu-cluster-acceptance image with their original names, flags, tags and report files.
+"""Commands of the gpu-cluster-acceptance image with their original names, flags, tags and report
+files.
 
-They run the checks of this package; tests/worker/test_legacy_cli.py lists the corrected faults of the originals. Each
-also takes --device cpu for a rehearsal, and returns exit code 3 if nothing was tested.
+They run the checks of this package; tests/worker/test_legacy_cli.py lists the corrected faults of
+the originals. Each also takes --device cpu for a rehearsal, and returns exit code 3 if nothing was
+tested.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import platform
 import sys
 from pathlib import Path
 
-from gpuworker.accept.report import write_json
+from gpuworker.judgement.report import write_json
 from gpuworker.runtime import gpu_inventory
 from gpuworker.runtime.log import log
 
@@ -22,10 +24,14 @@ NOT_TESTED = 3
 def parser(name: str, description: str, report_name: str) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog=name, description=description)
     made.add_argument("--quick", action="store_true", help="a minute instead of ten")
-    made.add_argument("--verbose", action="store_true", help="accepted; the log is complete without it")
+    made.add_argument(
+        "--verbose", action="store_true", help="accepted; the log is complete without it"
+    )
     made.add_argument("--report-dir", default="reports")
     made.add_argument("--report-name", default=report_name)
-    made.add_argument("--device", choices=["cpu", "cuda"], default="cuda", help="cpu is a rehearsal without GPUs")
+    made.add_argument(
+        "--device", choices=["cpu", "cuda"], default="cuda", help="cpu is a rehearsal without GPUs"
+    )
     return made
 
 
@@ -39,7 +45,9 @@ def environment() -> dict:
         "torch": torch.__version__,
         "cuda_available": torch.cuda.is_available(),
         "cuda_device_count": torch.cuda.device_count(),
-        "nvidia_smi": "\n".join(f"GPU {index}: {gpu.name} (UUID: {gpu.uuid})" for index, gpu in enumerate(gpus))
+        "nvidia_smi": "\n".join(
+            f"GPU {index}: {gpu.name} (UUID: {gpu.uuid})" for index, gpu in enumerate(gpus)
+        )
         or None,
     }
 
@@ -50,7 +58,12 @@ def skip_without_gpu(env: dict, device: str, path: Path | None) -> None:
         return
     if path:
         write_json(path, {"skipped": True, "reason": "no_gpu", "env": env})
-        log("RESULT", verdict="INCOMPLETE", reason="torch sees no GPU: nothing was tested", report=path)
+        log(
+            "RESULT",
+            verdict="INCOMPLETE",
+            reason="torch sees no GPU: nothing was tested",
+            report=path,
+        )
     sys.exit(NOT_TESTED)
 
 

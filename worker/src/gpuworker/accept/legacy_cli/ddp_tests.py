@@ -13,10 +13,11 @@ import sys
 from pathlib import Path
 
 from gpuworker.accept.legacy_cli import environment, parser, skip_without_gpu
-from gpuworker.accept.report import write_json
+from gpuworker.judgement.report import write_json
 from gpuworker.runtime.command_line import escape_output, first_line
 
-SAMPLES, BATCH = 4000, 256  # per epoch, as in the original; the batch size is that of the small training
+# per epoch, as in the original; the batch size is that of the small training
+SAMPLES, BATCH = 4000, 256
 LEAST_STEPS = 10  # the first losses are compared with the last
 
 
@@ -25,11 +26,20 @@ def main() -> None:
     args = parse()
     training = "training" if args.train_smoke else "tests"
     folder, rank = Path(args.report_dir), int(os.environ.get("RANK", "0"))
-    skip_without_gpu(environment(), args.device, folder / f"ddp_{training}_skipped.json" if rank == 0 else None)
+    skip_without_gpu(
+        environment(), args.device, folder / f"ddp_{training}_skipped.json" if rank == 0 else None
+    )
     from gpuworker.accept import ddp_tests
 
     sys.argv = ["ddp_tests.py", "--device", args.device, "--report-dir", args.report_dir]
-    sys.argv += ["--report-name", args.report_name, "--iters", str(args.iters), "--numel", str(args.numel)]
+    sys.argv += [
+        "--report-name",
+        args.report_name,
+        "--iters",
+        str(args.iters),
+        "--numel",
+        str(args.numel),
+    ]
     sys.argv += ["--train-smoke", "--steps", str(args.steps)] if args.train_smoke else []
     try:
         ddp_tests.main()
@@ -42,14 +52,23 @@ def main() -> None:
 def parse():
     made = parser("ddp_tests.py", first_line(__doc__), "ddp_tests_result.json")
     made.add_argument("--iters", type=int, default=0, help="timed rounds; 0: twice the world size")
-    made.add_argument("--numel", type=int, default=0, help="float32 elements of the tensor; 0: chosen by the device")
-    made.add_argument("--train-smoke", action="store_true", help="also train a small network with DDP")
+    made.add_argument(
+        "--numel",
+        type=int,
+        default=0,
+        help="float32 elements of the tensor; 0: chosen by the device",
+    )
+    made.add_argument(
+        "--train-smoke", action="store_true", help="also train a small network with DDP"
+    )
     made.add_argument("--epochs", type=int, default=2)
     made.add_argument("--batch-size", type=int, default=BATCH, help=f"only {BATCH} is possible")
     made.add_argument("--steps", type=int, default=0, help="training steps; 0: those of --epochs")
     args = made.parse_args()
     if args.batch_size != BATCH:
-        made.error(f"--batch-size {args.batch_size}: the small training has batches of {BATCH}; leave the flag out")
+        made.error(
+            f"--batch-size {args.batch_size}: the small training has batches of {BATCH}; leave the flag out"
+        )
     args.steps = max(LEAST_STEPS, args.steps or args.epochs * -(-SAMPLES // BATCH))
     return args
 

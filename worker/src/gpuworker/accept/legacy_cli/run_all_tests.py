@@ -1,7 +1,8 @@
 """run_all_tests.py: gpu_tests, then ddp_tests on all GPUs of this node, without and with training.
 
-Report summary.json: {env, gpu_tests, ddp_tests, ddp_train}, each {returncode, stdout, stderr}. Every part runs,
-also after failures. Exit code 0: all passed; else that of the last part that failed.
+Report summary.json: {env, gpu_tests, ddp_tests, ddp_train}, each {returncode, stdout, stderr}.
+Every part runs, also after failures. Exit code 0: all passed; else that of the last part that
+failed.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import sys
 from pathlib import Path
 
 from gpuworker.accept.legacy_cli import environment, gpus_expected, parser, skip_without_gpu
-from gpuworker.accept.report import write_json
+from gpuworker.judgement.report import write_json
 from gpuworker.runtime.command_line import escape_output, first_line
 from gpuworker.runtime.log import log
 
-PARTS = {"gpu_tests": ["gpu_tests"], "ddp_tests": ["ddp_tests"], "ddp_train": ["ddp_tests", "--train-smoke"]}
+PARTS = {
+    "gpu_tests": ["gpu_tests"],
+    "ddp_tests": ["ddp_tests"],
+    "ddp_train": ["ddp_tests", "--train-smoke"],
+}
 
 
 def main() -> None:
@@ -42,7 +47,9 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> dict:
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, encoding="utf-8", errors="replace")
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, encoding="utf-8", errors="replace"
+    )
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
     return {"returncode": done.returncode, "stdout": done.stdout, "stderr": done.stderr}

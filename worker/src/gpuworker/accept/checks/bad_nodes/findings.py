@@ -9,7 +9,8 @@ Group = tuple[int, ...]  # nodes in ascending order
 
 @dataclass(frozen=True)
 class Outcome:
-    """One group test: the slowest exchange in GB/s, and any other fault as text (wrong data, a timeout).
+    """One group test: the slowest exchange in GB/s, and any other fault as text (wrong data, a
+    timeout).
 
     `hints`: pairs of nodes that stood out. They shorten the search and do not prove anything.
     """
@@ -24,7 +25,9 @@ class Outcome:
 
 @dataclass
 class Findings:
-    """`bad_nodes` and `bad_links` are proven, each with its evidence; `undecided` parts may be good or bad."""
+    """`bad_nodes` and `bad_links` are proven, each with its evidence; `undecided` parts may be
+    good or bad.
+    """
 
     bad_nodes: dict[int, str] = field(default_factory=dict)
     bad_links: dict[Group, str] = field(default_factory=dict)

@@ -26,7 +26,9 @@ MAX_HINTS = 8
 
 @dataclass
 class GroupTest:
-    """Tests of changing groups. `units[u]`: the ranks of node u in the order of their local rank."""
+    """Tests of changing groups. `units[u]`: the ranks of node u in the order of their local
+    rank.
+    """
 
     context: RankContext
     units: list[list[int]]
@@ -36,12 +38,17 @@ class GroupTest:
     link: Group = ()  # ends of the injected fault slow-node-link
 
     def run(self, members: Group, number: int) -> dict:
-        """This rank's part of a test of the nodes `members`: seconds of each step, and the fault as text."""
+        """This rank's part of a test of the nodes `members`: seconds of each step, and the fault
+        as text.
+        """
         try:
             return self._test(members, number)
         except RuntimeError as error:  # torch raises it for timeouts and for lost connections
             text = str(error).lower()
-            return {"steps": [], "fault": TIMED_OUT if "timed out" in text or "timeout" in text else BROKEN}
+            return {
+                "steps": [],
+                "fault": TIMED_OUT if "timed out" in text or "timeout" in text else BROKEN,
+            }
 
     def _test(self, members: Group, number: int) -> dict:
         context, device = self.context, self.context.device
@@ -67,7 +74,9 @@ class GroupTest:
             sender = self.units[members[source]][column]
             sent[ranks.index(self.units[members[to]][column])] = self.numel
             expected[ranks.index(sender)] = self.numel
-            slow = self._is_slow(members[here], members[to]) or self._is_slow(members[here], members[source])
+            slow = self._is_slow(members[here], members[to]) or self._is_slow(
+                members[here], members[source]
+            )
             times = []
             for repeat in range(self.repeats + 1):  # the first one connects the two
                 received.fill_(-1)
@@ -88,8 +97,13 @@ class GroupTest:
         return {"steps": steps, "fault": WRONG if wrong else ""}
 
     def _group(self, ranks: list[int], name: str) -> dist.ProcessGroup:
-        """A process group of these ranks. dist.new_group would need the same calls on all other ranks."""
-        store, timeout = dist.PrefixStore(name, self.context.store), datetime.timedelta(seconds=self.timeout_s)
+        """A process group of these ranks. dist.new_group would need the same calls on all other
+        ranks.
+        """
+        store, timeout = (
+            dist.PrefixStore(name, self.context.store),
+            datetime.timedelta(seconds=self.timeout_s),
+        )
         rank = ranks.index(self.context.rank)
         if self.context.device.type == "cpu":
             return dist.ProcessGroupGloo(store, rank, len(ranks), timeout)
@@ -112,12 +126,17 @@ class GroupTest:
 
 
 def shut_down(group: dist.ProcessGroup) -> None:
-    """Free the communicators of a group. Before torch 2.7 the method of NCCL's groups has a private name."""
+    """Free the communicators of a group. Before torch 2.7 the method of NCCL's groups has a
+    private name.
+    """
     (getattr(group, "shutdown", None) or group._shutdown)()
 
 
-def outcome(members: Group, units: list[list[int]], posts: dict[int, dict | None], gigabytes: float) -> Outcome:
-    """Outcome from the posts of a group's ranks (None: no post in time). `gigabytes`: data of one step per rank.
+def outcome(
+    members: Group, units: list[list[int]], posts: dict[int, dict | None], gigabytes: float
+) -> Outcome:
+    """Outcome from the posts of a group's ranks (None: no post in time). `gigabytes`: data of one
+    step per rank.
 
     Other processes may delay a rank on the CPU; the caller has removed that from the times.
     """

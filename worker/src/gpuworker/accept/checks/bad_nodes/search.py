@@ -18,16 +18,16 @@ import time
 
 import torch
 
-from gpuworker.accept.check_spec import Evidence
 from gpuworker.accept.checks.bad_nodes.findings import Findings, Group, Outcome
 from gpuworker.accept.checks.bad_nodes.group_test import TIMED_OUT, GroupTest, outcome
 from gpuworker.accept.checks.bad_nodes.search_plan import BadNodeSearch
 from gpuworker.accept.distributed.rank_context import RankContext
-from gpuworker.accept.report import Measurement
+from gpuworker.judgement.report import Evidence, Measurement
 from gpuworker.runtime.log import log
 
 BYTES = {"cuda": 1 << 28, "cpu": 1 << 18}
-# How much slower counts as bad, and times below which differences mean nothing: ranks on the CPU share processors.
+# How much slower counts as bad, and times below which differences mean nothing: ranks on the CPU
+# share processors.
 TOLERANCE = {"cuda": 0.2, "cpu": 0.5}
 RESOLUTION_S = {"cuda": 0.0, "cpu": 0.15}
 POST_GRACE_S = 10  # for a post to arrive after the ranks timed out
@@ -42,7 +42,9 @@ def run(context: RankContext, timeout_s: float, expected_gbps: float | None = No
     context.post("bad_nodes/name", context.label if context.nodes == 1 else context.node)
     here = next(number for number, ranks in enumerate(units) if context.rank in ranks)
     if context.rank == 0:
-        return _run_search(context, test, BadNodeSearch(len(units), TOLERANCE[kind], expected_gbps), here)
+        return _run_search(
+            context, test, BadNodeSearch(len(units), TOLERANCE[kind], expected_gbps), here
+        )
     number = 0
     while groups := _round(context, number):
         _take_part(context, test, groups, here, number)
@@ -61,7 +63,9 @@ def _round(context: RankContext, number: int) -> list[Group]:
     return [tuple(group) for group in json.loads(context.store.get(f"bad_nodes/round/{number}"))]
 
 
-def _take_part(context: RankContext, test: GroupTest, groups: list[Group], here: int, number: int) -> None:
+def _take_part(
+    context: RankContext, test: GroupTest, groups: list[Group], here: int, number: int
+) -> None:
     for group in groups:
         if here in group:
             if context.injected("hung-node"):
@@ -70,7 +74,9 @@ def _take_part(context: RankContext, test: GroupTest, groups: list[Group], here:
 
 
 def _bounded(test: GroupTest, group: Group, number: int) -> dict:
-    """This rank's part of a test, in a thread: a call that never returns must not hang the leader."""
+    """This rank's part of a test, in a thread: a call that never returns must not hang the
+    leader.
+    """
     found: list[dict] = []
 
     def run() -> None:
@@ -95,7 +101,11 @@ def _run_search(context: RankContext, test: GroupTest, plan: BadNodeSearch, here
             _take_part(context, test, groups_to_test, here, number)
             deadline = start + test.timeout_s * 2 + POST_GRACE_S
             for group in groups_to_test:
-                posts = {rank: _post(context, number, rank, deadline) for unit in group for rank in units[unit]}
+                posts = {
+                    rank: _post(context, number, rank, deadline)
+                    for unit in group
+                    for rank in units[unit]
+                }
                 lost |= {unit for unit in group if any(posts[rank] is None for rank in units[unit])}
                 outcomes[group] = outcome(group, units, posts, BYTES[context.device.type] / 1e9)
             number += 1
@@ -124,21 +134,31 @@ def _result(context: RankContext, units: list[list[int]], findings: Findings) ->
     what = "node" if context.nodes > 1 else "rank"
 
     def name(group: Group) -> str:
-        parts = [names[unit] if what == "rank" else f"node {unit} ({names[unit]})" for unit in group[:8]]
+        parts = [
+            names[unit] if what == "rank" else f"node {unit} ({names[unit]})" for unit in group[:8]
+        ]
         return " and ".join(parts) + (f" and {len(group) - 8} more" if len(group) > 8 else "")
+
+    def parts(group: Group) -> list[str]:
+        return [
+            f"node {names[unit]}" if what == "node" else f"rank {units[unit][0]}"
+            for unit in group[:8]
+        ]
 
     return {
         "units": what,
         "count": len(units),
         "bad": [
-            f"{name((unit,))} is bad: {why.replace('with node', f'with {what}')}"
+            (f"{name((unit,))} is bad: {why.replace('with node', f'with {what}')}", parts((unit,)))
             for unit, why in sorted(findings.bad_nodes.items())
         ],
         "bad_links": [
-            f"the link between {name(link)} is bad, both are good with others: {why}"
+            (f"the link between {name(link)} is bad, both are good with others: {why}", parts(link))
             for link, why in sorted(findings.bad_links.items())
         ],
-        "undecided": [f"{name(group)}: {why}" for group, why in findings.undecided.items()],
+        "undecided": [
+            (f"{name(group)}: {why}", parts(group)) for group, why in findings.undecided.items()
+        ],
         "unexplained": findings.unexplained,
         "reference_gbps": findings.reference_gbps,
         "rounds": findings.rounds,
@@ -148,11 +168,20 @@ def _result(context: RankContext, units: list[list[int]], findings: Findings) ->
 
 
 def evidence(result: dict) -> Evidence:
-    found = Evidence(failures=[*result["bad"], *result["bad_links"]], facts=dict(result))
-    found.not_measured = list(result["undecided"])
-    found.warnings = list(result["unexplained"])
+    texts = {
+        name: [words for words, _ in result[name]] for name in ("bad", "bad_links", "undecided")
+    }
+    found = Evidence(facts={**result, **texts})
+    for words, parts in result["bad"]:
+        found.fail("bad-node", words, *parts)
+    for words, parts in result["bad_links"]:
+        found.fail("bad-link", words, *parts)
+    for words, parts in result["undecided"]:
+        found.incomplete("missing", words, *parts)
+    for words in result["unexplained"]:
+        found.warn("outlier", words)
     if result["reference_gbps"]:
         found.measurements.append(Measurement("pair_bandwidth", result["reference_gbps"], "GB/s"))
     else:
-        found.not_measured.append("no exchange was completed")
+        found.incomplete("missing", "no exchange was completed", measure="pair_bandwidth")
     return found

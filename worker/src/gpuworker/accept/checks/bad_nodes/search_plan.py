@@ -10,7 +10,8 @@ group is bad if it contains a bad node, or both ends of a bad link. One round te
    pairs of quarters find its ends. Two good nodes are accused as a link after three bad exchanges in a row.
 4. Verification: all remaining nodes together. If they are still bad (one fault hid another), 3 follows.
 
-A healthy world takes 3 rounds, bad nodes 6, each link up to 2·log2(n) more, or 4 with hints; see simulate.py.
+A healthy world takes 3 rounds, bad nodes 6, each link up to 2·log2(n) more, or 4 with hints
+(tests/scale/bad_node_search.py).
 Bad is relative: slower than the better groups by `tolerance`. So slow nodes in a clear majority look normal, unless
 `expected_gbps` sets an absolute limit. With two nodes the search cannot tell which one is bad, and reports that.
 """
@@ -21,15 +22,27 @@ import math
 from collections.abc import Generator
 
 from gpuworker.accept.checks.bad_nodes.findings import Findings, Group, Outcome
-from gpuworker.accept.checks.bad_nodes.tasks import RunningTask, Task, group_of, halves, upper_median, without_singles
+from gpuworker.accept.checks.bad_nodes.tasks import (
+    RunningTask,
+    Task,
+    group_of,
+    halves,
+    upper_median,
+    without_singles,
+)
 
-PARTNERS = 3  # known-good partners that must agree before a node is accused, and exchanges before a link is
+# known-good partners that must agree before a node is accused, and exchanges before a link is
+PARTNERS = 3
 
 
 class BadNodeSearch:
-    """`while groups := search.next_round(): search.record([test(group) for group in groups])`, then `findings`."""
+    """`while groups := search.next_round(): search.record([test(group) for group in groups])`,
+    then `findings`.
+    """
 
-    def __init__(self, nodes: int, tolerance: float = 0.2, expected_gbps: float | None = None) -> None:
+    def __init__(
+        self, nodes: int, tolerance: float = 0.2, expected_gbps: float | None = None
+    ) -> None:
         if nodes < 2:
             raise ValueError(f"{nodes} nodes: the search needs at least two")
         self.nodes, self.tolerance, self.expected_gbps = nodes, tolerance, expected_gbps
@@ -38,7 +51,8 @@ class BadNodeSearch:
         self._passed: list[frozenset[int]] = []
         self._screened: dict[Group, Outcome] = {}
         self._checked_links: set[Group] = set()
-        self._only_slow: set[int | Group] = set()  # accused by their bandwidth alone, which is relative
+        # accused by their bandwidth alone, which is relative
+        self._only_slow: set[int | Group] = set()
         self._best_gbps = 0.0
         self._tasks: list[RunningTask] = []
         self._phases = self._all_phases()
@@ -82,24 +96,36 @@ class BadNodeSearch:
         self._withdraw_if_reference_is_doubtful()
 
     def _withdraw_if_reference_is_doubtful(self) -> None:
-        """Withdraw the accusation of nodes and links that are only slow if the reference may be wrong."""
+        """Withdraw the accusation of nodes and links that are only slow if the reference may be
+        wrong.
+        """
         found, reference = self.findings, self.findings.reference_gbps or 0
         faster = self._best_gbps > reference / (1 - self.tolerance)
-        if self.expected_gbps or not self._only_slow or not (faster or len(self._good) < self.nodes / 2):
+        if (
+            self.expected_gbps
+            or not self._only_slow
+            or not (faster or len(self._good) < self.nodes / 2)
+        ):
             return
         why = f"slower than the reference of {reference:.3g} GB/s, which is doubtful: " + (
             f"some reached {self._best_gbps:.3g} GB/s" if faster else "most nodes are bad"
         )
         for part in self._only_slow:
-            seen = found.bad_links.pop(part) if isinstance(part, tuple) else found.bad_nodes.pop(part)
-            found.undecided[part if isinstance(part, tuple) else (part,)] = f"{why} ({seen}); give the expected GB/s"
+            seen = (
+                found.bad_links.pop(part) if isinstance(part, tuple) else found.bad_nodes.pop(part)
+            )
+            found.undecided[part if isinstance(part, tuple) else (part,)] = (
+                f"{why} ({seen}); give the expected GB/s"
+            )
 
     def _find(self) -> Generator[None, None, None]:
         """Start tasks, then wait until all of them are done."""
         found = self.findings
         self._start(self._screen())
         yield
-        found.reference_gbps = upper_median([o.gbps for o in self._screened.values() if not o.fault])
+        found.reference_gbps = upper_median(
+            [o.gbps for o in self._screened.values() if not o.fault]
+        )
         for group, outcome in self._screened.items():
             if not self.is_bad(outcome):
                 self._pass(group)
@@ -112,7 +138,11 @@ class BadNodeSearch:
         for node in sorted(set(range(self.nodes)) - self._good):
             self._start(self._confirm(node))
         yield
-        to_search = [(group, outcome) for group, outcome in self._screened.items() if not self._covered(group)]
+        to_search = [
+            (group, outcome)
+            for group, outcome in self._screened.items()
+            if not self._covered(group)
+        ]
         while True:
             before, searched = found.faults, False
             for group, outcome in to_search:
@@ -129,7 +159,9 @@ class BadNodeSearch:
             self._start(self._verify(bad))
             yield
             if bad and searched and found.faults == before:
-                sizes = ", ".join(f"{len(group)} nodes together: {outcome}" for group, outcome in bad)
+                sizes = ", ".join(
+                    f"{len(group)} nodes together: {outcome}" for group, outcome in bad
+                )
                 found.unexplained.append(f"no single node or link explains this: {sizes}")
             if not bad or found.unexplained:
                 return
@@ -143,7 +175,10 @@ class BadNodeSearch:
         else:
             width = math.isqrt(self.nodes - 1) + 1
             rows = [nodes[start : start + width] for start in range(0, self.nodes, width)]
-            groups = [*without_singles(rows), *without_singles([nodes[start::width] for start in range(width)])]
+            groups = [
+                *without_singles(rows),
+                *without_singles([nodes[start::width] for start in range(width)]),
+            ]
         self._screened = dict(zip(groups, (yield groups), strict=True))
 
     def _confirm(self, node: int) -> Task:
@@ -198,7 +233,9 @@ class BadNodeSearch:
             self._start(self._cross(*halves(group)))
 
     def _cross(self, left: Group, right: Group) -> Task:
-        """Search between two sides that pass alone and fail together. The last pair is bad if all others pass."""
+        """Search between two sides that pass alone and fail together. The last pair is bad if
+        all others pass.
+        """
         if len(left) == len(right) == 1:
             self._start(self._link(*left, *right))
             return
@@ -211,7 +248,9 @@ class BadNodeSearch:
             steps, last = [[(a, c), (b, d)], [(a, d)]], (b, c)
         for step in steps:
             outcomes = yield [group_of(*some, *others) for some, others in step]
-            bad = [sides for sides, outcome in zip(step, outcomes, strict=True) if self.is_bad(outcome)]
+            bad = [
+                sides for sides, outcome in zip(step, outcomes, strict=True) if self.is_bad(outcome)
+            ]
             for sides in bad:
                 self._start(self._cross(*sides))
             if bad:
@@ -240,8 +279,14 @@ class BadNodeSearch:
                     return
 
     def _explained(self, group: Group) -> bool:
-        """Whether a known fault is within the group. The verification finds faults that it hides."""
-        known = [*((node,) for node in self.findings.bad_nodes), *self.findings.bad_links, *self.findings.undecided]
+        """Whether a known fault is within the group. The verification finds faults that it
+        hides.
+        """
+        known = [
+            *((node,) for node in self.findings.bad_nodes),
+            *self.findings.bad_links,
+            *self.findings.undecided,
+        ]
         return any(set(part) <= set(group) for part in known) or any(
             set(group) & set(parts) for parts in self.findings.undecided
         )

@@ -20,7 +20,11 @@ class RunningTask:
 
     def resume(self) -> bool:
         """Run the task to its next request; False if it is done."""
-        answers = None if self.outcomes is None else [self.outcomes[index] for index in range(len(self.groups))]
+        answers = (
+            None
+            if self.outcomes is None
+            else [self.outcomes[index] for index in range(len(self.groups))]
+        )
         try:
             self.groups = self.task.send(answers)
         except StopIteration:
@@ -29,7 +33,9 @@ class RunningTask:
         return True
 
     def open(self) -> list[tuple[int, Group]]:
-        return [(index, group) for index, group in enumerate(self.groups) if index not in self.outcomes]
+        return [
+            (index, group) for index, group in enumerate(self.groups) if index not in self.outcomes
+        ]
 
 
 def group_of(*nodes: int) -> Group:
@@ -49,6 +55,8 @@ def without_singles(groups: list[list[int]]) -> list[Group]:
 
 
 def upper_median(values: list[float]) -> float:
-    """The median of the better quarter: correct while an eighth of the groups is healthy, and not an outlier."""
+    """The median of the better quarter: correct while an eighth of the groups is healthy, and
+    not an outlier.
+    """
     best = sorted(values, reverse=True)[: math.ceil(len(values) / 4)]
     return statistics.median_high(best) if best else 0.0

@@ -21,16 +21,20 @@ UNSUPPORTED = ("not support", "not implemented")  # in Gloo's errors for collect
 
 @dataclass(frozen=True)
 class Operation:
-    """One collective on tensors of `bytes` bytes, the size as defined by NVIDIA nccl-tests (doc/PERFORMANCE.md)."""
+    """One collective on tensors of `bytes` bytes, the size as defined by NVIDIA nccl-tests
+    (doc/PERFORMANCE.md).
+    """
 
     name: str
     bytes: int
     fill: Callable[[int], None]  # the input of round k
     call: Callable[[], object]
     output: torch.Tensor
-    expected: Callable[[int], torch.Tensor]  # the correct output of round k, in the shape of `output`
+    # the correct output of round k, in the shape of `output`
+    expected: Callable[[int], torch.Tensor]
     input: torch.Tensor  # what this rank sends
-    sender: Callable[[int], int] | None = None  # the rank that sent an element of the output; None: all together
+    # the rank that sent an element of the output; None: all together
+    sender: Callable[[int], int] | None = None
 
 
 def factor(name: str, size: int) -> float:
@@ -41,7 +45,9 @@ def factor(name: str, size: int) -> float:
 
 
 def operations(context: RankContext, numel: int) -> list[Operation]:
-    """All collectives on float32 tensors of at least `numel` elements, rounded up to equal parts per rank."""
+    """All collectives on float32 tensors of at least `numel` elements, rounded up to equal parts
+    per rank.
+    """
     size, rank, device = context.size, context.rank, context.device
     part = -(-numel // size)
     numel = part * size

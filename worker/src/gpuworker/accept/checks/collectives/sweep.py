@@ -1,6 +1,7 @@
 """Sweep over collectives and message sizes that verifies every element of every round.
 
-Bus bandwidth in GB/s (1e9 bytes) = bytes / time × factor; time = the slowest rank of each round, median over rounds.
+Bus bandwidth in GB/s (1e9 bytes) = bytes / time × factor; time = the slowest rank of each round,
+median over rounds.
 """
 
 from __future__ import annotations
@@ -11,22 +12,34 @@ import time
 import torch
 import torch.distributed as dist
 
-from gpuworker.accept.check_spec import Evidence
-from gpuworker.accept.checks.collectives.operations import NAMES, UNSUPPORTED, Operation, factor, operations
+from gpuworker.accept.checks.collectives.operations import (
+    NAMES,
+    UNSUPPORTED,
+    Operation,
+    factor,
+    operations,
+)
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.limits import Limits
-from gpuworker.accept.report import Measurement
+from gpuworker.judgement.report import Evidence, Measurement
 from gpuworker.runtime import process_group
 
 WARM_UP, ROUNDS = 5, 20
-PEAK = 10  # bytes of memory per byte of a message: tensors, their expected values and intermediate results
-NVLS_LEAST_GPUS, NVLS_GAIN = 5, 1.15  # NCCL uses NVLS from 5 GPUs of a node on; H200: 480 against 361 of all-gather
+# bytes of memory per byte of a message: tensors, their expected values and intermediate results
+PEAK = 10
+# NCCL uses NVLS from 5 GPUs of a node on; H200: 480 against 361 of all-gather
+NVLS_LEAST_GPUS, NVLS_GAIN = 5, 1.15
 
 
 def run(
-    context: RankContext, sizes: list[int], rounds: int = ROUNDS, warm_up: int = WARM_UP, seconds: float = 0
+    context: RankContext,
+    sizes: list[int],
+    rounds: int = ROUNDS,
+    warm_up: int = WARM_UP,
+    seconds: float = 0,
 ) -> dict:
-    """Seconds of every timed round and wrong elements of every round, per collective and size in bytes.
+    """Seconds of every timed round and wrong elements of every round, per collective and size in
+    bytes.
 
     The sweep repeats until `seconds` have passed on rank 0.
     """
@@ -42,7 +55,9 @@ def run(
                 try:
                     times, errors, by = trial(context, operation, rounds, warm_up)
                 except (RuntimeError, NotImplementedError) as error:
-                    if context.device.type == "cuda" or not any(text in str(error) for text in UNSUPPORTED):
+                    if context.device.type == "cuda" or not any(
+                        text in str(error) for text in UNSUPPORTED
+                    ):
                         raise
                     unsupported[operation.name] = f"{dist.get_backend()} has no {operation.name}"
                     continue
@@ -69,13 +84,16 @@ def fitting(context: RankContext, sizes: list[int]) -> list[int]:
 def trial(
     context: RankContext, operation: Operation, rounds: int, warm_up: int
 ) -> tuple[list[float], list[str], set[int]]:
-    """Seconds of each timed round on this rank, the errors of all rounds as texts, and the ranks that sent them."""
+    """Seconds of each timed round on this rank, the errors of all rounds as texts, and the ranks
+    that sent them.
+    """
     times, errors, senders = [], [], set()
     for number in range(warm_up + rounds):
         operation.fill(number)
         context.synchronize()
         context.enter(f"{operation.name} of {operation.bytes} bytes, round {number}")
-        process_group.barrier(context.device)  # otherwise the skew between ranks is counted as time of the collective
+        # otherwise the skew between ranks is counted as time of the collective
+        process_group.barrier(context.device)
         clock = _Clock(context.device)
         operation.call()
         seconds = clock.seconds()
@@ -98,7 +116,9 @@ def trial(
 
 
 class _Clock:
-    """Seconds from now to the end of the queued work: by CUDA events on the stream, on the CPU by the clock."""
+    """Seconds from now to the end of the queued work: by CUDA events on the stream, on the CPU
+    by the clock.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.cuda = device.type == "cuda"
@@ -119,18 +139,23 @@ class _Clock:
 def evidence(results: list[dict], nodes: int = 1, nic_gbps: float | None = None) -> Evidence:
     """Evidence at the largest size. `nic_gbps`: GB/s of the NIC of one GPU, if known."""
     size, found = len(results), Evidence()
-    found.failures += _wrong(results)
+    _wrong(results, found)
     curves: dict[str, dict[str, float]] = {}
     for name in NAMES:
         measure = f"{name}_busbw"
-        if reason := next((r["unsupported"][name] for r in results if name in r["unsupported"]), ""):
+        if reason := next(
+            (r["unsupported"][name] for r in results if name in r["unsupported"]), ""
+        ):
             found.inapplicable[measure] = reason
         elif size == 1:
             found.inapplicable[measure] = "one process has no peer"
         elif all(name in result["curves"] for result in results):
             slowest = {
                 bytes_: [
-                    max(times) for times in zip(*(result["curves"][name][bytes_] for result in results), strict=True)
+                    max(times)
+                    for times in zip(
+                        *(result["curves"][name][bytes_] for result in results), strict=True
+                    )
                 ]
                 for bytes_ in results[0]["curves"][name]
             }
@@ -141,13 +166,18 @@ def evidence(results: list[dict], nodes: int = 1, nic_gbps: float | None = None)
             largest = max(slowest, key=int)
             found.measurements.append(Measurement(measure, curves[measure][largest], "GB/s"))
             found.samples[f"{name}_{largest}_bytes_s"] = slowest[largest][:200]
-    found.facts = {"ranks": size, "nodes": nodes, "curves": {name: _curve(points) for name, points in curves.items()}}
+    found.facts = {
+        "ranks": size,
+        "nodes": nodes,
+        "curves": {name: _curve(points) for name, points in curves.items()},
+    }
     _add_ceilings(found, results, nodes, nic_gbps)
     return found
 
 
-def _wrong(results: list[dict]) -> list[str]:
-    """Wrong elements, as a fault of the rank that sent all those with a known sender, if several ranks received them.
+def _wrong(results: list[dict], found: Evidence) -> None:
+    """Add wrong elements, as a fault of the rank that sent all with a known sender, if several
+    ranks received them.
 
     A sum of all ranks has no sender. Of one receiver and one sender either may be at fault.
     """
@@ -156,8 +186,14 @@ def _wrong(results: list[dict]) -> list[str]:
     receivers = [result for result in results if result["senders"] and result is not sender]
     if sender and len(receivers) > 1:
         where = f"{len(receivers)} of {len(results) - 1} other ranks"
-        return [f"{sender['label']}: what it sent arrived wrong at {where}: {receivers[0]['wrong'][0]}"]
-    return [f"{result['label']}: {fault}" for result in results for fault in result["wrong"][:3]]
+        words = (
+            f"{sender['label']}: what it sent arrived wrong at {where}: {receivers[0]['wrong'][0]}"
+        )
+        found.fail("wrong-sender", words, f"rank {min(senders)}")
+        return
+    for rank, result in enumerate(results):
+        for fault in result["wrong"][:3]:
+            found.fail("wrong-elements", f"{result['label']}: {fault}", f"rank {rank}")
 
 
 def _curve(points: dict[str, float]) -> dict:
@@ -165,10 +201,11 @@ def _curve(points: dict[str, float]) -> dict:
 
 
 def _add_ceilings(found: Evidence, results: list[dict], nodes: int, nic_gbps: float | None) -> None:
-    """Ceilings of the links: one-way NVLink within a node; across nodes a ring also passes every NIC of a node once.
+    """Ceilings of the links: one-way NVLink within a node; across nodes a ring also passes every
+    NIC of a node once.
 
-    All-to-all across nodes: b·(n-1)/(n-g) for n ranks, g GPUs per node and b GB/s for the NIC of each: only the share
-    (n-g)/(n-1) of a rank's data leaves its node.
+    All-to-all across nodes: b·(n-1)/(n-g) for n ranks, g GPUs per node and b GB/s for the NIC of
+    each: only the share (n-g)/(n-1) of a rank's data leaves its node.
     """
     models = tuple(result["model"] for result in results)
     nvlink = Limits(models).figures("nvlink_oneway") if models[0] else {}
@@ -178,10 +215,15 @@ def _add_ceilings(found: Evidence, results: list[dict], nodes: int, nic_gbps: fl
         if nic_gbps is None:
             return
         ring = nic_gbps * per_node
-        source = f"{per_node} NICs of {nic_gbps:g} GB/s per node" if not rate or ring < rate else source
+        source = (
+            f"{per_node} NICs of {nic_gbps:g} GB/s per node" if not rate or ring < rate else source
+        )
         rate = min(ring, rate or ring)
         spread = nic_gbps * (size - 1) / (size - per_node)
-        found.ceilings["all_to_all_busbw"] = (spread, f"{per_node} NICs of {nic_gbps:g} GB/s per node")
+        found.ceilings["all_to_all_busbw"] = (
+            spread,
+            f"{per_node} NICs of {nic_gbps:g} GB/s per node",
+        )
     if rate:
         for name in ("all_reduce", "all_gather", "reduce_scatter"):
             found.ceilings[f"{name}_busbw"] = (rate, source)
@@ -190,16 +232,21 @@ def _add_ceilings(found: Evidence, results: list[dict], nodes: int, nic_gbps: fl
 
 
 def _add_algorithm(found: Evidence, nvlink_gbps: float | None, gpus: int) -> None:
-    """Add the algorithm, ring or NVLS. A ring is limited by NVLink; NVLS adds in the switch and exceeds that."""
+    """Add the algorithm, ring or NVLS. A ring is limited by NVLink; NVLS adds in the switch and
+    exceeds that.
+    """
     busbw = {m.name: m.value for m in found.measurements}
     reduce, gather = busbw.get("all_reduce_busbw", 0.0), busbw.get("all_gather_busbw", 0.0)
-    nvls = bool(nvlink_gbps and reduce > nvlink_gbps) or (gather > 0 and reduce > NVLS_GAIN * gather)
+    nvls = bool(nvlink_gbps and reduce > nvlink_gbps) or (
+        gather > 0 and reduce > NVLS_GAIN * gather
+    )
     found.facts["all_reduce_algorithm"] = "NVLS" if nvls else "ring or tree"
     if nvlink_gbps and not nvls and gpus >= NVLS_LEAST_GPUS and _hopper_or_newer():
-        found.warnings.append(
+        words = (
             f"all-reduce at {reduce:.4g} GB/s is not faster than all-gather ({gather:.4g} GB/s), so NVLS is not "
             "in use: is it disabled (NCCL_NVLS_ENABLE), or is the fabric manager not running?"
         )
+        found.warn("nvls-off", words)
 
 
 def _hopper_or_newer() -> bool:

@@ -1,6 +1,7 @@
 """Comparison of DDP with one process: gradients, parameters, checkpoints.
 
-All values are float64: the order of additions causes differences of 1e-15, and real faults are far larger.
+All values are float64: the order of additions causes differences of 1e-15, and real faults are far
+larger.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpuworker.accept.check_spec import Evidence
 from gpuworker.accept.checks.correctness.tolerance import TOLERANCE
 from gpuworker.accept.distributed.rank_context import RankContext
-from gpuworker.accept.report import Measurement
+from gpuworker.judgement.report import Evidence, Measurement
 
 SAMPLES, FEATURES, CLASSES = 16, 32, 8  # samples per rank and step
 
 
 def run(context: RankContext, folder: str, steps: int = 5) -> dict:
-    """Compare with a single process, train, save, resume. `folder`: for a checkpoint file per rank."""
+    """Compare with a single process, train, save, resume. `folder`: for a checkpoint file per
+    rank.
+    """
     # Otherwise cuBLAS may vary the order of additions.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
@@ -37,7 +39,9 @@ def run(context: RankContext, folder: str, steps: int = 5) -> dict:
 
 def _run(context: RankContext, folder: str, steps: int) -> dict:
     torch.manual_seed(0)
-    plain = nn.Sequential(nn.Linear(FEATURES, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, CLASSES))
+    plain = nn.Sequential(
+        nn.Linear(FEATURES, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, CLASSES)
+    )
     plain = plain.double().to(context.device)
     ddp = DistributedDataParallel(copy.deepcopy(plain), device_ids=_ids(context))
     if context.injected("flipped-gradient"):
@@ -49,14 +53,16 @@ def _run(context: RankContext, folder: str, steps: int) -> dict:
     with ddp.no_sync():
         own = _gradients(ddp, inputs[mine], labels[mine])
     own_error = _error(own, _gradients(plain, inputs[mine], labels[mine]))
-    reduced_error = _error(_gradients(ddp, inputs[mine], labels[mine]), _gradients(plain, inputs, labels))
+    reduced_error = _error(
+        _gradients(ddp, inputs[mine], labels[mine]), _gradients(plain, inputs, labels)
+    )
     optimizer = _optimizer(ddp)
     _train(context, ddp, optimizer, 0, steps)
     path = Path(folder) / f"rank-{context.rank}.pt"
     _save(path, ddp.module, optimizer)
     trained = _hash(ddp)
-    # DDP reorders its buckets after the first step, and with them the additions. A resumed run starts with a new DDP,
-    # so the continued run gets a new one, too.
+    # DDP reorders its buckets after the first step, and with them the additions. A resumed run
+    # starts with a new DDP, so the continued run gets a new one, too.
     ddp = DistributedDataParallel(ddp.module, device_ids=_ids(context))
     _train(context, ddp, optimizer, steps, 2 * steps)
     straight = _hash(ddp)
@@ -79,6 +85,8 @@ def _run(context: RankContext, folder: str, steps: int) -> dict:
 
 def evidence(results: list[dict]) -> Evidence:
     found = Evidence(facts={"ranks": len(results), "parameters_sha256": results[0]["trained"]})
+    for rank, result in enumerate(results):
+        result["part"] = f"rank {rank}"
     errors = [result[kind] for result in results for kind in ("own_error", "reduced_error")]
     if all(map(math.isfinite, errors)):
         found.measurements = [Measurement("gradient_error", max(errors), "x")]
@@ -86,30 +94,40 @@ def evidence(results: list[dict]) -> Evidence:
         found.inapplicable["gradient_error"] = "a gradient is not finite"
     for result in results:
         if not result["own_error"] <= TOLERANCE:  # also for NaN
-            found.failures.append(
-                f"{result['label']}: its own gradient, before any communication, differs from the reference by "
+            words = (
+                "its own gradient, before any communication, differs from the reference by "
                 f"{result['own_error']:.2g} of the largest gradient"
             )
+            found.fail("own-gradient", f"{result['label']}: {words}", result["part"])
     bad = [result for result in results if not result["reduced_error"] <= TOLERANCE]
     if bad:
-        found.failures.append(
-            f"{', '.join(result['label'] for result in bad[:4])}{' and more' if len(bad) > 4 else ''}: the averaged "
-            f"gradient differs from that of one process by {bad[0]['reduced_error']:.2g} of the largest gradient"
-        )
+        labels = f"{', '.join(result['label'] for result in bad[:4])}{' and more' if len(bad) > 4 else ''}"
+        error = f"{bad[0]['reduced_error']:.2g} of the largest gradient"
+        words = f"{labels}: the averaged gradient differs from that of one process by {error}"
+        found.fail("shared-gradient", words, *(result["part"] for result in bad[:4]))
     counts = Counter(result["trained"] for result in results)
     common, votes = counts.most_common(1)[0]
     if len(counts) > 1 and votes * 2 > len(results):
-        outliers = ", ".join(result["label"] for result in results if result["trained"] != common)
-        found.failures.append(f"parameters differ after training: {outliers} against all others")
+        outliers = [result for result in results if result["trained"] != common]
+        labels = ", ".join(result["label"] for result in outliers)
+        words = f"parameters differ after training: {labels} against all others"
+        found.fail("diverged", words, *(result["part"] for result in outliers))
     elif len(counts) > 1:
-        all_of_them = ", ".join(f"{result['label']}: {result['trained'][:12]}" for result in results[:8])
-        found.failures.append(f"parameters differ after training, with no majority: {all_of_them}")
-    faults = len(found.failures)
+        all_of_them = ", ".join(
+            f"{result['label']}: {result['trained'][:12]}" for result in results[:8]
+        )
+        words = f"parameters differ after training, with no majority: {all_of_them}"
+        found.fail("diverged", words, *(result["part"] for result in results[:8]))
+    faults = len(found.problems)
     for result in results:
         if result["loaded"] != result["trained"]:
-            found.failures.append(f"{result['label']}: the checkpoint that it read is not the one that it wrote")
-        elif result["resumed"] != result["straight"] and not faults:  # otherwise it is a consequence
-            found.failures.append(f"{result['label']}: training resumed from the checkpoint ends with other parameters")
+            words = f"{result['label']}: the checkpoint that it read is not the one that it wrote"
+            found.fail("volume-bytes", words, result["part"])
+        elif (
+            result["resumed"] != result["straight"] and not faults
+        ):  # otherwise it is a consequence
+            words = f"{result['label']}: training resumed from the checkpoint ends with other parameters"
+            found.fail("diverged", words, result["part"])
     return found
 
 
@@ -128,9 +146,13 @@ def _gradients(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> 
 
 
 def _error(found: list[torch.Tensor], reference: list[torch.Tensor]) -> float:
-    """The largest difference as a share of the largest reference gradient; infinite if a gradient is not finite."""
+    """The largest difference as a share of the largest reference gradient; infinite if a
+    gradient is not finite.
+    """
     largest = max(float(gradient.abs().max()) for gradient in reference)
-    difference = float(torch.stack([(a - b).abs().max() for a, b in zip(found, reference, strict=True)]).max())
+    difference = float(
+        torch.stack([(a - b).abs().max() for a, b in zip(found, reference, strict=True)]).max()
+    )
     return difference / largest if math.isfinite(difference) else math.inf
 
 
@@ -142,7 +164,9 @@ def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-2)
 
 
-def _train(context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer, first: int, last: int) -> None:
+def _train(
+    context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer, first: int, last: int
+) -> None:
     mine = slice(context.rank * SAMPLES, (context.rank + 1) * SAMPLES)
     for step in range(first, last):
         context.enter(f"training step {step}")
@@ -163,7 +187,9 @@ def _save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
 
 
 def _resume(context: RankContext, fresh: nn.Module, path: Path, steps: int) -> tuple[str, str]:
-    """Hashes of the parameters of a fresh model: as read from the checkpoint, and after training on."""
+    """Hashes of the parameters of a fresh model: as read from the checkpoint, and after training
+    on.
+    """
     data = torch.load(path, map_location=context.device)
     fresh.load_state_dict(data["model"])
     loaded = _hash(fresh)  # now: DDP takes the parameters of rank 0
@@ -177,7 +203,9 @@ def _resume(context: RankContext, fresh: nn.Module, path: Path, steps: int) -> t
 def _hash(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(bytes(parameter.detach().cpu().contiguous().view(torch.uint8).flatten().tolist()))
+        digest.update(
+            bytes(parameter.detach().cpu().contiguous().view(torch.uint8).flatten().tolist())
+        )
     return digest.hexdigest()
 
 

@@ -6,9 +6,11 @@ ddp-launch -m gpuworker.accept.ddp_tests --storage /out
 
 from __future__ import annotations
 
-from gpuworker.accept.check_spec import WORLD, Evidence, Measure, Plan, Spec
+from gpuworker.accept.check_spec import WORLD, Measure, Plan, Spec
+from gpuworker.judgement.report import Evidence
 
-# Wait for a CPU: the time slice of Linux with 8 CPUs and more, 0.75 ms * (1 + log2 8) (kernel/sched/fair.c).
+# Wait for a CPU: the time slice of Linux with 8 CPUs and more, 0.75 ms * (1 + log2 8)
+# (kernel/sched/fair.c).
 SCHEDULER_MS = 3.0
 SPEC = Spec(
     tag="STORAGE",
@@ -18,12 +20,19 @@ SPEC = Spec(
     takes_volumes=True,
     measures={
         "storage_write": Measure(
-            "MB/s", "all ranks write a checkpoint, until fsync returns", each="node", meaningful=(1, 1e6), optional=True
+            "MB/s",
+            "all ranks write a checkpoint, until fsync returns",
+            each="node",
+            meaningful=(1, 1e6),
+            optional=True,
         ),
-        "storage_read": Measure("MB/s", "all ranks read shards that are not cached", each="node", meaningful=(1, 1e6)),
+        "storage_read": Measure(
+            "MB/s", "all ranks read shards that are not cached", each="node", meaningful=(1, 1e6)
+        ),
         "storage_read_p99": Measure(
             "ms",
             "99th percentile of reading 1 MiB",
+            of_others=True,
             better="lower",
             noise=SCHEDULER_MS,
             each="node",
@@ -31,8 +40,8 @@ SPEC = Spec(
         ),
     },
     faults={
-        "full-volume": r"rank \d+ \(node \S+, \S+\): \w+ \(\S+\): full while the checkpoint was written",
-        "damaged-file": r"rank \d+ \(node \S+, \S+\): \w+ \(\S+\): what was read is not what was written, from byte",
+        "full-volume": "volume-full",
+        "damaged-file": "volume-bytes",
     },
 )
 
@@ -47,7 +56,9 @@ def measure(plan: Plan) -> Evidence:
     mib = {"quick": 8, "full": 64, "burn-in": 64}[plan.level]
     if plan.device == "cuda":
         mib *= 16
-    paths = {name: str(path) for name, path in plan.volumes.items()} or {"scratch": str(plan.scratch)}
+    paths = {name: str(path) for name, path in plan.volumes.items()} or {
+        "scratch": str(plan.scratch)
+    }
     found = volumes.evidence(local_world.run(plan, volumes.run, volumes=paths, mib=mib), mib)
     if not plan.volumes:
         volumes.without_space(found)

@@ -16,9 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuworker.accept.check_spec import Evidence
 from gpuworker.accept.distributed.rank_context import RankContext
-from gpuworker.accept.report import Measurement
+from gpuworker.judgement.report import FAIL, INCOMPLETE, Evidence, Measurement
 
 BLOCK = 1 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -35,7 +34,14 @@ def run(context: RankContext, volumes: dict[str, str], mib: int) -> dict:
 
 
 def _volume(context: RankContext, name: str, path: str, mib: int) -> dict:
-    seen: dict = {"path": path, "error": "", "read_only": False, "write_s": 0.0, "read_bytes": 0, "latencies_s": []}
+    seen: dict = {
+        "path": path,
+        "error": "",
+        "read_only": False,
+        "write_s": 0.0,
+        "read_bytes": 0,
+        "latencies_s": [],
+    }
     folder = Path(path) / f".storage-test-{os.environ.get('RUN_ID', 'local')}"
     mine, neighbour = folder / f"shard-{context.rank}", (context.rank + 1) % context.size
     shard = folder / f"shard-{neighbour}"
@@ -46,7 +52,9 @@ def _volume(context: RankContext, name: str, path: str, mib: int) -> dict:
         if folder.exists():
             with _errors_into(seen, name):
                 seen["write_s"] = _write(
-                    Path("/dev/full") if context.injected("full-volume") else mine, context.rank, mib
+                    Path("/dev/full") if context.injected("full-volume") else mine,
+                    context.rank,
+                    mib,
                 )
             if context.injected("damaged-file"):
                 with mine.open("r+b") as file:
@@ -56,13 +64,15 @@ def _volume(context: RankContext, name: str, path: str, mib: int) -> dict:
         context.barrier(f"storage/{name}/written")
         all_wrote = context.store.add(f"storage/{name}/writers", 0) == context.size
         with _errors_into(seen, name):
-            if all_wrote and shard.exists():  # other nodes' shards are missing on a volume of this node alone
+            # other nodes' shards are missing on a volume of this node alone
+            if all_wrote and shard.exists():
                 _read(seen, shard, neighbour, mib, name)
             elif seen["write_s"]:
                 _read(seen, mine, context.rank, mib, name)
             elif seen["read_only"]:
                 _read_existing_files(seen, context, Path(path), mib)
-        context.barrier(f"storage/{name}/read")  # no rank removes a shard that another rank still reads
+        # no rank removes a shard that another rank still reads
+        context.barrier(f"storage/{name}/read")
     finally:
         with contextlib.suppress(OSError):  # read-only, or not empty: the last rank removes it
             mine.unlink(missing_ok=True)
@@ -80,10 +90,13 @@ def _errors_into(seen: dict, name: str) -> Iterator[None]:
             seen["read_only"] = True
         else:
             seen["error"] = f"{name} ({seen['path']}): {_describe(error, Path(seen['path']))}"
+            seen["kind"] = "volume-full" if error.errno in NO_SPACE else "volume"
 
 
 def _blocks(rank: int, mib: int) -> Iterator[bytes]:
-    """The content of a shard: each block starts with its position, the rest cannot be compressed."""
+    """The content of a shard: each block starts with its position, the rest cannot be
+    compressed.
+    """
     body = random.Random(rank).randbytes(BLOCK - 16)
     return (rank.to_bytes(8, "big") + index.to_bytes(8, "big") + body for index in range(mib))
 
@@ -104,15 +117,24 @@ def _write(path: Path, rank: int, mib: int) -> float:
 def _read(seen: dict, path: Path, rank: int, mib: int, name: str) -> None:
     """Read a shard that this test wrote, without the cache, and compare it."""
     blocks = 0
-    for found, right in zip(_timed_blocks(seen, path, mib * BLOCK), _blocks(rank, mib), strict=False):
+    for found, right in zip(
+        _timed_blocks(seen, path, mib * BLOCK), _blocks(rank, mib), strict=False
+    ):
         if found != right:
-            first = next((i for i, (a, b) in enumerate(zip(found, right, strict=False)) if a != b), len(found))
+            first = next(
+                (i for i, (a, b) in enumerate(zip(found, right, strict=False)) if a != b),
+                len(found),
+            )
             place = blocks * BLOCK + first
-            seen["error"] = f"{name} ({path}): what was read is not what was written, from byte {place} on"
+            seen["error"] = (
+                f"{name} ({path}): what was read is not what was written, from byte {place} on"
+            )
+            seen["kind"] = "volume-bytes"
             return
         blocks += 1
     if blocks != mib:
         seen["error"] = f"{name} ({path}): {blocks} of {mib} MiB were returned"
+        seen["kind"] = "volume-bytes"
 
 
 def _read_existing_files(seen: dict, context: RankContext, path: Path, mib: int) -> None:
@@ -135,7 +157,8 @@ def _some_files(path: Path, limit: int = 1000) -> list[Path]:
 def _timed_blocks(seen: dict, path: Path, most: int) -> Iterator[bytes]:
     """Blocks of a file, at most `most` bytes; adds their times and sizes to `seen`."""
     with path.open("rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # cached data would not test the storage
+        # cached data would not test the storage
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         for _ in range(most // BLOCK):
             start = time.perf_counter()
             data = b""
@@ -159,26 +182,31 @@ def evidence(results: list[dict], mib: int) -> Evidence:
     found = Evidence(facts={"ranks": len(results), "mib_of_each_rank": mib})
     for name in results[0]["volumes"]:
         seen = [result["volumes"][name] for result in results]
-        faults = [f"{r['label']}: {s['error']}" for r, s in zip(results, seen, strict=True) if s["error"]]
-        found.failures += faults[:4]
+        faults = [rank for rank, each in enumerate(seen) if each["error"]]
+        for rank in faults[:4]:
+            words = f"{results[rank]['label']}: {seen[rank]['error']}"
+            found.fail(seen[rank]["kind"], words, f"rank {rank}", volume=name)
         found.facts[name] = {"path": seen[0]["path"], "read_only": seen[0]["read_only"]}
         if all(s["write_s"] for s in seen):
             rate = len(seen) * mib * BLOCK / max(s["write_s"] for s in seen) / 1e6
             found.measurements.append(Measurement("storage_write", rate, "MB/s", name))
         latencies = sorted(latency for s in seen for latency in s["latencies_s"])
         if latencies:
-            rate = sum(s["read_bytes"] for s in seen) / max(sum(s["latencies_s"]) for s in seen) / 1e6
+            rate = (
+                sum(s["read_bytes"] for s in seen) / max(sum(s["latencies_s"]) for s in seen) / 1e6
+            )
             p99 = statistics.quantiles(latencies, n=100)[-1] if len(latencies) > 1 else latencies[0]
             found.measurements.append(Measurement("storage_read", rate, "MB/s", name))
             found.measurements.append(Measurement("storage_read_p99", p99 * 1e3, "ms", name))
             found.samples[f"{name}_read_s"] = latencies[:: max(1, len(latencies) // 200)][:200]
         elif not faults:
-            found.not_measured.append(
+            words = (
                 f"{name} ({seen[0]['path']}): cannot be written and holds no file of 1 MiB to read"
             )
+            found.incomplete("volume", words, volume=name)
     if all(s["read_only"] for r in results for s in r["volumes"].values()):
         found.inapplicable["storage_write"] = "all volumes are read-only"
-    elif found.failures:  # the error explains the missing numbers
+    elif found.has(FAIL):  # the error explains the missing numbers
         measured = {measurement.name for measurement in found.measurements}
         for name in ("storage_write", "storage_read", "storage_read_p99"):
             if name not in measured:
@@ -187,9 +215,11 @@ def evidence(results: list[dict], mib: int) -> Evidence:
 
 
 def without_space(found: Evidence) -> None:
-    """The scratch folder is not a volume of a job: that it is too small for the test is not a fault of the node."""
-    full = [reason for reason in found.failures if FULL in reason]
-    found.failures = [reason for reason in found.failures if reason not in full]
+    """The scratch folder is not a volume of a job: that it is too small for the test is not a
+    fault of the node.
+    """
     needed = found.facts["ranks"] * found.facts["mib_of_each_rank"]
     act = f"the test needs {needed} MiB: mount a volume of the job (--volume), or set TMPDIR to a larger folder"
-    found.not_measured += [f"{reason}; {act}" for reason in full]
+    for problem in found.problems:
+        if problem.kind == "volume-full":
+            problem.verdict, problem.reason = INCOMPLETE, f"{problem.reason}; {act}"

@@ -1,8 +1,9 @@
 """Compute time and arrival of each rank, which show the stragglers that a collective hides.
 
-Compute time: the same work on every rank, timed by the rank. Arrival: each rank's wait in the barrier after the work;
-the rank that waits least arrived last. Clocks of different ranks are not compared. Ranks of a rehearsal share
-processors: their compute time is the processor time of the process, and their best round counts.
+Compute time: the same work on every rank, timed by the rank. Arrival: each rank's wait in the
+barrier after the work; the rank that waits least arrived last. Clocks of different ranks are not
+compared. Ranks of a rehearsal share processors: their compute time is the processor time of the
+process, and their best round counts.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ import time
 import torch
 
 from gpuworker.accept import peer_comparison
-from gpuworker.accept.check_spec import Evidence
 from gpuworker.accept.checks.stragglers.floors import FEW, FLOOR, MOST_FLOOR, latest_s
 from gpuworker.accept.distributed.rank_context import RankContext
-from gpuworker.accept.report import Measurement
+from gpuworker.judgement.report import Evidence, Measurement
 from gpuworker.runtime import process_group
 
 ROUNDS = 20
@@ -46,7 +46,12 @@ def run(context: RankContext, rounds: int = ROUNDS) -> dict:
         if number >= 2:
             compute.append(seconds)
             wait.append(time.perf_counter() - arrived)
-    return {"label": context.label, "device": context.device.type, "compute_s": compute, "wait_s": wait}
+    return {
+        "label": context.label,
+        "device": context.device.type,
+        "compute_s": compute,
+        "wait_s": wait,
+    }
 
 
 def _now(context: RankContext) -> float:
@@ -59,7 +64,9 @@ def evidence(results: list[dict]) -> Evidence:
     typical, _ = peer_comparison.typical_time_and_tolerance(kind)
     compute = [typical(result["compute_s"]) for result in results]
     rounds = zip(*(result["wait_s"] for result in results), strict=True)
-    late = [typical(by_rank) for by_rank in zip(*([max(w) - x for x in w] for w in rounds), strict=True)]
+    late = [
+        typical(by_rank) for by_rank in zip(*([max(w) - x for x in w] for w in rounds), strict=True)
+    ]
     usual, on_time = _usual(compute), _usual(late)
     found = Evidence(facts={"ranks": len(results), "compute_s": usual, "on_time_s": on_time})
     found.samples = {"compute_s": compute[:200], "late_s": late[:200]}
@@ -69,21 +76,20 @@ def evidence(results: list[dict]) -> Evidence:
     ]
     slow = outliers(compute, FLOOR[kind])
     for rank in slow:
-        found.failures.append(
-            f"{results[rank]['label']} is slow: {compute[rank] * 1e3:.3g} ms for work that takes {usual * 1e3:.3g} ms "
-            f"({compute[rank] / usual:.2f} x)"
-        )
+        times = f"{compute[rank] * 1e3:.3g} ms for work that takes {usual * 1e3:.3g} ms"
+        words = f"{results[rank]['label']} is slow: {times} ({compute[rank] / usual:.2f} x)"
+        found.fail("slow-rank", words, f"rank {rank}")
     for rank in set(range(len(late))) - set(slow):
         if late[rank] - on_time > latest_s(kind, usual):
-            found.failures.append(
-                f"{results[rank]['label']} is late: the others wait {late[rank] * 1e3:.3g} ms for it in every round, "
-                f"although it computes as fast as they do"
-            )
+            waits = f"the others wait {late[rank] * 1e3:.3g} ms for it in every round"
+            words = f"{results[rank]['label']} is late: {waits}, although it computes as fast as they do"
+            found.fail("late-rank", words, f"rank {rank}")
     return found
 
 
 def outliers(values: list[float], floor: float) -> list[int]:
-    """Indices of values above the median by `floor` and, of five or more, by 3 robust deviations (1.4826 · MAD).
+    """Indices of values above the median by `floor` and, of five or more, by 3 robust deviations
+    (1.4826 · MAD).
 
     A value of more than twice the median is always one of them.
     """

@@ -1,7 +1,8 @@
 """Training on every GPU of the node: loss, time of transformer steps, and cost of communication.
 
-Model FLOP of a token = 6·N + 12·layers·width·length, N without the embedding table (Chowdhery et al., PaLM, appendix B;
-causal masks are not subtracted). MFU = tokens/s of a GPU × FLOP of a token / peak of its data sheet.
+Model FLOP of a token = 6·N + 12·layers·width·length, N without the embedding table (Chowdhery et
+al., PaLM, appendix B; causal masks are not subtracted). MFU = tokens/s of a GPU × FLOP of a token /
+peak of its data sheet.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpuworker.accept.check_spec import Evidence
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.accept.kernels.tiny_classifier import tiny_training
 from gpuworker.accept.limits import Limits
-from gpuworker.accept.report import Measurement
+from gpuworker.judgement.report import Evidence, Measurement
 from gpuworker.runtime.process_group import keep_alive
 
 MIN_COMPUTE_RATIO = 4  # step time over all-reduce time; below it scaling shows only the network
@@ -44,7 +44,9 @@ SHAPES = {"cuda": Shape(8, 2048, 16, 2048, 4, 32000), "cpu": Shape(2, 64, 4, 64,
 
 
 class Transformer(nn.Module):
-    """Decoder of `layers` blocks before a linear head; tokens of shape (batch, length) give (batch, length, words)."""
+    """Decoder of `layers` blocks before a linear head; tokens of shape (batch, length) give
+    (batch, length, words).
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -89,7 +91,8 @@ def run(context: RankContext, steps: int) -> dict:
     model = Transformer(shape).to(context.device)
     flop = flop_per_token(model, shape)
     numel = sum(parameter.numel() for parameter in model.parameters())
-    alone = _steps(context, model, shape, steps)  # on all ranks: a GPU alone would be faster than those of a full node
+    # on all ranks: a GPU alone would be faster than those of a full node
+    alone = _steps(context, model, shape, steps)
     context.barrier("training/alone")
     together, all_reduce_s = alone, 0.0
     if context.size > 1:
@@ -106,7 +109,9 @@ def run(context: RankContext, steps: int) -> dict:
     return {
         "label": context.label,
         "device": str(context.device),
-        "model": torch.cuda.get_device_name(context.device) if context.device.type == "cuda" else "",
+        "model": torch.cuda.get_device_name(context.device)
+        if context.device.type == "cuda"
+        else "",
         "losses": None if not math.isfinite(first + last) else [first, last],
         "loss_text": f"{first:.4g} to {last:.4g}",
         "tokens": shape.tokens,
@@ -118,12 +123,16 @@ def run(context: RankContext, steps: int) -> dict:
     }
 
 
-def _steps(context: RankContext, model: nn.Module, shape: Shape, steps: int, warm_up: int = 3) -> list[float]:
+def _steps(
+    context: RankContext, model: nn.Module, shape: Shape, steps: int, warm_up: int = 3
+) -> list[float]:
     """Seconds of each step."""
     cuda = context.device.type == "cuda"
     dtype = torch.float16 if cuda and not torch.cuda.is_bf16_supported() else torch.bfloat16
     generator = torch.Generator().manual_seed(context.rank)
-    tokens = torch.randint(shape.words, (shape.batch, shape.length + 1), generator=generator).to(context.device)
+    tokens = torch.randint(shape.words, (shape.batch, shape.length + 1), generator=generator).to(
+        context.device
+    )
     times = []
     for step in range(warm_up + steps):
         context.synchronize()
@@ -133,7 +142,8 @@ def _steps(context: RankContext, model: nn.Module, shape: Shape, steps: int, war
             logits = model(tokens[:, :-1])
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
-        with torch.no_grad():  # plain gradient descent: an optimizer with state would test the memory
+        # plain gradient descent: an optimizer with state would test the memory
+        with torch.no_grad():
             for parameter in model.parameters():
                 parameter -= 1e-4 * parameter.grad
                 parameter.grad = None
@@ -147,28 +157,43 @@ def evidence(results: list[dict]) -> Evidence:
     """Loss, tokens/s and MFU of every device, and the weak scaling."""
     first = results[0]
     found = Evidence(facts={"ranks": len(results), "parameters": first["parameters"]})
-    for result in results if first["model"] else results[:1]:  # ranks of a rehearsal share one device
+    # ranks of a rehearsal share one device
+    for result in results if first["model"] else results[:1]:
         if result["losses"]:
             drop = result["losses"][0] / max(result["losses"][1], 1e-12)
             found.measurements.append(Measurement("loss_drop", drop, "x", result["device"]))
-    for result in results:
+    for rank, result in enumerate(results):
         if not result["losses"]:
-            found.failures.append(f"{result['label']}: loss went from {result['loss_text']}")
+            found.fail(
+                "loss", f"{result['label']}: loss went from {result['loss_text']}", f"rank {rank}"
+            )
             found.inapplicable["loss_drop"] = "a loss is not finite"
-    slowest = statistics.median(max(times) for times in zip(*(r["together_s"] for r in results), strict=True))
+    slowest = statistics.median(
+        max(times) for times in zip(*(r["together_s"] for r in results), strict=True)
+    )
     for result in results if first["model"] else results[:1]:
         rate = result["tokens"] / slowest
         found.measurements.append(Measurement("tokens_per_s", rate, "tokens/s", result["device"]))
         device = result["device"].rpartition(":")[2]
-        peak = Limits((result["model"],)).figures("gemm_bf16").get("specification") if result["model"] else None
+        peak = (
+            Limits((result["model"],)).figures("gemm_bf16").get("specification")
+            if result["model"]
+            else None
+        )
         if peak:
             found.measurements.append(
-                Measurement("mfu", rate * result["flop_per_token"] / peak / 1e12, "ratio", f"cuda:{device}")
+                Measurement(
+                    "mfu", rate * result["flop_per_token"] / peak / 1e12, "ratio", f"cuda:{device}"
+                )
             )
         else:
             found.inapplicable["mfu"] = f"no peak is known for {result['model'] or 'a CPU'}"
-    found.samples["step_s"] = [max(times) for times in zip(*(r["together_s"] for r in results), strict=True)][:200]
-    alone = statistics.median(max(times) for times in zip(*(r["alone_s"] for r in results), strict=True))
+    found.samples["step_s"] = [
+        max(times) for times in zip(*(r["together_s"] for r in results), strict=True)
+    ][:200]
+    alone = statistics.median(
+        max(times) for times in zip(*(r["alone_s"] for r in results), strict=True)
+    )
     communication_s = max(result["all_reduce_s"] for result in results)
     if len(results) == 1:
         found.inapplicable["weak_scaling"] = "one device"
