@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 from gpuworker.fleet.collector import CollectorHandler
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.http_handler import ReportServer
-from hack.gen.fleet_picture import example
+from hack.example_page import example
 
 PHONE = {"width": 390, "height": 844}
 
@@ -66,7 +66,7 @@ def open_page(browser: Browser, url: str) -> Iterator[Callable[..., Page]]:
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda message: is_problem(message) and problems.append(message.text))
-        page.on("request", lambda request: request.url.startswith(url) or problems.append(request.url))
+        page.on("request", lambda request: request.url.startswith((url, "file:")) or problems.append(request.url))
         page.goto(url + path)
         return page
 

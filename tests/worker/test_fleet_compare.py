@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, WARN
 from gpuworker.fleet import baseline
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.outliers import Known, Thresholds
+from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN
 from tests.helpers.fleet_reports import H100, measurement, merged, node_report
 
 
@@ -25,7 +25,7 @@ def with_hashes(node: str, *hashes: str, group: str = "H100") -> dict:
     report = node_report(node, tuple(100.0 for _ in hashes))
     report["checks"][2] |= {
         "hashes": {f"gemm cuda:{index}": value for index, value in enumerate(hashes)},
-        "facts": {"hash_group": group},
+        "facts": {"hash_group": {f"cuda:{index}": group for index in range(len(hashes))}},
     }
     return report
 
@@ -177,10 +177,13 @@ def test_speeds_of_a_rehearsal_are_not_compared() -> None:
 
 
 def test_a_drop_since_an_earlier_run_is_found() -> None:
-    before = baseline.values(fleet_of(100.0, 100.0, 100.0, 100.0).to_dict())
+    before = baseline.values(fleet_of(100.0, 100.0, 100.0, 100.0))
     fleet = fleet_of(100.0, 96.0, 93.0, 85.0, baseline=before)
     assert found(fleet, "baseline") == {("n0", "cuda:2"): WARN, ("n0", "cuda:3"): FAIL}
     assert any(note.startswith("baseline: 4 of 4 ") for note in fleet.notes)
+    known = next(iter(before.values()))
+    fleet = fleet_of(100.0, baseline=before | {("gone", "cuda:0", "compute", "gemm"): known})
+    assert any("gone" in note for note in fleet.notes)
 
 
 @pytest.mark.parametrize(("now", "verdict"), [(85.0, PASS), (70.0, WARN), (20.0, FAIL)])
@@ -193,7 +196,7 @@ def test_a_number_without_a_limit_is_compared_more_loosely(now: float, verdict: 
             report["checks"][0]["measurements"] += [measurement(value, "", "disk", "MB/s", judged=False)]
         return merged(*disks, **settings)
 
-    after = fleet(now, baseline=baseline.values(fleet(100.0).to_dict()))
+    after = fleet(now, baseline=baseline.values(fleet(100.0)))
     assert (after.verdict, len(found(after, "baseline"))) == (verdict, 0 if verdict == PASS else 6)
 
 
@@ -204,7 +207,7 @@ def test_a_baseline_without_common_numbers_is_incomplete() -> None:
 
 @pytest.mark.parametrize("other", [{"unit": "GFLOP/s"}, {"model": "NVIDIA H200"}], ids=["unit", "model"])
 def test_a_number_is_not_compared_with_one_of_another_unit_or_model(other: dict[str, str]) -> None:
-    before = baseline.values(fleet_of(100.0, 100.0).to_dict())
+    before = baseline.values(fleet_of(100.0, 100.0))
     before |= {key: known._replace(**other) for key, known in before.items() if key[1] == "cuda:1"}
     fleet = fleet_of(100.0, 100.0, baseline=before)
     assert (fleet.verdict, found(fleet, "baseline")) == (INCOMPLETE, {("n0", "cuda:1"): INCOMPLETE})

@@ -8,26 +8,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN, Report
-from gpuworker.fleet.evidence import report_findings
+from gpuworker.accept.judge import judge
+from gpuworker.accept.limits import Limits
+from gpuworker.accept.registry import node_checks
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import Source, from_text
+from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN, Report
 from tests.helpers import report_mutations
 from tests.helpers.fleet_reports import REQUESTED, changed, complete_report
 
 EXPECTED = Expected(names=("n1", "n2", "n3"), run_id="1", requested=REQUESTED)
 GOOD = complete_report("n1")
 MISSING = report_mutations.MISSING
-# Fields whose values prove nothing: names for people, times, and what the collector derives again. Wrong types of them
-# are refused. A field that is added to the report is evidence until it stands here.
-NO_EVIDENCE = {
-    "pod", "checks/duration_s", "checks/samples", "checks/measurements/limit",
-    "checks/measurements/warn_limit", "checks/measurements/limit_source", "checks/measurements/margin",
-    "checks/measurements/ceiling", "checks/measurements/better",
-}  # fmt: skip
+# Fields whose values prove nothing: names for people, times, and plots. Wrong types of them are refused.
+# A field that is added to the report is evidence until it stands here.
+NO_EVIDENCE = {"pod", "checks/duration_s", "checks/samples", "requested/limits"}
 
 JUDGED_BY_FACTS = ("compute", "links", "environment", "memory", "stragglers", "repeatability")
 
@@ -36,8 +34,11 @@ def source_of(report: dict) -> list[Source]:
     return from_text(f"file of {report.get('node')}", json.dumps(report).encode())
 
 
+LOWER_IS_BETTER = {
+    name for check in node_checks().values() for name, each in check.spec.measures.items() if each.better == "lower"
+}
 OTHERS = [source for name in ("n2", "n3") for source in source_of(complete_report(name))]
-JUDGED = [dataclasses.replace(s, findings=tuple(report_findings(s.report, REQUESTED))) for s in OTHERS]  # once
+JUDGED = [dataclasses.replace(s, judged=judge(s.report, REQUESTED)) for s in OTHERS]  # once
 
 
 def fleet_of(report: dict, expected: Expected = EXPECTED) -> Fleet:
@@ -52,25 +53,21 @@ def mutations() -> Iterator[tuple[str, object]]:
         "scope": ("world", "", None),
         "node": ("stranger", "", "n" * 300, MISSING),
         "run_id": ("2", "", MISSING),
-        "device": ("cpu", "", MISSING),
-        "level": ("full", "", MISSING),
+        "requested/device": ("cpu", "", MISSING),
+        "requested/level": ("full", "", MISSING),
+        "requested/gpus": (0, 1, 3, -1, None, "8", MISSING),
         "started": ("2099-01-01T00:00:00+00:00", "", "yesterday", MISSING),
-        "injected": ("slow-gpu",),
-        "verdict": (FAIL, WARN, INCOMPLETE, SKIP, "GOOD", MISSING),
+        "requested/inject": ("slow-gpu",),
+        "requested": ({}, MISSING),
         "facts": ({}, [], MISSING),
         "facts/gpu_models": ([], None, "H100", GOOD["facts"]["gpu_models"][:1], MISSING),
         "checks": ([], None, MISSING),
-        "coverage": ({}, MISSING),
     }.items():
         yield from ((path, value) for value in values)
-    for name, value in GOOD["coverage"].items():
-        if isinstance(value, int):
-            yield from ((f"coverage/{name}", wrong) for wrong in (0, value - 1, value + 1, -1, None, "8", MISSING))
     for index, check in enumerate(GOOD["checks"]):
         at = f"checks/{index}"
         yield from ((at, value) for value in (MISSING, {}, None))
         yield from ((f"{at}/name", value) for value in ("other", "", MISSING))
-        yield from ((f"{at}/verdict", value) for value in (FAIL, WARN, INCOMPLETE, SKIP, "", MISSING))
         yield from (
             (f"{at}/measurements", value) for value in (None, MISSING, *([[]] if check["measurements"] else []))
         )
@@ -84,14 +81,17 @@ def mutations() -> Iterator[tuple[str, object]]:
 
 def mutated_measurements(at: str, check: dict) -> Iterator[tuple[str, object]]:
     """Of every number: it is gone, nothing was measured, it misses its limit, it is of another device."""
+    limits = Limits(tuple(GOOD["facts"]["gpu_models"]))
     for number, found in enumerate(check["measurements"]):
-        path = f"{at}/measurements/{number}"
+        path, measure = f"{at}/measurements/{number}", node_checks()[check["name"]].spec.measures[found["name"]]
+        derived = check["ceilings"].get(found["name"])
+        limit = limits.threshold(found["name"], measure, found["device"], derived and tuple(derived))
         yield path, MISSING
         yield f"{path}/value", None
-        if found["better"] == "higher":
+        if measure.better == "higher":
             yield from ((f"{path}/value", value) for value in (0.0, 1e90))
-        if found["limit"] or found["warn_limit"]:
-            yield f"{path}/value", 0.5 * (found["limit"] or found["warn_limit"])
+        if limit.fail or limit.warn:
+            yield f"{path}/value", 0.5 * (limit.fail or limit.warn)
         if found["device"]:
             yield f"{path}/device", "cuda:99"
 
@@ -135,12 +135,13 @@ def is_harmless(path: str, value: str) -> bool:
     found = check["measurements"][int(number[0])] if number else {}
     return (
         place in NO_EVIDENCE
+        or place.startswith("checks/ceilings")  # else the figure of the model is the limit
         or (place.startswith("checks/facts") and check.get("name") not in JUDGED_BY_FACTS)
         or place == "checks/facts/ranks"  # decides only what a number that is bad may be
         or (place == "checks/facts/hash_group" and value in ("other", "9"))
         or (place.startswith("facts/") and not place.startswith("facts/gpu_models"))  # compared with other nodes
         or (place == "checks/measurements/device" and not found["device"])
-        or (place == "checks/measurements/value" and found["better"] == "lower")
+        or (place == "checks/measurements/value" and found["name"] in LOWER_IS_BETTER)
     )
 
 
@@ -148,7 +149,11 @@ def test_a_link_that_claims_less_than_its_model_is_named() -> None:
     """Else a node on a slow slot, or a forged report, would set its own limit."""
     for name, better in (("link_h2d", 0.02), ("link_peer", 0.02), ("all_reduce_busbw", 0.02)):
         value = better * number_of(GOOD, name)["value"]
-        fleet = fleet_of(lower(complete_report("n1"), name, value=value, ceiling=value))
+        report = lower(complete_report("n1"), name, value=value)
+        for check in report["checks"]:
+            if name in check["ceilings"]:
+                check["ceilings"][name][0] = value
+        fleet = fleet_of(report)
         assert fleet.verdict != PASS, name
         assert any(f.verdict == WARN and "claims" in f.reason and f.node == "n1" for f in fleet.findings), name
 
@@ -168,9 +173,7 @@ def lower(report: dict, name: str, **fields: object) -> dict:
 
 @pytest.mark.parametrize("name", ["gemm_bf16", "memory_copy", "link_h2d", "link_peer", "all_reduce_busbw"])
 def test_numbers_are_judged_again_against_the_limits(name: str) -> None:
-    """The report claims that it has no limit and that slow is good."""
-    forged = lower(complete_report("n1"), name, value=1.0, limit=None, warn_limit=None, better="lower", judged=False)
-    assert fleet_of(forged).nodes[0].verdict == FAIL
+    assert fleet_of(lower(complete_report("n1"), name, value=1.0)).nodes[0].verdict == FAIL
     own = Expected(3, requested=REQUESTED.__class__("cuda", 2, "quick", limits={"gemm_fp32": 66.0}))
     assert fleet_of(GOOD, own).verdict == FAIL
 
@@ -180,14 +183,13 @@ def test_what_is_said_to_be_inapplicable_must_be_possible() -> None:
     for check in report["checks"]:
         names = {number["name"] for number in check["measurements"]}
         if check["name"] == "compute":
-            check["measurements"], check["facts"]["inapplicable"] = [], dict.fromkeys(names, "not on these GPUs")
-            check["verdict"] = SKIP
+            check["measurements"], check["inapplicable"] = [], dict.fromkeys(names, "not on these GPUs")
     fleet = fleet_of(report)
     assert fleet.nodes[0].verdict == INCOMPLETE and "compute" in fleet.reason
 
 
 def test_a_cpu_rehearsal_is_not_a_pass_of_a_cuda_fleet_and_fewer_checks_are_not_all() -> None:
-    assert fleet_of(complete_report("n1", device="cpu", coverage=GOOD["coverage"])).verdict == INCOMPLETE
+    assert fleet_of(complete_report("n1", device="cpu")).verdict == INCOMPLETE
     chosen = REQUESTED.__class__("cuda", 2, "quick", checks=("environment", "compute"))
     few = [complete_report(name, chosen) for name in ("n1", "n2", "n3")]
     sources = [s for r in few for s in from_text(r["node"], json.dumps(r).encode())]
@@ -253,15 +255,6 @@ def fact_of(report: dict, name: str) -> dict:
     return next(check["facts"] for check in report["checks"] if check["name"] == name)
 
 
-def test_problems_and_reasons_outweigh_the_verdict_beside_them() -> None:
-    """A file in which only the words PASS were changed."""
-    for part in ({"problems": [{"verdict": FAIL, "reason": "cuda:1: 3 errors"}], "reason": "3 errors"},
-                 {"reason": "cuda:1: 3 errors"}):  # fmt: skip
-        report = complete_report("n1")
-        report["checks"][0] |= part
-        assert fleet_of(report).nodes[0].verdict in (FAIL, INCOMPLETE), part
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -304,8 +297,7 @@ def test_the_gpus_of_missing_nodes_are_missing() -> None:
 
 
 def test_a_reader_sees_the_limit_by_which_a_number_was_judged() -> None:
-    forged = lower(complete_report("n1"), "gemm_bf16", value=600.0, limit=588.0, warn_limit=None, judged=False)
-    fleet = fleet_of(forged)
+    fleet = fleet_of(lower(complete_report("n1"), "gemm_bf16", value=500.0))
     (limit,) = {d.limit for d in fleet.distributions if d.name == "gemm_bf16"}
     assert f"below the limit of {limit:.4g}" in " ".join(finding.reason for finding in fleet.findings)
 
@@ -315,3 +307,35 @@ def test_the_metrics_of_a_check_have_the_findings_of_the_fleet() -> None:
     fleet = fleet_of(slow)
     assert [f.found_by for f in fleet.findings if f.check == "memory" and f.node == "n1"]
     assert 'gpu_accept_check_verdict{node="n1",check="memory"' in prometheus(fleet)
+
+
+@pytest.mark.parametrize("name", ["gemm_bf16", "memory_copy", "link_h2d"])
+@pytest.mark.parametrize("value", [5e8, None])
+def test_a_number_that_cannot_be_makes_no_other_node_an_outlier(name: str, value: float | None) -> None:
+    fleet = fleet_of(lower(complete_report("n1"), name, value=value))
+    assert {finding.node for finding in fleet.findings} == {"n1"}
+
+
+@pytest.mark.parametrize("changes", [{"inject": "slow-gpu"}, {"started": "2099-01-01T00:00:00+00:00"}])
+def test_a_report_that_is_in_doubt_is_compared_with_no_other(changes: dict) -> None:
+    odd = lower(complete_report("n1", **changes), "gemm_bf16", value=1.0)
+    for check in odd["checks"]:
+        check["hashes"] = {key: value[::-1] for key, value in check["hashes"].items()}
+    fleet = fleet_of(odd)
+    assert fleet.verdict != PASS and {finding.node for finding in fleet.findings} == {"n1"}
+
+
+def test_a_fingerprint_that_others_have_is_missed() -> None:
+    """A kind of number that the specification cannot promise, because some GPUs lack it."""
+    with_one = [complete_report(name) for name in ("n1", "n2", "n3")]
+    for report in with_one[1:]:
+        check = next(check for check in report["checks"] if check["hashes"])
+        check["hashes"] |= {f"fp8 cuda:{index}": "ab" * 32 for index in range(2)}
+    fleet = merge([source for report in with_one for source in source_of(report)], EXPECTED)
+    assert [(f.verdict, f.node) for f in fleet.findings] == [(INCOMPLETE, "n1")] * 2
+
+
+def test_a_damaged_report_names_its_node() -> None:
+    sources = [*source_of(changed(GOOD, "checks/0/name", 3)), *OTHERS]
+    (finding,) = merge(sources, EXPECTED).findings
+    assert (finding.kind, finding.node) == ("damaged-report", "n1")

@@ -7,13 +7,12 @@ import dataclasses
 import pytest
 
 from gpuworker.accept import fabric
-from gpuworker.accept.report import FAIL, WARN
-from gpuworker.fleet.acts import CONFIGURE, TICKET, act_for
-from gpuworker.fleet.compact import compact
 from gpuworker.fleet.port_differences import port_differences
 from gpuworker.fleet.version_drift import version_drift
+from gpuworker.judgement.kinds import CONFIGURE, TICKET
+from gpuworker.judgement.report import FAIL, WARN, Report
 from gpuworker.runtime.gpu_inventory import Gpu
-from tests.helpers.fleet_reports import merged, node_report
+from tests.helpers.fleet_reports import merged, node_report, source
 
 PORT = fabric.Port("mlx5_0/1", True, rate_gbps=400.0, kind="MT4129", firmware="28.39")
 
@@ -27,6 +26,10 @@ def node(name: str, port: fabric.Port | None = PORT, **gpu: str) -> dict:
     return report
 
 
+def reports(*nodes: dict) -> list[Report]:
+    return [source(each).report for each in nodes]
+
+
 @pytest.mark.parametrize(
     ("odd", "name", "value", "usual"),
     [
@@ -38,18 +41,17 @@ def node(name: str, port: fabric.Port | None = PORT, **gpu: str) -> dict:
     ],
 )
 def test_a_minority_is_a_warning_that_names_both_versions(odd: dict, name: str, value: str, usual: str) -> None:
-    for reports in ([node("n1"), node("n2"), odd], [compact(node("n1")), compact(node("n2")), compact(odd)]):
-        findings, notes = version_drift(reports)
-        (finding,) = findings
-        assert (finding.verdict, finding.node, finding.found_by, notes) == (WARN, "n3", "fleet", [])
-        for words in (name, value, f"2 of 3 nodes with the same GPUs have {usual}"):
-            assert words in finding.reason
-        assert act_for(finding.check, finding.found_by, finding.reason).verb == CONFIGURE
+    findings, notes = version_drift(reports(node("n1"), node("n2"), odd))
+    (finding,) = findings
+    assert (finding.verdict, finding.node, finding.found_by, notes) == (WARN, "n3", "fleet", [])
+    for words in (name, value, f"2 of 3 nodes with the same GPUs have {usual}"):
+        assert words in finding.reason
+    assert finding.act.verb == CONFIGURE
 
 
 def test_equal_nodes_and_nodes_without_a_majority_have_no_finding() -> None:
-    assert version_drift([node(f"n{index}") for index in range(3)]) == ([], [])
-    findings, notes = version_drift([node("n1"), node("n2", vbios="95.00")])
+    assert version_drift(reports(*(node(f"n{index}") for index in range(3)))) == ([], [])
+    findings, notes = version_drift(reports(node("n1"), node("n2", vbios="95.00")))
     assert findings == [] and "VBIOS" in notes[0]
 
 
@@ -66,14 +68,15 @@ def test_a_port_unlike_that_of_other_nodes(port: fabric.Port | None, verdict: st
     (finding,) = (finding for finding in fleet.findings if "network port" in finding.reason)
     assert (finding.verdict, finding.node, finding.device) == (verdict, "n3", "mlx5_0/1")
     assert words in finding.reason and "3 of 4 nodes" in finding.reason
-    assert act_for(finding.check, finding.found_by, finding.reason).verb == TICKET
+    assert (finding.kind == "port-missing") == (port is None) and finding.act.verb == TICKET
     assert [s.device for s in fleet.suspects if s.act == TICKET] == ["mlx5_0/1"]
 
 
 def test_ports_are_only_compared_where_a_majority_has_them_up() -> None:
     down, other = dataclasses.replace(PORT, up=False), dataclasses.replace(PORT, kind="MT41692", rate_gbps=100.0)
     for ports in ([PORT, down], [PORT, PORT, other], [down, down, PORT], [PORT, down, PORT, down]):
-        assert port_differences([node(f"n{index}", port) for index, port in enumerate(ports)]) == []
+        nodes = (node(f"n{index}", port) for index, port in enumerate(ports))
+        assert port_differences(reports(*nodes)) == []
 
 
 DAMAGED = {"name": "a", "kind": "b", "rate_gbps": "x", "up": 1}
@@ -81,7 +84,7 @@ DAMAGED = {"name": "a", "kind": "b", "rate_gbps": "x", "up": 1}
 
 @pytest.mark.parametrize("ports", [None, {}, [3], [{"name": 3}], [DAMAGED]])
 def test_a_damaged_list_of_ports_is_survived(ports: object) -> None:
-    reports = [node(f"n{index}") for index in range(3)]
-    reports[0]["checks"][0]["facts"]["ports"] = ports
-    assert {finding.verdict for finding in port_differences(reports)} <= {WARN, FAIL}
-    version_drift(reports)
+    nodes = [node(f"n{index}") for index in range(3)]
+    nodes[0]["checks"][0]["facts"]["ports"] = ports
+    assert {finding.verdict for finding in port_differences(reports(*nodes))} <= {WARN, FAIL}
+    version_drift(reports(*nodes))

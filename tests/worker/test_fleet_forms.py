@@ -15,17 +15,26 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
 from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Distribution, Fleet, Point, json_text
-from gpuworker.fleet.formats import plots
+from gpuworker.fleet.fleet_report import Fleet, json_text
 from gpuworker.fleet.formats.certificate import certificate
-from gpuworker.fleet.formats.html import POLICY, SCRIPT, check_page, node_page, page
 from gpuworker.fleet.formats.junit import junit
+from gpuworker.fleet.formats.page import POLICY, SCRIPT, STYLE, page
 from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.suspects_csv import suspects_csv
 from gpuworker.fleet.formats.table import table
-from tests.helpers.fleet_reports import H100, REPO, check, failing, measurement, merged, node_report
+from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
+from tests.helpers.fleet_reports import (
+    H100,
+    REPO,
+    check,
+    failing,
+    measurement,
+    merged,
+    node_report,
+    problem,
+    with_problems,
+)
 
 HOSTILE = '<script>alert("1")</script>\\"&\'\n\x1b[31m\x00{x="y"}'
 VOID = {"meta", "br", "path", "circle", "rect", "input"}
@@ -46,7 +55,7 @@ class Page(HTMLParser):
         attributes = dict(attributes)
         assert tag not in ("iframe", "object", "embed", "link", "base", "img", "image", "use")
         assert not [name for name in attributes if name.startswith("on") or name in ("src", "srcset", "action")]
-        assert re.match(r"(#|\./$|node\?name=|check\?name=|[a-z.]+$)", attributes.get("href", "#")), attributes
+        assert re.match(r"(#|[a-z.]+$)", attributes.get("href", "#")), attributes
         self.tags.append((tag, attributes))
         if tag not in VOID or (tag in ("circle", "path", "rect") and not self.get_starttag_text().endswith("/>")):
             self.open.append(tag)
@@ -75,15 +84,14 @@ def linked(node: str, slow: bool) -> dict:
     curve = {"unit": "GB/s", "points": [[2**power, 2.0**power / 2**20] for power in range(10, 31)]}
     report["checks"] += [links, check("collectives", facts={"curves": {"all_reduce": curve}})]
     if slow:
-        links |= {"verdict": FAIL, "reason": "cuda:0→cuda:1: peer 40 GB/s is below the limit of 300"}
-        report |= {"verdict": FAIL, "reason": "links: " + links["reason"]}
+        words = "cuda:0→cuda:1: peer 40 GB/s is below the limit of 300"
+        return with_problems(report, "links", problem(FAIL, "nvlink-down", words, "cuda:0→cuda:1"))
     return report
 
 
 def everything() -> Fleet:
     """Every verdict, every source of findings, every plot."""
-    warned = node_report("n3", verdict=WARN, reason="compute: hot")
-    warned["checks"][1] |= {"verdict": WARN, "reason": "hot"}
+    warned = with_problems(node_report("n3"), "compute", problem(WARN, "slowdown", "hot"))
     skipped = node_report("n4")
     skipped["checks"].append(check("links", SKIP, "one GPU has no peer"))
     reports = [*(linked(f"n{index}", slow=index == 2) for index in (1, 2)), warned, skipped, failing("n5")]
@@ -100,7 +108,7 @@ def hostile() -> Fleet:
         found.update(name=HOSTILE, unit=HOSTILE, device=f"{HOSTILE}→{found['device']}", limit_source=HOSTILE)
     report["checks"][2]["hashes"] = {f"gemm {HOSTILE}": "aa", "gemm other": "bb"}
     report["checks"][2]["facts"] = {
-        "hash_group": HOSTILE,
+        "hash_group": {HOSTILE: HOSTILE, "other": HOSTILE},
         "curves": {HOSTILE: {"unit": HOSTILE, "points": [[1024, 1.0], [2048, 2.0]]}},
     }
     return merged(report, expected=Expected(names=[HOSTILE, f"not there {HOSTILE}"]))
@@ -108,7 +116,7 @@ def hostile() -> Fleet:
 
 def unknown_nodes() -> Fleet:
     """Several suspects that are not nodes."""
-    return merged(expected=Expected(4, pending=["10.0.0.7"]))
+    return merged(expected=Expected(4))
 
 
 FLEETS = {"everything": everything, "hostile": hostile, "nothing": merged, "unknown nodes": unknown_nodes}
@@ -125,61 +133,37 @@ def test_json_fits_the_published_schema(fleet: str) -> None:
     assert not Draft7Validator(schema).is_valid(written)
 
 
-def test_page_shows_suspects_first_and_every_plot() -> None:
-    shown = Page(page(everything()))
-    text = shown.all_text()
-    assert text.index("✗ FAIL") < text.index("Suspects") < text.index("Nodes") < text.index("one point per device")
-    assert "5 of 6 nodes reported, 10 of 10 GPUs" in text
-    for part in ("peer 40 GB/s is below the limit of 300", "n6", "no report received"):
-        assert part in text
-    circles = [attributes["class"] for tag, attributes in shown.tags if tag == "circle"]
-    points = [name for name in circles if "p " in name]
-    assert points.count("p FAIL") == 2  # the slow GPU, which the fleet found, and the bad link, which its node found
-    labels = [attributes["aria-label"] for tag, attributes in shown.tags if tag == "svg"]
-    assert labels.count("from row to column in GB/s") == 2  # the median, and the node with the bad link
-    assert "gemm of 10 devices" in labels and "all_reduce in GB/s over message size" in labels
-
-
-PAGES = {
-    "file": page,
-    "served": lambda fleet: page(fleet, served=True),
-    "node": lambda fleet: node_page(fleet, fleet.nodes[0].node if fleet.nodes else ""),
-    "no such node": lambda fleet: node_page(fleet, HOSTILE + "2"),
-    "check": lambda fleet: check_page(fleet, fleet.distributions[0].check if fleet.distributions else HOSTILE),
-    "certificate": certificate,
-}
-
-
-@pytest.mark.parametrize("form", PAGES)
 @pytest.mark.parametrize("fleet", FLEETS)
-def test_pages_of_any_name_are_whole_and_run_page_js_only(fleet: str, form: str) -> None:
-    shown = Page(PAGES[form](FLEETS[fleet]()))
-    assert [tag for tag, _ in shown.tags if tag in ("h1", "main", "script")] == ["main", "h1", "script"]
+def test_a_certificate_of_any_name_is_whole(fleet: str) -> None:
+    shown = Page(certificate(FLEETS[fleet]()))
+    assert [tag for tag, _ in shown.tags if tag in ("h1", "main", "script")] == ["main", "h1"]
     assert [attributes for tag, attributes in shown.tags if tag == "html"] == [{"lang": "en"}]
-    if fleet == "hostile" and form != "no such node":
+    assert all(attributes.get("scope") in ("col", "row") for tag, attributes in shown.tags if tag == "th")
+    if fleet == "hostile":
         assert '<script>alert("1")</script>' in shown.all_text()
-    ids = [attributes["id"] for _, attributes in shown.tags if "id" in attributes]
-    assert len(ids) == len(set(ids))
 
 
-def test_tables_have_headers_for_screen_readers() -> None:
-    for form in PAGES.values():
-        tags = Page(form(everything())).tags
-        assert all(attributes.get("scope") in ("col", "row") for tag, attributes in tags if tag == "th")
+@pytest.mark.parametrize("fleet", FLEETS)
+def test_a_page_has_its_data_which_ends_no_script(fleet: str) -> None:
+    """What it looks like: tests/browser."""
+    found = FLEETS[fleet]()
+    text = page(found)
+    data = text.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
+    assert json.loads(data) == json.loads(json_text(found)) and "<" not in data
+    assert text.count("<script") == 2 and "</script" not in SCRIPT and "<script" not in SCRIPT
 
 
-def test_the_policy_of_the_page_names_its_script() -> None:
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in POLICY and "unsafe-inline'; script" in POLICY and "</script" not in SCRIPT
+def test_the_policy_of_the_page_names_its_script_and_its_style() -> None:
+    for kind, text in (("script", SCRIPT), ("style", STYLE)):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in POLICY
+    assert "unsafe" not in POLICY
 
 
-def test_a_node_leads_to_its_identity_acts_and_numbers() -> None:
-    fleet = everything()
-    links = [attributes["href"] for tag, attributes in Page(page(fleet, served=True)).tags if tag == "a"]
-    assert {"node?name=n2", "node?name=n6", "check?name=links", "suspects.csv", "certificate"} <= set(links)
-    text = Page(node_page(fleet, "n2")).all_text()
-    assert "peer 40 GB/s is below the limit" in text and "388" in text and "accept-n2" in text
-    assert "No report of this node" in Page(node_page(fleet, "n6")).all_text()
+def test_values_of_a_distribution_are_by_node_and_device() -> None:
+    (d,) = [each for each in json.loads(json_text(everything()))["distributions"] if each["name"] == "peer"]
+    place = d["devices"].index("cuda:0→cuda:1")
+    assert d["values"]["n2"][place] == 40 and ["n2", "cuda:0→cuda:1", "FAIL"] in d["outliers"]
 
 
 def test_a_certificate_accepts_only_what_passed() -> None:
@@ -199,35 +183,6 @@ def test_csv_has_one_row_per_suspect_and_no_formula(fleet: str) -> None:
 def test_csv_makes_formulas_text() -> None:
     (row,) = csv.DictReader(io.StringIO(suspects_csv(merged(failing("=1+1")))))
     assert row["node"] == "'=1+1"
-
-
-def test_page_of_nothing() -> None:
-    assert "? INCOMPLETE" in Page(page(merged())).all_text()
-
-
-def test_page_says_that_it_is_a_rehearsal() -> None:
-    assert "CPU rehearsal: no GPU was tested." in Page(page(merged(node_report("n1", device="cpu")))).all_text()
-    assert "rehearsal" not in Page(page(merged(node_report("n1")))).all_text()
-
-
-def distribution(values: list[float], **options: object) -> Distribution:
-    points = [Point(f"n{index}", "cuda:0", value, FAIL if value == 5.0 else PASS) for index, value in enumerate(values)]
-    return Distribution("c", "gemm", "TFLOP/s", "H100", "quick", "node", "higher", True, points, 10.0, 0.1, **options)
-
-
-@pytest.mark.parametrize("values", [[10.0], [10.0, 10.0], [0.0], [-3.0, 4.0], [1e-9, 1e12], [5.0, 10.0] * 40])
-def test_every_point_is_within_the_plot(values: list[float]) -> None:
-    svg = plots.strip_plot(distribution(values, limit=9.0, warn_limit=11.0))
-    height = float(re.search(r'viewBox="0 0 520 (\d+)"', svg)[1])
-    places = re.findall(r'<circle [^>]*cx="([\d.-]+)" cy="([\d.-]+)"', svg)
-    assert len(places) == len(values)
-    assert all(0 < float(x) < 520 and 0 < float(y) < height for x, y in places)
-
-
-def test_thousands_of_points_are_one_path_but_suspects_stay_points_with_a_name() -> None:
-    svg = plots.strip_plot(distribution([10.0 + index % 97 / 100 for index in range(4096)] + [5.0]))
-    assert svg.count("<circle") == 1 and "<title>n4096 cuda:0: 5 TFLOP/s</title>" in svg
-    assert svg.count("h0") == 4096 and len(svg) < 100_000
 
 
 def test_junit_counts_what_it_holds() -> None:

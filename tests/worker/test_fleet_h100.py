@@ -24,8 +24,7 @@ def test_the_fleet_has_no_finding_but_the_clock_of_its_machines():
     assert done.returncode == 0, done.stderr
     fleet = json.loads(done.stdout)
     found = {(each["node"], each["check"]) for each in fleet["findings"]}
-    # The first ran with a limit of gemm_fp16 that has been lowered since.
-    assert found == {("h100-1", "environment"), ("h100-2", "environment"), ("h100-1", "compute")}
+    assert found == {("h100-1", "environment"), ("h100-2", "environment")}
     assert fleet["verdict"] == "WARN"
 
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from gpuworker.accept.report import INCOMPLETE, PASS, WARN
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
+from gpuworker.judgement.report import INCOMPLETE, PASS, WARN
 from tests.helpers.fleet_reports import H100, REQUESTED, complete_report
 
 
@@ -75,7 +75,7 @@ def test_every_gpu_is_listed_once() -> None:
     report = complete_report("n1")
     gpus_of(report)[1]["device"] = "GPU 1 of the driver"
     fleet = fleet_of(report)
-    assert fleet.verdict == WARN and any("cuda:1" in finding.reason for finding in fleet.findings)
+    assert fleet.verdict == WARN and "cuda:1" in {finding.device for finding in fleet.findings}
 
 
 def test_a_gpu_without_uuid_is_a_warning() -> None:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from gpuworker.accept.rejudge import Requested
-from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet, natural_sort_key
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import Source
-from tests.helpers.fleet_reports import check, failing, measurement, merged, node_report
-
-
-def coverage(checks_expected: int, checks_reported: int, gpus_expected: int, gpus_seen: int) -> dict:
-    return {
-        "checks_expected": checks_expected,
-        "checks_reported": checks_reported,
-        "gpus_expected": gpus_expected,
-        "gpus_seen": gpus_seen,
-        "left_out": [],
-    }
+from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, SKIP, WARN, Requested
+from tests.helpers.fleet_reports import (
+    REQUESTED,
+    check,
+    complete_report,
+    failing,
+    measurement,
+    merged,
+    node_report,
+    problem,
+    source,
+    with_problems,
+)
 
 
 def found(fleet: Fleet) -> list[tuple[str, str, str]]:
@@ -68,7 +70,7 @@ def test_more_nodes_than_expected_are_incomplete() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_incomplete() -> None:
-    fleet = merge([Source("n1", node_report("n1")), Source("n2.json", error="cut off")], Expected(1))
+    fleet = merge([source(node_report("n1")), Source("n2.json", error="cut off")], Expected(1))
     assert (fleet.verdict, fleet.reason) == (INCOMPLETE, "n2.json: cut off")
 
 
@@ -76,7 +78,7 @@ def test_a_fault_outranks_a_missing_node_and_both_are_named() -> None:
     fleet = merged(failing("n1"), expected=Expected(count=2))
     assert fleet.verdict == FAIL
     assert [finding.verdict for finding in fleet.findings] == [FAIL, INCOMPLETE]
-    assert fleet.reason == "n1 compute: cuda:1: 2 products are wrong"
+    assert fleet.reason == "n1 cuda:1 compute: 2 products are wrong"
 
 
 def test_the_newest_report_of_a_node_counts_and_that_is_said() -> None:
@@ -110,20 +112,6 @@ def test_reports_of_another_run_do_not_count() -> None:
     [
         (node_report("n", checks=[]), INCOMPLETE, "no check"),
         (node_report("n", checks=[check("a", SKIP)]), INCOMPLETE, "no check"),
-        (node_report("n", checks=[check("a"), check("b", FAIL, "x")]), FAIL, "x"),
-        (node_report("n", checks=[check("a"), check("b", INCOMPLETE, "x")]), INCOMPLETE, "x"),
-        (node_report("n", verdict=WARN), INCOMPLETE, "verdict WARN"),
-        (node_report("n", verdict=FAIL, reason="y"), FAIL, "verdict FAIL of the report: y"),
-        (
-            node_report("n", coverage=coverage(5, 3, 2, 2)),
-            INCOMPLETE,
-            "3 of 5 checks",
-        ),
-        (
-            node_report("n", coverage=coverage(3, 3, 8, 7)),
-            INCOMPLETE,
-            "7 of 8 GPUs",
-        ),
     ],
 )
 def test_a_verdict_needs_evidence_in_the_report(report: dict, verdict: str, reason: str) -> None:
@@ -133,8 +121,7 @@ def test_a_verdict_needs_evidence_in_the_report(report: dict, verdict: str, reas
 
 
 def test_a_warning_of_a_node_is_the_fleets() -> None:
-    report = node_report("n1", verdict=WARN, reason="compute: slow")
-    report["checks"][1] |= {"verdict": WARN, "reason": "slow"}
+    report = with_problems(node_report("n1"), "compute", problem(WARN, "slow", "slow"))
     fleet = merged(report, node_report("n2"))
     assert (fleet.verdict, fleet.reason) == (WARN, "n1 compute: slow")
     assert [node.verdict for node in fleet.nodes] == [WARN, PASS]
@@ -143,7 +130,7 @@ def test_a_warning_of_a_node_is_the_fleets() -> None:
 def test_mixed_injected_and_rehearsed_reports_are_noted() -> None:
     reports = [
         node_report("n1", device="cpu", level="full"),
-        node_report("n2", injected="slow-gpu", run_id="7"),
+        node_report("n2", inject="slow-gpu", run_id="7"),
     ]
     notes = "\n".join(merged(*reports, expected=Expected(2)).notes)
     for part in (
@@ -154,11 +141,6 @@ def test_mixed_injected_and_rehearsed_reports_are_noted() -> None:
         "slow-gpu was injected (n2)",
     ):
         assert part in notes
-
-
-def test_pending_pods_keep_the_fleet_incomplete() -> None:
-    fleet = merged(node_report("n1"), expected=Expected(pending=("10.0.0.7",)))
-    assert fleet.verdict == INCOMPLETE and "10.0.0.7" in fleet.reason
 
 
 def test_nodes_are_sorted_by_their_numbers() -> None:
@@ -172,3 +154,10 @@ def test_a_value_that_is_null_is_left_out_of_the_statistics() -> None:
     report["checks"][1]["measurements"][0] = measurement(None, "cuda:0")
     (distribution,) = merged(report).distributions
     assert [(point.device, point.value) for point in distribution.points] == [("cuda:1", 100.0)]
+
+
+def test_limits_of_the_user_are_in_the_notes() -> None:
+    """All nodes passed, by a limit that somebody lowered."""
+    report = complete_report("n1", dataclasses.replace(REQUESTED, limits={"gemm_bf16": 100.0}))
+    assert [note for note in merged(report).notes if "gemm_bf16 100" in note]
+    assert not [note for note in merged(complete_report("n1")).notes if "limits" in note]

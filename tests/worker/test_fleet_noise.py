@@ -7,9 +7,9 @@ import math
 import pytest
 
 from gpuworker.accept import registry
-from gpuworker.accept.report import FAIL, PASS, WARN
 from gpuworker.fleet import baseline
 from gpuworker.fleet.outliers import Known
+from gpuworker.judgement.report import FAIL, PASS, WARN
 from tests.helpers.fleet_reports import H100, check, measurement, merged, node_report
 
 MEASURES = {
@@ -27,7 +27,6 @@ def reports_of(check_name: str, number: str, values: list[float]) -> list[dict]:
         judged = measure.limit is not None
         numbers = [measurement(value, "", number, measure.unit, measure.better, judged)]
         report["checks"].append(check(check_name, measurements=numbers))
-        report["coverage"] |= {"checks_expected": 4, "checks_reported": 4}
         found.append(report)
     return found
 
@@ -52,7 +51,7 @@ def test_the_noise_of_a_number_is_no_outlier(
     check_name: str, number: str, usual: float, other: float, nodes: int
 ) -> None:
     reports = reports_of(check_name, number, [usual] * (nodes - 1) + [other])
-    before = baseline.values(merged(*reports_of(check_name, number, [usual] * nodes)).to_dict())
+    before = baseline.values(merged(*reports_of(check_name, number, [usual] * nodes)))
     fleet = merged(
         *reports,
         baseline={**before, ("n0", "cuda:0", "compute", "gemm"): Known(100.0, "TFLOP/s", H100, "quick")},
@@ -66,7 +65,7 @@ def test_the_noise_of_a_number_is_no_outlier(
         ("stragglers", "latest_arrival", 0.01, 300.0, FAIL),
         ("stragglers", "latest_arrival", 0.0, 300.0, FAIL),
         ("stragglers", "latest_arrival", 0.5, 8.0, WARN),
-        ("storage", "storage_read_p99", 4.5, 56.0, FAIL),
+        ("storage", "storage_read_p99", 4.5, 56.0, WARN),
         ("storage", "storage_read_p99", 0.02, 5.0, WARN),
         ("storage", "storage_write", 560.0, 45.0, FAIL),
         ("training", "mfu", 0.4, 0.05, FAIL),

@@ -14,7 +14,7 @@ from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.formats.table import table
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
-from tests.helpers.fleet_reports import REPO, changed, check, measurement, node_report
+from tests.helpers.fleet_reports import REPO, changed, check, measurement, node_report, problem, with_problems
 
 NASTY = ["", "x", "\ud800", "<b>\x00", None, True, -1, 0, 1e99, 1e308, 10**400, 1e-320, [], [1], {}, {"x": 1}, ...]
 SCHEMA = Draft7Validator(yaml.safe_load((REPO / "schemas/fleet.yaml").read_text()))
@@ -38,8 +38,9 @@ def paths(node: object, path: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize("path", [*paths(full())])
 def test_no_value_anywhere_in_a_report_ends_the_program(path: str) -> None:
+    report = full()
     for value in NASTY:
-        sources = from_text("n1", json.dumps(changed(full(), path, value)).encode())
+        sources = from_text("n1", json.dumps(changed(report, path, value)).encode())
         sources += from_text("n2", json.dumps(node_report("n2", (100.0,))).encode())
         fleet = merge(sources, Expected(2))
         assert "n2" in {node.node for node in fleet.nodes}
@@ -47,3 +48,19 @@ def test_no_value_anywhere_in_a_report_ends_the_program(path: str) -> None:
         assert all(written.values())
         SCHEMA.validate(json.loads(written["json"]))
         assert len(fleet.nodes) == 2 or fleet.verdict == "INCOMPLETE", "a report that cannot be read"
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [
+        ("of another release", {}),
+        ("gpus-missing", {"seen": "7"}),
+        ("differ", {"groups": [3]}),
+        ("limit", {"value": None}),
+    ],
+)
+def test_a_problem_of_another_origin_is_refused_and_not_the_end(kind: str, numbers: dict) -> None:
+    report = with_problems(node_report("n1"), "compute", problem("FAIL", kind, "words", **numbers))
+    (source,) = from_text("n1", json.dumps(report).encode())
+    assert source.report is None and "problems" in source.error
+    assert merge([source], Expected(1)).verdict == "INCOMPLETE"

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from gpuworker.accept.report import PASS, SCHEMA_VERSION, to_log_lines
 from gpuworker.fleet import report_sources
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.merge import merge
-from gpuworker.fleet.report_form import NOT_A_REPORT
 from gpuworker.fleet.report_sources import Source, from_text, read
-from tests.helpers.fleet_reports import changed, failing, node_report
+from gpuworker.judgement.reading import NOT_A_REPORT
+from gpuworker.judgement.report import PASS
+from tests.helpers.fleet_reports import broken_report, changed, complete_report
 from tests.helpers.hostile_files import plant
 
 
 def nodes(sources: list[Source]) -> list[str]:
-    return [source.report["node"] for source in sources if source.report]
-
-
-def log_of(report: dict, prefix: str = "") -> str:
-    lines = ["[ENV] node=n verdict=PASS", *to_log_lines(report), "shutting down"]
-    return "".join(f"{prefix}{line}\n" for line in lines)
+    return [source.report.node for source in sources if source.report]
 
 
 def errors(sources: list[Source]) -> list[str]:
@@ -35,15 +27,15 @@ def errors(sources: list[Source]) -> list[str]:
 
 def test_a_folder_gives_all_reports_in_it_and_leaves_other_results_out(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    (tmp_path / "a/report.json").write_text(json.dumps(node_report("n1")))
-    (tmp_path / "n2.log").write_text(log_of(node_report("n2")))
+    (tmp_path / "a/report.json").write_text(json.dumps(complete_report("n1")))
+    (tmp_path / "n2.jsonl").write_text(json.dumps(complete_report("n2")))
     (tmp_path / "ddp_tests_result.json").write_text('{"ok": true}')
     sources = read(str(tmp_path))
     assert (nodes(sources), errors(sources)) == (["n1", "n2"], [])
 
 
 def test_other_json_files_of_a_folder_are_named_in_a_note(tmp_path: Path) -> None:
-    (tmp_path / "n1.json").write_text(json.dumps(node_report("n1")))
+    (tmp_path / "n1.json").write_text(json.dumps(complete_report("n1")))
     for number in range(20):
         (tmp_path / f"other-{number:02}.json").write_text(json.dumps({"a": "x" * 3_000 * number}))
     fleet = merge(read(str(tmp_path)), Expected(1))
@@ -51,16 +43,15 @@ def test_other_json_files_of_a_folder_are_named_in_a_note(tmp_path: Path) -> Non
     assert fleet.verdict == PASS and f"{tmp_path}/other-00.json" in note and "and 12 more" in note
 
 
-@pytest.mark.parametrize("version", [2, SCHEMA_VERSION])
 @pytest.mark.parametrize("gone", ["checks", "schema_version"])
-def test_a_report_that_lost_a_field_is_no_other_file(tmp_path: Path, gone: str, version: int) -> None:
-    (tmp_path / "n1.json").write_text(json.dumps(changed(node_report("n1", schema_version=version), gone, ...)))
+def test_a_report_that_lost_a_field_is_no_other_file(tmp_path: Path, gone: str) -> None:
+    (tmp_path / "n1.json").write_text(json.dumps(changed(complete_report("n1"), gone, ...)))
     (error,) = errors(read(str(tmp_path)))
     assert gone in error
 
 
 def test_a_report_that_was_cut_is_named(tmp_path: Path) -> None:
-    (tmp_path / "n1.json").write_text(json.dumps(node_report("n1"))[:-40])
+    (tmp_path / "n1.json").write_text(json.dumps(complete_report("n1"))[:-40])
     (error,) = errors(read(str(tmp_path)))
     assert error.startswith(f"{tmp_path}/n1.json: not readable as JSON")
 
@@ -78,39 +69,22 @@ def test_another_json_file_that_is_named_is_an_error(tmp_path: Path) -> None:
     assert errors(read(str(tmp_path / "other.json"))) == [f"{tmp_path}/other.json: {NOT_A_REPORT}"]
 
 
-def test_the_log_of_many_pods(monkeypatch) -> None:
-    pods = [(f"[pod/accept-{n}/accept] ", node_report(f"n{n}")) for n in range(3)]
-    lines = [log_of(report, prefix).splitlines() for prefix, report in pods]
-    mixed = "\n".join(line for together in zip(*lines, strict=True) for line in together)
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(mixed.encode())))
-    assert nodes(read("-")) == ["n0", "n1", "n2"]
-
-
-def test_a_pod_without_report_in_the_log_is_named() -> None:
-    log = log_of(node_report("n1"), "[pod/accept-1/accept] ") + "[pod/accept-2/accept] [ENV] node=n2\n"
-    sources = from_text("log", log.encode())
-    assert nodes(sources) == ["n1"]
+def test_a_file_of_many_reports_has_one_per_line() -> None:
+    lines = [json.dumps(make(name)) for name, make in (("n1", complete_report), ("n2", broken_report))]
+    sources = from_text("reports.jsonl", "\n".join([lines[0], "", lines[1][:-8], lines[1]]).encode())
+    assert nodes(sources) == ["n1", "n2"], "a damaged line costs its own row"
     (error,) = errors(sources)
-    assert error.startswith("log: pod accept-2: ") and "[REPORT]" in error
+    assert error.startswith("reports.jsonl: line 3: not readable as JSON")
 
 
-def test_a_damaged_line_affects_only_its_own_pod() -> None:
-    good, bad = log_of(node_report("n1"), "[pod/a-1/accept] "), log_of(failing("n2"), "[pod/a-2/accept] ")
-    line = next(line for line in bad.splitlines() if "[REPORT]" in line)
-    sources = from_text("log", (good + bad.replace(line, line[:-8])).encode())
-    assert nodes(sources) == ["n1"]
-    (error,) = errors(sources)
-    assert "log: pod a-2: report" in error and "damaged" in error
-
-
-def test_an_empty_log_is_an_error() -> None:
+def test_an_empty_file_is_an_error() -> None:
     assert errors(from_text("standard input", b"")) == ["standard input: is empty"]
 
 
 @pytest.mark.parametrize("kind", ["pipe", "endless", "dangling", "huge"])
 def test_what_is_no_file_in_a_folder_costs_its_own_row(kind: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(report_sources, "MOST_FILE_BYTES", 1 << 20)
-    (tmp_path / "n1.json").write_text(json.dumps(node_report("n1")))
+    (tmp_path / "n1.json").write_text(json.dumps(complete_report("n1")))
     plant(tmp_path / "n2.json", kind)
     sources = read(str(tmp_path))
     assert nodes(sources) == ["n1"]
@@ -121,7 +95,7 @@ def test_what_is_no_file_in_a_folder_costs_its_own_row(kind: str, tmp_path: Path
 def test_a_link_to_a_report_is_read(tmp_path: Path) -> None:
     """A mounted ConfigMap has links alone."""
     (tmp_path / "in").mkdir()
-    (tmp_path / "outside").write_text(json.dumps(node_report("n1")))
+    (tmp_path / "outside").write_text(json.dumps(complete_report("n1")))
     plant(tmp_path / "in/n1.json", "outside")
     assert nodes(read(str(tmp_path / "in"))) == ["n1"]
 
@@ -131,14 +105,12 @@ DAMAGES = {
     "node": ("", "node is empty"),
     "run_id": (..., "run_id is missing"),
     "started": ("2026-01-05T10:00:00", "started is '2026"),
-    "coverage": ({}, "coverage.checks_expected is missing"),
+    "requested": ({}, "requested.device is missing"),
     "facts": ([], "facts is '[]'"),
-    "coverage/gpus_seen": ("8", "coverage.gpus_seen is '8'"),
-    "verdict": ("GOOD", "verdict is 'GOOD'"),
+    "requested/gpus": ("8", "requested.gpus is '8'"),
     "checks": ({}, "checks is '{}'"),
     "checks/0": ("x", "checks[0] is 'x'"),
-    "checks/1/verdict": ("OK", "checks[1].verdict is 'OK'"),
-    "checks/1/reason": (None, "checks[1].reason is 'None'"),
+    "checks/1/name": (None, "checks[1].name is 'None'"),
     "checks/1/measurements": (..., "checks[1].measurements is missing"),
     "checks/1/measurements/0/value": ("fast", "checks[1].measurements[0].value is 'fast'"),
     "checks/1/measurements/0/unit": (..., "checks[1].measurements[0].unit is missing"),
@@ -150,7 +122,7 @@ DAMAGES = {
 @pytest.mark.parametrize("path", DAMAGES)
 def test_a_damaged_report_is_refused_with_the_path_of_the_damage(path: str) -> None:
     value, reason = DAMAGES[path]
-    (source,) = from_text("n1.json", json.dumps(changed(node_report("n1"), path, value)).encode())
+    (source,) = from_text("n1.json", json.dumps(changed(complete_report("n1"), path, value)).encode())
     assert source.report is None and reason in source.error
 
 

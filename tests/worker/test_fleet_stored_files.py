@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.report_store import SUBMITTED, ReportStore
-from tests.helpers.fleet_reports import node_report
+from gpuworker.fleet.report_store import ReportStore
+from tests.helpers.fleet_reports import complete_report, source
 from tests.helpers.hostile_files import plant
 
 
 @pytest.mark.parametrize("kind", ["pipe", "endless", "outside", "dangling", "folder", "garbage", "huge"])
 def test_a_collector_starts_and_names_what_is_no_report(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "outside").write_text(json.dumps(node_report("n3")))
+    (tmp_path / "outside").write_text(json.dumps(complete_report("n3")))
     (tmp_path / "in").mkdir()
-    store = ReportStore(tmp_path / "in", Expected(2, run_id="1"), keep_gone=True)
-    assert store.add(node_report("n1"), SUBMITTED)[0] == 200
+    store = ReportStore(tmp_path / "in", Expected(2, run_id="1"))
+    assert store.add(source(complete_report("n1")).report)[0] == 200
     plant(tmp_path / "in/x.json", kind)
-    fleet = ReportStore(tmp_path / "in", Expected(2, run_id="1"), keep_gone=True).fleet()
+    fleet = ReportStore(tmp_path / "in", Expected(2, run_id="1")).fleet()
     assert [node.node for node in fleet.nodes] == ["n1"]
     assert "x.json" in fleet.reason
 
@@ -29,30 +29,30 @@ def test_a_collector_starts_and_names_what_is_no_report(tmp_path: Path, kind: st
 def test_a_report_is_stored_whatever_has_its_name(tmp_path: Path, kind: str) -> None:
     (tmp_path / "outside").write_text("kept")
     (tmp_path / "in").mkdir()
-    store = ReportStore(tmp_path / "in", Expected(2, run_id="1"), keep_gone=True)
+    store = ReportStore(tmp_path / "in", Expected(2, run_id="1"))
     path = store._path("n1")
     for name in (path, path.with_name(path.name + ".partial")):
         plant(name, kind)
-    assert store.add(node_report("n1"), SUBMITTED)[0] == 200
+    assert store.add(source(complete_report("n1")).report)[0] == 200
     assert json.loads(path.read_text())["node"] == "n1"
     assert (tmp_path / "outside").read_text() == "kept"
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "garbage"])
 def test_a_report_that_arrives_again_replaces_its_damaged_file(tmp_path: Path, damage: str) -> None:
-    store = ReportStore(tmp_path, Expected(1, run_id="1"), keep_gone=True)
-    store.add(node_report("n1"), SUBMITTED)
+    store = ReportStore(tmp_path, Expected(1, run_id="1"))
+    store.add(source(complete_report("n1")).report)
     path = store._path("n1")
     path.write_bytes({"cut": path.read_bytes()[:-100], "empty": b"", "garbage": b"\x00\xff"}[damage])
-    store = ReportStore(tmp_path, Expected(1, run_id="1"), keep_gone=True)
+    store = ReportStore(tmp_path, Expected(1, run_id="1"))
     assert path.name in store.fleet().reason
-    assert store.add(node_report("n1"), SUBMITTED)[0] == 200
+    assert store.add(source(complete_report("n1")).report)[0] == 200
     assert (store.fleet().verdict, store.fleet().findings) == ("PASS", [])
-    assert ReportStore(tmp_path, Expected(1, run_id="1"), keep_gone=True).fleet().verdict == "PASS"
+    assert ReportStore(tmp_path, Expected(1, run_id="1")).fleet().verdict == "PASS"
 
 
 def test_another_damaged_file_keeps_its_row(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{")
-    store = ReportStore(tmp_path, Expected(1, run_id="1"), keep_gone=True)
-    store.add(node_report("n1"), SUBMITTED)
+    store = ReportStore(tmp_path, Expected(1, run_id="1"))
+    store.add(source(complete_report("n1")).report)
     assert "x.json" in store.fleet().reason

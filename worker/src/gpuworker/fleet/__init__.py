@@ -1,1 +1,3 @@
-"""Is this fleet good? Node reports merged, voted on, compared, and shown as one result in many forms."""
+"""Is this fleet good? Node reports merged, voted on, compared, and shown as one result in many
+forms.
+"""

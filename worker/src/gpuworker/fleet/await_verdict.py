@@ -1,7 +1,7 @@
 """accept-report await: wait for the verdict of the fleet and exit with it.
 
-Exit code 0: PASS or WARN; 1: FAIL; 2: usage; 3: INCOMPLETE, or no verdict in time. A verdict counts when no more
-reports are expected.
+Exit code 0: PASS or WARN; 1: FAIL; 2: usage; 3: INCOMPLETE, or no verdict in time. A verdict counts
+when no more reports are expected.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 
-from gpuworker.accept.report import EXIT_CODES, INCOMPLETE
+from gpuworker.judgement.report import EXIT_CODES, INCOMPLETE
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log, write_termination_message
 from gpuworker.runtime.option_types import positive, url
@@ -26,14 +26,23 @@ def add_command(commands: argparse._SubParsersAction) -> None:
         "await", help="wait for the verdict of the fleet and exit with it", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("url", type=url, metavar="URL", help="URL of the collector, for example http://HOST:8080")
-    parser.add_argument("--timeout", type=positive, default=3600, metavar="S", help="seconds to wait (default: 3600)")
+    parser.add_argument(
+        "url", type=url, metavar="URL", help="URL of the collector, for example http://HOST:8080"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=positive,
+        default=3600,
+        metavar="S",
+        help="seconds to wait (default: 3600)",
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     end, logged = time.monotonic() + args.timeout, ""
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the collector is in the cluster
+    # the collector is in the cluster
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:
         line, waiting = state(direct, f"{args.url.rstrip('/')}/readyz")
         verdict = line.partition(":")[0]

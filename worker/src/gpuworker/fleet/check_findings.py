@@ -1,64 +1,106 @@
-"""Findings of the checks of a report, on the node and device that they name."""
+"""Findings of a judged report, on the node and device that they are about."""
 
 from __future__ import annotations
 
-import re
-
-from gpuworker.accept.report import INCOMPLETE, NODE, PASS, SKIP, WORLD
+from gpuworker.accept.judge import Judged
 from gpuworker.fleet.fleet_report import Finding
+from gpuworker.fleet.gpu_identity import GpuIdentity, identities
+from gpuworker.judgement.report import NODE, WORLD, Problem, Report
 
-# "rank 5 (node gpu-7, cuda:1)" or "rank 5", and "node 2 (gpu-7)" of the bad-node search
-RANK = re.compile(r"\brank (\d{1,9})\b(?: \(node \S+, (cuda:\d+)\))?")
-NODE_NAME = re.compile(r"\bnode \d+ \(([^\s)]+)\)")
-
-
-def subject(report: dict) -> str:
-    """The node of a report; all nodes and checks of a report of scope "world". The newest report per subject counts."""
-    if report["scope"] == NODE:
-        return report["node"]
-    nodes = " ".join(each["node"] for each in report["world"]["nodes"])
-    return f"{nodes}: {' '.join(check['name'] for check in report['checks'])}"
+RANK, OF_NODE = "rank ", "node "  # parts of a problem
 
 
-def world_name(report: dict) -> str:
-    """A short name of the world for people."""
-    names = [each["node"] for each in report["world"]["nodes"]]
-    nodes = f"{len(names)} nodes ({names[0]} … {names[-1]})" if len(names) > 2 else " and ".join(names)
-    return f"{report['world']['size']} rank{'s' * (report['world']['size'] != 1)} on {nodes}"
-
-
-def check_findings(report: dict, check: dict) -> list[Finding]:
-    """One finding per problem of a check and per place that it names: node and device, "" for a whole node or world.
-
-    Without a list of problems, as in reports of version 2, the whole reason is one problem.
+def subject(report: Report) -> str:
+    """The node of a report; all nodes and checks of a report of scope "world". One report per
+    subject counts.
     """
-    if check["verdict"] in (PASS, SKIP) and not check["problems"]:
-        contradiction = f"{PASS} with a reason: {check['reason']}"
-        passes = check["verdict"] == SKIP or not check["reason"]
-        return [] if passes else [Finding(INCOMPLETE, contradiction, report["node"], "", check["name"], "coverage")]
-    place = world_places if report["scope"] == WORLD else node_places
-    reason = check["reason"] or "no reason given"
-    if not check["problems"]:
-        places = place(report, check, reason) if report["scope"] == WORLD else [(report["node"], "")]
-        return [Finding(check["verdict"], reason, *where, check["name"], report["scope"]) for where in places]
-    return [
-        Finding(problem["verdict"], problem["reason"].removeprefix(f"{device}: "), node, device, check["name"],
-                report["scope"])
-        for problem in check["problems"]
-        for node, device in place(report, check, problem["reason"])
-    ]  # fmt: skip
+    if report.scope == NODE:
+        return report.node
+    nodes = " ".join(each.node for each in report.world.nodes)
+    return f"{nodes}: {' '.join(report.requested.checks)}"
 
 
-def node_places(report: dict, check: dict, reason: str) -> list[tuple[str, str]]:
-    """The node, with the device that the reason starts with."""
-    device = reason.partition(": ")[0]
-    return [(report["node"], device if device in {m["device"] for m in check["measurements"]} else "")]
+def world_name(report: Report) -> str:
+    """A short name of the world for people."""
+    names, size = [each.node for each in report.world.nodes], report.world.size
+    nodes = (
+        f"{len(names)} nodes ({names[0]} … {names[-1]})" if len(names) > 2 else " and ".join(names)
+    )
+    return f"{size} rank{'s' * (size != 1)} on {nodes}"
 
 
-def world_places(report: dict, check: dict, reason: str) -> list[tuple[str, str]]:
-    """Node and device of every rank, and every node, that the reason names; the fleet if it names none."""
-    node_of = {rank: each["node"] for each in report["world"]["nodes"] for rank in each["ranks"]}
-    ranks = [(int(rank), device) for rank, device in RANK.findall(reason) if int(rank) in node_of]
-    places = [(node_of[rank], device or f"rank {rank}") for rank, device in ranks]
-    places += [(name, "") for name in NODE_NAME.findall(reason) if name in node_of.values()]
-    return list(dict.fromkeys(places)) or [("", "")]
+def findings_of(judged: Judged) -> list[Finding]:
+    """One finding per problem and per place that it is about."""
+    report, found = judged.report, []
+    gpus = identities(report)
+    for check in judged.checks:
+        found_by = report.scope if check.name else "coverage"
+        prefix = f"{world_name(report)}: " if report.scope == WORLD and not check.name else ""
+        for problem in check.problems:
+            for node, device in _places(report, problem, gpus):
+                words = prefix + problem.reason.removeprefix(f"{device}: ")
+                found.append(
+                    Finding(
+                        problem.verdict,
+                        problem.kind,
+                        words,
+                        node,
+                        device,
+                        check.name,
+                        found_by,
+                        problem.numbers,
+                    )
+                )
+    return found
+
+
+def _places(report: Report, problem: Problem, gpus: list[GpuIdentity]) -> list[tuple[str, str]]:
+    """Node and device: of a node one, the only part that it names; of a world every rank and
+    node.
+    """
+    if report.scope == WORLD:
+        return _world_places(report, problem)
+    return [(report.node, _device(report, problem, gpus))]
+
+
+def _device(report: Report, problem: Problem, gpus: list[GpuIdentity]) -> str:
+    """The part of the node; "" for the whole node, as for what several parts have at once."""
+    if volume := problem.numbers.get("volume"):
+        return str(volume)
+    if len(problem.parts) != 1:
+        return ""
+    (part,) = problem.parts
+    rank = part.removeprefix(RANK)
+    if part.startswith(RANK) and rank.isdecimal():  # within a node each rank has its GPU
+        return f"cuda:{rank}" if report.requested.device == "cuda" else ""
+    named = [
+        gpu.device
+        for gpu in gpus
+        if part in (gpu.device, gpu.uuid) or (gpu.pci and _same_pci(part, gpu.pci))
+    ]
+    return named[0] if len(named) == 1 else part * _has_a_name(part)
+
+
+def _same_pci(one: str, other: str) -> bool:
+    """Addresses with and without the function: an Xid has 0000:3b:00, the bus 0000:3b:00.0."""
+    return one.partition(".")[0].lower() == other.partition(".")[0].lower()
+
+
+def _has_a_name(part: str) -> bool:
+    """A GPU, a link or a port; not an address of unknown place, and no core of the host."""
+    return part.startswith(("cuda:", "GPU ", "cpu")) or "/" in part
+
+
+def _world_places(report: Report, problem: Problem) -> list[tuple[str, str]]:
+    """Node and device of every rank, and every node, that a problem is about; the fleet if it
+    names none.
+    """
+    found = []
+    for node in report.world.nodes:
+        for index, rank in enumerate(sorted(node.ranks)):
+            if f"{RANK}{rank}" in problem.parts:
+                device = f"cuda:{index}" if report.requested.device == "cuda" else f"{RANK}{rank}"
+                found.append((rank, node.node, device))
+        if f"{OF_NODE}{node.node}" in problem.parts:
+            found.append((-1, node.node, ""))
+    return [(node, device) for _, node, device in sorted(found)] or [("", "")]

@@ -1,13 +1,13 @@
-"""accept-report: merge reports into one fleet report, compare two runs, serve a page, submit a report.
+"""accept-report: merge reports into one fleet report, serve a page, submit a report.
 
 accept-report merge reports/ --expect-nodes 16               # files and folders of reports
-kubectl logs -l … --prefix --tail=-1 | accept-report merge --expect-nodes 16
+accept-report merge reports.jsonl --expect-nodes 16          # as the page saves them: /reports
 accept-report merge reports/ --html page.html --json fleet.json
-accept-report merge reports/ --baseline earlier.json         # is anything slower than in an earlier run?
-accept-report diff before/ after/                            # every number of two runs
-accept-report serve --service HOST --run-id ID               # the page of running pods
+accept-report merge reports/ --baseline earlier.jsonl        # is anything slower than in an earlier run?
+accept-report serve --run-id ID --expect-nodes 16            # the page, to which pods submit
 accept-report await URL                                      # exit with the verdict of the fleet
 accept-report submit report.json --to URL                    # from a pod that ends after its test
+accept-report world --to URL …                               # checks across nodes, from their pods
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpuworker.accept.report import EXIT_CODES
-from gpuworker.fleet import await_verdict, baseline, collector, diff, expected, submit
+from gpuworker.fleet import await_verdict, baseline, collector, expected, submit, world
 from gpuworker.fleet.fleet_report import Fleet, json_text
 from gpuworker.fleet.formats.certificate import certificate
-from gpuworker.fleet.formats.html import page
 from gpuworker.fleet.formats.junit import junit
+from gpuworker.fleet.formats.page import page
 from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.suspects_csv import suspects_csv
 from gpuworker.fleet.formats.table import table
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.outliers import DEFAULT, Thresholds
 from gpuworker.fleet.report_sources import read
+from gpuworker.judgement.report import EXIT_CODES
 from gpuworker.runtime.command_line import escape_output
 
 FORMATS: dict[str, Callable[[Fleet], str]] = {
@@ -53,11 +53,13 @@ Exit code 0: PASS or WARN; 1: FAIL; 2: usage; 3: INCOMPLETE."""
 def main(arguments: Sequence[str] | None = None) -> None:
     escape_output()
     parser = argparse.ArgumentParser(
-        prog="accept-report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="accept-report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     add_merge_command(commands)
-    for module in (diff, collector, submit, await_verdict):
+    for module in (collector, submit, await_verdict, world):
         module.add_command(commands)
     args = parser.parse_args(arguments)
     sys.exit(args.run(args))
@@ -68,13 +70,17 @@ def add_merge_command(commands: argparse._SubParsersAction) -> None:
         "merge", help="merge reports into one fleet report", description=MERGE_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="report, log, folder of them, or - (default: -)")
+    parser.add_argument(
+        "paths", nargs="*", metavar="PATH", help="report, log, folder of them, or - (default: -)"
+    )
     parser.add_argument("--run-id", metavar="ID", help="ignore the reports of other runs")
     expected.add_options(parser)
-    parser.add_argument("--baseline", metavar="PATH", help="earlier run: output of merge --json, or reports")
+    parser.add_argument("--baseline", metavar="PATH", help="reports of an earlier run")
     for name, meaning in PERCENTAGES.items():
         text = f"{meaning} (default: {getattr(DEFAULT, name):g})"
-        parser.add_argument(f"--{name.replace('_', '-')}", type=_percent, metavar="PERCENT", help=text)
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=_percent, metavar="PERCENT", help=text
+        )
     for name in FORMATS:
         parser.add_argument(f"--{name}", metavar="FILE", help=f"write {name}; - is standard output")
     parser.set_defaults(run=run_merge)
@@ -86,7 +92,7 @@ def run_merge(args: argparse.Namespace) -> int:
     thresholds = dataclasses.replace(DEFAULT, **given)
     check_usage(args, thresholds)
     sources = [source for path in args.paths or ["-"] for source in read(path)]
-    earlier = baseline.values(baseline.load(args.baseline)) if args.baseline else None
+    earlier = baseline.load(args.baseline) if args.baseline else None
     fleet = merge(sources, expected.from_args(args, sources), thresholds, earlier)
     targets = {name: target for name in FORMATS if (target := getattr(args, name))}
     sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale: as the files
@@ -100,7 +106,10 @@ def run_merge(args: argparse.Namespace) -> int:
             sys.stdout.write(table(fleet))
         sys.stdout.flush()
     except OSError as error:
-        print(f"the result cannot be written: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
+        print(
+            f"the result cannot be written: {error.filename or 'standard output'}: {error.strerror}",
+            file=sys.stderr,
+        )
         os._exit(2)  # without another try to write what is left of it
     return EXIT_CODES[fleet.verdict]
 
@@ -114,7 +123,10 @@ def check_usage(args: argparse.Namespace, percent: Thresholds) -> None:
     written: dict[Path, str] = {}
     for name in FORMATS:
         target = getattr(args, name)
-        if target not in (None, "", "-") and (other := written.setdefault(Path(target).resolve(), name)) != name:
+        if (
+            target not in (None, "", "-")
+            and (other := written.setdefault(Path(target).resolve(), name)) != name
+        ):
             args.error(f"--{other} and --{name} would be written to one file, {target}")
     if not args.paths and sys.stdin.isatty():
         args.error("name files or folders, or pipe a log: kubectl logs … | accept-report merge")

@@ -7,23 +7,29 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpuworker.accept.rejudge import Requested, known_checks, known_levels, known_limits, limit
-from gpuworker.accept.report import NODE
+from gpuworker.accept import registry
+from gpuworker.accept.check_spec import LEVELS
+from gpuworker.accept.limits import RULES, key_and_number
 from gpuworker.fleet.report_sources import Source
+from gpuworker.judgement.report import NODE, Requested
 from gpuworker.runtime.option_types import positive_int
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The nodes that must report, by name or by number. `run_id`: reports of other runs are ignored."""
+    """The nodes that must report, by name or by number. `run_id`: reports of other runs are
+    ignored.
+    """
 
     count: int | None = None
     names: Sequence[str] = ()
     run_id: str | None = None
-    pending: Sequence[str] = ()  # pods that run and have no report yet
-    unreported: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # pod without a report -> node, its state
-    lost: Mapping[str, str] = field(default_factory=dict)  # node -> when its pod, which no longer exists, was last seen
-    requested: Requested | None = None  # None: every report is judged by its own coverage
+    # Pod without a report -> its node, the kind of finding and its state in words
+    unreported: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
+    # node -> when its pod, which no longer exists, was last seen
+    lost: Mapping[str, str] = field(default_factory=dict)
+    world: bool = False  # a report of the checks across nodes, too
+    requested: Requested | None = None  # None: every report is judged by its own request
 
 
 ANYTHING = Expected()
@@ -32,32 +38,64 @@ ANYTHING = Expected()
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("what was requested").add_argument
     add("--expect-nodes", type=positive_int, metavar="N", help="number of nodes that must report")
-    add("--expect-names", type=_names, default=(), metavar="NODE,…", help="names of the nodes that must report")
-    add("--device", choices=("cpu", "cuda"), help="what every node report must prove, with the following")
+    add(
+        "--expect-names",
+        type=_names,
+        default=(),
+        metavar="NODE,…",
+        help="names of the nodes that must report",
+    )
+    add(
+        "--device",
+        choices=("cpu", "cuda"),
+        help="what every node report must prove, with the following",
+    )
     add("--gpus", type=int, metavar="N", help="GPUs of each node")
-    add("--level", choices=known_levels(), help="level of the checks (default: quick)")
-    add("--check", action="append", choices=known_checks(), metavar="NAME", help="default: all checks")
-    add("--limit", action="append", type=limit, metavar="KEY=NUMBER", help="as for accept-node")
+    add("--level", choices=LEVELS, help="level of the checks (default: quick)")
+    add(
+        "--check",
+        action="append",
+        choices=list(registry.node_checks()),
+        metavar="NAME",
+        help="default: all checks",
+    )
+    add(
+        "--limit",
+        action="append",
+        type=key_and_number,
+        metavar="KEY=NUMBER",
+        help="as for accept-node",
+    )
     add("--inject", metavar="FAULT", help="fault that was injected on purpose")
     parser.set_defaults(error=parser.error)
 
 
 def from_args(args: argparse.Namespace, sources: Iterable[Source] = ()) -> Expected:
-    """Exits with 2 if options contradict each other. Without --device, the `sources` show what was requested."""
+    """Exits with 2 if options contradict each other. Without --device, the `sources` show what
+    was requested.
+    """
     if args.expect_names and args.expect_nodes is not None:
         args.error("--expect-names sets the number of nodes: omit --expect-nodes")
     refuse_without(args, "device", ("gpus", "level", "check", "limit", "inject"))
     gpus, checks, limits = args.gpus or 0, tuple(args.check or ()), dict(args.limit or ())
     if args.device is not None and (gpus < 0 or (args.device == "cuda") != (gpus > 0)):
-        args.error("--gpus is the number of GPUs of each node, at least 1 with --device cuda and 0 with --device cpu")
+        args.error(
+            "--gpus is the number of GPUs of each node, at least 1 with --device cuda and 0 with --device cpu"
+        )
     if unknown := sorted(set(limits) - known_limits()):
         args.error(f"--limit {unknown[0]}: unknown; known are {', '.join(sorted(known_limits()))}")
-    requested = args.device and Requested(args.device, gpus, args.level or "quick", checks, limits, args.inject or "")
-    return Expected(args.expect_nodes, args.expect_names, args.run_id, requested=requested or _usual(sources))
+    requested = args.device and Requested(
+        args.device, gpus, args.level or "quick", checks, limits, args.inject or ""
+    )
+    return Expected(
+        args.expect_nodes, args.expect_names, args.run_id, requested=requested or _usual(sources)
+    )
 
 
 def refuse_without(args: argparse.Namespace, needed: str, options: Iterable[str]) -> None:
-    """Exit with 2 if one of the options is given, which has no effect without the one that is needed."""
+    """Exit with 2 if one of the options is given, which has no effect without the one that is
+    needed.
+    """
     given = [option for option in options if getattr(args, option) is not None]
     if getattr(args, needed) is None and given:
         args.error(f"--{given[0].replace('_', '-')} needs --{needed}")
@@ -69,19 +107,19 @@ def refuse_reversed(args: argparse.Namespace, warn: float, fail: float) -> None:
         args.error("the percentage for WARN must not be above the percentage for FAIL")
 
 
+def known_limits() -> set[str]:
+    """Keys of the table, and names of numbers."""
+    return set(RULES) | {
+        name for check in registry.node_checks().values() for name in check.spec.measures
+    }
+
+
 def _usual(sources: Iterable[Source]) -> Requested | None:
-    """What most of the node reports are of, which is then required of all; None without a node report."""
-    found = Counter(
-        Requested(
-            report["device"],
-            report["coverage"]["gpus_expected"],
-            report["level"],
-            tuple(name for name in known_checks() if name not in report["coverage"]["left_out"]),
-            inject=report["injected"],
-        )
-        for report in (source.report for source in sources)
-        if report and report["scope"] == NODE
-    )
+    """What most of the node reports are of, which is then required of all; None without a node
+    report.
+    """
+    reports = (source.report for source in sources)
+    found = Counter(report.requested for report in reports if report and report.scope == NODE)
     return found.most_common(1)[0][0] if found else None
 
 

@@ -9,28 +9,40 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from gpuworker.accept.report import INCOMPLETE, PASS, SKIP
-from gpuworker.accept.report import WORST_FIRST as TESTED_WORST_FIRST
 from gpuworker.fleet.gpu_identity import GpuIdentity
 from gpuworker.fleet.suspects import Suspect
+from gpuworker.judgement.kinds import Act, act_of
+from gpuworker.judgement.report import INCOMPLETE, PASS, SKIP
+from gpuworker.judgement.report import WORST_FIRST as TESTED_WORST_FIRST
 
-FLEET_SCHEMA_VERSION = 2
+FLEET_SCHEMA_VERSION = 4
 WORST_FIRST = (*TESTED_WORST_FIRST, SKIP)
 MOST_OF_HEADLINE = 300  # characters
-# The node's own checks, cross-node checks, the expected nodes, fingerprints, the rest of the fleet, an earlier run.
-FOUND_BY = ("node", "world", "coverage", "fingerprint", "fleet", "baseline")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem and the part that has it. An empty node is the whole fleet."""
+    """One problem and the part that has it. An empty node is the whole fleet. `reason` is for
+    people.
+    """
 
     verdict: str
+    kind: str  # of judgement.kinds.KINDS
     reason: str
     node: str = ""
     device: str = ""
     check: str = ""
     found_by: str = "node"
+    numbers: dict[str, object] = field(default_factory=dict, hash=False)
+
+    @property
+    def measure(self) -> str:
+        """The number that shows it, "" if none does."""
+        return str(self.numbers.get("measure", ""))
+
+    @property
+    def act(self) -> Act:
+        return act_of(self.kind, self.check, self.measure, self.verdict)
 
 
 @dataclass(frozen=True, slots=True)  # a fleet has hundreds of thousands
@@ -45,7 +57,8 @@ class Point:
 
 @dataclass
 class Distribution:
-    """All values of one measure for devices of one model, at one level. `judged`: outliers are findings.
+    """All values of one measure for devices of one model, at one level. `judged`: outliers are
+    findings.
 
     The points of scope "world" have the name of a world in place of a node.
     """
@@ -64,6 +77,17 @@ class Distribution:
     limit: float | None = None
     warn_limit: float | None = None
     limit_source: str = ""
+
+    def to_dict(self) -> dict:
+        """Values by node, each in the order of `devices`: a fleet has hundreds of thousands."""
+        devices = list(dict.fromkeys(point.device for point in self.points))
+        place, values = {name: index for index, name in enumerate(devices)}, {}
+        for point in self.points:
+            row = values.setdefault(point.node, [None] * len(devices))
+            row[place[point.device]] = float(f"{point.value:.6g}")
+        outliers = [[p.node, p.device, p.verdict] for p in self.points if p.verdict != PASS]
+        plain = {key: value for key, value in vars(self).items() if key != "points"}
+        return {**plain, "devices": devices, "values": values, "outliers": outliers}
 
 
 @dataclass(frozen=True)
@@ -108,12 +132,15 @@ class Node:
     models: list[str] = field(default_factory=list)
     last_seen: str = ""  # set when the pod no longer exists
     gpus: list[GpuIdentity] = field(default_factory=list)
-    verdict: str = INCOMPLETE  # includes findings of other nodes' reports, the fleet and the baseline
+    # includes findings of other nodes' reports, the fleet and the baseline
+    verdict: str = INCOMPLETE
 
 
 @dataclass
 class World:
-    """One run of cross-node checks. Its findings about a node count for the verdict of the node, too."""
+    """One run of cross-node checks. Its findings about a node count for the verdict of the node,
+    too.
+    """
 
     name: str
     nodes: list[str]
@@ -151,18 +178,27 @@ class Fleet:
     suspects: list[Suspect] = field(default_factory=list)  # the findings by part, the worst first
     schema_version: int = FLEET_SCHEMA_VERSION
 
-    # Kept: a result does not change, and a damaged fleet has thousands of findings that ask for its verdict.
+    # Kept: a result does not change, and a damaged fleet has thousands of findings that ask for its
+    # verdict.
     @functools.cached_property
     def verdict(self) -> str:
         """The worst verdict of all nodes and findings; INCOMPLETE if no node passed."""
-        found = worst_verdict([*(node.verdict for node in self.nodes), *(finding.verdict for finding in self.findings)])
+        found = worst_verdict(
+            [
+                *(node.verdict for node in self.nodes),
+                *(finding.verdict for finding in self.findings),
+            ]
+        )
         return INCOMPLETE if found in ("", SKIP) else found
 
     @functools.cached_property
     def reason(self) -> str:
         """Why the verdict is not PASS: the first three findings with that verdict."""
         found = [finding for finding in self.findings if finding.verdict == self.verdict]
-        reasons = [f"{part}: {finding.reason}" if (part := part_of(finding)) else finding.reason for finding in found]
+        reasons = [
+            f"{part}: {finding.reason}" if (part := part_of(finding)) else finding.reason
+            for finding in found
+        ]
         if not reasons and self.verdict != PASS:
             return "no report" if not self.nodes else "no check passed"
         more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
@@ -179,7 +215,9 @@ class Fleet:
         nodes = len({suspect.node for suspect in self.suspects if suspect.node})
         parts = f"{len(self.suspects)} suspect{'s' * (len(self.suspects) > 1)}"
         where = f" on {nodes} node{'s' * (nodes > 1)}" if nodes else ""
-        return " ".join(f"{parts}{where}; the worst: {worst.act} {worst.part}, {worst.why}".split())[:MOST_OF_HEADLINE]
+        return " ".join(
+            f"{parts}{where}; the worst: {worst.act} {worst.part}, {worst.why}".split()
+        )[:MOST_OF_HEADLINE]
 
     @property
     def rehearsal(self) -> bool:
@@ -190,26 +228,27 @@ class Fleet:
         """Names of all node checks, in the order in which nodes ran them."""
         return check_names(self.nodes)
 
-    def count(self, verdict: str) -> int:
-        return sum(node.verdict == verdict for node in self.nodes)
-
     def to_dict(self) -> dict:
         return {
             "verdict": self.verdict,
             "reason": self.reason,
             "headline": self.headline,
             "rehearsal": self.rehearsal,
-            **dataclasses.asdict(self),
+            **dataclasses.asdict(dataclasses.replace(self, distributions=[])),
+            "distributions": [each.to_dict() for each in self.distributions],
         }
 
 
 def json_pieces(fleet: Fleet) -> Iterator[str]:
-    """The fleet report as JSON, by the schema schemas/fleet.yaml, in pieces: thousands of GPUs have megabytes of it."""
+    """The fleet report as JSON, by the schema schemas/fleet.yaml, in pieces: thousands of GPUs
+    have megabytes of it.
+    """
+    encode = functools.partial(json.dumps, allow_nan=False, separators=(",", ":"))
     head = dataclasses.replace(fleet, distributions=[]).to_dict()
     del head["distributions"]
-    yield json.dumps(head, allow_nan=False)[:-1] + ', "distributions": ['
+    yield encode(head)[:-1] + ',"distributions":['
     for number, distribution in enumerate(fleet.distributions):
-        yield ", " * bool(number) + json.dumps(dataclasses.asdict(distribution), allow_nan=False)
+        yield "," * bool(number) + encode(distribution.to_dict())
     yield "]}\n"
 
 
@@ -235,8 +274,12 @@ def part_of(finding: Finding) -> str:
 def describe_coverage(fleet: Fleet) -> str:
     """Number of nodes and GPUs that reported, and the number expected."""
     coverage = fleet.coverage
-    expected = "an unknown number of" if coverage.nodes_expected is None else coverage.nodes_expected
-    gpus = f", {coverage.gpus_seen} of {coverage.gpus_expected} GPUs" if coverage.gpus_expected else ""
+    expected = (
+        "an unknown number of" if coverage.nodes_expected is None else coverage.nodes_expected
+    )
+    gpus = (
+        f", {coverage.gpus_seen} of {coverage.gpus_expected} GPUs" if coverage.gpus_expected else ""
+    )
     return f"{coverage.nodes_reported} of {expected} nodes reported{gpus}"
 
 

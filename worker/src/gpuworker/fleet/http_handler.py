@@ -1,11 +1,11 @@
-"""HTTP server and request handler that the node server and the collector share: paths, health, response headers.
-
-With a key a report is served and accepted with a signature: its HMAC with a nonce of the receiver (message_auth.py).
+"""HTTP server and request handler of the collector: connections, paths, health, response
+headers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import socket
 import socketserver
@@ -13,15 +13,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from gpuworker.runtime.line_server import Newest
-from gpuworker.runtime.message_auth import sign
 
 TEXT = "text/plain; charset=utf-8"
-NONCE_HEADER, DIGEST_HEADER, SIGNATURE_HEADER = "X-Nonce", "X-Digest", "X-Signature"  # the digest is SHA-256
-FETCHED, POSTED = "report-fetched/1", "report-posted/1"  # purposes of a signature
+# the digest is SHA-256
+NONCE_HEADER, DIGEST_HEADER, SIGNATURE_HEADER = "X-Nonce", "X-Digest", "X-Signature"
+POSTED = "report-posted/1"  # purpose of a signature
 MAX_CONNECTIONS = 256
+LARGE = 65536  # bytes of an answer that is compressed
 
 
 def _shut(connection: socket.socket) -> None:
@@ -32,8 +33,8 @@ def _shut(connection: socket.socket) -> None:
 
 @contextlib.contextmanager
 def at_most(seconds: float, connection: socket.socket) -> Iterator[None]:
-    """Shut a connection down when the time is over: the other side may send a byte now and then for ever. Raises
-    TimeoutError then."""
+    """Shut a connection down when the time is over: the other side may send a byte now and then for
+    ever. Raises TimeoutError then."""
     over = threading.Event()
 
     def shut() -> None:
@@ -69,7 +70,8 @@ class ReportServer(ThreadingHTTPServer):
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        socketserver.TCPServer.server_bind(self)  # HTTPServer would also ask the DNS for the name of this host
+        # HTTPServer would also ask the DNS for the name of this host
+        socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = "", self.server_address[1]
 
     def process_request(self, request: socket.socket, client_address: object) -> None:
@@ -87,27 +89,21 @@ class ReportServer(ThreadingHTTPServer):
 
 
 class ReportHandler(BaseHTTPRequestHandler):
-    """Answer GET and HEAD of `paths` by `get`, /healthz with 200 while the server runs, and other paths with 404."""
+    """Answer GET and HEAD of `paths` by `get`, /healthz with 200 while the server runs, and
+    other paths with 404.
+    """
 
     paths: tuple[str, ...] = ()
-    key = b""  # signs what is served
     policy = "default-src 'none'"  # Content-Security-Policy
-    query: dict[str, str]  # of the request
     timeout = 30  # seconds that a silent client may hold a thread
 
     def get(self, path: str) -> tuple[int, str, str]:
         """Status, body and content type for one of `paths`."""
         raise NotImplementedError
 
-    @property
-    def client(self) -> str:
-        """Address of the client. A socket for IPv6 and IPv4 writes 10.0.0.1 as ::ffff:10.0.0.1."""
-        return self.client_address[0].removeprefix("::ffff:")
-
     def do_GET(self) -> None:
         try:
-            parts = urlsplit(self.path)
-            path, self.query = parts.path, dict(parse_qsl(parts.query, max_num_fields=8))
+            path = urlsplit(self.path).path
         except ValueError as error:
             return self.respond(400, f"{error}\n", TEXT)
         if path == "/healthz":
@@ -125,14 +121,16 @@ class ReportHandler(BaseHTTPRequestHandler):
             status, encoded = 304, b""
         self.send_response(status)
         self.send_header("Content-Type", content_type)
+        if len(encoded) > LARGE and "gzip" in self.headers.get("Accept-Encoding", ""):
+            encoded = gzip.compress(encoded, 1)
+            self.send_header("Content-Encoding", "gzip")
         if status != 304:
             self.send_header("Content-Length", str(len(encoded)))
         self.send_header("ETag", tag)
+        self.send_header("Vary", "Accept-Encoding")
         self.send_header("Cache-Control", "no-cache")  # ask each time whether it changed
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Content-Security-Policy", self.policy)
-        if self.key and (nonce := self.headers.get(NONCE_HEADER)):
-            self.send_header(SIGNATURE_HEADER, sign(self.key, FETCHED, nonce, encoded))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(encoded)

@@ -1,16 +1,17 @@
-"""Merge reports into one fleet report: evidence, fingerprints, outliers, baseline, and the verdict of every node."""
+"""Merge reports into one fleet report: evidence, fingerprints, outliers, baseline, and the
+verdict of every node.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from gpuworker.accept.report import INCOMPLETE, NODE, WORLD
+from gpuworker.accept.judge import Judged, judge, started
 from gpuworker.fleet import fingerprint_vote, outliers
-from gpuworker.fleet.check_findings import subject, world_name
+from gpuworker.fleet.check_findings import findings_of, subject, world_name
 from gpuworker.fleet.coverage import coverage_of, foreign, missing
 from gpuworker.fleet.duplicates import duplicates
-from gpuworker.fleet.evidence import own_verdict, report_findings, started
 from gpuworker.fleet.expected import ANYTHING, Expected
 from gpuworker.fleet.fleet_report import (
     WORST_FIRST,
@@ -24,11 +25,13 @@ from gpuworker.fleet.fleet_report import (
     worst_verdict,
 )
 from gpuworker.fleet.gpu_identity import identities
+from gpuworker.fleet.nvlink_domains import nvlink_domains
 from gpuworker.fleet.port_differences import port_differences, ports_of
 from gpuworker.fleet.power_limits import power_limits
 from gpuworker.fleet.report_sources import Source
 from gpuworker.fleet.suspects import suspects
-from gpuworker.fleet.version_drift import version_drift
+from gpuworker.fleet.version_drift import SOFTWARE, version_drift
+from gpuworker.judgement.report import INCOMPLETE, NODE, WORLD, Report
 
 
 def merge(
@@ -39,23 +42,50 @@ def merge(
 ) -> Fleet:
     """The fleet report. Everything that is missing, unreadable or not compared is named in it."""
     findings = [
-        Finding(INCOMPLETE, f"{source.name}: {source.error}", found_by="coverage") for source in sources if source.error
+        Finding(
+            INCOMPLETE,
+            "damaged-report",
+            f"{source.name}: {source.error}",
+            source.node,
+            found_by="coverage",
+        )
+        for source in sources
+        if source.error
     ]
     counted, notes = _one_per_subject([source for source in sources if source.report], expected)
     notes += [note for source in sources if not source.report for note in source.notes]
-    reports, own_findings = [report for report, _ in counted], {subject(report): found for report, found in counted}
+    reports = [each.report for each in counted]
+    own_findings = {subject(each.report): findings_of(each) for each in counted}
     findings += [finding for found in own_findings.values() for finding in found]
-    node_reports = [report for report in reports if report["scope"] == NODE]
-    nodes = [_node(report, own_findings[report["node"]], expected) for report in node_reports]
-    worlds = [_world(report, own_findings[subject(report)]) for report in reports if report["scope"] == WORLD]
+    node_reports = [report for report in reports if report.scope == NODE]
+    nodes = [_node(each, expected) for each in counted if each.report.scope == NODE]
+    worlds = [
+        _world(each, own_findings[subject(each.report)])
+        for each in counted
+        if each.report.scope == WORLD
+    ]
     coverage = coverage_of(nodes, expected)
-    findings += missing(coverage, nodes, expected) + foreign(worlds, nodes) + duplicates(nodes)
-    fingerprints = [each for report in node_reports for each in fingerprint_vote.fingerprints(report)]
+    findings += (
+        missing(coverage, nodes, worlds, expected, {source.node for source in sources})
+        + foreign(worlds, nodes)
+        + duplicates(nodes)
+    )
+    compared = [each for each in counted if each.comparable]
+    fingerprints = [
+        each
+        for judged in compared
+        if judged.report.scope == NODE
+        for each in fingerprint_vote.fingerprints(judged.report)
+    ]
     groups, mismatches = fingerprint_vote.vote(fingerprints)
-    distributions = outliers.distributions(reports)
-    findings += mismatches + [found for d in distributions for found in outliers.find_outliers(d, thresholds)]
+    distributions = outliers.distributions(compared)
     drift, drift_notes = version_drift(node_reports)
+    drifted = {f.node: f.reason for f in drift if f.numbers["fact"] in SOFTWARE}
+    for distribution in distributions:
+        findings += outliers.find_outliers(distribution, thresholds, drifted)
+    findings += mismatches
     findings += drift + port_differences(node_reports) + power_limits(node_reports)
+    findings += nvlink_domains(node_reports)
     notes += drift_notes
     if baseline is not None:
         worse, note = outliers.compare_with_baseline(distributions, baseline, thresholds)
@@ -67,12 +97,12 @@ def merge(
     for node in nodes:
         node.verdict = worst_verdict([node.reported_verdict, *verdicts[node.node]])
     findings.sort(key=_sort_key)
-    if without_directions := [report["node"] for report in reports if report["schema_version"] == 2]:
-        notes.append(f"reports of schema version 2: numbers of {', '.join(without_directions)} are shown, not compared")
-    notes += _notes(nodes, worlds, groups)
-    ports = {report["node"]: ports_of(report) for report in node_reports}
+    notes += _notes(nodes, worlds, groups) + _own_limits(reports, expected)
+    ports = {report.node: ports_of(report) for report in node_reports}
     parts = suspects(findings, nodes, ports)
-    return Fleet(coverage, nodes, worlds, findings, distributions, groups, curves(reports), notes, parts)
+    return Fleet(
+        coverage, nodes, worlds, findings, distributions, groups, curves(reports), notes, parts
+    )
 
 
 def _sort_key(finding: Finding) -> tuple:
@@ -82,93 +112,121 @@ def _sort_key(finding: Finding) -> tuple:
 
 def _one_per_subject(
     sources: Sequence[Source], expected: Expected
-) -> tuple[list[tuple[dict, list[Finding]]], list[str]]:
-    """One report per node or world with its findings, and a note for every report that does not count.
+) -> tuple[list[Judged], list[str]]:
+    """One judged report per node or world, and a note for every report that does not count.
 
-    The newest run counts. Of several reports of a node in this run the worst counts, since any of them may be wrong.
+    The newest run counts. Of several reports of a node in this run the worst counts, since any of
+    them may be wrong.
     """
     notes, by_subject = [], defaultdict(list)
     for source in sources:
         report = source.report
-        if expected.run_id is not None and report["run_id"] != expected.run_id:
-            run = f"run {report['run_id']}, not run {expected.run_id}"
-            notes.append(f"{source.name}: ignored; node {report['node']}, {run}")
+        if expected.run_id is not None and report.run_id != expected.run_id:
+            run = f"run {report.run_id}, not run {expected.run_id}"
+            notes.append(f"{source.name}: ignored; node {report.node}, {run}")
         else:
-            found = source.findings
-            found = report_findings(report, expected.requested) if found is None else list(found)
-            by_subject[report["scope"], subject(report)].append((report, found))
+            judged = source.judged or judge(report, expected.requested)
+            by_subject[report.scope, subject(report)].append(judged)
         notes += source.notes
     counted = []
-    for (scope, name), several in sorted(by_subject.items(), key=lambda item: natural_sort_key(item[0][1])):
-        several.sort(key=lambda pair: started(pair[0]))
+    for (scope, name), several in sorted(
+        by_subject.items(), key=lambda item: natural_sort_key(item[0][1])
+    ):
+        several.sort(key=lambda each: started(each.report))
         used = several[-1]
         if scope == NODE:
             # Two runs may have started in one second.
-            last = {pair[0]["run_id"] for pair in several if started(pair[0]) == started(used[0])}
-            newest_runs = [pair for pair in several if pair[0]["run_id"] in last]
-            used = min(reversed(newest_runs), key=lambda pair: WORST_FIRST.index(own_verdict(*pair)))
-        if len({(report["run_id"], report["started"]) for report, _ in several}) > 1:
+            last = {
+                each.report.run_id
+                for each in several
+                if started(each.report) == started(used.report)
+            }
+            newest_runs = [each for each in several if each.report.run_id in last]
+            used = min(reversed(newest_runs), key=lambda each: WORST_FIRST.index(each.verdict))
+        if len({(each.report.run_id, each.report.started) for each in several}) > 1:
             which = "newest" if used is several[-1] else "worst"
-            notes.append(f"{name}: the {which} of {len(several)} reports is used, started {used[0]['started']}")
+            words = f"{name}: the {which} of {len(several)} reports is used"
+            others = [f"{e.verdict} of run {e.report.run_id}" for e in several if e is not used]
+            words += f", {used.verdict} of run {used.report.run_id}; not {', '.join(others)}"
+            notes.append(f"{words}; it started {used.report.started}")
         counted.append(used)
     return counted, notes
 
 
-def _node(report: dict, findings: list[Finding], expected: Expected) -> Node:
+def _node(judged: Judged, expected: Expected) -> Node:
+    report = judged.report
     return Node(
-        node=report["node"],
-        pod=report["pod"],
-        run_id=report["run_id"],
-        device=report["device"],
-        level=report["level"],
-        started=report["started"],
-        reported_verdict=own_verdict(report, findings),
-        reason=report["reason"],
-        checks={check["name"]: check["verdict"] for check in report["checks"]},
-        gpus_expected=report["coverage"]["gpus_expected"],
-        gpus_seen=report["coverage"]["gpus_seen"],
-        injected=report["injected"],
+        node=report.node,
+        pod=report.pod,
+        gpus_expected=report.requested.gpus,
+        gpus_seen=len(report.models),
         models=outliers.gpu_models(report),
-        last_seen=expected.lost.get(report["node"], ""),
+        last_seen=expected.lost.get(report.node, ""),
         gpus=identities(report),
+        reported_verdict=judged.verdict,
+        **_of_both(judged),
     )
 
 
-def _world(report: dict, findings: list[Finding]) -> World:
+def _world(judged: Judged, findings: list[Finding]) -> World:
+    report = judged.report
     return World(
         name=world_name(report),
-        nodes=[each["node"] for each in report["world"]["nodes"]],
-        ranks=report["world"]["size"],
-        run_id=report["run_id"],
-        device=report["device"],
-        level=report["level"],
-        started=report["started"],
-        verdict=own_verdict(report, findings),
-        reason=report["reason"],
-        checks={check["name"]: check["verdict"] for check in report["checks"]},
-        injected=report["injected"],
+        nodes=[each.node for each in report.world.nodes],
+        ranks=report.world.size,
+        verdict=judged.verdict,
         findings=findings,
+        **_of_both(judged),
     )
 
 
-def curves(reports: list[dict]) -> list[Curve]:
-    """Measures over message sizes: facts["curves"] = {name: {"unit": …, "points": [[bytes, value], …]}}."""
+def _of_both(judged: Judged) -> dict[str, object]:
+    """Fields that a node and a world have."""
+    report, asked = judged.report, judged.report.requested
+    return {
+        "run_id": report.run_id,
+        "device": asked.device,
+        "level": asked.level,
+        "started": report.started,
+        "reason": judged.reason,
+        "checks": {check.name: check.verdict for check in judged.checks if check.name},
+        "injected": asked.inject,
+    }
+
+
+def curves(reports: list[Report]) -> list[Curve]:
+    """Measures over message sizes: facts["curves"] = {name: {"unit": …, "points": [[bytes,
+    value], …]}}.
+    """
     found = []
     for report in reports:
-        node = report["node"] if report["scope"] == NODE else world_name(report)
-        for check in report["checks"]:
-            for name, curve in check["facts"].get("curves", {}).items():
+        node = report.node if report.scope == NODE else world_name(report)
+        for check in report.checks:
+            for name, curve in check.facts.get("curves", {}).items():
                 points = sorted((float(size), float(value)) for size, value in curve["points"])
-                found.append(Curve(node, check["name"], name, curve["unit"], points))
+                found.append(Curve(node, check.name, name, curve["unit"], points))
     return found
 
 
-def _notes(nodes: list[Node], worlds: list[World], fingerprints: list[FingerprintGroup]) -> list[str]:
+def _own_limits(reports: list[Report], expected: Expected) -> list[str]:
+    """Limits that are not those of the table: who reads PASS must know them."""
+    asked = [expected.requested] if expected.requested else [each.requested for each in reports]
+    own = {f"{key} {value:g}" for each in asked for key, value in each.limits.items()}
+    return [f"judged by limits of the values or options: {', '.join(sorted(own))}"] if own else []
+
+
+def _notes(
+    nodes: list[Node], worlds: list[World], fingerprints: list[FingerprintGroup]
+) -> list[str]:
     """Facts that a reader of the verdict needs."""
-    injected = [(node.injected, node.node) for node in nodes] + [(world.injected, world.name) for world in worlds]
+    injected = [(node.injected, node.node) for node in nodes] + [
+        (world.injected, world.name) for world in worlds
+    ]
     notes = []
     if any(each.device == "cpu" for each in [*nodes, *worlds]):
-        notes.append("CPU rehearsal: no GPU was tested; speeds are not compared, since other programs use the CPUs")
+        notes.append(
+            "CPU rehearsal: no GPU was tested; speeds are not compared, since other programs use the CPUs"
+        )
     for what, values in (
         ("runs", {node.run_id for node in nodes}),
         ("levels", {node.level for node in nodes}),
@@ -178,7 +236,9 @@ def _notes(nodes: list[Node], worlds: list[World], fingerprints: list[Fingerprin
             notes.append(f"the reports are of different {what}: {', '.join(sorted(values))}")
     for fault in sorted({fault for fault, _ in injected} - {""}):
         names = ", ".join(name for each, name in injected if each == fault)
-        notes.append(f"the fault {fault} was injected ({names}): the verdict does not describe the hardware")
+        notes.append(
+            f"the fault {fault} was injected ({names}): the verdict does not describe the hardware"
+        )
     if single := sum(group.devices == 1 for group in fingerprints):
         notes.append(f"{single} fingerprints were not compared: their group has one device")
     return notes

@@ -1,13 +1,15 @@
 """Outliers: devices that are worse than the rest of the fleet, or worse than in an earlier run.
 
-An outlier is far from the median in two ways: by robust z (Iglewicz and Hoaglin, How to Detect and Handle Outliers,
-1993), so that a fleet with a wide spread does not produce many findings, and by a minimum percentage, so that a very
-tight fleet does not turn noise into findings (healthy GPUs of one model differ by about 5 %). Numbers without a limit,
-such as disks and latencies, spread more: their percentages are WITHOUT_LIMIT times as large. Among thousands of healthy
-GPUs some are far from the median by chance, so the required z grows with their number. Fewer than SMALL devices have no
-meaningful spread: only the percentages count, doubled.
+An outlier is far from the median in two ways: by robust z (Iglewicz and Hoaglin, How to Detect and
+Handle Outliers, 1993), so that a fleet with a wide spread does not produce many findings, and by a
+minimum percentage, so that a very tight fleet does not turn noise into findings (healthy GPUs of
+one model differ by about 5 %). Numbers without a limit, such as disks and latencies, spread more:
+their percentages are WITHOUT_LIMIT times as large. Among thousands of healthy GPUs some are far
+from the median by chance, so the required z grows with their number. Fewer than SMALL devices have
+no meaningful spread: only the percentages count, doubled.
 
-Nothing within the noise of a number is an outlier, as its Measure declares it: twice the median of 0.01 ms is not late.
+Nothing within the noise of a number is an outlier, as its Measure declares it: twice the median of
+0.01 ms is not late.
 """
 
 from __future__ import annotations
@@ -18,15 +20,18 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
-from gpuworker.accept import rejudge
-from gpuworker.accept.report import FAIL, INCOMPLETE, NODE, WARN
+from gpuworker.accept import registry
+from gpuworker.accept.check_spec import Measure
+from gpuworker.accept.judge import Judged
 from gpuworker.fleet.check_findings import world_name
-from gpuworker.fleet.compact import numbers
 from gpuworker.fleet.fleet_report import Distribution, Finding, Point, natural_sort_key
+from gpuworker.judgement.report import FAIL, INCOMPLETE, NODE, WARN, Report
 
 SMALL = 5
+MOST_NAMED = 8  # nodes in a note
 LEAST_Z = 3.5
 FALSE_ALARMS = 0.001  # expected per measure in a healthy fleet
 WITHOUT_LIMIT = (4, 7.5)  # times the percentages for WARN and FAIL
@@ -44,20 +49,22 @@ class Known(NamedTuple):
     level: str
     doubt: str = ""  # why no number of this node is a measure for later ones
 
-    def differs(self, unit: str, model: str) -> str:
-        """Why it is not compared with a later value in this unit of this model; "" if it is."""
-        pairs = (self.unit, unit), (self.model, model)
-        return next((f"{was} before, {now} after" for was, now in pairs if was != now), "")
-
-    def impossible(self, check: str, name: str, better: str, when: str = "before") -> str:
-        """Why it is compared with no other value: every later one is better than a number below zero."""
-        problem = rejudge.impossible_number(check, name, self.value, self.unit, better)
-        return problem and f"{when}, it {problem}"
+    def unlike(self, later: Distribution, device: str) -> tuple[str, str]:
+        """The device, or "" for the whole node, and why it is not compared; or two empty texts."""
+        if self.doubt:
+            return "", self.doubt
+        if self.level != later.level:
+            return "", f"level {self.level} before, {later.level} after"
+        pairs = (self.unit, later.unit), (self.model, later.model)
+        found = next((f"{was} before, {now} after" for was, now in pairs if was != now), "")
+        return device * bool(found), found
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """How much worse than the fleet's median, or than an earlier run, is a WARN or a FAIL, in percent."""
+    """How much worse than the fleet's median, or than an earlier run, is a WARN or a FAIL, in
+    percent.
+    """
 
     fleet_warn: float = 5
     fleet_fail: float = 10
@@ -68,69 +75,105 @@ class Thresholds:
 DEFAULT = Thresholds()
 
 
-def distributions(reports: Iterable[dict]) -> list[Distribution]:
-    """The values of all reports in comparable groups: same check, measure, unit, direction, model, level and scope.
+@functools.cache
+def measures() -> dict[tuple[str, str], Measure]:
+    """Every number of a node by check and name."""
+    found = registry.node_checks().items()
+    return {
+        (check, name): measure
+        for check, each in found
+        for name, measure in each.spec.measures.items()
+    }
+
+
+def distributions(found: Iterable[Judged]) -> list[Distribution]:
+    """The values of all reports in comparable groups: same check, measure, unit, direction, model,
+    level and scope.
 
     Worlds have different sizes and fabrics, so their values are shown and not compared.
     """
     groups: dict[tuple, list[Point]] = defaultdict(list)
     limits: dict[tuple, set[tuple]] = defaultdict(set)  # (limit, warn_limit, limit_source)
-    for report in reports:
-        models, scope = gpu_models(report), report["scope"]
-        model_for = functools.cache(functools.partial(model_of, models=models))
-        name = report["node"] if scope == NODE else world_name(report)
-        for check in report["checks"]:
-            for m in numbers(check):
-                if m.value is not None:
+    for each in found:
+        report, scope = each.report, each.report.scope
+        model_for = functools.cache(functools.partial(model_of, models=gpu_models(report)))
+        name = report.node if scope == NODE else world_name(report)
+        for check in each.checks:
+            for m in check.numbers:
+                if math.isfinite(m.value) and not m.refused:
                     model = model_for(m.device)
                     judged = m.judged and m.better != "" and model != "cpu" and scope == NODE
-                    key = (check["name"], m.name, m.unit, model, report["level"], scope, m.better, judged)
+                    key = (
+                        check.name,
+                        m.name,
+                        m.unit,
+                        model,
+                        report.requested.level,
+                        scope,
+                        m.better,
+                        judged,
+                    )
                     groups[key].append(Point(name, m.device, m.value))
                     limits[key].add((m.limit, m.warn_limit, m.limit_source))
-    found = []
+    result = []
     for key, points in groups.items():
         points.sort(key=lambda p: (natural_sort_key(p.node), natural_sort_key(p.device)))
         median = statistics.median(point.value for point in points)
         mad = statistics.median(abs(point.value - median) for point in points)
         fields = (set(values) for values in zip(*limits[key], strict=True))
-        limit, warn_limit, source = (values.pop() if len(values) == 1 else None for values in fields)
-        found.append(Distribution(*key, points, median, mad, limit, warn_limit, source or ""))
-    return found
+        limit, warn_limit, source = (
+            values.pop() if len(values) == 1 else None for values in fields
+        )
+        result.append(Distribution(*key, points, median, mad, limit, warn_limit, source or ""))
+    return result
 
 
-def gpu_models(report: dict) -> list[str]:
+def gpu_models(report: Report) -> list[str]:
     """The node's GPU models by index; ["cpu"] in a rehearsal."""
-    if report["device"] == "cpu":
-        return ["cpu"]
-    models = report["facts"].get("gpu_models")
-    return [str(model) for model in models] if isinstance(models, list) else []
+    return ["cpu"] if report.requested.device == "cpu" else report.models
 
 
 def model_of(device: str, models: list[str]) -> str:
-    """The model of a device such as "cuda:3"; for a whole node or a pair, all models of the node."""
+    """The model of a device such as "cuda:3"; for a whole node or a pair, all models of the
+    node.
+    """
     if device.startswith("cuda:") and device[5:].isdecimal() and int(device[5:]) < len(models):
         return models[int(device[5:])]
     return " + ".join(sorted(set(models))) or "unknown"
 
 
-def find_outliers(distribution: Distribution, thresholds: Thresholds) -> list[Finding]:
-    """Findings about devices that are worse than the fleet. Sets the verdicts of the distribution's points.
+def find_outliers(
+    distribution: Distribution,
+    thresholds: Thresholds,
+    drifted: Mapping[str, str] = MappingProxyType({}),
+) -> list[Finding]:
+    """Findings about devices that are worse than the fleet. Sets the verdicts of the distribution's
+    points.
 
-    A link is compared with the link of the same name on other nodes: links within one node may differ by design.
+    A link is compared with the link of the same name on other nodes: links within one node may
+    differ by design. `drifted`: nodes with other software than most -> which; what explains a
+    difference is no fault of a part.
     """
     if not distribution.better or distribution.model == "cpu" or distribution.scope != NODE:
         return []
     groups: dict[str, list[int]] = defaultdict(list)
     for index, point in enumerate(distribution.points):
         groups[point.device if "→" in point.device else ""].append(index)
-    return [finding for indices in groups.values() for finding in _outliers(distribution, indices, thresholds)]
+    return [
+        finding
+        for indices in groups.values()
+        for finding in _outliers(distribution, indices, thresholds, drifted)
+    ]
 
 
-def _outliers(d: Distribution, indices: list[int], thresholds: Thresholds) -> list[Finding]:
+def _outliers(
+    d: Distribution, indices: list[int], thresholds: Thresholds, drifted: Mapping[str, str]
+) -> list[Finding]:
     """Outliers among the points with these indices."""
     values = [d.points[index].value for index in indices]
     median = statistics.median(values)
-    noise = rejudge.noises().get((d.check, d.name), 0.0)
+    known = measures().get((d.check, d.name))
+    noise = known.noise if known else 0.0
     usual = max(median, noise) if d.better == "lower" else median
     if len(values) < 2 or not usual or math.isinf(noise):
         return []
@@ -147,7 +190,8 @@ def _outliers(d: Distribution, indices: list[int], thresholds: Thresholds) -> li
             continue
         if abs(point.value - median) <= noise:
             continue
-        verdict = FAIL if worse > factors[1] * thresholds.fleet_fail else WARN
+        failed = worse > factors[1] * thresholds.fleet_fail and not (known and known.of_others)
+        verdict = FAIL if failed and point.node not in drifted else WARN
         spread = "too few devices for a spread" if small else f"robust z {z:.3g}"
         above = f"{usual:.4g}, the noise about " if usual != median else ""
         reason = (
@@ -155,7 +199,12 @@ def _outliers(d: Distribution, indices: list[int], thresholds: Thresholds) -> li
             f"of {len(values)} devices ({spread})"
         )
         d.points[index] = Point(point.node, point.device, point.value, verdict)
-        findings.append(Finding(verdict, reason, point.node, point.device, d.check, "fleet"))
+        kind, numbers = "outlier", {"measure": d.name, "value": point.value}
+        if explained := drifted.get(point.node):
+            kind, reason = "drift", f"{reason}; this node has {explained}"
+        findings.append(
+            Finding(verdict, kind, reason, point.node, point.device, d.check, "fleet", numbers)
+        )
     return findings
 
 
@@ -171,7 +220,9 @@ def percent_worse(value: float, reference: float, better: str) -> float:
 
 
 def percent_lost(value: float, reference: float, better: str) -> float:
-    """The share of the speed that is lost, in percent: a latency that doubles loses half, as half a bandwidth."""
+    """The share of the speed that is lost, in percent: a latency that doubles loses half, as
+    half a bandwidth.
+    """
     if better == "higher":
         return percent_worse(value, reference, better)
     return percent_worse(1 / value, 1 / reference, "higher") if value and reference else 0.0
@@ -180,11 +231,13 @@ def percent_lost(value: float, reference: float, better: str) -> float:
 def compare_with_baseline(
     distributions: list[Distribution], baseline: Mapping[ValueKey, Known], thresholds: Thresholds
 ) -> tuple[list[Finding], str]:
-    """Findings about devices that were better in the earlier run, and a note with the number of compared values."""
+    """Findings about devices that were better in the earlier run, and a note with the number of
+    compared values.
+    """
     findings, compared, total, unlike = [], 0, 0, set()
-    noises = rejudge.noises()
     for d in (d for d in distributions if d.better and d.model != "cpu" and d.scope == NODE):
-        noise, times = noises.get((d.check, d.name), 0.0), (1, 1) if d.judged else WITHOUT_LIMIT
+        measure, times = measures().get((d.check, d.name)), (1, 1) if d.judged else WITHOUT_LIMIT
+        noise = measure.noise if measure else 0.0
         if math.isinf(noise):
             continue
         total += len(d.points)
@@ -192,14 +245,10 @@ def compare_with_baseline(
             known = baseline.get((point.node, point.device, d.check, d.name))
             if not known:
                 continue
-            if reason := known.doubt or (
-                f"level {known.level} before, {d.level} after" if known.level != d.level else ""
-            ):
-                unlike.add((point.node, f"it is not compared with the baseline: {reason}"))
-                continue
-            if reason := known.differs(d.unit, d.model) or known.impossible(d.check, d.name, d.better):
-                reason = f"{d.name} is not compared with the baseline: {reason}"
-                findings.append(Finding(INCOMPLETE, reason, point.node, point.device, d.check, "baseline"))
+            device, reason = known.unlike(d, point.device)
+            if reason:
+                reason = f"it is not compared with the baseline: {reason}"
+                unlike.add((point.node, device, reason))
                 continue
             if not known.value:  # a time below what the clock can tell: no percentage of it
                 continue
@@ -208,10 +257,42 @@ def compare_with_baseline(
             if worse > times[0] * thresholds.baseline_warn and abs(point.value - before) > noise:
                 verdict = FAIL if worse > times[1] * thresholds.baseline_fail else WARN
                 reason = f"{d.name} {point.value:.4g} {d.unit} is {worse:.3g} % worse than {before:.4g} in the baseline"
-                findings.append(Finding(verdict, reason, point.node, point.device, d.check, "baseline"))
-    findings += [Finding(INCOMPLETE, reason, node, found_by="baseline") for node, reason in sorted(unlike)]
+                findings.append(
+                    Finding(
+                        verdict,
+                        "baseline",
+                        reason,
+                        point.node,
+                        point.device,
+                        d.check,
+                        "baseline",
+                        {"measure": d.name, "value": point.value},
+                    )
+                )
+    findings += [
+        Finding(INCOMPLETE, "contradiction", reason, node, device, found_by="baseline")
+        for node, device, reason in sorted(unlike)
+    ]
+    here = {point.node for d in distributions for point in d.points}
+    gone = sorted({node for node, *_ in baseline} - here, key=natural_sort_key)
+    words = (
+        f"; not in this run: {', '.join(gone[:MOST_NAMED])}{' …' * (len(gone) > MOST_NAMED)}"
+        if gone
+        else ""
+    )
     if not total:
-        findings.append(Finding(INCOMPLETE, "no number that is compared with a baseline", found_by="baseline"))
+        findings.append(
+            Finding(
+                INCOMPLETE,
+                "missing",
+                "no number that is compared with a baseline",
+                found_by="baseline",
+            )
+        )
     elif not compared and not findings:
-        findings.append(Finding(INCOMPLETE, "the baseline has none of these numbers", found_by="baseline"))
-    return findings, f"baseline: {compared} of {total} numbers compared"
+        findings.append(
+            Finding(
+                INCOMPLETE, "missing", "the baseline has none of these numbers", found_by="baseline"
+            )
+        )
+    return findings, f"baseline: {compared} of {total} numbers compared{words}"

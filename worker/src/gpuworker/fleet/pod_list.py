@@ -1,6 +1,8 @@
-"""Pods that test a node, as Kubernetes lists them: the nodes without a report, by name, and why they have none.
+"""Pods that test a node, as Kubernetes lists them: the nodes without a report, by name, and why
+they have none.
 
-The chart's value fleet.listPods permits it: the page's service account may then list the pods of its namespace.
+The chart's value fleet.listPods permits it: the page's service account may then list the pods of
+its namespace.
 """
 
 from __future__ import annotations
@@ -21,16 +23,25 @@ PERIOD_S = 15
 TIMEOUT_S = 10
 PER_REQUEST = 100  # a pod has some 10 KB
 STARTING = ("PodInitializing", "ContainerCreating")
+IMAGE = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+)
 MOST_WORDS = 300
 
 
 class ListedPod(NamedTuple):
-    """`node`: where it runs or is meant to run, "" if no node is chosen. `state`: why it has no report yet."""
+    """`node`: where it runs or is meant to run, "" if no node is chosen. `state`: why it has no
+    report yet.
+    """
 
     name: str
     node: str
-    addresses: frozenset[str]  # of IPv4, of IPv6, or of both
     ended: bool
+    kind: str  # of the finding that it has no report
     state: str
 
 
@@ -48,30 +59,43 @@ class PodList:
             return
         try:
             self.listed, self.problem = [pod_of(item) for item in self._items()], ""
-        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
-            self.listed, self.problem = [], f"the pods cannot be listed: {type(error).__name__}: {error}"
+        except (
+            OSError,
+            http.client.HTTPException,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+        ) as error:
+            self.listed, self.problem = (
+                [],
+                f"the pods cannot be listed: {type(error).__name__}: {error}",
+            )
         self.at = time.monotonic()
 
     def without_report(
-        self, addresses: Collection[str], nodes: Collection[str], silent: Collection[str] = ()
-    ) -> dict[str, tuple[str, str]]:
-        """Pod -> its node and its state, of pods whose report did not arrive: from their address, or from their node.
+        self, pods: Collection[str], nodes: Collection[str]
+    ) -> dict[str, tuple[str, str, str]]:
+        """Pod -> its node, the kind of the finding and its state, of pods whose report did not
+        arrive.
 
-        `silent`: addresses that do not answer. The key "" stands for all pods.
+        `pods` and `nodes`: those that have reported. The key "" stands for all pods.
         """
-        found = {"": ("", self.problem)} if self.problem else {}
+        found = {"": ("", "pods-not-listed", self.problem)} if self.problem else {}
         for pod in self.listed:
-            if pod.addresses.isdisjoint(addresses) and not (pod.ended and pod.node in nodes):
-                words = ", and does not answer: is the node down?" * (not pod.addresses.isdisjoint(silent))
-                found[pod.name] = pod.node, pod.state + words
+            if pod.name not in pods and not (pod.ended and pod.node in nodes):
+                found[pod.name] = pod.node, pod.kind, pod.state
         return found
 
     def _items(self) -> Iterator[dict]:
         host, port = (os.environ[f"KUBERNETES_SERVICE_{name}"] for name in ("HOST", "PORT"))
         host = f"[{host}]" if ":" in host else host
-        namespace, token = ((self.account / name).read_text().strip() for name in ("namespace", "token"))
+        namespace, token = (
+            (self.account / name).read_text().strip() for name in ("namespace", "token")
+        )
         context = ssl.create_default_context(cafile=str(self.account / "ca.crt"))
-        # Python 3.13 also demands extensions that authorities of clusters lack, and that kubectl does not ask for.
+        # Python 3.13 also demands extensions that authorities of clusters lack, and that kubectl
+        # does not ask for.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
@@ -93,36 +117,53 @@ def pod_of(item: dict) -> ListedPod:
     phase = status.get("phase", "")
     node = item["spec"].get("nodeName") or _wanted_node(item["spec"])
     ended = phase in ("Succeeded", "Failed")
-    addresses = frozenset(each["ip"] for each in status.get("podIPs") or ())
-    return ListedPod(item["metadata"]["name"], node, addresses, ended, _state(item)[:MOST_WORDS])
+    kind, state = _state(item)
+    return ListedPod(item["metadata"]["name"], node, ended, kind, state[:MOST_WORDS])
 
 
-def _state(item: dict) -> str:
+def _state(item: dict) -> tuple[str, str]:
+    """Kind and words."""
     status = item.get("status", {})
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
     scheduled, ended = conditions.get("PodScheduled", {}), conditions.get("DisruptionTarget", {})
     if ended.get("status") == "True":
-        return f"was ended: {_words(ended)}"
+        return "no-report", f"was ended: {_words(ended)}"
     if status.get("reason"):
-        return f"was ended: {_words(status)}"
+        return "no-report", f"was ended: {_words(status)}"
     if scheduled.get("status") == "False":
-        return f"is Pending: {_words(scheduled)}"
-    restarts, running = "", False
-    for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
+        return "no-report", f"is Pending: {_words(scheduled)}"
+    kind, restarts, running = "no-report", "", False
+    for container in [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]:
         waiting = container.get("state", {}).get("waiting", {})
         if waiting and waiting.get("reason") not in STARTING:
-            return f"does not start: container {container['name']}: {_words(waiting)}"
-        before = container.get("lastState", {}).get("terminated") or container.get("state", {}).get("terminated") or {}
+            kind = "image" if waiting.get("reason") in IMAGE else kind
+            return kind, f"does not start: container {container['name']}: {_words(waiting)}"
+        before = (
+            container.get("lastState", {}).get("terminated")
+            or container.get("state", {}).get("terminated")
+            or {}
+        )
         if before.get("exitCode"):
-            restarts = f": container {container['name']} ended with {before['exitCode']}, {_words(before)}"
+            kind = "out-of-memory" if before.get("reason") == "OOMKilled" else kind
+            restarts = (
+                f": container {container['name']} ended with {before['exitCode']}, {_words(before)}"
+            )
         running = running or "running" in container.get("state", {})
     if item["metadata"].get("deletionTimestamp"):
-        return "is being deleted"
-    return ("runs and has no report yet" if running else f"is {status.get('phase', 'unknown')}") + restarts
+        return kind, "is being deleted"
+    if running:
+        return "testing" if kind == "no-report" else kind, f"runs and has no report yet{restarts}"
+    return kind, f"is {status.get('phase', 'unknown')}{restarts}"
 
 
 def _words(of: dict) -> str:
-    return ": ".join(text for text in (of.get("reason"), of.get("message")) if text) or "no reason given"
+    return (
+        ": ".join(text for text in (of.get("reason"), of.get("message")) if text)
+        or "no reason given"
+    )
 
 
 def _wanted_node(spec: dict) -> str:
@@ -131,5 +172,10 @@ def _wanted_node(spec: dict) -> str:
         "requiredDuringSchedulingIgnoredDuringExecution"
     ) or {}
     terms = required.get("nodeSelectorTerms") or ()
-    names = {field["values"][0] for term in terms for field in term.get("matchFields") or () if field["values"]}
+    names = {
+        field["values"][0]
+        for term in terms
+        for field in term.get("matchFields") or ()
+        if field["values"]
+    }
     return names.pop() if len(names) == 1 else ""

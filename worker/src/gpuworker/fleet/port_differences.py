@@ -1,21 +1,28 @@
-"""Network ports that are down, slower or missing on a node, where most nodes with the same GPUs have them."""
+"""Network ports that are down, slower or missing on a node, where most nodes with the same GPUs
+have them.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from gpuworker.accept.report import FAIL, WARN
 from gpuworker.fleet.fleet_report import Finding
 from gpuworker.fleet.outliers import gpu_models
+from gpuworker.judgement.report import FAIL, WARN, Report
 
 FEWEST = 3  # nodes: two that differ do not show which one is right
 
 
-def port_differences(reports: list[dict]) -> list[Finding]:
+def port_differences(reports: list[Report]) -> list[Finding]:
     groups: dict[tuple[str, ...], dict[str, dict[str, dict]]] = defaultdict(dict)
     for report in reports:
-        groups[tuple(gpu_models(report))][report["node"]] = ports_of(report)
-    return [finding for nodes in groups.values() if len(nodes) >= FEWEST for finding in _differences(nodes)]
+        groups[tuple(gpu_models(report))][report.node] = ports_of(report)
+    return [
+        finding
+        for nodes in groups.values()
+        if len(nodes) >= FEWEST
+        for finding in _differences(nodes)
+    ]
 
 
 def _differences(nodes: dict[str, dict[str, dict]]) -> list[Finding]:
@@ -31,10 +38,21 @@ def _differences(nodes: dict[str, dict[str, dict]]) -> list[Finding]:
         for node, ports in nodes.items():
             state = _state(ports.get(name))
             if state is None:
-                found.append(Finding(WARN, f"this network port is missing; {same}", node, name, found_by="fleet"))
+                words = f"this network port is missing; {same}"
+                found.append(Finding(WARN, "port-missing", words, node, name, found_by="fleet"))
             elif state[0] == kind and state[1] < rate:
                 words = f"runs at {state[1]:g} Gb/s" if state[1] else "is down"
-                found.append(Finding(FAIL, f"this network port {words}; {same}", node, name, found_by="fleet"))
+                kind = "port-slow" if state[1] else "port-down"
+                found.append(
+                    Finding(
+                        FAIL,
+                        kind,
+                        f"this network port {words}; {same}",
+                        node,
+                        name,
+                        found_by="fleet",
+                    )
+                )
     return found
 
 
@@ -43,13 +61,16 @@ def _state(port: dict | None) -> tuple[str, float] | None:
     return port and (port["kind"], port["rate_gbps"] if port["up"] else 0.0)
 
 
-def ports_of(report: dict) -> dict[str, dict]:
-    """The ports that the environment check lists. A report may hold anything there."""
-    listed = [check["facts"].get("ports") for check in report["checks"] if check["name"] == "environment"]
+def ports_of(report: Report) -> dict[str, dict]:
+    """The ports that the environment check lists."""
     found = {}
-    for port in listed[0] if listed and isinstance(listed[0], list) else []:
-        if isinstance(port, dict) and isinstance(name := port.get("name"), str) and isinstance(port.get("kind"), str):
+    for port in report.listed("ports"):
+        if isinstance(name := port.get("name"), str) and isinstance(port.get("kind"), str):
             rate = port.get("rate_gbps")
             rate = float(rate) if isinstance(rate, int | float) and 0 < rate < 1e6 else 0.0
-            found[name[:100]] = {"kind": port["kind"], "up": port.get("up") is True, "rate_gbps": rate}
+            found[name[:100]] = {
+                "kind": port["kind"],
+                "up": port.get("up") is True,
+                "rate_gbps": rate,
+            }
     return found

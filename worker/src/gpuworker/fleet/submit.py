@@ -1,7 +1,10 @@
-"""accept-report submit: send a node's report to the collector and exit with the verdict of the report.
+"""accept-report submit: send a node's report to the collector and exit with the verdict of the
+report.
 
-For pods that end after the test, so that the collector cannot fetch their report. With a key the report is signed.
-Exit code 0: PASS or WARN; 1: FAIL; 2: usage; 3: INCOMPLETE, or the collector did not accept the report in time.
+With --stay it sends until the collector has taken the report, and then shows the collector that its
+pod is there, which a collector that was started again asks to send once more. With a key the report
+is signed. Exit code 0: PASS or WARN; 1: FAIL; 2: usage; 3: INCOMPLETE, or the collector did not
+accept the report in time, which then is the last line of the output.
 """
 
 from __future__ import annotations
@@ -9,18 +12,26 @@ from __future__ import annotations
 import argparse
 import hashlib
 import http.client
+import math
+import signal
+import sys
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
-from gpuworker.accept.report import EXIT_CODES, INCOMPLETE
+from gpuworker.accept.judge import judge
 from gpuworker.fleet.http_handler import DIGEST_HEADER, NONCE_HEADER, POSTED, SIGNATURE_HEADER
 from gpuworker.fleet.report_sources import from_text
+from gpuworker.judgement.report import EXIT_CODES, INCOMPLETE, PASS, WARN, report_dict, to_json
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.message_auth import KeyFileError, load_key, sign
 from gpuworker.runtime.option_types import positive, url
+
+CONFIRM_S = 20
+# the collector is in the cluster
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def add_command(commands: argparse._SubParsersAction) -> None:
@@ -30,9 +41,19 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     parser.add_argument("report", type=Path, metavar="FILE", help="report.json of this node")
     parser.add_argument(
-        "--to", type=url, required=True, metavar="URL", help="URL of the collector that ends with /reports"
+        "--to",
+        type=url,
+        required=True,
+        metavar="URL",
+        help="URL of the collector that ends with /reports",
     )
-    parser.add_argument("--timeout", type=positive, default=120, metavar="S", help="seconds to retry (default: 120)")
+    parser.add_argument(
+        "--timeout", type=positive, default=600, metavar="S", help="seconds to retry (default: 600)"
+    )
+    parser.add_argument("--stay", action="store_true", help="do not end")
+    parser.add_argument(
+        "--ready", type=Path, metavar="FILE", help="create this file if the node passed"
+    )
     parser.set_defaults(run=run)
 
 
@@ -44,12 +65,30 @@ def run(args: argparse.Namespace) -> int:
     except KeyFileError as error:
         _failed(str(error))
         return ExitCode.USAGE
-    (source,) = from_text(str(args.report), data)
+    (source, *_) = from_text(str(args.report), data)
     if source.report is None:
         return _failed(source.error)
-    verdict, problem = source.report["verdict"], send(data, args.to, args.timeout, key)
+    verdict = judge(source.report).verdict
+    if args.ready and verdict in (PASS, WARN):
+        args.ready.touch()
+    if args.stay:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    problem = send(data, args.to, math.inf if args.stay else args.timeout, key)
     reason = {"reason": problem} if problem else {}
-    log(Tag.RESULT.value, node=source.report["node"], verdict=verdict, submitted=not problem, to=args.to, **reason)
+    log(
+        Tag.RESULT.value,
+        node=source.report.node,
+        verdict=verdict,
+        submitted=not problem,
+        to=args.to,
+        **reason,
+    )
+    if problem:
+        print(to_json(report_dict(source.report), None), flush=True)
+    while args.stay:
+        time.sleep(CONFIRM_S)
+        if not problem and not confirmed(data, args.to):
+            problem = send(data, args.to, math.inf, key)
     return EXIT_CODES[INCOMPLETE] if problem and EXIT_CODES[verdict] == 0 else EXIT_CODES[verdict]
 
 
@@ -58,14 +97,24 @@ def _failed(reason: str) -> int:
     return EXIT_CODES[INCOMPLETE]
 
 
+def confirmed(data: bytes, address: str) -> bool:
+    """Whether the collector has this report. It does not, if it was started again without it."""
+    try:
+        with DIRECT.open(f"{address}/{hashlib.sha256(data).hexdigest()}", timeout=10):
+            return True
+    except urllib.error.HTTPError as error:
+        return error.code != 404
+    except (OSError, http.client.HTTPException):
+        return True  # for now: nobody answers
+
+
 def send(data: bytes, address: str, timeout_s: float, key: bytes = b"") -> str:
-    """Post until accepted; return "" or why it was not. Retries 401, for which a nonce may have been too old, and 409,
-    since an earlier collector may still answer."""
-    end, pause = time.monotonic() + timeout_s, 0.2
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the collector is in the cluster
+    """Post until accepted; return "" or why it was not. Retries 401, for which a nonce may have
+    been too old, and 409, since an earlier collector may still answer."""
+    end, pause, said = time.monotonic() + timeout_s, 0.2, ""
     while True:
         try:
-            with direct.open(_request(direct, data, address, key), timeout=10):
+            with DIRECT.open(request(data, address, key), timeout=10):
                 return ""
         except urllib.error.HTTPError as error:
             problem = f"{address} answers {error.code}: {error.read(500).decode(errors='replace').strip()}"
@@ -75,15 +124,18 @@ def send(data: bytes, address: str, timeout_s: float, key: bytes = b"") -> str:
             problem = f"{address}: {getattr(error, 'reason', error)}"
         if time.monotonic() + pause > end:
             return problem
+        if pause > 1 and problem != said:  # at once after an installation the page only starts
+            log(Tag.RESULT.value, submitted=False, retrying=problem)
+            said = problem
         time.sleep(pause)
         pause = min(2 * pause, 5)
 
 
-def _request(direct: urllib.request.OpenerDirector, data: bytes, address: str, key: bytes) -> urllib.request.Request:
-    """The request with the report; with a key signed for a nonce of the collector."""
+def request(data: bytes, address: str, key: bytes) -> urllib.request.Request:
+    """A POST to the collector; with a key signed for a nonce of it."""
     headers = {"Content-Type": "application/json"}
     if key:
-        with direct.open(address.removesuffix("/reports") + "/nonce", timeout=10) as response:
+        with DIRECT.open(f"{address.rpartition('/')[0]}/nonce", timeout=10) as response:
             nonce = response.read(200).decode()
         digest = hashlib.sha256(data).hexdigest()
         signature = sign(key, POSTED, nonce, digest)

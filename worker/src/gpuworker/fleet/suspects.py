@@ -1,4 +1,6 @@
-"""Suspects: one entry per part (a GPU, a link, a node) with all findings about it, and what to do."""
+"""Suspects: one entry per part (a GPU, a link, a node) with all findings about it, and what to
+do.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gpuworker.accept.report import WORST_FIRST
-from gpuworker.fleet.acts import RESEAT, RMA, SHARED, SHARED_PORTS, TICKET, act_for, urgency
-from gpuworker.fleet.gpu_identity import GpuIdentity
-from gpuworker.fleet.lost_gpu import with_lost
-from gpuworker.fleet.part import Part
+from gpuworker.fleet.gpu_identity import GpuIdentity, with_lost
+from gpuworker.fleet.part import ARROW, BOTH_WAYS, Part
 from gpuworker.fleet.parts import parts_of
-from gpuworker.fleet.places import ARROW
-from gpuworker.fleet.ranking import ranked
+from gpuworker.judgement.kinds import NONE, RESEAT, RMA, SHARED, SHARED_PORTS, TICKET, urgency
+from gpuworker.judgement.report import WORST_FIRST
 
 MOST_IN_TICKET = 12
 
@@ -34,6 +33,9 @@ class Suspect:
     advice: str
     why: str  # the finding that decides the act
     reasons: list[str]
+    kind: str  # of this finding
+    check: str  # with the measure, of the first finding that a number shows; or both empty
+    measure: str
     ticket: str = field(default="", repr=False)
 
     @property
@@ -41,18 +43,31 @@ class Suspect:
         return " ".join(text for text in (self.node, self.device) if text) or "fleet"
 
 
-def suspects(findings: Iterable, nodes: Iterable, ports: Mapping[str, Mapping[str, Mapping]]) -> list[Suspect]:
-    """All suspects, the worst first: by verdict, urgency of the act, and number of findings. `ports`: of each node."""
+def suspects(
+    findings: Iterable, nodes: Iterable, ports: Mapping[str, Mapping[str, Mapping]]
+) -> list[Suspect]:
+    """All suspects, the worst first: by verdict, danger, urgency of the act, and number of
+    findings.
+
+    What needs no act makes no suspect. `ports`: of each node.
+    """
     by_node, reports = defaultdict(list), {node.node: node for node in nodes}
     for finding in findings:
-        by_node[finding.node].append(finding)
+        if finding.act.verb != NONE:
+            by_node[finding.node].append(finding)
     found = []
     for name, several in by_node.items():
         node = reports.get(name)
-        gpus = with_lost(node.gpus if node else [], (finding.reason for finding in several))
+        gpus = with_lost(node.gpus if node else [], several)
         count = len(node.models) if node else 0
-        parts = parts_of(several, gpus, count, ports.get(name, {})).items() if name else _by_act(several)
-        found += [_suspect(name, device, part, node, gpus) for device, part in parts if part.findings]
+        parts = (
+            parts_of(several, gpus, count, ports.get(name, {})).items()
+            if name
+            else _by_act(several)
+        )
+        found += [
+            _suspect(name, device, part, node, gpus) for device, part in parts if part.findings
+        ]
     found.sort(key=lambda pair: pair[0])  # stable: the findings are in natural order of their nodes
     return [suspect for _, suspect in found]
 
@@ -61,14 +76,17 @@ def _by_act(findings: list) -> list[tuple[str, Part]]:
     """Findings about no node, such as pods without a report: one entry per act."""
     several: dict[str, Part] = defaultdict(Part)
     for finding in findings:
-        act = act_for(finding.check, finding.found_by, finding.reason, finding.verdict)
-        several[act.advice].findings.append(finding)
+        several[finding.act.advice].findings.append(finding)
     return [("", part) for part in several.values()]
 
 
-def _suspect(name: str, device: str, part: Part, node, gpus: list[GpuIdentity]) -> tuple[tuple, Suspect]:
-    found = ranked(part.findings)
-    rank = min([found[0].rank, *(WORST_FIRST.index(finding.verdict) for _, finding in part.consequences)])
+def _suspect(
+    name: str, device: str, part: Part, node, gpus: list[GpuIdentity]
+) -> tuple[tuple, Suspect]:
+    found = part.ranked()
+    rank = min(
+        [found[0].rank, *(WORST_FIRST.index(finding.verdict) for _, finding in part.consequences)]
+    )
     act, own = found[0].act, [each.finding for each in found]
     joined = device.endswith((" GPUs", " ports"))
     if joined and act.verb in (RMA, RESEAT, TICKET):
@@ -76,14 +94,20 @@ def _suspect(name: str, device: str, part: Part, node, gpus: list[GpuIdentity]) 
     gpu = _identity(device, gpus)
     index = device.removeprefix("cuda:")
     models = node.models if node else []
-    whole = models[int(index)] if index.isdecimal() and int(index) < len(models) else " + ".join(sorted(set(models)))
+    whole = (
+        models[int(index)]
+        if index.isdecimal() and int(index) < len(models)
+        else " + ".join(sorted(set(models)))
+    )
     reasons = _of_devices(own) if joined else [sentence(finding) for finding in own]
+    shown = next((finding for finding in own if finding.measure), None)
     suspect = Suspect(
         WORST_FIRST[rank], name, device, node.pod if node else "", whole, gpu.uuid, gpu.serial, gpu.pci,
         act.verb, act.advice, reasons[0], reasons + _consequences(part),
+        own[0].kind, shown.check if shown else "", shown.measure if shown else "",
     )  # fmt: skip
     suspect.ticket = ticket(suspect, node.started if node else "")
-    return (rank, urgency(act), -len(part.findings) - len(part.consequences)), suspect
+    return (rank, part.danger, urgency(act), -len(part.findings) - len(part.consequences)), suspect
 
 
 def _consequences(part: Part) -> list[str]:
@@ -91,12 +115,16 @@ def _consequences(part: Part) -> list[str]:
     by_words: dict[str, list] = defaultdict(list)
     for words, finding in part.consequences:
         by_words[words].append(finding)
-    return [f"consequence, {words}: {text}" for words, about in by_words.items() for text in _of_devices(about)]
+    return [
+        f"consequence, {words}: {text}"
+        for words, about in by_words.items()
+        for text in _of_devices(about)
+    ]
 
 
 def _identity(device: str, gpus: list[GpuIdentity]) -> GpuIdentity:
     """Of a GPU, or of both ends of a link."""
-    found = [gpu for name in device.split("↔") for gpu in gpus if gpu.device == name]
+    found = [gpu for name in device.split(BOTH_WAYS) for gpu in gpus if gpu.device == name]
     values = ([getattr(gpu, field) for gpu in found] for field in ("uuid", "serial", "pci"))
     return GpuIdentity(device, *(", ".join(filter(None, each)) for each in values))
 
@@ -107,7 +135,10 @@ def _of_devices(findings: list) -> list[str]:
     for finding in findings:
         name = "" if ARROW in finding.device else finding.device
         devices[sentence(finding)] += [name] if name else []
-    return [f"{', '.join(dict.fromkeys(names))}: {text}" if names else text for text, names in devices.items()]
+    return [
+        f"{', '.join(dict.fromkeys(names))}: {text}" if names else text
+        for text, names in devices.items()
+    ]
 
 
 def sentence(finding) -> str:
@@ -119,7 +150,10 @@ def sentence(finding) -> str:
 
 def ticket(suspect: Suspect, started: str) -> str:
     """The text of a ticket or an RMA."""
-    lines = [f"GPU acceptance: {suspect.verdict} of {suspect.part}", f"Wanted: {suspect.act}. {suspect.advice}"]
+    lines = [
+        f"GPU acceptance: {suspect.verdict} of {suspect.part}",
+        f"Wanted: {suspect.act}. {suspect.advice}",
+    ]
     for name, value in (
         ("Node", suspect.node), ("Device", suspect.device), ("Model", suspect.model), ("GPU UUID", suspect.uuid),
         ("Serial", suspect.serial), ("PCI address", suspect.pci), ("Pod", suspect.pod), ("Tested", started),

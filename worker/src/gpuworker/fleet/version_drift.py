@@ -1,13 +1,16 @@
-"""Version drift: nodes with the same GPU models with different software or firmware, whatever their checks found."""
+"""Version drift: nodes with the same GPU models with different software or firmware, whatever
+their checks found.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from gpuworker.accept.report import WARN
 from gpuworker.fleet.fleet_report import Finding
 from gpuworker.fleet.outliers import gpu_models
+from gpuworker.judgement.report import WARN, Report
 
+SOFTWARE = ("driver", "cuda", "torch")  # what changes the speed of a computation
 FACTS = ("driver", "cuda", "nccl", "torch", "python", "kernel")
 # Name -> list in the facts of the environment check, field of its items.
 FIRMWARE = {
@@ -17,31 +20,32 @@ FIRMWARE = {
 }
 
 
-def firmware_of(report: dict) -> dict[str, str]:
-    """Every version that the environment check found on a part of the node. A report may hold anything there."""
+def firmware_of(report: Report) -> dict[str, str]:
+    """Every version that the environment check found on a part of the node."""
     found: dict[str, set[str]] = defaultdict(set)
-    facts = next((check["facts"] for check in report["checks"] if check["name"] == "environment"), {})
     for name, (parts, field) in FIRMWARE.items():
-        listed = facts.get(parts)
-        for part in listed if isinstance(listed, list) else []:
-            version = part.get(field) if isinstance(part, dict) else None
+        for part in report.listed(parts):
+            version = part.get(field)
             if isinstance(version, str) and version:
                 kind = part.get("kind")
                 found[name].add(f"{kind} {version}" if isinstance(kind, str) and kind else version)
     return {name: ", ".join(sorted(versions))[:200] for name, versions in found.items()}
 
 
-def version_drift(reports: list[dict]) -> tuple[list[Finding], list[str]]:
-    """Nodes that differ from the majority of nodes with the same GPUs: WARN. Without a majority: a note."""
-    groups: dict[tuple[str, ...], list[dict]] = defaultdict(list)
+def version_drift(reports: list[Report]) -> tuple[list[Finding], list[str]]:
+    """Nodes that differ from the majority of nodes with the same GPUs: WARN. Without a majority:
+    a note.
+    """
+    groups: dict[tuple[str, ...], list[Report]] = defaultdict(list)
     for report in reports:
         groups[tuple(gpu_models(report))].append(report)
     findings, notes = [], []
     for members in groups.values():
-        firmware = {report["node"]: firmware_of(report) for report in members}
+        firmware = {report.node: firmware_of(report) for report in members}
         for fact in (*FACTS, *FIRMWARE):
             values = {
-                report["node"]: firmware[report["node"]].get(fact) or str(report["facts"].get(fact) or "none")
+                report.node: firmware[report.node].get(fact)
+                or str(report.facts.get(fact) or "none")
                 for report in members
             }
             counts = Counter(values.values()).most_common()
@@ -52,7 +56,14 @@ def version_drift(reports: list[dict]) -> tuple[list[Finding], list[str]]:
                 continue
             same = f"{agree} of {len(values)} nodes with the same GPUs have {usual}"
             findings += [
-                Finding(WARN, f"{fact} is {value}; {same}", node, found_by="fleet")
+                Finding(
+                    WARN,
+                    "drift",
+                    f"{fact} is {value}; {same}",
+                    node,
+                    found_by="fleet",
+                    numbers={"fact": fact},
+                )
                 for node, value in values.items()
                 if value != usual
             ]

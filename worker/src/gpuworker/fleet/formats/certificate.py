@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 from html import escape
 
-from gpuworker.accept.report import PASS, WARN
 from gpuworker.fleet.fleet_report import Fleet, describe_coverage, json_pieces
-from gpuworker.fleet.formats.html import SYMBOLS, document
+from gpuworker.fleet.formats.page import document
+from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN
+
+SYMBOLS = {PASS: "✓", WARN: "!", FAIL: "✗", INCOMPLETE: "?"}
 
 
 def certificate(fleet: Fleet) -> str:
-    """Names what was tested and how it ended. A rehearsal, or a fleet with faults, is not accepted."""
+    """Names what was tested and how it ended. A rehearsal, or a fleet with faults, is not
+    accepted.
+    """
     accepted = fleet.verdict in (PASS, WARN) and not fleet.rehearsal
     title = "Accepted" if accepted else "Not accepted"
     facts = [("Verdict", f"{SYMBOLS[fleet.verdict]} {fleet.verdict}"), ("Summary", fleet.headline)]
@@ -39,15 +43,16 @@ def certificate(fleet: Fleet) -> str:
         for name in fleet.coverage.missing
     )
     header = "".join(
-        f'<th scope="col">{name}</th>' for name in ("Node", "Verdict", "GPUs", "Serial or UUID of each GPU")
+        f'<th scope="col">{name}</th>'
+        for name in ("Node", "Verdict", "GPUs", "Serial or UUID of each GPU")
     )
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in fleet.notes)
     body = (
-        f'<h1>GPU acceptance: {title}</h1><dl>{about}</dl>{notes}<table class="fit">'
+        f'<main><h1>GPU acceptance: {title}</h1><dl>{about}</dl>{notes}<table class="fit">'
         f"<thead><tr>{header}</tr></thead><tbody>{rows}"
-        '</tbody></table><p class="sign"><span>Date</span><span>Name</span><span>Signature</span></p>'
+        '</tbody></table><p class="sign"><span>Date</span><span>Name</span><span>Signature</span></p></main>'
     )
-    return document(f"GPU acceptance: {title}", body, live=False)
+    return document(f"GPU acceptance: {title}", body)
 
 
 def _digest(fleet: Fleet) -> str:

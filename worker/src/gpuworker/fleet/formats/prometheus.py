@@ -1,6 +1,7 @@
 """The fleet report as Prometheus text (exposition format 0.0.4).
 
-Prometheus stores every series of every scrape, so a large fleet has the spread of each measure and its outliers only.
+Prometheus stores every series of every scrape, so a large fleet has the spread of each measure and
+its outliers only.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from gpuworker.accept.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
 from gpuworker.fleet.fleet_report import Distribution, Fleet, worst_verdict
+from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, SKIP, WARN
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 VERDICTS = (PASS, WARN, FAIL, INCOMPLETE, SKIP)
@@ -25,12 +26,20 @@ def prometheus(fleet: Fleet) -> str:
         lines.extend([f"# HELP gpu_accept_{name} {meaning}", f"# TYPE gpu_accept_{name} gauge"])
         lines.extend(f"gpu_accept_{name}{_labels(labels)} {value!r}" for labels, value in samples)
 
-    gauge("fleet_verdict", "1 for the verdict of the fleet, 0 for the others.", _one_of(fleet.verdict, {}))
+    gauge(
+        "fleet_verdict",
+        "1 for the verdict of the fleet, 0 for the others.",
+        _one_of(fleet.verdict, {}),
+    )
     gauge("rehearsal", "1 if no GPU was tested.", [({}, int(fleet.rehearsal))])
     gauge("nodes_reported", "Nodes with a report.", [({}, coverage.nodes_reported)])
     if coverage.nodes_expected is not None:
         gauge("nodes_expected", "Nodes that must have a report.", [({}, coverage.nodes_expected)])
-    gauge("gpus_expected", "GPUs expected: of all nodes, if their number is set.", [({}, coverage.gpus_expected)])
+    gauge(
+        "gpus_expected",
+        "GPUs expected: of all nodes, if their number is set.",
+        [({}, coverage.gpus_expected)],
+    )
     gauge("gpus_seen", "GPUs seen on the nodes with a report.", [({}, coverage.gpus_seen)])
     gauge(
         "node_verdict",
@@ -52,7 +61,9 @@ def prometheus(fleet: Fleet) -> str:
             sample
             for world in fleet.worlds
             for check, verdict in world.checks.items()
-            for sample in _one_of(verdict, {"world": world.name, "run": world.run_id, "check": check})
+            for sample in _one_of(
+                verdict, {"world": world.name, "run": world.run_id, "check": check}
+            )
         ),
     )
     for kind, of in (("median", lambda d: d.median), ("min", _least), ("max", _most)):
@@ -66,21 +77,35 @@ def prometheus(fleet: Fleet) -> str:
         if every or p.verdict != PASS
     )
     which = "" if every else " Outliers only; /metrics of a node's pod has all of its values."
-    gauge("measurement", f"Measured value in the unit of the label.{which}", itertools.islice(values, MOST_VALUES))
+    gauge(
+        "measurement",
+        f"Measured value in the unit of the label.{which}",
+        itertools.islice(values, MOST_VALUES),
+    )
     return "\n".join(lines) + "\n"
 
 
 def _check_verdicts(fleet: Fleet) -> dict[tuple[str, str], set[str]]:
     found: dict[tuple[str, str], set[str]] = {}
     reported = [(node.node, *check) for node in fleet.nodes for check in node.checks.items()]
-    for node, check, verdict in [*reported, *((f.node, f.check, f.verdict) for f in fleet.findings if f.node)]:
+    for node, check, verdict in [
+        *reported,
+        *((f.node, f.check, f.verdict) for f in fleet.findings if f.node),
+    ]:
         if check and verdict not in (PASS, SKIP):
             found.setdefault((node, check), set()).add(verdict)
     return found
 
 
 def _measure(d: Distribution) -> dict[str, str]:
-    return {"check": d.check, "measure": d.name, "unit": d.unit, "model": d.model, "level": d.level, "scope": d.scope}
+    return {
+        "check": d.check,
+        "measure": d.name,
+        "unit": d.unit,
+        "model": d.model,
+        "level": d.level,
+        "scope": d.scope,
+    }
 
 
 def _least(d: Distribution) -> float:
@@ -96,7 +121,11 @@ def _one_of(verdict: str, labels: dict[str, str]) -> list[Sample]:
 
 
 def _labels(labels: dict[str, str]) -> str:
-    return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items()) + "}" if labels else ""
+    return (
+        "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items()) + "}"
+        if labels
+        else ""
+    )
 
 
 def _escape(value: str) -> str:

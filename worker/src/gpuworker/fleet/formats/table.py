@@ -9,11 +9,16 @@ SHORT = {"PASS": "pass", "WARN": "WARN", "FAIL": "FAIL", "INCOMPLETE": "INC", "S
 
 def table(fleet: Fleet) -> str:
     """Verdict, coverage, nodes, numbers, findings and notes."""
-    lines = [f"{fleet.verdict}{' (CPU rehearsal)' if fleet.rehearsal else ''}: {describe_coverage(fleet)}", ""]
+    lines = [
+        f"{fleet.verdict}{' (CPU rehearsal)' if fleet.rehearsal else ''}: {describe_coverage(fleet)}",
+        "",
+    ]
     if fleet.nodes:
         rows = [["NODE", "VERDICT", "RUN", *fleet.checks]]
         for node in fleet.nodes:
-            marks = [SHORT[node.checks[name]] if name in node.checks else "-" for name in fleet.checks]
+            marks = [
+                SHORT[node.checks[name]] if name in node.checks else "-" for name in fleet.checks
+            ]
             rows.append([node.node, node.verdict, node.run_id, *marks])
         lines += align_columns(rows) + [""]
     for world in fleet.worlds:
@@ -29,7 +34,10 @@ def table(fleet: Fleet) -> str:
         lines += align_columns(numbers) + [""]
     if fleet.findings:
         lines += ["Findings:"]
-        lines += [f"  {f.verdict:<10} {part_of(f) or 'fleet'}: {f.reason} [{f.found_by}]" for f in fleet.findings]
+        lines += [
+            f"  {f.verdict:<10} {part_of(f) or 'fleet'}: {f.reason} [{f.found_by}]"
+            for f in fleet.findings
+        ]
         lines += [""]
     lines += [f"Note: {note}" for note in fleet.notes]
     return "\n".join(map(printable, lines)).rstrip() + "\n"
@@ -38,9 +46,14 @@ def table(fleet: Fleet) -> str:
 def align_columns(rows: list[list[str]]) -> list[str]:
     """Lines with columns as wide as their widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def printable(text: str) -> str:
-    """The text without control characters: names in a report must not control the reader's terminal."""
+    """The text without control characters: names in a report must not control the reader's
+    terminal.
+    """
     return "".join(char if char.isprintable() else "?" for char in text)

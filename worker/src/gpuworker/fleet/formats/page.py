@@ -1,0 +1,53 @@
+"""The page of a fleet: one static document whose script, page.js, shows the JSON of the fleet report.
+
+Served, the script asks the collector for report.json; a saved page has the JSON in it. Names from
+reports are only ever text nodes, no other script or style runs, and nothing is loaded from elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+
+from gpuworker.fleet.fleet_report import Fleet, json_text
+
+HERE = Path(__file__).parent
+STYLE = (HERE / "page.css").read_text(encoding="utf-8")
+SCRIPT = (HERE / "page.js").read_text(encoding="utf-8")
+
+
+def hash_of(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+POLICY = (
+    f"default-src 'none'; style-src {hash_of(STYLE)}; script-src {hash_of(SCRIPT)}; "
+    "connect-src 'self'"
+)
+
+
+def page(fleet: Fleet) -> str:
+    """The page as a file, with its data."""
+    data = json_text(fleet).replace("<", "\\u003c")
+    return document("GPU acceptance", shell(data))
+
+
+def shell(data: str = "") -> str:
+    return (
+        '<header id="head"></header><main id="main"></main>'
+        f'<script type="application/json" id="data">{data}</script><script>{SCRIPT}</script>'
+    )
+
+
+def document(title: str, body: str) -> str:
+    """A whole HTML document."""
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{STYLE}</style></head>\n<body>{body}</body></html>\n"
+    )
+
+
+SERVED = document("GPU acceptance", shell())
