@@ -79,7 +79,6 @@ egress:
   (list (and $has $host) (printf "networkPolicy.%s: a NetworkPolicy does not apply to pods in the network of the node, which %s asks for. Remove the rules." $rules $host))
   (list (and $has (not (include "CHART.hasPolicy" .))) (printf "networkPolicy.%s: the rules have no effect without the policy. Set:\n\nnetworkPolicy:\n  enabled: true" $rules))
   (list (and $policy.egress (not $policy.restrictEgress)) "networkPolicy.egress: the rules have no effect without restrictEgress. Set:\n\nnetworkPolicy:\n  restrictEgress: true")) -}}
-{{- include "CHART.refuseInvalidRules" . -}}
 {{- end }}
 
 {{/* Locks that the release lacks, for the notes. */}}

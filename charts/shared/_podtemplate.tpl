@@ -10,10 +10,8 @@ variables of the user that win over those of `own`.
 {{- $pod := fromYaml .pod }}
 {{- $spec := .own.spec | default dict }}
 {{- range $volume := $spec.volumes }}
-{{- range $pod.spec.volumes }}
-{{- if eq .name $volume.name }}
-{{- fail (printf "\n\n%s.spec.volumes: the chart has a volume with the name %s. Choose another name.\n" $.path .name) }}
-{{- end }}
+{{- if has $volume.name (list "agent" "attempts" "files" "key" "programs" "reports" "scripts" "state") }}
+{{- fail (printf "\n\n%s.spec.volumes: %s is a volume of the chart. Choose another name.\n" $.path $volume.name) }}
 {{- end }}
 {{- end }}
 {{- $first := omit (first ($spec.containers | default (list dict))) "name" }}
@@ -72,10 +70,13 @@ variables of the user that win over those of `own`.
 
 {{/*
 Merge `over` into `base`, which is changed: maps merge, lists append, every other value of `over` wins. Where Kubernetes
-allows an entry of a list once, that of `over` replaces it. A node must fit one of the node selector terms of each.
+has a key for the entries of a list, an entry of `over` replaces the one of its key. A node must fit one of the node
+selector terms of each.
 */}}
 {{- define "CHART.merge" -}}
-{{- $once := dict "env" "name" "volumeMounts" "mountPath" "imagePullSecrets" "name" }}
+{{- $keys := dict "env" (list "name") "hostAliases" (list "ip") "imagePullSecrets" (list "name")
+  "ports" (list "containerPort" "protocol") "resourceClaims" (list "name") "volumeDevices" (list "devicePath")
+  "topologySpreadConstraints" (list "topologyKey" "whenUnsatisfiable") "volumeMounts" (list "mountPath") "volumes" (list "name") }}
 {{- range $key, $value := .over }}
 {{- $ours := index $.base $key }}
 {{- $lists := and (kindIs "slice" $value) (kindIs "slice" $ours) }}
@@ -94,18 +95,27 @@ allows an entry of a list once, that of `over` replaces it. A node must fit one 
 {{- end }}
 {{- $_ := set $.base $key $terms }}
 {{- else if $lists }}
-{{- $id := get $once $key }}
+{{- $fields := get $keys $key }}
 {{- $replaced := list }}
-{{- if $id }}{{ range $value }}{{ $replaced = append $replaced (get . $id) }}{{ end }}{{ end }}
+{{- if $fields }}
+{{- range $value }}{{ $replaced = append $replaced (include "CHART.entryKey" (list . $fields)) }}{{ end }}
+{{- end }}
 {{- $list := list }}
 {{- range $ours }}
-{{- if not (and $id (has (get . $id) $replaced)) }}{{ $list = append $list . }}{{ end }}
+{{- $taken := and $fields (has (include "CHART.entryKey" (list . $fields)) $replaced) }}
+{{- if not $taken }}{{ $list = append $list . }}{{ end }}
 {{- end }}
 {{- $_ := set $.base $key (concat $list $value) }}
 {{- else }}
 {{- $_ := set $.base $key $value }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* Key of an entry of a list; call with the entry and the names of its fields. */}}
+{{- define "CHART.entryKey" -}}
+{{- $entry := merge dict (first .) (dict "protocol" "TCP") }}
+{{- range last . }}{{ get $entry . }}{{ "\n" }}{{ end }}
 {{- end }}
 
 {{/* Refuse labels of pods that are not the user's; call with path, own, and more labels that select the chart's pods. */}}
@@ -145,7 +155,11 @@ value of their number, and set, a map of field of the pod to the value to set in
 {{- range $amounts := list "requests" "limits" }}
 {{- $reasons = append $reasons (list (hasKey (dig "resources" $amounts dict $container) $.gpu) (printf "%s.resources.%s: the number of %s is a value of its own. Remove it here, and set %s." $path $amounts $.gpu $.gpus)) }}
 {{- end }}
-{{- $sidecar := not (or (eq $kind "containers") (has $container.name (list "accept" "agent" "launcher"))) }}
+{{- $own := has $container.name (list "accept" "agent") }}
+{{- $sidecar := not (or (eq $kind "containers") $own) }}
+{{- range $field := list "command" "args" "image" }}
+{{- $reasons = append $reasons (list (and $own (hasKey $container $field)) (printf "%s.%s: %s is a container of the chart. Remove it." $path $field $container.name)) }}
+{{- end }}
 {{- range $container.volumeMounts }}
 {{- $replaces := eq (clean .mountPath) $contract.sharedMemoryMount }}{{/* more shared memory */}}
 {{- $reserved := and (not $sidecar) (not $replaces) (include "CHART.isReserved" (dict "root" $.root "place" .mountPath)) }}

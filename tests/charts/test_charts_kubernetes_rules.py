@@ -136,18 +136,6 @@ RULES = {
     ),
 }
 
-# What a schema cannot see, and what the message says.
-WHOLE_RULES = {
-    "end before the port": ({"ports": [{"port": 8000, "endPort": 7000}]}, "the endPort 7000, below its port 8000"),
-    "end of a name": ({"ports": [{"port": "dns", "endPort": 7000}]}, "the endPort 7000 without a port number"),
-    "no peer": ({"PEERS": [{}]}, "a peer without a selector"),
-    "two peers in one": ({"PEERS": [{**ADDRESS, "podSelector": {}}]}, "ipBlock beside a selector"),
-    "no choice": (
-        {"PEERS": [{"podSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}]},
-        "the selector of a has the operator In and no values",
-    ),
-}
-
 
 def values(chart: str, spec: dict) -> dict:
     template = {"podTemplate": {"spec": spec}}
@@ -175,12 +163,3 @@ def test_a_rule_that_kubernetes_refuses_is_refused_at_its_place(case: str, direc
     assert render("ddp-run", policy(direction, right))
     message = refusal("ddp-run", policy(direction, wrong))
     assert f"at '/networkPolicy/{direction}/0/{place.replace('PEERS', peers)}': " in message
-
-
-@pytest.mark.parametrize("direction", ["ingress", "egress"])
-@pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept", "job-group"])
-@pytest.mark.parametrize("case", WHOLE_RULES)
-def test_a_rule_whose_parts_do_not_fit_is_refused(case: str, chart: str, direction: str) -> None:
-    wrong, message = WHOLE_RULES[case]
-    found = refusal(chart, policy(direction, wrong))
-    assert f"networkPolicy.{direction}[0]: " in found and message in found

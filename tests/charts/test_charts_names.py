@@ -77,10 +77,9 @@ CHANGES = [
     ("jobset", 'tasks.trainer.recovery={"recoverOnExitCodes": [29]}'),
     ("jobset", 'tasks.trainer.recovery={"maxRestartsOnErrors": 1}'),
     *((base, 'kueue.queueName="team-a"') for base in ("jobset", "jobs", "ddp-run")),  # which Kueue lets nobody change
-    *((base, "activeDeadlineSeconds=5") for base in ("jobset", "jobs", "ddp-run")),
+    ("jobset", "activeDeadlineSeconds=5"),
     ("ddp-run", 'placement.topologyKey="topology.kubernetes.io/zone"'),
     ("ddp-run", 'podTemplate.spec.runtimeClassName="nvidia"'),
-    ("jobs", "ttlSecondsAfterFinished=5"),
     *(("ddp-run", change) for change in ANOTHER_RUN),
 ]
 SAME = [
@@ -89,8 +88,21 @@ SAME = [
     ("ddp-run", 'image.digest=""'),  # as before
     ("ddp-run", "networkPolicy.enabled=false"),
     ("ddp-run", "ttlSecondsAfterFinished=5"),
-    ("jobset", "ttlSecondsAfterFinished=5"),
-    ("jobset", 'podSecurity.level="restricted"'),
+    *((base, "ttlSecondsAfterFinished=5") for base in ("jobset", "jobs")),
+    *((base, "activeDeadlineSeconds=5") for base in ("jobs", "ddp-run")),  # which Kubernetes changes in place
+    *((base, 'helperImage.tag="x"') for base in ("jobset", "jobs")),
+    ("ddp-run", 'rendezvous.etcd.image="registry.example.com/etcd:1"'),
+    ("ddp-run", 'image.tag="0.1.0"'),  # as it is
+    *(
+        ("ddp-run", f"{path}={value}")
+        for path, value in (
+            ("huggingFace.secretKey", '"x"'),
+            ("network.rdma.resourceName", '"a/b"'),
+            ("gpuResourceName", '"a/b"'),
+            ("authentication.secretKey", '"x"'),
+            ("tracking.pluto.secretKey", '"x"'),
+        )
+    ),
 ]
 
 

@@ -97,7 +97,7 @@ REFUSED = {
     "a second container": ({"containers": [{}, {"name": "x"}]}, "spec.containers: "),
     "a reserved variable": ({"containers": [{"env": [{"name": "POD_NAME", "value": "x"}]}]}, ".env.POD_NAME: "),
     "gpus": ({"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}, "resources.limits: "),
-    "a volume of the chart": ({"volumes": [{"name": "tmp"}]}, "spec.volumes: "),
+    "a volume of the chart": ({"volumes": [{"name": "programs"}]}, "spec.volumes: "),
 }
 
 

@@ -16,7 +16,7 @@ ACCEPTANCE = {"workload": "job", "nodes": 2}
 ENDING = {
     "Job of ddp-run": ("ddp-run", {}, "Job"),
     "JobSet of ddp-run": ("ddp-run", {"workload": "jobset"}, "JobSet"),
-    "Job of gpu-accept": ("gpu-accept", ACCEPTANCE | {"fleet": {"enabled": False}}, "Job"),
+    "Job of gpu-accept": ("gpu-accept", ACCEPTANCE, "Job"),
     "JobSet of job-group": ("job-group", {}, "JobSet"),
     "Job of job-group": ("job-group", {"layout": "jobs"}, "Job"),
 }
@@ -74,7 +74,7 @@ def test_what_has_finished_may_be_deleted(case: str, seconds: int) -> None:
 
 
 def test_a_deadline_ends_an_acceptance() -> None:
-    items = render("gpu-accept", ACCEPTANCE | {"fleet": {"enabled": False}, "activeDeadlineSeconds": 60})
+    items = render("gpu-accept", ACCEPTANCE | {"activeDeadlineSeconds": 60})
     assert only(items, "Job")["spec"]["activeDeadlineSeconds"] == 60
 
 
@@ -204,7 +204,7 @@ def test_a_mesh_puts_no_sidecar_into_any_pod_that_does_not_ask_for_one(chart: st
         "job-group": task(),
     }[chart]
     asks = {
-        "ddp-run": {"podLabels": {label: "true"}},
+        "ddp-run": {"podTemplate": {"metadata": {"labels": {label: "true"}}}},
         "gpu-accept": {"podTemplate": own},
         "job-group": task(podTemplate=own),
     }

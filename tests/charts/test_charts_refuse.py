@@ -11,6 +11,11 @@ import yaml
 from hack.gen import pod_schema
 from tests.helpers.rendering import CHARTS, HELMS, REPO, objects, template
 
+
+def pod_labels(name: str) -> dict:
+    return {"podTemplate": {"metadata": {"labels": {name: "x"}}}}
+
+
 GROUP = {"schemaVersion": 1, "name": "rl", "tasks": {"t": {"run": "true"}}}
 RUN = {"ddp-run": {}, "gpu-accept": {}, "job-group": GROUP}
 
@@ -36,8 +41,17 @@ def refusal(chart: str, values: dict, *options: str, release: str = "test", helm
 
 
 def only(items: list[dict], kind: str) -> dict:
-    (found,) = [item for item in items if item["kind"] == kind]
+    """The object of this kind, without those of hooks, such as the Job of `helm test`."""
+    of_kind = [item for item in items if item["kind"] == kind]
+    (found,) = [item for item in of_kind if "helm.sh/hook" not in item["metadata"].get("annotations", {})]
     return found
+
+
+def pod_of(items: list[dict], end: str) -> dict:
+    """The pod of the workload whose name ends so."""
+    workloads = ("Deployment", "Job")
+    (found,) = [x for x in items if x["kind"] in workloads and x["metadata"]["name"].endswith(f"-{end}")]
+    return found["spec"]["template"]["spec"]
 
 
 GPU = "nvidia.com/gpu"
@@ -67,8 +81,8 @@ REFUSED = {
         {"podTemplate": {"spec": {"containers": [{"image": "mine:1"}]}}},
         "podTemplate.spec.containers[0].image: ",
     ),
-    "labels of the chart": ("ddp-run", {"podLabels": {"app.kubernetes.io/instance": "x"}}, "podLabels: "),
-    "a queue of pods": ("ddp-run", {"podLabels": {"kueue.x-k8s.io/queue-name": "q"}}, "set kueue.queueName"),
+    "labels of the chart": ("ddp-run", pod_labels("app.kubernetes.io/instance"), "podTemplate.metadata.labels: "),
+    "a queue of pods": ("ddp-run", pod_labels("kueue.x-k8s.io/queue-name"), "set kueue.queueName"),
     "shared memory of 16 bytes": ("ddp-run", {"sharedMemory": {"sizeLimit": "16"}}, "sharedMemory/sizeLimit"),
     "shared memory in thousandths": ("job-group", task(sharedMemory={"sizeLimit": "500m"}), "sharedMemory/sizeLimit"),
     "less shared memory than required": (
@@ -173,16 +187,18 @@ def test_pods_that_need_no_gpu_fit_on_a_cluster_of_tainted_gpu_nodes() -> None:
     etcd = {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
     assert only(render("ddp-run", etcd), "Deployment")["spec"]["template"]["spec"]["tolerations"] == tolerations
     fleet = {"fleet": {"tolerations": [{"key": "x"}]}}
-    for kind in ("Deployment", "Job"):
-        found = only(render("gpu-accept", fleet), kind)["spec"]["template"]["spec"]["tolerations"]
+    for name in ("fleet", "test"):
+        found = pod_of(render("gpu-accept", fleet), name)["tolerations"]
         assert all(each in found for each in [*tolerations, {"key": "x"}])
 
 
-def test_a_quota_on_limits_admits_etcd_and_the_test() -> None:
+def test_a_quota_on_limits_admits_the_pods_that_need_no_gpu() -> None:
     etcd = {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
-    for found in (only(render("ddp-run", etcd), "Deployment"), only(render("gpu-accept", {}), "Job")):
-        (container,) = found["spec"]["template"]["spec"]["containers"]
-        assert {*container["resources"]["limits"]} == {*container["resources"]["requests"]} == {"cpu", "memory"}
+    accept = render("gpu-accept", {})
+    for pod in (pod_of(render("ddp-run", etcd), "etcd"), pod_of(accept, "fleet"), pod_of(accept, "test")):
+        (container,) = pod["containers"]
+        limits, requests = (container["resources"][part] for part in ("limits", "requests"))
+        assert {*limits} == {*requests} == {"cpu", "memory"}
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -239,7 +255,7 @@ QUEUED = {
     "Job of ddp-run": ("ddp-run", {}, "Job"),
     "JobSet of ddp-run": ("ddp-run", {"workload": "jobset"}, "JobSet"),
     "StatefulSet of ddp-run": ("ddp-run", {"workload": "statefulset"}, "StatefulSet"),
-    "Job of gpu-accept": ("gpu-accept", {"workload": "job", "nodes": 2, "fleet": {"enabled": False}}, "Job"),
+    "Job of gpu-accept": ("gpu-accept", {"workload": "job", "nodes": 2}, "Job"),
     "JobSet of job-group": ("job-group", {}, "JobSet"),
 }
 
@@ -284,6 +300,8 @@ def test_no_label_of_an_a100_stands_for_both_sizes_of_memory() -> None:
 def test_a_mesh_puts_no_sidecar_into_a_run() -> None:
     """By the label, which Istio prefers."""
     labels = {"team": "a"}
-    found = only(render("ddp-run", {"podLabels": labels}), "Job")["spec"]["template"]["metadata"]["labels"]
+    found = only(render("ddp-run", {"podTemplate": {"metadata": {"labels": labels}}}), "Job")["spec"]["template"][
+        "metadata"
+    ]["labels"]
     assert found["sidecar.istio.io/inject"] == "false" and found["team"] == "a"
     assert found["app.kubernetes.io/name"] == "ddp-run"

@@ -102,7 +102,12 @@ def test_the_table_of_fast_networks_is_what_the_files_set() -> None:
             devices = {**values.get("resources", {}).get("limits", {})}
             devices |= {values.get("network", {}).get("rdma", {}).get("resourceName"): 1}
             assert resource[1] in devices, path.name
-        networks = yaml.safe_load(values.get("podAnnotations", {}).get("networking.gke.io/interfaces", "[]"))
+        networks = yaml.safe_load(
+            values.get("podTemplate", {})
+            .get("metadata", {})
+            .get("annotations", {})
+            .get("networking.gke.io/interfaces", "[]")
+        )
         if number := re.search(r"(\d+) networks", row[2]):
             assert len(networks) - 1 == int(number[1]), path.name  # without eth0
         assert ("a claim" in row[2]) == ("resourceClaims" in str(values)), path.name

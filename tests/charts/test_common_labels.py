@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from copy import deepcopy
 
 import pytest
@@ -74,32 +73,3 @@ def test_extra_objects_are_rendered_as_they_are(helm: str, chart: str) -> None:
 def test_what_cannot_be_a_label_or_an_object_is_refused(chart: str, key: str, value: object) -> None:
     done = template("helm", chart, VALUES[chart], "--set-json", f"{key}={json.dumps(value)}")
     assert done.returncode != 0 and key.encode() in done.stderr
-
-
-def refused(chart: str, **values: object) -> str:
-    options = [word for key, value in values.items() for word in ("--set-json", f"{key}={json.dumps(value)}")]
-    done = template("helm", chart, VALUES[chart], *options)
-    assert done.returncode, done.stdout.decode()
-    return done.stderr.decode()
-
-
-@pytest.mark.parametrize("chart", CHARTS)
-def test_an_extra_object_replaces_no_object_of_the_chart(chart: str) -> None:
-    for own in render("helm", chart):
-        twin = {**{key: own[key] for key in ("apiVersion", "kind")}, "metadata": {"name": own["metadata"]["name"]}}
-        name = f"extraObjects[1]: the {own['kind']} {own['metadata']['name']} exists already"
-        assert name in refused(chart, extraObjects=[EXTRA, twin])
-
-
-@pytest.mark.parametrize("chart", CHARTS)
-def test_an_extra_object_is_there_once(chart: str) -> None:
-    assert "extraObjects[1]: the ConfigMap mine exists already" in refused(chart, extraObjects=[EXTRA, EXTRA])
-    elsewhere = {**EXTRA, "metadata": {"name": "mine", "namespace": "other"}}
-    assert render("helm", chart, extraObjects=[EXTRA, elsewhere, {**EXTRA, "apiVersion": "example.com/v1"}])
-
-
-@pytest.mark.parametrize("chart", CHARTS)
-def test_extra_objects_are_compared_with_every_template_of_the_chart(chart: str) -> None:
-    folder = REPO / f"charts/{chart}/templates"
-    listed = re.findall(r'"([a-z]+)"', (folder / "extraobjects.yaml").read_text().partition("(list")[2])
-    assert {*listed} == {path.stem for path in folder.glob("*.yaml")} - {"validations", "extraobjects"}

@@ -4,7 +4,26 @@
 {{- end }}
 
 {{- define "ddp-run.id" -}}
-{{ include "ddp-run.fullname" . }}-{{ include "ddp-run.hash" (dict "root" . "without" (list "ttlSecondsAfterFinished")) }}
+{{- $values := .Values -}}
+{{- $launches := eq $values.launcher "ddp-launch" -}}
+{{- $never := list "kueue.priorityClass" "rendezvous.etcd.image" "rendezvous.etcd.resources"
+  "rendezvous.etcd.podTemplate" "ttlSecondsAfterFinished" -}}
+{{- $acts := dict
+  "activeDeadlineSeconds" (eq $values.workload "jobset")
+  "gpuResourceName" (gt (int $values.gpusPerNode) 0)
+  "huggingFace.secretKey" $values.huggingFace.secretName
+  "image" (not $values.program.image)
+  "maxRestartsInPlace" $launches
+  "network.rdma.resourceName" (gt (int $values.network.rdma.count) 0)
+  "preflight" $launches
+  "program.preset" (not $values.program.args)
+  "program.python" $launches
+  "progressAction" $launches
+  "rankHooks" $launches
+  "rankOutput" $launches
+  "tracking.pluto.secretKey" $values.tracking.pluto.secretName -}}
+{{- range omit $values.timeouts "joinSeconds" | keys }}{{ $_ := set $acts (printf "timeouts.%s" .) $launches }}{{ end -}}
+{{ include "ddp-run.fullname" . }}-{{ include "ddp-run.hash" (dict "root" . "never" $never "acts" $acts) }}
 {{- end }}
 
 {{/* Pod i answers at <this>-i.<Service>; call with root and id. */}}

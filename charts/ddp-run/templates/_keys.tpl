@@ -2,7 +2,7 @@
 {{- define "ddp-run.keys" -}}
 [workload, nodes, gpusPerNode, runName, runId, program, program.preset, program.args, program.image, program.python, launcher,
   rendezvous, rendezvous.backend, rendezvous.port, rendezvous.etcd, rendezvous.etcd.deploy, rendezvous.etcd.image, rendezvous.etcd.endpoint,
-  rendezvous.etcd.resources, timeouts, timeouts.joinSeconds, timeouts.heartbeatSeconds, timeouts.startupCollectiveSeconds,
+  rendezvous.etcd.resources, rendezvous.etcd.podTemplate, timeouts, timeouts.joinSeconds, timeouts.heartbeatSeconds, timeouts.startupCollectiveSeconds,
   timeouts.collectiveSeconds, timeouts.exitSeconds, timeouts.progressSeconds, progressAction, rankHooks, rankOutput, rankOutput.prefix,
   rankOutput.files, preflight, preflight.minSharedMemory, preflight.minDisk, preflight.maxClockSkewSeconds, maxRestartsInPlace,
   maxRestarts, network, network.hostNetwork, network.interface, network.nccl, network.rdma, network.rdma.resourceName,
@@ -12,8 +12,8 @@
   tracking.pluto.secretKey, tracking.pluto.runId, tracking.pluto.project, tracking.pluto.url, tracking.mlflow, tracking.mlflow.uri,
   tracking.mlflow.experiment, tracking.mlflow.secretName, networkPolicy, networkPolicy.ingress, networkPolicy.restrictEgress,
   networkPolicy.egress, authentication, authentication.secretName, authentication.secretKey, kueue, kueue.queueName, kueue.priorityClass,
-  placement, placement.onePodPerNode, placement.topologyKey, placement.gang, placement.spreadOver, env, image, image.repository,
-  image.tag, image.digest, image.pullPolicy, imagePullSecrets, commonLabels, workloadLabels, workloadAnnotations, extraObjects,
-  resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds, priorityClassName,
-  podAnnotations, nodeSelector, tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext, containerSecurityContext]
+  placement, placement.onePodPerNode, placement.topologyKey, placement.gang, env, image, image.repository, image.tag,
+  image.digest, image.pullPolicy, imagePullSecrets, commonLabels, workloadLabels, workloadAnnotations, extraObjects, resources,
+  gpuResourceName, sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds, priorityClassName,
+  nodeSelector, tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext, containerSecurityContext]
 {{- end }}

@@ -6,9 +6,12 @@
 {{- $contract := include "ddp-run.contract" .root | fromJson -}}
 metadata:
   labels:
-    {{- merge (include "ddp-run.nodeLabels" .root | fromYaml) ($values.podLabels | default dict) | toYaml | nindent 4 }}
+    {{- include "ddp-run.nodeLabels" .root | nindent 4 }}
+    ddp-run/id: {{ .id | quote }}
+    # The sidecar of a service mesh would intercept the traffic between the pods.
+    sidecar.istio.io/inject: "false"
   annotations:
-    {{- merge dict ($values.podAnnotations | default dict) (include "ddp-run.noEviction" . | fromYaml) | toYaml | nindent 4 }}
+    {{- include "ddp-run.noEviction" . | nindent 4 }}
 spec:
   restartPolicy: {{ $parks | ternary "Always" "Never" }}
   subdomain: {{ include "ddp-run.fullname" .root }}
@@ -21,7 +24,7 @@ spec:
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
   {{- end }}
-  {{- include "ddp-run.placement" .root | nindent 2 }}
+  {{- include "ddp-run.placement" . | nindent 2 }}
   {{- if $values.placement.gang }}
   schedulingGroup:
     podGroupName: {{ .id | quote }}
@@ -141,26 +144,29 @@ spec:
 {{- end }}
 
 {{- define "ddp-run.placement" -}}
-{{- $own := include "ddp-run.nodeLabels" . | fromYaml | toJson }}
+{{- $placement := .root.Values.placement }}
+{{- $own := include "ddp-run.nodeLabels" .root | fromYaml | toJson }}
 {{- /* On the node's own network a second pod would find the ports taken. */}}
-{{- $apart := .Values.network.hostNetwork | ternary "required" .Values.placement.onePodPerNode }}
-{{- /* A gang has its topology in its PodGroup. */}}
-{{- $together := .Values.placement.gang | empty | ternary .Values.placement.topologyKey "" }}
-{{- if or $together (ne $apart "any") -}}
+{{- $apart := .root.Values.network.hostNetwork | ternary "required" $placement.onePodPerNode -}}
 affinity:
-{{- with $together }}
+{{- /* A gang has its topology in its PodGroup. */}}
+{{- with $placement.gang | empty | ternary $placement.topologyKey "" }}
   podAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       - topologyKey: {{ . | quote }}
         labelSelector: {matchLabels: {{ $own }}}
 {{- end }}
-{{- if eq $apart "required" }}
   podAntiAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
+      # A run starts when no pod of an earlier one is left on any node: both would write to one /out.
+      - topologyKey: kubernetes.io/os
+        labelSelector:
+          matchLabels: {{ $own }}
+          matchExpressions: [{key: ddp-run/id, operator: NotIn, values: [{{ .id | quote }}]}]
+{{- if eq $apart "required" }}
       - topologyKey: kubernetes.io/hostname
         labelSelector: {matchLabels: {{ $own }}}
 {{- else if eq $apart "preferred" }}
-  podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
       - weight: 100
         podAffinityTerm:
@@ -168,11 +174,9 @@ affinity:
           labelSelector: {matchLabels: {{ $own }}}
 {{- end }}
 {{- end }}
-{{- with .Values.placement.spreadOver }}
-topologySpreadConstraints:
-  - maxSkew: 1
-    topologyKey: {{ . | quote }}
-    whenUnsatisfiable: ScheduleAnyway
-    labelSelector: {matchLabels: {{ $own }}}
-{{- end }}
+
+{{/* Pod templates that Kubernetes checks before anything exists, by a name that ends that of the check. */}}
+{{- define "ddp-run.checkedPods" -}}
+"":
+  {{- include "ddp-run.podTemplate" (dict "root" . "id" (include "ddp-run.id" .)) | nindent 2 }}
 {{- end }}

@@ -1,31 +1,60 @@
 {{/*
-Name of a run's object. It has a hash of what the user chose: the values that differ from the chart's defaults. Another
-choice is another object, because Kubernetes lets nobody change the pods of a Job. Another version of the chart, with other
-templates, defaults and image, is the same object, so that it never replaces a run: Kubernetes refuses the change. Call with
-root and without, the values that decide nothing about the object, besides those that never do.
+Name of a run's object. It has a hash of what the user chose: the values that differ from the chart's defaults and that
+decide about the pods. Another choice is another object, because Kubernetes lets nobody change the pods of a Job. Another
+version of the chart, with other templates, defaults and images, is the same object, so that it never replaces a run. Call
+with root; never, the paths of values that decide nothing about the pods or that Kubernetes changes in place; and acts, a map
+of path to whether the value acts, for those that act only with another one.
 */}}
 {{- define "ddp-run.hash" -}}
+{{- $image := .root.Values.image -}}
+{{- $without := concat .never (list "authentication.secretKey" "commonLabels" "enabled" "extraObjects" "global"
+  "helperImage" "networkPolicy" "workloadAnnotations" "workloadLabels") -}}
+{{- $acts := merge .acts (dict "image.tag" (not (or $image.digest (eq $image.tag .root.Chart.AppVersion)))) -}}
+{{- range $path, $act := $acts }}{{ if not $act }}{{ $without = append $without $path }}{{ end }}{{ end -}}
+{{- $defaults := include "ddp-run.defaults" .root | fromJson -}}
 {{- $chosen := dict -}}
-{{- include "ddp-run.choose" (dict "values" .root.Values "defaults" (include "ddp-run.defaults" .root | fromJson) "chosen" $chosen) -}}
-{{- range concat .without (list "commonLabels" "enabled" "extraObjects" "global" "networkPolicy" "workloadAnnotations" "workloadLabels") }}{{ $_ := unset $chosen . }}{{ end -}}
+{{- include "ddp-run.choose" (dict
+  "values" .root.Values "defaults" $defaults "chosen" $chosen "path" "" "without" $without) -}}
 {{ list .root.Release.Name .root.Release.Namespace .root.Values.runId (toJson $chosen) | join "\n" | sha256sum | trunc 8 }}
 {{- end }}
 
 {{/* Put into `chosen` what differs between values and defaults; a default that the user removed is null there. */}}
 {{- define "ddp-run.choose" -}}
-{{- range $key, $value := .values -}}
+{{- range $key := concat (keys .values) (keys .defaults) | uniq -}}
+{{- $value := get $.values $key -}}
 {{- $default := get $.defaults $key -}}
-{{- if and (kindIs "map" $value) (kindIs "map" $default) -}}
+{{- $path := printf "%s%s" $.path $key -}}
+{{- if has $path $.without -}}
+{{- else if and (kindIs "map" $value) (kindIs "map" $default) -}}
 {{- $below := dict -}}
-{{- include "ddp-run.choose" (dict "values" $value "defaults" $default "chosen" $below) -}}
+{{- include "ddp-run.choose" (dict "values" $value "defaults" $default "chosen" $below
+  "path" (printf "%s." $path) "without" $.without) -}}
 {{- if $below }}{{ $_ := set $.chosen $key $below }}{{ end -}}
-{{- else if ne (toJson $value) (toJson $default) -}}
-{{- $_ := set $.chosen $key $value -}}
+{{- else if ne (toJson (hasKey $.values $key | ternary $value nil)) (toJson (hasKey $.defaults $key | ternary $default nil)) -}}
+{{- $_ := set $.chosen $key (hasKey $.values $key | ternary $value nil) -}}
 {{- end -}}
 {{- end -}}
-{{- range $key, $default := .defaults -}}
-{{- if not (or (hasKey $.values $key) (kindIs "invalid" $default)) }}{{ $_ := set $.chosen $key nil }}{{ end -}}
+{{- end }}
+
+{{/*
+Annotations of the object of a run, by which a later upgrade finds it. It refuses to end a run because the chart is another
+one: what is refused is in one line here, and in pages by Kubernetes. Call with root, kind, and name of the object.
+*/}}
+{{- define "ddp-run.runAnnotations" -}}
+{{- $chart := get (include "ddp-run.labels" .root | fromYaml) "helm.sh/chart" -}}
+{{- $run := .root.Values.runId | toString -}}
+{{- $pods := include "ddp-run.checkedPods" .root | sha256sum | trunc 16 -}}
+{{- range (lookup (first .kind) (last .kind) .root.Release.Namespace "").items -}}
+{{- $labels := .metadata.labels | default dict -}}
+{{- $found := .metadata.annotations | default dict -}}
+{{- $ours := and (eq (get $labels "app.kubernetes.io/instance") $.root.Release.Name) (eq (get $found "gpu-charts/run-id") $run) -}}
+{{- $other := or (eq .metadata.name $.name) (ne (get $labels "helm.sh/chart") $chart) -}}
+{{- if and $ours $other (hasKey $found "gpu-charts/pods") (ne (get $found "gpu-charts/pods") $pods) -}}
+{{- fail (printf "\n\n%s is a run of the chart %s, and goes on: %s would start it again. Upgrade with that chart, or run again with --set-string runId=$(date +%%s)\n" .metadata.name (get $labels "helm.sh/chart") $chart) -}}
 {{- end -}}
+{{- end -}}
+gpu-charts/run-id: {{ $run | quote }}
+gpu-charts/pods: {{ $pods | quote }}
 {{- end }}
 
 {{/*

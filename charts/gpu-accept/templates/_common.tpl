@@ -13,7 +13,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- include "gpu-accept.commonLabels" . }}
 {{- end }}
 
-{{/* Labels and annotations of the object that runs the pods; call with root, and labels and annotations of the chart. */}}
+{{/* Labels and annotations of the object that runs the pods; call with root, labels,
+and where it is a run, kind and name. */}}
 {{- define "gpu-accept.workloadMetadata" -}}
 {{- $values := .root.Values -}}
 {{- $own := .labels | fromYaml -}}
@@ -24,7 +25,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 labels:
   {{- merge $own ($values.workloadLabels | default dict) | toYaml | nindent 2 }}
-{{- with merge (.annotations | default dict) ($values.workloadAnnotations | default dict) }}
+{{- $run := dict }}
+{{- if .kind }}{{ $run = include "gpu-accept.runAnnotations" . | fromYaml }}{{ end }}
+{{- with merge $run ($values.workloadAnnotations | default dict) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -171,8 +174,18 @@ kueue.x-k8s.io/priority-class: {{ . | quote }}
 automountServiceAccountToken: {{ .token | default false }}
 enableServiceLinks: false
 securityContext:
-  {{- toYaml (.root.Values.podSecurityContext | default dict) | nindent 2 }}
-{{- with .root.Values.imagePullSecrets }}
+  {{- $context := .root.Values.podSecurityContext | default dict }}
+  {{- /* OpenShift gives users and groups to the namespace, and refuses others. */}}
+  {{- if .root.Capabilities.APIVersions.Has "security.openshift.io/v1" }}
+  {{- $context = omit $context "runAsUser" "runAsGroup" "fsGroup" }}
+  {{- end }}
+  {{- toYaml $context | nindent 2 }}
+{{- $global := .root.Values.global | default dict }}
+{{- $secrets := .root.Values.imagePullSecrets }}
+{{- range $global.imagePullSecrets }}{{/* a name, or a map with one */}}
+{{- $secrets = append $secrets (kindIs "map" . | ternary . (dict "name" .)) }}
+{{- end }}
+{{- with $secrets }}
 imagePullSecrets:
   {{- toYaml (uniq .) | nindent 2 }}
 {{- end }}
@@ -190,4 +203,12 @@ tolerations:
 {{- define "gpu-accept.noEviction" -}}
 cluster-autoscaler.kubernetes.io/safe-to-evict: "false"
 karpenter.sh/do-not-disrupt: "true"
+{{- end }}
+
+{{/* Number of a quantity of Kubernetes, such as 500m, 16Gi or 1e3. */}}
+{{- define "gpu-accept.number" -}}
+{{- $units := dict "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18
+  "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}
+{{- $unit := regexFind "([mkMGTPE]|[KMGTPE]i)$" . -}}
+{{ mulf (trimSuffix $unit . | float64) (get $units $unit | default 1) }}
 {{- end }}

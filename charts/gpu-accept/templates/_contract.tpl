@@ -6,7 +6,7 @@
 "longestName": "%s-00000000-%s-%d-0",
 "sharedMemoryMount": "/dev/shm",
 "reservedMounts": ["/programs", "/tmp", "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys"],
-"programs": ["accept-node", "accept-report", "report-server"],
+"programs": ["accept-node", "accept-report", "ddp-tests"],
 "keyFile": "/run/gpu-charts/key",
 "internalPrefix": "GPU_CHARTS_",
 "user": "worker",

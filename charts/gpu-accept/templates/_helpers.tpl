@@ -3,9 +3,13 @@
 app.kubernetes.io/component: fleet
 {{- end }}
 
-{{/* Name of the Job of this run: the pods of a Job cannot be changed, so a changed run is a new object. */}}
+{{/* Name of the Job of this run. */}}
 {{- define "gpu-accept.job" -}}
-{{ include "gpu-accept.fullname" . }}-{{ list (include "gpu-accept.kueue" . | fromYaml) (include "gpu-accept.jobSpec" . | fromYaml) | toJson | sha256sum | trunc 8 }}
+{{- $never := list "activeDeadlineSeconds" "kueue.priorityClass" "ttlSecondsAfterFinished"
+  "fleet.claimName" "fleet.deadlineSeconds" "fleet.listPods" "fleet.nodeSelector" "fleet.podTemplate" "fleet.resources" "fleet.tolerations" -}}
+{{- $gpus := eq .Values.device "cuda" -}}
+{{- $acts := dict "burnInSeconds" (eq .Values.level "burn-in") "gpusPerNode" $gpus "gpuResourceName" $gpus -}}
+{{ include "gpu-accept.fullname" . }}-{{ include "gpu-accept.hash" (dict "root" . "never" $never "acts" $acts) }}
 {{- end }}
 
 {{- define "gpu-accept.jobSpec" -}}
@@ -97,5 +101,5 @@ podTemplate.spec.hostNetwork
 
 {{/* Something if the pods exchange messages that a key can sign. */}}
 {{- define "gpu-accept.exchanges" -}}
-{{ ternary "yes" "" .Values.fleet.enabled }}
+yes
 {{- end }}

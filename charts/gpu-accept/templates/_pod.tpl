@@ -2,7 +2,6 @@
 {{- define "gpu-accept.pod" -}}
 {{- $values := .Values -}}
 {{- $once := eq $values.workload "job" -}}
-{{- $port := (include "gpu-accept.contract" . | fromJson).ports.report -}}
 metadata:
   labels:
     {{- include "gpu-accept.nodeLabels" . | nindent 4 }}
@@ -67,33 +66,27 @@ spec:
     - name: report
       image: {{ include "gpu-accept.helperImage" . | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
-      {{- if not $once }}
-      # Ready means that the node passed. The readiness of the fleet's Deployment is that of all nodes.
-      command: [/programs/report-server]
-      args: [--report-dir=/reports, --port={{ $port }}]
-      ports:
-        - {name: http, containerPort: {{ $port }}}
-      readinessProbe:
-        httpGet: {path: /readyz, port: http}
-        periodSeconds: 2
-      livenessProbe:
-        httpGet: {path: /healthz, port: http}
-      {{- else if $values.fleet.enabled }}
-      # Hands the report to the collector and ends with the verdict, which frees the GPUs.
+      # Hands the report to the page. In a Job it then ends with the verdict, which frees the GPUs.
       command: [/programs/accept-report, submit]
-      args: [/reports/report.json, --to=http://{{ include "gpu-accept.fullname" . }}-fleet/reports]
-      {{- else }}
-      # Shows the report and ends with the verdict, which frees the GPUs.
-      command: [/programs/accept-report, merge]
       args:
         - /reports/report.json
-        - --expect-nodes=1
-        {{- include "gpu-accept.requested" . | nindent 8 }}
-      {{- end }}
+        - --to=http://{{ include "gpu-accept.fullname" . }}-fleet/reports
+        {{- if not $once }}
+        - --stay
+        - --ready=/tmp/passed
+      # Ready means that the node passed. The readiness of the fleet's Deployment is that of all nodes.
+      readinessProbe:
+        exec: {command: [test, -e, /tmp/passed]}
+        periodSeconds: 2
+        {{- end }}
       {{- with include "gpu-accept.keyEnv" . }}{{ . | nindent 6 }}{{ end }}
       {{- /* What the tests get, which costs nothing: quotas accept it. A queue may know no CPU, so a Job asks for none. */}}
       {{- $idle := dict "requests" (dict "cpu" "10m" "memory" "64Mi") }}
-      {{- with include "gpu-accept.resources" (dict "resources" ($values.resources | default ($once | ternary dict $idle)) "devices" dict "path" "resources") }}
+      {{- $report := $values.resources | default ($once | ternary dict $idle) }}
+      {{- if and $values.world.enabled $values.resources }}{{- /* The container `world` has them. */}}
+      {{- $report = merge (dict "limits" (dict "cpu" "100m" "memory" "256Mi")) $idle }}
+      {{- end }}
+      {{- with include "gpu-accept.resources" (dict "resources" $report "devices" dict "path" "resources") }}
       resources:
         {{- . | nindent 8 }}
       {{- end }}
@@ -105,6 +98,9 @@ spec:
         - {name: tmp, mountPath: /tmp}
         - {name: programs, mountPath: /programs, readOnly: true}
         {{- with include "gpu-accept.keyMount" . }}{{ . | nindent 8 }}{{ end }}
+    {{- if $values.world.enabled }}
+    {{- include "gpu-accept.world" . | nindent 4 }}
+    {{- end }}
   volumes:
     - name: reports
       emptyDir: {}
@@ -135,4 +131,10 @@ spec:
 POD_NAME: {valueFrom: {fieldRef: {fieldPath: metadata.name}}}
 NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
 HOME: /tmp
+{{- end }}
+
+{{/* Pod templates that Kubernetes checks before anything exists, by a name that ends that of the check. */}}
+{{- define "gpu-accept.checkedPods" -}}
+"":
+  {{- include "gpu-accept.podTemplate" . | nindent 2 }}
 {{- end }}

@@ -13,8 +13,14 @@
 
 {{/* Reference of `image`, which has torch: without a repository PyTorch's public image. */}}
 {{- define "gpu-accept.image" -}}
-{{- $public := "docker.io/pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime" -}}
+{{- $public := include "gpu-accept.mirrored" (list . "docker.io/pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime") -}}
 {{- include "gpu-accept.reference" (merge (dict "path" "image" "version" (.Chart.AppVersion | replace "+" "_")) .Values.image) | default $public -}}
+{{- end }}
+
+{{/* A public image, from global.imageRegistry if that is set; call with root and the image's reference. */}}
+{{- define "gpu-accept.mirrored" -}}
+{{- $registry := dig "global" "imageRegistry" "" (dict "global" ((first .).Values.global | default dict)) -}}
+{{ $registry | empty | ternary (last .) (printf "%s/%s" (trimSuffix "/" $registry) (regexReplaceAll "^[^/]+[.:][^/]*/" (last .) "")) }}
 {{- end }}
 
 {{/* Reference of an image, or nothing; call with an image, its path, and version in place of an empty tag. */}}

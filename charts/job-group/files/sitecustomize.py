@@ -1,5 +1,5 @@
 # Copy of worker/src/gpuworker/launch/rank_hook.py, made by `make generate`.
-"""Hook in every Python of a rank, as sitecustomize first in PYTHONPATH. The launcher asks, it answers.
+"""Hook in every Python of a rank, as sitecustomize first in PYTHONPATH: the launcher asks it.
 
 It changes nothing that a program can see: it removes itself from sys.path, hands on to the image's
 own sitecustomize, holds no file or socket open, replaces no function and keeps no object of the
@@ -56,7 +56,8 @@ def describe(error, with_text=True):
 def facts(error, with_text):
     kind = type(error)
     try:
-        lines = [line for line in str(error).splitlines() if line.strip()] if with_text else []
+        lines = str(error).splitlines() if with_text else []
+        lines = [line for line in lines if any(map(str.isalnum, line))]  # and not only a ruler
     except BaseException:  # code of the program: it may even raise SystemExit
         lines = ["<str() of the exception failed>"]
     number, file = getattr(error, "errno", None), getattr(error, "filename", None)
@@ -228,7 +229,7 @@ class Rank:
         return groups, last
 
     def adopt(self):
-        """Once torch is imported: time-outs where the program sets none, and a count of its steps."""
+        """Once torch is imported: time-outs where the program sets none, a count of its steps."""
         if self.adopted or os.getpid() != self.pid:
             return
         if not self.bounded and loaded(C10D):  # at once: the program may make a group next
@@ -265,7 +266,7 @@ class Rank:
                         setattr(module, name, timeout)
 
     def extend_timeouts(self):
-        """After the first step: in new groups, and in those whose time-out is the default until now."""
+        """After the first step: in new groups, and in those that have the default until now."""
         import datetime
 
         startup, later = (datetime.timedelta(seconds=seconds) for seconds in self.timeouts)
@@ -287,7 +288,7 @@ class Rank:
             if event == "import":
                 if not self.adopted:
                     self.adopt()
-            elif event == "sys.excepthook":
+            elif event == "sys.excepthook" and (self.owner or self.adopted):
                 # The text comes from code of the program, which may block.
                 self.write(f"error.{self.pid}", repr(describe(arguments[2], with_text=False)))
                 self.write(f"error.{self.pid}", repr(describe(arguments[2])))

@@ -31,7 +31,8 @@
 "terminationGracePeriodSeconds": 30,
 "nodeSelector": {},
 "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}, {"key": "amd.com/gpu", "operator": "Exists", "effect": "NoSchedule"}, {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}],
-"podSecurity": {"level": "privileged", "serviceAccount": true},
+"priorityClassName": "",
+"podTemplate": {},
 "podSecurityContext": {"runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532, "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": {"type": "RuntimeDefault"}},
 "containerSecurityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}
 {{- end }}

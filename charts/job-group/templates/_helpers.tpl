@@ -11,9 +11,17 @@ Name of this version of the group, without the values that decide nothing about 
 without a name, which the validations refuse.
 */}}
 {{- define "job-group.id" -}}
-{{- $without := list "podSecurity" (eq .Values.layout "jobset" | ternary "ttlSecondsAfterFinished" "") "accelerators" -}}
-{{- range .Values.tasks }}{{ if .accelerator }}{{ $without = without $without "accelerators" }}{{ end }}{{ end -}}
-{{ .Values.name | default "group" }}-{{ include "job-group.hash" (dict "root" . "without" $without) }}
+{{- $jobset := eq .Values.layout "jobset" -}}
+{{- $gpus := false -}}
+{{- range .Values.tasks }}{{ if .accelerator }}{{ $gpus = true }}{{ end }}{{ end -}}
+{{- $acts := dict
+  "accelerators.nodeLabel" $gpus
+  "accelerators.resourceName" $gpus
+  "activeDeadlineSeconds" $jobset
+  "kueue.priorityClass" (not $jobset)
+  "logs.subPath" .Values.logs.claimName -}}
+{{- $never := list "accelerators.types" "ttlSecondsAfterFinished" -}}
+{{ .Values.name | default "group" }}-{{ include "job-group.hash" (dict "root" . "never" $never "acts" $acts) }}
 {{- end }}
 
 {{- define "job-group.fullname" -}}
@@ -45,7 +53,7 @@ job-group/id: {{ .id | quote }}
 
 {{/* Path of the value that puts pods into the network of their node, or nothing. */}}
 {{- define "job-group.hostNetwork" -}}
-{{- $paths := list -}}
+{{- $paths := dig "spec" "hostNetwork" false .Values.podTemplate | ternary (list "podTemplate.spec.hostNetwork") list -}}
 {{- range $name, $task := .Values.tasks -}}
 {{- if dig "podTemplate" "spec" "hostNetwork" false $task }}{{ $paths = append $paths (printf "tasks.%s.podTemplate.spec.hostNetwork" $name) }}{{ end -}}
 {{- end -}}

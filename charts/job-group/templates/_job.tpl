@@ -99,9 +99,16 @@ failurePolicy:
 {{- $values := .root.Values }}
 {{- $task := .task }}
 {{- /* A gang has its topology in its PodGroup. */}}
-{{- $together := $values.placement.gang | empty | ternary $values.placement.topologyKey "" }}
-{{- if or $together (dig "accelerator" "types" list $task) -}}
+{{- $together := $values.placement.gang | empty | ternary $values.placement.topologyKey "" -}}
 affinity:
+  podAntiAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      # A group starts when no pod of an earlier one of this name is left on any node: both would write to one
+      # volume.
+      - topologyKey: kubernetes.io/os
+        labelSelector:
+          matchLabels: {job-group/name: {{ $values.name | quote }}}
+          matchExpressions: [{key: job-group/id, operator: NotIn, values: [{{ .id | quote }}]}]
   {{- with $together }}
   podAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
@@ -129,7 +136,6 @@ affinity:
                 {{- toYaml $names | nindent 16 }}
         {{- end }}
   {{- end }}
-{{- end }}
 {{- end }}
 
 {{/*

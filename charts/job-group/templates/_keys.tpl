@@ -6,6 +6,6 @@
   kueue.priorityClass, kueue.requiredTopology, placement, placement.topologyKey, placement.gang, accelerators, accelerators.resourceName,
   accelerators.nodeLabel, sharedMemory, sharedMemory.sizeLimit, logs, logs.claimName, logs.subPath, agent, agent.resources,
   networkPolicy, networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName,
-  authentication.secretKey, clusterDomain, terminationGracePeriodSeconds, nodeSelector, tolerations, podSecurity, podSecurity.level,
-  podSecurity.serviceAccount, podSecurityContext, containerSecurityContext]
+  authentication.secretKey, clusterDomain, terminationGracePeriodSeconds, nodeSelector, tolerations, priorityClassName,
+  podTemplate, podSecurityContext, containerSecurityContext]
 {{- end }}

@@ -38,6 +38,9 @@ spec:
   subdomain: {{ $values.name | quote }}
   {{- end }}
   {{- include "job-group.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector "tolerations" $values.tolerations) | nindent 2 }}
+  {{- with $values.priorityClassName }}
+  priorityClassName: {{ . | quote }}
+  {{- end }}
   {{- /* SIGTERM, the delay of an auxiliary task, SIGTERM for the program, its grace time, SIGKILL. */}}
   terminationGracePeriodSeconds: {{ add (include "job-group.grace" .) ($task.terminationDelaySeconds | default 0) }}
   {{- with include "job-group.affinity" . | trim }}{{ . | nindent 2 }}{{ end }}
@@ -69,7 +72,8 @@ spec:
       resources:
         {{- . | nindent 8 }}
       {{- end }}
-      {{- if dig "podTemplate" "spec" "hostNetwork" false $task }}
+      {{- $host := dig "spec" "hostNetwork" false $values.podTemplate }}
+      {{- if or $host (dig "podTemplate" "spec" "hostNetwork" false $task) }}
       ports: # of the node, which therefore gets one rank only
         - {name: agent, containerPort: {{ (include "job-group.contract" .root | fromJson).ports.groupAgent }}}
       {{- end }}
@@ -236,13 +240,22 @@ ddp-launch serves the chart's image only, where the task is distributed and its 
 {{- .task.launcher | default (ternary "ddp-launch" "torchrun" $automatic) -}}
 {{- end }}
 
-{{/* Pod template with the task's podTemplate merged over it, if Kubernetes and podSecurity accept the pod. */}}
+{{/* Pod template with that of all tasks and the task's own merged over it. */}}
 {{- define "job-group.podTemplate" -}}
 {{- $path := printf "tasks.%s" .name }}
-{{- $text := include "job-group.withTemplate" (dict "pod" (include "job-group.pod" .) "own" .task.podTemplate "env" (include "job-group.taskEnv" . | fromJson) "path" (printf "%s.podTemplate" $path)) }}
+{{- $env := include "job-group.taskEnv" . | fromJson }}
+{{- $all := include "job-group.withTemplate" (dict "pod" (include "job-group.pod" .) "own" .root.Values.podTemplate "env" $env "path" "podTemplate") }}
+{{- $text := include "job-group.withTemplate" (dict "pod" $all "own" .task.podTemplate "env" $env "path" (printf "%s.podTemplate" $path)) }}
 {{- $pod := fromYaml $text }}
-{{- include "job-group.refuseInvalidPod" (dict "what" $path "pod" $pod) }}
 {{- include "job-group.refuseNoGpus" (dict "count" (dig "accelerator" "count" 0 .task) "resource" .root.Values.accelerators.resourceName "value" "accelerators.resourceName" "container" (first $pod.spec.containers)) }}
-{{- include "job-group.refusePod" (dict "root" .root "path" $path "pod" $pod) }}
 {{- $text }}
+{{- end }}
+
+{{/* Pod templates that Kubernetes checks before anything exists, by the name of their task. */}}
+{{- define "job-group.checkedPods" -}}
+{{- $id := include "job-group.id" . }}
+{{- range $name, $task := .Values.tasks }}
+{{ $name | quote }}:
+  {{- include "job-group.podTemplate" (dict "root" $ "id" $id "name" $name "task" $task "rank" "0") | nindent 2 }}
+{{- end }}
 {{- end }}

@@ -1,0 +1,73 @@
+{{/* Pod template of the collector of the reports. */}}
+{{- define "gpu-accept.fleetPod" -}}
+metadata:
+  labels:
+    {{- include "gpu-accept.fleetLabels" . | nindent 4 }}
+    {{- include "gpu-accept.helperLabels" . | trim | nindent 4 }}
+  {{- if not .Values.fleet.claimName }}
+  annotations:
+    {{- include "gpu-accept.noEviction" . | nindent 4 }}
+  {{- end }}
+spec:
+  {{- if .Values.fleet.listPods }}
+  serviceAccountName: {{ include "gpu-accept.fullname" . }}-fleet
+  {{- end }}
+  {{- $tolerations := concat (.Values.tolerations | default list) (.Values.fleet.tolerations | default list) | uniq }}
+  {{- include "gpu-accept.podFields" (dict "root" . "nodeSelector" .Values.fleet.nodeSelector "tolerations" $tolerations "token" .Values.fleet.listPods) | nindent 2 }}
+  containers:
+    - name: fleet
+      image: {{ include "gpu-accept.helperImage" . | quote }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      command: [/programs/accept-report, serve]
+      args:
+        - --run-id={{ .Values.runId }}
+        {{- include "gpu-accept.requested" . | nindent 8 }}
+        {{- include "gpu-accept.expected" . | indent 8 }}
+        {{- if .Values.fleet.listPods }}
+        - --list-pods=app.kubernetes.io/component=node,app.kubernetes.io/instance={{ .Release.Name }},app.kubernetes.io/name={{ .Chart.Name }}
+        {{- end }}
+        {{- if eq .Values.workload "daemonset" }}
+        - --stay
+        {{- end }}
+        {{- if .Values.world.enabled }}
+        - --world
+        {{- end }}
+        {{- if .Values.fleet.claimName }}
+        # Of this run and installation, because several may share a claim.
+        - --report-dir=/reports/{{ include "gpu-accept.fullname" . }}/{{ .Values.runId }}
+        - --service={{ include "gpu-accept.fullname" . }}-fleet
+        {{- else }}
+        - --report-dir=/reports
+        {{- end }}
+      {{- with include "gpu-accept.keyEnv" . }}{{ . | nindent 6 }}{{ end }}
+      ports:
+        - {name: http, containerPort: {{ (include "gpu-accept.contract" . | fromJson).ports.report }}}
+      readinessProbe:
+        httpGet: {path: /readyz, port: http}
+        periodSeconds: 2
+        timeoutSeconds: 5
+      livenessProbe:
+        httpGet: {path: /healthz, port: http}
+        timeoutSeconds: 5
+      resources:
+        {{- $resources := .Values.fleet.resources | default (dict "requests" (dict "cpu" "50m" "memory" "256Mi") "limits" (dict "cpu" "2" "memory" "1Gi")) }}
+        {{- include "gpu-accept.resources" (dict "resources" $resources "devices" dict) | nindent 8 }}
+      securityContext:
+        {{- toYaml (.Values.containerSecurityContext | default dict) | nindent 8 }}
+      volumeMounts:
+        - {name: reports, mountPath: /reports}
+        - {name: tmp, mountPath: /tmp}
+        - {name: programs, mountPath: /programs, readOnly: true}
+        {{- with include "gpu-accept.keyMount" . }}{{ . | nindent 8 }}{{ end }}
+  volumes:
+    - name: reports
+      {{- if .Values.fleet.claimName }}
+      persistentVolumeClaim: {claimName: {{ .Values.fleet.claimName | quote }}}
+      {{- else }}
+      emptyDir: {}
+      {{- end }}
+    - name: tmp
+      emptyDir: {sizeLimit: 64Mi}
+    {{- include "gpu-accept.programsVolume" . | nindent 4 }}
+    {{- with include "gpu-accept.keyVolume" . }}{{ . | nindent 4 }}{{ end }}
+{{- end }}
