@@ -21,7 +21,6 @@ PROGRAMS = {
     "ddp-launch": "gpuworker.launch.launcher",
     "ddp-tests": "gpuworker.accept.ddp_tests",
     "group-agent": "gpuworker.group.agent",
-    "report-server": "gpuworker.fleet.node_server",
     "torchrun": "gpuworker.launch.launcher",
     "train": "gpuworker.train.train",
     "train-framework": "gpuworker.train.train_framework",

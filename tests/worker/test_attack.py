@@ -25,7 +25,7 @@ from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.protocol import VERSION, Hello, NodeInfo
 from gpuworker.runtime.contract import GROUP_AGENT_PORT
 from gpuworker.runtime.json_lines import encode
-from tests.helpers.fleet_reports import node_report
+from tests.helpers.fleet_reports import broken_report, complete_report
 from tests.helpers.hostile_messages import deliver, listens, messages, peak_mib, slow_clients
 from tests.helpers.launchers import Run
 from tests.helpers.processes import alive, descendants, free_port, until
@@ -97,12 +97,12 @@ class Collector:
 
     def __init__(self, start, folder, nodes: int, **variables: object) -> None:
         self.start, self.folder, self.nodes, self.variables = start, folder, nodes, variables
-        self.port = free_port(2)
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/reports"
 
     def begin(self) -> None:
-        arguments = ["--service=localhost", f"--service-port={self.port + 1}", f"--port={self.port}", "--run-id=1"]
-        arguments += ["--accept-posts", f"--report-dir={self.folder}", f"--expect-nodes={self.nodes}", "--interval=60"]
+        arguments = [f"--port={self.port}", "--run-id=1", f"--report-dir={self.folder}"]
+        arguments += [f"--expect-nodes={self.nodes}", "--interval=60"]
         self.program = self.start("-m", "gpuworker.fleet.cli", "serve", *arguments, **self.variables)
 
     def serves(self) -> bool:
@@ -117,11 +117,11 @@ def test_strangers_hand_in_no_report(start, tmp_path, key, settings) -> None:
     collector = Collector(start, tmp_path / "reports", 1, **settings)
     collector.begin()
     until(collector.serves, "the collector serves")
-    report = json.dumps(node_report("n1", verdict="FAIL")).encode()
+    report = json.dumps(broken_report("n1")).encode()
     head = b"POST /reports HTTP/1.1\r\nX-Report-Nonce: 1\r\nContent-Length: %d\r\n\r\n" % len(report)
     attack("127.0.0.1", collector.port, head + report, b" 200 " if key else b"not in any answer")
     peak = peak_mib(collector.program.process.pid)
-    assert submit.send(json.dumps(node_report("n2")).encode(), collector.url, 60, key) == ""
+    assert submit.send(json.dumps(complete_report("n2")).encode(), collector.url, 60, key) == ""
     result = collector.result()
     names = [node["node"] for node in result["nodes"]]
     assert names == ["n2"] and result["verdict"] != "FAIL" if key else "n2" in names
@@ -135,7 +135,7 @@ def test_a_killed_collector_loses_no_report(start, tmp_path) -> None:
     collector = Collector(start, tmp_path / "reports", nodes)
     collector.begin()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        reports = [json.dumps(node_report(f"n{number}")).encode() for number in range(nodes)]
+        reports = [json.dumps(complete_report(f"n{number}")).encode() for number in range(nodes)]
         sent = [pool.submit(submit.send, report, collector.url, PATIENCE_S) for report in reports]
         for round_ in range(KILLS):
             until(lambda most=8 * round_: sum(each.done() for each in sent) > most, "reports are acknowledged")

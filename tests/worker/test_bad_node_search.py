@@ -7,7 +7,7 @@ import pytest
 
 from gpuworker.accept.checks.bad_nodes.findings import Outcome
 from gpuworker.accept.checks.bad_nodes.search_plan import BadNodeSearch
-from gpuworker.accept.checks.bad_nodes.simulate import Fabric, search
+from tests.scale.bad_node_search import Fabric, search
 
 HEALTHY = 48.0
 

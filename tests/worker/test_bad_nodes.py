@@ -9,6 +9,7 @@ from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks.bad_nodes import group_test, search
 from gpuworker.accept.checks.bad_nodes.findings import Outcome
 from gpuworker.accept.distributed import local_world
+from tests.helpers.evidence import failures, not_measured
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
@@ -36,7 +37,7 @@ def slow_rank_2(context, timeout_s: float) -> dict:
 
 def test_a_healthy_world_accuses_nobody(search_with):
     found = search_with()
-    assert (found.failures, found.not_measured) == ([], [])
+    assert (failures(found), not_measured(found)) == ([], [])
     assert [measurement.name for measurement in found.measurements] == ["pair_bandwidth"]
 
 
@@ -46,20 +47,20 @@ def test_a_healthy_world_accuses_nobody(search_with):
 )
 def test_a_bad_node_is_named_with_what_was_seen(search_with, fault, sight):
     found = search_with(fault)
-    (reason,) = found.failures
+    (reason,) = failures(found)
     assert reason.startswith(f"rank 2 {HERE} is bad: with rank ")
     assert reason.count(sight) == 3, "with three partners"
 
 
 def test_a_bad_link_is_named_by_its_two_ends(search_with):
     found = search_with("slow-node-link")
-    (reason,) = found.failures
+    (reason,) = failures(found)
     assert reason.startswith(f"the link between rank 2 {HERE} and rank 5 {HERE} is bad, both are good with others: ")
 
 
 def test_a_node_that_hangs_is_named_and_the_search_goes_on(search_with):
     found = search_with("hung-node", timeout_s=6)
-    (reason,) = found.failures
+    (reason,) = failures(found)
     assert reason.startswith(f"rank 2 {HERE} is bad: with rank ")
     assert reason.count(": timed out") == 3
 
@@ -75,7 +76,7 @@ def test_a_connection_that_never_returns_does_not_hang_the_leader(search_with, m
     start = time.monotonic()
     found = search_with("", timeout_s=4)
     assert time.monotonic() - start < 300
-    assert [reason.partition(" is bad")[0] for reason in found.failures] == [f"rank 2 {HERE}"]
+    assert [reason.partition(" is bad")[0] for reason in failures(found)] == [f"rank 2 {HERE}"]
 
 
 def test_units_are_nodes_or_the_ranks_of_the_only_node():

@@ -15,6 +15,7 @@ from gpuworker.accept.checks import collectives as check
 from gpuworker.accept.checks.collectives import sweep
 from gpuworker.accept.checks.collectives.operations import NAMES, factor, operations
 from gpuworker.accept.distributed import local_world
+from tests.helpers.evidence import failures, not_measured
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
@@ -29,7 +30,7 @@ def plan(tmp_path, monkeypatch) -> Plan:
 def test_three_ranks_are_right_in_every_collective(plan):
     """Three, so that parts of a tensor do not divide evenly, and a rank has two different neighbours."""
     found = check.measure(plan)
-    assert (found.failures, found.not_measured) == ([], [])
+    assert (failures(found), not_measured(found)) == ([], [])
     measured = {measurement.name.removesuffix("_busbw") for measurement in found.measurements}
     lacking = {name.removesuffix("_busbw") for name in found.inapplicable}
     assert measured | lacking == set(NAMES)
@@ -60,10 +61,10 @@ def only(context, name: str) -> dict:
 
 def test_the_reason_names_rank_node_device_and_element(plan):
     found = check.measure(replace(plan, inject="wrong-element"))
-    assert found.failures[0].startswith(
+    assert failures(found)[0].startswith(
         f"rank 2 (node {os.uname().nodename}, cpu): all_reduce of 4104 bytes, round 0: "
     )
-    assert "the first is element 1025: " in found.failures[0]
+    assert "the first is element 1025: " in failures(found)[0]
 
 
 def test_a_rank_that_sends_wrong_data_is_named_and_not_every_receiver(plan, monkeypatch):
@@ -80,9 +81,9 @@ def test_a_rank_that_sends_wrong_data_is_named_and_not_every_receiver(plan, monk
 
     monkeypatch.setattr(sweep, "operations", corrupt)
     found = check.measure(plan)
-    assert found.failures and all(
+    assert failures(found) and all(
         text.startswith(f"rank 1 (node {os.uname().nodename}, cpu): what it sent arrived wrong at 2 of 2 other ranks")
-        for text in found.failures
+        for text in failures(found)
     )
 
 
@@ -94,7 +95,7 @@ def test_without_one_common_sender_the_receivers_are_named(senders):
                 "senders": senders[rank], "unsupported": {}}  # fmt: skip
 
     found = sweep.evidence([result(rank) for rank in range(3)])
-    assert [text[:6] for text in found.failures] == [f"rank {rank}" for rank in range(3) if senders[rank]]
+    assert [text[:6] for text in failures(found)] == [f"rank {rank}" for rank in range(3) if senders[rank]]
 
 
 @pytest.mark.parametrize(("free_gib", "largest"), [(78, 1 << 32), (39, 1 << 31), (14, 1 << 30)])

@@ -6,12 +6,11 @@ from gpuworker.accept import registry
 from gpuworker.accept.check_spec import Plan, Registered
 from gpuworker.accept.checks import correctness as check
 from gpuworker.accept.checks.correctness import ddp_reference
-from gpuworker.accept.limits import Limits
-from gpuworker.accept.report import FAIL, Coverage, Report, to_json
-from gpuworker.accept.verdict import judge
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import from_text
+from gpuworker.judgement.report import FAIL, Report, Requested, report_dict, to_json
+from tests.helpers.evidence import failures, not_measured
 
 RIGHT = {"own_error": 1e-16, "reduced_error": 1e-16, "trained": "a", "straight": "b", "loaded": "a", "resumed": "b"}
 
@@ -26,7 +25,7 @@ def results(*changes: dict) -> list[dict]:
 
 def test_right_results_are_right():
     found = ddp_reference.evidence(results({}, {}, {}))
-    assert (found.failures, found.not_measured) == ([], [])
+    assert (failures(found), not_measured(found)) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -43,22 +42,23 @@ def test_right_results_are_right():
     ],
 )
 def test_the_rank_is_named(change, reason):
-    (found,) = ddp_reference.evidence(results({}, change, {})).failures
+    (found,) = failures(ddp_reference.evidence(results({}, change, {})))
     assert found.startswith(reason)
 
 
 @pytest.mark.parametrize("error", [float("inf"), float("nan"), 1e300])
 def test_a_gradient_that_is_not_finite_is_a_fail_that_the_fleet_can_read(error: float) -> None:
-    spec, plan = correctness_check().spec, Plan("cuda", 0)
-    found = judge("correctness", spec, ddp_reference.evidence(results({}, {"own_error": error})), Limits(), plan)
-    report = Report("n1", "p", "1", "cuda", "quick", "2026-01-05T10:00:00+00:00", Coverage(1, 0, 0, 1), [found])
-    (source,) = from_text("n1", to_json(report.to_dict(), None).encode())
+    found = ddp_reference.evidence(results({}, {"own_error": error}))
+    found.name = "correctness"
+    asked = Requested("cuda", 2, "quick")
+    report = Report("n1", "p", "1", asked, "2026-01-05T10:00:00+00:00", [found])
+    (source,) = from_text("n1", to_json(report_dict(report), None).encode())
     fleet = merge([source], Expected(1))
-    assert fleet.verdict == FAIL and "n1 correctness: rank 1: its own gradient" in fleet.reason
+    assert fleet.verdict == FAIL and ("own-gradient", "cuda:1") in {(f.kind, f.device) for f in fleet.findings}
 
 
 def test_two_ranks_that_differ_are_both_named():
-    (found,) = ddp_reference.evidence(results({}, {"trained": "c", "loaded": "c"})).failures
+    (found,) = failures(ddp_reference.evidence(results({}, {"trained": "c", "loaded": "c"})))
     assert found == "parameters differ after training, with no majority: rank 0: a, rank 1: c"
 
 
@@ -77,6 +77,6 @@ def test_two_ranks_that_differ_are_both_named():
 def test_ranks_that_really_train(tmp_path, monkeypatch, fault, reason):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     found = check.measure(Plan("cpu", 0, scratch=tmp_path, processes=3, inject=fault))
-    assert bool(found.failures) == bool(fault)
-    assert not fault or found.failures[0].startswith(reason)
+    assert bool(failures(found)) == bool(fault)
+    assert not fault or failures(found)[0].startswith(reason)
     assert list(tmp_path.iterdir()) == [], "no checkpoint is left behind"

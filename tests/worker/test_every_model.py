@@ -7,14 +7,18 @@ import re
 
 import pytest
 
-from gpuworker.accept.check_spec import Evidence, Measure, Plan
+from gpuworker.accept.check_spec import Measure, Plan
 from gpuworker.accept.checks import environment, links
 from gpuworker.accept.limits import RULES, Limits
+from gpuworker.judgement.report import Evidence
 from gpuworker.runtime import gpu_inventory, gpu_specs
 from tests.helpers import gpu_node
+from tests.helpers.cpu_worlds import measured
+from tests.helpers.evidence import failures, not_measured, warnings
 
 NAMES = {
     "T4": "Tesla T4",
+    "V100 SXM2": "Tesla V100-SXM2-32GB",
     "A100 SXM 80 GB": "NVIDIA A100-SXM4-80GB",
     "A100 SXM 40 GB": "NVIDIA A100-SXM4-40GB",
     "A100 PCIe": "NVIDIA A100 80GB PCIe",
@@ -54,12 +58,12 @@ def healthy(model: str) -> dict:
 
 def findings(monkeypatch, *gpus: dict) -> list[str]:
     gpu_node.install(monkeypatch, *gpus)
-    plan, evidence = Plan("cuda", len(gpus)), environment.measure(Plan("cuda", len(gpus)))
+    plan, evidence = Plan("cuda", len(gpus)), measured(environment, Plan("cuda", len(gpus)))
     inventory = gpu_inventory.with_torch_names(gpu_inventory.inventory()[1], dict.fromkeys(plan.devices, ""))
     under_load = Evidence()
     links._driver_view(inventory, {}, plan, under_load)
     links.problems(under_load, plan)
-    return [text for e in (evidence, under_load) for text in e.failures + e.not_measured + e.warnings]
+    return [text for e in (evidence, under_load) for text in failures(e) + not_measured(e) + warnings(e)]
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -1,14 +1,15 @@
 """Network ports: those that are down or slow where others are not, new errors, and the way to the GPUs."""
 
 import re
-import types
 
 import pytest
 
 from gpuworker.accept import accept_node, fabric, fabric_watch
 from gpuworker.accept.check_spec import RUNNER_FAULTS, Plan
 from gpuworker.accept.checks import environment
-from gpuworker.fleet.acts import RESEAT, TICKET, act_for
+from gpuworker.accept.verdict import Check
+from gpuworker.judgement.kinds import KINDS, RESEAT, TICKET
+from gpuworker.judgement.report import Report, Requested
 from tests.helpers import gpu_node
 from tests.helpers.cpu_worlds import verdict_on
 from tests.helpers.sysfs_tree import add_adapter, add_pci, set_errors, set_port, write
@@ -23,21 +24,20 @@ def tree(monkeypatch, tmp_path):
     return tmp_path
 
 
-def found(monkeypatch, gpus: int = 1) -> tuple[str, str]:
+def found(monkeypatch, gpus: int = 1) -> Check:
     gpu_node.install(monkeypatch, *[{}] * gpus)
     plan = Plan("cuda", gpus)
-    check = verdict_on(environment, environment.measure(plan), plan)
-    return check.verdict, check.reason
+    return verdict_on(environment, environment.measure(plan), plan)
 
 
 def test_a_node_without_adapters_has_no_finding(tree, monkeypatch):
-    assert found(monkeypatch) == ("PASS", "")
+    assert found(monkeypatch).verdict == "PASS"
 
 
 def test_healthy_ports_have_no_finding_and_are_facts(tree, monkeypatch):
     for index in (0, 1, 2, 10):
         add_adapter(tree, index)
-    assert found(monkeypatch) == ("PASS", "")
+    assert found(monkeypatch).verdict == "PASS"
     ports = fabric.ports()
     assert [port.name for port in ports] == ["mlx5_0/1", "mlx5_1/1", "mlx5_2/1", "mlx5_10/1"]
     assert {(p.up, p.rate_gbps, p.kind, p.firmware, p.numa_node) for p in ports} == {
@@ -57,7 +57,8 @@ def test_healthy_ports_have_no_finding_and_are_facts(tree, monkeypatch):
 def test_a_port_unlike_its_siblings_fails(tree, monkeypatch, changes, pattern):
     for index in range(8):
         add_adapter(tree, index, **(changes if index == 3 else {}))
-    verdict, reason = found(monkeypatch)
+    check = found(monkeypatch)
+    verdict, reason = check.verdict, check.reason
     assert verdict == "FAIL" and re.search(pattern, reason), reason
 
 
@@ -67,14 +68,14 @@ def test_ports_that_are_unused_by_design_have_no_finding(tree, monkeypatch):
         add_adapter(tree, index, **({"state": "1: DOWN", "phys_state": "3: Disabled"} if index > 1 else {}))
     add_adapter(tree, 4, kind="MT41692", link_layer="Ethernet", rate="100 Gb/sec (4X EDR)")
     add_adapter(tree, 5, kind="EFA", link_layer="Unspecified", state="1: DOWN")
-    assert found(monkeypatch) == ("PASS", "")
+    assert found(monkeypatch).verdict == "PASS"
     assert len(fabric.ports()) == 5
 
 
 def test_a_port_that_was_switched_off_is_a_warning(tree, monkeypatch):
     for index in range(4):
         add_adapter(tree, index, **({"state": "1: DOWN", "phys_state": "3: Disabled"} if index == 3 else {}))
-    assert found(monkeypatch)[0] == "WARN"
+    assert found(monkeypatch).verdict == "WARN"
 
 
 def test_without_peermem_and_dma_buf_gpus_are_not_reached(tree, monkeypatch):
@@ -82,11 +83,11 @@ def test_without_peermem_and_dma_buf_gpus_are_not_reached(tree, monkeypatch):
     (tree / "module/nvidia_peermem/version").unlink()
     (tree / "module/nvidia_peermem").rmdir()
     monkeypatch.setattr("platform.release", lambda: "5.15.0-generic")
-    assert "cannot reach the memory of GPUs" in found(monkeypatch)[1]
+    assert "cannot reach the memory of GPUs" in found(monkeypatch).reason
     (tree / "version").write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15\n")
-    assert found(monkeypatch) == ("PASS", "") and fabric.gpu_direct() == "dma-buf"
+    assert found(monkeypatch).verdict == "PASS" and fabric.gpu_direct() == "dma-buf"
     monkeypatch.setattr("platform.release", lambda: "5.4.0-generic")
-    assert found(monkeypatch)[0] == "WARN"
+    assert found(monkeypatch).verdict == "WARN"
 
 
 def test_the_nearest_adapter_of_every_gpu(tree, monkeypatch):
@@ -100,14 +101,19 @@ def test_the_nearest_adapter_of_every_gpu(tree, monkeypatch):
     nearest = fabric.nearest(fabric.ports(), devices)
     assert [nearest[device]["where"] for device in devices] == [fabric.SWITCH, fabric.SWITCH, fabric.NUMA, fabric.FAR]
     assert nearest["cuda:0"]["adapters"] == ["mlx5_0"] and nearest["cuda:2"]["adapters"] == ["mlx5_0", "mlx5_1"]
-    assert found(monkeypatch, 4)[1].startswith("cuda:3: its nearest network adapter is on another NUMA node, 3 other")
+    (problem,) = found(monkeypatch, 4).problems
+    assert (problem.kind, problem.parts) == ("far-adapter", ["cuda:3"])
+
+
+def empty_report(inject: str = "") -> Report:
+    return Report("n", "p", "1", Requested("cuda", 1, "quick", inject=inject), "2026-01-05T10:00:00+00:00")
 
 
 def watched(changes: dict[str, str], tree, injected: str = "") -> list:
-    report = types.SimpleNamespace(injected=injected, checks=[])
+    report = empty_report(injected)
     with fabric_watch.watch_fabric(report):
         set_port(tree, 0, **changes)
-    return [(problem.verdict, problem.reason) for check in report.checks for problem in check.problems]
+    return [problem for check in report.checks for problem in check.problems]
 
 
 @pytest.mark.parametrize(
@@ -121,9 +127,9 @@ def watched(changes: dict[str, str], tree, injected: str = "") -> list:
 )
 def test_what_changes_while_the_checks_run_is_named(tree, changes, verdict, pattern):
     add_adapter(tree, 0)
-    ((named, reason),) = watched(changes, tree)
-    assert named == verdict and re.search(pattern, reason)
-    assert act_for("fabric", "node", reason).verb == TICKET
+    (problem,) = watched(changes, tree)
+    assert problem.verdict == verdict and re.search(pattern, problem.reason)
+    assert KINDS[problem.kind].act.verb == TICKET and problem.parts == ["mlx5_0/1"]
 
 
 @pytest.mark.parametrize("changes", [{}, {"counters/port_rcv_data": "9"}, {"counters/symbol_error": "nonsense"}])
@@ -140,9 +146,8 @@ def test_retransmissions_of_a_lossy_ethernet_are_no_finding(tree):
 
 def test_the_injected_errors_are_found_and_named(tree):
     add_adapter(tree, 0)
-    ((verdict, reason),) = watched({}, tree, "port-errors")
-    assert verdict == "WARN" and re.search(RUNNER_FAULTS["port-errors"][0], reason)
-    assert act_for("fabric", "node", reason).verb == TICKET
+    (problem,) = watched({}, tree, "port-errors")
+    assert (problem.verdict, problem.kind) == ("WARN", RUNNER_FAULTS["port-errors"][0])
     assert accept_node.watch_fabric is fabric_watch.watch_fabric
 
 
@@ -169,23 +174,23 @@ def links(tree):
     ],
 )
 def test_new_errors_of_a_pcie_link_name_its_address(links, address, totals, verdict, words):
-    report = types.SimpleNamespace(injected="", checks=[])
+    report = empty_report()
     with fabric_watch.watch_fabric(report):
         set_errors(links, address, **totals)
-    ((named, reason),) = [(p.verdict, p.reason) for check in report.checks for p in check.problems]
+    (problem,) = [problem for check in report.checks for problem in check.problems]
     assert address in report.checks[0].facts["pcie_links"], "what was watched"
-    assert (named, reason) == (verdict, f"PCIe link of {address}: new errors during the checks: {words}")
-    assert act_for("fabric", "node", reason).verb == RESEAT
+    assert problem.verdict == verdict and problem.parts == [address] and words in problem.reason
+    assert KINDS[problem.kind].act.verb == RESEAT
 
 
 @pytest.mark.parametrize("totals", [{}, {"correctable": 950}], ids=["none", "a few repeats"])
 def test_what_a_healthy_pcie_link_counts_is_no_finding(links, totals):
-    report = types.SimpleNamespace(injected="", checks=[])
+    report = empty_report()
     with fabric_watch.watch_fabric(report):
         set_errors(links, GPU, **totals)
     assert report.checks == []
 
 
 def test_the_injected_errors_of_a_pcie_link_are_found(tree):
-    ((verdict, reason),) = watched({}, tree, "pcie-errors")
-    assert verdict == "WARN" and re.search(RUNNER_FAULTS["pcie-errors"][0], reason)
+    (problem,) = watched({}, tree, "pcie-errors")
+    assert (problem.verdict, problem.kind) == ("WARN", RUNNER_FAULTS["pcie-errors"][0])

@@ -173,7 +173,8 @@ def test_the_sampler_is_silent_without_a_driver(driver):
 
 
 def unwatched(sampler: Sampler, devices: list[str]) -> list[str]:
-    return gpu_telemetry.unwatched(gpu_telemetry.summary(sampler.readings), devices, sampler.problem)
+    found = gpu_telemetry.unwatched(gpu_telemetry.summary(sampler.readings), devices, sampler.problem)
+    return [f"{device}: {words}" for device, words in found]
 
 
 def test_a_gpu_that_was_not_watched_is_a_warning(driver, monkeypatch):

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuworker.accept.judge import Judged
+from gpuworker.accept.verdict import Check
+from gpuworker.judgement.report import Problem, Report, Requested, report_dict
 from hack.gpu import judges, steps, summary
 from hack.gpu.step import NOT_APPLICABLE, NOT_OK, NOT_RUN, OK, Figure, Result, read
 from hack.paths import REPO
@@ -238,11 +241,16 @@ def left(folder: Path, log: str = "", report: dict | None = None) -> Path:
         ("INCOMPLETE", "one process has no peer", "SKIP", False, NOT_APPLICABLE),
     ],
 )
-def test_a_fault_counts_as_found_if_the_verdict_names_it(tmp_path, verdict, text, check_verdict, named, result):
+def test_a_fault_counts_as_found_if_the_verdict_names_it(
+    monkeypatch, tmp_path, verdict, text, check_verdict, named, result
+):
     log = f"[ENV] a=1\n[RESULT] verdict={verdict} report=x summary={json.dumps(text)}\n"
-    report = {"checks": [{"name": "compute", "verdict": check_verdict}]}
-    judge = judges.found("compute", r"(cpu|cuda):\d+ is slow: gemm_\w+", named)
-    assert judge(left(tmp_path, log, report), 1).result == result
+    problems = [Problem("FAIL", "slow", text)] if "is slow" in text else []
+    report = Report("n", "p", "1", Requested("cuda", 1, "quick"), "2026-01-05T10:00:00+00:00")
+    judged = Judged(report, [Check("compute", check_verdict, problems=problems)])
+    monkeypatch.setattr(judges, "judged_report", lambda folder: judged)
+    judge = judges.found("compute", "slow", named)
+    assert judge(left(tmp_path, log, report_dict(report)), 1).result == result
 
 
 @pytest.mark.parametrize(

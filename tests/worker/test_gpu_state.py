@@ -10,29 +10,31 @@ import pytest
 from gpuworker.accept import host_info
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import environment
-from gpuworker.fleet.acts import CONFIGURE, REBOOT, RETEST, TICKET, act_for
+from gpuworker.accept.verdict import Check
+from gpuworker.judgement.kinds import CONFIGURE, REBOOT, RETEST, TICKET
 from gpuworker.runtime import gpu_inventory
 from tests.helpers import gpu_node
 from tests.helpers.cpu_worlds import verdict_on
+from tests.helpers.evidence import verbs
 
 HEALTHY_FABRIC = (3, 0, 0, 0b10_10_10_10 | 1 << 8)  # completed; all parts of the mask are false
 
 
 @pytest.fixture
 def found(monkeypatch):
-    def run(*gpus: dict) -> tuple[str, str]:
+    def run(*gpus: dict) -> Check:
         gpu_node.install(monkeypatch, *gpus)
         plan = Plan("cuda", len(gpus))
         check = verdict_on(environment, environment.measure(plan), plan)
-        return check.verdict, check.reason
+        return check
 
     return run
 
 
 def test_a_healthy_fabric_and_a_gpu_without_one_have_no_finding(found):
     gpu = {"fabric": HEALTHY_FABRIC}
-    assert found(gpu, gpu) == ("PASS", "")
-    assert found({"fabric": (0, 0, 0, 0)}, {"fabric": None}) == ("PASS", "")
+    assert found(gpu, gpu).verdict == "PASS"
+    assert found({"fabric": (0, 0, 0, 0)}, {"fabric": None}).verdict == "PASS"
 
 
 @pytest.mark.parametrize(
@@ -49,13 +51,15 @@ def test_a_healthy_fabric_and_a_gpu_without_one_have_no_finding(found):
     ],
 )
 def test_a_fault_of_the_fabric_is_named_with_an_act(found, fabric, verdict, words, verb):
-    seen, reason = found({"fabric": HEALTHY_FABRIC}, {"fabric": fabric})
+    check = found({"fabric": HEALTHY_FABRIC}, {"fabric": fabric})
+    seen, reason = check.verdict, check.reason
     assert seen == verdict and "cuda:1: " in reason and words in reason
-    assert act_for("environment", "node", reason).verb == verb
+    assert verb in verbs(check)
 
 
 def test_gpus_of_different_cliques_are_named(found):
-    verdict, reason = found({"fabric": HEALTHY_FABRIC}, {"fabric": (3, 0, 7, 0)})
+    check = found({"fabric": HEALTHY_FABRIC}, {"fabric": (3, 0, 7, 0)})
+    verdict, reason = check.verdict, check.reason
     assert verdict == "WARN" and "the GPUs differ in fabric clique" in reason
 
 
@@ -74,13 +78,14 @@ def test_gpus_of_different_cliques_are_named(found):
     ],
 )
 def test_programs_that_share_a_gpu_are_named(found, gpu, words, verb):
-    verdict, reason = found({}, gpu)
+    check = found({}, gpu)
+    verdict, reason = check.verdict, check.reason
     assert verdict == "WARN" and words in reason
-    assert act_for("environment", "node", reason).verb == verb
+    assert verb in verbs(check)
 
 
 def test_this_program_is_not_another_one(found):
-    assert found({"processes": ((os.getpid(), "python3"), (os.getppid(), "python3"))}, {}) == ("PASS", "")
+    assert found({"processes": ((os.getpid(), "python3"), (os.getppid(), "python3"))}, {}).verdict == "PASS"
 
 
 def test_errors_of_nvlink_5_are_read_from_its_fields(monkeypatch):
@@ -107,6 +112,7 @@ def test_an_error_of_an_nvswitch_is_named(found, monkeypatch, text, age_s, verdi
         patch.setattr(host_info, "xids", lambda log: [event])
 
     monkeypatch.setattr(gpu_node, "install", with_event)
-    seen, reason = found({}, {})
+    check = found({}, {})
+    seen, reason = check.verdict, check.reason
     assert seen == verdict and f"SXid {text.split(',')[0]} of 0000:c1:00.0" in reason
-    assert act_for("environment", "node", reason).verb == TICKET
+    assert TICKET in verbs(check)

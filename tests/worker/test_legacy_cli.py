@@ -22,8 +22,10 @@ from pathlib import Path
 import pytest
 
 from gpuworker.accept import legacy_cli
+from gpuworker.accept.judge import Judged
 from gpuworker.accept.legacy_cli import ddp_tests, run_all_tests
-from gpuworker.accept.report import write_json
+from gpuworker.accept.verdict import Check
+from gpuworker.judgement.report import Report, Requested, report_dict, write_json
 
 pytestmark = pytest.mark.slow
 
@@ -121,11 +123,12 @@ def test_a_failure_says_what_failed(monkeypatch, tmp_path, checks, code, failure
 
     def accept_node(command):
         folder = Path(command[-1].removeprefix("--report-dir="))
-        found = [{"name": name, "verdict": verdict, "reason": "why", "measurements": []} for name, verdict in checks]
-        write_json(folder / "report.json", {"verdict": "FAIL", "checks": found})
+        report = Report("n", "p", "1", Requested("cpu", 0, "quick"), "2026-01-05T10:00:00+00:00")
+        write_json(folder / "report.json", report_dict(report))
         return type("Done", (), {"returncode": {2: 1}.get(code, code)})
 
     monkeypatch.setattr(gpu_tests.subprocess, "run", accept_node)
+    monkeypatch.setattr(gpu_tests, "judge", lambda report: Judged(report, [Check(*each, "why") for each in checks]))
     monkeypatch.setattr(gpu_tests, "environment", lambda: {"cuda_device_count": 0})
     monkeypatch.setattr(sys, "argv", ["gpu_tests.py", "--quick", "--device", "cpu", "--report-dir", str(tmp_path)])
     with pytest.raises(SystemExit) as end:

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from gpuworker.accept import accept_node
-from gpuworker.fleet import cli, node_server
+from gpuworker.fleet import cli
 
-NODE, SERVE = ["--device", "cpu", "--report-dir"], ["serve", "--service", "fleet", "--run-id", "1"]
+NODE, SERVE = ["--device", "cpu", "--report-dir"], ["serve", "--run-id", "1"]
 
 
 @pytest.mark.parametrize("word", ["nan", "inf", "-5", "0", "many"])
@@ -21,7 +21,7 @@ NODE, SERVE = ["--device", "cpu", "--report-dir"], ["serve", "--service", "fleet
         (accept_node.main, [*NODE, "here", "--processes"]),
         (cli.main, ["await", "http://127.0.0.1:9", "--timeout"]),
         (cli.main, ["submit", "report.json", "--to", "http://127.0.0.1:9/reports", "--timeout"]),
-        (cli.main, ["diff", "a", "b", "--warn"]),
+        (cli.main, ["merge", "a", "--baseline", "b", "--baseline-warn"]),
         (cli.main, [*SERVE, "--interval"]),
     ],
 )
@@ -38,12 +38,8 @@ def test_an_address_that_cannot_work_is_refused(monkeypatch, tmp_path, capsys, m
 
 
 @pytest.mark.parametrize("word", ["-1", "65536", "http"])
-@pytest.mark.parametrize(
-    ("main", "before"), [(cli.main, [*SERVE, "--port"]), (cli.main, [*SERVE, "--service-port"]),
-                         (node_server.main, ["--port"])],
-)  # fmt: skip
-def test_what_is_no_port_is_refused(monkeypatch, tmp_path, capsys, main, before, word) -> None:
-    assert_refused(monkeypatch, tmp_path, capsys, main, before, word)
+def test_what_is_no_port_is_refused(monkeypatch, tmp_path, capsys, word) -> None:
+    assert_refused(monkeypatch, tmp_path, capsys, cli.main, [*SERVE, "--port"], word)
 
 
 def test_a_fault_that_no_chosen_check_finds_is_refused(monkeypatch, tmp_path, capsys) -> None:

@@ -14,7 +14,9 @@ import time
 import pytest
 
 from gpuworker.accept.check_process import CheckRunner, Stuck
-from gpuworker.accept.check_spec import Evidence, Plan, Registered, Spec
+from gpuworker.accept.check_spec import Plan, Registered, Spec
+from gpuworker.judgement.report import Evidence, Problem
+from tests.helpers.evidence import not_measured
 from tests.helpers.processes import alive, until
 
 # Python 3.12 and newer warn of fork in a process with threads, which pytest-xdist makes of this one.
@@ -48,7 +50,7 @@ def registered(name: str, measure) -> Registered:
 
 def test_a_check_that_ends_is_what_it_found():
     found, duration_s = run(lambda plan: Evidence(facts={"device": plan.device, "scratch": plan.scratch.is_dir()}))
-    assert (found.not_measured, found.facts) == ([], {"device": "cpu", "scratch": True})
+    assert (not_measured(found), found.facts) == ([], {"device": "cpu", "scratch": True})
     assert 0 < duration_s < 60
 
 
@@ -65,12 +67,12 @@ def test_a_check_that_ends_is_what_it_found():
     ids=["raises", "killed", "exits", "exits with 0", "no JSON", "no evidence"],
 )
 def test_a_check_that_breaks_is_incomplete(check, reason):
-    assert run(check)[0] == Evidence(not_measured=[reason])
+    assert not_measured(run(check)[0]) == [reason]
 
 
 def test_a_check_that_hangs_is_incomplete_in_time():
     start = time.monotonic()
-    assert run(hangs, timeout_s=0.5)[0] == Evidence(not_measured=["not done after 0.5 s"])
+    assert not_measured(run(hangs, timeout_s=0.5)[0]) == ["not done after 0.5 s"]
     assert time.monotonic() - start < 30
 
 
@@ -82,7 +84,7 @@ def who(plan: Plan) -> Evidence:
 
 
 def fails_late(plan: Plan) -> Evidence:
-    return Evidence(facts=who(plan).facts, not_measured=["CUDA error"])
+    return Evidence(facts=who(plan).facts, problems=[Problem("INCOMPLETE", "cuda-error", "CUDA error")])
 
 
 def test_checks_share_a_process_until_one_could_not_be_done():
@@ -100,7 +102,7 @@ def test_checks_share_a_process_until_one_could_not_be_done():
             found.append(runner.run(registered(name, measure), PLAN, 60, shared)[0])
     a, b, c, d, e, f, g = (evidence.facts.get("pid") for evidence in found)
     assert a == b == c != d and len({a, d, f, g}) == 4 and e is None
-    assert found[4].not_measured == ["the check ended with signal 9"]
+    assert not_measured(found[4]) == ["the check ended with signal 9"]
     assert found[1].facts["left"] == ["b"], "the folder of the first check is gone"
     assert found[1].facts["kept"] and not found[6].facts["kept"]
     assert not any(alive(pid) for pid in (a, d, f, g))
@@ -135,7 +137,7 @@ def test_a_process_that_cannot_be_killed_is_named_and_not_waited_for(driver_hang
     start = time.monotonic()
     found, _ = run(check, timeout_s=0.5)
     assert isinstance(found, Stuck) and time.monotonic() - start < 20
-    assert any("cannot be killed" in text for text in found.not_measured)
+    assert any("cannot be killed" in text for text in not_measured(found))
 
 
 @pytest.mark.parametrize("then", [hangs, killed, lambda _: Evidence()], ids=["hangs", "killed", "ends"])
@@ -168,5 +170,6 @@ def test_accept_node_writes_its_report_and_ends_although_the_driver_hangs(start,
     program = start("-c", DRIVER_HANGS, "--device", "cpu", *checks, *options)
     code = program.wait(120)
     first, second = json.loads((tmp_path / "report.json").read_text())["checks"]
-    os.kill(int(re.search(r"process (\d+) cannot be killed", first["reason"])[1]), signal.SIGKILL)
-    assert (code, second["verdict"], second["reason"]) == (3, "INCOMPLETE", "not run: the driver hangs")
+    stuck = next(problem["reason"] for problem in first["problems"] if problem["kind"] == "driver-hangs")
+    os.kill(int(re.search(r"process (\d+) cannot be killed", stuck)[1]), signal.SIGKILL)
+    assert (code, [problem["kind"] for problem in second["problems"]]) == (3, ["not-run"])

@@ -10,8 +10,9 @@ from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import storage as check
 from gpuworker.accept.checks.storage import volumes
 from gpuworker.accept.distributed import local_world
-from gpuworker.accept.report import FAIL, INCOMPLETE
+from gpuworker.judgement.report import FAIL, INCOMPLETE
 from tests.helpers.cpu_worlds import verdict_on
+from tests.helpers.evidence import failures, not_measured
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 
@@ -29,7 +30,7 @@ def plan(tmp_path, monkeypatch):
 
 def test_a_good_volume_is_measured_and_left_empty(plan, tmp_path):
     found = check.measure(plan())
-    assert (found.failures, found.not_measured, found.inapplicable) == ([], [], {})
+    assert (failures(found), not_measured(found), found.inapplicable) == ([], [], {})
     measured = {(measurement.name, measurement.device) for measurement in found.measurements}
     assert measured == {(name, "outputs") for name in check.SPEC.measures}
     assert all(measurement.value > 0 for measurement in found.measurements)
@@ -44,7 +45,7 @@ def test_without_volumes_the_scratch_folder_is_tested_and_noted(plan):
 
 def test_a_volume_that_runs_full_is_named(plan, tmp_path):
     found = check.measure(plan(inject="full-volume"))
-    (reason,) = found.failures
+    (reason,) = failures(found)
     assert reason.startswith("rank 1 (")
     assert f"outputs ({tmp_path / 'out'}): full while the checkpoint was written (No space left on device" in reason
     assert "storage_write" in found.inapplicable
@@ -52,7 +53,7 @@ def test_a_volume_that_runs_full_is_named(plan, tmp_path):
 
 def test_a_damaged_file_is_found_by_the_rank_that_reads_it(plan):
     found = check.measure(plan(inject="damaged-file"))
-    (reason,) = found.failures
+    (reason,) = failures(found)
     assert reason.startswith("rank 0 (")
     assert reason.endswith("shard-1): what was read is not what was written, from byte 524288 on")
 
@@ -75,9 +76,9 @@ def test_of_a_read_only_volume_the_files_are_read(plan, tmp_path, files):
     assert found.inapplicable == {"storage_write": "all volumes are read-only"}
     if files:
         assert {measurement.name for measurement in found.measurements} == {"storage_read", "storage_read_p99"}
-        assert (found.failures, found.not_measured) == ([], [])
+        assert (failures(found), not_measured(found)) == ([], [])
     else:
-        assert found.not_measured == [
+        assert not_measured(found) == [
             f"data ({tmp_path / 'out'}): cannot be written and holds no file of 1 MiB to read"
         ]
 

@@ -8,6 +8,7 @@ from gpuworker.accept.checks import training as check
 from gpuworker.accept.checks.training import training_steps
 from gpuworker.accept.distributed import local_world
 from gpuworker.accept.kernels.tiny_classifier import EPOCH_STEPS, tiny_training
+from tests.helpers.evidence import failures
 
 CPU = torch.device("cpu")
 
@@ -105,7 +106,7 @@ def test_scaling_is_judged_only_where_compute_dominates():
 def test_a_nan_in_the_input_of_one_rank_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     found = check.measure(Plan("cpu", 0, scratch=tmp_path, inject="nan-loss"))
-    (reason,) = found.failures
+    (reason,) = failures(found)
     assert reason.startswith("rank 1 (")
     assert "loss went from 0." in reason and reason.endswith(" to nan")
     assert values(found)["tokens_per_s cpu"] > 0

@@ -1,12 +1,12 @@
 """Xids during the checks are found by events of NVML, and their absence is known or a warning."""
 
 import sys
-import types
 
 import pytest
 
 from gpuworker.accept import accept_node, xid_watch
 from gpuworker.accept.xid_watch import XidWatch
+from gpuworker.judgement.report import Report, Requested
 from tests.helpers.pynvml_stand_in import Library
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -15,6 +15,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.fixture(autouse=True)
 def no_kernel_log(monkeypatch, tmp_path):
     monkeypatch.setattr(xid_watch, "KERNEL_LOG", tmp_path / "kmsg")
+
+
+def empty_report(device: str) -> Report:
+    return Report("n", "p", "1", Requested(device, 0, "quick"), "2026-01-05T10:00:00+00:00")
 
 
 def watched(monkeypatch, *gpus: dict, events: int = 0, driver: bool = True):
@@ -33,8 +37,7 @@ def test_a_healthy_node_has_no_finding(monkeypatch):
 
 def test_an_xid_names_gpu_and_code(monkeypatch):
     check = watched(monkeypatch, {"xids": [31]}, {"xids": [79, 79]}, events=3)
-    assert check.verdict == "FAIL"
-    assert [(problem.verdict, problem.reason) for problem in check.problems] == [
+    assert sorted((problem.verdict, problem.reason) for problem in check.problems) == [
         ("FAIL", "GPU-00000000-0000-0000-0000-000000000001: Xid 79 during the checks"),
         ("WARN", "GPU-00000000-0000-0000-0000-000000000000: Xid 31 during the checks"),
     ]
@@ -43,23 +46,24 @@ def test_an_xid_names_gpu_and_code(monkeypatch):
 @pytest.mark.parametrize("gpu", [{"events": None}, {"lost": True}])
 def test_without_events_the_xids_are_unknown_unless_the_log_can_be_read(monkeypatch, tmp_path, gpu):
     check = watched(monkeypatch, {}, gpu)
-    assert (check.name, check.verdict) == ("xids", "WARN")
-    assert "unknown" in check.reason and "kmsg" in check.reason
+    assert (check.name, {problem.verdict for problem in check.problems}) == ("xids", {"WARN"})
+    assert [problem.kind for problem in check.problems] == ["unreadable"]
     (tmp_path / "kmsg").write_text("")
     assert watched(monkeypatch, {}, gpu) is None
 
 
 def test_without_a_driver_the_xids_are_unknown(monkeypatch):
-    assert watched(monkeypatch, driver=False).verdict == "WARN"
+    found = watched(monkeypatch, driver=False)
+    assert {problem.verdict for problem in found.problems} == {"WARN"}
 
 
 def test_the_report_gets_the_finding(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", Library({"events": None}))
-    report = types.SimpleNamespace(device="cuda", checks=[])
+    report = empty_report("cuda")
     with pytest.raises(KeyError), accept_node.watch_xids(report):
         raise KeyError
     assert [check.name for check in report.checks] == ["xids"]
-    report = types.SimpleNamespace(device="cpu", checks=[])
+    report = empty_report("cpu")
     with accept_node.watch_xids(report):
         pass
     assert report.checks == []

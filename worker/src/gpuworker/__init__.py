@@ -1,1 +1,3 @@
-"""Programs that run inside the pods: acceptance tests, fleet report, launcher, group agent and training."""
+"""Programs that run inside the pods: acceptance tests, fleet report, launcher, group agent and
+training.
+"""

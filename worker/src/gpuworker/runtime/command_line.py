@@ -12,8 +12,8 @@ def first_line(docstring: str | None) -> str:
 
 
 def escape_output() -> None:
-    """Print a character that the locale lacks as \\u2026, instead of ending with an error. An output in which not even
-    ASCII is readable as such (PYTHONIOENCODING=utf-16) becomes UTF-8."""
+    """Print a character that the locale lacks as \\u2026, instead of ending with an error. An
+    output in which not even ASCII is readable as such (PYTHONIOENCODING=utf-16) becomes UTF-8."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             encoding = stream.encoding if _extends_ascii(stream.encoding) else "utf-8"

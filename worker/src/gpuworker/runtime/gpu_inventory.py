@@ -1,4 +1,6 @@
-"""Inventory of a node's GPUs: from NVML, else from nvidia-smi. Standard library only; nvidia-ml-py is optional."""
+"""Inventory of a node's GPUs: from NVML, else from nvidia-smi. Standard library only;
+nvidia-ml-py is optional.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +43,17 @@ SMI_FIELDS = {
     "persistence": "persistence_mode",
 }
 
-MOST_NVLINKS = 36  # more than any GPU has; the constant of an old pynvml is that of the GPUs of its time
+# more than any GPU has; the constant of an old pynvml is that of the GPUs of its time
+MOST_NVLINKS = 36
 # Members of NVML's union of values, by its type of value.
 FIELD_VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 @dataclass
 class Gpu:
-    """One GPU. None: the driver does not report the value. `device` is torch's name of the GPU, else the driver's."""
+    """One GPU. None: the driver does not report the value. `device` is torch's name of the GPU,
+    else the driver's.
+    """
 
     device: str
     uuid: str = ""
@@ -85,7 +90,8 @@ class Gpu:
     nvlink_errors: int | None = None  # CRC errors, replays and recoveries of all links
     pcie_replays: int | None = None
     recovery_action: int | None = None  # what the driver demands of the operator, 0: nothing
-    fabric_state: int | None = None  # of the registration with the fabric manager; None without NVSwitch
+    # of the registration with the fabric manager; None without NVSwitch
+    fabric_state: int | None = None
     fabric_status: int | None = None  # error of the registration, 0: none
     fabric_health: int | None = None  # bits
     fabric_clique: int | None = None
@@ -114,7 +120,9 @@ def inventory() -> tuple[str, list[Gpu]]:
 
 
 def open_nvml() -> object | None:
-    """The initialized pynvml module, or None without the module or its driver. Close it with nvmlShutdown()."""
+    """The initialized pynvml module, or None without the module or its driver. Close it with
+    nvmlShutdown().
+    """
     with contextlib.suppress(ImportError):
         library = importlib.import_module("pynvml")  # by name: the worker must start without it
         with contextlib.suppress(library.NVMLError):
@@ -135,21 +143,28 @@ def nvml() -> Iterator[object | None]:
 
 
 def with_torch_names(gpus: list[Gpu], uuids: dict[str, str]) -> list[Gpu]:
-    """The same GPUs under torch's names. `uuids`: "cuda:3" -> UUID, or "" if torch does not report one.
+    """The same GPUs under torch's names. `uuids`: "cuda:3" -> UUID, or "" if torch does not report
+    one.
 
-    Without UUIDs (torch before 2.4) the order decides if both sides have the same number of GPUs: by default CUDA
-    orders equal GPUs by bus address, as NVML does.
+    Without UUIDs (torch before 2.4) the order decides if both sides have the same number of GPUs:
+    by default CUDA orders equal GPUs by bus address, as NVML does.
     """
     if not all(uuids.values()):
         if len(uuids) != len(gpus):
             return gpus
-        return [dataclasses.replace(gpu, device=name) for gpu, name in zip(gpus, uuids, strict=True)]
+        return [
+            dataclasses.replace(gpu, device=name) for gpu, name in zip(gpus, uuids, strict=True)
+        ]
     names = {_bare_uuid(uuid): name for name, uuid in uuids.items()}
-    return [dataclasses.replace(gpu, device=names.get(_bare_uuid(gpu.uuid), gpu.device)) for gpu in gpus]
+    return [
+        dataclasses.replace(gpu, device=names.get(_bare_uuid(gpu.uuid), gpu.device)) for gpu in gpus
+    ]
 
 
 def ask(library, *call: object) -> object | None:
-    """NVML's value of `call` (function, arguments …); None: boards and drivers differ in what they have."""
+    """NVML's value of `call` (function, arguments …); None: boards and drivers differ in what
+    they have.
+    """
     try:
         return getattr(library, call[0])(*call[1:])
     except (library.NVMLError, AttributeError):
@@ -157,13 +172,21 @@ def ask(library, *call: object) -> object | None:
 
 
 def clock_reasons(library, handle) -> int | None:
-    """Drivers of CUDA 14 have only the first of these functions, drivers before 535 only the second."""
+    """Drivers of CUDA 14 have only the first of these functions, drivers before 535 only the
+    second.
+    """
     found = ask(library, "nvmlDeviceGetCurrentClocksEventReasons", handle)
-    return ask(library, "nvmlDeviceGetCurrentClocksThrottleReasons", handle) if found is None else found
+    return (
+        ask(library, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        if found is None
+        else found
+    )
 
 
 def temperature_c(library, handle) -> int | None:
-    """Drivers of CUDA 14 have only the first of these functions, earlier ones perhaps only the second."""
+    """Drivers of CUDA 14 have only the first of these functions, earlier ones perhaps only the
+    second.
+    """
     arguments = handle, library.NVML_TEMPERATURE_GPU
     found = ask(library, "nvmlDeviceGetTemperatureV", *arguments)
     return ask(library, "nvmlDeviceGetTemperature", *arguments) if found is None else found
@@ -197,9 +220,16 @@ def _gpu(library, index: int) -> Gpu:
         vbios=text(query("nvmlDeviceGetVbiosVersion", handle) or ""),
         inforom=text(query("nvmlDeviceGetInforomImageVersion", handle) or ""),
         ecc=_flag(ecc[0] if ecc else None),
-        ecc_corrected=query("nvmlDeviceGetTotalEccErrors", handle, library.NVML_MEMORY_ERROR_TYPE_CORRECTED, volatile),
+        ecc_corrected=query(
+            "nvmlDeviceGetTotalEccErrors",
+            handle,
+            library.NVML_MEMORY_ERROR_TYPE_CORRECTED,
+            volatile,
+        ),
         ecc_uncorrected=query("nvmlDeviceGetTotalEccErrors", handle, uncorrected, volatile),
-        ecc_uncorrected_ever=query("nvmlDeviceGetTotalEccErrors", handle, uncorrected, library.NVML_AGGREGATE_ECC),
+        ecc_uncorrected_ever=query(
+            "nvmlDeviceGetTotalEccErrors", handle, uncorrected, library.NVML_AGGREGATE_ECC
+        ),
         rows_remapped=remapped[1],
         remap_pending=_flag(remapped[2]),
         remap_failed=_flag(remapped[3]),
@@ -218,7 +248,8 @@ def _gpu(library, index: int) -> Gpu:
         mig=_flag(mig[0] if mig else None),
         persistence=_flag(query("nvmlDeviceGetPersistenceMode", handle)),
         nvlinks_up=sum(link == 1 for link in links),
-        nvlinks_down=sum(link == 0 for link in links),  # a link that the board does not have is None
+        # a link that the board does not have is None
+        nvlinks_down=sum(link == 0 for link in links),
         nvlink_errors=nvml_details.nvlink_errors(library, query, handle, links),
         pcie_replays=query("nvmlDeviceGetPcieReplayCounter", handle),
         recovery_action=_field(library, handle, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"),
@@ -236,23 +267,41 @@ def _field(library, handle, name: str) -> int | None:
 
 
 def from_nvidia_smi(timeout_s: float = 60) -> list[Gpu]:
-    """GPUs that nvidia-smi lists, with None for [N/A]. Empty if it fails, hangs, or lacks one of the fields."""
+    """GPUs that nvidia-smi lists, with None for [N/A]. Empty if it fails, hangs, or lacks one of
+    the fields.
+    """
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
-    command = [program, f"--query-gpu={','.join(SMI_FIELDS.values())}", "--format=csv,noheader,nounits"]
+    command = [
+        program,
+        f"--query-gpu={','.join(SMI_FIELDS.values())}",
+        "--format=csv,noheader,nounits",
+    ]
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, errors="replace", timeout=timeout_s)
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, errors="replace", timeout=timeout_s
+        )
     except subprocess.TimeoutExpired:  # nvidia-smi hangs with a GPU that hangs
         return []
     if done.returncode:
         return []
     rows = csv.reader(io.StringIO(done.stdout), skipinitialspace=True)
-    return [_from_row(index, dict(zip(SMI_FIELDS, row, strict=True))) for index, row in enumerate(rows) if row]
+    return [
+        _from_row(index, dict(zip(SMI_FIELDS, row, strict=True)))
+        for index, row in enumerate(rows)
+        if row
+    ]
 
 
 def _from_row(index: int, row: dict[str, str]) -> Gpu:
-    gpu = Gpu(f"GPU {index} of the driver", row["uuid"], row["name"], _bus_id(row["bus_id"]), row["driver"])
+    gpu = Gpu(
+        f"GPU {index} of the driver",
+        row["uuid"],
+        row["name"],
+        _bus_id(row["bus_id"]),
+        row["driver"],
+    )
     gpu.serial = "" if row["serial"].startswith("[") else row["serial"]  # [N/A], [Unknown Error]
     for field in list(SMI_FIELDS)[5:]:
         setattr(gpu, field, _value(row[field].strip()))

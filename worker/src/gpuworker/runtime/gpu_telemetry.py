@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpuworker.runtime.gpu_inventory import (
@@ -50,7 +50,9 @@ class Sampler:
     Empty without NVML: one nvidia-smi process per reading would disturb the load.
     """
 
-    def __init__(self, uuids: dict[str, str], period_s: float = 0.1, patience_s: float = 10) -> None:
+    def __init__(
+        self, uuids: dict[str, str], period_s: float = 0.1, patience_s: float = 10
+    ) -> None:
         self.readings: list[Reading] = []
         self.problem = ""  # why readings are missing
         self.uuids, self.period_s, self.patience_s = uuids, period_s, patience_s
@@ -79,9 +81,13 @@ class Sampler:
                 return
             gpus = with_torch_names(from_nvml(library), self.uuids)
             reachable = [(index, gpu.device) for index, gpu in enumerate(gpus) if not gpu.lost]
-            handles = {device: library.nvmlDeviceGetHandleByIndex(index) for index, device in reachable}
+            handles = {
+                device: library.nvmlDeviceGetHandleByIndex(index) for index, device in reachable
+            }
             while True:  # one reading at least, however short the load is
-                self.readings += [_read(library, handle, device) for device, handle in handles.items()]
+                self.readings += [
+                    _read(library, handle, device) for device, handle in handles.items()
+                ]
                 if self._done.wait(self.period_s):
                     return
 
@@ -99,7 +105,9 @@ def summary(readings: list[Reading]) -> dict[str, dict[str, float]]:
             ("pcie_gen", max),
             ("pcie_width", max),
         ):
-            if values := [value for reading in own if (value := getattr(reading, field)) is not None]:
+            if values := [
+                value for reading in own if (value := getattr(reading, field)) is not None
+            ]:
                 facts[f"{field}_{unit.__name__}"] = unit(values)
         for bit, words in SLOWDOWNS.items():
             if count := sum(bool((reading.clock_reasons or 0) & bit) for reading in own):
@@ -110,26 +118,29 @@ def summary(readings: list[Reading]) -> dict[str, dict[str, float]]:
     return found
 
 
-def unwatched(telemetry: Mapping[str, Mapping], devices: Iterable[str], problem: str = "") -> list[str]:
-    """Warnings for those of the GPUs whose slowdowns under load are not in this summary. `problem`: why not."""
-    found = []
+def unwatched(
+    telemetry: Mapping[str, Mapping], devices: Iterable[str], problem: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Device and words for those of the GPUs whose slowdowns under load are not in this summary.
+    `problem`: why not.
+    """
     for device in devices:
         own = telemetry.get(device, {})
         if problem or not own.get("readings"):
-            found.append(f"{device}: not watched during the load: {problem or 'NVML does not report this GPU'}")
+            yield (
+                device,
+                f"not watched during the load: {problem or 'NVML does not report this GPU'}",
+            )
         elif NO_REASONS in own:
-            found.append(f"{device}: the driver reported no reasons for low clocks during the load")
-    return found
+            yield device, "the driver reported no reasons for low clocks during the load"
 
 
-def slowed(telemetry: Mapping[str, Mapping]) -> list[str]:
-    """Warnings for the GPUs that slowed down under load."""
-    return [
-        f"{device}: {words} in {facts[words]} of {facts['readings']} readings"
-        for device, facts in telemetry.items()
-        for words in SLOWDOWNS.values()
-        if facts.get(words)
-    ]
+def slowed(telemetry: Mapping[str, Mapping]) -> Iterator[tuple[str, str]]:
+    """Device and words for the GPUs that slowed down under load."""
+    for device, facts in telemetry.items():
+        for words in SLOWDOWNS.values():
+            if facts.get(words):
+                yield device, f"{words} in {facts[words]} of {facts['readings']} readings"
 
 
 def slowdowns(clock_reasons: int | None) -> list[str]:

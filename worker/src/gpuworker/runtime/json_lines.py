@@ -1,7 +1,8 @@
 """Typed messages as lines of JSON: one dataclass instance per line, named by its class.
 
-No pickle: a stranger on the port can only produce a line that is refused. Unknown fields are dropped and missing ones
-take their default, so that two versions of a program can at least compare their versions.
+No pickle: a stranger on the port can only produce a line that is refused. Unknown fields are
+dropped and missing ones take their default, so that two versions of a program can at least compare
+their versions.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ LINE_LIMIT = 1 << 20  # bytes; the limit for asyncio.StreamReader
 
 def encode(message: object) -> bytes:
     """One line: the fields of a dataclass instance, and its class name as `type`."""
-    return json.dumps({"type": type(message).__name__, **dataclasses.asdict(message)}).encode() + b"\n"
+    return (
+        json.dumps({"type": type(message).__name__, **dataclasses.asdict(message)}).encode() + b"\n"
+    )
 
 
 class Codec:
@@ -27,7 +30,9 @@ class Codec:
         self.classes = {each.__name__: each for each in classes}
 
     def decode(self, line: bytes) -> object | None:
-        """The message on a line, or None for everything else: garbage, an unknown type, a value of another type."""
+        """The message on a line, or None for everything else: garbage, an unknown type, a value
+        of another type.
+        """
         try:
             data = json.loads(line)
             return self.build(self.classes[data.pop("type")], data)
@@ -44,13 +49,21 @@ class Codec:
 
 
 def _build(kind: type, data: dict) -> object:
-    """An instance of a dataclass, also of nested ones. Raises TypeError or ValueError for values that do not fit."""
+    """An instance of a dataclass, also of nested ones. Raises TypeError or ValueError for values
+    that do not fit.
+    """
     hints = typing.get_type_hints(kind)
-    return kind(**{name: _value(hints[name], value) for name, value in data.items() if name in hints})
+    return kind(
+        **{name: _value(hints[name], value) for name, value in data.items() if name in hints}
+    )
 
 
 def _value(hint: typing.Any, value: object) -> object:
-    options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    options = (
+        typing.get_args(hint)
+        if typing.get_origin(hint) in (typing.Union, types.UnionType)
+        else (hint,)
+    )
     for option in options:
         origin = typing.get_origin(option) or option
         if dataclasses.is_dataclass(origin) and isinstance(value, dict):

@@ -1,4 +1,5 @@
-"""Server for the lines of other pods. Connections of strangers can neither take all file descriptors nor fill the log.
+"""Server for the lines of other pods. Connections of strangers can neither take all file
+descriptors nor fill the log.
 
 The bound on them is also that of the HTTP servers.
 
@@ -16,8 +17,10 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 WAITING = 1024  # connections that the kernel keeps until they are accepted
-ACCEPTED = 16  # connections that asyncio accepts from a socket in one turn, before it reads from any
-SPARE = 320  # descriptors for this process itself, and for connections that are being accepted or closed
+# connections that asyncio accepts from a socket in one turn, before it reads from any
+ACCEPTED = 16
+# descriptors for this process itself, and for connections that are being accepted or closed
+SPARE = 320
 FEWEST = 16  # strangers
 
 Connection = TypeVar("Connection")
@@ -44,8 +47,8 @@ class Newest(Generic[Connection]):
             self.connections.pop(connection, None)
 
     def make_room(self, members: int = 0) -> None:
-        """`members` further connections share the descriptors that this process may have: the soft limit is raised, and
-        `most` is lowered to what remains.
+        """`members` further connections share the descriptors that this process may have: the soft
+        limit is raised, and `most` is lowered to what remains.
         """
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = members + self.most + SPARE
@@ -81,6 +84,8 @@ async def listen(
 
 
 def _on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-    """Log nothing when there is no descriptor for a connection: asyncio tries again after a second."""
+    """Log nothing when there is no descriptor for a connection: asyncio tries again after a
+    second.
+    """
     if "socket.accept()" not in str(context.get("message")):
         loop.default_exception_handler(context)

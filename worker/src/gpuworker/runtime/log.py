@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
-import queue
 import re
 import sys
-import threading
 
 from gpuworker.runtime.contract import TERMINATION_MESSAGE_BYTES
 
 
 def log(tag: str, **facts: object) -> None:
-    """Print `[TAG] node=… key=value …`. The node is NODE_RANK in a run of several nodes, else the node's name.
+    """Print `[TAG] node=… key=value …`. The node is NODE_RANK in a run of several nodes, else the
+    node's name.
 
     A fact `node` replaces it, in a line about another node.
     """
-    node = facts.pop("node", "") or os.environ.get("NODE_RANK") or os.environ.get("NODE_NAME") or os.uname().nodename
+    node = (
+        facts.pop("node", "")
+        or os.environ.get("NODE_RANK")
+        or os.environ.get("NODE_NAME")
+        or os.uname().nodename
+    )
     words = " ".join(f"{key}={_short(value)}" for key, value in facts.items())
     # One write, so that lines of processes that share an output do not mix.
     line = f"[{tag}] node={node} {words}".rstrip() + "\n"
@@ -34,41 +37,13 @@ def log(tag: str, **facts: object) -> None:
 def write_termination_message(text: str) -> None:
     """Write the text that `kubectl describe pod` shows, cut to what Kubernetes keeps."""
     path = os.environ.get("TERMINATION_LOG", "/dev/termination-log")
-    with contextlib.suppress(OSError):  # no such file, a full disk, a pipe without a reader; the log has it
+    # no such file, a full disk, a pipe without a reader; the log has it
+    with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)
         try:
             os.write(descriptor, text.encode(errors="replace")[:TERMINATION_MESSAGE_BYTES])
         finally:
             os.close(descriptor)
-
-
-class BackgroundOutput(io.TextIOBase):
-    """Text output that a thread writes, so that a reader who stops reading cannot stop the program."""
-
-    CLOSE_S = 5.0  # how long the end waits for such a reader
-
-    def __init__(self, descriptor: int):
-        self.descriptor, self.pending = descriptor, queue.SimpleQueue()
-        self.thread = threading.Thread(target=self._write, daemon=True)
-        self.thread.start()
-
-    def write(self, text: str) -> int:
-        self.pending.put(text)
-        return len(text)
-
-    def close(self) -> None:
-        """Wait until everything is written, or nobody reads."""
-        self.pending.put(None)
-        self.thread.join(self.CLOSE_S)
-
-    def _write(self) -> None:
-        while (text := self.pending.get()) is not None:
-            data = text.encode(errors="replace")
-            try:
-                while data:
-                    data = data[os.write(self.descriptor, data) :]
-            except OSError:  # nobody reads any more
-                continue
 
 
 def _short(value: object) -> str:
@@ -79,5 +54,6 @@ def _short(value: object) -> str:
     text = str(value)
     if text.isprintable() and not re.search(r'[\s"]', text):
         return text
-    # An error of several lines stays on the line of its tag, and a name of another pod controls no terminal.
+    # An error of several lines stays on the line of its tag, and a name of another pod controls no
+    # terminal.
     return json.dumps(text, ensure_ascii=not text.replace("\n", "").isprintable())

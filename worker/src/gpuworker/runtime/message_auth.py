@@ -1,8 +1,9 @@
-"""Authentication of messages between the pods of one release, with a key from a Secret that only these pods mount.
+"""Authentication of messages between the pods of one release, with a key from a Secret that only
+these pods mount.
 
-A line or a report is sent with its HMAC (RFC 2104). The HMAC covers a nonce of the receiver, so that nothing can be
-replayed. Without a key messages are sent as they are, and only a NetworkPolicy keeps other pods away.
-Standard library only.
+A line or a report is sent with its HMAC (RFC 2104). The HMAC covers a nonce of the receiver, so
+that nothing can be replayed. Without a key messages are sent as they are, and only a NetworkPolicy
+keeps other pods away. Standard library only.
 """
 
 from __future__ import annotations
@@ -35,9 +36,13 @@ def load_key() -> bytes:
     try:
         key = Path(path).read_bytes()
     except OSError as error:
-        raise KeyFileError(f"{path}: {error.strerror}; check authentication.secretName and its Secret") from None
+        raise KeyFileError(
+            f"{path}: {error.strerror}; check authentication.secretName and its Secret"
+        ) from None
     if len(key) < SHORTEST_KEY:
-        raise KeyFileError(f"{path}: {len(key)} bytes; a key has at least {SHORTEST_KEY}: openssl rand -hex 32")
+        raise KeyFileError(
+            f"{path}: {len(key)} bytes; a key has at least {SHORTEST_KEY}: openssl rand -hex 32"
+        )
     return key
 
 
@@ -46,7 +51,9 @@ def new_nonce() -> str:
 
 
 def sign(key: bytes, *parts: bytes | str) -> str:
-    """HMAC of the parts, in hexadecimal. Each part is hashed with its length, so that no two lists are alike."""
+    """HMAC of the parts, in hexadecimal. Each part is hashed with its length, so that no two
+    lists are alike.
+    """
     digest = hmac.new(key, digestmod=hashlib.sha256)
     for part in parts:
         encoded = part.encode(errors="surrogateescape") if isinstance(part, str) else part
@@ -62,18 +69,23 @@ def matches(signature: str | bytes, key: bytes, *parts: bytes | str) -> bool:
 class LineStream:
     """Lines over one connection, signed if there is a key.
 
-    With a key each side first sends a nonce. Every line then carries the HMAC of its sender's role, its number, both
-    nonces and its text. `purpose` names the protocol, so that no line of one is valid in another.
+    With a key each side first sends a nonce. Every line then carries the HMAC of its sender's role,
+    its number, both nonces and its text. `purpose` names the protocol, so that no line of one is
+    valid in another.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, purpose: str):
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, purpose: str
+    ):
         self.reader, self.writer, self.key, self.purpose = reader, writer, key, purpose
         self.session = b""
         self.own, self.other = "", ""  # roles
         self.sent = self.received = 0  # lines
 
     async def start(self, *, client: bool) -> None:
-        """Exchange nonces. Raises ValueError if the other side sends something else, and OSError."""
+        """Exchange nonces. Raises ValueError if the other side sends something else, and
+        OSError.
+        """
         if not self.key:
             return
         self.own, self.other = ("client", "server") if client else ("server", "client")
@@ -92,7 +104,9 @@ class LineStream:
         self.writer.write(line)
 
     async def readline(self) -> bytes:
-        """The next line, or nothing at the end. Raises ValueError for a line without a valid signature, and OSError."""
+        """The next line, or nothing at the end. Raises ValueError for a line without a valid
+        signature, and OSError.
+        """
         line = await self.reader.readline()
         if not self.key or not line:
             return line

@@ -13,8 +13,14 @@ Query = Callable[..., object]
 
 # Counters up to NVLink 4, per link and kind; from NVLink 5 on, fields per link.
 LINK_COUNTERS = ("DL_REPLAY", "DL_RECOVERY", "DL_CRC_FLIT", "DL_CRC_DATA")
-LINK_FIELDS = ("LINK_RECOVERY_EVENTS", "RCV_ERRORS", "LOCAL_LINK_INTEGRITY_ERRORS", "BUFFER_OVERRUN_ERRORS")
-STRUCTURES = ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t")  # the newest that driver and pynvml have
+LINK_FIELDS = (
+    "LINK_RECOVERY_EVENTS",
+    "RCV_ERRORS",
+    "LOCAL_LINK_INTEGRITY_ERRORS",
+    "BUFFER_OVERRUN_ERRORS",
+)
+# the newest that driver and pynvml have
+STRUCTURES = ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t")
 
 
 def fabric(library, query: Query, handle) -> dict[str, object]:
@@ -24,7 +30,10 @@ def fabric(library, query: Query, handle) -> dict[str, object]:
         if structure is None:
             continue
         info = structure()
-        if query("nvmlDeviceGetGpuFabricInfoV", handle, ctypes.byref(info)) is None or not info.state:
+        if (
+            query("nvmlDeviceGetGpuFabricInfoV", handle, ctypes.byref(info)) is None
+            or not info.state
+        ):
             continue
         return {
             "fabric_state": int(info.state),
@@ -37,10 +46,16 @@ def fabric(library, query: Query, handle) -> dict[str, object]:
 
 
 def nvlink_errors(library, query: Query, handle, states: list[int | None]) -> int | None:
-    """Sum of the error counters of the links that are up; None where the driver has no such counters."""
+    """Sum of the error counters of the links that are up; None where the driver has no such
+    counters.
+    """
     up = [link for link, state in enumerate(states) if state == 1]
     kinds = [getattr(library, f"NVML_NVLINK_ERROR_{name}", None) for name in LINK_COUNTERS]
-    found = [query("nvmlDeviceGetNvLinkErrorCounter", handle, link, kind) for link in up for kind in kinds]
+    found = [
+        query("nvmlDeviceGetNvLinkErrorCounter", handle, link, kind)
+        for link in up
+        for kind in kinds
+    ]
     if known := [count for count in found if count is not None]:
         return sum(known)
     fields = [getattr(library, f"NVML_FI_DEV_NVLINK_COUNT_{name}", None) for name in LINK_FIELDS]

@@ -1,4 +1,5 @@
-"""Files of folders in which others write, too: a link, a pipe or a device there neither holds nor misleads a program.
+"""Files of folders in which others write, too: a link, a pipe or a device there neither holds nor
+misleads a program.
 
 Standard library only.
 """
@@ -18,12 +19,17 @@ class NotPlainError(OSError):
     """What has the name is no regular file."""
 
 
-def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o666, follow: bool = False) -> int:
-    """A descriptor of a regular file, without waiting. `follow`: also of the target of a link. Raises OSError."""
+def open_plain(
+    path: Path, flags: int = os.O_RDONLY, mode: int = 0o666, follow: bool = False
+) -> int:
+    """A descriptor of a regular file, without waiting. `follow`: also of the target of a link.
+    Raises OSError.
+    """
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW), mode)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a pipe or a socket without another end
+        # a link; a pipe or a socket without another end
+        if error.errno in (errno.ELOOP, errno.ENXIO):
             raise _not_plain(path) from None
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -46,7 +52,9 @@ def read_plain(path: Path, most: int, follow: bool = False) -> bytes:
 
 
 def replace_plain(path: Path, data: bytes, sync: bool = False) -> None:
-    """Give a file new content, all of it or none; what has its name now is replaced and not opened. Raises OSError."""
+    """Give a file new content, all of it or none; what has its name now is replaced and not
+    opened. Raises OSError.
+    """
     scratch = path.with_name(path.name + ".partial")
     with contextlib.suppress(FileNotFoundError):
         scratch.unlink()

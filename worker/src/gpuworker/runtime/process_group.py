@@ -1,4 +1,6 @@
-"""Default process group of torch.distributed: device, creation, destruction, and workarounds for faults of Gloo."""
+"""Default process group of torch.distributed: device, creation, destruction, and workarounds for
+faults of Gloo.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class DeviceError(ValueError):
 
 
 def select_device(kind: str, local_rank: int) -> torch.device:
-    """The CPU, or for `kind` "cuda" the GPU of this local rank, as the current device. Raises DeviceError."""
+    """The CPU, or for `kind` "cuda" the GPU of this local rank, as the current device. Raises
+    DeviceError.
+    """
     if kind == "cpu":
         return torch.device("cpu")
     if local_rank >= torch.cuda.device_count():
@@ -35,30 +39,39 @@ def select_device(kind: str, local_rank: int) -> torch.device:
 
 
 def init(
-    device: torch.device, *, cpu_collectives: bool = False, timeout_s: float | None = None, **rendezvous: object
+    device: torch.device,
+    *,
+    cpu_collectives: bool = False,
+    timeout_s: float | None = None,
+    **rendezvous: object,
 ) -> None:
     """Create the default group: NCCL for a GPU, Gloo for the CPU.
 
-    `cpu_collectives` adds Gloo for CPU tensors to NCCL. NCCL then connects during the call, so a network fault appears
-    here and not in the first step. `timeout_s` limits each collective; None leaves it to torch, or to ddp-launch.
-    `rendezvous`: store, rank and world_size; without them torchrun's variables are used.
+    `cpu_collectives` adds Gloo for CPU tensors to NCCL. NCCL then connects during the call, so a
+    network fault appears here and not in the first step. `timeout_s` limits each collective; None
+    leaves it to torch, or to ddp-launch. `rendezvous`: store, rank and world_size; without them
+    torchrun's variables are used.
     """
     gpu = device.type == "cuda"
     backend = "gloo" if not gpu else "cpu:gloo,cuda:nccl" if cpu_collectives else "nccl"
     rendezvous |= {"timeout": datetime.timedelta(seconds=timeout_s)} if timeout_s else {}
-    dist.init_process_group(backend, device_id=device if gpu and cpu_collectives else None, **rendezvous)
+    dist.init_process_group(
+        backend, device_id=device if gpu and cpu_collectives else None, **rendezvous
+    )
 
 
 def barrier(device: torch.device) -> None:
-    """Wait for all ranks, on this rank's GPU. Without its index NCCL guesses one from the rank, and warns of it."""
+    """Wait for all ranks, on this rank's GPU. Without its index NCCL guesses one from the rank,
+    and warns of it.
+    """
     dist.barrier(device_ids=[device.index] if device.type == "cuda" else None)
 
 
 def keep_alive(*tensors: torch.Tensor) -> torch.Tensor:
     """Keep references to the last CPU tensors of collectives. Returns the first tensor.
 
-    Gloo's thread may drop the last reference to a tensor while the group is destroyed. The thread and the destroying
-    thread then wait for the interpreter lock forever (seen with torch 2.6).
+    Gloo's thread may drop the last reference to a tensor while the group is destroyed. The thread
+    and the destroying thread then wait for the interpreter lock forever (seen with torch 2.6).
     """
     _kept.extend(tensor for tensor in tensors if tensor.device.type == "cpu")
     return tensors[0]
@@ -71,10 +84,11 @@ def destroy() -> None:
 
 
 def exit_now(code: int) -> NoReturn:
-    """Exit without finalizing the interpreter and without the exit handlers that are registered so far.
+    """Exit without finalizing the interpreter and without the exit handlers that are registered so
+    far.
 
-    Gloo's thread may release a tensor during finalization, which aborts the process ("terminate called without an
-    active exception", torch 2.14 and 2.15, once in hundreds of runs).
+    Gloo's thread may release a tensor during finalization, which aborts the process ("terminate
+    called without an active exception", torch 2.14 and 2.15, once in hundreds of runs).
     """
     sys.stdout.flush()
     sys.stderr.flush()

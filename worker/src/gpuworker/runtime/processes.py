@@ -13,7 +13,9 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Become the parent of processes whose parent ended (an uploader of metrics), as process 1 would."""
+    """Become the parent of processes whose parent ended (an uploader of metrics), as process 1
+    would.
+    """
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -42,7 +44,9 @@ def parents() -> dict[int, int]:
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
-            found[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            found[int(folder.name)] = int(
+                (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            )
     return found
 
 
@@ -60,18 +64,24 @@ SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler for a signal. A program that replaced another one (exec) has none."""
+    """Whether a process has a handler for a signal. A program that replaced another one (exec)
+    has none.
+    """
     with contextlib.suppress(OSError, ValueError):  # it has ended
-        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        status = dict(
+            line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        )
         return bool(int(status["SigCgt"], 16) >> (number - 1) & 1)
     return False
 
 
 def behind_shells(pid: int, number: signal.Signals) -> list[int]:
-    """The processes that should get a signal: instead of a shell that has no trap for it, what the shell waits for.
+    """The processes that should get a signal: instead of a shell that has no trap for it, what the
+    shell waits for.
 
-    A shell without a trap ends at once and passes no signal on, so its program would run on, unsaved. What only reads
-    the output of a program that has a handler (`train | tee log`) gets none: its end would break the program's pipe.
+    A shell without a trap ends at once and passes no signal on, so its program would run on,
+    unsaved. What only reads the output of a program that has a handler (`train | tee log`) gets
+    none: its end would break the program's pipe.
     """
     found = _leaves(pid, number)
     writers = [leaf for leaf in found if catches(leaf, number)]
@@ -138,7 +148,9 @@ def cpu_seconds(pids: list[int]) -> list[float]:
 
 
 def waits_in(pid: int) -> str:
-    """Where in the kernel a process is, such as `D in nfs_wait_client`, as far as that can be read."""
+    """Where in the kernel a process is, such as `D in nfs_wait_client`, as far as that can be
+    read.
+    """
     letter = state(pid)
     with contextlib.suppress(OSError):
         if (place := Path(f"/proc/{pid}/wchan").read_text().strip()) not in ("", "0"):
