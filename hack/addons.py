@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from hack.paths import ToolError, run
 
 def install_all(
     charts: dict[str, Path],
-    values: dict[str, dict[str, str]],
+    values: dict[str, dict[str, object]],
     kubeconfig: Path,
     helm: str | Path,
     kubectl: str | Path,
@@ -20,8 +21,7 @@ def install_all(
     """JobSet's pod must exist before Kueue's webhooks do: these refuse Deployments and pods until they serve."""
 
     def install(name: str, *options: str) -> None:
-        settings = [f"--set-string={key}={value}" for key, value in values[name].items() if not value.isdigit()]
-        settings += [f"--set={key}={value}" for key, value in values[name].items() if value.isdigit()]
+        settings = [f"--set-json={key}={json.dumps(value)}" for key, value in values[name].items()]
         run(
             helm, "upgrade", "--install", name, charts[name],
             "--kubeconfig", kubeconfig, "--namespace", f"{name}-system", "--create-namespace",

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 
-from hack import port_forward, test_cluster
+from hack import test_cluster
 from hack.cluster_mode import Mode, mode
 from hack.paths import REPO, ToolError, main, run, step
 
@@ -41,10 +41,10 @@ class Demo:
             self.wait_for_reports()
         rows = [("NODE", "VERDICT", "COMPUTE", "ALL-REDUCE", "LOSS DROP", "REASON")]
         for pod in self.pods(NODE_PODS):
-            name = f"pod/{pod['metadata']['name']}"
-            report = json.loads(port_forward.get(NAMESPACE, name, "8080", "/report.json", self.environment))
+            name = pod["metadata"]["name"]
+            report = json.loads(self.kubectl("exec", name, "-c", "report", "--", "cat", "/reports/report.json"))
             numbers = {m["name"]: f"{m['value']:.3g} {m['unit']}" for c in report["checks"] for m in c["measurements"]}
-            verdict = report["verdict"] + (" (CPU rehearsal)" if report["rehearsal"] else "")
+            verdict = report["verdict"] + (" (CPU rehearsal)" if report["requested"]["device"] == "cpu" else "")
             measured = [numbers.get(name, "-") for name in ("gemm_fp32", "all_reduce_busbw", "loss_drop")]
             rows.append((report["node"], verdict, *measured, report["reason"]))
         print_table(rows)

@@ -113,7 +113,7 @@ def fuzz() -> Counts:
 
 
 def e2e(environment: dict[str, str]) -> Counts:
-    return pytest("e2e", "tests/e2e", "-n", "5", "-m", "not matrix and not lifecycle", environment=environment)
+    return pytest("e2e", "tests/e2e", "-n", "4", "-m", "not matrix and not lifecycle", environment=environment)
 
 
 def matrix(environment: dict[str, str]) -> Counts:
@@ -136,10 +136,9 @@ def ipv6(environment: dict[str, str]) -> Counts:
 
 
 def values(environment: dict[str, str]) -> Counts:
-    """Thousands of random sets of values against the API server: 20 minutes on two cores."""
-    return pytest(
-        "values", "tests/e2e/test_values_on_a_server.py", "-s", "-n", "2", "--timeout", "0", environment=environment
-    )
+    """Thousands of sets of values, and invalid pods, against the API server: 25 minutes on two cores."""
+    files = ("tests/e2e/test_values_on_a_server.py", "tests/e2e/test_invalid_pods.py")
+    return pytest("values", *files, "-s", "-n", "2", "--timeout", "0", environment=environment)
 
 
 def lifecycle(environment: dict[str, str]) -> Counts:

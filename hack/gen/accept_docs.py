@@ -84,10 +84,10 @@ FAULTS = """
 ## Fault injection
 
 `accept-node --inject FAULT`, or `ddp-tests --inject FAULT` for checks across nodes, injects a fault where the check
-measures, to prove that the check finds it. The verdict is then never PASS, and its reason matches the pattern. Tests
-run every row of this table.
+measures, to prove that the check finds it. The verdict is then never PASS, and the report has a finding of this kind.
+Tests run every row of this table.
 
-| fault | found by | reason matches |
+| fault | found by | kind of the finding |
 |---|---|---|
 """
 KINDS = ("specification", "observed", "best", "sustained", "derived", "fixed")
@@ -141,7 +141,7 @@ def page() -> str:
     parts += [_row(entry["model"], *(_figure(key, entry) for key in GEMM)) for entry in gpu_specs.MODELS]
     parts.append(FAULTS)
     for fault in fault_injection.known_faults(checks):
-        parts.append(_row(f"`{fault.id}`", fault.check or "the runner", f"`{fault.reason}`"))
+        parts.append(_row(f"`{fault.id}`", fault.check or "the runner", f"`{fault.kind}`"))
     return "".join(parts)
 
 

@@ -10,13 +10,13 @@ from hack.paths import REPO
 sys.path.insert(0, str(REPO / "worker/src"))
 from gpuworker.accept import fault_injection, registry
 from gpuworker.accept.checks import environment
-from gpuworker.accept.rejudge import known_checks, known_limits
+from gpuworker.fleet.expected import known_limits
 
 
 def definitions() -> dict[str, dict]:
     faults = [fault.id for fault in fault_injection.known_faults(registry.node_checks())]
     return {
-        "checkName": {"enum": known_checks()},
+        "checkName": {"enum": list(registry.node_checks())},
         "faultName": {"description": "Fault to inject", "enum": ["", *faults]},
     }
 

@@ -5,15 +5,13 @@ schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the definitio
 schemas/report.yaml, fleet.yaml -> schemas/report.schema.json, fleet.schema.json
 worker/…/accept/limits.yaml, runtime/gpu_specs.yaml -> the same as JSON, for images without a YAML parser
 worker/…/accept/ (checks, limits) -> docs/accept-checks.md, charts/gpu-accept/templates/_names.tpl
-worker/…/fleet/     -> docs/fleet.svg, a plot of the page with made-up numbers
-schemas/jobgroup/NAME.yaml -> generator/src/jobgen/schemas/NAME.json, docs/jobgen-fields.md
+schemas/jobgroup/*.yaml    -> generator/src/jobgen/schemas/document.json, docs/jobgen-fields.md
 jobgen's table of codes    -> docs/jobgen-errors.md, with jobgen's output for each example
-kubectl_runs' causes       -> docs/runs-causes.md
 charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
 worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py,
     docs/environment.md, the version in charts/NAME/Chart.yaml and the exit codes in charts/job-group/files/entry.sh
 gitops/argocd/health/GROUP/KIND/health.lua -> gitops/argocd/argocd-cm.yaml
-charts/NAME/values.yaml    -> charts/NAME/templates/_keys.tpl, and _defaults.tpl in charts of runs; with
+charts/NAME/values.yaml    -> charts/NAME/templates/_keys.tpl and _defaults.tpl; with
     Chart.yaml and the schema charts/NAME/README.md
 charts/shared/*            -> charts/NAME/templates, with NAME as the templates' prefix
 worker/start.py, worker/src -> charts/NAME/files: start.py and programs.tar.*, the chart's programs
@@ -41,7 +39,6 @@ from hack.gen import (
     contract_files,
     entry_exit_codes,
     environment_docs,
-    fleet_picture,
     jobgroup_docs,
     jobgroup_schema,
     programs,
@@ -50,10 +47,8 @@ from hack.gen import (
 from hack.paths import REPO, ToolError, main
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
-RUNS = ("ddp-run", "job-group")  # whose objects are named after what the user chose
 SHARED_BY = {
-    "_run.tpl": RUNS,
-    "_gang.tpl": RUNS,
+    "_gang.tpl": ("ddp-run", "job-group"),
     "_fullname.tpl": ("ddp-run", "gpu-accept"),
     "_helperimage.tpl": ("gpu-accept", "job-group"),
 }  # other shared templates: all charts
@@ -72,8 +67,7 @@ def outputs() -> Iterator[tuple[Path, str | bytes]]:
         yield REPO / f"charts/{chart}/README.md", chart_readme.page(chart, with_definitions(schema, shared))
         yield REPO / f"charts/{chart}/templates/_contract.tpl", contract_files.helm(chart)
         yield from programs.files(chart)
-        if chart in RUNS:
-            yield REPO / f"charts/{chart}/templates/_defaults.tpl", value_keys.defaults(REPO / "charts" / chart)
+        yield REPO / f"charts/{chart}/templates/_defaults.tpl", value_keys.defaults(REPO / "charts" / chart)
         for path in sorted((REPO / "charts/shared").iterdir()):
             if chart in SHARED_BY.get(path.name, CHARTS):
                 text = path.read_text().replace('"CHART.', f'"{chart}.')
@@ -83,20 +77,17 @@ def outputs() -> Iterator[tuple[Path, str | bytes]]:
         yield REPO / f"schemas/{name}.schema.json", to_json(yaml.safe_load((REPO / f"schemas/{name}.yaml").read_text()))
     for table in TABLES:
         yield table.with_suffix(".json"), to_json(yaml.safe_load(table.read_text()))
-    for name, schema in jobgroup_schema.schemas().items():
-        text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
-        yield REPO / f"generator/src/jobgen/schemas/{name}.json", f"{text}\n"
+    text = json.dumps(jobgroup_schema.document(), ensure_ascii=False, separators=(",", ":"))
+    yield REPO / "generator/src/jobgen/schemas/document.json", f"{text}\n"
     yield REPO / "generator/src/jobgen/accelerators.py", jobgroup_schema.accelerators()
     yield REPO / "generator/src/jobgen/contract.py", contract_files.jobgen()
     script = REPO / "charts/job-group/files/entry.sh"
     yield script, entry_exit_codes.updated(script.read_text())
     yield REPO / "docs/environment.md", environment_docs.page()
     yield REPO / "docs/accept-checks.md", accept_docs.page()
-    yield REPO / "docs/fleet.svg", fleet_picture.picture()
     yield REPO / "docs/jobgen-fields.md", jobgroup_docs.fields()
     yield REPO / "docs/jobgen-errors.md", jobgroup_docs.errors()
     yield REPO / "gitops/argocd/argocd-cm.yaml", argocd_cm.config_map()
-    yield REPO / "docs/runs-causes.md", jobgroup_docs.causes()
 
 
 def with_definitions(schema: dict, shared: dict) -> dict:

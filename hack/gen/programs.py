@@ -18,7 +18,7 @@ START = REPO / "worker/start.py"
 HOOK = SOURCES / "gpuworker/launch/rank_hook.py"
 CHARTS = {
     "ddp-run": ("ddp-launch", "ddp-tests", "train", "train-framework"),
-    "gpu-accept": ("accept-node", "accept-report", "report-server"),
+    "gpu-accept": ("accept-node", "accept-report", "ddp-tests"),
     "job-group": ("group-agent", "ddp-launch", "torchrun"),
 }
 REGISTRY = SOURCES / "gpuworker/accept/registry.py"  # imports every module below checks

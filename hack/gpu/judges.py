@@ -7,21 +7,28 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from gpuworker.accept.judge import Judged, judge
+from gpuworker.judgement.reading import report_of
 from hack.gpu.runner import last_line, log_of
 from hack.gpu.step import NOT_APPLICABLE, NOT_OK, OK, Figure, Judgement
 
 
 def accepted(folder: Path, code: int) -> Judgement:
     """A report of accept-node with PASS or WARN, and its numbers."""
-    report = json.loads((folder / "report.json").read_text())
+    judged = judged_report(folder)
     figures = [
-        Figure(each["name"], each["value"], each["unit"], each["device"], each["limit"], each["warn_limit"])
-        for check in report["checks"]
-        for each in check["measurements"]
+        Figure(each.name, each.value, each.unit, each.device, each.limit, each.warn_limit)
+        for check in judged.checks
+        for each in check.numbers
     ]
-    verdict = f"{report['verdict']} (exit code {code})"
-    passed = report["verdict"] in ("PASS", "WARN") and code == 0
-    return Judgement(OK if passed else NOT_OK, f"{verdict}: {report['reason']}".removesuffix(": "), figures)
+    verdict = f"{judged.verdict} (exit code {code})"
+    passed = judged.verdict in ("PASS", "WARN") and code == 0
+    return Judgement(OK if passed else NOT_OK, f"{verdict}: {judged.reason}".removesuffix(": "), figures)
+
+
+def judged_report(folder: Path) -> Judged:
+    report = report_of(json.loads((folder / "report.json").read_text()))
+    return judge(report, report.requested)
 
 
 def any_verdict(folder: Path, code: int) -> Judgement:
@@ -30,10 +37,10 @@ def any_verdict(folder: Path, code: int) -> Judgement:
     return Judgement(OK, judged.why, judged.figures)
 
 
-def found(check: str, pattern: str, named: bool) -> Callable[[Path, int], Judgement]:
-    """A fault that accept-node found. `check`: whose fault it is, or "" for the runner. `named`: by its own words.
+def found(check: str, kind: str, named: bool) -> Callable[[Path, int], Judgement]:
+    """A fault that accept-node found. `check`: whose fault it is, or "" for the runner. `named`: by its own kind.
 
-    Without peers on the node, a slow GPU is found by a limit only, so by other words.
+    Without peers on the node, a slow GPU is found by a limit only. The fault full-disk leaves no report, only a log.
     """
 
     def judge(folder: Path, code: int) -> Judgement:
@@ -42,14 +49,15 @@ def found(check: str, pattern: str, named: bool) -> Callable[[Path, int], Judgem
             return Judgement(NOT_OK, f"exit code {code}, no verdict: {last_line(folder)}")
         verdict, text = ends[-1]
         text = json.loads(text) if text.startswith('"') else text
-        report = json.loads((folder / "report.json").read_text()) if (folder / "report.json").is_file() else {}
-        verdicts = {each["name"]: each["verdict"] for each in report.get("checks", ())}
-        if verdict != "PASS" and re.search(pattern, text):
+        checks = judged_report(folder).checks if (folder / "report.json").is_file() else []
+        verdicts = {each.name: each.verdict for each in checks}
+        kinds = {problem.kind for each in checks for problem in each.problems}
+        if verdict != "PASS" and (kind in kinds or not checks):
             return Judgement(OK, f"{verdict}, named")
         if check and verdicts.get(check) == "SKIP":
             return Judgement(NOT_APPLICABLE, f"{check} does not apply to this node")
         if verdict in ("FAIL", "WARN") and not named:
-            return Judgement(OK, f"{verdict}, found by other words: {text[:200]}")
+            return Judgement(OK, f"{verdict}, found by another kind: {text[:200]}")
         return Judgement(NOT_OK, f"{verdict}, not named: {text[:200]}")
 
     return judge

@@ -110,7 +110,7 @@ def faults(device: str, gpus: int) -> list[Step]:
         if fault.id == "hung-check":
             options += ["--check-timeout", "5"]
         arguments = (*ACCEPT, *node(device, gpus), *options)
-        judge = judges.found(fault.check, fault.reason, fault.id not in SLOW or device == "cpu" or gpus > 1)
+        judge = judges.found(fault.check, fault.kind, fault.id not in SLOW or device == "cpu" or gpus > 1)
         seconds = 45 if fault.id in LONG and device == "cuda" else 12
         found.append(Step(f"fault-{fault.id}", arguments, judge, seconds, alone=fault.id in ALONE))
     return sorted(found, key=lambda step: step.alone)

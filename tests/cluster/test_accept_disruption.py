@@ -6,9 +6,12 @@ import pytest
 
 from hack.local_cluster.settings import nodes
 from tests.e2e.test_gpu_accept import fleet_is_ready, node_pods
-from tests.e2e.test_gpu_accept_life import SLOWLY, fleet_of, init_state
+from tests.e2e.test_gpu_accept_life import fleet_of, init_state
 from tests.helpers.cluster_faults import kill_node
 from tests.helpers.kube import Namespace, wait_until
+
+# A test that lasts, so that a node can be lost in the middle of it.
+SLOWLY = ("--set-json", 'checks=["environment", "compute", "training", "collectives", "storage"]')
 
 pytestmark = pytest.mark.matrix
 

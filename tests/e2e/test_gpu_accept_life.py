@@ -7,9 +7,6 @@ import json
 from tests.e2e.test_gpu_accept import NODES, QUICKLY, fleet_is_ready, fleet_with, node_pods, report_of, served
 from tests.helpers.kube import Namespace, wait_until
 
-# A test that lasts, so that a pod can be killed in the middle of it.
-SLOWLY = ("--set-json", 'checks=["environment", "compute", "training", "collectives", "storage"]')
-
 
 def fleet_of(space: Namespace, release: str = "accept") -> dict | None:
     try:
@@ -43,7 +40,7 @@ def test_a_node_that_joins_later_is_tested_and_missing_until_then(namespace: Nam
 
 def test_a_pod_that_is_killed_in_the_middle_is_tested_again(namespace: Namespace) -> None:
     nodes = namespace.cluster.schedulable_nodes()
-    namespace.install("accept", "gpu-accept", "--set", f"device=cpu,nodes={len(nodes)}", *SLOWLY)
+    namespace.install("accept", "gpu-accept", "--set", f"device=cpu,nodes={len(nodes)}", *QUICKLY)
 
     def testing() -> dict | None:
         running = [pod for pod in node_pods(namespace) if "running" in init_state(pod)]
@@ -71,6 +68,25 @@ def test_nodes_whose_pods_cannot_start_are_named_with_the_reason(namespace: Name
     assert fleet["verdict"] == "INCOMPLETE" and not fleet_is_ready(namespace)
     reasons = {suspect["node"]: suspect["why"] for suspect in fleet["suspects"]}
     assert sorted(reasons) == nodes and all("Insufficient cpu" in reason for reason in reasons.values()), reasons
+
+
+def test_the_checks_across_nodes_follow_those_of_the_nodes(namespace: Namespace) -> None:
+    """On the same page, here with a slow rank. Without a fault: tests/worker/test_fleet_world_plan.py."""
+    nodes = namespace.cluster.schedulable_nodes()
+    settings = ["--set", f"device=cpu,nodes={len(nodes)},world.enabled=true", *QUICKLY]
+    settings += ["--set-json", 'world.checks=["stragglers"]', "--set-json", 'world.args=["--inject=slow-rank"]']
+    namespace.install("accept", "gpu-accept", *settings)
+
+    def ended() -> dict | None:
+        found = fleet_of(namespace)
+        return found if found and found["worlds"] else None
+
+    # Two more starts of PyTorch on each node than other tests have.
+    fleet = wait_until(ended, "the checks across nodes have ended", 480)
+    assert {node["reported_verdict"] for node in fleet["nodes"]} == {"PASS"} and fleet["verdict"] == "FAIL"
+    assert [world["nodes"] for world in fleet["worlds"]] == [nodes]
+    failed = [found for found in fleet["findings"] if found["verdict"] == "FAIL"]
+    assert failed and {found["found_by"] for found in failed} == {"world"}, failed
 
 
 def init_state(pod: dict) -> dict:

@@ -179,7 +179,7 @@ def test_a_failing_job_ends_the_group(namespace: Namespace) -> None:
     assert "About to fail..." in last_words and "step=run exit_code=1" in last_words
     wait_until(lambda: rank(namespace, "success-job-0") is None, "success-job was ended with its group", 60)
     said = namespace.why(name)
-    assert "first failure: failing-job-0" in said and "[program, exit code 1]" in said and "About to fail..." in said
+    assert "first failure: failing-job-0" in said and "Error, exit code 1" in said and "About to fail..." in said
 
 
 @pytest.mark.row("5.2", "Resource Unavailable")
@@ -199,7 +199,7 @@ def test_an_impossible_job_lets_nothing_run(namespace: Namespace, layout: str) -
     assert "Normal job" not in output(namespace, "normal-job-0")
     said = namespace.why(name)
     # JobSet removes the pod that no node could take; what the barrier wrote remains.
-    assert "impossible-job-0" in said and re.search(r"\[(node|join-timeout)[],]", said), said
+    assert "impossible-job-0" in said and re.search("Unschedulable|join-timeout", said), said
 
 
 @pytest.mark.row("5.3", "Cancellation")

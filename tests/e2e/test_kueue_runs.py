@@ -70,7 +70,7 @@ def test_a_queue_that_knows_no_cpu_admits_every_chart(queue: Namespace) -> None:
     own = f"program.image={queue.cluster.image},nodes=1,kueue.queueName=queue"
     program = '["-m", "gpuworker.accept.ddp_tests", "--report-dir", "/out"]'
     queue.install("first", "ddp-run", *ONE_THREAD, "--set", own, "--set-json", f"program.args={program}")
-    job = "workload=job,device=cpu,nodes=1,fleet.enabled=false,kueue.queueName=queue"
+    job = "workload=job,device=cpu,nodes=1,kueue.queueName=queue"
     queue.install("second", "gpu-accept", "--set", job, "--set-json", 'checks=["environment"]')
     wait_until(lambda: all(complete(queue, release) for release in RELEASES), "both have ended", 240)
 

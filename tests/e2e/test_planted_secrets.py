@@ -156,8 +156,9 @@ def install_all(space: Namespace, tmp_path: Path) -> None:
     fleet = {"device": "cpu", "nodes": len(nodes()), "checks": ["environment", "storage"]}
     space.install("accept", "gpu-accept", values=json.dumps(fleet | {"authentication": {"secretName": "fleet-key"}}))
     (tmp_path / "group.yaml").write_text(GROUP)
-    values = jobgen("to-values", str(tmp_path / "group.yaml"), "--secret-name", "grp-secrets")
-    space.install("grp", "job-group", "--set", "authentication.secretName=group-key", values=values)
+    values = jobgen("to-values", str(tmp_path / "group.yaml"))
+    settings = "authentication.secretName=group-key,secretName=grp-secrets"
+    space.install("grp", "job-group", "--set", settings, values=values)
 
 
 def test_no_credential_leaves_its_secret(namespace: Namespace, planted: dict[str, str], tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 token = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists()
 print("secret", os.environ["FROM_SECRET"], "token", token, "user", getpass.getuser(), flush=True)
+dist.barrier()  # a rank that ends while another still connects fails it
 dist.destroy_process_group()
 """
 OBJECTS = """\

@@ -73,7 +73,7 @@ def test_the_pods_of_a_run_share_a_topology_domain_if_they_should(namespace: Nam
     assert len(set(found)) == (1 if packed else 2)
 
 
-ACCEPTANCE = (*QUICKLY, "--set", "device=cpu,workload=job,fleet.enabled=false")
+ACCEPTANCE = (*QUICKLY, "--set", "device=cpu,workload=job")
 RUN = (*ONE_THREAD, "--set", "nodes=1")
 
 
@@ -81,6 +81,12 @@ def failures(space: Namespace) -> set[str]:
     """Reasons for which the Jobs have failed."""
     conditions = [each for job in space.objects("jobs") for each in job.get("status", {}).get("conditions", [])]
     return {each["reason"] for each in conditions if each["type"] == "Failed" and each["status"] == "True"}
+
+
+def of_run(space: Namespace) -> list[dict]:
+    """The pods of the release without that of the page of an acceptance, which stays."""
+    component = "app.kubernetes.io/component"
+    return [pod for pod in space.pods("run") if pod["metadata"]["labels"].get(component) != "fleet"]
 
 
 @pytest.mark.parametrize("chart", ["ddp-run", "gpu-accept", "job-group"])
@@ -97,7 +103,7 @@ def test_a_deadline_ends_what_would_not_end(namespace: Namespace, chart: str) ->
     namespace.install("run", chart, *settings[chart], *deadline, values=values)
     assert wait_until(lambda: failures(namespace), "the Job has failed", 90) == {"DeadlineExceeded"}
     ended = ("Succeeded", "Failed")
-    wait_until(lambda: all(pod["status"]["phase"] in ended for pod in namespace.pods("run")), "no pod is left", 90)
+    wait_until(lambda: all(pod["status"]["phase"] in ended for pod in of_run(namespace)), "no pod is left", 90)
 
 
 FINISHING = {
@@ -114,7 +120,7 @@ def test_what_has_finished_is_deleted_after_its_time(namespace: Namespace, case:
     chart, settings, values, kind = FINISHING[case]
     namespace.install("run", chart, *settings, "--set", "ttlSecondsAfterFinished=0", values=values)
     assert namespace.objects(kind), "it exists until it has finished"
-    wait_until(lambda: not namespace.objects(kind) and not namespace.pods("run"), "it is deleted with its pods", 180)
+    wait_until(lambda: not namespace.objects(kind) and not of_run(namespace), "it is deleted with its pods", 180)
 
 
 def test_each_task_has_its_shared_memory(namespace: Namespace) -> None:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hack.gen.diagnostic_codes import CODES
 from jobgen.api import Options, to_values
-from jobgen.diagnostic_codes import CODES
 from tests.differential import groups
 from tests.fuzz.check import check, folder
 

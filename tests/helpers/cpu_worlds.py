@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from gpuworker.accept.check_spec import Evidence, Plan
+from gpuworker.accept.check_spec import Plan, Registered
 from gpuworker.accept.limits import Limits
-from gpuworker.accept.report import Check
-from gpuworker.accept.verdict import judge
+from gpuworker.accept.verdict import Check, judge_check
+from gpuworker.judgement.report import Evidence
 
 GPUS = torch.cuda.device_count()
 # The same tests run on GPUs where present. Comparisons of devices need two of them.
@@ -18,4 +18,12 @@ COMPARING_PLANS = {name: plan for name, plan in PLANS.items() if name == "cpu" o
 def verdict_on(check, evidence: Evidence, plan: Plan) -> Check:
     """The verdict of a check's module on its evidence, without limits of any model."""
     name = check.__name__.rpartition(".")[2]
-    return judge(name, check.SPEC, evidence, Limits(), plan)
+    registered = Registered(name, "", check.SPEC, check.measure, problems=getattr(check, "problems", None))
+    return judge_check(registered, evidence, Limits(), plan)
+
+
+def measured(check, plan: Plan) -> Evidence:
+    """The evidence of a check's module, with what its facts show."""
+    evidence = check.measure(plan)
+    check.problems(evidence, plan)
+    return evidence

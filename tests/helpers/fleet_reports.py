@@ -1,4 +1,4 @@
-"""Reports of made-up nodes, small enough to check by hand, in the form that accept-node writes."""
+"""Reports of made-up nodes: whole ones as accept-node writes them, and judged ones small enough to check by hand."""
 
 from __future__ import annotations
 
@@ -9,17 +9,30 @@ import json
 from pathlib import Path
 
 from gpuworker.accept import check_spec, registry
-from gpuworker.accept.check_spec import Evidence, Plan, Spec
+from gpuworker.accept.check_spec import Plan, Spec
 from gpuworker.accept.environment_problems import NOT_READABLE
+from gpuworker.accept.judge import Judged
 from gpuworker.accept.limits import Limits
-from gpuworker.accept.rejudge import Requested
-from gpuworker.accept.report import FAIL, INCOMPLETE, NODE, PASS, SCHEMA_VERSION, WARN, WORLD, Measurement, to_json
-from gpuworker.accept.verdict import judge
+from gpuworker.accept.verdict import Check, Number
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.merge import merge
-from gpuworker.fleet.report_form import validated
 from gpuworker.fleet.report_sources import Source
+from gpuworker.judgement.reading import report_of
+from gpuworker.judgement.report import (
+    FAIL,
+    INCOMPLETE,
+    NODE,
+    PASS,
+    SCHEMA_VERSION,
+    WARN,
+    WORLD,
+    Evidence,
+    Measurement,
+    Problem,
+    Requested,
+    to_json,
+)
 from gpuworker.runtime.gpu_inventory import Gpu
 
 REPO = Path(__file__).resolve().parents[2]
@@ -28,9 +41,9 @@ GROUP = "H100, driver 570.86, torch 2.9"
 
 
 def check(name: str, verdict: str = PASS, reason: str = "", **parts: object) -> dict:
-    """A check; parts are measurements, facts, hashes."""
-    empty = {"problems": [], "measurements": [], "facts": {}, "hashes": {}, "samples": {}, "duration_s": 1.0}
-    return {"name": name, "verdict": verdict, "reason": reason, **empty, **parts}
+    """A check; parts are measurements, facts, hashes. Only `judged_of` reads the verdict and the reason."""
+    empty = dataclasses.asdict(Evidence(name=name, duration_s=1.0))
+    return {**empty, "verdict": verdict, "reason": reason, **parts}
 
 
 def measurement(
@@ -41,18 +54,22 @@ def measurement(
     better: str = "higher",
     judged: bool = True,
 ) -> dict:
-    """A measurement without a limit, whose outliers are findings."""
-    limits = {"limit": None, "warn_limit": None, "limit_source": "none", "margin": None, "ceiling": None}
-    return {"name": name, "value": value, "unit": unit, "device": device, **limits, "better": better, "judged": judged}
+    """A measurement without a limit, whose outliers are findings. Only `judged_of` reads the last two."""
+    return {"name": name, "value": value, "unit": unit, "device": device, "better": better, "judged": judged}
+
+
+def group_of(devices: list[str]) -> dict:
+    """The fact that says which fingerprints must be equal."""
+    return {"hash_group": dict.fromkeys(devices, GROUP)}
 
 
 def node_report(node: str, speeds: tuple[float, ...] = (100.0, 100.0), **changes: object) -> dict:
-    """A node with one GPU for each speed that passed everything; changes replace parts of the report."""
+    """A judged node with one GPU for each speed that passed everything; changes replace parts of the report."""
     devices = [f"cuda:{index}" for index in range(len(speeds))]
     checks = [
         check("environment"),
         check("compute", measurements=[measurement(*pair) for pair in zip(speeds, devices, strict=True)]),
-        check("repeatability", hashes={f"gemm {d}": "aa" for d in devices}, facts={"hash_group": GROUP}),
+        check("repeatability", hashes={f"gemm {d}": "aa" for d in devices}, facts=group_of(devices)),
     ]
     report = {
         "schema_version": SCHEMA_VERSION,
@@ -61,31 +78,59 @@ def node_report(node: str, speeds: tuple[float, ...] = (100.0, 100.0), **changes
         "node": node,
         "pod": f"accept-{node}",
         "run_id": "1",
-        "device": "cuda",
-        "level": "quick",
+        "requested": dataclasses.asdict(Requested("cuda", len(speeds), "quick")),
         "started": "2026-01-05T10:00:00+00:00",
         "duration_s": 50.0,
-        "injected": "",
         "facts": {"gpu_models": [H100] * len(speeds), "driver": "570.86", "torch": "2.9"},
-        "rehearsal": False,
-        "coverage": {
-            "checks_expected": len(checks),
-            "checks_reported": len(checks),
-            "gpus_expected": len(speeds),
-            "gpus_seen": len(speeds),
-            "left_out": [],
-        },
-        "verdict": PASS,
-        "reason": "",
         "checks": checks,
+        "judged": True,
     }
-    return {**report, **changes}
+    return with_changes(report, changes)
 
 
-def failing(node: str, reason: str = "cuda:1: 2 products are wrong") -> dict:
-    report = node_report(node, verdict=FAIL, reason=f"compute: {reason}")
-    report["checks"][1] |= {"verdict": FAIL, "reason": reason}
+def with_changes(report: dict, changes: dict[str, object]) -> dict:
+    """The report with other fields, also of what was requested."""
+    asked = {name: changes.pop(name) for name in ("device", "level", "inject") if name in changes}
+    return {**report, "requested": report["requested"] | asked, **changes}
+
+
+def judged_of(report: dict) -> Judged:
+    """The report with the verdicts that its checks name."""
+    fields = {field.name for field in dataclasses.fields(Number)}
+    checks = []
+    for each in report["checks"]:
+        numbers = [Number(**{k: v for k, v in m.items() if k in fields}) for m in each["measurements"]]
+        for number in numbers:
+            number.value = float("nan") if number.value is None else number.value
+        problems = [Problem(**found) for found in each["problems"]]
+        checks.append(Check(each["name"], each["verdict"], each["reason"], numbers, problems))
+    return Judged(report_of(report), checks)
+
+
+def problem(verdict: str, kind: str, reason: str, *parts: str, **numbers: object) -> dict:
+    return dataclasses.asdict(Problem(verdict, kind, reason, list(parts), numbers))
+
+
+def with_problems(report: dict, name: str, *problems: dict) -> dict:
+    """The report with these problems of a check."""
+    found = next(check for check in report["checks"] if check["name"] == name)
+    worst = next(v for v in (FAIL, INCOMPLETE, WARN) if v in {each["verdict"] for each in problems})
+    found["problems"] = list(problems)
+    if "judged" in report:
+        found |= {"verdict": worst, "reason": "; ".join(each["reason"] for each in problems)}
     return report
+
+
+def failing(node: str, reason: str = "cuda:1: 2 products are wrong", kind: str = "wrong-product") -> dict:
+    part = reason.partition(": ")[0]
+    parts = [part] if part.startswith("cuda:") else []
+    return with_problems(node_report(node), "compute", problem(FAIL, kind, reason, *parts))
+
+
+def broken_report(node: str) -> dict:
+    """A whole report of a node with one broken GPU."""
+    wrong = problem(FAIL, "wrong-product", "cuda:1: 2 products are wrong", "cuda:1")
+    return with_problems(complete_report(node), "compute", wrong)
 
 
 REQUESTED = Requested("cuda", 2, "quick")
@@ -93,26 +138,25 @@ LINKS = {"host_link": (63.0, "PCIe 5.0 x16"), "peer_link": (450.0, "NVLink"), "b
 
 
 def complete_report(node: str, requested: Requested = REQUESTED, **changes: object) -> dict:
-    """A report of every check of the level with every number that it promises, judged as accept-node does it."""
-    report = node_report(node, (1.0,) * requested.gpus, level=requested.level, device=requested.device)
+    """A report of every check of the level with every number that it promises, as accept-node writes it."""
+    report = node_report(node, (1.0,) * requested.gpus, requested=dataclasses.asdict(requested))
+    del report["judged"]
     plan, limits = Plan(requested.device, requested.gpus, requested.level), Limits((H100,) * requested.gpus)
     report["checks"] = [
-        dataclasses.asdict(
-            judge(name, registered.spec, _evidence(name, registered.spec, plan, limits, node), limits, plan)
-        )
-        | {"duration_s": 1.0}
+        dataclasses.asdict(_evidence(name, registered.spec, plan, limits, node))
         for name, registered in registry.node_checks().items()
-        if not requested.checks or name in requested.checks
+        if requested.level in registered.spec.seconds and (not requested.checks or name in requested.checks)
     ]
-    report["coverage"] |= dict.fromkeys(("checks_expected", "checks_reported"), len(report["checks"]))
-    return {**json.loads(to_json(report, None)), **changes}
+    return with_changes(json.loads(to_json(report, None)), changes)
 
 
 def _evidence(name: str, spec: Spec, plan: Plan, limits: Limits, node: str) -> Evidence:
     found = Evidence(
-        facts=_facts(plan, node).get(name, {"hash_group": GROUP} if spec.fingerprints else {"number": 1})
+        facts=_facts(plan, node).get(name, group_of(plan.devices) if spec.fingerprints else {"number": 1})
         | ({"ranks": plan.gpus} if spec.process == check_spec.WORLD else {}),
         hashes={f"{n} {d}": hashlib.sha256(n.encode()).hexdigest() for n in spec.fingerprints for d in plan.devices},
+        name=name,
+        duration_s=1.0,
     )
     for name, measure in spec.measures.items():
         if measure.limit in LINKS:
@@ -137,11 +181,12 @@ def _facts(plan: Plan, node: str) -> dict[str, dict]:
     ]  # fmt: skip
     return {
         "environment": {
-            "cuda_error": "", "gpus_expected": plan.gpus, "gpus_seen": plan.gpus, "pci_gpus": [], "ports": [],
+            "cuda_error": "", "cuda_error_kind": "", "gpus_expected": plan.gpus, "gpus_seen": plan.gpus,
+            "pci_gpus": [], "ports": [],
             "gpus": [dataclasses.asdict(gpu) for gpu in gpus], "nearest_adapters": {}, "gpu_direct": "",
             "mps_share": "", "shm_bytes": 64 << 30, "clock_synchronised": True, "xids": NOT_READABLE,
         },
-        "memory": {"memory_gib": dict.fromkeys(plan.devices, 120.0)},
+        "memory": {"memory_gib": dict.fromkeys(plan.devices, 120.0), "models": dict.fromkeys(plan.devices, H100)},
         "compute": {"telemetry": {device: {"readings": 40} for device in plan.devices}},
         "links": {
             "links": {
@@ -173,11 +218,11 @@ def world_check(name: str, *problems: dict, ranks: int = 4, **numbers: float) ->
 
 
 def world_report(nodes: dict[str, list[int]], *checks: dict, **changes: object) -> dict:
-    """A report of cross-node checks whose verdict is the worst of theirs."""
-    verdicts = {check["verdict"] for check in checks}
-    reason = "; ".join(check["reason"] for check in checks if check["reason"])
+    """A report of cross-node checks."""
     size = sum(map(len, nodes.values()))
     report = node_report(min(nodes), (1.0,) * size)
+    del report["judged"]
+    asked = Requested("cuda", size, "quick", tuple(check["name"] for check in checks))
     report |= {
         "scope": WORLD,
         "world": {
@@ -185,18 +230,23 @@ def world_report(nodes: dict[str, list[int]], *checks: dict, **changes: object) 
             "nodes": [{"node": node, "ranks": ranks} for node, ranks in nodes.items()],
         },
         "run_id": "ddp-1",
-        "verdict": next(verdict for verdict in (FAIL, INCOMPLETE, WARN, PASS) if verdict in verdicts),
-        "reason": reason,
+        "requested": dataclasses.asdict(asked),
         "checks": list(checks),
     }
-    report["coverage"] |= {"checks_expected": len(checks), "checks_reported": len(checks)}
-    return {**report, **changes}
+    return with_changes(report, changes)
+
+
+def source(report: dict) -> Source:
+    """The report as it comes out of its JSON."""
+    found = json.loads(json.dumps(report))
+    if found.get("judged"):
+        judged = judged_of(found)
+        return Source(report["node"], judged.report, judged=judged)
+    return Source(report["node"], report_of(found))
 
 
 def merged(*reports: dict, expected: Expected | None = None, **options: object) -> Fleet:
-    """The reports as they come out of their JSON."""
-    sources = [Source(report["node"], validated(json.loads(json.dumps(report)))) for report in reports]
-    return merge(sources, expected or Expected(len(reports) or None), **options)
+    return merge([source(each) for each in reports], expected or Expected(len(reports) or None), **options)
 
 
 def changed(report: dict, path: str, value: object) -> dict:

@@ -74,7 +74,13 @@ def rendered(helm: str, scenario: Scenario) -> str:
 
 @functools.cache
 def objects(text: str) -> list[dict]:
-    """The objects in a rendered text; a text without any is an error, not an empty list that passes every test."""
-    found = [item for item in yaml.load_all(text, yaml.CSafeLoader) if item]
+    """The objects that stay; a text without any is an error, not an empty list that passes every test."""
+    found = [item for item in yaml.load_all(text, yaml.CSafeLoader) if item and item["kind"] != "List"]
     assert found, f"no objects in {text!r}"
     return found
+
+
+def checks(text: str) -> list[dict]:
+    """The Jobs of no pods, with which Kubernetes checks the pod templates before there is anything else."""
+    (found,) = [item for item in yaml.load_all(text, yaml.CSafeLoader) if item and item["kind"] == "List"]
+    return found["items"]

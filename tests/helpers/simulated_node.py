@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass, field
 
 from gpuworker.accept import fabric, peer_comparison, registry
-from gpuworker.accept.check_spec import Evidence, Plan
+from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks.collectives import sweep
 from gpuworker.accept.checks.correctness import ddp_reference
 from gpuworker.accept.checks.repeatability import _compare_devices
@@ -21,12 +21,10 @@ from gpuworker.accept.checks.storage import volumes
 from gpuworker.accept.checks.stragglers import rank_times
 from gpuworker.accept.checks.training import training_steps
 from gpuworker.accept.environment_problems import NOT_READABLE
-from gpuworker.accept.limits import Limits
-from gpuworker.accept.rejudge import Requested
-from gpuworker.accept.report import FAIL, INCOMPLETE, WARN, Check, Measurement, Problem, to_json
-from gpuworker.accept.verdict import judge
+from gpuworker.judgement.report import INCOMPLETE, Evidence, Measurement, Problem, Requested, to_json
+from gpuworker.judgement.xids import judged
 from gpuworker.runtime.gpu_inventory import Gpu
-from tests.helpers.fleet_reports import GROUP, H100, node_report
+from tests.helpers.fleet_reports import GROUP, H100, complete_report
 
 GPUS = 8
 REQUESTED = Requested("cuda", GPUS, "quick")
@@ -64,7 +62,7 @@ class Hardware:
     ports: list[fabric.Port] = field(default_factory=list)
     telemetry: list[dict] = field(default_factory=lambda: [{"readings": 40} for _ in range(GPUS)])
     under_load: list[dict] = field(default_factory=lambda: [{} for _ in range(GPUS)])  # facts of the links
-    failures: dict[str, list[str]] = field(default_factory=dict)  # check -> texts
+    failures: dict[str, list[Problem]] = field(default_factory=dict)  # of a check
     wrong: dict[int, tuple[list[str], list[int]]] = field(default_factory=dict)  # rank -> wrong elements, senders
     own_error: list[float] = field(default_factory=lambda: each(0.0))
     diverged: set[int] = field(default_factory=set)
@@ -74,8 +72,8 @@ class Hardware:
     seen: int = GPUS  # GPUs that torch sees
     pci_gpus: list[str] = field(default_factory=list)
     xids: list[dict] = field(default_factory=list)
-    broken: dict[str, str] = field(default_factory=dict)  # check -> why it has no evidence
-    added: list[Check] = field(default_factory=list)
+    broken: dict[str, Problem] = field(default_factory=dict)  # check -> why it has no evidence
+    added: list[Evidence] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.gpus = [
@@ -95,31 +93,26 @@ class Hardware:
 
     def report(self) -> dict:
         """The report that accept-node would write."""
-        noise, limits = random.Random(self.seed), Limits((H100,) * self.seen)
-        report = node_report(self.node, (1.0,) * GPUS, level="quick")
+        noise = random.Random(self.seed)
+        report = complete_report(self.node, REQUESTED)
         report["facts"]["gpu_models"] = [H100] * self.seen
-        report["coverage"] |= {"gpus_expected": GPUS, "gpus_seen": self.seen}
-        chosen, checks = registry.node_checks(), list(self.added)
+        checks = list(self.added)
         if self.seen != GPUS:
             words = f"{self.seen} of {GPUS} GPUs seen: the other checks did not run"
-            checks.append(Check("coverage", INCOMPLETE, words))
-        for name, registered in chosen.items():
+            numbers = {"seen": self.seen, "expected": GPUS, "not_shown": []}
+            missing = Problem(INCOMPLETE, "gpus-missing", words, numbers=numbers)
+            checks.append(Evidence(problems=[missing], name="coverage"))
+        for name in registry.node_checks():
             if self.seen != GPUS and name != "environment":
                 continue
             if name in self.broken:
-                evidence = Evidence(not_measured=[self.broken[name]])
+                evidence = Evidence(problems=[self.broken[name]])
             else:
                 evidence = getattr(self, f"_{name}")(lambda: 1 + noise.uniform(-0.01, 0.01))
-                evidence.failures += self.failures.get(name, [])
-                if registered.problems:
-                    registered.problems(evidence, PLAN)
-            checks.append(judge(name, registered.spec, evidence, limits, PLAN))
-            checks[-1].duration_s = 1.0
-        verdict = next((v for v in (FAIL, INCOMPLETE, WARN) if v in {check.verdict for check in checks}), "PASS")
-        reason = "; ".join(f"{check.name}: {check.reason}" for check in checks if check.reason)
-        run = sum(check.name in chosen for check in checks)
-        report["coverage"] |= {"checks_expected": len(chosen), "checks_reported": run}
-        report |= {"checks": [dataclasses.asdict(check) for check in checks], "verdict": verdict, "reason": reason}
+                evidence.problems += self.failures.get(name, [])
+            evidence.name, evidence.duration_s = name, 1.0
+            checks.append(evidence)
+        report["checks"] = [dataclasses.asdict(evidence) for evidence in checks]
         return json.loads(to_json(report, None))
 
     def _speeds(self, names: tuple[str, ...], shares: list[float], jitter) -> Evidence:
@@ -137,7 +130,8 @@ class Hardware:
         near = {device: {"where": place, "adapters": []} for device, place in where.items()}
         return Evidence(
             facts={
-                "cuda_error": "", "gpus_expected": GPUS, "gpus_seen": self.seen, "pci_gpus": self.pci_gpus,
+                "cuda_error": "", "cuda_error_kind": "", "gpus_expected": GPUS, "gpus_seen": self.seen,
+                "pci_gpus": self.pci_gpus,
                 **fabric.facts(self.ports), "gpus": [dataclasses.asdict(gpu) for gpu in self.gpus],
                 "nearest_adapters": near, "gpu_direct": "dma-buf", "mps_share": "", "shm_bytes": 64 << 30,
                 "clock_synchronised": True, "xids": self.xids or NOT_READABLE,
@@ -165,7 +159,7 @@ class Hardware:
     def _memory(self, jitter) -> Evidence:
         found = self._speeds(("memory_copy", "memory_triad"), self.memory, jitter)
         found.measurements += [Measurement("memory_tested", 76.0, "GiB", device) for device in DEVICES]
-        found.facts["memory_gib"] = dict.fromkeys(DEVICES, 79.6)
+        found.facts |= {"memory_gib": dict.fromkeys(DEVICES, 79.6), "models": dict.fromkeys(DEVICES, H100)}
         return found
 
     def _links(self, jitter) -> Evidence:
@@ -186,7 +180,7 @@ class Hardware:
         return found
 
     def _repeatability(self, jitter) -> Evidence:
-        found = Evidence(facts={"hash_group": GROUP})
+        found = Evidence(facts={"hash_group": dict.fromkeys(DEVICES, GROUP)})
         found.measurements = [Measurement("repeats", 100.0, "repeats", device) for device in DEVICES]
         names = registry.node_checks()["repeatability"].spec.fingerprints
         usual = {
@@ -197,7 +191,7 @@ class Hardware:
             for index, device in enumerate(DEVICES)
         }
         found.hashes = {f"{name} {device}": value for device, own in usual.items() for name, value in own.items()}
-        found.failures = _compare_devices(usual, lambda device: H100)
+        _compare_devices(usual, lambda device: H100, found)
         return found
 
     def _ranks(self) -> list[dict]:
@@ -255,13 +249,15 @@ class Hardware:
             "path": "/out", "read_only": False, "error": "", "write_s": 0.01, "latencies_s": [0.001] * 9,
             "read_bytes": 9 << 20,
         }  # fmt: skip
-        seen = fine | (
-            {"error": f"out (/out): {self.volume}", "write_s": 0.0, "latencies_s": []} if self.volume else {}
-        )
+        full = {"error": f"out (/out): {self.volume}", "kind": "volume-full", "write_s": 0.0, "latencies_s": []}
+        seen = fine | (full if self.volume else {})
         return volumes.evidence([rank | {"volumes": {"out": seen}} for rank in self._ranks()], 8)
 
 
-def xids(*problems: tuple[str, str]) -> Check:
-    """What the watch of Xids adds to a report."""
-    texts = [Problem(*each_) for each_ in problems]
-    return Check("xids", texts[0].verdict, "; ".join(p.reason for p in texts), problems=texts)
+def xids(*events: tuple[str, int]) -> Evidence:
+    """What the watch of Xids adds to a report, for the UUID of a GPU and a code."""
+    found = Evidence(name="xids")
+    for uuid, code in events:
+        kind, hardware = judged(code)
+        (found.fail if hardware else found.warn)(kind, f"{uuid}: Xid {code} during the checks", uuid, code=code)
+    return found

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gpuworker.accept.report import FAIL
-from gpuworker.fleet.acts import CONFIGURE, REBOOT, RESEAT, RESET, RETEST, RMA, TICKET
+from gpuworker.judgement.kinds import CONFIGURE, REBOOT, RESEAT, RESET, RETEST, RMA, TICKET
+from gpuworker.judgement.report import FAIL, INCOMPLETE, Problem
 from gpuworker.runtime.gpu_inventory import Gpu
 from tests.helpers.simulated_node import GPUS, Hardware, xids
 
@@ -27,20 +27,24 @@ def _gpu(**fields: object) -> Callable[[Hardware, int], None]:
     return lambda node, bad: node.change(bad, **fields)
 
 
-def _of_check(check: str, text: str) -> Callable[[Hardware, int], None]:
-    return lambda node, bad: node.failures.update({check: [text.format(device=f"cuda:{bad}")]})
+def _of_check(check: str, kind: str, text: str) -> Callable[[Hardware, int], None]:
+    def change(node: Hardware, bad: int) -> None:
+        device = f"cuda:{bad}"
+        node.failures[check] = [Problem(FAIL, kind, f"{device}: {text}", [device])]
+
+    return change
 
 
 def _xid(code: int, text: str = "") -> Callable[[Hardware, int], None]:
     def change(node: Hardware, bad: int) -> None:
         address = node.gpus[bad].bus_id.partition(".")[0]
-        node.xids = [{"code": code, "bus_id": address, "text": text, "age_s": 90.0, "hardware": True}]
+        node.xids = [{"code": code, "bus_id": address, "text": text, "age_s": 90.0}]
 
     return change
 
 
 def _watched(code: int) -> Callable[[Hardware, int], None]:
-    return lambda node, bad: node.added.append(xids((FAIL, f"{node.gpus[bad].uuid}: Xid {code} during the checks")))
+    return lambda node, bad: node.added.append(xids((node.gpus[bad].uuid, code)))
 
 
 def slow(node: Hardware, bad: int) -> None:
@@ -106,7 +110,8 @@ def slow_slot(node: Hardware, bad: int) -> None:
 def corrupt_links(node: Hardware, bad: int) -> None:
     """What this GPU sends arrives wrong, and every sum of all ranks is wrong on all of them."""
     others = [index for index in range(GPUS) if index != bad]
-    node.failures["links"] = [f"cuda:{bad}→cuda:{other} delivered 3 wrong words of 99" for other in others]
+    pairs = [f"cuda:{bad}→cuda:{other}" for other in others]
+    node.failures["links"] = [Problem(FAIL, "wrong-words", f"{p} delivered 3 wrong words of 99", [p]) for p in pairs]
     node.wrong = {index: (["all_reduce of 4 bytes, round 0: 1 of 9 elements are wrong"], []) for index in range(GPUS)}
 
 
@@ -209,21 +214,23 @@ def lost_without_a_trace(node: Hardware, bad: int) -> None:
 def lost_meanwhile(node: Hardware, bad: int) -> None:
     """After the first checks: what follows cannot use CUDA."""
     _watched(79)(node, bad)
-    error = "AcceleratorError: CUDA error: unspecified launch failure"
+    words = "AcceleratorError: CUDA error: unspecified launch failure"
+    error = Problem(FAIL, "cuda-reset", f"cuda:{bad}: {words}", [f"cuda:{bad}"])
     node.broken = dict.fromkeys(("links", "memory", "repeatability"), error)
-    error = f"BrokenWorldError: rank {bad}: {error}"
+    error = Problem(FAIL, "cuda-reset", f"BrokenWorldError: rank {bad}: {words}", [f"rank {bad}"])
     node.broken |= dict.fromkeys(("training", "collectives", "correctness", "stragglers", "storage"), error)
 
 
 def hanging(node: Hardware, bad: int) -> None:
-    error = (
-        f"BrokenWorldError: no result after 60 s; rank {bad} did not arrive at training step 3, where 7 of 8 ranks wait"
-    )
+    where = f"rank {bad} did not arrive at training step 3, where 7 of 8 ranks wait"
+    words = f"BrokenWorldError: no result after 60 s; {where}"
+    error = Problem(INCOMPLETE, "not-arrived", words, [f"rank {bad}"])
     node.broken = dict.fromkeys(("training", "collectives"), error)
 
 
 def broken_check(node: Hardware, bad: int) -> None:
-    node.broken = {"memory": "OutOfMemoryError: CUDA out of memory"}
+    words = "OutOfMemoryError: CUDA out of memory"
+    node.broken = {"memory": Problem(INCOMPLETE, "cuda-memory", words)}
 
 
 FAULTS = {
@@ -233,7 +240,7 @@ FAULTS = {
     "capped power of all": Fault(ALL, (CONFIGURE,), all_capped),
     "hot GPU": Fault(GPU, (TICKET,), hot),
     "stalling GPU": Fault(GPU, (TICKET,), stalling),
-    "slow memory": Fault(GPU, (RMA,), slow_memory),
+    "slow memory": Fault(GPU, (RETEST,), slow_memory),
     "application clocks": Fault(GPU, (CONFIGURE,), _gpu(clock_reasons=2)),
     "slowdown at rest": Fault(GPU, (TICKET,), _gpu(clock_reasons=0x40)),
     "NVLinks of a GPU": Fault(GPU, (RESEAT,), bad_nvlink),
@@ -255,8 +262,8 @@ FAULTS = {
     "another program": Fault(GPU, (RETEST,), _gpu(programs=("trainer (process 4711)",))),
     "unknown sensors": Fault(GPU, (CONFIGURE,), _gpu(temperature_c=None)),
     "prohibited": Fault(GPU, (CONFIGURE,), _gpu(compute_mode=2)),
-    "wrong products": Fault(GPU, (RMA,), _of_check("compute", "{device}: gemm_bf16: 2 products are wrong")),
-    "flipped bit": Fault(GPU, (RMA,), _of_check("memory", "{device}: memory at byte 0x10 holds 1 (bit 17)")),
+    "wrong products": Fault(GPU, (RMA,), _of_check("compute", "wrong-product", "gemm_bf16: 2 products are wrong")),
+    "flipped bit": Fault(GPU, (RMA,), _of_check("memory", "wrong-memory", "memory at byte 0x10 holds 1 (bit 17)")),
     "other bits": Fault(GPU, (RMA,), odd_bits),
     "wrong gradient": Fault(GPU, (RMA,), wrong_gradient),
     "diverged": Fault(GPU, (RETEST,), diverged),

@@ -121,7 +121,7 @@ def test_kind_creates_the_cluster_then_jobset_then_kueue(folder: Path, monkeypat
     jobset, kueue = run.index("upgrade", "jobset"), run.index("upgrade", "kueue")
     assert create < jobset < run.index("get", "pods") < kueue < run.index("wait", "apiservice")
     assert "/source/charts/jobset" in run.commands[jobset]
-    assert "--set-string=controllerManager.manager.image.tag=v1.2.3" in run.commands[kueue]
+    assert '--set-json=controllerManager.manager.image.tag="v1.2.3"' in run.commands[kueue]
     assert (folder / "ready").exists()
 
 

@@ -79,14 +79,6 @@ def test_a_claim_for_gpus_renders_in_the_two_other_charts_where_the_page_puts_it
         accepted(f"{COMMANDS[chart]} -f {tmp_path}/{chart}.yaml")
 
 
-def test_the_charts_with_a_wave_of_argo_cd_are_those_that_its_page_names() -> None:
-    (row,) = [line for line in (REPO / "docs/argo-cd.md").read_text().splitlines() if line.startswith("| wave 1 ")]
-    setting, reason = row.strip("|").split("|")
-    waves = {chart: "argocd.argoproj.io/sync-wave" in rendered(COMMANDS[chart], REPO).stdout for chart in CHARTS}
-    assert [chart for chart in CHARTS if waves[chart]] == [chart for chart in CHARTS if f"`{chart}`" in setting]
-    assert "`ddp-run` has no wave" in reason and not waves["ddp-run"]
-
-
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_a_fabric_is_one_file_more_for_the_command_of_the_readme(fabric: str, run: str) -> None:

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
-from gpuworker.accept.rejudge import Requested
 from gpuworker.fleet.collector import FORMATS
 from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.formats.html import page
+from gpuworker.fleet.formats.page import page
 from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.report_sources import from_text
-from gpuworker.fleet.report_store import SUBMITTED, ReportStore
+from gpuworker.fleet.report_store import ReportStore
+from gpuworker.judgement.report import Requested
 from tests.helpers.fleet_reports import complete_report
 
 SLOW_NODE, SLOW_GPU = 7, 3
@@ -66,13 +66,13 @@ def measure(nodes: int, gpus: int) -> Figures:
         for data in simulated(nodes, gpus):
             size, start = len(data), time.process_time()
             (source,) = from_text("simulated", data)
-            status, answer = store.add(source.report, SUBMITTED)
+            status, answer = store.add(source.report)
             spent += time.process_time() - start
             if status != HTTPStatus.OK:
                 sys.exit(f"the collector refused a report: {answer}")
         sizes, start, cpu = {}, time.monotonic(), time.process_time()
         fleet = store.fleet()
-        text = page(fleet, served=True)
+        text = page(fleet)
         taken, cpu = time.monotonic() - start, time.process_time() - cpu
         for path, (form, _) in FORMATS.items():
             sizes[path] = len(form(fleet))
