@@ -50,8 +50,9 @@ NOTHING, SLOWS, BREAKS, SPOILS = (
 
 
 class Kind(NamedTuple):
-    """`act`: None if the check decides (BY_CHECK)."""
+    """`title`: in a few words, of the part. `act`: None if the check decides (BY_CHECK)."""
 
+    title: str
     act: Act | None
     danger: Danger = Danger.SETTING
     explains: Explains = NOTHING
@@ -140,145 +141,172 @@ SHARED_PORTS = Act(
 WRONG, LOST, DAMAGED, SLOW, SETTING, UNKNOWN = Danger
 KINDS = {
     # Wrong results.
-    "wrong-product": Kind(REPLACE, WRONG, SPOILS),
-    "wrong-memory": Kind(REPLACE, WRONG, SPOILS),
-    "wrong-bits": Kind(REPLACE, WRONG, SPOILS),  # of equal computations
-    "own-gradient": Kind(REPLACE, WRONG, SPOILS),  # before any communication
-    "wrong-words": Kind(NVLINK, WRONG, SPOILS),  # after a copy
+    "wrong-product": Kind("computes wrong products", REPLACE, WRONG, SPOILS),
+    "wrong-memory": Kind("its memory changes data", REPLACE, WRONG, SPOILS),
+    "wrong-bits": Kind("equal work gives other bits", REPLACE, WRONG, SPOILS),
+    "own-gradient": Kind("computes wrong gradients", REPLACE, WRONG, SPOILS),  # before any communication
+    "wrong-words": Kind("a copy changes data", NVLINK, WRONG, SPOILS),  # after a copy
     "wrong-sender": Kind(
+        "sends wrong data",
         Act(
             RESEAT,
             "Several GPUs get wrong data from this one: reseat it (SXM board or NVLink bridge), then RMA.",
         ),
         WRONG, SPOILS,
     ),
-    "wrong-elements": Kind(None, WRONG),
-    "shared-gradient": Kind(None, WRONG),
-    "diverged": Kind(DISAGREE, WRONG),
-    "no-majority": Kind(DISAGREE, WRONG),
-    "loss": Kind(None, WRONG),
+    "wrong-elements": Kind("a collective gives wrong results", None, WRONG),
+    "shared-gradient": Kind("gradients differ between ranks", None, WRONG),
+    "diverged": Kind("ranks diverge", DISAGREE, WRONG),
+    "no-majority": Kind("devices disagree", DISAGREE, WRONG),
+    "loss": Kind("training gives a wrong loss", None, WRONG),
     "volume-bytes": Kind(
+        "a volume changes data",
         Act(TICKET, "The volume returned other bytes than were written: give this text to the owner of the storage."),
         WRONG,
     ),
     # Programs end.
-    "row-remap-failed": Kind(REPLACE, LOST, BREAKS),
-    "less-memory": Kind(REPLACE, LOST),
-    "ecc": Kind(RESET_GPU, LOST, BREAKS),
-    "reset-needed": Kind(RESET_GPU, LOST, BREAKS),
-    "reboot-needed": Kind(POWER_CYCLE, LOST, BREAKS),
-    "gpu-lost": Kind(POWER_CYCLE, LOST, BREAKS),
-    "gpus-missing": Kind(POWER_CYCLE, LOST, BREAKS),
-    "driver-hangs": Kind(POWER_CYCLE, LOST),
-    "fabric-degraded": Kind(NVSWITCH, LOST, SLOWS),
-    "fabric-manager": Kind(FABRIC_MANAGER, LOST, SLOWS),
-    "cuda-reset": Kind(RESET_GPU, LOST, BREAKS),  # an error of CUDA that hardware causes
+    "row-remap-failed": Kind("memory rows cannot be remapped", REPLACE, LOST, BREAKS),
+    "less-memory": Kind("has less memory", REPLACE, LOST),
+    "ecc": Kind("uncorrectable memory errors", RESET_GPU, LOST, BREAKS),
+    "reset-needed": Kind("the driver asks for a reset", RESET_GPU, LOST, BREAKS),
+    "reboot-needed": Kind("the driver asks for a reboot", POWER_CYCLE, LOST, BREAKS),
+    "gpu-lost": Kind("fell off the bus", POWER_CYCLE, LOST, BREAKS),
+    "gpus-missing": Kind("GPUs are missing", POWER_CYCLE, LOST, BREAKS),
+    "driver-hangs": Kind("the driver hangs", POWER_CYCLE, LOST),
+    "fabric-degraded": Kind("the NVSwitch fabric is degraded", NVSWITCH, LOST, SLOWS),
+    "fabric-manager": Kind("the fabric manager does not run", FABRIC_MANAGER, LOST, SLOWS),
+    "cuda-reset": Kind("CUDA fails", RESET_GPU, LOST, BREAKS),
     "cuda-busy": Kind(
+        "the GPU is held by something",
         Act(RESET, "No listed program holds the GPU: end leftovers (fuser -v /dev/nvidia*), else reset it."),
         LOST, BREAKS,
     ),
-    "cuda-memory": Kind(FREE_GPU, SETTING),
-    "cuda-error": Kind(OWNER, UNKNOWN),
-    "xid-reset": Kind(RESET_GPU, LOST, BREAKS),
-    "xid-reboot": Kind(POWER_CYCLE, LOST, BREAKS),
-    "xid-nvlink": Kind(NVLINK, LOST, BREAKS),
-    "xid-nvswitch": Kind(NVSWITCH, LOST, BREAKS),
+    "cuda-memory": Kind("no free GPU memory", FREE_GPU, SETTING),
+    "cuda-error": Kind("CUDA fails", OWNER, UNKNOWN),
+    "xid-reset": Kind("an Xid that needs a reset", RESET_GPU, LOST, BREAKS),
+    "xid-reboot": Kind("an Xid that needs a reboot", POWER_CYCLE, LOST, BREAKS),
+    "xid-nvlink": Kind("an Xid of NVLink", NVLINK, LOST, BREAKS),
+    "xid-nvswitch": Kind("an Xid of an NVSwitch", NVSWITCH, LOST, BREAKS),
     "xid-program": Kind(
+        "an Xid that a program may cause",
         Act(RETEST, "A program may cause this: see which one ran, then test the idle GPU again."), UNKNOWN, BREAKS
     ),
-    "port-down": Kind(PORT, LOST, SLOWS),
+    "port-down": Kind("a network port is down", PORT, LOST, SLOWS),
     "port-missing": Kind(
+        "a network port is missing",
         Act(TICKET, "Look for the adapter of this network port on the bus (lspci): reseat it, then replace it."),
         LOST, SLOWS,
     ),
-    "port-errors": Kind(PORT, DAMAGED),
+    "port-errors": Kind("a network port counts errors", PORT, DAMAGED),
     # Repaired for now.
-    "pcie-errors": Kind(PCIE, DAMAGED, SLOWS),
-    "nvlink-errors": Kind(NVLINK, DAMAGED, SLOWS),
-    "nvlink-down": Kind(NVLINK, DAMAGED, SLOWS),
+    "pcie-errors": Kind("PCIe errors", PCIE, DAMAGED, SLOWS),
+    "nvlink-errors": Kind("NVLink errors", NVLINK, DAMAGED, SLOWS),
+    "nvlink-down": Kind("NVLink is down or slow", NVLINK, DAMAGED, SLOWS),
     # Slow.
-    "slow": Kind(None, SLOW, SLOWS),  # than its peers on the node
-    "limit": Kind(None, SLOW, SLOWS),  # on the wrong side of a limit
-    "outlier": Kind(None, SLOW, SLOWS),  # worse than the fleet
-    "baseline": Kind(None, SLOW, SLOWS),  # worse than in an earlier run
+    "slow": Kind("slower than its peers", None, SLOW, SLOWS),
+    "limit": Kind("beyond a limit", None, SLOW, SLOWS),
+    "outlier": Kind("worse than the fleet", None, SLOW, SLOWS),
+    "baseline": Kind("worse than before", None, SLOW, SLOWS),
     "stall": Kind(
+        "stalls",
         Act(
             TICKET,
             "Read clocks, power and Xids of this GPU over some minutes (nvidia-smi dmon); if they are right, RMA.",
         ),
         SLOW, SLOWS,
     ),
-    "slow-rank": Kind(None, SLOW, SLOWS),
+    "slow-rank": Kind("a slow rank", None, SLOW, SLOWS),
     "late-rank": Kind(
+        "a late rank",
         Act(TICKET, "Check CPU binding and load of the host and the network of this rank, then test again."),
         SLOW, SLOWS,
     ),
-    "slowdown": Kind(HEAT, SLOW, SLOWS),
-    "pcie": Kind(PCIE, SLOW, SLOWS),
-    "port-slow": Kind(PORT, SLOW, SLOWS),
-    "bad-node": Kind(NETWORK, SLOW),
-    "bad-link": Kind(NETWORK, SLOW),
+    "slowdown": Kind("heat or power slows it", HEAT, SLOW, SLOWS),
+    "pcie": Kind("a narrow or slow PCIe link", PCIE, SLOW, SLOWS),
+    "port-slow": Kind("a slow network port", PORT, SLOW, SLOWS),
+    "bad-node": Kind("its network is slow or broken", NETWORK, SLOW),
+    "bad-link": Kind("a slow link between nodes", NETWORK, SLOW),
     "far-adapter": Kind(
+        "the network adapter is far",
         Act(TICKET, "Compare the slots of GPUs and network adapters with those of a node that is right."), SLOW
     ),
     # Settings.
-    "power-capped": Kind(POWER, SETTING, SLOWS),  # of one GPU
-    "power-differs": Kind(POWER, SETTING, SLOWS),  # between the GPUs of a node
-    "clocks-set": Kind(CLOCKS, SETTING, SLOWS),
-    "other-program": Kind(FREE_GPU, SETTING, SLOWS),
-    "setting": Kind(AS_OTHERS),
-    "differ": Kind(AS_OTHERS),  # between the GPUs of a node
-    "drift": Kind(AS_OTHERS),  # from the other nodes
-    "clock": Kind(AS_OTHERS),  # of the node
-    "nvls-off": Kind(FABRIC_MANAGER, SETTING, SLOWS),
+    "power-capped": Kind("its power is capped", POWER, SETTING, SLOWS),  # of one GPU
+    "power-differs": Kind("power limits differ", POWER, SETTING, SLOWS),
+    "clocks-set": Kind("its clocks are set", CLOCKS, SETTING, SLOWS),
+    "other-program": Kind("another program uses it", FREE_GPU, SETTING, SLOWS),
+    "setting": Kind("a wrong setting", AS_OTHERS),
+    "differ": Kind("GPUs differ on a node", AS_OTHERS),
+    "drift": Kind("differs from the other nodes", AS_OTHERS),
+    "clock": Kind("the clock is wrong", AS_OTHERS),
+    "nvls-off": Kind("NVLink SHARP is off", FABRIC_MANAGER, SETTING, SLOWS),
     "gpus-divided": Kind(
+        "GPUs are divided",
         Act(RETEST, "Test nodes whose GPUs are not divided, or each instance in a pod of its own.")
     ),
     "no-gpu-direct": Kind(
+        "no GPUDirect",
         Act(CONFIGURE, "Load nvidia_peermem on the node (modprobe nvidia_peermem), or install the open kernel module.")
     ),
     "far-cpus": Kind(
+        "CPUs are far from the GPUs",
         Act(CONFIGURE, "Give the pod CPUs of every socket (cpuset, CPU manager, Topology Manager), then test again.")
     ),
     "volume-full": Kind(
+        "a volume is full",
         Act(CONFIGURE, "Free or enlarge the volume; the hardware is not at fault.")
     ),
-    "volume": Kind(None),
-    "bad-limit": Kind(Act(CONFIGURE, "Correct the limit in the values (limits), then test again.")),
-    "damaged-report": Kind(Act(RETEST, "This report cannot be read: look at the file, then test the node again.")),
+    "volume": Kind("a volume is slow or fails", None),
+    "bad-limit": Kind(
+        "a limit that cannot be",
+        Act(CONFIGURE, "Correct the limit in the values (limits), then test again."),
+    ),
+    "damaged-report": Kind(
+        "a report cannot be read",
+        Act(RETEST, "This report cannot be read: look at the file, then test the node again."),
+    ),
     # What is not known.
     "not-arrived": Kind(
+        "a rank did not arrive",
         Act(TICKET, "Look at the GPU of the rank that did not arrive: Xids, heat, its process; test that GPU alone."),
         UNKNOWN,
     ),
-    "check-failed": Kind(AGAIN, UNKNOWN),  # it ended without evidence
-    "not-run": Kind(AGAIN, UNKNOWN),
-    "missing": Kind(AGAIN, UNKNOWN),  # a number, a fingerprint
-    "half-tested": Kind(FREE_GPU, UNKNOWN),
-    "unlisted": Kind(ACCEPT_UNKNOWN, UNKNOWN),  # by the driver
-    "unknown": Kind(ACCEPT_UNKNOWN, UNKNOWN),
-    "unreadable": Kind(READABLE, UNKNOWN),
-    "no-figure": Kind(NO_ACT, UNKNOWN),
-    "impossible": Kind(AGAIN, UNKNOWN),  # a number
-    "contradiction": Kind(AGAIN, UNKNOWN),  # of two facts of a report, or with what was requested
-    "copy": Kind(AGAIN, UNKNOWN),
-    "foreign": Kind(EXPECTED, UNKNOWN),
-    "nodes-expected": Kind(EXPECTED, UNKNOWN),
-    "no-report": Kind(START_POD, UNKNOWN),
+    "check-failed": Kind("a check failed to run", AGAIN, UNKNOWN),
+    "not-run": Kind("a check did not run", AGAIN, UNKNOWN),
+    "missing": Kind("evidence is missing", AGAIN, UNKNOWN),
+    "half-tested": Kind("not tested at full load", FREE_GPU, UNKNOWN),
+    "unlisted": Kind("the driver does not list it", ACCEPT_UNKNOWN, UNKNOWN),
+    "unknown": Kind("not known", ACCEPT_UNKNOWN, UNKNOWN),
+    "unreadable": Kind("cannot be read", READABLE, UNKNOWN),
+    "no-figure": Kind("no figure to compare with", NO_ACT, UNKNOWN),
+    "impossible": Kind("an impossible number", AGAIN, UNKNOWN),
+    "contradiction": Kind("the report contradicts itself", AGAIN, UNKNOWN),
+    "copy": Kind("a copy of another report", AGAIN, UNKNOWN),
+    "foreign": Kind("not of this fleet", EXPECTED, UNKNOWN),
+    "nodes-expected": Kind("the number of nodes is wrong or not set", EXPECTED, UNKNOWN),
+    "no-report": Kind("no report", START_POD, UNKNOWN),
     "no-world": Kind(
+        "not checked across nodes yet",
         Act(RETEST, "Wait; if it stays, kubectl logs of the container world on these nodes name the reason."), UNKNOWN
     ),
     "testing": Kind(
+        "still tests",
         Act(RETEST, "Wait; if it stays, kubectl logs and kubectl describe of this pod name the reason."), UNKNOWN
     ),
     "pod-gone": Kind(
+        "its pod is gone",
         Act(START, "Find out what ended the pod (kubectl describe node), then test again."), UNKNOWN
     ),
     "image": Kind(
+        "the image cannot be pulled",
         Act(CONFIGURE, "Correct the image, its registry or the pull secret (image, imagePullSecrets)."), UNKNOWN
     ),
-    "out-of-memory": Kind(Act(CONFIGURE, "Give the tests more memory (resources), then test again."), UNKNOWN),
+    "out-of-memory": Kind(
+        "the tests ran out of memory",
+        Act(CONFIGURE, "Give the tests more memory (resources), then test again."), UNKNOWN,
+    ),
     "pods-not-listed": Kind(
+        "pods cannot be listed",
         Act(CONFIGURE, "Let the page list pods (Role, RoleBinding, egress of networkPolicy), or unset fleet.listPods."),
         UNKNOWN,
     ),
