@@ -104,8 +104,8 @@ def judge(
     default now.
     """
     asked, models = requested or report.requested, tuple(report.models)
-    if report.scope == WORLD and requested != report.requested:  # its fault is of its own
-        asked = dataclasses.replace(asked, inject="")
+    if report.scope == WORLD and requested != report.requested:  # its fault and its ranks are its own
+        asked = dataclasses.replace(asked, inject="", gpus=report.requested.gpus)
     whole = Evidence()
     _compare_request(report, asked, whole)
     known = registry.world_checks() if report.scope == WORLD else registry.node_checks()
