@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
@@ -12,7 +14,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 from gpuworker.fleet.collector import CollectorHandler
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.http_handler import ReportServer
-from hack.example_page import example
+from tests.helpers.example_fleets import small
 
 PHONE = {"width": 390, "height": 844}
 
@@ -25,14 +27,22 @@ def is_problem(message: ConsoleMessage) -> bool:
 class Store:
     """What the collector's handler asks for a result, which a test may replace."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self.result = fleet
+    def __init__(self, fleet: Fleet, folder: Path) -> None:
+        self.folder = folder
+        self.result, self.reports = fleet, {}
 
     def fleet(self) -> Fleet:
         return self.result
 
     def waiting(self) -> bool:
         return False
+
+    def path(self, node: str) -> Path:
+        path = self.folder / "report.json"
+        path.unlink(missing_ok=True)
+        if node in self.reports:
+            path.write_text(json.dumps(self.reports[node]))
+        return path
 
 
 @pytest.fixture(scope="session")
@@ -43,8 +53,8 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def store() -> Store:
-    return Store(example())
+def store(tmp_path: Path) -> Store:
+    return Store(small(), tmp_path)
 
 
 @pytest.fixture

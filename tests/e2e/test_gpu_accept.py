@@ -138,7 +138,7 @@ def test_every_node_passes_and_hands_out_its_report(namespace: Namespace) -> Non
     assert fleet["coverage"]["nodes_expected"] == fleet["coverage"]["nodes_reported"] == len(nodes)
     assert served(namespace, "/").startswith("<!DOCTYPE html>") and fleet["rehearsal"]
     assert f'gpu_accept_fleet_verdict{{verdict="{verdict}"}} 1' in served(namespace, "/metrics")
-    assert "<testsuites" in served(namespace, "/junit.xml")
+    assert "<!DOCTYPE html>" in served(namespace, "/page.html")
     again = merged(namespace)
     assert (again["verdict"], again["nodes"]) == (fleet["verdict"], fleet["nodes"])
 

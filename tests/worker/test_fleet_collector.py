@@ -137,7 +137,7 @@ def test_every_format_is_served_with_a_policy_against_scripts(served) -> None:
     starts = {
         "/": "<!DOCTYPE html>",
         "/report.json": '{"verdict":"INCOMPLETE"',
-        "/junit.xml": "<?xml",
+        "/page.html": "<!DOCTYPE html>",
         "/metrics": "# HELP gpu_accept_fleet_verdict",
         "/healthz": "alive",
     }
@@ -148,7 +148,7 @@ def test_every_format_is_served_with_a_policy_against_scripts(served) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(url + "/other", timeout=10)
     with refused.value as answer:
-        assert answer.code == 404 and "/junit.xml" in answer.read().decode()
+        assert answer.code == 404 and "/page.html" in answer.read().decode()
 
 
 def awaited(url: str, timeout_s: float = 5) -> int:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gpuworker.fleet import baseline
+from gpuworker.fleet.earlier import Earlier, earlier_of
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.outliers import Known, Thresholds
 from gpuworker.judgement.report import FAIL, INCOMPLETE, PASS, WARN
@@ -177,12 +177,12 @@ def test_speeds_of_a_rehearsal_are_not_compared() -> None:
 
 
 def test_a_drop_since_an_earlier_run_is_found() -> None:
-    before = baseline.values(fleet_of(100.0, 100.0, 100.0, 100.0))
-    fleet = fleet_of(100.0, 96.0, 93.0, 85.0, baseline=before)
+    before = earlier_of(fleet_of(100.0, 100.0, 100.0, 100.0))
+    fleet = fleet_of(100.0, 96.0, 93.0, 85.0, earlier=before)
     assert found(fleet, "baseline") == {("n0", "cuda:2"): WARN, ("n0", "cuda:3"): FAIL}
     assert any(note.startswith("baseline: 4 of 4 ") for note in fleet.notes)
-    known = next(iter(before.values()))
-    fleet = fleet_of(100.0, baseline=before | {("gone", "cuda:0", "compute", "gemm"): known})
+    known = next(iter(before.values.values()))
+    fleet = fleet_of(100.0, earlier=Earlier({**before.values, ("gone", "cuda:0", "compute", "gemm"): known}))
     assert any("gone" in note for note in fleet.notes)
 
 
@@ -196,18 +196,19 @@ def test_a_number_without_a_limit_is_compared_more_loosely(now: float, verdict: 
             report["checks"][0]["measurements"] += [measurement(value, "", "disk", "MB/s", judged=False)]
         return merged(*disks, **settings)
 
-    after = fleet(now, baseline=baseline.values(fleet(100.0)))
+    after = fleet(now, earlier=earlier_of(fleet(100.0)))
     assert (after.verdict, len(found(after, "baseline"))) == (verdict, 0 if verdict == PASS else 6)
 
 
 def test_a_baseline_without_common_numbers_is_incomplete() -> None:
-    fleet = fleet_of(100.0, baseline={("other", "cuda:0", "compute", "gemm"): Known(100.0, "TFLOP/s", H100, "quick")})
+    known = {("other", "cuda:0", "compute", "gemm"): Known(100.0, "TFLOP/s", H100, "quick")}
+    fleet = fleet_of(100.0, earlier=Earlier(known))
     assert fleet.verdict == INCOMPLETE and found(fleet, "baseline") == {("", ""): INCOMPLETE}
 
 
 @pytest.mark.parametrize("other", [{"unit": "GFLOP/s"}, {"model": "NVIDIA H200"}], ids=["unit", "model"])
 def test_a_number_is_not_compared_with_one_of_another_unit_or_model(other: dict[str, str]) -> None:
-    before = baseline.values(fleet_of(100.0, 100.0))
+    before = earlier_of(fleet_of(100.0, 100.0)).values
     before |= {key: known._replace(**other) for key, known in before.items() if key[1] == "cuda:1"}
-    fleet = fleet_of(100.0, 100.0, baseline=before)
+    fleet = fleet_of(100.0, 100.0, earlier=Earlier(before))
     assert (fleet.verdict, found(fleet, "baseline")) == (INCOMPLETE, {("n0", "cuda:1"): INCOMPLETE})

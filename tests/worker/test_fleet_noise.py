@@ -7,7 +7,7 @@ import math
 import pytest
 
 from gpuworker.accept import registry
-from gpuworker.fleet import baseline
+from gpuworker.fleet.earlier import Earlier, earlier_of
 from gpuworker.fleet.outliers import Known
 from gpuworker.judgement.report import FAIL, PASS, WARN
 from tests.helpers.fleet_reports import H100, check, measurement, merged, node_report
@@ -51,10 +51,10 @@ def test_the_noise_of_a_number_is_no_outlier(
     check_name: str, number: str, usual: float, other: float, nodes: int
 ) -> None:
     reports = reports_of(check_name, number, [usual] * (nodes - 1) + [other])
-    before = baseline.values(merged(*reports_of(check_name, number, [usual] * nodes)))
+    before = earlier_of(merged(*reports_of(check_name, number, [usual] * nodes))).values
     fleet = merged(
         *reports,
-        baseline={**before, ("n0", "cuda:0", "compute", "gemm"): Known(100.0, "TFLOP/s", H100, "quick")},
+        earlier=Earlier({**before, ("n0", "cuda:0", "compute", "gemm"): Known(100.0, "TFLOP/s", H100, "quick")}),
     )
     assert (fleet.verdict, fleet.findings) == (PASS, [])
 

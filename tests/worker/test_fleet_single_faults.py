@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from gpuworker.accept import fabric
-from gpuworker.fleet import baseline
+from gpuworker.fleet.earlier import Earlier, earlier_of
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Finding, Fleet
 from gpuworker.fleet.suspects import suspects
@@ -29,8 +29,8 @@ def healthy(index: int) -> dict:
 
 
 @functools.cache
-def known_before() -> dict:
-    return baseline.values(fleet_of())
+def known_before() -> Earlier:
+    return earlier_of(fleet_of())
 
 
 def fleet_of(*bad: dict, **options: object) -> Fleet:
@@ -46,7 +46,7 @@ def node_with(fault: Fault, seed: int) -> tuple[dict, int]:
 
 
 def test_the_simulated_node_is_healthy_without_a_fault() -> None:
-    assert fleet_of(baseline=known_before()).findings == []
+    assert fleet_of(earlier=known_before()).findings == []
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -55,7 +55,7 @@ def test_a_single_fault_is_one_suspect(name: str, seed: int) -> None:
     """Also if the same numbers are compared with an earlier run."""
     fault = FAULTS[name]
     report, bad = node_with(fault, seed)
-    fleet = fleet_of(report, **({"baseline": known_before()} if seed else {}))
+    fleet = fleet_of(report, **({"earlier": known_before()} if seed else {}))
     a, b = sorted((bad, (bad + 1) % GPUS))
     part = fault.part.format(bad=bad, a=a, b=b)
     found = [(suspect.node, suspect.device, suspect.act) for suspect in fleet.suspects]

@@ -30,7 +30,7 @@ def test_a_report_is_stored_whatever_has_its_name(tmp_path: Path, kind: str) -> 
     (tmp_path / "outside").write_text("kept")
     (tmp_path / "in").mkdir()
     store = ReportStore(tmp_path / "in", Expected(2, run_id="1"))
-    path = store._path("n1")
+    path = store.path("n1")
     for name in (path, path.with_name(path.name + ".partial")):
         plant(name, kind)
     assert store.add(source(complete_report("n1")).report)[0] == 200
@@ -42,7 +42,7 @@ def test_a_report_is_stored_whatever_has_its_name(tmp_path: Path, kind: str) -> 
 def test_a_report_that_arrives_again_replaces_its_damaged_file(tmp_path: Path, damage: str) -> None:
     store = ReportStore(tmp_path, Expected(1, run_id="1"))
     store.add(source(complete_report("n1")).report)
-    path = store._path("n1")
+    path = store.path("n1")
     path.write_bytes({"cut": path.read_bytes()[:-100], "empty": b"", "garbage": b"\x00\xff"}[damage])
     store = ReportStore(tmp_path, Expected(1, run_id="1"))
     assert path.name in store.fleet().reason

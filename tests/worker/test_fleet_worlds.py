@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from gpuworker.fleet import cli
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
-from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.page import page
 from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.table import table
@@ -127,10 +125,6 @@ def test_every_format_shows_the_world_and_its_finding() -> None:
     assert any(name in line and "stragglers FAIL" in line for line in table(fleet).splitlines())
     sample = f'gpu_accept_world_check_verdict{{world="{name}",run="ddp-1",check="stragglers",verdict="FAIL"}} 1'
     assert sample in prometheus(fleet).splitlines()
-    suites = {suite.get("name"): suite for suite in ElementTree.fromstring(junit(fleet))}
-    assert (suites[name].get("tests"), suites[name].get("failures")) == ("2", "1")
-    assert "rank 3" in suites["n7"].find("testcase[@name='stragglers']/failure").get("message")
-    assert suites["fleet"].get("failures") == "0"
 
 
 def test_accept_report_merges_the_report_of_ddp_tests(tmp_path: Path, capsys) -> None:
@@ -138,7 +132,7 @@ def test_accept_report_merges_the_report_of_ddp_tests(tmp_path: Path, capsys) ->
     path.write_text(json.dumps(world_report(RANKS, stragglers((FAIL, SLOW, "rank 3")))))
     with pytest.raises(SystemExit) as ended:
         cli.main(["merge", str(path)])
-    assert ended.value.code == 1 and "n7 cuda:1 stragglers" in capsys.readouterr().out
+    assert ended.value.code == 1 and "n7 cuda:1: stragglers" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("world", [None, {}, {"size": 1, "nodes": []}, {"size": 1, "nodes": [{"node": "n"}]}])

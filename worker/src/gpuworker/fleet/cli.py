@@ -19,13 +19,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpuworker.fleet import await_verdict, baseline, collector, expected, submit, world
+from gpuworker.fleet import await_verdict, collector, expected, submit, world
+from gpuworker.fleet.earlier import NOTHING, Earlier, earlier_of
 from gpuworker.fleet.fleet_report import Fleet, json_text
 from gpuworker.fleet.formats.certificate import certificate
-from gpuworker.fleet.formats.junit import junit
 from gpuworker.fleet.formats.page import page
 from gpuworker.fleet.formats.prometheus import prometheus
-from gpuworker.fleet.formats.suspects_csv import suspects_csv
 from gpuworker.fleet.formats.table import table
 from gpuworker.fleet.merge import merge
 from gpuworker.fleet.outliers import DEFAULT, Thresholds
@@ -34,8 +33,7 @@ from gpuworker.judgement.report import EXIT_CODES
 from gpuworker.runtime.command_line import escape_output
 
 FORMATS: dict[str, Callable[[Fleet], str]] = {
-    "json": json_text, "junit": junit, "prometheus": prometheus, "html": page, "csv": suspects_csv,
-    "certificate": certificate,
+    "json": json_text, "prometheus": prometheus, "html": page, "certificate": certificate,
 }  # fmt: skip
 PERCENTAGES = {
     "fleet_warn": "WARN if worse than the median of the fleet by more",
@@ -92,7 +90,7 @@ def run_merge(args: argparse.Namespace) -> int:
     thresholds = dataclasses.replace(DEFAULT, **given)
     check_usage(args, thresholds)
     sources = [source for path in args.paths or ["-"] for source in read(path)]
-    earlier = baseline.load(args.baseline) if args.baseline else None
+    earlier = baseline(args.baseline) if args.baseline else NOTHING
     fleet = merge(sources, expected.from_args(args, sources), thresholds, earlier)
     targets = {name: target for name in FORMATS if (target := getattr(args, name))}
     sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale: as the files
@@ -112,6 +110,15 @@ def run_merge(args: argparse.Namespace) -> int:
         )
         os._exit(2)  # without another try to write what is left of it
     return EXIT_CODES[fleet.verdict]
+
+
+def baseline(path: str) -> Earlier:
+    """What the reports of an earlier run show; exits with 2 if one is unreadable."""
+    sources = read(path)
+    if unreadable := [f"{source.name}: {source.error}" for source in sources if source.error]:
+        print(f"accept-report: {'; '.join(unreadable)}", file=sys.stderr)
+        sys.exit(2)
+    return earlier_of(merge(sources))
 
 
 def check_usage(args: argparse.Namespace, percent: Thresholds) -> None:

@@ -1,9 +1,9 @@
 """accept-report serve: collect the reports of all nodes of one run and serve them as one page.
 
 /                    the page; it follows new reports     /report.json    the result as JSON
-/suspects.csv        one row per suspect                  /junit.xml      as JUnit XML
-/certificate         to print and sign                    /metrics        Prometheus text
-/reports             the reports themselves, one per line, for accept-report merge
+/page.html           the page as a file, with its data    /metrics        Prometheus text
+/certificate         to print and sign
+/reports             the reports themselves, one per line, for accept-report merge; ?node=NAME: of one node
 /readyz              200 if the whole fleet passed (PASS or WARN), else 503 with the reason
 /healthz             200 while the collector runs, whatever the verdict
 POST /reports        takes the report of a pod            /nonce          with a key, the nonce for its signature
@@ -27,15 +27,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from gpuworker.fleet.await_verdict import WAITING
+from gpuworker.fleet.earlier import NOTHING, last_of, remember
 from gpuworker.fleet.expected import add_options, from_args
 from gpuworker.fleet.fleet_report import Fleet, json_text, summary
 from gpuworker.fleet.formats.certificate import certificate
-from gpuworker.fleet.formats.junit import junit
-from gpuworker.fleet.formats.page import POLICY, SERVED
+from gpuworker.fleet.formats.page import POLICY, SERVED, page
 from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
-from gpuworker.fleet.formats.suspects_csv import suspects_csv
 from gpuworker.fleet.http_handler import (
     DIGEST_HEADER,
     NONCE_HEADER,
@@ -65,8 +65,7 @@ POST_S = 30.0  # that a report of a few megabytes may take
 HTML = "text/html; charset=utf-8"
 FORMATS: dict[str, tuple[Callable[[Fleet], str], str]] = {
     "/report.json": (json_text, "application/json"),
-    "/suspects.csv": (suspects_csv, "text/csv; charset=utf-8"),
-    "/junit.xml": (junit, "application/xml"),
+    "/page.html": (page, HTML),
     "/metrics": (prometheus, CONTENT_TYPE),
     "/certificate": (certificate, HTML),
 }
@@ -91,17 +90,17 @@ class CollectorHandler(ReportHandler):
             self.respond(
                 *((200, "it is here\n") if found else (404, "it is not here; send it\n")), TEXT
             )
-        elif self.path == REPORTS and self.command == "GET":
-            self.send_reports()
+        elif urlsplit(self.path).path == REPORTS and self.command == "GET":
+            self.send_reports(parse_qs(urlsplit(self.path).query).get("node", []))
         else:
             super().do_GET()
 
-    def send_reports(self) -> None:
-        """File by file: thousands of nodes have hundreds of megabytes."""
+    def send_reports(self, nodes: list[str]) -> None:
+        """All, or those of `nodes`, file by file: thousands of nodes have hundreds of megabytes."""
         self.send_response(200)
         self.send_header("Content-Type", "application/x-ndjson")
         self.end_headers()
-        for path in self.store.files():
+        for path in map(self.store.path, nodes) if nodes else self.store.files():
             with contextlib.suppress(OSError):
                 self.wfile.write(read_plain(path, MOST_STORED_BYTES))
 
@@ -194,11 +193,13 @@ def run(args: argparse.Namespace) -> int:
         log(Tag.FATAL.value, exit_code=int(ExitCode.USAGE), why=error)
         return ExitCode.USAGE
     try:
+        before = NOTHING
         if args.service:
+            before = last_of(args.report_dir.parent)
             args.report_dir /= address_of(args.service)
         args.report_dir.mkdir(parents=True, exist_ok=True)
         wanted = dataclasses.replace(from_args(args), world=args.world)
-        store = ReportStore(args.report_dir, wanted, stay=args.stay)
+        store = ReportStore(args.report_dir, wanted, args.stay, before, args.name)
     except OSError as error:
         log(
             Tag.FATAL.value,
@@ -215,6 +216,7 @@ def run(args: argparse.Namespace) -> int:
             fleet = look(store, pods)
             line = summary(fleet)
             if line != logged:
+                remember(fleet, args.report_dir)
                 log(Tag.FLEET.value, verdict=fleet.verdict, summary=line)
             logged = line
             time.sleep(args.interval)
@@ -281,5 +283,6 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--service", metavar="NAME", help="keep them in a folder by the address of this Service"
     )
+    parser.add_argument("--name", default="", help="name of the installation, for people")
     add_options(parser)
     parser.set_defaults(run=run)

@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from gpuworker.fleet.causes import Cause
 from gpuworker.fleet.gpu_identity import GpuIdentity
 from gpuworker.fleet.suspects import Suspect
 from gpuworker.judgement.kinds import Act, act_of
 from gpuworker.judgement.report import INCOMPLETE, PASS, SKIP
 from gpuworker.judgement.report import WORST_FIRST as TESTED_WORST_FIRST
 
-FLEET_SCHEMA_VERSION = 4
+FLEET_SCHEMA_VERSION = 5
 WORST_FIRST = (*TESTED_WORST_FIRST, SKIP)
 MOST_OF_HEADLINE = 300  # characters
 
@@ -77,6 +78,7 @@ class Distribution:
     limit: float | None = None
     warn_limit: float | None = None
     limit_source: str = ""
+    meaning: str = ""
 
     def to_dict(self) -> dict:
         """Values by node, each in the order of `devices`: a fleet has hundreds of thousands."""
@@ -85,7 +87,9 @@ class Distribution:
         for point in self.points:
             row = values.setdefault(point.node, [None] * len(devices))
             row[place[point.device]] = float(f"{point.value:.6g}")
-        outliers = [[p.node, p.device, p.verdict] for p in self.points if p.verdict != PASS]
+        outliers = [
+            [p.node, p.device, p.verdict, p.value] for p in self.points if p.verdict != PASS
+        ]
         plain = {key: value for key, value in vars(self).items() if key != "points"}
         return {**plain, "devices": devices, "values": values, "outliers": outliers}
 
@@ -131,6 +135,7 @@ class Node:
     injected: str = ""
     models: list[str] = field(default_factory=list)
     last_seen: str = ""  # set when the pod no longer exists
+    facts: dict[str, str] = field(default_factory=dict)  # versions of software and firmware
     gpus: list[GpuIdentity] = field(default_factory=list)
     # includes findings of other nodes' reports, the fleet and the baseline
     verdict: str = INCOMPLETE
@@ -176,6 +181,10 @@ class Fleet:
     curves: list[Curve] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     suspects: list[Suspect] = field(default_factory=list)  # the findings by part, the worst first
+    causes: list[Cause] = field(default_factory=list)  # the suspects by what they have
+    racks: dict[str, list[str]] = field(default_factory=dict)  # all nodes, also without a report
+    fixed: list[str] = field(default_factory=list)  # suspects of the earlier run that are none now
+    name: str = ""  # of the installation
     schema_version: int = FLEET_SCHEMA_VERSION
 
     # Kept: a result does not change, and a damaged fleet has thousands of findings that ask for its

@@ -5,13 +5,15 @@ verdict of every node.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gpuworker.accept.judge import Judged, judge, started
 from gpuworker.fleet import fingerprint_vote, outliers
+from gpuworker.fleet.causes import causes, racks
 from gpuworker.fleet.check_findings import findings_of, subject, world_name
 from gpuworker.fleet.coverage import coverage_of, foreign, missing
 from gpuworker.fleet.duplicates import duplicates
+from gpuworker.fleet.earlier import NOTHING, Earlier
 from gpuworker.fleet.expected import ANYTHING, Expected
 from gpuworker.fleet.fleet_report import (
     WORST_FIRST,
@@ -30,7 +32,7 @@ from gpuworker.fleet.port_differences import port_differences, ports_of
 from gpuworker.fleet.power_limits import power_limits
 from gpuworker.fleet.report_sources import Source
 from gpuworker.fleet.suspects import suspects
-from gpuworker.fleet.version_drift import SOFTWARE, version_drift
+from gpuworker.fleet.version_drift import SOFTWARE, version_drift, versions_of
 from gpuworker.judgement.report import INCOMPLETE, NODE, WORLD, Report
 
 
@@ -38,7 +40,7 @@ def merge(
     sources: Sequence[Source],
     expected: Expected = ANYTHING,
     thresholds: outliers.Thresholds = outliers.DEFAULT,
-    baseline: Mapping[outliers.ValueKey, outliers.Known] | None = None,
+    earlier: Earlier = NOTHING,
 ) -> Fleet:
     """The fleet report. Everything that is missing, unreadable or not compared is named in it."""
     findings = [
@@ -80,15 +82,15 @@ def merge(
     groups, mismatches = fingerprint_vote.vote(fingerprints)
     distributions = outliers.distributions(compared)
     drift, drift_notes = version_drift(node_reports)
-    drifted = {f.node: f.reason for f in drift if f.numbers["fact"] in SOFTWARE}
+    drifted = {f.node: f.reason for f in drift if f.measure in SOFTWARE}
     for distribution in distributions:
         findings += outliers.find_outliers(distribution, thresholds, drifted)
     findings += mismatches
     findings += drift + port_differences(node_reports) + power_limits(node_reports)
     findings += nvlink_domains(node_reports)
     notes += drift_notes
-    if baseline is not None:
-        worse, note = outliers.compare_with_baseline(distributions, baseline, thresholds)
+    if earlier.values is not None:
+        worse, note = outliers.compare_with_baseline(distributions, earlier.values, thresholds)
         findings += worse
         notes.append(note)
     verdicts: dict[str, set[str]] = defaultdict(set)
@@ -99,10 +101,13 @@ def merge(
     findings.sort(key=_sort_key)
     notes += _notes(nodes, worlds, groups) + _own_limits(reports, expected)
     ports = {report.node: ports_of(report) for report in node_reports}
-    parts = suspects(findings, nodes, ports)
+    parts = suspects(findings, nodes, ports, distributions, earlier.suspects)
+    names = {*coverage.missing, *(node.node for node in nodes), *(each.node for each in parts)}
+    by_rack = racks(sorted(names - {""}, key=natural_sort_key))
     return Fleet(
-        coverage, nodes, worlds, findings, distributions, groups, curves(reports), notes, parts
-    )
+        coverage, nodes, worlds, findings, distributions, groups, curves(reports), notes, parts,
+        causes(parts, nodes, by_rack), by_rack, earlier.fixed(nodes, parts),
+    )  # fmt: skip
 
 
 def _sort_key(finding: Finding) -> tuple:
@@ -163,6 +168,7 @@ def _node(judged: Judged, expected: Expected) -> Node:
         models=outliers.gpu_models(report),
         last_seen=expected.lost.get(report.node, ""),
         gpus=identities(report),
+        facts=versions_of(report),
         reported_verdict=judged.verdict,
         **_of_both(judged),
     )

@@ -124,7 +124,11 @@ def distributions(found: Iterable[Judged]) -> list[Distribution]:
         limit, warn_limit, source = (
             values.pop() if len(values) == 1 else None for values in fields
         )
-        result.append(Distribution(*key, points, median, mad, limit, warn_limit, source or ""))
+        measure = measures().get(key[:2])
+        meaning = measure.proves if measure else ""
+        result.append(
+            Distribution(*key, points, median, mad, limit, warn_limit, source or "", meaning)
+        )
     return result
 
 

@@ -130,7 +130,7 @@ def _to_odd_gpus(parts: Parts) -> None:
         setting = (
             finding.numbers.get("setting")
             if finding.kind in DIFFER
-            else finding.numbers.get("fact")
+            else finding.measure
         )
         devices = odd.get(setting, []) if finding.kind in DIFFER or setting in FIRMWARE else []
         for device in devices:

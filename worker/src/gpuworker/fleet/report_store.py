@@ -15,6 +15,7 @@ from pathlib import Path
 
 from gpuworker.accept.judge import Judged, judge, started
 from gpuworker.fleet.check_findings import subject
+from gpuworker.fleet.earlier import NOTHING, Earlier
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import WORST_FIRST, Fleet
 from gpuworker.fleet.merge import merge
@@ -41,8 +42,16 @@ class ReportStore:
     installation.
     """
 
-    def __init__(self, folder: Path, expected: Expected, stay: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        expected: Expected,
+        stay: bool = False,
+        earlier: Earlier = NOTHING,
+        name: str = "",
+    ) -> None:
         self.folder, self.expected, self.stay = folder, expected, stay
+        self.earlier, self.name = earlier, name
         self.world = WorldPlan(self.forget_worlds) if expected.world else None
         count = len(set(expected.names)) or expected.count
         self.count = count or 0
@@ -103,7 +112,7 @@ class ReportStore:
                 counts = _counts(known, source)
             if counts.judged is source.judged:
                 try:
-                    write_json(self._path(source.name), without_samples(report), indent=None)
+                    write_json(self.path(source.name), without_samples(report), indent=None)
                 except OSError as error:
                     return (
                         HTTPStatus.INSUFFICIENT_STORAGE,
@@ -156,7 +165,7 @@ class ReportStore:
 
     def _mended(self, name: str) -> None:
         """The file of this name is readable again: what was wrong with it no longer counts."""
-        rest = [source for source in self.damaged if source.name != str(self._path(name))]
+        rest = [source for source in self.damaged if source.name != str(self.path(name))]
         if len(rest) < len(self.damaged):
             self.damaged = rest
             self._changed()
@@ -164,7 +173,7 @@ class ReportStore:
     def _changed(self) -> None:
         self.result, self.changes = None, self.changes + 1
 
-    def _path(self, name: str) -> Path:
+    def path(self, name: str) -> Path:
         return self.folder / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
 
     def waiting(self) -> bool:
@@ -192,7 +201,7 @@ class ReportStore:
             for name, source in list(self.sources.items()):
                 if source.report.scope == WORLD:
                     del self.sources[name]
-                    self._path(name).unlink(missing_ok=True)
+                    self.path(name).unlink(missing_ok=True)
                     self._changed()
 
     def fleet(self) -> Fleet:
@@ -213,7 +222,8 @@ class ReportStore:
                 sources, change = [*self.sources.values(), *self.damaged], self.changes
                 lost = {name: self.last_seen[name] for name in self.lost}
                 expected = dataclasses.replace(self.expected, lost=lost, unreported=self.unreported)
-            result = merge(sources, expected)
+            merged = merge(sources, expected, earlier=self.earlier)
+            result = dataclasses.replace(merged, name=self.name)
             with self.lock:
                 if change == self.changes:
                     self.result = result

@@ -5,7 +5,7 @@ do.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpuworker.fleet.gpu_identity import GpuIdentity, with_lost
@@ -15,6 +15,25 @@ from gpuworker.judgement.kinds import NONE, RESEAT, RMA, SHARED, SHARED_PORTS, T
 from gpuworker.judgement.report import WORST_FIRST
 
 MOST_IN_TICKET = 12
+
+PartKind = tuple[str, str, str]  # node, device, kind of its finding
+
+
+@dataclass(frozen=True)
+class Number:
+    """The value that shows a finding, beside the median of the fleet and the limit."""
+
+    name: str
+    unit: str
+    value: float
+    median: float
+    limit: float | None
+    better: str
+
+    def share(self) -> float:
+        """Of the median; smaller is worse."""
+        share = self.value / self.median if self.median else self.value
+        return -share if self.better == "lower" else share
 
 
 @dataclass
@@ -36,6 +55,8 @@ class Suspect:
     kind: str  # of this finding
     check: str  # with the measure, of the first finding that a number shows; or both empty
     measure: str
+    number: Number | None
+    new: bool  # not in the earlier run; false without one
     ticket: str = field(default="", repr=False)
 
     @property
@@ -44,14 +65,21 @@ class Suspect:
 
 
 def suspects(
-    findings: Iterable, nodes: Iterable, ports: Mapping[str, Mapping[str, Mapping]]
+    findings: Iterable,
+    nodes: Iterable,
+    ports: Mapping[str, Mapping[str, Mapping]],
+    distributions: Iterable = (),
+    earlier: Collection[PartKind] | None = None,
 ) -> list[Suspect]:
     """All suspects, the worst first: by verdict, danger, urgency of the act, and number of
     findings.
 
-    What needs no act makes no suspect. `ports`: of each node.
+    What needs no act makes no suspect. `ports`: of each node. `earlier`: suspects of an earlier
+    run.
     """
     by_node, reports = defaultdict(list), {node.node: node for node in nodes}
+    findings = list(findings)
+    measured = _numbers(findings, distributions)
     for finding in findings:
         if finding.act.verb != NONE:
             by_node[finding.node].append(finding)
@@ -66,7 +94,9 @@ def suspects(
             else _by_act(several)
         )
         found += [
-            _suspect(name, device, part, node, gpus) for device, part in parts if part.findings
+            _suspect(name, device, part, node, gpus, measured, earlier)
+            for device, part in parts
+            if part.findings
         ]
     found.sort(key=lambda pair: pair[0])  # stable: the findings are in natural order of their nodes
     return [suspect for _, suspect in found]
@@ -80,8 +110,27 @@ def _by_act(findings: list) -> list[tuple[str, Part]]:
     return [("", part) for part in several.values()]
 
 
+def _numbers(findings: list, distributions: Iterable) -> dict[tuple, dict[str, Number]]:
+    """(check, measure, node) -> device -> number, of what findings are about."""
+    wanted = {(f.check, f.measure, f.node) for f in findings if f.measure}
+    measures = {key[:2] for key in wanted}
+    found: dict[tuple, dict[str, Number]] = defaultdict(dict)
+    for d in distributions:
+        for p in d.points if (d.check, d.name) in measures else ():
+            if (key := (d.check, d.name, p.node)) in wanted:
+                number = Number(d.name, d.unit, p.value, d.median, d.limit, d.better)
+                found[key][p.device] = number
+    return found
+
+
 def _suspect(
-    name: str, device: str, part: Part, node, gpus: list[GpuIdentity]
+    name: str,
+    device: str,
+    part: Part,
+    node,
+    gpus: list[GpuIdentity],
+    measured: Mapping[tuple, Mapping[str, Number]],
+    earlier: Collection[PartKind] | None,
 ) -> tuple[tuple, Suspect]:
     found = part.ranked()
     rank = min(
@@ -105,9 +154,16 @@ def _suspect(
         WORST_FIRST[rank], name, device, node.pod if node else "", whole, gpu.uuid, gpu.serial, gpu.pci,
         act.verb, act.advice, reasons[0], reasons + _consequences(part),
         own[0].kind, shown.check if shown else "", shown.measure if shown else "",
+        _shown(device, measured.get((shown.check, shown.measure, name), {})) if shown else None,
+        earlier is not None and (name, device, own[0].kind) not in earlier,
     )  # fmt: skip
     suspect.ticket = ticket(suspect, node.started if node else "")
     return (rank, part.danger, urgency(act), -len(part.findings) - len(part.consequences)), suspect
+
+
+def _shown(device: str, numbers: Mapping[str, Number]) -> Number | None:
+    """That of the device, or the worst of the node."""
+    return numbers.get(device) or min(numbers.values(), key=Number.share, default=None)
 
 
 def _consequences(part: Part) -> list[str]:

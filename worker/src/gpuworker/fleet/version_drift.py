@@ -32,6 +32,12 @@ def firmware_of(report: Report) -> dict[str, str]:
     return {name: ", ".join(sorted(versions))[:200] for name, versions in found.items()}
 
 
+def versions_of(report: Report) -> dict[str, str]:
+    """Versions of software and firmware, without those that are not known."""
+    facts = {name: str(report.facts.get(name) or "") for name in FACTS}
+    return {name: value for name, value in {**facts, **firmware_of(report)}.items() if value}
+
+
 def version_drift(reports: list[Report]) -> tuple[list[Finding], list[str]]:
     """Nodes that differ from the majority of nodes with the same GPUs: WARN. Without a majority:
     a note.
@@ -41,13 +47,9 @@ def version_drift(reports: list[Report]) -> tuple[list[Finding], list[str]]:
         groups[tuple(gpu_models(report))].append(report)
     findings, notes = [], []
     for members in groups.values():
-        firmware = {report.node: firmware_of(report) for report in members}
+        versions = {report.node: versions_of(report) for report in members}
         for fact in (*FACTS, *FIRMWARE):
-            values = {
-                report.node: firmware[report.node].get(fact)
-                or str(report.facts.get(fact) or "none")
-                for report in members
-            }
+            values = {report.node: versions[report.node].get(fact, "none") for report in members}
             counts = Counter(values.values()).most_common()
             usual, agree = counts[0]
             if len(counts) > 1 and 2 * agree <= len(values):
@@ -62,7 +64,7 @@ def version_drift(reports: list[Report]) -> tuple[list[Finding], list[str]]:
                     f"{fact} is {value}; {same}",
                     node,
                     found_by="fleet",
-                    numbers={"fact": fact},
+                    numbers={"measure": fact},
                 )
                 for node, value in values.items()
                 if value != usual

@@ -4,23 +4,25 @@
 "use strict";
 
 const POLL_MS = 3000;
-const SHARED = 3; // nodes with the same cause from which on it is one row
 const FEW = 3; // values that are text and no picture
 const MOST = 100; // parts in a row, rows of a table
+const NAMED = 4; // nodes in a line
 const ORDER = ["FAIL", "INCOMPLETE", "WARN", "PASS", "SKIP"];
 const MARKS = { FAIL: "✗", INCOMPLETE: "?", WARN: "!", PASS: "✓", SKIP: "–" };
-const SVG = ["svg", "line", "rect", "circle", "text", "polyline"];
+const SVG = ["svg", "line", "rect", "circle", "text", "polyline", "svg:a"];
 const byId = (id) => document.getElementById(id);
 const open = new Set(); // rows that are open
-let fleet = null;
+const picked = new Set(); // rows that are picked
+let fleet = null, served = false;
 
 const isSomething = (value) => value !== null && value !== undefined && value !== false;
 
 // h("td.n", { title: "…" }, "text", node, …)
 function h(what, attributes, ...children) {
-  const [name, ...classes] = what.split(".");
-  const made = SVG.includes(name)
-    ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
+  const [name, ...classes] = what.split("."), isSvg = SVG.includes(name);
+  const made = isSvg
+    ? document.createElementNS("http://www.w3.org/2000/svg", name.replace("svg:", ""))
+    : document.createElement(name);
   if (classes.length) made.setAttribute("class", classes.join(" "));
   for (const [key, value] of Object.entries(attributes || {})) {
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
@@ -46,6 +48,8 @@ const short = (value) =>
   (Math.abs(value) >= 100 ? value.toFixed(0) : String(+value.toPrecision(3)));
 const natural = (a, b) => a.localeCompare(b, undefined, { numeric: true });
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+const some = (names) =>
+  names.slice(0, NAMED).join(", ") + (names.length > NAMED ? ` and ${names.length - NAMED} more` : "");
 
 function since(time) {
   const minutes = Math.round((Date.now() - Date.parse(time)) / 60000);
@@ -54,73 +58,72 @@ function since(time) {
   return minutes < 48 * 60 ? `${Math.round(minutes / 60)} h ago` : time.slice(0, 10);
 }
 
-// What several nodes have is one row, where the first of them is. The report's order is by danger.
-function causes() {
-  const groups = new Map(), rows = new Set();
-  const keyOf = ({ verdict: of, kind, act, advice, measure }) =>
-    [of, kind, act, advice, measure].join("|");
-  for (const suspect of fleet.suspects) {
-    const key = keyOf(suspect);
-    if (groups.has(key)) groups.get(key).push(suspect); else groups.set(key, [suspect]);
+// The search holds for causes, nodes and measurements, the verdict for causes and what they are of.
+function filtered() {
+  const words = (state().get("q") || "").toLowerCase().split(/\s+/).filter(Boolean);
+  const wanted = state().get("v"), rackOf = {};
+  for (const [rack, names] of Object.entries(fleet.racks)) {
+    for (const name of names) rackOf[name] = rack;
   }
-  for (const suspect of fleet.suspects) {
-    const group = groups.get(keyOf(suspect));
-    const nodes = new Set(group.map((each) => each.node));
-    rows.add(nodes.size >= SHARED ? group : [suspect]);
+  const has = (...texts) => {
+    const text = texts.flat().join(" ").toLowerCase();
+    return words.every((word) => text.includes(word));
+  };
+  const parts = new Set(), hit = new Set(), measures = new Set();
+  const causes = fleet.causes.map((cause) => ({ ...cause, suspects: cause.suspects.filter((place) => {
+    const each = fleet.suspects[place], node = rackOf[each.node];
+    const found = has(Object.values(each), cause.title, node) && (!wanted || wanted === each.verdict);
+    if (found) {
+      parts.add(place);
+      hit.add(each.node);
+      measures.add(`${each.check}/${each.measure}`);
+    }
+    return found;
+  }) })).filter((cause) => cause.suspects.length);
+  for (const each of wanted ? [] : fleet.nodes) {
+    const facts = [each.node, rackOf[each.node], each.pod, each.verdict, each.level];
+    if (has(facts, each.models, Object.values(each.facts))) hit.add(each.node);
   }
-  return [...rows];
-}
-
-function fits(suspect) {
-  const found = state(), text = Object.values(suspect).flat().join(" ").toLowerCase();
-  const words = (found.get("q") || "").toLowerCase().split(/\s+/), wanted = found.get("v");
-  return words.every((word) => text.includes(word)) && (!wanted || wanted === suspect.verdict);
-}
-
-function valueOf(d, node, device) {
-  const row = d.values[node] || [], index = d.devices.indexOf(device);
-  const own = index >= 0 ? row[index] : null;
-  const known = row.filter(isSomething);
-  const worst = d.better === "lower" ? Math.max(...known) : Math.min(...known);
-  return isSomething(own) ? own : known.length ? worst : null;
-}
-
-function distributionOf(suspect) {
-  return fleet.distributions.find((d) =>
-    d.check === suspect.check && d.name === suspect.measure && suspect.node in d.values);
+  const all = !words.length && !wanted;
+  const distributions = fleet.distributions.filter((d) => all || measures.has(`${d.check}/${d.name}`)
+    || (!wanted && has(d.check, d.name, d.unit, d.model, d.level)));
+  return { all, causes, parts, distributions, hit: all ? null : hit };
 }
 
 // The worst value of a row beside the median and the limit.
-function bar(group) {
-  const d = distributionOf(group[0]);
-  if (!d || !d.median) return "";
-  const values = group.map((each) => valueOf(d, each.node, each.device)).filter(isSomething);
-  const value = d.better === "lower" ? Math.max(...values) : Math.min(...values);
-  const most = Math.max(value, d.median, d.limit || 0) * 1.06;
-  const x = (number) => 3 + (94 * number) / most;
-  const limit = d.limit ? `, limit ${short(d.limit)}` : "";
-  const label = `${short(value)} ${d.unit}, median ${short(d.median)}${limit}`;
+function bar(cause) {
+  const number = cause.number;
+  if (!number || !number.median) return "";
+  const { value, median, limit, unit } = number;
+  const most = Math.max(value, median, limit || 0) * 1.06;
+  const x = (each) => 3 + (94 * each) / most;
+  const label = `${number.name} ${short(value)} ${unit}, median ${short(median)}`
+    + (limit ? `, limit ${short(limit)}` : "");
   return [
     h("svg.bar", { viewBox: "0 0 100 16", role: "img", "aria-label": label },
       h("line.axis", { x1: 3, x2: 97, y1: 8, y2: 8 }),
-      d.limit && h("line.limit", { x1: x(d.limit), x2: x(d.limit), y1: 1, y2: 15 }),
-      h("line.median", { x1: x(d.median), x2: x(d.median), y1: 1, y2: 15 }),
-      h(`circle.${group[0].verdict}`, { cx: x(value), cy: 8, r: 4 })),
-    h("span.percent", {}, `${Math.round((100 * value) / d.median)} %`),
+      limit && h("line.limit", { x1: x(limit), x2: x(limit), y1: 1, y2: 15 }),
+      h("line.median", { x1: x(median), x2: x(median), y1: 1, y2: 15 }),
+      h(`circle.${cause.verdict}`, { cx: x(value), cy: 8, r: 4.5 })),
+    h("span.percent", { title: label }, `${Math.round((100 * value) / median)} %`),
   ];
 }
 
 function copied(text) {
   const button = h("button", { type: "button", async onclick() {
     getSelection().selectAllChildren(button.previousSibling);
-    try {
-      await navigator.clipboard.writeText(text);
-      button.textContent = "Copied";
-    } catch {
-      button.textContent = "Press Ctrl+C";
-    }
+    button.textContent = await toClipboard(text) ? "Copied" : "Press Ctrl+C";
   } }, "Copy");
   return h("div.copy", {}, h("pre", {}, text), button);
+}
+
+async function toClipboard(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function commands(suspect) {
@@ -133,37 +136,41 @@ function commands(suspect) {
   return found;
 }
 
-function cause(group) {
-  const [first] = group, many = group.length > 1, d = distributionOf(first);
-  const key = [first.kind, first.node, first.device, first.advice, many].join("|");
-  const nodes = [...new Set(group.map((each) => each.node))], more = nodes.length > 3 ? " …" : "";
-  const place = many ? `${nodes.length} nodes: ${nodes.slice(0, 3).join(", ")}${more}`
-    : [first.node || "fleet", first.device].filter(Boolean).join(" ");
-  const reasons = many ? [] : first.reasons.slice(1);
-  const row = h("details.cause", { open: open.has(key) ? "" : null,
+const keyOf = (cause) => [cause.verdict, cause.title, cause.where].join("|");
+const suspectsOf = (cause) => cause.suspects.map((place) => fleet.suspects[place]);
+const ticketOf = (causes) => causes.flatMap(suspectsOf).map((each) => each.ticket).join("\n\n");
+
+function causeRow(cause) {
+  const key = keyOf(cause), group = suspectsOf(cause), [first] = group, { number } = cause;
+  const what = number ? `${cause.title}: ${number.name}` : cause.title;
+  const row = h("details", { open: open.has(key) ? "" : null,
     ontoggle() { if (row.open) open.add(key); else open.delete(key); } },
-  h("summary", { id: key }, verdict(first.verdict), h("span.act", {}, first.act),
-    h("span.what", {}, h("b", {}, place), " ", first.why), h("span.number", {}, bar(group))),
-  h("div.body", {}, h("p", {}, first.advice), parts(group, d),
-    reasons.length ? h("ul", {}, reasons.map((text) => h("li", {}, text))) : null,
-    group.slice(0, 5).flatMap(commands).map(copied),
-    h("details", {}, h("summary", {}, "Text of a ticket"),
-      copied(group.map((each) => each.ticket).join("\n\n")))));
-  return row;
+  h("summary", { id: key }, verdict(cause.verdict), h("span.act", {}, cause.act),
+    h("span.what", {}, h("b", {}, what), cause.new && [" ", h("span.new", {}, "new")],
+      h("span.dim", {}, cause.where)),
+    h("span.number", {}, bar(cause))),
+  h("div.body", {}, h("p", {}, first.advice),
+    cause.common.length > 0 && h("p", {}, `In common: ${cause.common.join("; ")}`), parts(group),
+    group.length === 1 && h("ul", {}, first.reasons.map((text) => h("li", {}, text))),
+    group.slice(0, NAMED).flatMap(commands).map(copied),
+    h("details", {}, h("summary", {}, "Text of a ticket"), copied(ticketOf([cause])))));
+  const box = h("input", { type: "checkbox", "aria-label": `pick ${what}, ${cause.where}`, id: `${key}|box`,
+    onchange() { if (box.checked) picked.add(key); else picked.delete(key); show(); } });
+  box.checked = picked.has(key);
+  return h("div.cause", {}, box, row);
 }
 
-function parts(group, d) {
-  const rows = group.slice(0, MOST).map((each) => {
-    const value = d ? valueOf(d, each.node, each.device) : null;
-    return h("tr", {},
-      h("td", {}, each.node ? nodeLink(each.node) : "fleet"), h("td", {}, each.device),
-      h("td", {}, [each.model, each.uuid, each.serial && `serial ${each.serial}`, each.pci]
-        .filter(Boolean).map((text) => h("div", {}, text))),
-      h("td.n", {}, isSomething(value) ? `${short(value)} ${d.unit}` : ""),
-      h("td", {}, group.length > 1 ? each.why : ""));
-  });
+function parts(group) {
+  const rows = group.slice(0, MOST).map(({ number, ...each }) => h("tr", {},
+    h("td", {}, each.node ? nodeLink(each.node) : "fleet"), h("td", {}, each.device),
+    h("td", {}, [each.model, each.uuid, each.serial && `serial ${each.serial}`, each.pci]
+      .filter(Boolean).map((text) => h("div", {}, text))),
+    h("td.n", {}, number && h("a", { href: linkTo("measure", `${each.check}/${number.name}`) },
+      `${short(number.value)} ${number.unit}`)),
+    h("td", {}, group.length > 1 && each.why)));
   const rest = group.length > MOST ? h("p.dim", {}, `and ${group.length - MOST} more`) : null;
-  const names = ["Node", "Part", "Identity", d ? d.name : "", group.length > 1 ? "Finding" : ""];
+  const [{ number }] = group;
+  const names = ["Node", "Part", "Identity", number ? number.name : "", group[1] ? "Finding" : ""];
   return [table(names, rows), rest];
 }
 
@@ -173,46 +180,108 @@ function table(names, rows) {
     h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)));
 }
 
-function overview() {
-  const filtered = state().get("q") || state().get("v");
-  const shown = fleet.suspects.filter(fits), found = causes().map((group) => group.filter(fits));
-  const rows = found.filter((group) => group.length);
-  const hit = new Set(shown.map((each) => each.node)), { coverage } = fleet;
-  const expected = coverage.nodes_expected;
-  const started = fleet.nodes.map((node) => node.started).sort()[0];
-  const models = new Set(fleet.nodes.flatMap((node) => node.models));
-  const of = expected === null ? "an unknown number of" : expected;
-  const about = [`${coverage.nodes_reported} of ${of} nodes reported`,
-    coverage.gpus_expected && `${coverage.gpus_seen} of ${coverage.gpus_expected} GPUs`,
-    [...models].join(", "),
-    [...new Set(fleet.nodes.map((node) => `run ${node.run_id}, level ${node.level}`))].join("; "),
-    started && `first test: ${since(started)}`];
-  const count = filtered ? `, ${shown.length} of ${plural(fleet.suspects.length, "part")}` : "";
-  const main = [
-    h(`p.big.${fleet.verdict}`, {}, `${MARKS[fleet.verdict]} ${fleet.verdict}`),
-    h("p.headline", {}, fleet.headline),
-    fleet.rehearsal && h("p.banner", {}, "CPU rehearsal: no GPU was tested."),
-    h("p.dim", {}, about.filter(Boolean).join(" · ")),
-    expected !== null && coverage.nodes_reported < expected && h("progress",
-      { max: expected, value: coverage.nodes_reported, "aria-label": "nodes reported" }),
-    fleet.notes.map((note) => h("p.dim", {}, note)),
-    h("h2", {}, plural(rows.length, "cause") + count),
-    rows.slice(0, MOST).map(cause),
-    rows.length > MOST && h("p.dim", {}, `and ${rows.length - MOST} more: search for one`),
-  ];
-  return [h("div.top", {}, h("section", {}, main), map(filtered ? hit : null)),
-    worlds(), measurements(), nodeTable(filtered ? hit : null)];
+const COLUMNS = ["verdict", "act", "node", "device", "model", "uuid", "serial", "pci", "pod"];
+const NUMBERS = ["name", "value", "unit", "median", "limit"];
+
+// A spreadsheet runs a cell that starts like a formula; an apostrophe makes it text.
+function csvOf(causes) {
+  const cell = (value) => {
+    const text = isSomething(value) ? String(value) : "";
+    const safe = typeof value !== "number" && /^\s*[=+\-@]/.test(text) ? `'${text}` : text;
+    return `"${safe.replaceAll('"', '""')}"`;
+  };
+  const rows = causes.flatMap(suspectsOf).map((each) => [...COLUMNS.map((name) => each[name]),
+    ...NUMBERS.map((name) => each.number && each.number[name]), each.advice, each.reasons.join("; ")]);
+  return [[...COLUMNS, ...NUMBERS, "advice", "reasons"], ...rows]
+    .map((row) => row.map(cell).join(",")).join("\r\n");
 }
 
+function download(name, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+  h("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), POLL_MS);
+}
+
+function tools(shown) {
+  const own = fleet.causes.filter((cause) => picked.has(keyOf(cause)));
+  const used = own.length ? own : shown.causes;
+  const which = own.length ? plural(own.length, "picked cause") : "all shown";
+  const ticket = h("button", { type: "button", id: "ticket", async onclick() {
+    ticket.textContent = await toClipboard(ticketOf(used)) ? "Copied" : "The browser forbids it";
+  } }, `Copy ticket of ${which}`);
+  return h("p.tools", {}, ticket, h("button", { type: "button", id: "csv",
+    onclick: () => download("suspects.csv", csvOf(used)) }, `CSV of ${which}`),
+  own.length > 0 && h("button", { type: "button", id: "clear",
+    onclick() { picked.clear(); show(); } }, "Clear"));
+}
+
+function chips(title) {
+  const wanted = state().get("v") || "", count = {};
+  for (const { verdict: of } of fleet.causes) count[of] = (count[of] || 0) + 1;
+  const chip = (of, text) => h("button", { type: "button", id: `v-${of}`, onclick: () => setState("v", of),
+    "aria-pressed": String(of === wanted) }, text);
+  return h("div.chips", {}, h("h2", { id: "causes" }, title), chip("", `All ${fleet.causes.length}`),
+    ORDER.filter((of) => count[of]).map((of) => chip(of, `${MARKS[of]} ${of} ${count[of]}`)));
+}
+
+function progress() {
+  const { coverage, nodes } = fleet, expected = coverage.nodes_expected;
+  const first = nodes.map((node) => node.started).sort()[0];
+  const testing = fleet.suspects.filter((each) => each.kind === "testing").map((each) => each.node);
+  const missing = coverage.missing.filter((name) => !testing.includes(name));
+  const waits = expected !== null && coverage.nodes_reported < expected;
+  const rate = (60000 * nodes.length) / (Date.now() - Date.parse(first));
+  const of = expected === null ? "an unknown number of" : expected;
+  const said = [`${coverage.nodes_reported} of ${of} nodes reported`,
+    coverage.gpus_expected && `${coverage.gpus_seen} of ${coverage.gpus_expected} GPUs`,
+    waits && served && rate > 0.1 && `${short(rate)} nodes a minute`,
+    testing.length > 0 && `still testing: ${some(testing)}`,
+    missing.length > 0 && `no report of ${some(missing)}`, first && `first test ${since(first)}`];
+  return [waits && h("progress", { max: expected, value: coverage.nodes_reported,
+    "aria-label": "nodes reported" }), h("p.dim", {}, said.filter(Boolean).join(" · "))];
+}
+
+function overview() {
+  const shown = filtered(), { nodes, suspects, causes } = fleet;
+  const models = [...new Set(nodes.flatMap((node) => node.models))];
+  const about = [...new Set(nodes.map((node) => `run ${node.run_id}, level ${node.level}`))];
+  const bad = new Set(suspects.map((each) => each.node).filter(Boolean)).size;
+  const counts = `${shown.causes.length} of ${plural(causes.length, "cause")}, `
+    + `${shown.parts.size} of ${plural(suspects.length, "part")}, `
+    + `${shown.hit ? shown.hit.size : 0} of ${plural(nodes.length, "node")}`;
+  const main = [
+    h("p.big", {}, verdict(fleet.verdict),
+      causes.length > 0 && ` ${plural(causes.length, "cause")} on ${plural(bad, "node")}`),
+    fleet.rehearsal && h("p.banner", {}, "CPU rehearsal: no GPU was tested."),
+    progress(), h("p.dim", {}, [...models, ...about].join(" · ")),
+    fleet.notes.map((note) => h("p.dim", {}, note)),
+    fleet.fixed.length > 0 && h("p", {}, `Fixed since the earlier run: ${some(fleet.fixed)}`),
+    causes.length > 0 && [chips(shown.all ? "Causes" : counts),
+      shown.causes.slice(0, MOST).map(causeRow),
+      shown.causes.length > MOST
+        && h("p.dim", {}, `and ${shown.causes.length - MOST} more: search for one`),
+      tools(shown)],
+  ];
+  return [h("div.top", {}, h("section", {}, main), map(shown.hit)),
+    worlds(), measurements(shown.distributions), nodeTable(shown.hit)];
+}
+
+// A square per node, a row per rack if the names show racks.
 function map(only) {
-  const nodes = [...fleet.nodes.map((node) => [node.node, node.verdict]),
-    ...fleet.coverage.missing.map((name) => [name, "INCOMPLETE"])];
-  nodes.sort((a, b) => natural(a[0], b[0]));
-  return h("div.map", {}, nodes.map(([name, of]) => {
-    const label = `${name}: ${of}`, style = only && !only.has(name) ? ".off" : "";
-    const link = { href: linkTo("node", name), title: label, "aria-label": label };
-    return h(`a.${of}${style}`, link, h("i", {}, MARKS[of]));
-  }));
+  const verdicts = Object.fromEntries(fleet.nodes.map((node) => [node.node, node.verdict]));
+  const square = (name) => {
+    const of = verdicts[name] || "INCOMPLETE", label = `${name}: ${of}`;
+    const style = only && !only.has(name) ? ".off" : "";
+    return h(`a.${of}${style}`, { href: linkTo("node", name), title: label, "aria-label": label },
+      h("i", {}, MARKS[of]));
+  };
+  const rows = Object.entries(fleet.racks).map(([rack, names]) => h("div.rack", {},
+    rack && h("a.name", { href: linkTo("q", rack), title: `only ${rack}` }, rack),
+    h("div.map", {}, names.map(square))));
+  const legend = ORDER.filter((of) => Object.values(verdicts).includes(of)
+    || (of === "INCOMPLETE" && Object.values(fleet.racks).flat().some((name) => !verdicts[name])));
+  return h("section.nodes", { "aria-label": "Nodes" }, rows,
+    h("p.dim", {}, legend.map((of) => verdict(of)).flatMap((each) => [each, " "])));
 }
 
 function worlds() {
@@ -232,7 +301,7 @@ function nodeTable(only) {
   const rows = listed.slice(0, MOST).map((node) => h("tr", {}, h("td", {}, verdict(node.verdict)),
     h("td", {}, nodeLink(node.node)), h("td", {}, notPassed(node)),
     h("td", {}, since(node.started))));
-  return [h("h2", {}, "Nodes"),
+  return [h("h2", { id: "nodes" }, "Nodes"),
     table(["Verdict", "Node", "Checks that did not pass", "Tested"], rows),
     listed.length > MOST && h("p.dim", {}, `and ${listed.length - MOST} more on the map`)];
 }
@@ -242,7 +311,7 @@ function notPassed(node) {
   return bad.map(([name, of]) => `${name} ${of}`).join(", ");
 }
 
-// Every value in one of 70 bins, some of them empty; those that are findings are points, too.
+// Every value in one of 70 bins, some of them empty; those that are findings are links, too.
 function histogram(d) {
   const all = Object.values(d.values).flat().filter(isSomething);
   if (all.length < FEW) {
@@ -262,42 +331,74 @@ function histogram(d) {
     h("text", { x: x(value), y, "text-anchor": x(value) > 280 ? "end" : "start" },
       `${name} ${short(value)}`)];
   const label = `${d.name}: ${plural(all.length, "value")}, median ${short(d.median)} ${d.unit}`;
-  return h("svg.histogram", { viewBox: "0 0 560 80", role: "img", "aria-label": label },
+  return h("svg.histogram", { viewBox: "0 0 560 80", role: "group", "aria-label": label },
     bins.map((count, index) => count && h("rect", { x: 8 * index - 3, width: 6,
       height: (46 * count) / most + 2, y: 62 - (46 * count) / most })),
     h("line.axis", { x1: 4, x2: 556, y1: 64, y2: 64 }), mark(d.median, "median", 76),
     d.limit !== null && mark(d.limit, "limit", 10),
-    d.outliers.map(([node, device, of]) =>
-      h(`circle.${of}`, { cx: x(valueOf(d, node, device)), cy: 58, r: 4 })));
+    d.outliers.slice(0, MOST).map(([node, device, of, value]) =>
+      h("svg:a", { href: linkTo("node", node),
+        "aria-label": `${node} ${device}: ${short(value)} ${d.unit}` },
+      h(`circle.${of}`, { cx: x(value), cy: 56, r: 5 }))));
 }
 
 const groupOf = (d) => [d.model, d.level].filter(Boolean).join(", ");
 
-function measurements() {
-  const cards = fleet.distributions.map((d) => h("div.card", {},
+function measurements(shown) {
+  const cards = shown.map((d) => h("div.card", {},
     h("b", {}, h("a", { href: linkTo("measure", `${d.check}/${d.name}`) }, d.name)),
-    h("span.dim", {}, ` ${d.unit} · ${d.check} · ${groupOf(d)}`), histogram(d)));
-  return cards.length ? [h("h2", {}, "Measurements"), h("div.cards", {}, cards)] : null;
+    h("span.dim", {}, ` ${d.unit} · ${d.check} · ${groupOf(d)}`),
+    d.meaning && h("div.dim", {}, d.meaning), histogram(d)));
+  return cards.length > 0
+    && [h("h2", { id: "measurements" }, "Measurements"), h("div.cards", {}, cards)];
 }
 
 const back = () => h("p", {}, h("a", { href: "#" }, "‹ all nodes"));
 
 function nodeView(name) {
   const node = fleet.nodes.find((each) => each.node === name);
-  const own = fleet.suspects.filter((each) => each.node === name);
+  const own = fleet.causes.flatMap((cause) => cause.suspects.map((place) => [cause, place]))
+    .filter(([, place]) => fleet.suspects[place].node === name);
   const facts = node ? { Pod: node.pod, Run: node.run_id, Level: node.level, Tested: node.started,
-    "Last seen": node.last_seen, "Injected fault": node.injected } : {};
+    "Last seen": node.last_seen, "Injected fault": node.injected, ...node.facts } : {};
   const gpus = (node ? node.gpus : []).map((gpu) => h("tr", {},
     [gpu.device, gpu.uuid, gpu.serial, gpu.pci].map((text) => h("td", {}, text))));
   return [back(), h("h1", {}, name, " ", verdict(node ? node.verdict : "INCOMPLETE")),
     !node && h("p", {}, "No report of this node."),
-    h("dl", {}, Object.entries(facts).filter(([, text]) => text)
-      .map(([key, text]) => [h("dt", {}, key), h("dd", {}, text)])),
-    own.map((each) => cause([each])),
+    own.map(([cause, place]) => {
+      const each = fleet.suspects[place], where = [each.node, each.device].filter(Boolean).join(" ");
+      return causeRow({ ...cause, where, number: each.number, suspects: [place] });
+    }),
     node && notPassed(node) && h("p", {}, `Not passed: ${notPassed(node)}`),
+    numbersOf(name),
     gpus.length > 0 && h("h2", {}, "GPUs"),
     gpus.length > 0 && table(["Device", "UUID", "Serial", "PCI address"], gpus),
-    numbersOf(name)];
+    h("dl", {}, Object.entries(facts).filter(([, text]) => text)
+      .map(([key, text]) => [h("dt", {}, key), h("dd", {}, text)])),
+    node && served && hardware(name)];
+}
+
+// What the node's own report says of its parts; the collector has it, a saved page does not.
+function hardware(name) {
+  const href = `reports?${new URLSearchParams({ node: name })}`;
+  const place = h("div", {}, h("p", {}, h("a", { href }, "The report of this node")));
+  const said = (value) => (Array.isArray(value) || value instanceof Object
+    ? JSON.stringify(value) : isSomething(value) ? String(value) : "");
+  const listed = (title, items) => {
+    const keys = [...new Set(items.flatMap(Object.keys))];
+    const rows = keys.map((key) => [key, items.map((item) => said(item[key]))])
+      .filter(([, texts]) => texts.some(Boolean));
+    return rows.length > 0 && [h("h2", {}, title), table(["", ...items.map((item, index) =>
+      item.device || item.name || String(index))], rows.map(([key, texts]) => h("tr", {},
+      h("th", { scope: "row" }, key), texts.map((text) => h("td", {}, text)))))];
+  };
+  fetch(href).then((answer) => answer.json()).then((report) => {
+    const found = report.checks.find((check) => check.name === "environment");
+    const { gpus = [], ports = [], xids = [] } = found ? found.facts : {};
+    place.append(...[listed("State of the GPUs before the tests", gpus), listed("Network ports", ports),
+      listed("Xids", xids)].flat().filter(Boolean));
+  }).catch(() => place.append("The collector does not have it."));
+  return place;
 }
 
 // Each number against the median of the fleet.
@@ -315,8 +416,10 @@ function numbersOf(name) {
   const isPair = (d) => d.devices.some((device) => device.includes("→"));
   const single = known.filter((d) => !isPair(d)), head = (text) => h("th", { scope: "row" }, text);
   const devices = [...new Set(single.flatMap((d) => d.devices))].sort(natural);
-  const rows = single.map((d) => h("tr", {}, head(d.name), h("td.dim", {}, d.unit),
-    h("td.n.dim", {}, short(d.median)), devices.map((device) => cell(d, device))));
+  const rows = single.map((d) => h("tr", {},
+    h("th", { scope: "row" }, h("a", { href: linkTo("measure", `${d.check}/${d.name}`) }, d.name)),
+    h("td.dim", {}, d.unit), h("td.n.dim", {}, short(d.median)),
+    devices.map((device) => cell(d, device))));
   const matrix = (d) => {
     const ends = [...new Set(d.devices.flatMap((device) => device.split("→")))].sort(natural);
     const lines = ends.map((from) =>
@@ -342,8 +445,8 @@ function measureView(key) {
     h("tr", {}, h("td", {}, nodeLink(node)), h("td", {}, device), h("td.n", {}, short(value)));
   return [back(), h("h1", {}, `${check} · ${name}`),
     !known.length && h("p", {}, "No such measurement."),
-    known.map((d) => [h("h2", {}, groupOf(d)), histogram(d),
-      h("p.dim", {}, d.limit === null ? "No limit."
+    known.map((d, index) => [index === 0 && h("p", {}, d.meaning), h("h2", {}, groupOf(d)),
+      histogram(d), h("p.dim", {}, d.limit === null ? "No limit."
         : `Limit ${short(d.limit)} ${d.unit}: ${d.limit_source}`),
       table(["Node", "Part", `Worst first, ${d.unit}`], worst(d).map(row))]),
     fleet.curves.filter((each) => each.check === check).slice(0, 12).map(curve)];
@@ -367,32 +470,32 @@ function curve(found) {
 }
 
 function show() {
-  const found = state(), focused = document.activeElement.id;
-  const view = found.get("node") ? nodeView(found.get("node"))
+  const found = state(), focused = document.activeElement.id, one = found.get("node");
+  const view = one ? nodeView(one)
     : found.get("measure") ? measureView(found.get("measure")) : overview();
   byId("main").replaceChildren(...[view].flat(9).filter(Boolean));
-  byId("filter").hidden = Boolean(found.get("node") || found.get("measure"));
+  byId("filter").hidden = Boolean(one || found.get("measure"));
   if (byId("q") !== document.activeElement) byId("q").value = found.get("q") || "";
-  byId("v").value = found.get("v") || "";
-  const about = found.get("node") || found.get("measure") || "GPU acceptance";
-  document.title = `${fleet.verdict} · ${about}`;
+  byId("name").textContent = fleet.name;
+  const about = [one || found.get("measure"), fleet.name, "GPU acceptance"];
+  document.title = [fleet.verdict, ...about].filter(Boolean).join(" · ");
   if (focused && byId(focused)) byId(focused).focus(); // what is replaced loses the focus
 }
 
-function head(served) {
-  const options = ["", ...ORDER].map((each) => h("option", { value: each }, each || "all"));
-  const downloads = [["report.json", "JSON"], ["suspects.csv", "CSV"], ["junit.xml", "JUnit"],
+function head() {
+  const downloads = [["page.html", "This page"], ["report.json", "JSON"], ["reports", "Reports"],
     ["certificate", "Certificate"]];
-  const search = h("input", { id: "q", type: "search", placeholder: "node, GPU, serial, act …",
-    oninput: () => setState("q", search.value) });
-  const choice = h("select", { id: "v", onchange: () => setState("v", choice.value) }, options);
-  const onsubmit = (event) => event.preventDefault();
-  const form = h("form", { id: "filter", role: "search", onsubmit },
-    h("label", {}, "Search ", search), h("label", {}, "Verdict ", choice));
+  const search = h("input", { id: "q", type: "search", "aria-label": "Search",
+    placeholder: "Search node, rack, GPU, serial, act …", oninput: () => setState("q", search.value) });
+  const form = h("form", { id: "filter", role: "search", onsubmit: (event) => event.preventDefault() },
+    search);
+  const jump = (id) => h("button.link", { type: "button",
+    onclick: () => byId(id) && byId(id).scrollIntoView() }, id[0].toUpperCase() + id.slice(1));
   byId("head").replaceWith(h("header", { id: "head" },
-    h("h1", {}, h("a", { href: "#" }, "GPU acceptance")), form,
-    served && h("nav", { "aria-label": "Downloads" },
-      downloads.map(([href, name]) => h("a", { href }, name))),
+    h("h1", {}, h("a", { href: "#" }, "GPU acceptance")), h("span.dim", { id: "name" }), form,
+    h("nav", { "aria-label": "Sections" }, ["causes", "measurements", "nodes"].map(jump)),
+    served && h("nav", { "aria-label": "Downloads" }, downloads.map(([href, name]) =>
+      h("a", { href, download: href === "page.html" ? href : null }, name))),
     h("p.dim", { id: "status", role: "status" })));
 }
 
@@ -425,7 +528,8 @@ addEventListener("keydown", (event) => {
 });
 if (byId("data")) {
   const data = byId("data").textContent;
-  head(!data);
+  served = !data;
+  head();
   if (data) {
     fleet = JSON.parse(data);
     show();

@@ -1,46 +1,54 @@
-"""The fleet report as text for a terminal."""
+"""The fleet report as text for a terminal: what the first screen of the page shows, and numbers."""
 
 from __future__ import annotations
 
-from gpuworker.fleet.fleet_report import Fleet, describe_coverage, part_of
+from collections import defaultdict
 
-SHORT = {"PASS": "pass", "WARN": "WARN", "FAIL": "FAIL", "INCOMPLETE": "INC", "SKIP": "skip"}
+from gpuworker.fleet.causes import Cause
+from gpuworker.fleet.fleet_report import WORST_FIRST, Fleet, describe_coverage
+
+MOST_NAMED = 8
 
 
 def table(fleet: Fleet) -> str:
-    """Verdict, coverage, nodes, numbers, findings and notes."""
-    lines = [
-        f"{fleet.verdict}{' (CPU rehearsal)' if fleet.rehearsal else ''}: {describe_coverage(fleet)}",
-        "",
-    ]
-    if fleet.nodes:
-        rows = [["NODE", "VERDICT", "RUN", *fleet.checks]]
-        for node in fleet.nodes:
-            marks = [
-                SHORT[node.checks[name]] if name in node.checks else "-" for name in fleet.checks
-            ]
-            rows.append([node.node, node.verdict, node.run_id, *marks])
-        lines += align_columns(rows) + [""]
+    """Verdict, coverage, causes in the order of danger, nodes, numbers and notes."""
+    rehearsal = " (CPU rehearsal)" * fleet.rehearsal
+    lines = [f"{fleet.verdict}{rehearsal}: {describe_coverage(fleet)}", ""]
+    if fleet.causes:
+        lines += align_columns([["VERDICT", "ACT", "WHERE", "WHAT", "OF MEDIAN"]]
+            + [_row(cause) for cause in fleet.causes])  # fmt: skip
+        lines += [""]
+    for cause in fleet.causes:
+        first = fleet.suspects[cause.suspects[0]]
+        lines += [f"{cause.where}: {first.why}", f"  {first.advice}"]
+        lines += [f"  in common: {'; '.join(cause.common)}"] * bool(cause.common)
+    lines += [""] * bool(fleet.causes)
+    lines += [f"Fixed since the earlier run: {part}" for part in fleet.fixed]
+    by_verdict = defaultdict(list)
+    for node in fleet.nodes:
+        by_verdict[node.verdict].append(node.node)
+    for verdict in WORST_FIRST:
+        if names := by_verdict[verdict]:
+            more = f" … {names[-1]}" if len(names) > MOST_NAMED else ""
+            lines += [f"{verdict}, {len(names)} nodes: {', '.join(names[:MOST_NAMED])}{more}"]
     for world in fleet.worlds:
-        checks = ", ".join(f"{name} {SHORT[verdict]}" for name, verdict in world.checks.items())
-        lines += [f"Cross-node checks, {world.name}: {world.verdict} ({checks})", ""]
+        checks = ", ".join(f"{name} {verdict}" for name, verdict in world.checks.items())
+        lines += [f"Checks across nodes, {world.name}: {world.verdict} ({checks})"]
     numbers = [["CHECK", "MEASURE", "MEDIAN", "MIN", "MAX", "UNIT", "VALUES", "LIMIT"]]
     for d in fleet.distributions:
         values = [point.value for point in d.points]
         limit = f"{d.limit:.4g}" if d.limit is not None else "-"
         spread = [f"{value:.4g}" for value in (d.median, min(values), max(values))]
         numbers.append([d.check, d.name, *spread, d.unit, str(len(values)), limit])
-    if len(numbers) > 1:
-        lines += align_columns(numbers) + [""]
-    if fleet.findings:
-        lines += ["Findings:"]
-        lines += [
-            f"  {f.verdict:<10} {part_of(f) or 'fleet'}: {f.reason} [{f.found_by}]"
-            for f in fleet.findings
-        ]
-        lines += [""]
+    lines += ["", *align_columns(numbers)] * (len(numbers) > 1)
     lines += [f"Note: {note}" for note in fleet.notes]
     return "\n".join(map(printable, lines)).rstrip() + "\n"
+
+
+def _row(cause: Cause) -> list[str]:
+    number = cause.number
+    percent = f"{100 * number.value / number.median:.0f} %" if number and number.median else ""
+    return [cause.verdict, cause.act, cause.where, cause.title + " (new)" * cause.new, percent]
 
 
 def align_columns(rows: list[list[str]]) -> list[str]:

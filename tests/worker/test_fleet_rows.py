@@ -1,0 +1,79 @@
+"""Rows of the first screen: what nodes share is one row with what they have in common; what is new or fixed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuworker.fleet.causes import racks
+from gpuworker.fleet.earlier import Earlier, earlier_of, last_of, remember
+from gpuworker.fleet.fleet_report import Fleet
+from tests.helpers.example_fleets import FIFTEEN, OTHER_DRIVER, WARM_RACK, large
+from tests.helpers.fleet_reports import failing, merged, node_report
+
+
+def rows(fleet: Fleet) -> list[tuple[int, str]]:
+    """Number of nodes and the first of each row."""
+    nodes = [list(dict.fromkeys(fleet.suspects[i].node for i in cause.suspects)) for cause in fleet.causes]
+    return [(len(names), names[0]) for names in nodes]
+
+
+def test_each_of_15_kinds_of_fault_in_240_nodes_is_one_row() -> None:
+    fleet = large()
+    found = rows(fleet)
+    assert {name for count, name in found if count == 1} == {*FIFTEEN, "gpu-r06-02", "gpu-r12-04", "gpu-r14-09"}
+    assert len(found) == len(FIFTEEN) + 5
+    (warm,) = [cause for cause in fleet.causes if len(cause.suspects) >= 16]
+    assert warm.common == [f"rack {WARM_RACK} (16 of its 16 nodes)"]
+    assert warm.number.value / warm.number.median == pytest.approx(0.92, abs=0.02)
+    (drift,) = [cause for cause in fleet.causes if len(cause.suspects) == len(OTHER_DRIVER)]
+    assert "driver 575.51 (4 of its 4 nodes)" in drift.common
+
+
+def test_a_row_counts_each_part_once() -> None:
+    fleet = large()
+    places = [place for cause in fleet.causes for place in cause.suspects]
+    assert sorted(places) == list(range(len(fleet.suspects)))
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["gpu-r1-1", "gpu-r1-2", "gpu-r2-1", "gpu-r2-2"], ["gpu-r1", "gpu-r2"]),
+        (["ip-10-0-1-7.ec2.internal", "ip-10-0-1-8", "ip-10-0-2-1", "ip-10-0-2-2"], ["ip-10-0-1", "ip-10-0-2"]),
+        (["n1", "n2", "n3"], [""]),
+        (["a-1", "b-1", "c-1"], [""]),
+        (["gke-pool-4f2a-x7f2", "gke-pool-4f2a-b1c9"], [""]),
+        ([], []),
+    ],
+)  # fmt: skip
+def test_racks_are_read_from_names_if_these_show_them(names: list[str], found: list[str]) -> None:
+    assert list(racks(names)) == found
+    assert sorted(name for several in racks(names).values() for name in several) == sorted(names)
+
+
+def test_what_is_new_and_what_is_fixed_since_an_earlier_run(tmp_path: Path) -> None:
+    before = merged(failing("n1"), failing("n2"), node_report("n3"))
+    (tmp_path / "run/address").mkdir(parents=True)
+    remember(before, tmp_path / "run/address")
+    for earlier in (Earlier(None, earlier_of(before).suspects), last_of(tmp_path)):
+        now = merged(node_report("n1"), failing("n2"), failing("n3"), earlier=earlier)
+        assert [(each.node, each.new) for each in now.suspects] == [("n2", False), ("n3", True)]
+        assert now.fixed == ["n1 cuda:1"]
+    assert now.verdict == merged(node_report("n1"), failing("n2"), failing("n3")).verdict
+    gone = merged(failing("n2"), earlier=earlier_of(before))
+    assert gone.fixed == [], "n1 was not tested"
+
+
+@pytest.mark.parametrize("damage", ["", "[", "[1]\n", '{"a": 1}', "\0"])
+def test_a_damaged_memory_of_the_earlier_run_decides_nothing(tmp_path: Path, damage: str) -> None:
+    (tmp_path / "run/address").mkdir(parents=True)
+    (tmp_path / "run/address/suspects.jsonl").write_text(damage)
+    fleet = merged(failing("n1"), earlier=last_of(tmp_path))
+    assert (fleet.verdict, fleet.fixed) == ("FAIL", [])
+
+
+def test_without_an_earlier_run_nothing_is_new(tmp_path: Path) -> None:
+    for earlier in (last_of(tmp_path), last_of(tmp_path / "absent"), Earlier()):
+        assert [each.new for each in merged(failing("n1"), earlier=earlier).suspects] == [False]
