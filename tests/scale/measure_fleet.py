@@ -53,7 +53,7 @@ class Figures:
     page_cpu_s: float
     page_bytes: int
     metrics_series: int
-    peak_mb: float  # resident memory of this process, including the page, JSON, JUnit and metrics
+    peak_mb: float  # resident memory of this process, including the page, JSON and metrics
     verdict: str
     worst: str  # the first suspect
     sizes: dict[str, int]  # bytes of every form

@@ -195,8 +195,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         before = NOTHING
         if args.service:
-            before = last_of(args.report_dir.parent)
+            runs = args.report_dir.parent
             args.report_dir /= address_of(args.service)
+            before = last_of(runs, args.report_dir)
         args.report_dir.mkdir(parents=True, exist_ok=True)
         wanted = dataclasses.replace(from_args(args), world=args.world)
         store = ReportStore(args.report_dir, wanted, args.stay, before, args.name)

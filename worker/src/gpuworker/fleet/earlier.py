@@ -69,10 +69,11 @@ def remember(fleet: Fleet, folder: Path) -> None:
         (folder / KEPT).write_text(text, encoding="utf-8")
 
 
-def last_of(folder: Path) -> Earlier:
-    """The suspects of the newest run below the folder. They are shown, and decide nothing."""
+def last_of(runs: Path, own: Path) -> Earlier:
+    """The suspects of the newest other run. They are shown, and decide nothing."""
     try:
-        files = sorted(folder.glob(f"*/*/{KEPT}"), key=lambda path: path.stat().st_mtime)
+        others = [path for path in runs.glob(f"*/*/{KEPT}") if path.parent != own]
+        files = sorted(others, key=lambda path: path.stat().st_mtime)
         if not files:
             return NOTHING
         found = set()

@@ -127,11 +127,7 @@ def _to_odd_gpus(parts: Parts) -> None:
         if f.kind in DIFFER and f.numbers.get("groups") and "setting" in f.numbers
     }
     for finding in list(of_node):
-        setting = (
-            finding.numbers.get("setting")
-            if finding.kind in DIFFER
-            else finding.measure
-        )
+        setting = finding.numbers.get("setting") if finding.kind in DIFFER else finding.measure
         devices = odd.get(setting, []) if finding.kind in DIFFER or setting in FIRMWARE else []
         for device in devices:
             parts[device].findings.append(finding)

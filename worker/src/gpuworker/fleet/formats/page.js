@@ -4,7 +4,7 @@
 "use strict";
 
 const POLL_MS = 3000;
-const FEW = 3; // values that are text and no picture
+const FEW = 3; // values that are text and no picture; findings that are shown at once
 const MOST = 100; // parts in a row, rows of a table
 const NAMED = 4; // nodes in a line
 const ORDER = ["FAIL", "INCOMPLETE", "WARN", "PASS", "SKIP"];
@@ -147,18 +147,23 @@ function causeRow(cause) {
     ontoggle() { if (row.open) open.add(key); else open.delete(key); } },
   h("summary", { id: key }, verdict(cause.verdict), h("span.act", {}, cause.act),
     h("span.what", {}, h("b", {}, what), cause.new && [" ", h("span.new", {}, "new")],
-      h("span.dim", {}, cause.where)),
+      h("span.dim", {}, [cause.where, ...cause.common].join(" · "))),
     h("span.number", {}, bar(cause))),
   h("div.body", {}, h("p", {}, first.advice),
     cause.common.length > 0 && h("p", {}, `In common: ${cause.common.join("; ")}`), parts(group),
-    group.length === 1 && h("ul", {}, first.reasons.map((text) => h("li", {}, text))),
+    group.length === 1 && list(first.reasons.slice(0, FEW)),
     group.slice(0, NAMED).flatMap(commands).map(copied),
+    group.length === 1 && first.reasons.length > FEW && h("details", {},
+      h("summary", {}, plural(first.reasons.length - FEW, "more finding")),
+      list(first.reasons.slice(FEW))),
     h("details", {}, h("summary", {}, "Text of a ticket"), copied(ticketOf([cause])))));
   const box = h("input", { type: "checkbox", "aria-label": `pick ${what}, ${cause.where}`, id: `${key}|box`,
     onchange() { if (box.checked) picked.add(key); else picked.delete(key); show(); } });
   box.checked = picked.has(key);
   return h("div.cause", {}, box, row);
 }
+
+const list = (texts) => h("ul", {}, texts.map((text) => h("li", {}, text)));
 
 function parts(group) {
   const rows = group.slice(0, MOST).map(({ number, ...each }) => h("tr", {},
