@@ -21,7 +21,7 @@ from gpuworker.fleet.fleet_report import Point
 from gpuworker.fleet.formats.page import page as page_of
 from tests.browser.conftest import PHONE, Store
 from tests.helpers.example_fleets import large
-from tests.helpers.fleet_reports import complete_report, failing, merged, node_report
+from tests.helpers.fleet_reports import check, complete_report, failing, merged, node_report
 from tests.helpers.processes import until
 
 OpenPage = Callable[..., Page]
@@ -127,22 +127,55 @@ def test_a_saved_page_works_from_disk(open_page: OpenPage, store: Store, tmp_pat
     assert page.evaluate("document.querySelector('meta[http-equiv]').content").count("unsafe") == 0
 
 
-HOSTILE = "<img src=x onerror=alert(1)></script><b>&amp;\u2028\"'`${1}"
+TAGS = (
+    "<script>X</script>", "</script><script>X</script>", "<img src=x onerror=X>", "<svg onload=X>", "<b>X</b>", "<!--",
+    "-->", "<iframe src=javascript:X>", "<a href=javascript:X>X</a>", "<style>*{display:none}</style>",
+    "<base href=//x>", "<template>",
+    "<meta http-equiv=refresh content=0>", "<form action=//x>", "<object data=x>", "<math><mi//xlink:href=X>",
+)  # fmt: skip
+QUOTES = ('"', "'", "`", '" onmouseover=X ', "${X}", "{{X}}", "&lt;X&gt;", "&amp;", "&#60;X&#62;", "\\u003cX\\u003e")
+WORDS = ("javascript:X", "data:text/html,X", "__proto__", "constructor", "toString", "null", "NaN", "%3Cscript%3E")
+SIGNS = ("\u2028", "\u202eX", "\u200b", "\U0001f600", "e\u0301", "#node=X&v=FAIL", "X" * 200)
+HOSTILE = [*TAGS, *QUOTES, *WORDS, *SIGNS]
 
 
-def test_hostile_text_is_only_text(open_page: OpenPage, store: Store, tmp_path: Path) -> None:
-    report = failing(HOSTILE, f"cuda:1: {HOSTILE}")
-    report["checks"][1]["name"] = HOSTILE
-    report |= dict.fromkeys(("pod", "run_id", "level", "injected"), HOSTILE)
-    report["facts"]["gpu_models"] = [HOSTILE] * 2
-    store.result = merged(report)
+def hostile_report(number: int, text: str) -> dict:
+    """A failed node with the text in every field that a report has for text."""
+    report = failing(f"{number} {text}", f"cuda:1: {text}")
+    report["checks"][1]["name"] = text
+    for found in report["checks"][1]["measurements"]:
+        found |= {"name": text, "unit": text, "device": f"{text}{found['device']}", "limit_source": text}
+    report |= dict.fromkeys(("pod", "run_id", "injected"), text)
+    report["facts"] |= {"gpu_models": [text] * 2, "driver": text, "kernel": text}
+    gpus = [{"device": f"cuda:{i}"} | dict.fromkeys(("uuid", "serial", "bus_id", "vbios"), text) for i in range(2)]
+    report["checks"].append(check("environment", facts={"gpus": gpus}))
+    return report
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["served", "saved"])
+def test_hostile_text_is_only_text(saved: bool, open_page: OpenPage, store: Store, tmp_path: Path) -> None:
+    """In every view: no element that the page did not make, no dialog, no request, and the text is there."""
+    assert len(set(HOSTILE)) > 40
+    reports = [hostile_report(number, text) for number, text in enumerate(HOSTILE)]
+    store.result = merged(*reports)
+    store.result.name = HOSTILE[0]
+    store.reports = {report["node"]: report for report in reports}
     page = open_page()
-    page.locator(SUMMARY).first.click()
-    assert HOSTILE in page.locator("main").text_content() and page.locator("main img, main b b").count() == 0
-    file = tmp_path / "page.html"
-    file.write_text(page_of(store.result))
-    page.goto(file.as_uri())
-    assert HOSTILE in page.locator("main").text_content() and page.locator("main img").count() == 0
+    if saved:
+        (tmp_path / "page.html").write_text(page_of(store.result))
+        page.goto((tmp_path / "page.html").as_uri())
+    page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+    for each in page.locator(SUMMARY).all():
+        each.click()
+    base = page.url.partition("#")[0]
+    foreign = "main :is(img, script, iframe, style, base, meta, object, template, math, b b), main form, main [onload]"
+    for number, text in enumerate(HOSTILE):
+        node = f"{number} {text}"
+        for view in ({"q": node}, {"node": node}, {"measure": f"{text}/{text}"}):
+            page.goto(f"{base}#{urlencode(view)}")
+            shown = page.locator("body").text_content()
+            assert page.locator(foreign).count() == 0 and page.locator("head base, body base").count() == 0
+            assert view.get("node", text) in shown, view
 
 
 @pytest.mark.parametrize("path", ["", "certificate"])

@@ -437,8 +437,8 @@ function numbersOf(name) {
 }
 
 function measureView(key) {
-  const [check, name] = key.split("/");
-  const known = fleet.distributions.filter((d) => d.check === check && d.name === name);
+  const known = fleet.distributions.filter((d) => `${d.check}/${d.name}` === key);
+  const { check } = known[0] || {};
   const worst = (d) => {
     const all = Object.keys(d.values).flatMap((node) =>
       d.devices.map((device, index) => [node, device, d.values[node][index]]));
@@ -448,7 +448,7 @@ function measureView(key) {
   };
   const row = ([node, device, value]) =>
     h("tr", {}, h("td", {}, nodeLink(node)), h("td", {}, device), h("td.n", {}, short(value)));
-  return [back(), h("h1", {}, `${check} · ${name}`),
+  return [back(), h("h1", {}, key),
     !known.length && h("p", {}, "No such measurement."),
     known.map((d, index) => [index === 0 && h("p", {}, d.meaning), h("h2", {}, groupOf(d)),
       histogram(d), h("p.dim", {}, d.limit === null ? "No limit."
