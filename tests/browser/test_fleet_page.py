@@ -292,9 +292,12 @@ def test_the_state_of_the_gpus_is_read_from_the_report_of_the_node(open_page: Op
     report = complete_report(name)
     gpus = next(check for check in report["checks"] if check["name"] == "environment")["facts"]["gpus"]
     gpus[0]["vbios"] = "96.00.DA"
+    facts = next(check for check in report["checks"] if check["name"] == "environment")["facts"]
+    facts |= {"xids": "the log of the kernel cannot be read", "ports": None}
     store.result, store.reports = merged(report), {name: report}
     page = open_page("#" + urlencode({"node": name}))
     expect(page.locator("main")).to_contain_text("96.00.DA")
+    expect(page.locator("main")).to_contain_text("the log of the kernel cannot be read")
     store.reports = {}
     page.reload()
     expect(page.locator("main")).to_contain_text("The collector does not have it.")

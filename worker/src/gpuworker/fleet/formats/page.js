@@ -257,9 +257,8 @@ function overview() {
   const main = [
     h("p.big", {}, verdict(fleet.verdict),
       causes.length > 0 && ` ${plural(causes.length, "cause")} on ${plural(bad, "node")}`),
-    fleet.rehearsal && h("p.banner", {}, "CPU rehearsal: no GPU was tested."),
     progress(), h("p.dim", {}, [...models, ...about].join(" · ")),
-    fleet.notes.map((note) => h("p.dim", {}, note)),
+    fleet.notes.length > 0 && h("div.banner", {}, fleet.notes.map((note) => h("p", {}, note))),
     fleet.fixed.length > 0 && h("p", {}, `Fixed since the earlier run: ${some(fleet.fixed)}`),
     causes.length > 0 && [chips(shown.all ? "Causes" : counts),
       shown.causes.slice(0, MOST).map(causeRow),
@@ -390,6 +389,8 @@ function hardware(name) {
   const said = (value) => (Array.isArray(value) || value instanceof Object
     ? JSON.stringify(value) : isSomething(value) ? String(value) : "");
   const listed = (title, items) => {
+    if (typeof items === "string") return [h("h2", {}, title), h("p", {}, items)];
+    if (!Array.isArray(items)) return null;
     const keys = [...new Set(items.flatMap(Object.keys))];
     const rows = keys.map((key) => [key, items.map((item) => said(item[key]))])
       .filter(([, texts]) => texts.some(Boolean));
@@ -399,7 +400,7 @@ function hardware(name) {
   };
   fetch(href).then((answer) => answer.json()).then((report) => {
     const found = report.checks.find((check) => check.name === "environment");
-    const { gpus = [], ports = [], xids = [] } = found ? found.facts : {};
+    const { gpus, ports, xids } = found ? found.facts : {};
     place.append(...[listed("State of the GPUs before the tests", gpus), listed("Network ports", ports),
       listed("Xids", xids)].flat().filter(Boolean));
   }).catch(() => place.append("The collector does not have it."));
