@@ -70,7 +70,7 @@ def large(racks: int = 15, nodes: int = 16) -> Fleet:
     ]  # fmt: skip
     found = merged(*reports, expected=Expected(names=names, unreported=unreported, requested=REQUESTED))
     found.notes.insert(0, NOTE)
-    found.name = "accept in gpu-system"
+    found.name = "gpu-system/accept"
     return found
 
 
@@ -83,7 +83,9 @@ def small() -> Fleet:
     slow = problem("FAIL", "slow-rank", "rank 57 (node node-07, cuda:1) is slow: 16.3 ms, the others 14 ms", "rank 57")
     world = world_report(ranks, world_check("stragglers", slow, ranks=16 * GPUS))
     expected = Expected(names=names, unreported=unreported, requested=REQUESTED)
-    return merged(*(report(name, FEW.get(name, "")) for name in names[:-1]), world, expected=expected)
+    found = merged(*(report(name, FEW.get(name, "")) for name in names[:-1]), world, expected=expected)
+    found.name = "gpu-system/accept"
+    return found
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from gpuworker.accept import environment_problems, fault_injection, registry
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.judgement import kinds
-from gpuworker.judgement.kinds import CONFIGURE, REBOOT, RESEAT, RESET, RETEST, RMA, START, TICKET, act_of
+from gpuworker.judgement.kinds import CONFIGURE, REBOOT, RESEAT, RESET, RETEST, RMA, START, TICKET, WAIT, act_of
 from gpuworker.judgement.report import FAIL, INCOMPLETE, WARN
 from gpuworker.runtime.gpu_inventory import Gpu
 from tests.helpers.fleet_reports import REPO, check, measurement, merged, node_report, problem
@@ -140,7 +140,7 @@ def test_what_the_driver_demands_is_done(action: int, act: str) -> None:
 def test_findings_about_no_node_are_one_suspect_per_act() -> None:
     pods = {name: ("", "testing", "runs") for name in ("a", "b")}
     fleet = merged(node_report("n1"), expected=Expected(2, unreported=pods))
-    assert parts(fleet) == [("", "", START), ("", "", RETEST)]
+    assert parts(fleet) == [("", "", START), ("", "", WAIT)]
     assert [len(suspect.reasons) for suspect in fleet.suspects] == [1, 2]
 
 

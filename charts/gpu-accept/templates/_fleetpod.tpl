@@ -21,7 +21,7 @@ spec:
       command: [/programs/accept-report, serve]
       args:
         - --run-id={{ .Values.runId }}
-        - --name={{ .Release.Name }} in {{ .Release.Namespace }}
+        - --name={{ .Release.Namespace }}/{{ .Release.Name }}
         {{- include "gpu-accept.requested" . | nindent 8 }}
         {{- include "gpu-accept.expected" . | indent 8 }}
         {{- if .Values.fleet.listPods }}

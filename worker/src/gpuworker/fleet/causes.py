@@ -60,10 +60,18 @@ def _cause(
         where += " …" * (len(names) > MOST_NAMED)
     numbers = [each.number for each in several if each.number]
     return Cause(
-        first.verdict, first.act, KINDS[first.kind].title, where,
+        first.verdict, first.act, title_of(several), where,
         in_common(own, properties) if names else [],
         min(numbers, key=Number.share, default=None), all(each.new for each in several), row,
     )  # fmt: skip
+
+
+def title_of(several: Sequence[Suspect]) -> str:
+    """What they are, and the number that shows it; or the check, if the numbers differ."""
+    kinds, measures = ({getattr(s, key) for s in several} for key in ("kind", "measure"))
+    title = KINDS[several[0].kind].title if len(kinds) == 1 else "slow"
+    shown = measures.pop() if len(measures) == 1 else several[0].check
+    return f"{title}: {shown}" if shown else title
 
 
 def racks(names: Iterable[str]) -> dict[str, list[str]]:

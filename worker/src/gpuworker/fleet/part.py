@@ -35,7 +35,7 @@ class Part:
     def ranked(self) -> list[Ranked]:
         causes = [finding for finding in self.findings if finding.kind in WHY_SLOW]
         # which has the watts of the others
-        causes.sort(key=lambda finding: finding.found_by != "fleet")
+        causes.sort(key=lambda f: (f.found_by != "fleet", WHY_SLOW.index(f.kind)))
         found = []
         for finding in self.findings:
             explained = causes and finding.kind in SLOWER and finding.check in POWERED
@@ -43,7 +43,6 @@ class Part:
             found.append(Ranked(WORST_FIRST.index(finding.verdict), finding, act))
         found.sort(key=_order)
         first = found[0]
-        # a setting is more of a reason
         if causes and first.finding.kind in SLOWER and first.act == causes[0].act:
             reasons = [each for cause in causes for each in found if each.finding is cause]
             rest = [each for each in found if each not in reasons]

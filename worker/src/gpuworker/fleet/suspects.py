@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from gpuworker.fleet.gpu_identity import GpuIdentity, with_lost
 from gpuworker.fleet.part import ARROW, BOTH_WAYS, Part
 from gpuworker.fleet.parts import parts_of
-from gpuworker.judgement.kinds import NONE, RESEAT, RMA, SHARED, SHARED_PORTS, TICKET, urgency
+from gpuworker.judgement.kinds import (
+    KINDS,
+    NONE,
+    RESEAT,
+    RMA,
+    SHARED,
+    SHARED_PORTS,
+    TICKET,
+    urgency,
+)
 from gpuworker.judgement.report import WORST_FIRST
 
 MOST_IN_TICKET = 12
@@ -28,6 +37,7 @@ class Number:
     value: float
     median: float
     limit: float | None
+    warn_limit: float | None
     better: str
 
     def share(self) -> float:
@@ -118,7 +128,7 @@ def _numbers(findings: list, distributions: Iterable) -> dict[tuple, dict[str, N
     for d in distributions:
         for p in d.points if (d.check, d.name) in measures else ():
             if (key := (d.check, d.name, p.node)) in wanted:
-                number = Number(d.name, d.unit, p.value, d.median, d.limit, d.better)
+                number = Number(d.name, d.unit, p.value, d.median, d.limit, d.warn_limit, d.better)
                 found[key][p.device] = number
     return found
 
@@ -207,7 +217,7 @@ def sentence(finding) -> str:
 def ticket(suspect: Suspect, started: str) -> str:
     """The text of a ticket or an RMA."""
     lines = [
-        f"GPU acceptance: {suspect.verdict} of {suspect.part}",
+        f"GPU acceptance: {suspect.verdict} of {suspect.part}: {KINDS[suspect.kind].title}",
         f"Wanted: {suspect.act}. {suspect.advice}",
     ]
     for name, value in (

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from gpuworker.judgement.report import FAIL
 
-RMA, RESEAT, RESET, REBOOT, START, TICKET, CONFIGURE, RETEST, NONE = (
-    "RMA", "reseat", "reset", "reboot", "start its pod", "open a ticket", "configure", "test again", "",
+RMA, RESEAT, RESET, REBOOT, START, TICKET, CONFIGURE, RETEST, WAIT, NONE = (
+    "RMA", "reseat", "reset", "reboot", "start its pod", "open a ticket", "configure", "test again", "wait", "",
 )  # fmt: skip
 # the most urgent first
-VERBS = (RMA, RESEAT, RESET, REBOOT, START, TICKET, CONFIGURE, RETEST, NONE)
+VERBS = (RMA, RESEAT, RESET, REBOOT, START, TICKET, CONFIGURE, RETEST, WAIT, NONE)
 
 
 class Act(NamedTuple):
@@ -287,11 +287,11 @@ KINDS = {
     "no-report": Kind("no report", START_POD, UNKNOWN),
     "no-world": Kind(
         "not checked across nodes yet",
-        Act(RETEST, "Wait; if it stays, kubectl logs of the container world on these nodes name the reason."), UNKNOWN
+        Act(WAIT, "If it stays, kubectl logs of the container world on these nodes name the reason."), UNKNOWN
     ),
     "testing": Kind(
         "still tests",
-        Act(RETEST, "Wait; if it stays, kubectl logs and kubectl describe of this pod name the reason."), UNKNOWN
+        Act(WAIT, "If it stays, kubectl logs and kubectl describe of this pod name the reason."), UNKNOWN
     ),
     "pod-gone": Kind(
         "its pod is gone",
@@ -339,8 +339,8 @@ OTHERWISE = Act(
 SLOWER = ("slow", "limit", "outlier", "baseline", "slow-rank")
 # checks whose speed is a matter of clocks
 POWERED = ("compute", "memory", "training", "stragglers")
-# settings that are more of a reason than the slowness
-WHY_SLOW = ("power-capped", "clocks-set", "other-program")
+# what is more of a reason than the slowness
+WHY_SLOW = ("power-capped", "clocks-set", "other-program", "slowdown")
 
 
 def act_of(kind: str, check: str, measure: str = "", verdict: str = FAIL) -> Act:

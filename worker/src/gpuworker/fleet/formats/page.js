@@ -13,7 +13,7 @@ const SVG = ["svg", "line", "rect", "circle", "text", "polyline", "svg:a"];
 const byId = (id) => document.getElementById(id);
 const open = new Set(); // rows that are open
 const picked = new Set(); // rows that are picked
-let fleet = null, served = false;
+let fleet = null, served = false, last = "#"; // the overview that was seen last
 
 const isSomething = (value) => value !== null && value !== undefined && value !== false;
 
@@ -34,10 +34,10 @@ function h(what, attributes, ...children) {
 
 const state = () => new URLSearchParams(location.hash.slice(1));
 
-function setState(key, value) {
+function setState(key, value, how = "pushState") {
   const found = state();
   if (value) found.set(key, value); else found.delete(key);
-  history.replaceState(null, "", `#${found}`);
+  history[how](null, "", `#${found}`);
   show();
 }
 
@@ -61,7 +61,7 @@ function since(time) {
 // The search holds for causes, nodes and measurements, the verdict for causes and what they are of.
 function filtered() {
   const words = (state().get("q") || "").toLowerCase().split(/\s+/).filter(Boolean);
-  const wanted = state().get("v"), rackOf = {};
+  const wanted = ORDER.find((of) => of === state().get("v")), act = state().get("a"), rackOf = {};
   for (const [rack, names] of Object.entries(fleet.racks)) {
     for (const name of names) rackOf[name] = rack;
   }
@@ -69,24 +69,25 @@ function filtered() {
     const text = texts.flat().join(" ").toLowerCase();
     return words.every((word) => text.includes(word));
   };
-  const parts = new Set(), hit = new Set(), measures = new Set();
+  const parts = new Set(), hit = new Set();
   const causes = fleet.causes.map((cause) => ({ ...cause, suspects: cause.suspects.filter((place) => {
     const each = fleet.suspects[place], node = rackOf[each.node];
-    const found = has(Object.values(each), cause.title, node) && (!wanted || wanted === each.verdict);
+    const found = has(Object.values(each), cause.title, node)
+      && (!wanted || wanted === each.verdict) && (!act || act === each.act);
     if (found) {
       parts.add(place);
       hit.add(each.node);
-      measures.add(`${each.check}/${each.measure}`);
     }
     return found;
   }) })).filter((cause) => cause.suspects.length);
-  for (const each of wanted ? [] : fleet.nodes) {
+  for (const each of wanted || act ? [] : fleet.nodes) {
     const facts = [each.node, rackOf[each.node], each.pod, each.verdict, each.level];
     if (has(facts, each.models, Object.values(each.facts))) hit.add(each.node);
   }
-  const all = !words.length && !wanted;
-  const distributions = fleet.distributions.filter((d) => all || measures.has(`${d.check}/${d.name}`)
-    || (!wanted && has(d.check, d.name, d.unit, d.model, d.level)));
+  const all = !words.length && !wanted && !act;
+  const distributions = fleet.distributions.filter((d) => all
+    || d.outliers.some(([node]) => hit.has(node))
+    || (!wanted && !act && has(d.check, d.name, d.unit, d.model, d.level)));
   return { all, causes, parts, distributions, hit: all ? null : hit };
 }
 
@@ -94,7 +95,8 @@ function filtered() {
 function bar(cause) {
   const number = cause.number;
   if (!number || !number.median) return "";
-  const { value, median, limit, unit } = number;
+  const { value, median, unit } = number;
+  const limit = cause.verdict === "WARN" && number.warn_limit ? number.warn_limit : number.limit;
   const most = Math.max(value, median, limit || 0) * 1.06;
   const x = (each) => 3 + (94 * each) / most;
   const label = `${number.name} ${short(value)} ${unit}, median ${short(median)}`
@@ -105,16 +107,16 @@ function bar(cause) {
       limit && h("line.limit", { x1: x(limit), x2: x(limit), y1: 1, y2: 15 }),
       h("line.median", { x1: x(median), x2: x(median), y1: 1, y2: 15 }),
       h(`circle.${cause.verdict}`, { cx: x(value), cy: 8, r: 4.5 })),
-    h("span.percent", { title: label }, `${Math.round((100 * value) / median)} %`),
+    h("span.percent", { title: `of the median; ${label}` }, `${Math.round((100 * value) / median)} %`),
   ];
 }
 
-function copied(text) {
+function copied(text, label) {
   const button = h("button", { type: "button", async onclick() {
     getSelection().selectAllChildren(button.previousSibling);
     button.textContent = await toClipboard(text) ? "Copied" : "Press Ctrl+C";
   } }, "Copy");
-  return h("div.copy", {}, h("pre", {}, text), button);
+  return h("div.copy", {}, label && h("span.dim", {}, label), h("pre", {}, text), button);
 }
 
 async function toClipboard(text) {
@@ -126,33 +128,43 @@ async function toClipboard(text) {
   }
 }
 
-function commands(suspect) {
-  const found = [];
-  if (suspect.node && suspect.verdict === "FAIL") found.push(`kubectl cordon ${suspect.node}`);
-  if (suspect.act === "reset" && suspect.uuid) {
-    found.push(`nvidia-smi --gpu-reset -i ${suspect.uuid}`);
-  }
-  if (suspect.pod) found.push(`kubectl delete pod ${suspect.pod}`);
-  return found;
+// kubectl takes several names.
+function commands(group) {
+  const names = (key) => [...new Set(group.map((each) => each[key]))].filter(Boolean).join(" ");
+  const [{ verdict: of, act, uuid }] = group, nodes = names("node"), pods = names("pod");
+  const [namespace] = fleet.name.split("/"), where = namespace ? ` -n ${namespace}` : "";
+  return [of === "FAIL" && nodes && copied(`kubectl cordon ${nodes}`, "Keep programs away:"),
+    act === "reset" && uuid && copied(`nvidia-smi --gpu-reset -i ${uuid}`, "On the node:"),
+    pods && copied(`kubectl delete pod${where} ${pods}`, "Test again:")];
 }
 
 const keyOf = (cause) => [cause.verdict, cause.title, cause.where].join("|");
 const suspectsOf = (cause) => cause.suspects.map((place) => fleet.suspects[place]);
-const ticketOf = (causes) => causes.flatMap(suspectsOf).map((each) => each.ticket).join("\n\n");
+const ticketOf = (causes) => causes.map(ticket).join("\n\n");
+
+function ticket(cause) {
+  const group = suspectsOf(cause), [first] = group;
+  if (group.length === 1) return first.ticket;
+  const identity = ({ node, device, uuid, serial, pci, why }) =>
+    `- ${[node, device, uuid, serial && `serial ${serial}`, pci].filter(Boolean).join(", ")}: ${why}`;
+  return [`GPU acceptance: ${cause.verdict} of ${cause.where}: ${cause.title}`,
+    `Wanted: ${first.act}. ${first.advice}`, ...cause.common.map((text) => `In common: ${text}`),
+    ...group.map(identity)].join("\n");
+}
 
 function causeRow(cause) {
-  const key = keyOf(cause), group = suspectsOf(cause), [first] = group, { number } = cause;
-  const what = number ? `${cause.title}: ${number.name}` : cause.title;
+  const key = keyOf(cause), group = suspectsOf(cause), [first] = group, what = cause.title;
+  const seen = [...cause.common, cause.where, !cause.number && !group[1] && first.why];
   const row = h("details", { open: open.has(key) ? "" : null,
     ontoggle() { if (row.open) open.add(key); else open.delete(key); } },
   h("summary", { id: key }, verdict(cause.verdict), h("span.act", {}, cause.act),
     h("span.what", {}, h("b", {}, what), cause.new && [" ", h("span.new", {}, "new")],
-      h("span.dim", {}, [cause.where, ...cause.common].join(" · "))),
+      h("span.dim", {}, seen.filter(Boolean).join(" · "))),
     h("span.number", {}, bar(cause))),
   h("div.body", {}, h("p", {}, first.advice),
     cause.common.length > 0 && h("p", {}, `In common: ${cause.common.join("; ")}`), parts(group),
     group.length === 1 && list(first.reasons.slice(0, FEW)),
-    group.slice(0, NAMED).flatMap(commands).map(copied),
+    commands(group),
     group.length === 1 && first.reasons.length > FEW && h("details", {},
       h("summary", {}, plural(first.reasons.length - FEW, "more finding")),
       list(first.reasons.slice(FEW))),
@@ -170,12 +182,11 @@ function parts(group) {
     h("td", {}, each.node ? nodeLink(each.node) : "fleet"), h("td", {}, each.device),
     h("td", {}, [each.model, each.uuid, each.serial && `serial ${each.serial}`, each.pci]
       .filter(Boolean).map((text) => h("div", {}, text))),
-    h("td.n", {}, number && h("a", { href: linkTo("measure", `${each.check}/${number.name}`) },
-      `${short(number.value)} ${number.unit}`)),
+    h("td", {}, number && [h("a", { href: linkTo("measure", `${each.check}/${number.name}`) },
+      number.name), ` ${short(number.value)} ${number.unit}`]),
     h("td", {}, group.length > 1 && each.why)));
   const rest = group.length > MOST ? h("p.dim", {}, `and ${group.length - MOST} more`) : null;
-  const [{ number }] = group;
-  const names = ["Node", "Part", "Identity", number ? number.name : "", group[1] ? "Finding" : ""];
+  const names = ["Node", "Part", "Identity", group[0].number ? "Number" : "", group[1] ? "Finding" : ""];
   return [table(names, rows), rest];
 }
 
@@ -186,7 +197,7 @@ function table(names, rows) {
 }
 
 const COLUMNS = ["verdict", "act", "node", "device", "model", "uuid", "serial", "pci", "pod"];
-const NUMBERS = ["name", "value", "unit", "median", "limit"];
+const NUMBERS = ["value", "unit", "median", "limit"];
 
 // A spreadsheet runs a cell that starts like a formula; an apostrophe makes it text.
 function csvOf(causes) {
@@ -195,9 +206,10 @@ function csvOf(causes) {
     const safe = typeof value !== "number" && /^\s*[=+\-@]/.test(text) ? `'${text}` : text;
     return `"${safe.replaceAll('"', '""')}"`;
   };
-  const rows = causes.flatMap(suspectsOf).map((each) => [...COLUMNS.map((name) => each[name]),
-    ...NUMBERS.map((name) => each.number && each.number[name]), each.advice, each.reasons.join("; ")]);
-  return [[...COLUMNS, ...NUMBERS, "advice", "reasons"], ...rows]
+  const rows = causes.flatMap((cause) => suspectsOf(cause).map((each) => [cause.title,
+    ...COLUMNS.map((name) => each[name]), each.number && each.number.name,
+    ...NUMBERS.map((name) => each.number && each.number[name]), each.advice, each.reasons.join("; ")]));
+  return [["cause", ...COLUMNS, "measure", ...NUMBERS, "advice", "reasons"], ...rows]
     .map((row) => row.map(cell).join(",")).join("\r\n");
 }
 
@@ -210,26 +222,35 @@ function download(name, text) {
 function tools(shown) {
   const own = fleet.causes.filter((cause) => picked.has(keyOf(cause)));
   const used = own.length ? own : shown.causes;
-  const which = own.length ? plural(own.length, "picked cause") : "all shown";
-  const ticket = h("button", { type: "button", id: "ticket", async onclick() {
-    ticket.textContent = await toClipboard(ticketOf(used)) ? "Copied" : "The browser forbids it";
+  const which = own.length ? `${own.length} picked` : "all shown";
+  const disabled = used.length ? null : "";
+  const button = h("button", { type: "button", id: "ticket", disabled, async onclick() {
+    if (await toClipboard(ticketOf(used))) button.textContent = "Copied";
+    else button.closest(".chips").after(copied(ticketOf(used), "The browser does not let the page copy:"));
   } }, `Copy ticket of ${which}`);
-  return h("p.tools", {}, ticket, h("button", { type: "button", id: "csv",
+  return h("span.tools", {}, button, h("button", { type: "button", id: "csv", disabled,
     onclick: () => download("suspects.csv", csvOf(used)) }, `CSV of ${which}`),
   own.length > 0 && h("button", { type: "button", id: "clear",
     onclick() { picked.clear(); show(); } }, "Clear"));
 }
 
-function chips(title) {
-  const wanted = state().get("v") || "", count = {};
-  for (const { verdict: of } of fleet.causes) count[of] = (count[of] || 0) + 1;
+function chips(title, shown) {
+  const wanted = state().get("v") || "", count = {}, acts = {};
+  for (const { verdict: of, act } of fleet.causes) {
+    count[of] = (count[of] || 0) + 1;
+    acts[act] = (acts[act] || 0) + 1;
+  }
+  const choice = h("select", { id: "a", "aria-label": "Act",
+    onchange: () => setState("a", choice.value) }, h("option", { value: "" }, "any act"),
+  Object.entries(acts).map(([act, many]) => h("option", { value: act }, `${act} ${many}`)));
+  choice.value = state().get("a") || "";
   const chip = (of, text) => h("button", { type: "button", id: `v-${of}`, onclick: () => setState("v", of),
     "aria-pressed": String(of === wanted) }, text);
   return h("div.chips", {}, h("h2", { id: "causes" }, title), chip("", `All ${fleet.causes.length}`),
-    ORDER.filter((of) => count[of]).map((of) => chip(of, `${MARKS[of]} ${of} ${count[of]}`)));
+    ORDER.filter((of) => count[of]).map((of) => chip(of, `${MARKS[of]} ${of} ${count[of]}`)), choice, tools(shown));
 }
 
-function progress() {
+function progress(about) {
   const { coverage, nodes } = fleet, expected = coverage.nodes_expected;
   const first = nodes.map((node) => node.started).sort()[0];
   const testing = fleet.suspects.filter((each) => each.kind === "testing").map((each) => each.node);
@@ -241,7 +262,8 @@ function progress() {
     coverage.gpus_expected && `${coverage.gpus_seen} of ${coverage.gpus_expected} GPUs`,
     waits && served && rate > 0.1 && `${short(rate)} nodes a minute`,
     testing.length > 0 && `still testing: ${some(testing)}`,
-    missing.length > 0 && `no report of ${some(missing)}`, first && `first test ${since(first)}`];
+    missing.length > 0 && `no report of ${some(missing)}`, first && `first test ${since(first)}`,
+    ...about];
   return [waits && h("progress", { max: expected, value: coverage.nodes_reported,
     "aria-label": "nodes reported" }), h("p.dim", {}, said.filter(Boolean).join(" · "))];
 }
@@ -253,18 +275,17 @@ function overview() {
   const bad = new Set(suspects.map((each) => each.node).filter(Boolean)).size;
   const counts = `${shown.causes.length} of ${plural(causes.length, "cause")}, `
     + `${shown.parts.size} of ${plural(suspects.length, "part")}, `
-    + `${shown.hit ? shown.hit.size : 0} of ${plural(nodes.length, "node")}`;
+    + `${shown.hit ? shown.hit.size : 0} of ${plural(Object.values(fleet.racks).flat().length, "node")}`;
   const main = [
     h("p.big", {}, verdict(fleet.verdict),
       causes.length > 0 && ` ${plural(causes.length, "cause")} on ${plural(bad, "node")}`),
-    progress(), h("p.dim", {}, [...models, ...about].join(" · ")),
+    progress([...models, ...about]),
     fleet.notes.length > 0 && h("div.banner", {}, fleet.notes.map((note) => h("p", {}, note))),
     fleet.fixed.length > 0 && h("p", {}, `Fixed since the earlier run: ${some(fleet.fixed)}`),
-    causes.length > 0 && [chips(shown.all ? "Causes" : counts),
+    causes.length > 0 && [chips(shown.all ? "Causes, the worst first" : counts, shown),
       shown.causes.slice(0, MOST).map(causeRow),
       shown.causes.length > MOST
-        && h("p.dim", {}, `and ${shown.causes.length - MOST} more: search for one`),
-      tools(shown)],
+        && h("p.dim", {}, `and ${shown.causes.length - MOST} more: search for one`)],
   ];
   return [h("div.top", {}, h("section", {}, main), map(shown.hit)),
     worlds(), measurements(shown.distributions), nodeTable(shown.hit)];
@@ -272,9 +293,10 @@ function overview() {
 
 // A square per node, a row per rack if the names show racks.
 function map(only) {
-  const verdicts = Object.fromEntries(fleet.nodes.map((node) => [node.node, node.verdict]));
+  const verdicts = Object.fromEntries(Object.values(fleet.racks).flat().map((name) => [name, "INCOMPLETE"]));
+  for (const node of fleet.nodes) verdicts[node.node] = node.verdict;
   const square = (name) => {
-    const of = verdicts[name] || "INCOMPLETE", label = `${name}: ${of}`;
+    const of = verdicts[name], label = `${name}: ${of}`;
     const style = only && !only.has(name) ? ".off" : "";
     return h(`a.${of}${style}`, { href: linkTo("node", name), title: label, "aria-label": label },
       h("i", {}, MARKS[of]));
@@ -282,10 +304,9 @@ function map(only) {
   const rows = Object.entries(fleet.racks).map(([rack, names]) => h("div.rack", {},
     rack && h("a.name", { href: linkTo("q", rack), title: `only ${rack}` }, rack),
     h("div.map", {}, names.map(square))));
-  const legend = ORDER.filter((of) => Object.values(verdicts).includes(of)
-    || (of === "INCOMPLETE" && Object.values(fleet.racks).flat().some((name) => !verdicts[name])));
-  return h("section.nodes", { "aria-label": "Nodes" }, rows,
-    h("p.dim", {}, legend.map((of) => verdict(of)).flatMap((each) => [each, " "])));
+  const count = (of) => Object.values(verdicts).filter((each) => each === of).length;
+  return h("section.nodes", { "aria-label": "Nodes" }, rows, h("p.dim", {},
+    ORDER.filter(count).flatMap((of) => [verdict(of), ` ${count(of)} `])));
 }
 
 function worlds() {
@@ -303,12 +324,15 @@ function nodeTable(only) {
   listed.sort((a, b) => place(a) - place(b) || natural(a.node, b.node));
   if (!listed.length) return null;
   const rows = listed.slice(0, MOST).map((node) => h("tr", {}, h("td", {}, verdict(node.verdict)),
-    h("td", {}, nodeLink(node.node)), h("td", {}, notPassed(node)),
+    h("td", {}, nodeLink(node.node)), h("td", {}, causesOf(node.node).map(([cause]) => cause.title).join(", ")),
     h("td", {}, since(node.started))));
   return [h("h2", { id: "nodes" }, "Nodes"),
-    table(["Verdict", "Node", "Checks that did not pass", "Tested"], rows),
+    table(["Verdict", "Node", "What", "Tested"], rows),
     listed.length > MOST && h("p.dim", {}, `and ${listed.length - MOST} more on the map`)];
 }
+
+const causesOf = (name) => fleet.causes.flatMap((cause) => cause.suspects.map((place) => [cause, place]))
+  .filter(([, place]) => fleet.suspects[place].node === name);
 
 function notPassed(node) {
   const bad = Object.entries(node.checks).filter(([, of]) => of !== "PASS");
@@ -357,12 +381,12 @@ function measurements(shown) {
     && [h("h2", { id: "measurements" }, "Measurements"), h("div.cards", {}, cards)];
 }
 
-const back = () => h("p", {}, h("a", { href: "#" }, "‹ all nodes"));
+const back = () => h("p", {}, h("a", { href: last }, "‹ all nodes"));
 
 function nodeView(name) {
   const node = fleet.nodes.find((each) => each.node === name);
-  const own = fleet.causes.flatMap((cause) => cause.suspects.map((place) => [cause, place]))
-    .filter(([, place]) => fleet.suspects[place].node === name);
+  const own = causesOf(name), isKnown = Object.values(fleet.racks).flat().includes(name);
+  if (!isKnown) return [back(), h("h1", {}, name), h("p", {}, "This fleet has no node of this name.")];
   const facts = node ? { Pod: node.pod, Run: node.run_id, Level: node.level, Tested: node.started,
     "Last seen": node.last_seen, "Injected fault": node.injected, ...node.facts } : {};
   const gpus = (node ? node.gpus : []).map((gpu) => h("tr", {},
@@ -416,7 +440,9 @@ function numbersOf(name) {
     if (!isSomething(value)) return h("td.n", {}, "");
     const share = d.median ? value / d.median : 1;
     const behind = d.better === "lower" ? share - 1 : 1 - share;
-    const of = d.judged && behind > 0.1 ? ".FAIL" : d.judged && behind > 0.05 ? ".WARN" : "";
+    const outlier = d.outliers.find(([node, part]) => node === name && part === device);
+    const of = outlier ? `.${outlier[2]}`
+      : d.judged && behind > 0.1 ? ".FAIL" : d.judged && behind > 0.05 ? ".WARN" : "";
     return h(`td.n${of}`, { title: `${Math.round(100 * share)} % of the median` }, short(value));
   };
   const isPair = (d) => d.devices.some((device) => device.includes("→"));
@@ -439,14 +465,16 @@ function numbersOf(name) {
 
 function measureView(key) {
   const known = fleet.distributions.filter((d) => `${d.check}/${d.name}` === key);
-  const { check } = known[0] || {};
   const worst = (d) => {
     const all = Object.keys(d.values).flatMap((node) =>
       d.devices.map((device, index) => [node, device, d.values[node][index]]));
     const sign = d.better === "lower" ? -1 : 1;
-    const found = all.filter((each) => isSomething(each[2]));
-    return found.sort((a, b) => sign * (a[2] - b[2])).slice(0, MOST);
+    return all.filter((each) => isSomething(each[2])).sort((a, b) => sign * (a[2] - b[2]));
   };
+  const [first] = known, ranks = first ? worst(first).map(([node]) => node) : [];
+  const curves = fleet.curves.filter((each) => first && each.check === first.check
+    && first.name.startsWith(each.name) && each.points.length > 1);
+  curves.sort((a, b) => ranks.indexOf(a.node) - ranks.indexOf(b.node));
   const row = ([node, device, value]) =>
     h("tr", {}, h("td", {}, nodeLink(node)), h("td", {}, device), h("td.n", {}, short(value)));
   return [back(), h("h1", {}, key),
@@ -454,8 +482,9 @@ function measureView(key) {
     known.map((d, index) => [index === 0 && h("p", {}, d.meaning), h("h2", {}, groupOf(d)),
       histogram(d), h("p.dim", {}, d.limit === null ? "No limit."
         : `Limit ${short(d.limit)} ${d.unit}: ${d.limit_source}`),
-      table(["Node", "Part", `Worst first, ${d.unit}`], worst(d).map(row))]),
-    fleet.curves.filter((each) => each.check === check).slice(0, 12).map(curve)];
+      table(["Node", "Part", `Worst first, ${d.unit}`], worst(d).slice(0, MOST).map(row)),
+      worst(d).length > MOST && h("p.dim", {}, `and ${worst(d).length - MOST} more`)]),
+    curves.slice(0, NAMED).map(curve)];
 }
 
 // Both axes are logarithmic: sizes and bandwidths span orders of magnitude.
@@ -469,7 +498,7 @@ function curve(found) {
     `${8 + 544 * share(sizes, size)},${72 - 60 * share(values, values[index])}`).join(" ");
   const [last, best] = found.points[found.points.length - 1];
   const label = `${found.name} on ${found.node} over message size: ${short(best)} ${found.unit}`
-    + ` at ${last} bytes`;
+    + ` at ${last >= 2 ** 20 ? `${short(last / 2 ** 20)} MiB` : `${last} bytes`}`;
   return h("figure", {}, h("figcaption", {}, label),
     h("svg.histogram", { viewBox: "0 0 560 80", role: "img", "aria-label": label },
       h("polyline.curve", { points })));
@@ -479,6 +508,7 @@ function show() {
   const found = state(), focused = document.activeElement.id, one = found.get("node");
   const view = one ? nodeView(one)
     : found.get("measure") ? measureView(found.get("measure")) : overview();
+  if (!one && !found.get("measure")) last = location.hash || "#";
   byId("main").replaceChildren(...[view].flat(9).filter(Boolean));
   byId("filter").hidden = Boolean(one || found.get("measure"));
   if (byId("q") !== document.activeElement) byId("q").value = found.get("q") || "";
@@ -492,11 +522,17 @@ function head() {
   const downloads = [["page.html", "This page"], ["report.json", "JSON"], ["reports", "Reports"],
     ["certificate", "Certificate"]];
   const search = h("input", { id: "q", type: "search", "aria-label": "Search",
-    placeholder: "Search node, rack, GPU, serial, act …", oninput: () => setState("q", search.value) });
+    placeholder: "Search node, rack, serial …", oninput: () => setState("q", search.value, "replaceState") });
   const form = h("form", { id: "filter", role: "search", onsubmit: (event) => event.preventDefault() },
     search);
   const jump = (id) => h("button.link", { type: "button",
-    onclick: () => byId(id) && byId(id).scrollIntoView() }, id[0].toUpperCase() + id.slice(1));
+    onclick() {
+      if (byId("filter").hidden) {
+        history.pushState(null, "", last);
+        show();
+      }
+      if (byId(id)) byId(id).scrollIntoView();
+    } }, id[0].toUpperCase() + id.slice(1));
   byId("head").replaceWith(h("header", { id: "head" },
     h("h1", {}, h("a", { href: "#" }, "GPU acceptance")), h("span.dim", { id: "name" }), form,
     h("nav", { "aria-label": "Sections" }, ["causes", "measurements", "nodes"].map(jump)),
@@ -525,6 +561,7 @@ async function poll() {
   setTimeout(poll, POLL_MS);
 }
 
+addEventListener("popstate", () => fleet && show());
 addEventListener("hashchange", () => fleet && (show(), scrollTo(0, 0)));
 addEventListener("keydown", (event) => {
   if (event.key === "/" && !event.target.closest("input, select") && !byId("filter").hidden) {
