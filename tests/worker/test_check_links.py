@@ -9,6 +9,7 @@ import torch
 
 from gpuworker.accept import host_info, link_problems, registry
 from gpuworker.accept.check_spec import Plan
+from gpuworker.accept import peer_comparison
 from gpuworker.accept.checks import links
 from gpuworker.accept.kernels import copies
 from gpuworker.accept.limits import Limits
@@ -58,7 +59,7 @@ def test_every_injected_fault_is_told(plan, fault):
 
 @pytest.mark.parametrize("count", range(2, 17))
 def test_rounds_have_every_pair_once_and_no_device_twice(count):
-    rounds = links.rounds(count)
+    rounds = peer_comparison.rounds_of_pairs(count)
     pairs = [pair for round_ in rounds for pair in round_]
     assert sorted(pairs) == [(a, b) for a in range(count) for b in range(a + 1, count)]
     assert len(rounds) == count - 1 + count % 2

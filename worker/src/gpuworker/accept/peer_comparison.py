@@ -113,3 +113,15 @@ def _judge(
     if share < tolerance.warn:
         failed = tolerance.fail is not None and share < tolerance.fail
         (evidence.fail if failed else evidence.warn)(kind, text, name, measure=what, share=share)
+
+
+def rounds_of_pairs(count: int) -> list[list[tuple[int, int]]]:
+    """All pairs of 0 … count-1 in rounds of disjoint pairs (the circle method of tournaments)."""
+    ring = list(range(count)) + [-1] * (count % 2)  # -1 pauses
+    found = []
+    for _ in range(len(ring) - 1):
+        half = len(ring) // 2
+        pairs = zip(ring[:half], reversed(ring[half:]), strict=True)
+        found.append([(min(pair), max(pair)) for pair in pairs if -1 not in pair])
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+    return found

@@ -256,7 +256,7 @@ def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
         "direct_access": [[copies.direct(a, b) for b in devices] for a in devices],
     }
     together = {}
-    for round_pairs in rounds(len(devices)):
+    for round_pairs in peer_comparison.rounds_of_pairs(len(devices)):
         for (a, b), found in copies.exchange(
             [(buffers[devices[a]], buffers[devices[b]]) for a, b in round_pairs]
         ).items():
@@ -267,18 +267,6 @@ def _peers(devices: list, nvlink: bool, plan: Plan, evidence: Evidence) -> None:
         tolerance = peer_comparison.PCIE_PEERS
     compared = {_name(pair): moved / typical(found) for pair, found in taken.items()}
     peer_comparison.compare(evidence, "link_peer", "GB/s", compared, tolerance)
-
-
-def rounds(count: int) -> list[list[tuple[int, int]]]:
-    """All pairs of 0 … count-1 in rounds of disjoint pairs (the circle method of tournaments)."""
-    ring = list(range(count)) + [-1] * (count % 2)  # -1 pauses
-    found = []
-    for _ in range(len(ring) - 1):
-        half = len(ring) // 2
-        pairs = zip(ring[:half], reversed(ring[half:]), strict=True)
-        found.append([(min(pair), max(pair)) for pair in pairs if -1 not in pair])
-        ring = [ring[0], ring[-1], *ring[1:-1]]
-    return found
 
 
 def _name(pair: tuple) -> str:

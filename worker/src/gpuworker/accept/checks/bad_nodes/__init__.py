@@ -1,6 +1,6 @@
 """No node and no link between two nodes is slow, broken or corrupts data: the bad-node search.
 
-Group tests of changing nodes find the bad ones in few rounds; search_plan.py explains the method.
+Group tests of changing nodes find the bad ones in few rounds; plan.py explains the method.
 Across nodes, or between the GPUs of one node:
 ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes
 """
