@@ -70,8 +70,7 @@ A limit is a share of a figure. Of a GPU model this is the *sustained* figure (h
 it is what is installed.
 `worker/src/gpuworker/accept/limits.yaml` gives the reason for each share, `runtime/gpu_specs.yaml` the source of each
 figure. `--limit KEY=NUMBER`, by a key of this table or the name of a measurement, overrides a limit. A limit above the
-hardware maximum, or below 20 % of it, is refused, as is one that no node or every node meets (`mfu=1.5`);
-test yours with `python3 -m gpuworker.accept.limits --model "NVIDIA H200" KEY=NUMBER`.
+hardware maximum, or below 20 % of it, is refused, as is one that no node or every node meets (`mfu=1.5`).
 A GPU model that is not listed is only compared with the others of the fleet, which is a WARN.
 
 | key | unit | of | FAIL | WARN | why |

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from gpuworker.accept.checks.bad_nodes.plan import BadNodeSearch
+from gpuworker.accept.checks.bad_nodes.plan import BadNodeSearch, rounds_of_pairs
 from tests.scale.bad_node_search import Fabric, nodes_of, search
 
 HEALTHY = 48.0
@@ -60,6 +60,17 @@ def test_groups_of_a_round_are_disjoint_and_no_pair_is_left_out(nodes):
         assert all(len(group) >= 2 for group in groups)
     assert rounds[-1] == [tuple(range(nodes))]
     assert not (findings.bad_nodes or findings.bad_links or findings.undecided or findings.unexplained)
+
+
+@pytest.mark.parametrize("count", range(2, 17))
+def test_rounds_have_every_pair_once_and_no_device_twice(count):
+    rounds = rounds_of_pairs(count)
+    pairs = [pair for round_ in rounds for pair in round_]
+    assert sorted(pairs) == [(a, b) for a in range(count) for b in range(a + 1, count)]
+    assert len(rounds) == count - 1 + count % 2
+    for round_ in rounds:
+        busy = [device for pair in round_ for device in pair]
+        assert len(busy) == len(set(busy))
 
 
 def test_a_bad_node_and_a_bad_link_are_distinguished():

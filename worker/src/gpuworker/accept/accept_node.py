@@ -39,11 +39,7 @@ BURN_IN = "burn-in"
 
 def main() -> None:
     escape_output()
-    try:
-        args = parse(registry.node_checks(), __doc__)
-    except ValueError as error:  # a file that is not a check
-        print(f"accept-node: {error}", file=sys.stderr)
-        sys.exit(2)
+    args = parse(registry.node_checks(), __doc__)
     path = Path(args.report_dir) / "report.json"
     if earlier := earlier_report(path, args.run_id):
         asked = request(args)

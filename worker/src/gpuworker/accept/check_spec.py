@@ -71,6 +71,10 @@ class Plan:
     def devices(self) -> list[str]:
         return [f"cuda:{index}" for index in range(self.gpus)] if self.device == "cuda" else ["cpu"]
 
+    def budget_s(self, rehearsal_s: float) -> float:
+        """What the check should take; a rehearsal at most `rehearsal_s`."""
+        return self.seconds if self.device == "cuda" else min(self.seconds, rehearsal_s)
+
     def injected(self, fault: str) -> bool:
         return self.inject == fault
 
@@ -108,10 +112,6 @@ class Measure:
     @property
     def most(self) -> float:
         return min(self.meaningful[1], FASTEST) if self.better == "higher" else math.inf
-
-    def __post_init__(self) -> None:
-        if self.better not in ("higher", "lower") or self.each not in ("device", "pair", "node"):
-            raise ValueError(f"{self}: better is higher or lower, each is device, pair or node")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from gpuworker.runtime.gpu_inventory import Gpu
 
 # PCIe, one way, after line coding
 GBPS_PER_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+# of a Gpu
+FIELDS = ("name", "pcie_gen_max", "pcie_width", "pcie_width_max", "nvlinks_up", "nvlinks_down")
 # Counters of a Gpu -> kind and words.
 ERRORS = {
     "nvlink_errors": ("nvlink-errors", "NVLink errors"),
@@ -30,8 +32,7 @@ def add_problems(evidence: Evidence, plan: Plan) -> None:
     links = evidence.facts["links"]
     gpus = []
     for device, facts in links.items():
-        known = ("name", "pcie_gen_max", "pcie_width_max", "nvlinks_up", "nvlinks_down")
-        gpus.append(Gpu(device, **{field: facts[field] for field in known if field in facts}))
+        gpus.append(Gpu(device, **{field: facts[field] for field in FIELDS if field in facts}))
         _pcie(gpus[-1], facts["pcie_width_under_load"], facts["pcie_gen_under_load"], evidence)
         _new_errors(device, facts.get("errors", {}), evidence)
     for device in plan.devices if plan.device == "cuda" else ():

@@ -77,8 +77,7 @@ def _judged(registered: Registered, report: Report, path: Path) -> str:
 
 def _unfinished_report(context: RankContext, checks: list[Registered], plan: Plan) -> Report | None:
     """On rank 0 a report with the ranks of each node; None on the other ranks."""
-    gpu = torch.cuda.get_device_name(context.device) if plan.device == "cuda" else ""
-    ranks = context.gather("rank", {"node": context.node, "gpu": gpu})
+    ranks = context.gather("rank", {"node": context.node, "gpu": context.gpu_model})
     if not ranks:
         return None
     nodes: dict[str, list[int]] = {}

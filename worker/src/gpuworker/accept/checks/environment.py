@@ -6,10 +6,8 @@ warns.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import platform
 from pathlib import Path
 
 from gpuworker.accept.check_spec import Plan, Spec
@@ -38,7 +36,6 @@ SPEC = Spec(
         "small-shm": "setting",
     },
 )
-VERSIONS = ("torch", "cuda", "nccl", "cudnn", "driver", "python", "kernel")
 # Injected fault -> changes to the driver's data of the last GPU.
 FAULTY = {
     "ecc-error": {"ecc_uncorrected": 3},
@@ -70,7 +67,7 @@ def measure(plan: Plan) -> Evidence:
         gpus = gpu_inventory.with_torch_names(gpus, uuids)
     if gpus and plan.inject in FAULTY:
         gpus[-1] = dataclasses.replace(gpus[-1], **FAULTY[plan.inject])
-    versions = _versions(gpus)
+    versions = node_facts.versions(next((gpu.driver for gpu in gpus if gpu.driver), None))
     numa_nodes = {gpu.device: host_info.numa_node(gpu.bus_id) for gpu in gpus if gpu.bus_id}
     evidence = Evidence()
     evidence.facts = {
@@ -99,22 +96,6 @@ def problems(evidence: Evidence, plan: Plan) -> None:
     from gpuworker.accept import environment_problems
 
     environment_problems.add_problems(evidence, plan)
-
-
-def _versions(gpus: list) -> dict[str, str | None]:
-    """Versions that --expect can require, by the names in VERSIONS; None: unknown on this node."""
-    import torch
-
-    nccl = torch.cuda.nccl.version() if hasattr(torch._C, "_nccl_version") else None
-    cudnn = None
-    with contextlib.suppress(RuntimeError):  # it asks the first GPU
-        cudnn = str(torch.backends.cudnn.version()) if torch.backends.cudnn.is_available() else None
-    driver = next((gpu.driver for gpu in gpus if gpu.driver), None)
-    versions = (
-        torch.__version__, torch.version.cuda, ".".join(map(str, nccl)) if nccl else None, cudnn, driver,
-        platform.python_version(), platform.release(),
-    )  # fmt: skip
-    return dict(zip(VERSIONS, versions, strict=True))
 
 
 def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> None:

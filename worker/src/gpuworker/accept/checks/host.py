@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from gpuworker.accept import peer_comparison
 from gpuworker.accept.check_spec import DEVICES, Measure, Plan, Spec
 from gpuworker.judgement.report import Evidence, Measurement
 
@@ -56,7 +57,7 @@ START_S = 60  # until all threads have their memory
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept import host_info, peer_comparison
+    from gpuworker.accept import host_info
 
     allowed = os.sched_getaffinity(0)
     # more threads than that would be stopped in turn
@@ -71,11 +72,7 @@ def measure(plan: Plan) -> Evidence:
         if plan.device == "cuda"
         else (within, within)
     )
-    budget_s = (
-        (plan.seconds if plan.device == "cuda" else min(plan.seconds, REHEARSAL_S))
-        / len(groups)
-        / 2
-    )
+    budget_s = plan.budget_s(REHEARSAL_S) / len(groups) / 2
     evidence, size, by_core = (
         Evidence(
             facts={
@@ -113,8 +110,6 @@ def measure(plan: Plan) -> Evidence:
 
 
 def problems(evidence: Evidence, plan: Plan) -> None:
-    from gpuworker.accept import peer_comparison
-
     peer_comparison.problems(evidence, plan.models)
 
 

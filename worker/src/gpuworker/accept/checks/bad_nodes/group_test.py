@@ -17,9 +17,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from gpuworker.accept.checks.bad_nodes.plan import Group, Seen, pair_of
+from gpuworker.accept.checks.bad_nodes.plan import Group, Seen, pair_of, rounds_of_pairs
 from gpuworker.accept.distributed.rank_context import RankContext
-from gpuworker.accept.peer_comparison import rounds_of_pairs
 from gpuworker.runtime.process_group import keep_alive
 
 TIMED_OUT, BROKEN, WRONG = "timed out", "connection broken", "wrong data"

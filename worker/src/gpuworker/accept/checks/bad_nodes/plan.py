@@ -19,8 +19,6 @@ import statistics
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
-from gpuworker.accept.peer_comparison import rounds_of_pairs
-
 Group = tuple[int, ...]  # nodes in ascending order
 Seen = dict[Group, float | str]  # pair -> GB/s, or a fault such as wrong data
 Tests = Generator[list[Group], Seen, None]
@@ -160,6 +158,18 @@ def _exchange(pairs: Iterable[Group]) -> Generator[list[Group], Seen, Seen]:
         waiting = [pair for pair in waiting if pair not in batch]
         seen |= yield batch
     return seen
+
+
+def rounds_of_pairs(count: int) -> list[list[tuple[int, int]]]:
+    """All pairs of 0 … count-1 in rounds of disjoint pairs (the circle method of tournaments)."""
+    ring = list(range(count)) + [-1] * (count % 2)  # -1 pauses
+    found = []
+    for _ in range(len(ring) - 1):
+        half = len(ring) // 2
+        pairs = zip(ring[:half], reversed(ring[half:]), strict=True)
+        found.append([(min(pair), max(pair)) for pair in pairs if -1 not in pair])
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+    return found
 
 
 def pair_of(*nodes: int) -> Group:

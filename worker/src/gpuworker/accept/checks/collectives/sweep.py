@@ -66,10 +66,9 @@ def run(
                 senders |= by
             del operation  # and its tensors, before those of the next size are made
         unfinished = context.agree(time.monotonic() - start < seconds)
-    model = torch.cuda.get_device_name(context.device) if context.device.type == "cuda" else ""
     return {
-        "label": context.label, "model": model, "curves": curves, "wrong": wrong[:20], "senders": sorted(senders),
-        "unsupported": unsupported,
+        "label": context.label, "model": context.gpu_model, "curves": curves, "wrong": wrong[:20],
+        "senders": sorted(senders), "unsupported": unsupported,
     }  # fmt: skip
 
 
@@ -165,7 +164,7 @@ def evidence(results: list[dict], nodes: int = 1, nic_gbps: float | None = None)
             }
             largest = max(slowest, key=int)
             found.measurements.append(Measurement(measure, curves[measure][largest], "GB/s"))
-            found.samples[f"{name}_{largest}_bytes_s"] = slowest[largest][:200]
+            found.samples[f"{name}_{largest}_bytes_s"] = slowest[largest]
     found.facts = {
         "ranks": size,
         "nodes": nodes,

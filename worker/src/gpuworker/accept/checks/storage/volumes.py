@@ -34,37 +34,28 @@ def run(context: RankContext, volumes: dict[str, str], mib: int) -> dict:
 
 
 def _volume(context: RankContext, name: str, path: str, mib: int) -> dict:
-    seen: dict = {
-        "path": path,
-        "error": "",
-        "read_only": False,
-        "write_s": 0.0,
-        "read_bytes": 0,
-        "latencies_s": [],
-    }
+    seen: dict = {"path": path, "error": "", "read_only": False}
+    seen |= {"write_s": 0.0, "read_bytes": 0, "latencies_s": []}
     folder = Path(path) / f".storage-test-{os.environ.get('RUN_ID', 'local')}"
     mine, neighbour = folder / f"shard-{context.rank}", (context.rank + 1) % context.size
-    shard = folder / f"shard-{neighbour}"
     try:
         with _errors_into(seen, name):
             folder.mkdir(exist_ok=True)
         context.barrier(f"storage/{name}/begin")  # all write at the same time
-        if folder.exists():
-            with _errors_into(seen, name):
-                seen["write_s"] = _write(
-                    Path("/dev/full") if context.injected("full-volume") else mine,
-                    context.rank,
-                    mib,
-                )
-            if context.injected("damaged-file"):
-                with mine.open("r+b") as file:
-                    file.seek(BLOCK // 2)
-                    file.write(b"damaged")
+        with _errors_into(seen, name):
+            if folder.exists():
+                full = context.injected("full-volume")
+                seen["write_s"] = _write(Path("/dev/full") if full else mine, context.rank, mib)
+                if context.injected("damaged-file"):
+                    with mine.open("r+b") as file:
+                        file.seek(BLOCK // 2)
+                        file.write(b"damaged")
         context.store.add(f"storage/{name}/writers", int(seen["write_s"] > 0))
         context.barrier(f"storage/{name}/written")
         all_wrote = context.store.add(f"storage/{name}/writers", 0) == context.size
         with _errors_into(seen, name):
             # other nodes' shards are missing on a volume of this node alone
+            shard = folder / f"shard-{neighbour}"
             if all_wrote and shard.exists():
                 _read(seen, shard, neighbour, mib, name)
             elif seen["write_s"]:
@@ -116,25 +107,15 @@ def _write(path: Path, rank: int, mib: int) -> float:
 
 def _read(seen: dict, path: Path, rank: int, mib: int, name: str) -> None:
     """Read a shard that this test wrote, without the cache, and compare it."""
-    blocks = 0
-    for found, right in zip(
-        _timed_blocks(seen, path, mib * BLOCK), _blocks(rank, mib), strict=False
-    ):
-        if found != right:
-            first = next(
-                (i for i, (a, b) in enumerate(zip(found, right, strict=False)) if a != b),
-                len(found),
-            )
-            place = blocks * BLOCK + first
-            seen["error"] = (
-                f"{name} ({path}): what was read is not what was written, from byte {place} on"
-            )
+    found = _timed_blocks(seen, path, mib * BLOCK)
+    for number, right in enumerate(_blocks(rank, mib)):
+        if (block := next(found, b"")) != right:
+            pairs = enumerate(zip(block, right, strict=False))
+            first = next((index for index, (a, b) in pairs if a != b), len(block))
+            place = f"from byte {number * BLOCK + first} on, of {mib} MiB"
+            seen["error"] = f"{name} ({path}): what was read is not what was written, {place}"
             seen["kind"] = "volume-bytes"
             return
-        blocks += 1
-    if blocks != mib:
-        seen["error"] = f"{name} ({path}): {blocks} of {mib} MiB were returned"
-        seen["kind"] = "volume-bytes"
 
 
 def _read_existing_files(seen: dict, context: RankContext, path: Path, mib: int) -> None:
@@ -198,7 +179,7 @@ def evidence(results: list[dict], mib: int) -> Evidence:
             p99 = statistics.quantiles(latencies, n=100)[-1] if len(latencies) > 1 else latencies[0]
             found.measurements.append(Measurement("storage_read", rate, "MB/s", name))
             found.measurements.append(Measurement("storage_read_p99", p99 * 1e3, "ms", name))
-            found.samples[f"{name}_read_s"] = latencies[:: max(1, len(latencies) // 200)][:200]
+            found.samples[f"{name}_read_s"] = latencies
         elif not faults:
             words = (
                 f"{name} ({seen[0]['path']}): cannot be written and holds no file of 1 MiB to read"

@@ -69,7 +69,7 @@ def evidence(results: list[dict]) -> Evidence:
     ]
     usual, on_time = _usual(compute), _usual(late)
     found = Evidence(facts={"ranks": len(results), "compute_s": usual, "on_time_s": on_time})
-    found.samples = {"compute_s": compute[:200], "late_s": late[:200]}
+    found.samples = {"compute_s": compute, "late_s": late[:200]}
     found.measurements = [
         Measurement("slowest_compute", max(compute) / usual, "x"),
         Measurement("latest_arrival", max(late) * 1e3, "ms"),
