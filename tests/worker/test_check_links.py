@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from gpuworker.accept import host_info, link_problems, registry
+from gpuworker.accept import host_info, registry
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import links
 from gpuworker.accept.kernels import copies
@@ -152,7 +152,7 @@ def test_error_counters_that_grow_under_load_are_a_warning(changes, words):
     before, after = (gpu_inventory.from_nvml(Library(gpu))[0] for gpu in ({}, changes))
     evidence = account(Gpu("cuda:0"))
     evidence.facts["links"]["cuda:0"]["errors"] = {
-        field: [getattr(before, field), getattr(after, field)] for field in link_problems.ERRORS
+        field: [getattr(before, field), getattr(after, field)] for field in links.ERRORS
     }
     links.problems(evidence, Plan("cuda", 1))
     assert warnings(evidence) == words

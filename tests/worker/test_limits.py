@@ -24,13 +24,9 @@ def table_problems() -> list[str]:
                 found += [f"{entry['model']}: {text}" for text in refused.values()]
             if figure > entry[key].get("best", math.inf):
                 best = entry[key]["best"]
-                found.append(
-                    f"{entry['model']}: {key}: the {kind} figure {figure:g} is above the best known, {best:g}"
-                )
+                found.append(f"{entry['model']}: {key}: the {kind} figure {figure:g} is above the best known, {best:g}")
         if not all(LEAST_SHARE <= share <= 1 for share in rule.get("derived", {}).values()):
-            found.append(
-                f"rules.{key}.derived: shares of a ceiling lie between {LEAST_SHARE} and 1"
-            )
+            found.append(f"rules.{key}.derived: shares of a ceiling lie between {LEAST_SHARE} and 1")
     return found
 
 

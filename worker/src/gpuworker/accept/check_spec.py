@@ -131,18 +131,6 @@ class Spec:
     # DEVICES or WORLD: checks in a row that may share a process; "": each has its own
     process: str = ""
 
-    def for_nodes(self, count: int) -> Spec:
-        """The spec with the limits of the fabric instead of those of the links within a node, if
-        there are several.
-        """
-        if count < 2:
-            return self
-        measures = {
-            name: dataclasses.replace(measure, limit=measure.limit_across_nodes or measure.limit)
-            for name, measure in self.measures.items()
-        }
-        return dataclasses.replace(self, measures=measures)
-
 
 @dataclass(frozen=True)
 class Registered:
@@ -159,4 +147,13 @@ class Registered:
     problems: Callable[[Evidence, Plan], None] | None = None
 
     def for_nodes(self, count: int) -> Registered:
-        return dataclasses.replace(self, spec=self.spec.for_nodes(count))
+        """With the limits of the fabric instead of those of the links within a node, if there are
+        several.
+        """
+        if count < 2:
+            return self
+        measures = {
+            name: dataclasses.replace(measure, limit=measure.limit_across_nodes or measure.limit)
+            for name, measure in self.spec.measures.items()
+        }
+        return dataclasses.replace(self, spec=dataclasses.replace(self.spec, measures=measures))

@@ -4,32 +4,49 @@
   torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 -m gpuworker.accept.ddp_tests
   ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes --collectives
 
-Without a check the all-reduce runs, with other data in every round and all elements checked.
-Exit code 0: all passed; 3: a wrong result, or a missing one. Rank 0 writes the
-reports: ddp_tests_result.json and ddp_training_result.json, or report-world.json for checks.
+Without a check the all-reduce runs, with other data in every round and all elements checked. Exit
+code 0: all passed; 3: a wrong result, or a missing one. Rank 0 writes the reports:
+ddp_tests_result.json and ddp_training_result.json, or report-world.json for checks.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from gpuworker.accept import registry, world_checks
+from gpuworker.accept import errors, registry
 from gpuworker.accept.check_spec import LEVELS, Plan, Registered
 from gpuworker.accept.checks.collectives.operations import factor, operations
 from gpuworker.accept.checks.collectives.sweep import trial
 from gpuworker.accept.distributed.rank_context import RankContext, from_torchrun
+from gpuworker.accept.judge import judge
 from gpuworker.accept.kernels.tiny_classifier import (
     BATCH,
     EPOCH_STEPS,
     tiny_training,
 )
-from gpuworker.judgement.report import write_json
+from gpuworker.accept.publish import log_check, new_report, publish
+from gpuworker.judgement.report import (
+    PASS,
+    WARN,
+    WORLD,
+    WORLD_REPORT,
+    Evidence,
+    Report,
+    Requested,
+    World,
+    WorldNode,
+    not_done,
+    report_dict,
+    write_json,
+)
 from gpuworker.runtime import process_group
 from gpuworker.runtime.command_line import escape_output, first_line
 from gpuworker.runtime.log import log
@@ -47,7 +64,7 @@ def main() -> None:
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
     context = from_torchrun(args.device, args.timeout, args.inject, args.inject_rank)
     ok = (
-        world_checks.run(context, checks, plan_of(args), Path(args.report_dir))
+        run_checks(context, checks, plan_of(args), Path(args.report_dir))
         if checks
         else all_reduce(context, args)
     )
@@ -63,6 +80,76 @@ def main() -> None:
         context.store.set(f"left-{context.rank}", "yes")
     process_group.destroy()
     process_group.exit_now(0 if ok else 3)
+
+
+def run_checks(context: RankContext, checks: list[Registered], plan: Plan, folder: Path) -> bool:
+    """Run the checks in their order. True on all ranks: each of them passed, maybe with a warning.
+
+    Rank 0 writes the report into `folder`, first with every check INCOMPLETE: a rank that dies ends
+    the whole world.
+    """
+    start, path = time.monotonic(), folder / WORLD_REPORT
+    report = _unfinished_report(context, checks, plan)
+    verdicts = set()
+    try:
+        for index, registered in enumerate(checks):
+            began = time.monotonic()
+            evidence = registered.measure_world(context, plan)
+            if report:
+                evidence.name, evidence.duration_s = registered.name, time.monotonic() - began
+                report.checks[index] = evidence
+                verdict = _judged(registered, report, path)
+                context.store.set(f"verdict/{registered.name}", verdict)
+            context.store.wait([f"verdict/{registered.name}"])
+            verdicts.add(context.store.get(f"verdict/{registered.name}").decode())
+    except Exception as error:
+        if report:
+            report.checks[index] = Evidence(
+                problems=[errors.problem_of(error)], name=registered.name
+            )
+        raise
+    finally:
+        if report:
+            report.duration_s = time.monotonic() - start
+            publish(report, path)
+    return verdicts <= {PASS, WARN}
+
+
+def _judged(registered: Registered, report: Report, path: Path) -> str:
+    """Verdict of a check that has ended; the report is written with it."""
+    judged = judge(report)
+    (check,) = [each for each in judged.checks if each.name == registered.name]
+    log_check(registered.spec.tag, check)
+    with contextlib.suppress(OSError):  # `publish` reports it
+        write_json(path, report_dict(report) | judged.to_dict())
+    return check.verdict
+
+
+def _unfinished_report(context: RankContext, checks: list[Registered], plan: Plan) -> Report | None:
+    """On rank 0 a report with the ranks of each node; None on the other ranks."""
+    ranks = context.gather("rank", {"node": context.node, "gpu": context.gpu_model})
+    if not ranks:
+        return None
+    nodes: dict[str, list[int]] = {}
+    for rank, facts in enumerate(ranks):
+        nodes.setdefault(facts["node"], []).append(rank)
+    gpus = [facts["gpu"] for facts in ranks if facts["gpu"]]
+    words = "a rank ended before this check was done"
+    names = tuple(check.name for check in checks)
+    return new_report(
+        os.environ.get("RUN_ID", ""),
+        Requested(
+            plan.device,
+            len(ranks) if plan.device == "cuda" else 0,
+            plan.level,
+            names,
+            inject=plan.inject,
+        ),
+        checks=[not_done(name, "not-run", words) for name in names],
+        facts={"torch": torch.__version__, "cuda": torch.version.cuda, "gpu_models": gpus},
+        scope=WORLD,
+        world=World(len(ranks), [WorldNode(*node) for node in nodes.items()]),
+    )
 
 
 def all_reduce(context: RankContext, args: argparse.Namespace) -> bool:
@@ -88,7 +175,7 @@ def all_reduce(context: RankContext, args: argparse.Namespace) -> bool:
             "ok": wrong == 0,
         }
 
-    return publish(context, "DDP", args.report_name, [sum(times), len(errors)], result, args)["ok"]
+    return shared(context, "DDP", args.report_name, [sum(times), len(errors)], result, args)["ok"]
 
 
 def train_smoke(context: RankContext, args: argparse.Namespace) -> bool:
@@ -108,10 +195,10 @@ def train_smoke(context: RankContext, args: argparse.Namespace) -> bool:
             "improved": last < 0.8 * first,
         }
 
-    return publish(context, "TRAIN", "ddp_training_result.json", losses, result, args)["improved"]
+    return shared(context, "TRAIN", "ddp_training_result.json", losses, result, args)["improved"]
 
 
-def publish(
+def shared(
     context: RankContext,
     tag: str,
     name: str,

@@ -2,7 +2,8 @@
 files.
 
 gpu_tests.py: matrix products on every GPU of this node are correct and fast, and a small network
-learns. gpu_tests_result.json: {env, compute, training, verdict, measurements} or {env, failures, …}.
+learns. gpu_tests_result.json: {env, compute, training, verdict, measurements} or {env, failures,
+…}.
 
 ddp_tests.py, under torchrun: see ddp_tests.py beside this file.
 
@@ -10,8 +11,8 @@ run_all_tests.py: gpu_tests, then ddp_tests on all GPUs of this node, without an
 every part runs, also after failures. summary.json: {env, gpu_tests, ddp_tests, ddp_train}, each
 {returncode, stdout, stderr}.
 
-Each also takes --device cpu for a rehearsal. Exit code 3: nothing was tested, and a report
-says why. tests/worker/test_legacy_cli.py lists the corrected faults of the originals.
+Each also takes --device cpu for a rehearsal. Exit code 3: nothing was tested, and a report says
+why. tests/worker/test_legacy_cli.py lists the corrected faults of the originals.
 """
 
 from __future__ import annotations

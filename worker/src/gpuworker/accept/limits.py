@@ -1,6 +1,7 @@
 """Limits: shares of the GPU model's figures or of a ceiling that a check derives; limits of the user override them.
 
-A limit above the hardware maximum fails every node, and one far below it passes every node. Both are refused.
+A limit above the hardware maximum fails every node, and one far below it passes every node. Both
+are refused.
 """
 
 from __future__ import annotations

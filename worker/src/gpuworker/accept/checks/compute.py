@@ -1,8 +1,8 @@
 """Matrix products of every number format are correct on every GPU, and as fast as on other GPUs of the model and node.
 
-All GPUs of the node run at the same time: they share power, cooling and the host. The
-numbers are TFLOP/s = 2·n³ / median time / 1e12 of n×n matrices of normal random values (zeros would draw less power),
-with the L2 cache overwritten before each product. A product is correct if
+All GPUs of the node run at the same time: they share power, cooling and the host. The numbers are
+TFLOP/s = 2·n³ / median time / 1e12 of n×n matrices of normal random values (zeros would draw less
+power), with the L2 cache overwritten before each product. A product is correct if
 
 - 64×64 sampled elements agree with the same product in float64 on the host within
   4·eps·(|exact| + ‖row‖‖column‖/√n) + 2·eps32·‖row‖‖column‖, where eps is that of the format of the result: its

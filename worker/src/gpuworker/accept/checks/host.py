@@ -1,13 +1,14 @@
 """The cores and the memory of the host are as fast as those beside them, and as those of other nodes.
 
-For each NUMA node in turn, one thread per core copies within memory of that node, and then computes SHA-256. A node
-with one NUMA node is compared in two halves. Other pods may use the same cores and memory, so a slow part is a WARN,
-and the time in which another program had a core does not count. The fleet compares the numbers of all nodes. Every NUMA
-node is measured with the same number of cores. Where the pod has few cores of one, or none of its memory, the bandwidth
-is not comparable and is in the facts only.
+For each NUMA node in turn, one thread per core copies within memory of that node, and then computes
+SHA-256. A node with one NUMA node is compared in two halves. Other pods may use the same cores and
+memory, so a slow part is a WARN, and the time in which another program had a core does not count.
+The fleet compares the numbers of all nodes. Every NUMA node is measured with the same number of
+cores. Where the pod has few cores of one, or none of its memory, the bandwidth is not comparable
+and is in the facts only.
 
-A missing memory module, a wrong BIOS setting, a hot socket or a core at its lowest clock delays data loaders and the
-launch of kernels, and no check of a GPU shows it.
+A missing memory module, a wrong BIOS setting, a hot socket or a core at its lowest clock delays
+data loaders and the launch of kernels, and no check of a GPU shows it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
   ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes
   torchrun --standalone --nproc-per-node=8 -m gpuworker.accept.ddp_tests --device cpu --bad-nodes --timeout 20
 
-Rounds and results travel through the store and not through the fabric under test. A rank that posts no result in time
-is a finding, and is left out of later rounds. The units under test are nodes, or the ranks of the only node.
+Rounds and results travel through the store and not through the fabric under test. A rank that posts
+no result in time is a finding, and is left out of later rounds. The units under test are nodes, or
+the ranks of the only node.
 """
 
 from __future__ import annotations

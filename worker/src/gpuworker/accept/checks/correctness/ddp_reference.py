@@ -10,20 +10,16 @@ import copy
 import hashlib
 import math
 import os
-from collections import Counter
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpuworker.accept.checks.correctness.tolerance import TOLERANCE
 from gpuworker.accept.distributed.rank_context import RankContext
-from gpuworker.judgement.report import Evidence, Measurement
 
 SAMPLES, FEATURES, CLASSES = 16, 32, 8  # samples per rank and step
 RATE = 1e-2
-NAMED = 8  # ranks of a finding
 
 
 def run(context: RankContext, folder: str, steps: int = 5) -> dict:
@@ -95,48 +91,6 @@ def _wrapped(context: RankContext, model: nn.Module) -> nn.Module:
 
 def _mine(context: RankContext) -> slice:
     return slice(context.rank * SAMPLES, (context.rank + 1) * SAMPLES)
-
-
-def evidence(results: list[dict]) -> Evidence:
-    found = Evidence(facts={"ranks": len(results), "parameters_sha256": results[0]["trained"]})
-
-    def fail(kind: str, ranks: list[int], words: str) -> None:
-        some = ranks[:NAMED]
-        shown = ", ".join(results[rank]["label"] for rank in some) + " and more" * (some != ranks)
-        found.fail(kind, f"{shown}: {words}", *(f"rank {rank}" for rank in some))
-
-    errors = [result[kind] for result in results for kind in ("own_error", "reduced_error")]
-    if all(map(math.isfinite, errors)):
-        found.measurements = [Measurement("gradient_error", max(errors), "x")]
-    else:  # the failure below has it; a report has no number that is not finite
-        found.inapplicable["gradient_error"] = "a gradient is not finite"
-    for rank, result in enumerate(results):
-        if not result["own_error"] <= TOLERANCE:  # also for NaN
-            error = f"{result['own_error']:.2g} of the largest gradient"
-            words = (
-                f"its own gradient, before any communication, differs from the reference by {error}"
-            )
-            fail("own-gradient", [rank], words)
-    if bad := [rank for rank, r in enumerate(results) if not r["reduced_error"] <= TOLERANCE]:
-        error = f"{results[bad[0]]['reduced_error']:.2g} of the largest gradient"
-        words = f"the averaged gradient differs from that of one process by {error}"
-        fail("shared-gradient", bad, words)
-    counts = Counter(result["trained"] for result in results)
-    common, votes = counts.most_common(1)[0]
-    if len(counts) > 1:
-        majority = votes * 2 > len(results)
-        bad = [r for r, result in enumerate(results) if not majority or result["trained"] != common]
-        other = "those of all others" if majority else "each other, with no majority"
-        fail("diverged", bad, f"parameters differ after training from {other}")
-    faults = len(found.problems)
-    for rank, result in enumerate(results):
-        if result["loaded"] != result["trained"]:
-            words = "the checkpoint that it read is not the one that it wrote"
-            fail("volume-bytes", [rank], words)
-        elif result["resumed"] != result["straight"] and not faults:  # else it is a consequence
-            words = "training resumed from the checkpoint ends with other parameters"
-            fail("diverged", [rank], words)
-    return found
 
 
 def _batch(context: RankContext, step: int) -> tuple[torch.Tensor, torch.Tensor]:
