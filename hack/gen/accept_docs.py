@@ -56,6 +56,8 @@ A report has these entries beside its checks, and only if they found something:
 """
 # Entries of the runner itself. Those of a watch are described where it is.
 RUNNER = {
+    "fabric": "Links of this node while the checks run: ports that go down, errors that links count.",
+    "xids": "Xids, the errors of NVIDIA's driver, while the checks run.",
     "start": "An earlier attempt of this run was killed before it wrote a report.",
     "coverage": "Fewer GPUs are seen than requested, so the other checks did not run.",
     "limits": "A limit is refused.",
@@ -95,10 +97,9 @@ GEMM = ("gemm_fp32", "gemm_tf32", "gemm_bf16", "gemm_fp16", "gemm_fp8", "memory_
 
 def page() -> str:
     sys.path.insert(0, str(REPO / "worker/src"))
-    from gpuworker.accept import check_spec, fabric_watch, fault_injection, registry, xid_watch
+    from gpuworker.accept import check_spec, fault_injection, registry
     from gpuworker.accept.limits import RULES
     from gpuworker.runtime import gpu_specs
-    from gpuworker.runtime.command_line import first_line
 
     checks = registry.load()
     parts = [HEAD, "\n| check | proves | quick | full | burn-in |\n|---|---|---|---|---|\n"]
@@ -122,8 +123,7 @@ def page() -> str:
         if check.spec.faults:
             parts.append(f"\nFinds, among others: {', '.join(f'`{fault}`' for fault in check.spec.faults)}.\n")
     parts.append(WATCHES)
-    watches = {"fabric": fabric_watch, "xids": xid_watch}
-    for name, text in ({name: first_line(watch.__doc__) for name, watch in watches.items()} | RUNNER).items():
+    for name, text in RUNNER.items():
         parts.append(_row(f"`{name}`", text))
     parts += ["\n", LIMITS]
     texts = {}

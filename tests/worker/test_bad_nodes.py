@@ -24,12 +24,12 @@ def search_with(tmp_path, monkeypatch):
         plan = Plan("cpu", 0, scratch=tmp_path, processes=8, inject=fault)
         results = local_world.run(plan, slow_rank_2, timeout_s=timeout_s)
         assert [bool(result) for result in results] == [True] + [False] * 7, "only rank 0 returns findings"
-        return search.evidence(results[0])
+        return results[0]
 
     return search_with
 
 
-def slow_rank_2(context, timeout_s: float) -> dict:
+def slow_rank_2(context, timeout_s: float):
     context.inject_rank = 2
     return search.run(context, timeout_s)
 

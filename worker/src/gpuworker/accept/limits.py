@@ -1,4 +1,4 @@
-"""Limits: shares of the GPU model's figures or of a ceiling that a check derives; limits of the user override them.
+"""Limits: shares of the GPU model's figures or of a derived ceiling; those of the user override.
 
 A limit above the hardware maximum fails every node, and one far below it passes every node. Both
 are refused.

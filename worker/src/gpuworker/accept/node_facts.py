@@ -1,4 +1,4 @@
-"""Facts of this node: names, versions, and the GPUs that torch sees. No verdict, but limits depend on them."""
+"""Facts of this node: names, versions, and the GPUs that torch sees, on which limits depend."""
 
 from __future__ import annotations
 

@@ -29,5 +29,4 @@ SPEC = Spec(
 def measure_world(context, plan: Plan) -> Evidence:
     from gpuworker.accept.checks.bad_nodes import search
 
-    result = search.run(context, plan.timeout_s, plan.expected_gbps)
-    return search.evidence(result) if result else Evidence()
+    return search.run(context, plan.timeout_s, plan.expected_gbps) or Evidence()

@@ -1,4 +1,4 @@
-"""One group test of the search for bad nodes: every pair of nodes exchanges data, all of it checked.
+"""One group test of the bad-node search: every pair of nodes exchanges data, all of it checked.
 
 In each step every node exchanges with one other node, each rank with the rank of the same index
 there, so that the time of a pair depends on no third node.

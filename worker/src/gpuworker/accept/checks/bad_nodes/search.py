@@ -1,7 +1,7 @@
-"""Bad-node search in a running job: rank 0 plans the rounds, the ranks of each group run the group tests.
+"""Bad-node search in a running job: rank 0 plans the rounds, the ranks of each group test it.
 
   ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes
-  torchrun --standalone --nproc-per-node=8 -m gpuworker.accept.ddp_tests --device cpu --bad-nodes --timeout 20
+  torchrun --standalone --nproc-per-node=8 -m gpuworker.accept.ddp_tests --device cpu --bad-nodes
 
 Rounds and results travel through the store and not through the fabric under test. A rank that posts
 no result in time is a finding, and is left out of later rounds. The units under test are nodes, or
@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import os
 import time
 
 from gpuworker.accept.checks.bad_nodes.group_test import TIMED_OUT, GroupTest, outcome
@@ -32,8 +31,10 @@ NAMED = 8  # parts of a group
 LONG = datetime.timedelta(hours=1)
 
 
-def run(context: RankContext, timeout_s: float, expected_gbps: float | None = None) -> dict:
-    """The findings as JSON types on rank 0; an empty dict on the others."""
+def run(
+    context: RankContext, timeout_s: float, expected_gbps: float | None = None
+) -> Evidence | None:
+    """The findings on rank 0; None on the others."""
     units, kind = units_of(context), context.device.type
     link = tuple(sorted((context.inject_rank + shift) % len(units) for shift in (0, 3)))
     test = GroupTest(context, units, BYTES[kind] // 4, 3 if kind == "cuda" else 1, timeout_s, link)
@@ -44,7 +45,7 @@ def run(context: RankContext, timeout_s: float, expected_gbps: float | None = No
     while groups := _round(context, number):
         _take_part(test, groups, number)
         number += 1
-    return {}
+    return None
 
 
 def units_of(context: RankContext) -> list[list[int]]:
@@ -67,7 +68,7 @@ def _take_part(test: GroupTest, groups: list[Group], number: int) -> None:
             context.post(f"bad_nodes/{number}", test.run(group, number))
 
 
-def _lead(test: GroupTest, search: BadNodeSearch) -> dict:
+def _lead(test: GroupTest, search: BadNodeSearch) -> Evidence:
     context, lost, number = test.context, set(), 0
     tests = search.run()
     groups = next(tests)
@@ -83,7 +84,7 @@ def _lead(test: GroupTest, search: BadNodeSearch) -> dict:
             groups = tests.send(seen)
     context.store.set(f"bad_nodes/round/{number}", "[]")
     context.store.set("bad_nodes/done", "yes")
-    return _result(context, test.units, search.findings)
+    return _evidence(context, test.units, search.findings)
 
 
 def _run_round(test: GroupTest, groups: list[Group], number: int) -> tuple[Seen, set[int]]:
@@ -109,7 +110,7 @@ def _post(context: RankContext, key: str, deadline: float) -> list | None:
     return json.loads(context.store.get(key))
 
 
-def _result(context: RankContext, units: list[list[int]], findings: Findings) -> dict:
+def _evidence(context: RankContext, units: list[list[int]], findings: Findings) -> Evidence:
     """The findings, with the names of nodes beside their numbers."""
     names = [json.loads(context.store.get(f"bad_nodes/name/{ranks[0]}")) for ranks in units]
     what = "node" if context.nodes > 1 else "rank"
@@ -118,45 +119,23 @@ def _result(context: RankContext, units: list[list[int]], findings: Findings) ->
         parts = [f"node {name}" for name in names]
     else:
         shown, parts = names, [f"rank {ranks[0]}" for ranks in units]
-
-    def described(bad: dict[Group, str], words: str) -> list[tuple[str, list[str]]]:
-        found = []
+    found, reference = Evidence(), findings.reference_gbps
+    link = "the link between {} is bad, both are good with others: "
+    for report, kind, words, bad in (
+        (found.fail, "bad-node", "{} is bad: ", findings.bad_nodes),
+        (found.fail, "bad-link", link, findings.bad_links),
+        (found.incomplete, "missing", "{}: ", findings.undecided),
+    ):
         for group, why in sorted(bad.items()):
             more = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
-            text = words.format(" and ".join(shown[unit] for unit in group[:NAMED]) + more)
-            text += why.replace("with node", f"with {what}")
-            found.append((text, [parts[unit] for unit in group[:NAMED]]))
-        return found
-
-    link = "the link between {} is bad, both are good with others: "
-    return {
-        "units": what,
-        "count": len(units),
-        "bad": described(findings.bad_nodes, "{} is bad: "),
-        "bad_links": described(findings.bad_links, link),
-        "undecided": described(findings.undecided, "{}: "),
-        "unexplained": findings.unexplained,
-        "reference_gbps": findings.reference_gbps,
-        "run_id": os.environ.get("RUN_ID", ""),
-    }
-
-
-def evidence(result: dict) -> Evidence:
-    found, texts = Evidence(), {}
-    kinds = {
-        "bad": (found.fail, "bad-node"),
-        "bad_links": (found.fail, "bad-link"),
-        "undecided": (found.incomplete, "missing"),
-    }
-    for name, (report, kind) in kinds.items():
-        texts[name] = [words for words, _ in result[name]]
-        for words, parts in result[name]:
-            report(kind, words, *parts)
-    for words in result["unexplained"]:
+            where = " and ".join(shown[unit] for unit in group[:NAMED]) + more
+            text = words.format(where) + why.replace("with node", f"with {what}")
+            report(kind, text, *(parts[unit] for unit in group[:NAMED]))
+    for words in findings.unexplained:
         found.warn("outlier", words)
-    found.facts = result | texts
-    if result["reference_gbps"]:
-        found.measurements.append(Measurement("pair_bandwidth", result["reference_gbps"], "GB/s"))
+    found.facts = {"units": what, "count": len(units), "reference_gbps": reference}
+    if reference:
+        found.measurements.append(Measurement("pair_bandwidth", reference, "GB/s"))
     else:
         found.incomplete("missing", "no exchange was completed", measure="pair_bandwidth")
     return found
