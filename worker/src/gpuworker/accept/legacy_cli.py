@@ -50,7 +50,7 @@ def begin(name: str, skipped: str = "") -> tuple[argparse.Namespace, dict]:
     import torch
 
     escape_output()
-    parser = argparse.ArgumentParser(prog=f"{name}.py", add_help=name != "ddp_tests")
+    parser = argparse.ArgumentParser(prog=f"{name}.py")
     parser.add_argument("--quick", action="store_true", help="a minute instead of ten")
     parser.add_argument("--verbose", action="store_true", help="accepted; the log is complete")
     parser.add_argument("--report-dir", default="reports", type=Path)

@@ -10,8 +10,10 @@ import dataclasses
 import os
 from pathlib import Path
 
+from gpuworker.accept import environment_problems, fabric, host_info, node_facts
 from gpuworker.accept.check_spec import Plan, Spec
 from gpuworker.judgement.report import Evidence
+from gpuworker.runtime import gpu_inventory
 
 SPEC = Spec(
     tag="ENV",
@@ -53,9 +55,6 @@ FAULTY_PORT = {"port-down": {"up": False}, "slow-port": {"rate_gbps": 100.0}}
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept import host_info, node_facts
-    from gpuworker.runtime import gpu_inventory
-
     models, uuids, problem = node_facts.gpus_of_torch(plan)
     seen, expected = len(models), plan.gpus
     if plan.injected("missing-gpu"):
@@ -93,8 +92,6 @@ def measure(plan: Plan) -> Evidence:
 
 
 def problems(evidence: Evidence, plan: Plan) -> None:
-    from gpuworker.accept import environment_problems
-
     environment_problems.add_problems(evidence, plan)
 
 
@@ -116,8 +113,6 @@ def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> 
 
 def _fabric(plan: Plan, gpus: list) -> dict[str, object]:
     """Network ports, and how they reach the GPUs."""
-    from gpuworker.accept import fabric
-
     ports = fabric.ports()
     if plan.inject in FAULTY_PORT:
         ports = [fabric.Port(f"mlx5_{index}/1", True, rate_gbps=400.0) for index in range(4)]
@@ -134,9 +129,6 @@ def _fabric(plan: Plan, gpus: list) -> dict[str, object]:
 
 def _xids(plan: Plan) -> list[dict] | str:
     """Errors of the driver in the kernel's log."""
-    from gpuworker.accept import host_info
-    from gpuworker.accept.environment_problems import NOT_READABLE
-
     events = host_info.xids(Path("/dev/kmsg"))
     if plan.injected("xid"):
         events = [
@@ -146,7 +138,11 @@ def _xids(plan: Plan) -> list[dict] | str:
     if plan.injected("switch-error"):
         line = "nvidia-nvswitch2: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
         events = [*(events or []), host_info.xid(line, 60.0)]
-    return NOT_READABLE if events is None else [dataclasses.asdict(event) for event in events]
+    return (
+        environment_problems.NOT_READABLE
+        if events is None
+        else [dataclasses.asdict(event) for event in events]
+    )
 
 
 def _mps_share() -> str:

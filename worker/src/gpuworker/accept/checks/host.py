@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from gpuworker.accept import peer_comparison
+from gpuworker.accept import host_info, peer_comparison
 from gpuworker.accept.check_spec import DEVICES, Measure, Plan, Spec
 from gpuworker.judgement.report import Evidence, Measurement
 
@@ -58,8 +58,6 @@ START_S = 60  # until all threads have their memory
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept import host_info
-
     allowed = os.sched_getaffinity(0)
     # more threads than that would be stopped in turn
     quota = host_info.facts()["cpu_quota"] or len(allowed)
@@ -68,22 +66,10 @@ def measure(plan: Plan) -> Evidence:
         nodes, max(1, min(MOST_CORES[plan.device], int(quota))), host_info.memory_nodes()
     )
     typical, within = peer_comparison.typical_time_and_tolerance(plan.device)
-    of_memory, of_cores = (
-        (peer_comparison.HOST_MEMORY, peer_comparison.CORES)
-        if plan.device == "cuda"
-        else (within, within)
-    )
     budget_s = plan.budget_s(REHEARSAL_S) / len(groups) / 2
-    evidence, size, by_core = (
-        Evidence(
-            facts={
-                "cores": {name: len(cpus) for name, cpus in nodes.items()},
-                "measured_on": groups,
-            }
-        ),
-        COPY_BYTES[plan.device],
-        {},
-    )
+    cores = {name: len(cpus) for name, cpus in nodes.items()}
+    evidence = Evidence(facts={"cores": cores, "measured_on": groups})
+    size, by_core = COPY_BYTES[plan.device], {}
     for name, cpus in groups.items():
         last = name == list(groups)[-1]
         slow = set(cpus) if last and plan.injected("slow-host-memory") else set()
@@ -105,6 +91,9 @@ def measure(plan: Plan) -> Evidence:
     by_node = {
         each.device: each.value for each in evidence.measurements if each.name == "host_memory"
     }
+    on_gpu_node = plan.device == "cuda"
+    of_memory = peer_comparison.HOST_MEMORY if on_gpu_node else within
+    of_cores = peer_comparison.CORES if on_gpu_node else within
     peer_comparison.compare(evidence, "host_memory", "GB/s", by_node, of_memory)
     peer_comparison.compare(evidence, "host_compute", "GB/s", by_core, of_cores)
     return evidence
@@ -156,7 +145,6 @@ def times(
     """
     import torch
 
-    from gpuworker.accept import host_info
     from gpuworker.accept.kernels import timing
 
     device, start = torch.device("cpu"), threading.Barrier(len(cpus))
