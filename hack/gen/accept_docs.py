@@ -56,6 +56,8 @@ A report has these entries beside its checks, and only if they found something:
 """
 # Entries of the runner itself. Those of a watch are described where it is.
 RUNNER = {
+    "fabric": "Links of this node while the checks run: ports that go down, errors that links count.",
+    "xids": "Xids, the errors of NVIDIA's driver, while the checks run.",
     "start": "An earlier attempt of this run was killed before it wrote a report.",
     "coverage": "Fewer GPUs are seen than requested, so the other checks did not run.",
     "limits": "A limit is refused.",
@@ -70,8 +72,7 @@ A limit is a share of a figure. Of a GPU model this is the *sustained* figure (h
 it is what is installed.
 `worker/src/gpuworker/accept/limits.yaml` gives the reason for each share, `runtime/gpu_specs.yaml` the source of each
 figure. `--limit KEY=NUMBER`, by a key of this table or the name of a measurement, overrides a limit. A limit above the
-hardware maximum, or below 20 % of it, is refused, as is one that no node or every node meets (`mfu=1.5`);
-test yours with `python3 -m gpuworker.accept.limits --model "NVIDIA H200" KEY=NUMBER`.
+hardware maximum, or below 20 % of it, is refused, as is one that no node or every node meets (`mfu=1.5`).
 A GPU model that is not listed is only compared with the others of the fleet, which is a WARN.
 
 | key | unit | of | FAIL | WARN | why |
@@ -96,10 +97,9 @@ GEMM = ("gemm_fp32", "gemm_tf32", "gemm_bf16", "gemm_fp16", "gemm_fp8", "memory_
 
 def page() -> str:
     sys.path.insert(0, str(REPO / "worker/src"))
-    from gpuworker.accept import check_spec, fabric_watch, fault_injection, registry, xid_watch
+    from gpuworker.accept import check_spec, fault_injection, registry
     from gpuworker.accept.limits import RULES
     from gpuworker.runtime import gpu_specs
-    from gpuworker.runtime.command_line import first_line
 
     checks = registry.load()
     parts = [HEAD, "\n| check | proves | quick | full | burn-in |\n|---|---|---|---|---|\n"]
@@ -123,8 +123,7 @@ def page() -> str:
         if check.spec.faults:
             parts.append(f"\nFinds, among others: {', '.join(f'`{fault}`' for fault in check.spec.faults)}.\n")
     parts.append(WATCHES)
-    watches = {"fabric": fabric_watch, "xids": xid_watch}
-    for name, text in ({name: first_line(watch.__doc__) for name, watch in watches.items()} | RUNNER).items():
+    for name, text in RUNNER.items():
         parts.append(_row(f"`{name}`", text))
     parts += ["\n", LIMITS]
     texts = {}

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 from gpuworker.accept.kernels import gemm
-from gpuworker.accept.xid_watch import XidWatch
+from gpuworker.accept.watches import XidWatch
 from gpuworker.runtime.gpu_telemetry import Sampler
 
 # A child that reads address 0x8 of the GPU: the program's own fault, which must not accuse the GPU.

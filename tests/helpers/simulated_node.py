@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 
 from gpuworker.accept import fabric, peer_comparison, registry
 from gpuworker.accept.check_spec import Plan
+from gpuworker.accept.checks import correctness, storage, stragglers
 from gpuworker.accept.checks.collectives import sweep
-from gpuworker.accept.checks.correctness import ddp_reference
 from gpuworker.accept.checks.repeatability import _compare_devices
-from gpuworker.accept.checks.storage import volumes
-from gpuworker.accept.checks.stragglers import rank_times
 from gpuworker.accept.checks.training import training_steps
 from gpuworker.accept.environment_problems import NOT_READABLE
 from gpuworker.judgement.report import INCOMPLETE, Evidence, Measurement, Problem, Requested, to_json
@@ -233,14 +231,14 @@ class Hardware:
             }
             for index, rank in enumerate(self._ranks())
         ]  # fmt: skip
-        return ddp_reference.evidence(results)
+        return correctness.evidence(results)
 
     def _stragglers(self, jitter) -> Evidence:
         compute = [0.2 / (c * k) * jitter() for c, k in zip(self.compute, self.kept, strict=True)]
         arrival = [seconds + late for seconds, late in zip(compute, self.late_s, strict=True)]
         waits = [max(arrival) - seconds for seconds in arrival]
         ranks = zip(self._ranks(), compute, waits, strict=True)
-        return rank_times.evidence(
+        return stragglers.evidence(
             [r | {"device": "cuda", "compute_s": [c] * 8, "wait_s": [wait] * 8} for r, c, wait in ranks]
         )
 
@@ -251,7 +249,7 @@ class Hardware:
         }  # fmt: skip
         full = {"error": f"out (/out): {self.volume}", "kind": "volume-full", "write_s": 0.0, "latencies_s": []}
         seen = fine | (full if self.volume else {})
-        return volumes.evidence([rank | {"volumes": {"out": seen}} for rank in self._ranks()], 8)
+        return storage.evidence([rank | {"volumes": {"out": seen}} for rank in self._ranks()], 8)
 
 
 def xids(*events: tuple[str, int]) -> Evidence:

@@ -6,12 +6,14 @@ python -m tests.scale.bad_node_search --nodes 512 --seeds 1000
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import random
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuworker.accept.checks.bad_nodes.findings import Findings, Group, Outcome
-from gpuworker.accept.checks.bad_nodes.search_plan import BadNodeSearch
+from gpuworker.accept.checks.bad_nodes.plan import BadNodeSearch, Findings, Group, Seen
 from gpuworker.runtime.command_line import escape_output, first_line
 
 HEALTHY_GBPS, NOISE = 48.0, 0.05
@@ -25,10 +27,9 @@ class Fabric:
     bad_nodes: dict[int, float | str]
     bad_links: dict[Group, float | str]
     noise: random.Random
-    hints: bool = False  # a test that completes reports which pairs stood out
 
     @classmethod
-    def draw(cls, nodes: int, bad_nodes: int, bad_links: int, seed: int, hints: bool = False) -> Fabric:
+    def draw(cls, nodes: int, bad_nodes: int, bad_links: int, seed: int) -> Fabric:
         """Faults at random places; bad links join nodes that are good."""
         dice = random.Random(seed)
         places = dice.sample(range(nodes), bad_nodes)
@@ -37,25 +38,30 @@ class Fabric:
         while len(links) < bad_links:
             links.add(tuple(sorted(dice.sample(rest, 2))))
         nodes_and_links = ({place: _severity(dice) for place in places}, {link: _severity(dice) for link in links})
-        return cls(*nodes_and_links, dice, hints)
+        return cls(*nodes_and_links, dice)
 
-    def test(self, group: Group) -> Outcome:
-        """The slowest exchange within the group, ±5 %."""
+    def test(self, group: Group) -> Seen:
+        """Each pair, ±5 %. A part that hangs ends the test of all, but for the pairs that were before."""
         inside = set(group)
-        found = [severity for node, severity in self.bad_nodes.items() if node in inside]
-        found += [severity for link, severity in self.bad_links.items() if inside.issuperset(link)]
-        if HUNG in found:
-            return Outcome(0.0, HUNG)
-        hints = tuple(link for link in self.bad_links if inside.issuperset(link)) if self.hints else ()
+        hung_nodes = {node for node in inside if self.bad_nodes.get(node) == HUNG}
+        hung_links = [link for link, what in self.bad_links.items() if what == HUNG and inside.issuperset(link)]
+        if hung_nodes:
+            return {pair: HUNG for pair in itertools.combinations(group, 2) if hung_nodes.intersection(pair)}
+        if hung_links:
+            return {hung_links[0]: HUNG}
+        return {pair: self._pair(pair) for pair in itertools.combinations(group, 2)}
+
+    def _pair(self, pair: Group) -> float | str:
+        found = [self.bad_nodes[node] for node in pair if node in self.bad_nodes]
+        found += [self.bad_links[pair]] if pair in self.bad_links else []
         if WRONG in found:
-            return Outcome(HEALTHY_GBPS, WRONG, hints)
-        slowest = HEALTHY_GBPS * min([1.0, *found]) * self.noise.uniform(1 - NOISE, 1 + NOISE)
-        return Outcome(slowest, hints=hints)
+            return WRONG
+        return HEALTHY_GBPS * min([1.0, *found]) * self.noise.uniform(1 - NOISE, 1 + NOISE)
 
     def is_named(self, findings: Findings) -> bool:
         """Whether the findings are exactly the faults."""
         return (
-            set(findings.bad_nodes) == set(self.bad_nodes)
+            nodes_of(findings) == set(self.bad_nodes)
             and set(findings.bad_links) == set(self.bad_links)
             and not findings.undecided
             and not findings.unexplained
@@ -63,14 +69,26 @@ class Fabric:
 
     def false_accusations(self, findings: Findings) -> list[object]:
         """Healthy nodes and links that the findings name."""
-        return [*(set(findings.bad_nodes) - set(self.bad_nodes)), *(set(findings.bad_links) - set(self.bad_links))]
+        return [*(nodes_of(findings) - set(self.bad_nodes)), *(set(findings.bad_links) - set(self.bad_links))]
 
 
-def search(nodes: int, fabric: Fabric, **options: float) -> Findings:
-    plan = BadNodeSearch(nodes, **options)
-    while groups := plan.next_round():
-        plan.record([fabric.test(group) for group in groups])
-    return plan.findings
+def nodes_of(findings: Findings) -> set[int]:
+    return {node for (node,) in findings.bad_nodes}
+
+
+def search(nodes: int, test: Callable[[Group], Seen], **options: float) -> tuple[Findings, list[list[Group]]]:
+    """The findings, and the groups of each round."""
+    plan, rounds = BadNodeSearch(nodes, **options), []
+    tests = plan.run()
+    groups = next(tests)
+    with contextlib.suppress(StopIteration):
+        while True:
+            rounds.append(groups)
+            seen: Seen = {}
+            for group in groups:
+                seen |= test(group)
+            groups = tests.send(seen)
+    return plan.findings, rounds
 
 
 def _severity(dice: random.Random) -> float | str:
@@ -78,15 +96,15 @@ def _severity(dice: random.Random) -> float | str:
     return dice.choice([dice.uniform(0.05, 0.7), dice.uniform(0.05, 0.7), WRONG, HUNG])
 
 
-def table(nodes: int, seeds: int, hints: bool) -> list[dict[str, object]]:
+def table(nodes: int, seeds: int) -> list[dict[str, object]]:
     """One row per mix of faults: how often the findings were exact, and the rounds and tests needed."""
     rows = []
     for bad_nodes, bad_links in [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (0, 1), (0, 3), (1, 1), (5, 2)]:
         runs = []
         for seed in range(seeds):
-            fabric = Fabric.draw(nodes, bad_nodes, bad_links, seed, hints)
-            findings = search(nodes, fabric)
-            runs.append((fabric.is_named(findings), findings.rounds, findings.tests))
+            fabric = Fabric.draw(nodes, bad_nodes, bad_links, seed)
+            findings, rounds = search(nodes, fabric.test)
+            runs.append((fabric.is_named(findings), len(rounds), sum(map(len, rounds))))
         named, rounds, tests = zip(*runs, strict=True)
         rows.append({
             "bad nodes": bad_nodes,
@@ -103,9 +121,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bad_node_search", description=first_line(__doc__))
     parser.add_argument("--nodes", type=int, default=512)
     parser.add_argument("--seeds", type=int, default=1000, help="random worlds for each mix of faults")
-    parser.add_argument("--hints", action="store_true", help="tests report which pairs stood out")
     args = parser.parse_args()
-    rows = table(args.nodes, args.seeds, args.hints)
+    rows = table(args.nodes, args.seeds)
     print("| " + " | ".join(rows[0]) + " |\n|" + "---|" * len(rows[0]))
     for row in rows:
         print("| " + " | ".join(map(str, row.values())) + " |")

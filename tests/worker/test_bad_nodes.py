@@ -7,7 +7,6 @@ import pytest
 
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks.bad_nodes import group_test, search
-from gpuworker.accept.checks.bad_nodes.findings import Outcome
 from gpuworker.accept.distributed import local_world
 from tests.helpers.evidence import failures, not_measured
 
@@ -25,12 +24,12 @@ def search_with(tmp_path, monkeypatch):
         plan = Plan("cpu", 0, scratch=tmp_path, processes=8, inject=fault)
         results = local_world.run(plan, slow_rank_2, timeout_s=timeout_s)
         assert [bool(result) for result in results] == [True] + [False] * 7, "only rank 0 returns findings"
-        return search.evidence(results[0])
+        return results[0]
 
     return search_with
 
 
-def slow_rank_2(context, timeout_s: float) -> dict:
+def slow_rank_2(context, timeout_s: float):
     context.inject_rank = 2
     return search.run(context, timeout_s)
 
@@ -53,7 +52,7 @@ def test_a_bad_node_is_named_with_what_was_seen(search_with, fault, sight):
 
 
 def test_a_bad_link_is_named_by_its_two_ends(search_with):
-    found = search_with("slow-node-link")
+    found = search_with("slow-node-link")  # in the test of all: no pair of the screening
     (reason,) = failures(found)
     assert reason.startswith(f"the link between rank 2 {HERE} and rank 5 {HERE} is bad, both are good with others: ")
 
@@ -88,21 +87,29 @@ def test_units_are_nodes_or_the_ranks_of_the_only_node():
     assert search.units_of(RankContext) == [[rank] for rank in range(8)]
 
 
-def post(*seconds: float, fault: str = "") -> dict:
-    return {"steps": list(seconds), "fault": fault}
+def test_a_pair_is_as_slow_as_its_slowest_rank():
+    """Three nodes of two ranks; one of them pauses in each step."""
+    units = [[0, 1], [2, 3], [4, 5]]
+    steps = {0: [[0], [0, 2], [0, 1]], 1: [[1, 2], [1], [0, 1]], 2: [[1, 2], [0, 2], [2]]}
+    posts = {rank: [[pair, 1.0] for pair in steps[rank // 2]] for rank in range(6)}
+    posts[3][2] = [[0, 1], 4.0]
+    posts[4][1] = [[0, 2], group_test.WRONG]
+    assert group_test.outcome((0, 1, 2), units, posts, 8.0) == {(1, 2): 8.0, (0, 2): "wrong data", (0, 1): 2.0}
 
 
-def test_the_outcome_is_the_slowest_step_and_hints_at_its_pair():
-    """Five nodes of one rank; the exchange of 1 and 3 is step 2 of node 1 (sends) and of node 3 (receives)."""
-    units = [[rank] for rank in range(5)]
-    posts = {rank: post(1.0, 1.0, 1.0, 1.0) for rank in range(5)}
-    posts[1] = post(1.0, 4.0, 1.0, 1.0)
-    posts[3] = post(1.0, 4.0, 1.0, 1.0)
-    assert group_test.outcome((0, 1, 2, 3, 4), units, posts, 8.0) == Outcome(2.0, hints=((1, 3),))
+def test_the_first_to_fail_are_named_and_not_those_who_wait_for_them():
+    units = [[rank] for rank in range(4)]
+    first, second = ([0, 1], [2, 3]), ([0, 2], [1, 3])
+    posts = {
+        rank: [[next(pair for pair in step if rank in pair), 1.0] for step in (first, second)] for rank in range(4)
+    }
+    posts[2][1][1] = posts[0][1][1] = group_test.TIMED_OUT
+    for rank in (1, 3):
+        posts[rank].append([[0, 3] if rank == 3 else [1, 2], group_test.BROKEN])
+    seen = group_test.outcome((0, 1, 2, 3), units, posts, 8.0)
+    assert seen == {(0, 1): 8.0, (2, 3): 8.0, (1, 3): 8.0, (0, 2): group_test.TIMED_OUT}
 
 
-@pytest.mark.parametrize("bad", [None, post(fault=group_test.TIMED_OUT)], ids=["silent", "timed out"])
-def test_one_rank_of_a_node_is_enough_to_fail_its_group(bad):
-    units = [[0, 1], [2, 3]]
-    posts = {0: post(1.0), 1: post(1.0), 2: post(1.0), 3: bad}
-    assert group_test.outcome((0, 1), units, posts, 1.0) == Outcome(0.0, group_test.TIMED_OUT)
+def test_a_silent_rank_fails_all_pairs_of_its_node():
+    posts = {0: [[[0, 1], 1.0]], 1: [[[0, 1], 1.0]], 2: None, 3: [[[0, 1], 1.0]]}
+    assert group_test.outcome((0, 1), [[0, 1], [2, 3]], posts, 1.0) == {(0, 1): group_test.TIMED_OUT}

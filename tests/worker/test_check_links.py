@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from gpuworker.accept import host_info, link_problems, registry
+from gpuworker.accept import host_info, registry
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import links
 from gpuworker.accept.kernels import copies
@@ -35,17 +35,11 @@ def test_healthy_links_pass_with_their_numbers(plan):
 
 
 @pytest.mark.parametrize("plan", COMPARING_PLANS.values(), ids=COMPARING_PLANS)
-def test_the_matrix_has_every_pair(plan):
+def test_every_pair_is_measured(plan):
     evidence = measured(links, plan)
-    matrix = evidence.facts["peer_matrix"]
-    count = len(matrix["devices"])
-    assert count > 1
-    for row in range(count):
-        for column in range(count):
-            assert (matrix["gbps"][row][column] is None) == (row == column)
     names = [m.device for m in evidence.measurements if m.name == "link_peer"]
-    assert len(names) == len(set(names)) == count * (count - 1)
-    assert len(evidence.facts["peer_pairs_together_gbps"]) == count * (count - 1) // 2
+    assert len(names) > 1 and set(names) == set(evidence.facts["direct_access"])
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("plan", COMPARING_PLANS.values(), ids=COMPARING_PLANS)
@@ -56,21 +50,17 @@ def test_every_injected_fault_is_told(plan, fault):
     assert check.verdict != "PASS" and FAULTS[fault] in kinds(check), check
 
 
-@pytest.mark.parametrize("count", range(2, 17))
-def test_rounds_have_every_pair_once_and_no_device_twice(count):
-    rounds = links.rounds(count)
-    pairs = [pair for round_ in rounds for pair in round_]
-    assert sorted(pairs) == [(a, b) for a in range(count) for b in range(a + 1, count)]
-    assert len(rounds) == count - 1 + count % 2
-    for round_ in rounds:
-        busy = [device for pair in round_ for device in pair]
-        assert len(busy) == len(set(busy))
-
-
 def account(*gpus: Gpu, generations: dict[str, int] | None = None, widths: dict[str, int] | None = None) -> Evidence:
-    evidence = Evidence()
     plan = Plan("cuda", len(gpus))
-    links._driver_view(list(gpus), generations or {}, plan, evidence, widths)
+    under_load = {
+        gpu.device: {
+            "pcie_gen_max": (generations or {}).get(gpu.device),
+            "pcie_width_max": (widths or {}).get(gpu.device),
+        }
+        for gpu in gpus
+    }
+    seen = links.links_of(list(gpus), {}, under_load)
+    evidence = Evidence(facts={"links": seen}, ceilings=links.ceilings(seen, plan))
     links.problems(evidence, plan)
     return evidence
 
@@ -162,7 +152,7 @@ def test_error_counters_that_grow_under_load_are_a_warning(changes, words):
     before, after = (gpu_inventory.from_nvml(Library(gpu))[0] for gpu in ({}, changes))
     evidence = account(Gpu("cuda:0"))
     evidence.facts["links"]["cuda:0"]["errors"] = {
-        field: [getattr(before, field), getattr(after, field)] for field in link_problems.ERRORS
+        field: [getattr(before, field), getattr(after, field)] for field in links.ERRORS
     }
     links.problems(evidence, Plan("cuda", 1))
     assert warnings(evidence) == words

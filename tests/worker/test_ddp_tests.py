@@ -30,7 +30,7 @@ def test_two_healthy_ranks_are_right_in_every_round(start, tmp_path):
     result = json.loads((tmp_path / "ddp_tests_result.json").read_text())
     expected = {"world": 2, "nodes": 1, "iters": 4, "numel": 1000, "wrong_iters": 0, "ok": True}
     assert {key: result[key] for key in expected} == expected
-    assert result["busbw_gbps"] == pytest.approx(1000 * 4 * 4 / result["time_s"] / 1e9)
+    assert result["busbw_gbps"] == pytest.approx(1000 * 4 * 4 / result["time"] / 1e9)
     smoke = json.loads((tmp_path / "ddp_training_result.json").read_text())
     assert (smoke["world"], smoke["improved"]) == (2, True)
     assert smoke["loss_end"] < 0.8 * smoke["loss_start"]

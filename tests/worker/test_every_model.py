@@ -60,8 +60,7 @@ def findings(monkeypatch, *gpus: dict) -> list[str]:
     gpu_node.install(monkeypatch, *gpus)
     plan, evidence = Plan("cuda", len(gpus)), measured(environment, Plan("cuda", len(gpus)))
     inventory = gpu_inventory.with_torch_names(gpu_inventory.inventory()[1], dict.fromkeys(plan.devices, ""))
-    under_load = Evidence()
-    links._driver_view(inventory, {}, plan, under_load)
+    under_load = Evidence(facts={"links": links.links_of(inventory, {}, {})})
     links.problems(under_load, plan)
     return [text for e in (evidence, under_load) for text in failures(e) + not_measured(e) + warnings(e)]
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gpuworker.accept import accept_node, fabric, fabric_watch
+from gpuworker.accept import fabric, watches
 from gpuworker.accept.check_spec import RUNNER_FAULTS, Plan
 from gpuworker.accept.checks import environment
 from gpuworker.accept.verdict import Check
@@ -106,12 +106,12 @@ def test_the_nearest_adapter_of_every_gpu(tree, monkeypatch):
 
 
 def empty_report(inject: str = "") -> Report:
-    return Report("n", "p", "1", Requested("cuda", 1, "quick", inject=inject), "2026-01-05T10:00:00+00:00")
+    return Report("n", "p", "1", Requested("cpu", 0, "quick", inject=inject), "2026-01-05T10:00:00+00:00")
 
 
 def watched(changes: dict[str, str], tree, injected: str = "") -> list:
     report = empty_report(injected)
-    with fabric_watch.watch_fabric(report):
+    with watches.watch(report):
         set_port(tree, 0, **changes)
     return [problem for check in report.checks for problem in check.problems]
 
@@ -148,7 +148,6 @@ def test_the_injected_errors_are_found_and_named(tree):
     add_adapter(tree, 0)
     (problem,) = watched({}, tree, "port-errors")
     assert (problem.verdict, problem.kind) == ("WARN", RUNNER_FAULTS["port-errors"][0])
-    assert accept_node.watch_fabric is fabric_watch.watch_fabric
 
 
 GPU, BRIDGE = "0000:3b:00.0", "0000:3a:01.0"
@@ -175,7 +174,7 @@ def links(tree):
 )
 def test_new_errors_of_a_pcie_link_name_its_address(links, address, totals, verdict, words):
     report = empty_report()
-    with fabric_watch.watch_fabric(report):
+    with watches.watch(report):
         set_errors(links, address, **totals)
     (problem,) = [problem for check in report.checks for problem in check.problems]
     assert address in report.checks[0].facts["pcie_links"], "what was watched"
@@ -186,7 +185,7 @@ def test_new_errors_of_a_pcie_link_name_its_address(links, address, totals, verd
 @pytest.mark.parametrize("totals", [{}, {"correctable": 950}], ids=["none", "a few repeats"])
 def test_what_a_healthy_pcie_link_counts_is_no_finding(links, totals):
     report = empty_report()
-    with fabric_watch.watch_fabric(report):
+    with watches.watch(report):
         set_errors(links, GPU, **totals)
     assert report.checks == []
 

@@ -23,7 +23,6 @@ import pytest
 
 from gpuworker.accept import legacy_cli
 from gpuworker.accept.judge import Judged
-from gpuworker.accept.legacy_cli import ddp_tests, run_all_tests
 from gpuworker.accept.verdict import Check
 from gpuworker.judgement.report import Report, Requested, report_dict, write_json
 
@@ -98,10 +97,10 @@ def test_seven_of_eight_gpus_fail(monkeypatch):
 
 def test_every_part_runs_whatever_became_of_the_others(monkeypatch, tmp_path, capsys):
     codes = iter([2, 0, 3])
-    monkeypatch.setattr(run_all_tests, "run", lambda _: {"returncode": next(codes), "stdout": "", "stderr": ""})
+    monkeypatch.setattr(legacy_cli, "run", lambda _: {"returncode": next(codes), "stdout": "", "stderr": ""})
     monkeypatch.setattr(sys, "argv", ["run_all_tests.py", "--device", "cpu", "--report-dir", str(tmp_path)])
     with pytest.raises(SystemExit) as end:
-        run_all_tests.main()
+        legacy_cli.run_all_tests()
     assert end.value.code == 3
     assert next(codes, None) is None
     said = capsys.readouterr().out
@@ -119,26 +118,24 @@ def test_every_part_runs_whatever_became_of_the_others(monkeypatch, tmp_path, ca
     ],
 )
 def test_a_failure_says_what_failed(monkeypatch, tmp_path, checks, code, failures):
-    from gpuworker.accept.legacy_cli import gpu_tests
-
     def accept_node(command):
         folder = Path(command[-1].removeprefix("--report-dir="))
         report = Report("n", "p", "1", Requested("cpu", 0, "quick"), "2026-01-05T10:00:00+00:00")
         write_json(folder / "report.json", report_dict(report))
         return type("Done", (), {"returncode": {2: 1}.get(code, code)})
 
-    monkeypatch.setattr(gpu_tests.subprocess, "run", accept_node)
-    monkeypatch.setattr(gpu_tests, "judge", lambda report: Judged(report, [Check(*each, "why") for each in checks]))
-    monkeypatch.setattr(gpu_tests, "environment", lambda: {"cuda_device_count": 0})
+    monkeypatch.setattr(legacy_cli.subprocess, "run", accept_node)
+    monkeypatch.setattr(legacy_cli, "judge", lambda report: Judged(report, [Check(*each, "why") for each in checks]))
     monkeypatch.setattr(sys, "argv", ["gpu_tests.py", "--quick", "--device", "cpu", "--report-dir", str(tmp_path)])
     with pytest.raises(SystemExit) as end:
-        gpu_tests.main()
+        legacy_cli.gpu_tests()
     assert end.value.code == (code or 3), "what did not run did not pass"
     assert json.loads((tmp_path / "gpu_tests_result.json").read_text())["failures"] == failures
 
 
-def test_a_flag_that_has_no_effect_is_refused(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["ddp_tests.py", "--batch-size", "512"])
+def test_a_flag_that_has_no_effect_is_refused(monkeypatch, tmp_path, capsys):
+    options = ["--device", "cpu", "--batch-size", "512", "--report-dir", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["ddp_tests.py", *options])
     with pytest.raises(SystemExit) as end:
-        ddp_tests.parse()
-    assert end.value.code == 2 and "batches of 256" in capsys.readouterr().err
+        legacy_cli.ddp_tests()
+    assert end.value.code == 2 and "choose from 256" in capsys.readouterr().err

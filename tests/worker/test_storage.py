@@ -8,7 +8,6 @@ import pytest
 
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import storage as check
-from gpuworker.accept.checks.storage import volumes
 from gpuworker.accept.distributed import local_world
 from gpuworker.judgement.report import FAIL, INCOMPLETE
 from tests.helpers.cpu_worlds import verdict_on
@@ -55,7 +54,7 @@ def test_a_damaged_file_is_found_by_the_rank_that_reads_it(plan):
     found = check.measure(plan(inject="damaged-file"))
     (reason,) = failures(found)
     assert reason.startswith("rank 0 (")
-    assert reason.endswith("shard-1): what was read is not what was written, from byte 524288 on")
+    assert "shard-1): what was read is not what was written, from byte 524288 on" in reason
 
 
 def read_only(context, **options) -> dict:
@@ -65,14 +64,14 @@ def read_only(context, **options) -> dict:
         raise OSError(errno.EROFS, "Read-only file system")
 
     Path.mkdir = refused  # in the forked rank alone
-    return volumes.run(context, **options)
+    return check.run(context, **options)
 
 
 @pytest.mark.parametrize("files", [3, 0])
 def test_of_a_read_only_volume_the_files_are_read(plan, tmp_path, files):
     for number in range(files):
         (tmp_path / "out" / f"shard-{number}.bin").write_bytes(bytes(2 << 20))
-    found = volumes.evidence(local_world.run(plan(), read_only, volumes={"data": str(tmp_path / "out")}, mib=2), 2)
+    found = check.evidence(local_world.run(plan(), read_only, volumes={"data": str(tmp_path / "out")}, mib=2), 2)
     assert found.inapplicable == {"storage_write": "all volumes are read-only"}
     if files:
         assert {measurement.name for measurement in found.measurements} == {"storage_read", "storage_read_p99"}

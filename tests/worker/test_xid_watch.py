@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from gpuworker.accept import accept_node, xid_watch
-from gpuworker.accept.xid_watch import XidWatch
+from gpuworker.accept import fabric, watches
+from gpuworker.accept.watches import XidWatch
 from gpuworker.judgement.report import Report, Requested
 from tests.helpers.pynvml_stand_in import Library
 
@@ -14,7 +14,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 @pytest.fixture(autouse=True)
 def no_kernel_log(monkeypatch, tmp_path):
-    monkeypatch.setattr(xid_watch, "KERNEL_LOG", tmp_path / "kmsg")
+    monkeypatch.setattr(watches, "KERNEL_LOG", tmp_path / "kmsg")
+    monkeypatch.setattr(fabric, "SYS", tmp_path)
 
 
 def empty_report(device: str) -> Report:
@@ -32,7 +33,7 @@ def watched(monkeypatch, *gpus: dict, events: int = 0, driver: bool = True):
 
 
 def test_a_healthy_node_has_no_finding(monkeypatch):
-    assert watched(monkeypatch, {}, {}) is None
+    assert watched(monkeypatch, {}, {}).problems == []
 
 
 def test_an_xid_names_gpu_and_code(monkeypatch):
@@ -49,7 +50,7 @@ def test_without_events_the_xids_are_unknown_unless_the_log_can_be_read(monkeypa
     assert (check.name, {problem.verdict for problem in check.problems}) == ("xids", {"WARN"})
     assert [problem.kind for problem in check.problems] == ["unreadable"]
     (tmp_path / "kmsg").write_text("")
-    assert watched(monkeypatch, {}, gpu) is None
+    assert watched(monkeypatch, {}, gpu).problems == []
 
 
 def test_without_a_driver_the_xids_are_unknown(monkeypatch):
@@ -60,10 +61,10 @@ def test_without_a_driver_the_xids_are_unknown(monkeypatch):
 def test_the_report_gets_the_finding(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", Library({"events": None}))
     report = empty_report("cuda")
-    with pytest.raises(KeyError), accept_node.watch_xids(report):
+    with pytest.raises(KeyError), watches.watch(report):
         raise KeyError
     assert [check.name for check in report.checks] == ["xids"]
     report = empty_report("cpu")
-    with accept_node.watch_xids(report):
+    with watches.watch(report):
         pass
     assert report.checks == []

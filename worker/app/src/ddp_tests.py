@@ -1,3 +1,3 @@
-from gpuworker.accept.legacy_cli.ddp_tests import main
+from gpuworker.accept.legacy_cli import ddp_tests
 
-main()
+ddp_tests()

@@ -1,3 +1,3 @@
-from gpuworker.accept.legacy_cli.gpu_tests import main
+from gpuworker.accept.legacy_cli import gpu_tests
 
-main()
+gpu_tests()

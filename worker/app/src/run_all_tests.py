@@ -1,3 +1,3 @@
-from gpuworker.accept.legacy_cli.run_all_tests import main
+from gpuworker.accept.legacy_cli import run_all_tests
 
-main()
+run_all_tests()

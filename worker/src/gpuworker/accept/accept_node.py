@@ -16,19 +16,17 @@ import sys
 import time
 import traceback
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 
 from gpuworker.accept import check_spec, errors, fault_injection, registry
 from gpuworker.accept.check_process import CheckRunner, Stuck
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.cli import parse
-from gpuworker.accept.fabric_watch import watch_fabric
 from gpuworker.accept.judge import judge, limits_of
 from gpuworker.accept.node_facts import IDENTITY
 from gpuworker.accept.publish import log_check, new_report, publish
-from gpuworker.accept.verdict import judge_check, of_problems
-from gpuworker.accept.xid_watch import XidWatch
+from gpuworker.accept.verdict import judge_check
+from gpuworker.accept.watches import watch
 from gpuworker.judgement.reading import report_of
 from gpuworker.judgement.report import EXIT_CODES, Evidence, Report, Requested, not_done, parsed
 from gpuworker.runtime.command_line import escape_output
@@ -39,11 +37,7 @@ BURN_IN = "burn-in"
 
 def main() -> None:
     escape_output()
-    try:
-        args = parse(registry.node_checks(), __doc__)
-    except ValueError as error:  # a file that is not a check
-        print(f"accept-node: {error}", file=sys.stderr)
-        sys.exit(2)
+    args = parse(registry.node_checks(), __doc__)
     path = Path(args.report_dir) / "report.json"
     if earlier := earlier_report(path, args.run_id):
         asked = request(args)
@@ -82,7 +76,7 @@ def accept(args: Namespace, path: Path) -> int:
     else:
         try:
             runner = CheckRunner(lambda: bool(stop_signals))
-            with watch_xids(report), watch_fabric(report), contextlib.closing(runner):
+            with watch(report), contextlib.closing(runner):
                 run(report, plan, args, runner)
         except (
             Exception
@@ -98,22 +92,6 @@ def request(args: Namespace) -> Requested:
     return Requested(
         args.device, args.gpus, args.level, tuple(args.check or ()), args.limits, args.inject
     )
-
-
-@contextlib.contextmanager
-def watch_xids(report: Report) -> Iterator[None]:
-    """Add what the driver reports during the checks to the report."""
-    if report.requested.device != "cuda":
-        yield
-        return
-    watch = XidWatch()
-    watch.start()
-    try:
-        yield
-    finally:
-        if found := watch.stop():
-            report.checks.append(found)
-            log_check(check_spec.TAGS[0], of_problems(found.name, found))
 
 
 def run(report: Report, plan: Plan, args: Namespace, runner: CheckRunner) -> None:

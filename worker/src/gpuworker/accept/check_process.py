@@ -23,7 +23,6 @@ from gpuworker.accept.check_spec import Plan, Registered
 from gpuworker.judgement.report import INCOMPLETE, Evidence, not_done, to_json
 from gpuworker.runtime.log import log
 
-MOST_SAMPLES = 200  # per name
 PROGRESS_S = 30  # between progress lines: a long check without output looks like a hung one
 KILL_S = 10  # a killed process is gone in milliseconds, unless it waits in the kernel for a driver
 POLL_S = 0.1  # longest delay of the reaction to SIGTERM
@@ -89,7 +88,6 @@ class CheckRunner:
             words = f"{words} {duration_s:.1f} s: the measured times are not reliable"
             evidence.incomplete("clock", words)
         evidence.name = registered.name
-        evidence.samples = {key: _thinned(values) for key, values in evidence.samples.items()}
         return evidence, duration_s
 
     def close(self) -> None:
@@ -128,11 +126,6 @@ class CheckRunner:
             )
             evidence = not_done("", "check-failed", f"the check ended with {how}")
         return evidence
-
-
-def _thinned(values: list[float]) -> list[float]:
-    """Samples are for plots, and the report is written to the log."""
-    return values[:: -(-len(values) // MOST_SAMPLES) or 1]
 
 
 def _clocks(plan: Plan, measured: bool) -> tuple[float, float]:

@@ -71,6 +71,10 @@ class Plan:
     def devices(self) -> list[str]:
         return [f"cuda:{index}" for index in range(self.gpus)] if self.device == "cuda" else ["cpu"]
 
+    def budget_s(self, rehearsal_s: float) -> float:
+        """What the check should take; a rehearsal at most `rehearsal_s`."""
+        return self.seconds if self.device == "cuda" else min(self.seconds, rehearsal_s)
+
     def injected(self, fault: str) -> bool:
         return self.inject == fault
 
@@ -109,10 +113,6 @@ class Measure:
     def most(self) -> float:
         return min(self.meaningful[1], FASTEST) if self.better == "higher" else math.inf
 
-    def __post_init__(self) -> None:
-        if self.better not in ("higher", "lower") or self.each not in ("device", "pair", "node"):
-            raise ValueError(f"{self}: better is higher or lower, each is device, pair or node")
-
 
 @dataclass(frozen=True)
 class Spec:
@@ -131,18 +131,6 @@ class Spec:
     # DEVICES or WORLD: checks in a row that may share a process; "": each has its own
     process: str = ""
 
-    def for_nodes(self, count: int) -> Spec:
-        """The spec with the limits of the fabric instead of those of the links within a node, if
-        there are several.
-        """
-        if count < 2:
-            return self
-        measures = {
-            name: dataclasses.replace(measure, limit=measure.limit_across_nodes or measure.limit)
-            for name, measure in self.measures.items()
-        }
-        return dataclasses.replace(self, measures=measures)
-
 
 @dataclass(frozen=True)
 class Registered:
@@ -159,4 +147,13 @@ class Registered:
     problems: Callable[[Evidence, Plan], None] | None = None
 
     def for_nodes(self, count: int) -> Registered:
-        return dataclasses.replace(self, spec=self.spec.for_nodes(count))
+        """With the limits of the fabric instead of those of the links within a node, if there are
+        several.
+        """
+        if count < 2:
+            return self
+        measures = {
+            name: dataclasses.replace(measure, limit=measure.limit_across_nodes or measure.limit)
+            for name, measure in self.spec.measures.items()
+        }
+        return dataclasses.replace(self, spec=dataclasses.replace(self.spec, measures=measures))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from pathlib import Path
 
-from gpuworker.accept import fault_injection
+from gpuworker.accept import fault_injection, node_facts
 from gpuworker.accept.check_spec import LEVELS, Registered
-from gpuworker.accept.checks import environment
 from gpuworker.accept.limits import RULES, key_and_number
 from gpuworker.runtime.option_types import positive, positive_int
 
@@ -84,17 +82,12 @@ def parse(checks: dict[str, Registered], description: str) -> argparse.Namespace
             {fault.id for fault in fault_injection.known_faults(checks)},
         ),
         ("--limit", args.limits, measures | set(RULES)),
-        ("--expect", args.expect, set(environment.VERSIONS)),
+        ("--expect", args.expect, set(node_facts.VERSIONS)),
     ):
         for word in given:
             if word not in known:
-                close = difflib.get_close_matches(word, known, 1)
-                hint = (
-                    f"; did you mean {close[0]}?"
-                    if close
-                    else f"; known: {', '.join(sorted(known))}"
-                )
-                parser.error(f"{option} {word}: unknown at level {args.level}{hint}")
+                names = ", ".join(sorted(known))
+                parser.error(f"{option} {word}: unknown at level {args.level}; known: {names}")
     finder = {fault.id: fault.check for fault in fault_injection.known_faults(checks)}.get(
         args.inject
     )

@@ -4,29 +4,54 @@
   torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 -m gpuworker.accept.ddp_tests
   ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes --collectives
 
-Without a check the all-reduce runs: every round fills the tensor with rank+1 again, so the right sum is
-world·(world+1)/2 in every round. Exit code 0: all passed; 3: a wrong result, or a missing one. Rank 0 writes the
-reports: ddp_tests_result.json and ddp_training_result.json, or report-world.json for checks.
+Without a check the all-reduce runs, with other data in every round and all elements checked. Exit
+code 0: all passed; 3: a wrong result, or a missing one. Rank 0 writes the reports:
+ddp_tests_result.json and ddp_training_result.json, or report-world.json for checks.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
-from gpuworker.accept import registry, world_checks
+from gpuworker.accept import errors, registry
 from gpuworker.accept.check_spec import LEVELS, Plan, Registered
+from gpuworker.accept.checks.collectives.operations import factor, operations
+from gpuworker.accept.checks.collectives.sweep import trial
 from gpuworker.accept.distributed.rank_context import RankContext, from_torchrun
-from gpuworker.accept.kernels.tiny_classifier import tiny_training
-from gpuworker.judgement.report import write_json
+from gpuworker.accept.judge import judge
+from gpuworker.accept.kernels.tiny_classifier import (
+    BATCH,
+    EPOCH_STEPS,
+    tiny_training,
+)
+from gpuworker.accept.publish import log_check, new_report, publish
+from gpuworker.judgement.report import (
+    PASS,
+    WARN,
+    WORLD,
+    WORLD_REPORT,
+    Evidence,
+    Report,
+    Requested,
+    World,
+    WorldNode,
+    not_done,
+    report_dict,
+    write_json,
+)
 from gpuworker.runtime import process_group
 from gpuworker.runtime.command_line import escape_output, first_line
 from gpuworker.runtime.log import log
+
+LEAST_STEPS = 10  # the first losses are compared with the last
 
 
 def main() -> None:
@@ -39,7 +64,7 @@ def main() -> None:
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
     context = from_torchrun(args.device, args.timeout, args.inject, args.inject_rank)
     ok = (
-        world_checks.run(context, checks, plan_of(args), Path(args.report_dir))
+        run_checks(context, checks, plan_of(args), Path(args.report_dir))
         if checks
         else all_reduce(context, args)
     )
@@ -57,72 +82,137 @@ def main() -> None:
     process_group.exit_now(0 if ok else 3)
 
 
-def reduce(
-    context: RankContext, tensor: torch.Tensor, op: dist.ReduceOp = dist.ReduceOp.SUM
-) -> torch.Tensor:
-    """All-reduce in place."""
-    dist.all_reduce(process_group.keep_alive(tensor), op=op)
-    return tensor
+def run_checks(context: RankContext, checks: list[Registered], plan: Plan, folder: Path) -> bool:
+    """Run the checks in their order. True on all ranks: each of them passed, maybe with a warning.
+
+    Rank 0 writes the report into `folder`, first with every check INCOMPLETE: a rank that dies ends
+    the whole world.
+    """
+    start, path = time.monotonic(), folder / WORLD_REPORT
+    report = _unfinished_report(context, checks, plan)
+    verdicts = set()
+    try:
+        for index, registered in enumerate(checks):
+            began = time.monotonic()
+            evidence = registered.measure_world(context, plan)
+            if report:
+                evidence.name, evidence.duration_s = registered.name, time.monotonic() - began
+                report.checks[index] = evidence
+                verdict = _judged(registered, report, path)
+                context.store.set(f"verdict/{registered.name}", verdict)
+            context.store.wait([f"verdict/{registered.name}"])
+            verdicts.add(context.store.get(f"verdict/{registered.name}").decode())
+    except Exception as error:
+        if report:
+            report.checks[index] = Evidence(
+                problems=[errors.problem_of(error)], name=registered.name
+            )
+        raise
+    finally:
+        if report:
+            report.duration_s = time.monotonic() - start
+            publish(report, path)
+    return verdicts <= {PASS, WARN}
+
+
+def _judged(registered: Registered, report: Report, path: Path) -> str:
+    """Verdict of a check that has ended; the report is written with it."""
+    judged = judge(report)
+    (check,) = [each for each in judged.checks if each.name == registered.name]
+    log_check(registered.spec.tag, check)
+    with contextlib.suppress(OSError):  # `publish` reports it
+        write_json(path, report_dict(report) | judged.to_dict())
+    return check.verdict
+
+
+def _unfinished_report(context: RankContext, checks: list[Registered], plan: Plan) -> Report | None:
+    """On rank 0 a report with the ranks of each node; None on the other ranks."""
+    ranks = context.gather("rank", {"node": context.node, "gpu": context.gpu_model})
+    if not ranks:
+        return None
+    nodes: dict[str, list[int]] = {}
+    for rank, facts in enumerate(ranks):
+        nodes.setdefault(facts["node"], []).append(rank)
+    gpus = [facts["gpu"] for facts in ranks if facts["gpu"]]
+    words = "a rank ended before this check was done"
+    names = tuple(check.name for check in checks)
+    return new_report(
+        os.environ.get("RUN_ID", ""),
+        Requested(
+            plan.device,
+            len(ranks) if plan.device == "cuda" else 0,
+            plan.level,
+            names,
+            inject=plan.inject,
+        ),
+        checks=[not_done(name, "not-run", words) for name in names],
+        facts={"torch": torch.__version__, "cuda": torch.version.cuda, "gpu_models": gpus},
+        scope=WORLD,
+        world=World(len(ranks), [WorldNode(*node) for node in nodes.items()]),
+    )
 
 
 def all_reduce(context: RankContext, args: argparse.Namespace) -> bool:
-    rank, size, device = context.rank, context.size, context.device
-    iters = args.iters or 2 * size
-    numel = args.numel or (1 << 20 if device.type == "cpu" else 1 << 24)
-    tensor = torch.empty(numel, device=device)
-    expected = size * (size + 1) / 2
-    wrong, seconds = torch.zeros(iters + 1, device=device), 0.0
-    for iteration in range(iters + 1):  # the first round warms up and is checked, not timed
-        tensor.fill_(rank + 1)
-        process_group.barrier(device)
-        start = time.perf_counter()
-        reduce(context, tensor)
-        context.synchronize()
-        seconds += (time.perf_counter() - start) * (iteration > 0)
-        if context.injected("wrong-element"):
-            tensor[-1] += 1
-        wrong[iteration] = not bool((tensor == expected).all())
-    # The slowest rank and the wrong rounds of every rank count, not only this one's.
-    time_s = reduce(context, torch.tensor([seconds], device=device), op=dist.ReduceOp.MAX).item()
-    own = int(wrong.sum())  # kept apart: the sum over ranks uses the operation under test
-    wrong_rounds = max(own, int(reduce(context, wrong, op=dist.ReduceOp.MAX).sum()))
-    # Bus bandwidth of an all-reduce: bytes / time · 2(n-1)/n (NVIDIA nccl-tests,
-    # doc/PERFORMANCE.md); GB = 1e9 bytes.
-    bandwidth = numel * 4 * iters / time_s * 2 * (size - 1) / size / 1e9
-    result = {
-        "world": size,
-        "nodes": context.nodes,
-        "iters": iters,
-        "numel": numel,
-        "time_s": time_s,
-        "busbw_gbps": bandwidth,
-        "wrong_iters": wrong_rounds,
-        "ok": wrong_rounds == 0,
-    }
-    log("DDP", rank=rank, **result)
-    if rank == 0:
-        write_json(Path(args.report_dir) / args.report_name, result)
-    return result["ok"]
+    rounds = args.iters or 2 * context.size
+    numel = args.numel or (1 << 20 if args.device == "cpu" else 1 << 24)
+    operation = next(each for each in operations(context, numel) if each.name == "all_reduce")
+    # the first round warms up and is checked, not timed
+    times, errors, _ = trial(context, operation, rounds, warm_up=1)
+
+    def result(found: list[list]) -> dict:
+        """The slowest rank and the wrong rounds of every rank count."""
+        time_s, wrong = map(max, zip(*found, strict=True))
+        # GB = 1e9 bytes
+        bandwidth = operation.bytes * rounds / time_s * factor("all_reduce", context.size) / 1e9
+        return {
+            "world": context.size,
+            "nodes": context.nodes,
+            "iters": rounds,
+            "numel": operation.bytes // 4,
+            "time": time_s,
+            "busbw_gbps": bandwidth,
+            "wrong_iters": wrong,
+            "ok": wrong == 0,
+        }
+
+    return shared(context, "DDP", args.report_name, [sum(times), len(errors)], result, args)["ok"]
 
 
 def train_smoke(context: RankContext, args: argparse.Namespace) -> bool:
     """DDP of the small network: the loss, averaged over ranks, must fall below 0.8 of its start."""
     wrap = torch.nn.parallel.DistributedDataParallel
     losses = tiny_training(context.device, steps=args.steps, rank=context.rank, wrap=wrap)
-    first, last = (
-        reduce(context, torch.tensor(losses, device=context.device)) / context.size
-    ).tolist()
-    result = {
-        "world": context.size,
-        "steps": args.steps,
-        "loss_start": first,
-        "loss_end": last,
-        "improved": last < 0.8 * first,
-    }
-    log("TRAIN", rank=context.rank, **result)
-    if context.rank == 0:
-        write_json(Path(args.report_dir) / "ddp_training_result.json", result)
-    return result["improved"]
+
+    def result(found: list[list]) -> dict:
+        first, last = (sum(each) / context.size for each in zip(*found, strict=True))
+        return {
+            "world": context.size,
+            "epochs": args.epochs,
+            "batch_size": BATCH,
+            "steps": args.steps,
+            "loss_start": first,
+            "loss_end": last,
+            "improved": last < 0.8 * first,
+        }
+
+    return shared(context, "TRAIN", "ddp_training_result.json", losses, result, args)["improved"]
+
+
+def shared(
+    context: RankContext,
+    tag: str,
+    name: str,
+    own: object,
+    result: Callable[[list], dict],
+    args: argparse.Namespace,
+) -> dict:
+    """What `result` makes of the values of all ranks, on all ranks; and as a report of rank 0."""
+    if values := context.gather(name, own):
+        write_json(Path(args.report_dir) / name, result(values))
+        context.store.set(f"{name}/all", json.dumps(result(values)))
+    found = json.loads(context.store.get(f"{name}/all"))
+    log(tag, rank=context.rank, **found)
+    return found
 
 
 def plan_of(args: argparse.Namespace) -> Plan:
@@ -141,65 +231,38 @@ def plan_of(args: argparse.Namespace) -> Plan:
 
 def parse_args(checks: dict[str, Registered]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ddp-tests", description=first_line(__doc__))
-    parser.add_argument(
-        "--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu"
-    )
-    parser.add_argument(
-        "--iters", type=int, default=0, help="timed rounds; 0: twice the world size"
-    )
-    parser.add_argument(
-        "--numel", type=int, default=0, help="float32 elements; 0: 1 Mi on CPUs, 16 Mi on GPUs"
-    )
-    parser.add_argument(
-        "--train-smoke", action="store_true", help="also train a small network with DDP"
-    )
-    parser.add_argument("--steps", type=int, default=60, help="training steps of --train-smoke")
-    parser.add_argument(
-        "--timeout", type=int, default=300, help="seconds until a stuck collective fails"
-    )
-    parser.add_argument("--report-dir", default="reports")
-    parser.add_argument(
-        "--report-name", default="ddp_tests_result.json", help="report of the all-reduce"
-    )
+    default = "cuda" if torch.cuda.is_available() else "cpu"
+    add = parser.add_argument
+    add("--device", choices=["cpu", "cuda"], default=default)
+    add("--iters", type=int, default=0, help="timed rounds; 0: twice the world size")
+    add("--numel", type=int, default=0, help="float32 elements; 0: 1 Mi on CPUs, 16 Mi on GPUs")
+    add("--train-smoke", action="store_true", help="also train a small network with DDP")
+    add("--steps", type=int, default=0, help="of --train-smoke; 0: those of --epochs")
+    add("--epochs", type=int, default=2, help=f"of {EPOCH_STEPS} steps")
+    add("--batch-size", type=int, choices=[BATCH], help="the only one")
+    add("--timeout", type=int, default=300, help="seconds until a stuck collective fails")
+    add("--report-dir", default="reports")
+    add("--report-name", default="ddp_tests_result.json", help="report of the all-reduce")
+    for option in ("--quick", "--verbose"):
+        add(option, action="store_true", help="accepted, without an effect")
     group = parser.add_argument_group("checks across nodes, instead of the all-reduce")
+    add = group.add_argument
     for check in checks.values():
-        takes = (
-            {"metavar": "DIR", "action": "append", "default": []}
-            if check.spec.takes_volumes
-            else {}
-        )
-        group.add_argument(
-            f"--{check.name.replace('_', '-')}",
-            help=check.spec.across_nodes,
-            **(takes or {"action": "store_true"}),
-        )
-    group.add_argument(
-        "--level", choices=LEVELS[:2], default="quick", help="sizes of --collectives"
-    )
-    group.add_argument(
-        "--nic-gbps",
-        type=float,
-        help="GB/s of the network card of each GPU: ceiling of --collectives",
-    )
-    group.add_argument(
-        "--expect-gbps", type=float, help="GB/s that two nodes must reach in --bad-nodes"
-    )
+        folders = {"metavar": "DIR", "action": "append", "default": []}
+        takes = folders if check.spec.takes_volumes else {"action": "store_true"}
+        add(f"--{check.name.replace('_', '-')}", help=check.spec.across_nodes, **takes)
+    add("--level", choices=LEVELS[:2], default="quick", help="sizes of --collectives")
+    card = "GB/s of the network card of each GPU: ceiling of --collectives"
+    add("--nic-gbps", type=float, help=card)
+    add("--expect-gbps", type=float, help="GB/s that two nodes must reach in --bad-nodes")
     faults = sorted({fault for check in checks.values() for fault in check.spec.faults})
-    group.add_argument(
-        "--inject", choices=["", *faults], metavar="FAULT", default="", help=", ".join(faults)
-    )
-    group.add_argument(
-        "--inject-rank", type=int, default=-1, help="the rank with the fault (default: the last)"
-    )
+    add("--inject", choices=["", *faults], metavar="FAULT", default="", help=", ".join(faults))
+    add("--inject-rank", type=int, default=-1, help="rank with the fault (default: the last)")
     args = parser.parse_args()
     if "RANK" not in os.environ:
-        parser.error(
-            "start it with torchrun: torchrun --standalone --nproc-per-node=2 -m gpuworker.accept.ddp_tests"
-        )
-    if args.train_smoke and args.steps < 2:
-        parser.error(
-            "--steps: at least 2, so that the loss of the first and of the last can be compared"
-        )
+        command = "torchrun --standalone --nproc-per-node=2 -m gpuworker.accept.ddp_tests"
+        parser.error(f"start it with torchrun: {command}")
+    args.steps = max(LEAST_STEPS, args.steps or args.epochs * EPOCH_STEPS)
     return args
 
 

@@ -69,10 +69,9 @@ def ports(root: Path | None = None) -> list[Port]:
 def _port(folder: Path, port: Path, layer: str) -> Port:
     device = folder / "device"
     rate = re.match(r"[\d.]+", _text(port / "rate"))
-    counters = {
-        name: _number(port / where / name) for name in ERRORS for where in _places(port, name)
-    }
     lossy = LOSSY if layer == "Ethernet" else ()
+    names = [name for name in ERRORS if name not in lossy]
+    counters = {name: _number(path) for name in names for path in port.glob(f"*counters/{name}")}
     return Port(
         name=f"{folder.name}/{port.name}",
         up=_text(port / "state").endswith("ACTIVE"),
@@ -83,11 +82,7 @@ def _port(folder: Path, port: Path, layer: str) -> Port:
         firmware=_text(folder / "fw_ver"),
         bus_id=device.resolve().name if device.exists() else "",
         numa_node=_numa(_number(device / "numa_node")),
-        errors={
-            name: count
-            for name, count in counters.items()
-            if count is not None and name not in lossy
-        },
+        errors={name: count for name, count in counters.items() if count is not None},
     )
 
 
@@ -214,11 +209,6 @@ def _distance(pci: Path, bus_id: str, port: Port) -> str | None:
 
 def _numa(number: int | None) -> int | None:
     return None if number is None or number < 0 else number  # -1: the firmware does not report it
-
-
-def _places(port: Path, counter: str) -> list[str]:
-    """Folders of a port that have this counter."""
-    return [folder for folder in ("counters", "hw_counters") if (port / folder / counter).exists()]
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -104,7 +104,8 @@ def judge(
     default now.
     """
     asked, models = requested or report.requested, tuple(report.models)
-    if report.scope == WORLD and requested != report.requested:  # its fault and its ranks are its own
+    # the fault and the ranks of a world are its own
+    if report.scope == WORLD and requested != report.requested:
         asked = dataclasses.replace(asked, inject="", gpus=report.requested.gpus)
     whole = Evidence()
     _compare_request(report, asked, whole)

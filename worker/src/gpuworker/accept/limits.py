@@ -1,9 +1,7 @@
-"""Limits: shares of the GPU model's figures or of a ceiling that a check derives; limits of the user override them.
+"""Limits: shares of the GPU model's figures or of a derived ceiling; those of the user override.
 
-A limit above the hardware maximum fails every node, and one far below it passes every node. Both are refused:
-
-  python3 -m gpuworker.accept.limits                                        check the table itself
-  python3 -m gpuworker.accept.limits --model "NVIDIA H200" memory_copy=2.3  check your own limits; exit code 1: refused
+A limit above the hardware maximum fails every node, and one far below it passes every node. Both
+are refused.
 """
 
 from __future__ import annotations
@@ -12,13 +10,11 @@ import argparse
 import json
 import math
 import re
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuworker.accept.check_spec import Measure
 from gpuworker.runtime import gpu_specs
-from gpuworker.runtime.command_line import escape_output, first_line
 
 # Generated from limits.yaml, which explains it
 RULES = json.loads(Path(__file__).with_name("limits.json").read_text(encoding="utf-8"))
@@ -140,36 +136,6 @@ def _measures() -> dict[str, Measure]:
     return {measure.limit: measure for _, measure in found if measure.limit} | dict(found)
 
 
-def table_problems() -> list[str]:
-    """Refused limits of the table itself, per model."""
-    found = []
-    for key, rule in RULES.items():
-        for kind, figure, entry in _judged_by(key, rule):
-            for share in rule[kind].values():
-                refused = problems({key: share * figure}, (entry["model"],))
-                found += [f"{entry['model']}: {text}" for text in refused.values()]
-            if figure > entry[key].get("best", math.inf):
-                best = entry[key]["best"]
-                found.append(
-                    f"{entry['model']}: {key}: the {kind} figure {figure:g} is above the best known, {best:g}"
-                )
-        if not all(LEAST_SHARE <= share <= 1 for share in rule.get("derived", {}).values()):
-            found.append(
-                f"rules.{key}.derived: shares of a ceiling lie between {LEAST_SHARE} and 1"
-            )
-    return found
-
-
-def _judged_by(key: str, rule: dict) -> list[tuple[str, float, dict]]:
-    """(kind, figure, entry) for every model that has a figure for the key."""
-    found = []
-    for entry in gpu_specs.MODELS:
-        figures = entry.get(key, {})
-        kind = next((kind for kind in KINDS if kind in figures and kind in rule), None)
-        found += [(kind, figures[kind], entry)] if kind else []
-    return found
-
-
 def _ceiling_figure(rule: dict, model: str) -> tuple[float, str] | None:
     """The ceiling of a rule that refers to another figure of the model, for example of a link to
     the NVLink rate.
@@ -200,31 +166,6 @@ def _share(shares: dict, figure: float, ceiling: float | None, origin: str) -> T
     return Threshold(fail, warn, ceiling, f"{share}, {origin}")
 
 
-def main() -> None:
-    escape_output()
-    parser = argparse.ArgumentParser(
-        prog="python3 -m gpuworker.accept.limits", description=first_line(__doc__)
-    )
-    parser.add_argument(
-        "--model", action="append", default=[], help="the GPU's name as torch gives it"
-    )
-    parser.add_argument("limit", nargs="*", type=key_and_number, metavar="KEY=NUMBER")
-    args = parser.parse_args()
-    if unknown := [model for model in args.model if not gpu_specs.entry(model)]:
-        parser.error(
-            f"no figures for {unknown[0]}; known: {', '.join(e['model'] for e in gpu_specs.MODELS)}"
-        )
-    if unknown := [name for name, _ in args.limit if name not in RULES and name not in _measures()]:
-        parser.error(
-            f"no number is called {unknown[0]}; known: {', '.join(sorted({*RULES, *_measures()}))}"
-        )
-    found = (
-        problems(dict(args.limit), tuple(args.model)).values() if args.limit else table_problems()
-    )
-    print("\n".join(found) or "all limits can be met, and can be missed")
-    sys.exit(1 if found else 0)
-
-
 def key_and_number(word: str) -> tuple[str, float]:
     """For argparse: `gemm_bf16=700`."""
     key, _, value = word.partition("=")
@@ -234,7 +175,3 @@ def key_and_number(word: str) -> tuple[str, float]:
         raise argparse.ArgumentTypeError(
             f"{word}: write it as KEY=NUMBER, for example gemm_bf16=700"
         ) from None
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,8 @@
-"""Facts of this node: names, versions, and the GPUs that torch sees. No verdict, but limits depend on them."""
+"""Facts of this node: names, versions, and the GPUs that torch sees, on which limits depend."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import platform
@@ -12,30 +13,37 @@ from gpuworker.judgement.report import INCOMPLETE, Evidence, Problem
 from gpuworker.runtime import gpu_inventory
 from gpuworker.runtime.command_line import first_line
 
+# what --expect can require
+VERSIONS = ("torch", "cuda", "nccl", "cudnn", "driver", "python", "kernel")
+
 
 def measure(plan: Plan) -> Evidence:
-    import torch
-
+    host = host_info.facts()
     facts = {
+        **versions(gpu_inventory.driver_version()),
         "hostname": os.uname().nodename,
-        "kernel": platform.release(),
         "machine": platform.machine(),
-        "cpu": host_info.cpu_model(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "driver": gpu_inventory.driver_version(),
+        "cpu": host["cpu_model"],
+        "cpus": host["cpus"],
+        "memory_gib": round(host["memory_bytes"] / 2**30, 1),
     }
     facts["gpu_models"], _, problem = gpus_of_torch(plan)
-    if plan.device == "cuda":
-        facts["nccl"] = (
-            ".".join(map(str, torch.cuda.nccl.version()))
-            if torch.distributed.is_nccl_available()
-            else None
-        )
     return Evidence(facts=facts, problems=[problem] if problem else [])
+
+
+def versions(driver: str | None) -> dict[str, str | None]:
+    """By the names in VERSIONS; None: unknown on this node."""
+    import torch
+
+    nccl = torch.cuda.nccl.version() if hasattr(torch._C, "_nccl_version") else None
+    cudnn = None
+    with contextlib.suppress(RuntimeError):  # it asks the first GPU
+        cudnn = str(torch.backends.cudnn.version()) if torch.backends.cudnn.is_available() else None
+    found = (
+        torch.__version__, torch.version.cuda, ".".join(map(str, nccl)) if nccl else None, cudnn, driver,
+        platform.python_version(), platform.release(),
+    )  # fmt: skip
+    return dict(zip(VERSIONS, found, strict=True))
 
 
 def gpus_of_torch(plan: Plan) -> tuple[list[str], dict[str, str], Problem | None]:

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuworker.judgement.report import Evidence
+from gpuworker.judgement.report import Evidence, Measurement
 
 
 @dataclass(frozen=True)
@@ -51,30 +51,46 @@ def typical_time_and_tolerance(device: str) -> tuple[Callable[[Sequence[float]],
     return (statistics.median, GPUS) if device == "cuda" else (min, REHEARSAL)
 
 
-def stalls(evidence: Evidence, what: str, taken: dict[str, list[float]], kind: str) -> None:
-    """Record the share of its time that each device does not lose to single calls, which its median
-    does not show.
+def record(
+    evidence: Evidence,
+    name: str,
+    unit: str,
+    amount: float,
+    taken: Mapping[object, list[float]],
+    kind: str,
+    stalls: bool = False,
+) -> None:
+    """Record the seconds of each call of devices ("cuda" or "cpu", `kind`) that should be equal,
+    each of which does `amount` (TFLOP, GB).
 
-    `kind`: "cuda" or "cpu". In a rehearsal other programs delay single calls, so a fifth of the
-    calls must be slow.
+    `stalls`: also the share of its time that a device does not lose to single calls, which its
+    median does not show. In a rehearsal other programs delay single calls, so a fifth of the calls
+    must be slow. A rehearsal has one CPU, whose first test device stands in the measurements.
     """
-    tolerance = GPUS if kind == "cuda" else STALLS_OF_REHEARSAL
     kept = {}
-    for name, times in taken.items():
+    for device, times in taken.items():
+        usual = statistics.median(times)
+        if kind == "cuda" or not device.index:
+            label = str(device) if kind == "cuda" else kind
+            evidence.measurements.append(Measurement(name, amount / usual, unit, label))
+            evidence.samples[f"{name} {label}"] = times
         long = statistics.fmean(times) if kind == "cuda" else sorted(times)[4 * len(times) // 5]
-        kept[name] = statistics.median(times) / long
-    evidence.facts.setdefault("kept", {})[what] = {"tolerance": tolerance.name, "shares": kept}
+        kept[str(device)] = usual / long
+    typical, tolerance = typical_time_and_tolerance(kind)
+    best = {str(device): amount / typical(times) for device, times in taken.items()}
+    compare(evidence, name, unit, best, tolerance)
+    if stalls:
+        tolerance = GPUS if kind == "cuda" else STALLS_OF_REHEARSAL
+        shares = {"tolerance": tolerance.name, "shares": kept}
+        evidence.facts.setdefault("kept", {})[name] = shares
 
 
 def compare(
     evidence: Evidence, what: str, unit: str, rates: dict[str, float], tolerance: Tolerance
 ) -> None:
     """Record the rates of devices (or links) that should be equal."""
-    evidence.facts.setdefault("compared", {})[what] = {
-        "unit": unit,
-        "tolerance": tolerance.name,
-        "rates": rates,
-    }
+    facts = {"unit": unit, "tolerance": tolerance.name, "rates": rates}
+    evidence.facts.setdefault("compared", {})[what] = facts
 
 
 def problems(evidence: Evidence, models: Sequence[str]) -> None:

@@ -72,34 +72,22 @@ def judge_check(check: Registered, evidence: Evidence, limits: Limits, plan: Pla
         _add_low_claims(spec, found, evidence, limits)
     numbers, without_figure = [], {}
     for measurement in evidence.measurements:
-        measure = spec.measures.get(measurement.name)
-        seen = (measurement.name, measurement.value, measurement.unit, measurement.device)
-        number = Number(*map(_shared, seen), refused=True)
+        name, measure = measurement.name, spec.measures.get(measurement.name)
+        seen = (name, measurement.value, measurement.unit, measurement.device)
+        number = Number(*map(_shared, seen))
         numbers.append(number)
-        where, parts = number.device or "node", [number.device] if number.device else []
-        if measure is None:
-            words = f"{where}: {number.name} is not declared in this check's SPEC"
-            found.incomplete("contradiction", words, *parts)
-        elif number.unit != measure.unit:
-            words = f"{where}: {number.name} has the unit {number.unit!r:.40}, declared is {measure.unit!r}"
-            found.incomplete("contradiction", words, *parts)
-        elif problem := impossible(
-            number.value, number.unit, measure.better, measure.least, measure.most
-        ):
-            found.incomplete(
-                "impossible", f"{where}: {number.name} {problem}", *parts, measure=number.name
-            )
-        else:
-            derived = _ceiling(measure, evidence.ceilings.get(number.name), number.device, limits)
+        verdict, (kind, reason) = INCOMPLETE, _refusal(number, measure)
+        if not kind:
+            derived = _ceiling(measure, evidence.ceilings.get(name), number.device, limits)
             if no_figure := _set_limits(number, measure, limits, derived):
-                without_figure[f"{number.name}: {no_figure}"] = None
+                without_figure[f"{name}: {no_figure}"] = None
             verdict, kind, reason = _verdict(number, measure, derived is not None)
-            number.refused = kind == "impossible"
-            if verdict != PASS:
-                numbers_of = {"measure": number.name, "value": number.value}
-                found.problems.append(
-                    Problem(verdict, kind, f"{where}: {number.name} {reason}", parts, numbers_of)
-                )
+        number.refused = kind in ("contradiction", "impossible")
+        if verdict != PASS:
+            parts = [number.device] if number.device else []
+            words = f"{number.device or 'node'}: {name} {reason}"
+            numbers_of = {"measure": name, "value": number.value}
+            found.problems.append(Problem(verdict, kind, words, parts, numbers_of))
     for words in without_figure:
         found.warn("no-figure", words)
     judged = of_problems(evidence.name, found)
@@ -121,13 +109,21 @@ def of_problems(name: str, evidence: Evidence) -> Check:
     )
 
 
-def impossible(value: float, unit: str, better: str, least: float, most: float) -> str:
-    """Why a number cannot have been measured; "" if it can."""
+def _refusal(number: Number, measure: Measure | None) -> tuple[str, str]:
+    """Kind and words of why a number cannot have been measured; empty if it can."""
+    if measure is None:
+        return "contradiction", "is not declared in this check's SPEC"
+    if number.unit != measure.unit:
+        words = f"has the unit {number.unit!r:.40}, declared is {measure.unit!r}"
+        return "contradiction", words
+    value, unit = number.value, number.unit
     if not math.isfinite(value):
-        return f"is not finite ({value})"
-    if value < 0 or (value == 0 and better == "higher"):
-        return f"is {value:g} {unit}: nothing was measured"
-    return "" if least <= value <= most else f"is {value:g} {unit}, which cannot be"
+        return "impossible", f"is not finite ({value})"
+    if value < 0 or (value == 0 and measure.better == "higher"):
+        return "impossible", f"is {value:g} {unit}: nothing was measured"
+    if not measure.least <= value <= measure.most:
+        return "impossible", f"is {value:g} {unit}, which cannot be"
+    return "", ""
 
 
 def _shared(value: object) -> object:

@@ -22,6 +22,7 @@ EXIT_CODES = {PASS: 0, WARN: 0, FAIL: 1, INCOMPLETE: 3}
 SCHEMA_VERSION = 5
 NODE, WORLD = "node", "world"  # scope of a report
 WORLD_REPORT = "report-world.json"
+MOST_SAMPLES = 200  # per name
 LARGEST_NUMBER = 1e100  # no measured value needs more, and sums of such values stay finite
 
 
@@ -152,7 +153,10 @@ class Report:
 
 
 def report_dict(report: Report) -> dict:
-    """The report as JSON values."""
+    """The report as JSON values. Samples are for plots: at most MOST_SAMPLES, evenly spread."""
+    for evidence in report.checks:
+        for name, all_ in evidence.samples.items():
+            evidence.samples[name] = all_[:: -(-len(all_) // MOST_SAMPLES) or 1]
     return dataclasses.asdict(report)
 
 

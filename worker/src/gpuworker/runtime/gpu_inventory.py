@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import functools
 import importlib
 import io
 import re
@@ -42,6 +43,35 @@ SMI_FIELDS = {
     "mig": "mig.mode.current",
     "persistence": "persistence_mode",
 }
+# Field of Gpu -> function of NVML, without nvmlDeviceGet, and its further arguments, without NVML_;
+# or the next one: drivers of CUDA 14 lack the second ones, earlier drivers perhaps the first.
+QUERIES = {
+    "name": "Name",
+    "serial": "Serial",
+    "vbios": "VbiosVersion",
+    "inforom": "InforomImageVersion",
+    "ecc": "EccMode",
+    "ecc_corrected": "TotalEccErrors MEMORY_ERROR_TYPE_CORRECTED VOLATILE_ECC",
+    "ecc_uncorrected": "TotalEccErrors MEMORY_ERROR_TYPE_UNCORRECTED VOLATILE_ECC",
+    "ecc_uncorrected_ever": "TotalEccErrors MEMORY_ERROR_TYPE_UNCORRECTED AGGREGATE_ECC",
+    "pages_pending": "RetiredPagesPendingStatus",
+    "clock_reasons": "CurrentClocksEventReasons|CurrentClocksThrottleReasons",
+    "sm_mhz": "ClockInfo CLOCK_SM",
+    "sm_mhz_max": "MaxClockInfo CLOCK_SM",
+    "pcie_width": "CurrPcieLinkWidth",
+    "pcie_width_max": "MaxPcieLinkWidth",
+    "pcie_gen": "CurrPcieLinkGeneration",
+    "pcie_gen_max": "MaxPcieLinkGeneration",
+    "pcie_replays": "PcieReplayCounter",
+    "power_w": "PowerUsage",
+    "power_limit_w": "EnforcedPowerLimit",
+    "power_default_w": "PowerManagementDefaultLimit",
+    "temperature_c": "TemperatureV TEMPERATURE_GPU|Temperature TEMPERATURE_GPU",
+    "mig": "MigMode",
+    "persistence": "PersistenceMode",
+    "compute_mode": "ComputeMode",
+}
+FLAGS = ("ecc", "pages_pending", "mig", "persistence")
 
 # more than any GPU has; the constant of an old pynvml is that of the GPUs of its time
 MOST_NVLINKS = 36
@@ -171,25 +201,18 @@ def ask(library, *call: object) -> object | None:
         return None
 
 
-def clock_reasons(library, handle) -> int | None:
-    """Drivers of CUDA 14 have only the first of these functions, drivers before 535 only the
-    second.
-    """
-    found = ask(library, "nvmlDeviceGetCurrentClocksEventReasons", handle)
-    return (
-        ask(library, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-        if found is None
-        else found
-    )
-
-
-def temperature_c(library, handle) -> int | None:
-    """Drivers of CUDA 14 have only the first of these functions, earlier ones perhaps only the
-    second.
-    """
-    arguments = handle, library.NVML_TEMPERATURE_GPU
-    found = ask(library, "nvmlDeviceGetTemperatureV", *arguments)
-    return ask(library, "nvmlDeviceGetTemperature", *arguments) if found is None else found
+def read(library, handle, field: str) -> object | None:
+    """NVML's value of a field of Gpu that stands in QUERIES."""
+    for words in QUERIES[field].split("|"):
+        function, *constants = words.split()
+        with contextlib.suppress(library.NVMLError, AttributeError):
+            arguments = [getattr(library, f"NVML_{name}") for name in constants]
+            value = getattr(library, f"nvmlDeviceGet{function}")(handle, *arguments)
+            if field.endswith("_w"):
+                return value / 1000
+            value = value[0] if isinstance(value, list) else value  # now, and after a reboot
+            return bool(value) if field in FLAGS else text(value)
+    return None
 
 
 def from_nvml(library) -> list[Gpu]:
@@ -197,65 +220,33 @@ def from_nvml(library) -> list[Gpu]:
 
 
 def _gpu(library, index: int) -> Gpu:
-    def query(function: str, *arguments: object) -> object | None:
-        return ask(library, function, *arguments)
-
+    query, gpu = functools.partial(ask, library), Gpu(f"GPU {index} of the driver")
     try:
         handle = library.nvmlDeviceGetHandleByIndex(index)
-        uuid = library.nvmlDeviceGetUUID(handle)
+        gpu.uuid = text(library.nvmlDeviceGetUUID(handle))
     except library.NVMLError as error:  # GPU is lost, needs a reset …
-        return Gpu(f"GPU {index} of the driver", lost=str(error))
-    uncorrected, volatile = library.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, library.NVML_VOLATILE_ECC
-    pci = query("nvmlDeviceGetPciInfo", handle)
-    remapped = query("nvmlDeviceGetRemappedRows", handle) or (None, None, None, None)
-    ecc, mig = query("nvmlDeviceGetEccMode", handle), query("nvmlDeviceGetMigMode", handle)
+        gpu.lost = str(error)
+        return gpu
+    found = {field: read(library, handle, field) for field in QUERIES}
+    if pci := query("nvmlDeviceGetPciInfo", handle):
+        gpu.bus_id = _bus_id(text(pci.busId))
+    if rows := query("nvmlDeviceGetRemappedRows", handle):
+        gpu.rows_remapped, gpu.remap_pending, gpu.remap_failed = rows[1], *map(bool, rows[2:])
     links = [query("nvmlDeviceGetNvLinkState", handle, link) for link in range(MOST_NVLINKS)]
-    return Gpu(
-        device=f"GPU {index} of the driver",
-        uuid=text(uuid),
-        name=text(query("nvmlDeviceGetName", handle) or ""),
-        bus_id=_bus_id(text(pci.busId)) if pci else "",
-        driver=text(query("nvmlSystemGetDriverVersion") or "") or None,
-        serial=text(query("nvmlDeviceGetSerial", handle) or ""),
-        vbios=text(query("nvmlDeviceGetVbiosVersion", handle) or ""),
-        inforom=text(query("nvmlDeviceGetInforomImageVersion", handle) or ""),
-        ecc=_flag(ecc[0] if ecc else None),
-        ecc_corrected=query(
-            "nvmlDeviceGetTotalEccErrors",
-            handle,
-            library.NVML_MEMORY_ERROR_TYPE_CORRECTED,
-            volatile,
-        ),
-        ecc_uncorrected=query("nvmlDeviceGetTotalEccErrors", handle, uncorrected, volatile),
-        ecc_uncorrected_ever=query(
-            "nvmlDeviceGetTotalEccErrors", handle, uncorrected, library.NVML_AGGREGATE_ECC
-        ),
-        rows_remapped=remapped[1],
-        remap_pending=_flag(remapped[2]),
-        remap_failed=_flag(remapped[3]),
-        pages_pending=_flag(query("nvmlDeviceGetRetiredPagesPendingStatus", handle)),
-        clock_reasons=clock_reasons(library, handle),
-        sm_mhz=query("nvmlDeviceGetClockInfo", handle, library.NVML_CLOCK_SM),
-        sm_mhz_max=query("nvmlDeviceGetMaxClockInfo", handle, library.NVML_CLOCK_SM),
-        pcie_width=query("nvmlDeviceGetCurrPcieLinkWidth", handle),
-        pcie_width_max=query("nvmlDeviceGetMaxPcieLinkWidth", handle),
-        pcie_gen=query("nvmlDeviceGetCurrPcieLinkGeneration", handle),
-        pcie_gen_max=query("nvmlDeviceGetMaxPcieLinkGeneration", handle),
-        power_w=watts(query("nvmlDeviceGetPowerUsage", handle)),
-        power_limit_w=watts(query("nvmlDeviceGetEnforcedPowerLimit", handle)),
-        power_default_w=watts(query("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
-        temperature_c=temperature_c(library, handle),
-        mig=_flag(mig[0] if mig else None),
-        persistence=_flag(query("nvmlDeviceGetPersistenceMode", handle)),
-        nvlinks_up=sum(link == 1 for link in links),
-        # a link that the board does not have is None
-        nvlinks_down=sum(link == 0 for link in links),
-        nvlink_errors=nvml_details.nvlink_errors(library, query, handle, links),
-        pcie_replays=query("nvmlDeviceGetPcieReplayCounter", handle),
-        recovery_action=_field(library, handle, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"),
-        **nvml_details.fabric(library, query, handle),
-        **nvml_details.users(library, query, handle),
+    # a link that the board does not have is None
+    gpu.nvlinks_up, gpu.nvlinks_down = links.count(1), links.count(0)
+    gpu.nvlink_errors = nvml_details.nvlink_errors(library, query, handle, links)
+    gpu.driver = text(query("nvmlSystemGetDriverVersion") or "") or None
+    gpu.recovery_action = _field(library, handle, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION")
+    details = (
+        nvml_details.fabric(library, query, handle),
+        nvml_details.users(library, query, handle),
     )
+    for facts in (found, *details):
+        for field, value in facts.items():
+            if value is not None:
+                setattr(gpu, field, value)
+    return gpu
 
 
 def _field(library, handle, name: str) -> int | None:
@@ -325,13 +316,5 @@ def _bus_id(text: str) -> str:
     return re.sub(r"^0000(?=[0-9a-f]{4}:)", "", text.lower())
 
 
-def text(value: str | bytes) -> str:
+def text(value: object) -> object:
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _flag(value: int | None) -> bool | None:
-    return None if value is None else bool(value)
-
-
-def watts(milliwatts: int | None) -> float | None:
-    return None if milliwatts is None else milliwatts / 1000

@@ -7,15 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpuworker.runtime.gpu_inventory import (
-    ask,
-    clock_reasons,
-    from_nvml,
-    nvml,
-    temperature_c,
-    watts,
-    with_torch_names,
-)
+from gpuworker.runtime.gpu_inventory import from_nvml, nvml, read, with_torch_names
 
 # Bits of the clocks event reasons (nvml.h) for slowdowns that the program does not cause.
 SLOWDOWNS = {
@@ -39,6 +31,9 @@ class Reading:
     clock_reasons: int | None
     pcie_gen: int | None
     pcie_width: int | None = None
+
+
+FIELDS = tuple(Reading.__annotations__)[1:]  # as in a Gpu
 
 
 class Sampler:
@@ -85,9 +80,9 @@ class Sampler:
                 device: library.nvmlDeviceGetHandleByIndex(index) for index, device in reachable
             }
             while True:  # one reading at least, however short the load is
-                self.readings += [
-                    _read(library, handle, device) for device, handle in handles.items()
-                ]
+                for device, handle in handles.items():
+                    values = (read(library, handle, field) for field in FIELDS)
+                    self.readings.append(Reading(device, *values))
                 if self._done.wait(self.period_s):
                     return
 
@@ -146,15 +141,3 @@ def slowed(telemetry: Mapping[str, Mapping]) -> Iterator[tuple[str, str]]:
 def slowdowns(clock_reasons: int | None) -> list[str]:
     """Names of the slowdown reasons among the bits."""
     return [name for bit, name in SLOWDOWNS.items() if (clock_reasons or 0) & bit]
-
-
-def _read(library, handle, device: str) -> Reading:
-    return Reading(
-        device,
-        ask(library, "nvmlDeviceGetClockInfo", handle, library.NVML_CLOCK_SM),
-        temperature_c(library, handle),
-        watts(ask(library, "nvmlDeviceGetPowerUsage", handle)),
-        clock_reasons(library, handle),
-        ask(library, "nvmlDeviceGetCurrPcieLinkGeneration", handle),
-        ask(library, "nvmlDeviceGetCurrPcieLinkWidth", handle),
-    )

@@ -79,6 +79,5 @@ def users(library, query: Query, handle) -> dict[str, object]:
     return {
         "memory_used_bytes": None if memory is None else int(memory.used),
         "busy_percent": None if load is None else int(load.gpu),
-        "compute_mode": query("nvmlDeviceGetComputeMode", handle),
         "programs": tuple(programs),
     }

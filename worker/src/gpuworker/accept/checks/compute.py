@@ -1,8 +1,8 @@
 """Matrix products of every number format are correct on every GPU, and as fast as on other GPUs of the model and node.
 
-All GPUs of the node run at the same time (they share power, cooling and the host), then one by one for comparison. The
-numbers are TFLOP/s = 2·n³ / median time / 1e12 of n×n matrices of normal random values (zeros would draw less power),
-with the L2 cache overwritten before each product. A product is correct if
+All GPUs of the node run at the same time: they share power, cooling and the host. The numbers are
+TFLOP/s = 2·n³ / median time / 1e12 of n×n matrices of normal random values (zeros would draw less
+power), with the L2 cache overwritten before each product. A product is correct if
 
 - 64×64 sampled elements agree with the same product in float64 on the host within
   4·eps·(|exact| + ‖row‖‖column‖/√n) + 2·eps32·‖row‖‖column‖, where eps is that of the format of the result: its
@@ -16,11 +16,10 @@ with the L2 cache overwritten before each product. A product is correct if
 from __future__ import annotations
 
 import itertools
-import statistics
-import time
 
+from gpuworker.accept import peer_comparison
 from gpuworker.accept.check_spec import DEVICES, Measure, Plan, Spec
-from gpuworker.judgement.report import Evidence, Measurement
+from gpuworker.judgement.report import Evidence
 
 FORMATS = {
     "fp32": "float32 without TF32",
@@ -67,11 +66,7 @@ def measure(plan: Plan) -> Evidence:
         for kind in FORMATS
         if kind not in kinds and devices
     }
-    budget_s = (
-        (plan.seconds if plan.device == "cuda" else min(plan.seconds, REHEARSAL_S))
-        / max(len(kinds), 1)
-        * 0.6
-    )
+    budget_s = 0.6 * plan.budget_s(REHEARSAL_S) / max(len(kinds), 1)
     with gpu_telemetry.Sampler(timing.uuids(plan)) as sampler:
         for kind in kinds:
             _measure_kind(
@@ -87,7 +82,6 @@ def measure(plan: Plan) -> Evidence:
 
 
 def problems(evidence: Evidence, plan: Plan) -> None:
-    from gpuworker.accept import peer_comparison
     from gpuworker.runtime import gpu_telemetry
 
     if plan.device == "cuda":
@@ -106,7 +100,6 @@ def problems(evidence: Evidence, plan: Plan) -> None:
 def _measure_kind(
     kind: str, devices: list, budget_s: float, plan: Plan, evidence: Evidence
 ) -> None:
-    from gpuworker.accept import peer_comparison
     from gpuworker.accept.kernels import timing
     from gpuworker.accept.kernels.gemm import Product, precision
 
@@ -114,7 +107,6 @@ def _measure_kind(
     name, size = f"gemm_{kind}", _size(kind, plan)
     products = timing.run_on_all(devices, lambda device: Product(kind, size, device))
     cold = timing.run_on_all(devices, timing.cold_buffer)
-    taken: dict = {device: [] for device in devices}
     faulty, calls = devices[-1], itertools.count()
     reported: set[tuple] = set()
 
@@ -125,8 +117,8 @@ def _measure_kind(
         ):
             timing.hold_stream(device)
 
-    def batch(device, repeats: int) -> list[float]:
-        found = timing.seconds(lambda: run(device), device, repeats, cold[device])
+    def batch(device) -> list[float]:
+        found = timing.seconds(lambda: run(device), device, BATCH[plan.device], cold[device])
         if device == faulty:
             _break(products[device], plan)
         errors = products[device].errors()
@@ -142,41 +134,10 @@ def _measure_kind(
         words = f"{', '.join(forced)}: float32 ran as TF32: unset {names} where Python is started"
         evidence.incomplete("setting", words, *forced)
         return
-    many, few = BATCH[plan.device], min(BATCH[plan.device], 10)
-    timing.run_on_all(devices, lambda device: batch(device, many))  # warm-up, not timed
-    started, rounds = time.monotonic(), 0
-    while (passed := time.monotonic() - started) < budget_s or rounds < (
-        6 if passed < 3 * budget_s else 1
-    ):
-        for device, found in timing.run_on_all(devices, lambda device: batch(device, many)).items():
-            taken[device] += found
-        rounds += 1
-    alone = {
-        device: timing.run_on_all([device], lambda device: batch(device, few))[device]
-        for device in devices
-    }
-
+    taken = timing.batches(devices, batch, budget_s)
     work = 2 * size**3 / 1e12
-    rates = {device: timing.statistics_of(found, work) for device, found in taken.items()}
-    for device in devices:
-        if label := timing.report_name(device):
-            evidence.measurements.append(
-                Measurement(name, rates[device]["median"], "TFLOP/s", label)
-            )
-            evidence.samples[f"{name} {label}"] = timing.subsample(taken[device])
-    evidence.facts[name] = {
-        "size": size,
-        "together_tflops": {str(device): rate for device, rate in rates.items()},
-        "alone_tflops": {
-            str(device): work / statistics.median(found) for device, found in alone.items()
-        },
-    }
-    typical, tolerance = peer_comparison.typical_time_and_tolerance(plan.device)
-    compared = {str(device): work / typical(found) for device, found in taken.items()}
-    peer_comparison.compare(evidence, name, "TFLOP/s", compared, tolerance)
-    peer_comparison.stalls(
-        evidence, name, {str(device): found for device, found in taken.items()}, plan.device
-    )
+    peer_comparison.record(evidence, name, "TFLOP/s", work, taken, plan.device, True)
+    evidence.facts[name] = {"size": size}
 
 
 def _has(kind: str, device) -> bool:

@@ -6,14 +6,14 @@ warns.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import platform
 from pathlib import Path
 
+from gpuworker.accept import environment_problems, fabric, host_info, node_facts
 from gpuworker.accept.check_spec import Plan, Spec
 from gpuworker.judgement.report import Evidence
+from gpuworker.runtime import gpu_inventory
 
 SPEC = Spec(
     tag="ENV",
@@ -38,7 +38,6 @@ SPEC = Spec(
         "small-shm": "setting",
     },
 )
-VERSIONS = ("torch", "cuda", "nccl", "cudnn", "driver", "python", "kernel")
 # Injected fault -> changes to the driver's data of the last GPU.
 FAULTY = {
     "ecc-error": {"ecc_uncorrected": 3},
@@ -56,9 +55,6 @@ FAULTY_PORT = {"port-down": {"up": False}, "slow-port": {"rate_gbps": 100.0}}
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept import host_info, node_facts
-    from gpuworker.runtime import gpu_inventory
-
     models, uuids, problem = node_facts.gpus_of_torch(plan)
     seen, expected = len(models), plan.gpus
     if plan.injected("missing-gpu"):
@@ -70,7 +66,7 @@ def measure(plan: Plan) -> Evidence:
         gpus = gpu_inventory.with_torch_names(gpus, uuids)
     if gpus and plan.inject in FAULTY:
         gpus[-1] = dataclasses.replace(gpus[-1], **FAULTY[plan.inject])
-    versions = _versions(gpus)
+    versions = node_facts.versions(next((gpu.driver for gpu in gpus if gpu.driver), None))
     numa_nodes = {gpu.device: host_info.numa_node(gpu.bus_id) for gpu in gpus if gpu.bus_id}
     evidence = Evidence()
     evidence.facts = {
@@ -96,25 +92,7 @@ def measure(plan: Plan) -> Evidence:
 
 
 def problems(evidence: Evidence, plan: Plan) -> None:
-    from gpuworker.accept import environment_problems
-
     environment_problems.add_problems(evidence, plan)
-
-
-def _versions(gpus: list) -> dict[str, str | None]:
-    """Versions that --expect can require, by the names in VERSIONS; None: unknown on this node."""
-    import torch
-
-    nccl = torch.cuda.nccl.version() if hasattr(torch._C, "_nccl_version") else None
-    cudnn = None
-    with contextlib.suppress(RuntimeError):  # it asks the first GPU
-        cudnn = str(torch.backends.cudnn.version()) if torch.backends.cudnn.is_available() else None
-    driver = next((gpu.driver for gpu in gpus if gpu.driver), None)
-    versions = (
-        torch.__version__, torch.version.cuda, ".".join(map(str, nccl)) if nccl else None, cudnn, driver,
-        platform.python_version(), platform.release(),
-    )  # fmt: skip
-    return dict(zip(VERSIONS, versions, strict=True))
 
 
 def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> None:
@@ -135,8 +113,6 @@ def _expect(plan: Plan, versions: dict[str, str | None], evidence: Evidence) -> 
 
 def _fabric(plan: Plan, gpus: list) -> dict[str, object]:
     """Network ports, and how they reach the GPUs."""
-    from gpuworker.accept import fabric
-
     ports = fabric.ports()
     if plan.inject in FAULTY_PORT:
         ports = [fabric.Port(f"mlx5_{index}/1", True, rate_gbps=400.0) for index in range(4)]
@@ -153,9 +129,6 @@ def _fabric(plan: Plan, gpus: list) -> dict[str, object]:
 
 def _xids(plan: Plan) -> list[dict] | str:
     """Errors of the driver in the kernel's log."""
-    from gpuworker.accept import host_info
-    from gpuworker.accept.environment_problems import NOT_READABLE
-
     events = host_info.xids(Path("/dev/kmsg"))
     if plan.injected("xid"):
         events = [
@@ -165,7 +138,11 @@ def _xids(plan: Plan) -> list[dict] | str:
     if plan.injected("switch-error"):
         line = "nvidia-nvswitch2: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
         events = [*(events or []), host_info.xid(line, 60.0)]
-    return NOT_READABLE if events is None else [dataclasses.asdict(event) for event in events]
+    return (
+        environment_problems.NOT_READABLE
+        if events is None
+        else [dataclasses.asdict(event) for event in events]
+    )
 
 
 def _mps_share() -> str:

@@ -1,13 +1,14 @@
 """The cores and the memory of the host are as fast as those beside them, and as those of other nodes.
 
-For each NUMA node in turn, one thread per core copies within memory of that node, and then computes SHA-256. A node
-with one NUMA node is compared in two halves. Other pods may use the same cores and memory, so a slow part is a WARN,
-and the time in which another program had a core does not count. The fleet compares the numbers of all nodes. Every NUMA
-node is measured with the same number of cores. Where the pod has few cores of one, or none of its memory, the bandwidth
-is not comparable and is in the facts only.
+For each NUMA node in turn, one thread per core copies within memory of that node, and then computes
+SHA-256. A node with one NUMA node is compared in two halves. Other pods may use the same cores and
+memory, so a slow part is a WARN, and the time in which another program had a core does not count.
+The fleet compares the numbers of all nodes. Every NUMA node is measured with the same number of
+cores. Where the pod has few cores of one, or none of its memory, the bandwidth is not comparable
+and is in the facts only.
 
-A missing memory module, a wrong BIOS setting, a hot socket or a core at its lowest clock delays data loaders and the
-launch of kernels, and no check of a GPU shows it.
+A missing memory module, a wrong BIOS setting, a hot socket or a core at its lowest clock delays
+data loaders and the launch of kernels, and no check of a GPU shows it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from gpuworker.accept import host_info, peer_comparison
 from gpuworker.accept.check_spec import DEVICES, Measure, Plan, Spec
 from gpuworker.judgement.report import Evidence, Measurement
 
@@ -56,8 +58,6 @@ START_S = 60  # until all threads have their memory
 
 
 def measure(plan: Plan) -> Evidence:
-    from gpuworker.accept import host_info, peer_comparison
-
     allowed = os.sched_getaffinity(0)
     # more threads than that would be stopped in turn
     quota = host_info.facts()["cpu_quota"] or len(allowed)
@@ -66,26 +66,10 @@ def measure(plan: Plan) -> Evidence:
         nodes, max(1, min(MOST_CORES[plan.device], int(quota))), host_info.memory_nodes()
     )
     typical, within = peer_comparison.typical_time_and_tolerance(plan.device)
-    of_memory, of_cores = (
-        (peer_comparison.HOST_MEMORY, peer_comparison.CORES)
-        if plan.device == "cuda"
-        else (within, within)
-    )
-    budget_s = (
-        (plan.seconds if plan.device == "cuda" else min(plan.seconds, REHEARSAL_S))
-        / len(groups)
-        / 2
-    )
-    evidence, size, by_core = (
-        Evidence(
-            facts={
-                "cores": {name: len(cpus) for name, cpus in nodes.items()},
-                "measured_on": groups,
-            }
-        ),
-        COPY_BYTES[plan.device],
-        {},
-    )
+    budget_s = plan.budget_s(REHEARSAL_S) / len(groups) / 2
+    cores = {name: len(cpus) for name, cpus in nodes.items()}
+    evidence = Evidence(facts={"cores": cores, "measured_on": groups})
+    size, by_core = COPY_BYTES[plan.device], {}
     for name, cpus in groups.items():
         last = name == list(groups)[-1]
         slow = set(cpus) if last and plan.injected("slow-host-memory") else set()
@@ -107,14 +91,15 @@ def measure(plan: Plan) -> Evidence:
     by_node = {
         each.device: each.value for each in evidence.measurements if each.name == "host_memory"
     }
+    on_gpu_node = plan.device == "cuda"
+    of_memory = peer_comparison.HOST_MEMORY if on_gpu_node else within
+    of_cores = peer_comparison.CORES if on_gpu_node else within
     peer_comparison.compare(evidence, "host_memory", "GB/s", by_node, of_memory)
     peer_comparison.compare(evidence, "host_compute", "GB/s", by_core, of_cores)
     return evidence
 
 
 def problems(evidence: Evidence, plan: Plan) -> None:
-    from gpuworker.accept import peer_comparison
-
     peer_comparison.problems(evidence, plan.models)
 
 
@@ -160,7 +145,6 @@ def times(
     """
     import torch
 
-    from gpuworker.accept import host_info
     from gpuworker.accept.kernels import timing
 
     device, start = torch.device("cpu"), threading.Barrier(len(cpus))

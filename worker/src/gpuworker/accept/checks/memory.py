@@ -13,6 +13,7 @@ import os
 import statistics
 import time
 
+from gpuworker.accept import peer_comparison
 from gpuworker.accept.check_spec import DEVICES, Measure, Plan, Spec
 from gpuworker.judgement.report import FAIL, Evidence, Measurement
 from gpuworker.runtime import gpu_specs
@@ -53,7 +54,7 @@ def measure(plan: Plan) -> Evidence:
     if not devices:
         return evidence
     start = time.monotonic()
-    budget_s = plan.seconds if plan.device == "cuda" else min(plan.seconds, REHEARSAL_S)
+    budget_s = plan.budget_s(REHEARSAL_S)
     for name in ("memory_copy", "memory_triad"):
         _bandwidth(name, devices, budget_s / 4, plan, evidence)
     passes, tested = 0, {}
@@ -81,8 +82,6 @@ def measure(plan: Plan) -> Evidence:
 
 
 def problems(evidence: Evidence, plan: Plan) -> None:
-    from gpuworker.accept import peer_comparison
-
     peer_comparison.problems(evidence, plan.models)
     _sizes(evidence)
     for number in evidence.measurements if plan.device == "cuda" else ():
@@ -118,7 +117,6 @@ def _sizes(evidence: Evidence) -> None:
 def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: Evidence) -> None:
     import torch
 
-    from gpuworker.accept import peer_comparison
     from gpuworker.accept.kernels import timing
 
     size = ARRAY_BYTES[plan.device]
@@ -128,7 +126,6 @@ def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: 
     )
     streams = 2 if name == "memory_copy" else 3
     slow = devices[-1] if plan.injected("slow-memory") else None
-    taken: dict = {device: [] for device in devices}
 
     def run(device) -> None:
         a, b, c = arrays[device]
@@ -142,35 +139,14 @@ def _bandwidth(name: str, devices: list, budget_s: float, plan: Plan, evidence: 
     def batch(device) -> list[float]:
         return timing.seconds(lambda: run(device), device, 20 if plan.device == "cuda" else 2)
 
-    timing.run_on_all(devices, batch)  # warm-up
-    end, rounds = time.monotonic() + budget_s, 0
-    while rounds < 6 or time.monotonic() < end:
-        for device, found in timing.run_on_all(devices, batch).items():
-            taken[device] += found
-        rounds += 1
+    taken = timing.batches(devices, batch, budget_s)
     for device in devices:
         a, b, c = arrays[device]
         if not torch.equal(a, b if name == "memory_copy" else b + 3 * c):
             evidence.fail("wrong-memory", f"{device}: {name} returned wrong values", device)
     moved = streams * size / 1e9
-    for device in devices:
-        if label := timing.report_name(device):
-            evidence.measurements.append(
-                Measurement(name, moved / statistics.median(taken[device]), "GB/s", label)
-            )
-            evidence.samples[f"{name} {label}"] = timing.subsample(taken[device])
-    evidence.facts[name] = {
-        "array_bytes": size,
-        "gbps": {
-            str(device): timing.statistics_of(found, moved) for device, found in taken.items()
-        },
-    }
-    typical, tolerance = peer_comparison.typical_time_and_tolerance(plan.device)
-    rates = {str(device): moved / typical(found) for device, found in taken.items()}
-    peer_comparison.compare(evidence, name, "GB/s", rates, tolerance)
-    peer_comparison.stalls(
-        evidence, name, {str(device): found for device, found in taken.items()}, plan.device
-    )
+    peer_comparison.record(evidence, name, "GB/s", moved, taken, plan.device, True)
+    evidence.facts[name] = {"array_bytes": size}
 
 
 def _bytes(device) -> int:

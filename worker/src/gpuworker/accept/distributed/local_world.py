@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -28,8 +27,8 @@ import torch.distributed as dist
 
 from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.distributed.progress import Progress, late
-from gpuworker.accept.distributed.rank_context import RankContext, join
-from gpuworker.accept.errors import BrokenWorldError, kind_of
+from gpuworker.accept.distributed.rank_context import join
+from gpuworker.accept.errors import BrokenWorldError, kind_of, words_of
 from gpuworker.accept.kernels import timing
 from gpuworker.judgement.report import INCOMPLETE, Problem
 from gpuworker.runtime import process_group, processes
@@ -149,7 +148,7 @@ class World:
     def _answer(self, rank: int) -> dict:
         """What a rank sent. One that sent an error or nothing is about to end."""
         try:
-            answer = json.loads(self.connections[rank].recv())
+            answer = self.connections[rank].recv()
         except (EOFError, OSError):
             answer = {"error": "ended without a result"}
         if "error" in answer:
@@ -231,46 +230,32 @@ def _rank(
     job: Job,
 ) -> None:
     try:
-        _work(rank, size, store_path, connection, job)
+        progress = Progress(job.folder, rank)
+        progress.enter("the start of the process group")
+        if job.plan.device == "cpu":
+            torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
+        # Deterministic products of one check need it before the first product of another one.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        store = dist.FileStore(str(store_path), size)
+        context = join(store, rank, size, rank, job.plan.device, timeout_s(job.plan))
+        number = 0
+        while job:
+            number += 1
+            store.set_timeout(datetime.timedelta(seconds=store_timeout_s(job.plan)))
+            prefixed = dist.PrefixStore(str(number), context.store)
+            its_context = dataclasses.replace(
+                context, store=prefixed, inject=job.plan.inject, progress=progress
+            )
+            its_context.enter("the start of its program")
+            result = job.program(its_context, **job.options)
+            its_context.enter("the end of its program")
+            connection.send({"result": result})
+            del its_context, result
+            timing.free_memory()
+            job = connection.recv()
+            progress = Progress(job.folder, rank) if job else progress
+        process_group.destroy()
     except Exception as error:  # any error is the reason of the check
-        lines = [
-            line.strip() for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()
-        ]
-        connection.send(json.dumps({"error": lines[-1], "kind": kind_of(error)}))
+        lines = [line.strip() for line in words_of(error).splitlines() if line.strip()]
+        connection.send({"error": lines[-1], "kind": kind_of(error)})
         sys.exit(FAILED)
-
-
-def _work(
-    rank: int,
-    size: int,
-    store_path: Path,
-    connection: multiprocessing.connection.Connection,
-    job: Job,
-) -> None:
-    plan, progress = job.plan, Progress(job.folder, rank)
-    progress.enter("the start of the process group")
-    if plan.device == "cpu":
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
-    # Deterministic products of one check need it before the first product of another one.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    store = dist.FileStore(str(store_path), size)
-    context: RankContext = join(store, rank, size, rank, plan.device, timeout_s(plan))
-    number = 0
-    while job:
-        number += 1
-        store.set_timeout(datetime.timedelta(seconds=store_timeout_s(job.plan)))
-        its_context = dataclasses.replace(
-            context,
-            store=dist.PrefixStore(str(number), context.store),
-            inject=job.plan.inject,
-            progress=progress,
-        )
-        its_context.enter("the start of its program")
-        result = job.program(its_context, **job.options)
-        its_context.enter("the end of its program")
-        connection.send(json.dumps({"result": result}))
-        del its_context, result
-        timing.free_memory()
-        job = connection.recv()
-        progress = Progress(job.folder, rank) if job else progress
-    process_group.destroy()

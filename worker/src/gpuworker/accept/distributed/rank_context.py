@@ -40,6 +40,11 @@ class RankContext:
         """Name of this rank in messages: "rank 5 (node gpu-7, cuda:1)"."""
         return f"rank {self.rank} (node {self.node}, {self.device})"
 
+    @property
+    def gpu_model(self) -> str:
+        """The name that torch gives it; "" on the CPU."""
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else ""
+
     def injected(self, fault: str) -> bool:
         """Whether this rank injects the fault: one rank does, by default the last one."""
         return self.inject == fault and self.rank == self.inject_rank % self.size

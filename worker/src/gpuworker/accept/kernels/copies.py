@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import torch
 
@@ -91,40 +90,9 @@ def seconds_between(
     return taken
 
 
-def exchange(
-    pairs: list[tuple[PeerBuffers, PeerBuffers]], repeats: int = 10
-) -> dict[tuple[str, str], float]:
-    """Both directions of all pairs at the same time: pair -> seconds of one exchange, by the host's
-    clock.
-
-    Every pair gets the time of the slowest one.
-    """
-
-    def once() -> None:
-        for a, b in pairs:
-            a.received.copy_(b.sent, non_blocking=True)
-            b.received.copy_(a.sent, non_blocking=True)
-
-    def synchronize() -> None:
-        for device in {buffers.device for pair in pairs for buffers in pair}:
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-
-    once()
-    synchronize()
-    start = time.perf_counter()
-    for _ in range(repeats):
-        once()
-    synchronize()
-    taken = (time.perf_counter() - start) / repeats
-    return {(str(a.device), str(b.device)): taken for a, b in pairs}
-
-
 def direct(a: torch.device, b: torch.device) -> bool:
     """Whether a reaches the memory of b without the host."""
-    if a == b or a.type == "cpu":
-        return True
-    return torch.cuda.can_device_access_peer(a, b)
+    return a.type == "cpu" or torch.cuda.can_device_access_peer(a, b)
 
 
 _made: dict[int, torch.Tensor] = {}

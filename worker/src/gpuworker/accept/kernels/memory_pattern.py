@@ -9,7 +9,6 @@ from collections.abc import Callable
 import torch
 
 CHUNK_BYTES = 256 << 20
-SHOWN = 4  # wrong words reported one by one
 
 
 def _address(first: int, words: int, device: torch.device) -> torch.Tensor:
@@ -35,8 +34,8 @@ PATTERNS: dict[str, Callable[[int, int, torch.device], torch.Tensor]] = {
 
 
 def test(device: torch.device, size: int, flip: bool = False) -> tuple[int, list[str]]:
-    """Test about `size` bytes. Returns the tested bytes and the errors as texts. `flip` flips bit
-    17 of one word.
+    """Test about `size` bytes. Returns the tested bytes and the errors of each pattern as text.
+    `flip` flips bit 17 of one word.
 
     Addresses are offsets in the tested memory; physical addresses are not available.
     """
@@ -45,40 +44,29 @@ def test(device: torch.device, size: int, flip: bool = False) -> tuple[int, list
         torch.empty(chunk_words, dtype=torch.int64, device=device)
         for _ in range(size // 8 // chunk_words)
     ]
-    wrong: list[str] = []
+    errors = []
     for name, fill in PATTERNS.items():
         for index, chunk in enumerate(chunks):
             chunk.copy_(fill(index * chunk_words, chunk_words, device))
         if flip and name == "inverted address":
             chunks[-1][chunk_words // 3] ^= 1 << 17
+        wrong, first = 0, ""
         for index, chunk in enumerate(chunks):
-            wrong += _differences(
-                chunk, fill(index * chunk_words, chunk_words, device), index, name
-            )
-    tested = len(chunks) * chunk_words * 8
-    if len(wrong) > SHOWN:
-        wrong = [*wrong[:SHOWN], f"{len(wrong) - SHOWN} more findings in its memory"]
-    return tested, wrong
+            written = fill(index * chunk_words, chunk_words, device)
+            if count := int((bad := chunk != written).sum()):
+                place = int(bad.nonzero()[0])
+                address = (index * chunk_words + place) * 8
+                seen, wanted = (words[place].item() % 2**64 for words in (chunk, written))
+                first = first or (
+                    f"byte 0x{address:x} of the tested memory reads 0x{seen:016x} where "
+                    f"0x{wanted:016x} was written ({bits(seen ^ wanted)})"
+                )
+                wrong += count
+        if wrong:
+            errors.append(f"pattern {name}: {first}, {wrong} wrong words in all")
+    return len(chunks) * chunk_words * 8, errors
 
 
-def _differences(chunk: torch.Tensor, written: torch.Tensor, index: int, name: str) -> list[str]:
-    bad = (chunk != written).nonzero().flatten()
-    found = []
-    for position in bad[:SHOWN].tolist():
-        seen, wanted = (tensor[position].item() % 2**64 for tensor in (chunk, written))
-        bits = [bit for bit in range(64) if (seen ^ wanted) >> bit & 1]
-        which = (
-            f"bit{'s' * (len(bits) > 1)} {', '.join(map(str, bits))}"
-            if len(bits) <= 4
-            else f"{len(bits)} bits"
-        )
-        address = (index * chunk.numel() + position) * 8
-        found.append(
-            f"memory at byte 0x{address:x} of the tested memory reads 0x{seen:016x} where 0x{wanted:016x} was written,"
-            f" pattern {name} ({which})"
-        )
-    if len(bad) > SHOWN:
-        found.append(
-            f"{len(bad)} words are wrong in the 0x{chunk.numel() * 8:x} bytes from 0x{index * chunk.numel() * 8:x}"
-        )
-    return found
+def bits(differing: int) -> str:
+    found = [str(bit) for bit in range(64) if differing >> bit & 1]
+    return f"bit {', '.join(found)}" if len(found) <= 4 else f"{len(found)} bits"

@@ -8,7 +8,6 @@ devices, one after the other with one thread each, so that comparisons of device
 from __future__ import annotations
 
 import gc
-import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -83,6 +82,26 @@ def run_on_all(
         return dict(zip(devices, pool.map(run, devices), strict=True))
 
 
+def batches(
+    devices: list[torch.device],
+    batch: Callable[[torch.device], list[float]],
+    budget_s: float,
+) -> dict[torch.device, list[float]]:
+    """Seconds of each call of `batch` on all devices, after a first one that warms up: until the
+    time is over, and six times unless that takes three times as long.
+    """
+    taken: dict[torch.device, list[float]] = {device: [] for device in devices}
+    run_on_all(devices, batch)
+    start, rounds = time.monotonic(), 0
+    while (passed := time.monotonic() - start) < budget_s or rounds < (
+        6 if passed < 3 * budget_s else 1
+    ):
+        for device, found in run_on_all(devices, batch).items():
+            taken[device] += found
+        rounds += 1
+    return taken
+
+
 def seconds(
     action: Callable[[], object],
     device: torch.device,
@@ -143,25 +162,3 @@ def hold_stream(device: torch.device, delay_s: float = HOLD_S) -> None:
         end = time.thread_time() + delay_s
         while time.thread_time() < end:
             pass
-
-
-def statistics_of(taken: list[float], amount: float) -> dict[str, float]:
-    """Rates of `amount` (TFLOP, GB) per call: the median, the slowest, and at the 99th
-    percentile of the times.
-    """
-    ordered = sorted(taken)
-    p99 = ordered[min(len(ordered) - 1, round(0.99 * (len(ordered) - 1)))]
-    return {
-        "median": amount / statistics.median(ordered),
-        "p99": amount / p99,
-        "min": amount / ordered[-1],
-    }
-
-
-def subsample(samples: list[float], limit: int = 200) -> list[float]:
-    """At most `limit` of the samples, evenly spread in time."""
-    return (
-        samples
-        if len(samples) <= limit
-        else [samples[i * len(samples) // limit] for i in range(limit)]
-    )

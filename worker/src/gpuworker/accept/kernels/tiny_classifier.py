@@ -8,16 +8,14 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from gpuworker.runtime import toy_problem
-
-EPOCH_STEPS = 16  # 4000 samples in batches of 256, as in the original acceptance suite
+BATCH, EPOCH_STEPS = 256, 16  # 4000 samples in an epoch, as in the original acceptance suite
+FEATURES, CLASSES = 128, 4
+NOISE = 3.0  # standard deviation of a point around the center of its class
 
 
 def tiny_training(
     device: torch.device,
     steps: int = 60,
-    batch: int = 256,
-    seed: int = 0,
     rank: int = 0,
     wrap: Callable[[nn.Module], nn.Module] = lambda model: model,
     poison: bool = False,
@@ -26,20 +24,24 @@ def tiny_training(
     steps, at most five.
 
     Steps are compared, not epochs, so that one epoch (EPOCH_STEPS) can show that the loss falls.
-    All ranks share the network and the classes (`seed`), each draws its own samples (`rank`).
+    All ranks share the network and the classes, each draws its own samples (`rank`).
     `wrap` turns the network into a distributed one; `poison` puts a NaN into one input, as a fault.
     Raises ValueError for fewer than two steps.
     """
     if steps < 2:
         raise ValueError(f"{steps} steps: the loss of the first and of the last cannot be compared")
-    torch.manual_seed(seed)
-    centers = torch.randn(toy_problem.CLASSES, toy_problem.FEATURES)
-    model = wrap(toy_problem.make_network().to(device))
+    torch.manual_seed(0)
+    centers = torch.randn(CLASSES, FEATURES)
+    network = nn.Sequential(
+        nn.Linear(FEATURES, 2 * FEATURES), nn.ReLU(), nn.Linear(2 * FEATURES, CLASSES)
+    )
+    model = wrap(network.to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     samples = torch.Generator().manual_seed(1000 + rank)
     losses = []
     for step in range(steps):
-        inputs, labels = toy_problem.sample_points(centers, batch, samples)
+        labels = torch.randint(CLASSES, (BATCH,), generator=samples)
+        inputs = centers[labels] + NOISE * torch.randn(BATCH, FEATURES, generator=samples)
         if poison and step == steps // 2:
             inputs[0, 0] = math.nan
         loss = nn.functional.cross_entropy(model(inputs.to(device)), labels.to(device))

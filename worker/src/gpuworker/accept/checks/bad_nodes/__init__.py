@@ -1,6 +1,6 @@
 """No node and no link between two nodes is slow, broken or corrupts data: the bad-node search.
 
-Group tests of changing nodes find the bad ones in few rounds; search_plan.py explains the method.
+Group tests of changing nodes find the bad ones in few rounds; plan.py explains the method.
 Across nodes, or between the GPUs of one node:
 ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes
 """
@@ -29,5 +29,4 @@ SPEC = Spec(
 def measure_world(context, plan: Plan) -> Evidence:
     from gpuworker.accept.checks.bad_nodes import search
 
-    result = search.run(context, plan.timeout_s, plan.expected_gbps)
-    return search.evidence(result) if result else Evidence()
+    return search.run(context, plan.timeout_s, plan.expected_gbps) or Evidence()

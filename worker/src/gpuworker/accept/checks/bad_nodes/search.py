@@ -1,10 +1,11 @@
-"""Bad-node search in a running job: rank 0 plans the rounds, the ranks of each group run the group tests.
+"""Bad-node search in a running job: rank 0 plans the rounds, the ranks of each group test it.
 
   ddp-launch -m gpuworker.accept.ddp_tests --bad-nodes
-  torchrun --standalone --nproc-per-node=8 -m gpuworker.accept.ddp_tests --device cpu --bad-nodes --timeout 20
+  torchrun --standalone --nproc-per-node=8 -m gpuworker.accept.ddp_tests --device cpu --bad-nodes
 
-Rounds and results travel through the store and not through the fabric under test. A rank that posts no result in time
-is a finding, and is left out of later rounds. The units under test are nodes, or the ranks of the only node.
+Rounds and results travel through the store and not through the fabric under test. A rank that posts
+no result in time is a finding, and is left out of later rounds. The units under test are nodes, or
+the ranks of the only node.
 """
 
 from __future__ import annotations
@@ -12,15 +13,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import os
-import threading
 import time
 
-import torch
-
-from gpuworker.accept.checks.bad_nodes.findings import Findings, Group, Outcome
 from gpuworker.accept.checks.bad_nodes.group_test import TIMED_OUT, GroupTest, outcome
-from gpuworker.accept.checks.bad_nodes.search_plan import BadNodeSearch
+from gpuworker.accept.checks.bad_nodes.plan import BadNodeSearch, Findings, Group, Seen
 from gpuworker.accept.distributed.rank_context import RankContext
 from gpuworker.judgement.report import Evidence, Measurement
 from gpuworker.runtime.log import log
@@ -31,25 +27,25 @@ BYTES = {"cuda": 1 << 28, "cpu": 1 << 18}
 TOLERANCE = {"cuda": 0.2, "cpu": 0.5}
 RESOLUTION_S = {"cuda": 0.0, "cpu": 0.15}
 POST_GRACE_S = 10  # for a post to arrive after the ranks timed out
+NAMED = 8  # parts of a group
+LONG = datetime.timedelta(hours=1)
 
 
-def run(context: RankContext, timeout_s: float, expected_gbps: float | None = None) -> dict:
-    """The findings as JSON types on rank 0; an empty dict on the others."""
-    units = units_of(context)
-    kind = context.device.type
-    link = tuple(sorted((context.inject_rank % len(units), (context.inject_rank + 3) % len(units))))
+def run(
+    context: RankContext, timeout_s: float, expected_gbps: float | None = None
+) -> Evidence | None:
+    """The findings on rank 0; None on the others."""
+    units, kind = units_of(context), context.device.type
+    link = tuple(sorted((context.inject_rank + shift) % len(units) for shift in (0, 3)))
     test = GroupTest(context, units, BYTES[kind] // 4, 3 if kind == "cuda" else 1, timeout_s, link)
     context.post("bad_nodes/name", context.label if context.nodes == 1 else context.node)
-    here = next(number for number, ranks in enumerate(units) if context.rank in ranks)
     if context.rank == 0:
-        return _run_search(
-            context, test, BadNodeSearch(len(units), TOLERANCE[kind], expected_gbps), here
-        )
+        return _lead(test, BadNodeSearch(len(units), TOLERANCE[kind], expected_gbps))
     number = 0
     while groups := _round(context, number):
-        _take_part(context, test, groups, here, number)
+        _take_part(test, groups, number)
         number += 1
-    return {}
+    return None
 
 
 def units_of(context: RankContext) -> list[list[int]]:
@@ -59,129 +55,87 @@ def units_of(context: RankContext) -> list[list[int]]:
 
 
 def _round(context: RankContext, number: int) -> list[Group]:
-    context.store.wait([f"bad_nodes/round/{number}"], datetime.timedelta(hours=1))
+    context.store.wait([f"bad_nodes/round/{number}"], LONG)
     return [tuple(group) for group in json.loads(context.store.get(f"bad_nodes/round/{number}"))]
 
 
-def _take_part(
-    context: RankContext, test: GroupTest, groups: list[Group], here: int, number: int
-) -> None:
+def _take_part(test: GroupTest, groups: list[Group], number: int) -> None:
+    context = test.context
     for group in groups:
-        if here in group:
+        if any(map(test.is_in, group)):
             if context.injected("hung-node"):
-                context.store.wait(["bad_nodes/done"], datetime.timedelta(hours=1))
-            context.post(f"bad_nodes/{number}", _bounded(test, group, number))
+                context.store.wait(["bad_nodes/done"], LONG)
+            context.post(f"bad_nodes/{number}", test.run(group, number))
 
 
-def _bounded(test: GroupTest, group: Group, number: int) -> dict:
-    """This rank's part of a test, in a thread: a call that never returns must not hang the
-    leader.
-    """
-    found: list[dict] = []
-
-    def run() -> None:
-        device = test.context.device
-        with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
-            found.append(test.run(group, number))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(2 * test.timeout_s)
-    return found[0] if found else {"steps": [], "fault": TIMED_OUT}
-
-
-def _run_search(context: RankContext, test: GroupTest, plan: BadNodeSearch, here: int) -> dict:
-    units, lost, number = test.units, set(), 0
-    while groups := plan.next_round():
-        groups_to_test = [group for group in groups if lost.isdisjoint(group)]
-        outcomes = dict.fromkeys(groups, Outcome(0.0, TIMED_OUT))
-        if groups_to_test:
-            context.store.set(f"bad_nodes/round/{number}", json.dumps(groups_to_test))
-            start = time.monotonic()
-            _take_part(context, test, groups_to_test, here, number)
-            deadline = start + test.timeout_s * 2 + POST_GRACE_S
-            for group in groups_to_test:
-                posts = {
-                    rank: _post(context, number, rank, deadline)
-                    for unit in group
-                    for rank in units[unit]
-                }
-                lost |= {unit for unit in group if any(posts[rank] is None for rank in units[unit])}
-                outcomes[group] = outcome(group, units, posts, BYTES[context.device.type] / 1e9)
-            number += 1
-            seconds = time.monotonic() - start
-            bad = sum(bool(o.fault) for o in outcomes.values())
-            log("DDP", search_round=number, groups=len(groups_to_test), faults=bad, seconds=seconds)
-        plan.record([outcomes[group] for group in groups])
+def _lead(test: GroupTest, search: BadNodeSearch) -> Evidence:
+    context, lost, number = test.context, set(), 0
+    tests = search.run()
+    groups = next(tests)
+    with contextlib.suppress(StopIteration):
+        while True:
+            seen: Seen = dict.fromkeys((g for g in groups if not lost.isdisjoint(g)), TIMED_OUT)
+            if present := [group for group in groups if lost.isdisjoint(group)]:
+                start = time.monotonic()
+                found, silent = _run_round(test, present, number)
+                seen, lost, number = seen | found, lost | silent, number + 1
+                bad, seconds = sum(map(search.is_bad, found.values())), time.monotonic() - start
+                log("DDP", search_round=number, groups=len(present), bad=bad, seconds=seconds)
+            groups = tests.send(seen)
     context.store.set(f"bad_nodes/round/{number}", "[]")
     context.store.set("bad_nodes/done", "yes")
-    return _result(context, units, plan.findings)
+    return _evidence(context, test.units, search.findings)
 
 
-def _post(context: RankContext, number: int, rank: int, deadline: float) -> dict | None:
-    key = f"bad_nodes/{number}/{rank}"
+def _run_round(test: GroupTest, groups: list[Group], number: int) -> tuple[Seen, set[int]]:
+    """What the groups' tests saw, and the nodes that posted nothing."""
+    context, units, kind = test.context, test.units, test.context.device.type
+    context.store.set(f"bad_nodes/round/{number}", json.dumps(groups))
+    deadline = time.monotonic() + 2 * test.timeout_s + POST_GRACE_S
+    _take_part(test, groups, number)
+    seen, silent = {}, set()
+    for group in groups:
+        ranks = [rank for unit in group for rank in units[unit]]
+        posts = {rank: _post(context, f"bad_nodes/{number}/{rank}", deadline) for rank in ranks}
+        silent |= {u for u in group if any(posts[r] is None for r in units[u])}
+        seen |= outcome(group, units, posts, BYTES[kind] / 1e9, RESOLUTION_S[kind])
+    return seen, silent
+
+
+def _post(context: RankContext, key: str, deadline: float) -> list | None:
     while not context.store.check([key]):
         if time.monotonic() > deadline:
             return None
         time.sleep(0.02)
-    post = json.loads(context.store.get(key))
-    least = RESOLUTION_S[context.device.type]
-    return {**post, "steps": [max(least, seconds) for seconds in post["steps"]]}
+    return json.loads(context.store.get(key))
 
 
-def _result(context: RankContext, units: list[list[int]], findings: Findings) -> dict:
+def _evidence(context: RankContext, units: list[list[int]], findings: Findings) -> Evidence:
+    """The findings, with the names of nodes beside their numbers."""
     names = [json.loads(context.store.get(f"bad_nodes/name/{ranks[0]}")) for ranks in units]
     what = "node" if context.nodes > 1 else "rank"
-
-    def name(group: Group) -> str:
-        parts = [
-            names[unit] if what == "rank" else f"node {unit} ({names[unit]})" for unit in group[:8]
-        ]
-        return " and ".join(parts) + (f" and {len(group) - 8} more" if len(group) > 8 else "")
-
-    def parts(group: Group) -> list[str]:
-        return [
-            f"node {names[unit]}" if what == "node" else f"rank {units[unit][0]}"
-            for unit in group[:8]
-        ]
-
-    return {
-        "units": what,
-        "count": len(units),
-        "bad": [
-            (f"{name((unit,))} is bad: {why.replace('with node', f'with {what}')}", parts((unit,)))
-            for unit, why in sorted(findings.bad_nodes.items())
-        ],
-        "bad_links": [
-            (f"the link between {name(link)} is bad, both are good with others: {why}", parts(link))
-            for link, why in sorted(findings.bad_links.items())
-        ],
-        "undecided": [
-            (f"{name(group)}: {why}", parts(group)) for group, why in findings.undecided.items()
-        ],
-        "unexplained": findings.unexplained,
-        "reference_gbps": findings.reference_gbps,
-        "rounds": findings.rounds,
-        "tests": findings.tests,
-        "run_id": os.environ.get("RUN_ID", ""),
-    }
-
-
-def evidence(result: dict) -> Evidence:
-    texts = {
-        name: [words for words, _ in result[name]] for name in ("bad", "bad_links", "undecided")
-    }
-    found = Evidence(facts={**result, **texts})
-    for words, parts in result["bad"]:
-        found.fail("bad-node", words, *parts)
-    for words, parts in result["bad_links"]:
-        found.fail("bad-link", words, *parts)
-    for words, parts in result["undecided"]:
-        found.incomplete("missing", words, *parts)
-    for words in result["unexplained"]:
+    if what == "node":
+        shown = [f"node {unit} ({name})" for unit, name in enumerate(names)]
+        parts = [f"node {name}" for name in names]
+    else:
+        shown, parts = names, [f"rank {ranks[0]}" for ranks in units]
+    found, reference = Evidence(), findings.reference_gbps
+    link = "the link between {} is bad, both are good with others: "
+    for report, kind, words, bad in (
+        (found.fail, "bad-node", "{} is bad: ", findings.bad_nodes),
+        (found.fail, "bad-link", link, findings.bad_links),
+        (found.incomplete, "missing", "{}: ", findings.undecided),
+    ):
+        for group, why in sorted(bad.items()):
+            more = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
+            where = " and ".join(shown[unit] for unit in group[:NAMED]) + more
+            text = words.format(where) + why.replace("with node", f"with {what}")
+            report(kind, text, *(parts[unit] for unit in group[:NAMED]))
+    for words in findings.unexplained:
         found.warn("outlier", words)
-    if result["reference_gbps"]:
-        found.measurements.append(Measurement("pair_bandwidth", result["reference_gbps"], "GB/s"))
+    found.facts = {"units": what, "count": len(units), "reference_gbps": reference}
+    if reference:
+        found.measurements.append(Measurement("pair_bandwidth", reference, "GB/s"))
     else:
         found.incomplete("missing", "no exchange was completed", measure="pair_bandwidth")
     return found

@@ -1,8 +1,9 @@
 """Collectives under test: the input of each rank, and the expected value of every element of the result.
 
-Element i of rank r in round k is a_r·p_i + b_r with p_i = (i + k) mod 61, a_r = r mod 7 + 1, b_r = r mod 1009. It
-depends on rank, position and round, so data of another rank, position or round is detected. Sums over all
-ranks stay below 2^24 up to 18,000 ranks, so float32 represents them exactly, in any order of addition.
+Element i of rank r in round k is a_r·p_i + b_r with p_i = (i + k) mod 61, a_r = r mod 7 + 1, b_r =
+r mod 1009. It depends on rank, position and round, so data of another rank, position or round is
+detected. Sums over all ranks stay below 2^24 up to 18,000 ranks, so float32 represents them
+exactly, in any order of addition.
 """
 
 from __future__ import annotations

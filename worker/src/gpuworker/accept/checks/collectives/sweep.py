@@ -66,10 +66,9 @@ def run(
                 senders |= by
             del operation  # and its tensors, before those of the next size are made
         unfinished = context.agree(time.monotonic() - start < seconds)
-    model = torch.cuda.get_device_name(context.device) if context.device.type == "cuda" else ""
     return {
-        "label": context.label, "model": model, "curves": curves, "wrong": wrong[:20], "senders": sorted(senders),
-        "unsupported": unsupported,
+        "label": context.label, "model": context.gpu_model, "curves": curves, "wrong": wrong[:20],
+        "senders": sorted(senders), "unsupported": unsupported,
     }  # fmt: skip
 
 
@@ -140,37 +139,24 @@ def evidence(results: list[dict], nodes: int = 1, nic_gbps: float | None = None)
     """Evidence at the largest size. `nic_gbps`: GB/s of the NIC of one GPU, if known."""
     size, found = len(results), Evidence()
     _wrong(results, found)
-    curves: dict[str, dict[str, float]] = {}
+    curves = {}
     for name in NAMES:
         measure = f"{name}_busbw"
-        if reason := next(
-            (r["unsupported"][name] for r in results if name in r["unsupported"]), ""
-        ):
-            found.inapplicable[measure] = reason
-        elif size == 1:
-            found.inapplicable[measure] = "one process has no peer"
+        unsupported = [r["unsupported"][name] for r in results if name in r["unsupported"]]
+        if unsupported or size == 1:
+            found.inapplicable[measure] = (unsupported or ["one process has no peer"])[0]
         elif all(name in result["curves"] for result in results):
-            slowest = {
-                bytes_: [
-                    max(times)
-                    for times in zip(
-                        *(result["curves"][name][bytes_] for result in results), strict=True
-                    )
-                ]
-                for bytes_ in results[0]["curves"][name]
-            }
-            curves[measure] = {
-                bytes_: int(bytes_) / statistics.median(times) * factor(name, size) / 1e9
-                for bytes_, times in slowest.items()
-            }
-            largest = max(slowest, key=int)
-            found.measurements.append(Measurement(measure, curves[measure][largest], "GB/s"))
-            found.samples[f"{name}_{largest}_bytes_s"] = slowest[largest][:200]
-    found.facts = {
-        "ranks": size,
-        "nodes": nodes,
-        "curves": {name: _curve(points) for name, points in curves.items()},
-    }
+            points, own = [], [result["curves"][name] for result in results]
+            for bytes_ in map(int, own[0]):
+                rounds = zip(*(times[str(bytes_)] for times in own), strict=True)
+                slowest = [max(times) for times in rounds]
+                rate = bytes_ / statistics.median(slowest) * factor(name, size) / 1e9
+                points.append([bytes_, rate])
+                if bytes_ == max(map(int, own[0])):
+                    found.measurements.append(Measurement(measure, rate, "GB/s"))
+                    found.samples[f"{name}_{bytes_}_bytes_s"] = slowest
+            curves[measure] = {"unit": "GB/s", "points": points}
+    found.facts = {"ranks": size, "nodes": nodes, "curves": curves}
     _add_ceilings(found, results, nodes, nic_gbps)
     return found
 
@@ -196,10 +182,6 @@ def _wrong(results: list[dict], found: Evidence) -> None:
             found.fail("wrong-elements", f"{result['label']}: {fault}", f"rank {rank}")
 
 
-def _curve(points: dict[str, float]) -> dict:
-    return {"unit": "GB/s", "points": [[int(bytes_), value] for bytes_, value in points.items()]}
-
-
 def _add_ceilings(found: Evidence, results: list[dict], nodes: int, nic_gbps: float | None) -> None:
     """Ceilings of the links: one-way NVLink within a node; across nodes a ring also passes every
     NIC of a node once.
@@ -214,16 +196,10 @@ def _add_ceilings(found: Evidence, results: list[dict], nodes: int, nic_gbps: fl
     if nodes > 1:
         if nic_gbps is None:
             return
-        ring = nic_gbps * per_node
-        source = (
-            f"{per_node} NICs of {nic_gbps:g} GB/s per node" if not rate or ring < rate else source
-        )
-        rate = min(ring, rate or ring)
+        ring, cards = nic_gbps * per_node, f"{per_node} NICs of {nic_gbps:g} GB/s per node"
+        rate, source = (ring, cards) if not rate or ring < rate else (rate, source)
         spread = nic_gbps * (size - 1) / (size - per_node)
-        found.ceilings["all_to_all_busbw"] = (
-            spread,
-            f"{per_node} NICs of {nic_gbps:g} GB/s per node",
-        )
+        found.ceilings["all_to_all_busbw"] = (spread, cards)
     if rate:
         for name in ("all_reduce", "all_gather", "reduce_scatter"):
             found.ceilings[f"{name}_busbw"] = (rate, source)

@@ -10,18 +10,16 @@ import copy
 import hashlib
 import math
 import os
-from collections import Counter
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpuworker.accept.checks.correctness.tolerance import TOLERANCE
 from gpuworker.accept.distributed.rank_context import RankContext
-from gpuworker.judgement.report import Evidence, Measurement
 
 SAMPLES, FEATURES, CLASSES = 16, 32, 8  # samples per rank and step
+RATE = 1e-2
 
 
 def run(context: RankContext, folder: str, steps: int = 5) -> dict:
@@ -32,46 +30,49 @@ def run(context: RankContext, folder: str, steps: int = 5) -> dict:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     try:
-        return _run(context, folder, steps)
+        return _run(context, Path(folder) / f"rank-{context.rank}.pt", steps)
     finally:
         torch.use_deterministic_algorithms(False)
 
 
-def _run(context: RankContext, folder: str, steps: int) -> dict:
+def _run(context: RankContext, path: Path, steps: int) -> dict:
     torch.manual_seed(0)
     plain = nn.Sequential(
         nn.Linear(FEATURES, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, CLASSES)
     )
     plain = plain.double().to(context.device)
-    ddp = DistributedDataParallel(copy.deepcopy(plain), device_ids=_ids(context))
+    ddp = _wrapped(context, copy.deepcopy(plain))
     if context.injected("flipped-gradient"):
         next(ddp.parameters()).register_hook(lambda gradient: _flip(gradient, 54))
     if context.injected("nan-gradient"):
         next(ddp.parameters()).register_hook(lambda gradient: gradient / 0)
-    mine = slice(context.rank * SAMPLES, (context.rank + 1) * SAMPLES)
-    inputs, labels = _batch(context, 0)
+    everything = _batch(context, 0)
+    mine = [each[_mine(context)] for each in everything]
     with ddp.no_sync():
-        own = _gradients(ddp, inputs[mine], labels[mine])
-    own_error = _error(own, _gradients(plain, inputs[mine], labels[mine]))
-    reduced_error = _error(
-        _gradients(ddp, inputs[mine], labels[mine]), _gradients(plain, inputs, labels)
-    )
-    optimizer = _optimizer(ddp)
+        own_error = _error(_gradients(ddp, *mine), _gradients(plain, *mine))
+    reduced_error = _error(_gradients(ddp, *mine), _gradients(plain, *everything))
+    optimizer = torch.optim.AdamW(ddp.parameters(), lr=RATE)
     _train(context, ddp, optimizer, 0, steps)
-    path = Path(folder) / f"rank-{context.rank}.pt"
-    _save(path, ddp.module, optimizer)
+    with path.open("wb") as file:
+        torch.save({"model": ddp.module.state_dict(), "optimizer": optimizer.state_dict()}, file)
+        file.flush()
+        os.fsync(file.fileno())
     trained = _hash(ddp)
     # DDP reorders its buckets after the first step, and with them the additions. A resumed run
     # starts with a new DDP, so the continued run gets a new one, too.
-    ddp = DistributedDataParallel(ddp.module, device_ids=_ids(context))
+    ddp = _wrapped(context, ddp.module)
     _train(context, ddp, optimizer, steps, 2 * steps)
     straight = _hash(ddp)
-    if context.injected("damaged-checkpoint"):
-        data = torch.load(path)
-        _flip(data["model"]["0.weight"], 40)
-        torch.save(data, path)
-    loaded, resumed = _resume(context, plain, path, steps)
+    data = torch.load(path, map_location=context.device)
     path.unlink()
+    if context.injected("damaged-checkpoint"):
+        _flip(data["model"]["0.weight"], 40)
+    plain.load_state_dict(data["model"])
+    loaded = _hash(plain)  # now: DDP takes the parameters of rank 0
+    ddp = _wrapped(context, plain)
+    optimizer = torch.optim.AdamW(ddp.parameters(), lr=RATE)
+    optimizer.load_state_dict(data["optimizer"])
+    _train(context, ddp, optimizer, steps, 2 * steps)
     return {
         "label": context.label,
         "own_error": own_error,
@@ -79,56 +80,17 @@ def _run(context: RankContext, folder: str, steps: int) -> dict:
         "trained": trained,
         "straight": straight,
         "loaded": loaded,
-        "resumed": resumed,
+        "resumed": _hash(ddp),
     }
 
 
-def evidence(results: list[dict]) -> Evidence:
-    found = Evidence(facts={"ranks": len(results), "parameters_sha256": results[0]["trained"]})
-    for rank, result in enumerate(results):
-        result["part"] = f"rank {rank}"
-    errors = [result[kind] for result in results for kind in ("own_error", "reduced_error")]
-    if all(map(math.isfinite, errors)):
-        found.measurements = [Measurement("gradient_error", max(errors), "x")]
-    else:  # the failure below has it; a report has no number that is not finite
-        found.inapplicable["gradient_error"] = "a gradient is not finite"
-    for result in results:
-        if not result["own_error"] <= TOLERANCE:  # also for NaN
-            words = (
-                "its own gradient, before any communication, differs from the reference by "
-                f"{result['own_error']:.2g} of the largest gradient"
-            )
-            found.fail("own-gradient", f"{result['label']}: {words}", result["part"])
-    bad = [result for result in results if not result["reduced_error"] <= TOLERANCE]
-    if bad:
-        labels = f"{', '.join(result['label'] for result in bad[:4])}{' and more' if len(bad) > 4 else ''}"
-        error = f"{bad[0]['reduced_error']:.2g} of the largest gradient"
-        words = f"{labels}: the averaged gradient differs from that of one process by {error}"
-        found.fail("shared-gradient", words, *(result["part"] for result in bad[:4]))
-    counts = Counter(result["trained"] for result in results)
-    common, votes = counts.most_common(1)[0]
-    if len(counts) > 1 and votes * 2 > len(results):
-        outliers = [result for result in results if result["trained"] != common]
-        labels = ", ".join(result["label"] for result in outliers)
-        words = f"parameters differ after training: {labels} against all others"
-        found.fail("diverged", words, *(result["part"] for result in outliers))
-    elif len(counts) > 1:
-        all_of_them = ", ".join(
-            f"{result['label']}: {result['trained'][:12]}" for result in results[:8]
-        )
-        words = f"parameters differ after training, with no majority: {all_of_them}"
-        found.fail("diverged", words, *(result["part"] for result in results[:8]))
-    faults = len(found.problems)
-    for result in results:
-        if result["loaded"] != result["trained"]:
-            words = f"{result['label']}: the checkpoint that it read is not the one that it wrote"
-            found.fail("volume-bytes", words, result["part"])
-        elif (
-            result["resumed"] != result["straight"] and not faults
-        ):  # otherwise it is a consequence
-            words = f"{result['label']}: training resumed from the checkpoint ends with other parameters"
-            found.fail("diverged", words, result["part"])
-    return found
+def _wrapped(context: RankContext, model: nn.Module) -> nn.Module:
+    gpu = context.device.type == "cuda"
+    return DistributedDataParallel(model, device_ids=[context.device] if gpu else None)
+
+
+def _mine(context: RankContext) -> slice:
+    return slice(context.rank * SAMPLES, (context.rank + 1) * SAMPLES)
 
 
 def _batch(context: RankContext, step: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -156,48 +118,18 @@ def _error(found: list[torch.Tensor], reference: list[torch.Tensor]) -> float:
     return difference / largest if math.isfinite(difference) else math.inf
 
 
-def _ids(context: RankContext) -> list[torch.device] | None:
-    return [context.device] if context.device.type == "cuda" else None
-
-
-def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=1e-2)
-
-
 def _train(
     context: RankContext, model: nn.Module, optimizer: torch.optim.Optimizer, first: int, last: int
 ) -> None:
-    mine = slice(context.rank * SAMPLES, (context.rank + 1) * SAMPLES)
     for step in range(first, last):
         context.enter(f"training step {step}")
-        inputs, labels = _batch(context, step)
+        inputs, labels = (each[_mine(context)] for each in _batch(context, step))
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(inputs[mine]), labels[mine]).backward()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
         if context.injected("diverged-parameter") and step == last - 1:
             with torch.no_grad():
                 _flip(next(model.parameters()), 0)
-
-
-def _save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    with path.open("wb") as file:
-        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _resume(context: RankContext, fresh: nn.Module, path: Path, steps: int) -> tuple[str, str]:
-    """Hashes of the parameters of a fresh model: as read from the checkpoint, and after training
-    on.
-    """
-    data = torch.load(path, map_location=context.device)
-    fresh.load_state_dict(data["model"])
-    loaded = _hash(fresh)  # now: DDP takes the parameters of rank 0
-    ddp = DistributedDataParallel(fresh, device_ids=_ids(context))
-    optimizer = _optimizer(ddp)
-    optimizer.load_state_dict(data["optimizer"])
-    _train(context, ddp, optimizer, steps, 2 * steps)
-    return loaded, _hash(ddp)
 
 
 def _hash(model: nn.Module) -> str:

@@ -50,32 +50,20 @@ class Transformer(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(shape.words, shape.width)
-        self.blocks = nn.ModuleList(_Block(shape) for _ in range(shape.layers))
-        self.head = nn.Linear(shape.width, shape.words, bias=False)
+        width = shape.width
+        block = nn.TransformerEncoderLayer(
+            width, shape.heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True,
+            norm_first=True,
+        )  # fmt: skip
+        self.embedding = nn.Embedding(shape.words, width)
+        self.blocks = nn.TransformerEncoder(block, shape.layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, shape.words, bias=False)
+        mask = nn.Transformer.generate_square_subsequent_mask(shape.length)
+        self.register_buffer("mask", mask, persistent=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = self.embedding(tokens)
-        for block in self.blocks:
-            x = block(x)
+        x = self.blocks(self.embedding(tokens), self.mask, is_causal=True)
         return self.head(x)
-
-
-class _Block(nn.Module):
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.heads, width = shape.heads, shape.width
-        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, length, width = x.shape
-        qkv = self.qkv(self.before(x)).view(batch, length, 3, self.heads, width // self.heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4)
-        seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))
-        return x + self.narrow(nn.functional.gelu(self.wide(self.between(x))))
 
 
 def flop_per_token(model: Transformer, shape: Shape) -> int:
@@ -109,10 +97,8 @@ def run(context: RankContext, steps: int) -> dict:
     return {
         "label": context.label,
         "device": str(context.device),
-        "model": torch.cuda.get_device_name(context.device)
-        if context.device.type == "cuda"
-        else "",
-        "losses": None if not math.isfinite(first + last) else [first, last],
+        "model": context.gpu_model,
+        "losses": [first, last] if math.isfinite(first + last) else None,
         "loss_text": f"{first:.4g} to {last:.4g}",
         "tokens": shape.tokens,
         "parameters": numel,
@@ -157,54 +143,43 @@ def evidence(results: list[dict]) -> Evidence:
     """Loss, tokens/s and MFU of every device, and the weak scaling."""
     first = results[0]
     found = Evidence(facts={"ranks": len(results), "parameters": first["parameters"]})
-    # ranks of a rehearsal share one device
-    for result in results if first["model"] else results[:1]:
-        if result["losses"]:
-            drop = result["losses"][0] / max(result["losses"][1], 1e-12)
-            found.measurements.append(Measurement("loss_drop", drop, "x", result["device"]))
+    together, alone = (
+        [max(times) for times in zip(*(result[key] for result in results), strict=True)]
+        for key in ("together_s", "alone_s")
+    )
+    step_s = statistics.median(together)
     for rank, result in enumerate(results):
         if not result["losses"]:
-            found.fail(
-                "loss", f"{result['label']}: loss went from {result['loss_text']}", f"rank {rank}"
-            )
+            words = f"{result['label']}: loss went from {result['loss_text']}"
+            found.fail("loss", words, f"rank {rank}")
             found.inapplicable["loss_drop"] = "a loss is not finite"
-    slowest = statistics.median(
-        max(times) for times in zip(*(r["together_s"] for r in results), strict=True)
-    )
+    # ranks of a rehearsal share one device
     for result in results if first["model"] else results[:1]:
-        rate = result["tokens"] / slowest
-        found.measurements.append(Measurement("tokens_per_s", rate, "tokens/s", result["device"]))
-        device = result["device"].rpartition(":")[2]
-        peak = (
-            Limits((result["model"],)).figures("gemm_bf16").get("specification")
-            if result["model"]
-            else None
-        )
+        device, rate = result["device"], result["tokens"] / step_s
+
+        def add(name: str, value: float, unit: str, device: str = device) -> None:
+            found.measurements.append(Measurement(name, value, unit, device))
+
+        if result["losses"]:
+            start, end = result["losses"]
+            add("loss_drop", start / max(end, 1e-12), "x")
+        add("tokens_per_s", rate, "tokens/s")
+        peak = Limits((result["model"],)).figures("gemm_bf16").get("specification")
         if peak:
-            found.measurements.append(
-                Measurement(
-                    "mfu", rate * result["flop_per_token"] / peak / 1e12, "ratio", f"cuda:{device}"
-                )
-            )
+            add("mfu", rate * result["flop_per_token"] / peak / 1e12, "ratio")
         else:
             found.inapplicable["mfu"] = f"no peak is known for {result['model'] or 'a CPU'}"
-    found.samples["step_s"] = [
-        max(times) for times in zip(*(r["together_s"] for r in results), strict=True)
-    ][:200]
-    alone = statistics.median(
-        max(times) for times in zip(*(r["alone_s"] for r in results), strict=True)
-    )
+    found.samples["step_s"] = together
+    efficiency = statistics.median(alone) / step_s
     communication_s = max(result["all_reduce_s"] for result in results)
     if len(results) == 1:
         found.inapplicable["weak_scaling"] = "one device"
     elif not first["model"]:
         found.inapplicable["weak_scaling"] = "ranks of a rehearsal share processors"
-    elif alone < MIN_COMPUTE_RATIO * communication_s:
-        found.inapplicable["weak_scaling"] = (
-            f"a step computes {alone * 1e3:.3g} ms and its all-reduce takes {communication_s * 1e3:.3g} ms: compute "
-            "does not dominate"
-        )
+    elif statistics.median(alone) < MIN_COMPUTE_RATIO * communication_s:
+        times = f"{statistics.median(alone):.3g} s and its all-reduce takes {communication_s:.3g} s"
+        found.inapplicable["weak_scaling"] = f"a step takes {times}: compute does not dominate"
     else:
-        found.measurements.append(Measurement("weak_scaling", alone / slowest, "ratio"))
-    found.facts["efficiency"] = alone / slowest
+        found.measurements.append(Measurement("weak_scaling", efficiency, "ratio"))
+    found.facts["efficiency"] = efficiency
     return found

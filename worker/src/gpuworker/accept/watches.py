@@ -1,24 +1,63 @@
-"""Watch for Xids, the errors of NVIDIA's driver, while the checks run.
+"""What is watched while the checks run: Xids, ports that go down, errors that links count.
 
-They are events of NVML, which need no privilege. A process of its own waits for them: the runner
-forks the checks and must not have NVML open.
+Xids are the errors of NVIDIA's driver, and events of NVML, which need no privilege. A process of
+its own waits for them: the runner forks the checks and must not have NVML open.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import multiprocessing
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
-from gpuworker.accept import host_info
+from gpuworker.accept import check_spec, fabric, host_info, pcie_errors
+from gpuworker.accept.publish import log_check
+from gpuworker.accept.verdict import of_problems
 from gpuworker.judgement import xids
-from gpuworker.judgement.report import Evidence
+from gpuworker.judgement.report import Evidence, Report
 from gpuworker.runtime import gpu_inventory
 
+PORT_FAULT, PCIE_FAULT = "port-errors", "pcie-errors"  # injected: a bad cable, a bad riser
 WAIT_MS = 500
 START_S = 60  # nvmlInit takes seconds on a node without persistence mode
 KILL_S = 10  # the process may hang in the driver
 KERNEL_LOG = Path("/dev/kmsg")
+
+
+@contextlib.contextmanager
+def watch(report: Report) -> Iterator[None]:
+    """Add what was seen during the checks to the report."""
+    gpus = XidWatch() if report.requested.device == "cuda" else None
+    if gpus:
+        gpus.start()
+    before = fabric.ports(), pcie_errors.counts()
+    try:
+        yield
+    finally:
+        seen = [gpus.stop()] if gpus else []
+        seen.append(_links(report.requested.inject, *before))
+        for found in seen:
+            if found.problems:
+                report.checks.append(found)
+                log_check(check_spec.TAGS[0], of_problems(found.name, found))
+
+
+def _links(inject: str, before: list[fabric.Port], pcie_before: pcie_errors.Counts) -> Evidence:
+    """What the links counted since then."""
+    after, pcie_after = fabric.ports(), pcie_errors.counts()
+    if inject == PORT_FAULT:
+        before = [fabric.Port("mlx5_0/1", True, errors={"symbol_error": 3})]
+        after = [dataclasses.replace(before[0], errors={"symbol_error": 15})]
+    if inject == PCIE_FAULT:
+        pcie_before, pcie_after = ({"0000:3b:00.0": {"correctable": count}} for count in (7, 5007))
+    facts = {"ports": [port.name for port in after], "pcie_links": list(pcie_after)}
+    found = Evidence(facts=facts, name="fabric")
+    fabric.new_errors(before, after, found)
+    pcie_errors.grown(pcie_before, pcie_after, found)
+    return found
 
 
 class XidWatch:
@@ -39,10 +78,8 @@ class XidWatch:
         else:
             self._receive()
 
-    def stop(self) -> Evidence | None:
-        """Evidence with the Xids, or why they are unknown; None if all GPUs were watched without
-        one.
-        """
+    def stop(self) -> Evidence:
+        """Evidence with the Xids, or why they are unknown."""
         while not self.problem and self._receiver.poll():
             self._receive()
         self._process.kill()
@@ -56,7 +93,7 @@ class XidWatch:
         if self.problem and host_info.xids(KERNEL_LOG) is None:
             why = f"{self.problem}, and {KERNEL_LOG} cannot be read here"
             found.warn("unreadable", f"the Xids of the driver are unknown: {why}")
-        return found if found.problems else None
+        return found
 
     def _receive(self) -> None:
         try:

@@ -1,7 +1,11 @@
-"""Volume test with the access pattern of training: all ranks write a checkpoint with fsync, then read uncached shards.
+"""The volumes of the job keep the data that all ranks write, and return it unchanged and fast enough.
 
-MB/s (1e6 bytes) = bytes of all ranks / time of the slowest. Latencies are those of blocks of 1 MiB. On a
-read-only volume the existing files are read.
+Without volumes the scratch folder is tested, and the report notes it. On a volume that the nodes
+share: ddp-launch -m gpuworker.accept.ddp_tests --storage /out
+
+All ranks write a checkpoint with fsync, then read uncached shards: the access pattern of training.
+MB/s (1e6 bytes) = bytes of all ranks / time of the slowest. Latencies are those of blocks of 1 MiB.
+On a read-only volume the existing files are read.
 """
 
 from __future__ import annotations
@@ -16,16 +20,78 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuworker.accept.distributed.rank_context import RankContext
+from gpuworker.accept.check_spec import WORLD, Measure, Plan, Spec
 from gpuworker.judgement.report import FAIL, INCOMPLETE, Evidence, Measurement
 
+# Wait for a CPU: the time slice of Linux with 8 CPUs and more, 0.75 ms * (1 + log2 8)
+# (kernel/sched/fair.c).
+SCHEDULER_MS = 3.0
+SPEC = Spec(
+    tag="STORAGE",
+    seconds={"quick": 5, "full": 60, "burn-in": 60},
+    process=WORLD,
+    across_nodes="test a volume; may be repeated",
+    takes_volumes=True,
+    measures={
+        "storage_write": Measure(
+            "MB/s",
+            "all ranks write a checkpoint, until fsync returns",
+            each="node",
+            meaningful=(1, 1e6),
+            optional=True,
+        ),
+        "storage_read": Measure(
+            "MB/s", "all ranks read shards that are not cached", each="node", meaningful=(1, 1e6)
+        ),
+        "storage_read_p99": Measure(
+            "ms",
+            "99th percentile of reading 1 MiB",
+            of_others=True,
+            better="lower",
+            noise=SCHEDULER_MS,
+            each="node",
+            meaningful=(1e-3, 60e3),
+        ),
+    },
+    faults={
+        "full-volume": "volume-full",
+        "damaged-file": "volume-bytes",
+    },
+)
+
+
+MIB_ACROSS_NODES = {"cuda": 1024, "cpu": 8}  # per rank
 BLOCK = 1 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FULL = "full while the checkpoint was written"
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-def run(context: RankContext, volumes: dict[str, str], mib: int) -> dict:
+def measure(plan: Plan) -> Evidence:
+    from gpuworker.accept.distributed import local_world
+
+    mib = {"quick": 8, "full": 64, "burn-in": 64}[plan.level]
+    if plan.device == "cuda":
+        mib *= 16
+    paths = {name: str(path) for name, path in plan.volumes.items()} or {
+        "scratch": str(plan.scratch)
+    }
+    found = evidence(local_world.run(plan, run, volumes=paths, mib=mib), mib)
+    if not plan.volumes:
+        without_space(found)
+        found.facts["note"] = "no volume is mounted: the scratch folder was tested"
+    return found
+
+
+def measure_world(context, plan: Plan) -> Evidence:
+
+    mib = MIB_ACROSS_NODES[plan.device]
+    paths = {name: str(path) for name, path in plan.volumes.items()}
+    results = context.gather("storage", run(context, paths, mib))
+    return evidence(results, mib) if results else Evidence()
+
+
+def run(context, volumes: dict[str, str], mib: int) -> dict:
     """Per volume: seconds and bytes of this rank's writing and reading, and the error."""
     return {
         "label": context.label,
@@ -33,38 +99,29 @@ def run(context: RankContext, volumes: dict[str, str], mib: int) -> dict:
     }
 
 
-def _volume(context: RankContext, name: str, path: str, mib: int) -> dict:
-    seen: dict = {
-        "path": path,
-        "error": "",
-        "read_only": False,
-        "write_s": 0.0,
-        "read_bytes": 0,
-        "latencies_s": [],
-    }
+def _volume(context, name: str, path: str, mib: int) -> dict:
+    seen: dict = {"path": path, "error": "", "read_only": False}
+    seen |= {"write_s": 0.0, "read_bytes": 0, "latencies_s": []}
     folder = Path(path) / f".storage-test-{os.environ.get('RUN_ID', 'local')}"
     mine, neighbour = folder / f"shard-{context.rank}", (context.rank + 1) % context.size
-    shard = folder / f"shard-{neighbour}"
     try:
         with _errors_into(seen, name):
             folder.mkdir(exist_ok=True)
         context.barrier(f"storage/{name}/begin")  # all write at the same time
-        if folder.exists():
-            with _errors_into(seen, name):
-                seen["write_s"] = _write(
-                    Path("/dev/full") if context.injected("full-volume") else mine,
-                    context.rank,
-                    mib,
-                )
-            if context.injected("damaged-file"):
-                with mine.open("r+b") as file:
-                    file.seek(BLOCK // 2)
-                    file.write(b"damaged")
+        with _errors_into(seen, name):
+            if folder.exists():
+                full = context.injected("full-volume")
+                seen["write_s"] = _write(Path("/dev/full") if full else mine, context.rank, mib)
+                if context.injected("damaged-file"):
+                    with mine.open("r+b") as file:
+                        file.seek(BLOCK // 2)
+                        file.write(b"damaged")
         context.store.add(f"storage/{name}/writers", int(seen["write_s"] > 0))
         context.barrier(f"storage/{name}/written")
         all_wrote = context.store.add(f"storage/{name}/writers", 0) == context.size
         with _errors_into(seen, name):
             # other nodes' shards are missing on a volume of this node alone
+            shard = folder / f"shard-{neighbour}"
             if all_wrote and shard.exists():
                 _read(seen, shard, neighbour, mib, name)
             elif seen["write_s"]:
@@ -116,28 +173,18 @@ def _write(path: Path, rank: int, mib: int) -> float:
 
 def _read(seen: dict, path: Path, rank: int, mib: int, name: str) -> None:
     """Read a shard that this test wrote, without the cache, and compare it."""
-    blocks = 0
-    for found, right in zip(
-        _timed_blocks(seen, path, mib * BLOCK), _blocks(rank, mib), strict=False
-    ):
-        if found != right:
-            first = next(
-                (i for i, (a, b) in enumerate(zip(found, right, strict=False)) if a != b),
-                len(found),
-            )
-            place = blocks * BLOCK + first
-            seen["error"] = (
-                f"{name} ({path}): what was read is not what was written, from byte {place} on"
-            )
+    found = _timed_blocks(seen, path, mib * BLOCK)
+    for number, right in enumerate(_blocks(rank, mib)):
+        if (block := next(found, b"")) != right:
+            pairs = enumerate(zip(block, right, strict=False))
+            first = next((index for index, (a, b) in pairs if a != b), len(block))
+            place = f"from byte {number * BLOCK + first} on, of {mib} MiB"
+            seen["error"] = f"{name} ({path}): what was read is not what was written, {place}"
             seen["kind"] = "volume-bytes"
             return
-        blocks += 1
-    if blocks != mib:
-        seen["error"] = f"{name} ({path}): {blocks} of {mib} MiB were returned"
-        seen["kind"] = "volume-bytes"
 
 
-def _read_existing_files(seen: dict, context: RankContext, path: Path, mib: int) -> None:
+def _read_existing_files(seen: dict, context, path: Path, mib: int) -> None:
     """Read existing files of the volume, different ones on each rank."""
     files = sorted(file for file in _some_files(path) if file.stat().st_size >= BLOCK)
     for file in files[context.rank % max(1, len(files)) :: context.size]:
@@ -198,7 +245,7 @@ def evidence(results: list[dict], mib: int) -> Evidence:
             p99 = statistics.quantiles(latencies, n=100)[-1] if len(latencies) > 1 else latencies[0]
             found.measurements.append(Measurement("storage_read", rate, "MB/s", name))
             found.measurements.append(Measurement("storage_read_p99", p99 * 1e3, "ms", name))
-            found.samples[f"{name}_read_s"] = latencies[:: max(1, len(latencies) // 200)][:200]
+            found.samples[f"{name}_read_s"] = latencies
         elif not faults:
             words = (
                 f"{name} ({seen[0]['path']}): cannot be written and holds no file of 1 MiB to read"
