@@ -59,7 +59,7 @@ STATES = {
         "runs and has no report yet: container accept ended with 137, OOMKilled",
         acts.CONFIGURE,
     ),
-    "tests": (pod("n7", initContainerStatuses=[accept(running=RUNNING)]), "runs and has no report yet", acts.RETEST),
+    "tests": (pod("n7", initContainerStatuses=[accept(running=RUNNING)]), "runs and has no report yet", acts.WAIT),
     "starts": (
         pod("n7", initContainerStatuses=[accept(waiting={"reason": "ContainerCreating"})]), "is Pending", acts.START,
     ),

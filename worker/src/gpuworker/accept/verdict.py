@@ -86,7 +86,9 @@ def judge_check(check: Registered, evidence: Evidence, limits: Limits, plan: Pla
         if verdict != PASS:
             parts = [number.device] if number.device else []
             words = f"{number.device or 'node'}: {name} {reason}"
-            numbers_of = {"measure": name, "value": number.value}
+            numbers_of = {"measure": name}
+            if math.isfinite(number.value):  # JSON has no other numbers
+                numbers_of["value"] = number.value
             found.problems.append(Problem(verdict, kind, words, parts, numbers_of))
     for words in without_figure:
         found.warn("no-figure", words)
