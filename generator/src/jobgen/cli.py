@@ -4,8 +4,6 @@ Exit codes: 0 done; 1 invalid input, or a difference with --check; 2 usage, or a
 bug.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -2,8 +2,6 @@
 overrides applied.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,11 +15,11 @@ from jobgen.diagnostics import (
     InvalidInputError,
     Path,
     Position,
+    RefusedError,
     json_path,
     quoted,
 )
 from jobgen.options import Options
-from jobgen.overrides import secret_names, with_variables
 from jobgen.yaml_loader import Document
 
 # Fields in which SkyPilot replaces $NAME and ${NAME} by the values of envs.
@@ -119,8 +117,9 @@ def read(documents: list[Document], options: Options, hidden: tuple[str, ...]) -
     return Group(header, tasks)
 
 
-class _UnresolvedError(Exception):
-    """A variable that cannot be replaced; the arguments are a diagnostic's code and message."""
+def name_of(secret: object) -> str:
+    """secrets:personal.TOKEN -> TOKEN."""
+    return str(secret).rpartition(":")[2].rpartition(".")[2]
 
 
 def _with_overrides(task: GroupDocument, options: Options) -> object:
@@ -130,11 +129,14 @@ def _with_overrides(task: GroupDocument, options: Options) -> object:
     value = task.document.value
     if not isinstance(value, dict):
         return value
-    value = with_variables(value, options)
     envs = value.get("envs")
-    known = envs.items() if isinstance(envs, dict) else ()
-    known = {key: str(each) for key, each in known if each is not None}
-    secret = secret_names(value.get("secrets")) | options.secrets.keys()
+    known = {}
+    if envs is None or isinstance(envs, dict):
+        kept = {name: each for name, each in (envs or {}).items() if name not in options.secrets}
+        value = {**value, "envs": {**kept, **options.env}}
+        known = {key: str(each) for key, each in value["envs"].items() if each is not None}
+    given = value.get("secrets")
+    secret = {*map(name_of, given if isinstance(given, (dict, list)) else ()), *options.secrets}
     for field in SUBSTITUTED:
         given = value.get(field)
         if "$" not in str(given):
@@ -145,8 +147,9 @@ def _with_overrides(task: GroupDocument, options: Options) -> object:
             path = (field, key) if has_entries else (field,)
             try:
                 name, each = _filled(key, known, secret), _filled(each, known, secret)
-            except _UnresolvedError as error:
-                task.report(error.args[0], path, error.args[1])
+            except RefusedError as error:
+                code, message = error.args
+                task.report(code, path, message)
                 continue
             if name in filled:
                 message = "the same key as another one after variables are replaced"
@@ -157,7 +160,7 @@ def _with_overrides(task: GroupDocument, options: Options) -> object:
 
 
 def _filled(value: object, known: Mapping[str, str], secret: set[str]) -> object:
-    """Return the value with the values of variables. Raises _UnresolvedError."""
+    """Return the value with the values of variables. Raises RefusedError."""
     if isinstance(value, dict):
         return {
             _filled(key, known, secret): _filled(each, known, secret) for key, each in value.items()
@@ -166,19 +169,19 @@ def _filled(value: object, known: Mapping[str, str], secret: set[str]) -> object
         return value
     names = _VARIABLE.findall(value)
     if missing := [name for name in names if name not in known]:
-        name = missing[0] if len(missing[0]) <= 80 else f"{missing[0][:77]}..."
+        name = missing[0][:80]
         if missing[0] in secret:
             message = f"${name} is a secret and would be readable in the values"
-            raise _UnresolvedError("secret-in-values", message)
+            raise RefusedError("secret-in-values", message)
         message = f"${name} is not one of the task's envs; add it, or use --env {name}=…"
-        raise _UnresolvedError("unknown-variable", message)
+        raise RefusedError("unknown-variable", message)
     if sum(len(known[name]) for name in names) > _LONGEST:
         message = f"longer than {_LONGEST:,} characters after variables are replaced"
-        raise _UnresolvedError("bad-value", message)
+        raise RefusedError("bad-value", message)
     filled = _VARIABLE.sub(lambda match: known[match[1]], value)
     if "$" in filled:
         message = "a $ that does not name a variable; paths and names cannot contain it"
-        raise _UnresolvedError("unknown-variable", message)
+        raise RefusedError("unknown-variable", message)
     return filled
 
 

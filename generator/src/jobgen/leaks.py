@@ -1,7 +1,5 @@
 """Refusal of credentials in the fields of a task, and the values that no message may contain."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 
@@ -11,6 +9,7 @@ from jobgen.group import GroupDocument
 from jobgen.options import Options
 from jobgen.yaml_loader import Document
 
+SHORTEST, WORD = 4, 7  # characters: shorter values, and up to this, may be in ordinary words
 _NAMES_ONLY = ("secrets", "managed_secrets")  # their values never reach the output
 _REFERENCE = "write valueFrom.secretKeyRef, which names a Kubernetes Secret"
 _WAY_OUT = {
@@ -25,19 +24,13 @@ def known_values(documents: list[Document], options: Options) -> tuple[str, ...]
     """Return every known credential, line by line: of secrets, and of variables with such a
     name.
     """
-    secrets, envs = (
-        [pair for each in documents for pair in _mapping(each, field).items()]
-        for field in ("secrets", "envs")
-    )
-    named = [
-        value
-        for name, value in [*envs, *options.env.items()]
-        if credentials.is_named(str(name), value)
-    ]
-    given = [*(value for _, value in secrets), *options.secrets.values(), *named]
-    return tuple(
-        line.strip() for value in given if value is not None for line in str(value).splitlines()
-    )
+    given, envs = [*options.secrets.values()], [*options.env.items()]
+    for each in documents:
+        given += _mapping(each, "secrets").values()
+        envs += _mapping(each, "envs").items()
+    given += [value for name, value in envs if credentials.is_named(str(name), value)]
+    lines = [line.strip() for value in given for line in str(value or "").splitlines()]
+    return tuple(line for line in lines if len(line) >= SHORTEST)
 
 
 def _mapping(document: Document, field: str) -> dict:

@@ -1,7 +1,5 @@
 """Rules for names in Kubernetes."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 

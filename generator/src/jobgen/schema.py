@@ -7,8 +7,6 @@ whole run of jobgen takes 114 ms (wall time for tests/bench/rl.yaml, medians of 
 that both accept the same values.
 """
 
-from __future__ import annotations
-
 import json
 import operator
 import re

@@ -2,8 +2,6 @@
 time and memory.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from dataclasses import dataclass

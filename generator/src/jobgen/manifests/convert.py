@@ -1,12 +1,10 @@
 """Conversion of a file with one manifest to values of the chart job-group."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable
 
-from jobgen import __version__, leaks, names
+from jobgen import leaks, names
 from jobgen.api import Result
 from jobgen.contract import NAME_LIMIT, VALUES_SCHEMA_VERSION
 from jobgen.convert import needs_jobs
@@ -14,7 +12,7 @@ from jobgen.diagnostics import ERROR, Diagnostic, InvalidInputError, Path
 from jobgen.manifests.manifest import Manifest, get
 from jobgen.manifests.pods import read_container, read_task
 from jobgen.yaml_loader import Document, load
-from jobgen.yaml_writer import manifest as written
+from jobgen.yaml_writer import dump
 
 OF_THE_SERVER = (
     "uid",
@@ -58,10 +56,7 @@ def to_values(
     diagnostics = sorted(set(manifest.diagnostics))
     if any(each.severity == ERROR for each in diagnostics):
         return Result(None, diagnostics)
-    head = f"# Values of the chart job-group, written by jobgen {__version__}"
-    return Result(
-        f"{head} from a {manifest.value['kind']}. Yours to edit.\n{written(values)}", diagnostics
-    )
+    return Result(dump(values, f" from a {manifest.value['kind']}. Yours to edit."), diagnostics)
 
 
 def _is_known(value: dict) -> bool:

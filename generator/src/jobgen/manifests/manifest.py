@@ -1,7 +1,5 @@
 """One object of a file, of which parts are taken until nothing is left without a note."""
 
-from __future__ import annotations
-
 import copy
 import json
 

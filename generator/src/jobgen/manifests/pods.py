@@ -1,7 +1,5 @@
 """A pod template as a task: GPUs, image and command as values, all else as its podTemplate."""
 
-from __future__ import annotations
-
 import re
 import shlex
 
