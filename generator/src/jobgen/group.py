@@ -43,6 +43,12 @@ class GroupDocument:
         raw = document.value
         name = raw.get("name") if isinstance(raw, dict) else None
         self.name = name if isinstance(name, str) else None
+        for position, path, code, message in document.errors:
+            self.diagnostics.append(self._diagnostic(position, path, message, code))
+
+    @property
+    def is_valid(self) -> bool:
+        return all(each.severity != ERROR for each in self.diagnostics)
 
     @property
     def scope(self) -> str:
@@ -67,8 +73,6 @@ class GroupDocument:
 
     def read(self, value: object) -> None:
         """Set the fields of `value` that the schema accepts, and report the others."""
-        for position, path, code, message in self.document.errors:
-            self.diagnostics.append(self._diagnostic(position, path, message, code))
         fields = schema.validate(not self.number, value, self.report)
         self.fields = fields if isinstance(fields, dict) else {}
 
@@ -87,7 +91,7 @@ class Group:
 
     @property
     def is_valid(self) -> bool:
-        return all(each.severity != ERROR for each in self.diagnostics)
+        return all(each.is_valid for each in (self.header, *self.tasks))
 
 
 def read(documents: list[Document], options: Options, hidden: tuple[str, ...]) -> Group:
@@ -199,12 +203,9 @@ def _check_names(header: GroupDocument, tasks: list[GroupDocument]) -> None:
             task.report("duplicate-task", ("name",), message)
         first_line.setdefault(name, task.document.position(("name",))[0])
         if usable and usable_group:
-            longest = names.job_name(header.fields["name"], name, task.fields.get("num_nodes", 1))
-            if len(longest) > names.NAME_LIMIT:
-                message = (
-                    f'too long: the Job "{longest}" would have a name of {len(longest)} characters;'
-                )
-                message += f" Kubernetes allows {names.NAME_LIMIT}. Shorten the name of the task or of the group"
+            nodes = task.fields.get("num_nodes", 1)
+            if reason := names.too_long(header.fields["name"], name, nodes):
+                message = f"{reason}; shorten the name of the task or of the group"
                 task.report("name-too-long", ("name",), message)
 
 

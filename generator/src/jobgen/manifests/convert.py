@@ -2,13 +2,13 @@
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from jobgen import leaks, names
 from jobgen.api import Result
-from jobgen.contract import NAME_LIMIT, VALUES_SCHEMA_VERSION
+from jobgen.contract import VALUES_SCHEMA_VERSION
 from jobgen.convert import needs_jobs
-from jobgen.diagnostics import ERROR, Diagnostic, InvalidInputError, Path
+from jobgen.diagnostics import Diagnostic, InvalidInputError, Path
 from jobgen.manifests.manifest import Manifest, get
 from jobgen.manifests.pods import read_container, read_task
 from jobgen.yaml_loader import Document, load
@@ -28,11 +28,15 @@ OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def to_values(
-    source: bytes, name: str | None = None, allow: frozenset[str] = frozenset()
+    source: bytes,
+    name: str | None = None,
+    allow: frozenset[str] = frozenset(),
+    command: Sequence[str] = (),
 ) -> Result:
     """Values for the one object of a known kind, with notes about what they lose.
 
-    `name` replaces that of the object; `allow`: variables and paths that look like credentials.
+    `name` replaces that of the object; `allow`: variables and paths that look like credentials;
+    `command`: that of containers without one.
     """
     try:
         documents = [each for each in load(source) if isinstance(each.value, dict)]
@@ -41,22 +45,21 @@ def to_values(
             raise InvalidInputError(_no_object(documents, len(found)))
     except InvalidInputError as invalid:
         return Result(None, sorted(invalid.diagnostics))
-    manifest = Manifest(found[0])
+    manifest = Manifest(found[0], command)
     for each in documents:
         if each is not found[0]:
             other = Manifest(each)
             other.note(("kind",), "another object of the file")
             manifest.diagnostics += other.diagnostics
-    leaks.check(manifest, manifest.value, allow)
     if not isinstance(manifest.value.get("spec"), dict):
         manifest.error((), "has no spec")
-        return Result(None, manifest.diagnostics)
+    manifest.check_filled_in()
     own = names.label(str(get(manifest.value, ("metadata", "name")) or ""), "group")
-    values = group(manifest, name or own or "group")
-    diagnostics = sorted(set(manifest.diagnostics))
-    if any(each.severity == ERROR for each in diagnostics):
-        return Result(None, diagnostics)
-    return Result(dump(values, f" from a {manifest.value['kind']}. Yours to edit."), diagnostics)
+    values = group(manifest, name or own or "group") if manifest.is_valid else {}
+    leaks.check(manifest, manifest.value, allow)
+    about = f" from a {manifest.value['kind']}. Yours to edit."
+    text = dump(values, about) if manifest.is_valid else None
+    return Result(text, sorted({*manifest.diagnostics}))
 
 
 def _is_known(value: dict) -> bool:
@@ -81,11 +84,13 @@ def group(manifest: Manifest, name: str) -> dict:
     # So that the pods of a StatefulSet keep their names: NAME-0.SERVICE.
     service = manifest.take("spec", "serviceName", default="") if kind == "StatefulSet" else ""
     values: dict = {"name": names.label(service, "group") or name}
+    if [*tasks] == [name] and names.too_long(values["name"], name, tasks[name]["numNodes"]):
+        tasks = {"node": tasks[name]}
+        message = "too long for the names of pods, which are node-RANK in place of NAME-RANK"
+        manifest.note(("metadata", "name"), message)
     for task, each in tasks.items():
-        longest = names.job_name(values["name"], task, each["numNodes"])
-        if len(longest) > NAME_LIMIT:
-            message = f'too long: the Job "{longest}" would have more than {NAME_LIMIT} characters; shorten it'
-            manifest.error(("metadata", "name"), f"{message}, or pass --name")
+        if reason := names.too_long(values["name"], task, each["numNodes"]):
+            manifest.error(("metadata", "name"), f"{reason}; shorten it, or pass --name")
     limits = ("spec", "runPolicy") if kind == "PyTorchJob" else ("spec",)
     for limit in ("activeDeadlineSeconds", "ttlSecondsAfterFinished"):
         if manifest.has(*limits, limit):

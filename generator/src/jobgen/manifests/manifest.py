@@ -2,13 +2,17 @@
 
 import copy
 import json
+import re
+from collections.abc import Sequence
 
-from jobgen.diagnostics import NOTE, Path
+from jobgen.diagnostics import NOTE, Path, walk
 from jobgen.group import GroupDocument
 from jobgen.options import Options
 from jobgen.yaml_loader import Document
 
 MOST = 1024  # nodes of a task
+UNFILLED = re.compile(r"\$\{?\w")
+WITH_VARIABLES = {"command", "args", "env", "annotations"}  # of the program
 WORDS = {dict: "a mapping", list: "a list", int: "a whole number", str: "text"}
 
 
@@ -17,8 +21,9 @@ class Manifest(GroupDocument):
 
     scope = "manifest"
 
-    def __init__(self, document: Document):
+    def __init__(self, document: Document, command: Sequence[str] = ()):
         super().__init__(document, 0, Options(), ())
+        self.command = [*command]  # of containers that have none
         self.value = document.value
         # Without aliases: what is taken at one place is not taken at another.
         self.left = json.loads(json.dumps(document.value))
@@ -45,12 +50,15 @@ class Manifest(GroupDocument):
         if value is None:
             return default
         if not isinstance(value, type(default)) or isinstance(value, bool):
-            fill_in = ""
-            if str(value).startswith("$"):
-                fill_in = ": fill in variables first, such as with envsubst"
-            self.error(path, f"must be {WORDS[type(default)]}{fill_in}")
+            self.error(path, f"must be {WORDS[type(default)]}")
             return default
         return copy.deepcopy(value)
+
+    def check_filled_in(self) -> None:
+        """Report variables of a template, such as one for envsubst."""
+        for path, value in walk(self.value):
+            if isinstance(value, str) and UNFILLED.search(value) and not WITH_VARIABLES & {*path}:
+                self.error(path, "has a variable: fill it in first, such as with envsubst")
 
     def count(self, *path: str | int) -> int:
         """A number of pods or replicas, which is 1 if it is not set."""

@@ -81,7 +81,7 @@ def read_container(manifest: Manifest, container: dict, path: Path, nodes: int) 
     before = "".join(f"export {name}={value}\n" for name, value in exports.items())
     before += f"cd -- {shlex.quote(str(folder))} || exit\n" if folder else ""
     values: dict = {"numNodes": nodes, "run": before + _script(words, container, exports)}
-    if gpus := _take_gpus(container):
+    if gpus := _take_gpus(manifest, container, path):
         values["accelerator"] = {"count": gpus}
     if any(name in " ".join(words) for name in LAUNCHERS):
         values["launcher"] = "ddp-launch"
@@ -90,8 +90,10 @@ def read_container(manifest: Manifest, container: dict, path: Path, nodes: int) 
 
 def _read_words(manifest: Manifest, container: dict, path: Path) -> list[str]:
     if not container.get("command"):
-        message = "has no command: the image or the runtime decides what runs. Write its program as command"
-        manifest.error(path, message)
+        container["command"] = manifest.command
+        if not manifest.command:
+            message = "has no command, so only the image or the runtime knows what runs: pass --command"
+            manifest.error(path, message)
     found: list[str] = []
     for key in ("command", "args"):
         words = container.pop(key, None) or []
@@ -134,13 +136,15 @@ def is_reserved(name: str) -> bool:
     return bool(OF_THE_POD.fullmatch(name)) or name in OF_A_PROCESS
 
 
-def _take_gpus(container: dict) -> int:
+def _take_gpus(manifest: Manifest, container: dict, path: Path) -> int:
     """The number of GPUs, which leaves the container's resources."""
     found = "0"
     for kind in ("requests", "limits"):
         amounts = get(container, ("resources", kind))
         if isinstance(amounts, dict) and GPU in amounts:
             found = str(amounts.pop(GPU))
+            if not found.isdecimal():
+                manifest.error((*path, "resources", kind, GPU), "must be a whole number")
             if not amounts:
                 del container["resources"][kind]
     return int(found) if found.isdecimal() else 0
