@@ -34,7 +34,7 @@ def to_values(source: bytes, options: Options = _DEFAULTS) -> Result:
         hidden = leaks.known_values(documents, options)
         found = group.read(documents, options, hidden)
     except InvalidInputError as invalid:
-        return Result(None, sorted(invalid.diagnostics))
+        return Result(None, [invalid.diagnostic])
     secrets = tuple(each for each in hidden if len(each) > leaks.WORD)
     for task in found.tasks:
         leaks.check(task, task.fields, options.allow, secrets)

@@ -34,22 +34,19 @@ class Diagnostic(NamedTuple):
 
 
 class InvalidInputError(Exception):
-    """The input cannot be read further; `diagnostics` has the reasons."""
+    """The input cannot be read further, for the reason in `diagnostic`."""
 
-    def __init__(self, *diagnostics: Diagnostic):
-        super().__init__(f"{len(diagnostics)} diagnostics")
-        self.diagnostics = list(diagnostics)
+    def __init__(
+        self, position: Position, code: str, message: str, scope: str = "", path: str = ""
+    ):
+        super().__init__(message)
+        self.diagnostic = Diagnostic(*position, scope, path, message, code)
 
 
 class RefusedError(Exception):
     """A part of the input that cannot be used; the arguments are the diagnostic's code and
     message.
     """
-
-
-def invalid(position: Position, code: str, message: str) -> InvalidInputError:
-    """Return the exception for an input that is not YAML."""
-    return InvalidInputError(Diagnostic(*position, "", "", message, code))
 
 
 def json_path(path: Path) -> str:

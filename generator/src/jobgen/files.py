@@ -239,13 +239,11 @@ def _ignored_by(folder: str):
         except (FileNotFoundError, IsADirectoryError):
             continue
         from pathspec import GitIgnoreSpec
-        from pathspec.patterns.gitignore import GitIgnorePatternError
-        from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-        patterns = []
+        patterns: list = []
         for line in lines:
-            with contextlib.suppress(GitIgnorePatternError):  # git leaves out such a line, too
-                patterns.append(GitIgnoreSpecPattern(line))
+            with contextlib.suppress(ValueError):  # git leaves out such a line, too
+                patterns += GitIgnoreSpec.from_lines([line]).patterns
         return GitIgnoreSpec(patterns)
     return None
 

@@ -100,9 +100,8 @@ def read(documents: list[Document], options: Options, hidden: tuple[str, ...]) -
     """
     if reason := not_a_group.explain(documents):
         position = documents[0].position(()) if documents else (1, 1)
-        raise InvalidInputError(
-            Diagnostic(*position, "header", "$", f"not a job group: {reason}", "not-a-group")
-        )
+        message = f"not a job group: {reason}"
+        raise InvalidInputError(position, "not-a-group", message, "header", "$")
     header = GroupDocument(documents[0], 0, options, hidden)
     value = header.document.value
     if options.name is not None:

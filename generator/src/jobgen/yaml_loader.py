@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from jobgen.diagnostics import InvalidInputError, Path, Position, invalid
+from jobgen.diagnostics import InvalidInputError, Path, Position
 
 MAX_BYTES = 4_000_000  # Helm stores values and objects of a release in 1 MiB, compressed
 MAX_DEPTH = 60
@@ -69,7 +69,7 @@ def load(source: bytes) -> list[Document]:
         while loader.check_node():
             documents.append(_Builder(loader).document(loader.get_node()))
             if len(documents) > MAX_DOCUMENTS:
-                raise invalid(
+                raise InvalidInputError(
                     documents[-1].position(()),
                     "too-large",
                     f"more than {MAX_DOCUMENTS:,} documents",
@@ -86,20 +86,20 @@ def _position(node: yaml.Node | yaml.Event) -> Position:
 def decode(source: bytes) -> str:
     """Decode text that a YAML parser can read. Raises InvalidInputError."""
     if len(source) > MAX_BYTES:
-        raise invalid(
+        raise InvalidInputError(
             (1, 1), "too-large", f"larger than {MAX_BYTES // 1_000_000} MB; a job group is smaller"
         )
     try:
         text = source.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         position = source.count(b"\n", 0, error.start) + 1, 1
-        raise invalid(
+        raise InvalidInputError(
             position, "not-text", "not UTF-8; jobgen reads YAML, saved as UTF-8 text"
         ) from None
     if found := _UNPRINTABLE.search(text) or re.search("\ufeff", text):
         before = text[: found.start()]
         position = before.count("\n") + 1, len(before) - before.rfind("\n")
-        raise invalid(
+        raise InvalidInputError(
             position,
             "not-text",
             "a control character, which YAML does not allow; is this a text file?",
@@ -117,7 +117,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> InvalidInputError:
     # The parser quotes names of aliases and tags; such a name may be a secret.
     message = re.sub(r" '[^']{2,}'", "", error.problem or error.context or "not valid YAML")
     message += "; YAML is indented with spaces, not tabs, and a template must be rendered first"
-    return invalid(position, "not-yaml", message)
+    return InvalidInputError(position, "not-yaml", message)
 
 
 class _Loader(yaml.composer.Composer, yaml.CSafeLoader):
@@ -132,9 +132,13 @@ class _Loader(yaml.composer.Composer, yaml.CSafeLoader):
         event = self.peek_event()
         self.count += 1
         if self.count > MAX_NODES:
-            raise invalid(_position(event), "too-large", f"more than {MAX_NODES:,} keys and values")
+            raise InvalidInputError(
+                _position(event), "too-large", f"more than {MAX_NODES:,} keys and values"
+            )
         if self.depth > MAX_DEPTH:
-            raise invalid(_position(event), "too-deep", f"nested more than {MAX_DEPTH} levels deep")
+            raise InvalidInputError(
+                _position(event), "too-deep", f"nested more than {MAX_DEPTH} levels deep"
+            )
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -169,7 +173,7 @@ class _Builder:
         else:
             value = self.collection(node)
         if self.loader.weight > MAX_WEIGHT:
-            raise invalid(
+            raise InvalidInputError(
                 _position(node), "too-large", "too large after aliases (*name) are expanded"
             )
         return value
@@ -178,7 +182,7 @@ class _Builder:
         identity = id(node.value)  # which the node of an alias has, too
         if identity in self.built:
             if self.built[identity] is None:
-                raise invalid(
+                raise InvalidInputError(
                     _position(node), "too-deep", "an alias (*name) inside its own anchor (&name)"
                 )
             value, weight = self.built[identity]
@@ -209,7 +213,7 @@ class _Builder:
             # {{ name }}: each value of a template would be an error or two
             if isinstance(key, yaml.MappingNode):
                 message = "a mapping as a key; render the file first if it is a template, such as one of Jinja"
-                raise invalid(_position(key), "yaml-key", message)
+                raise InvalidInputError(_position(key), "yaml-key", message)
             name = self.value(key)
             value = self.part(name if isinstance(name, str) else str(key.value), each)
             if key.tag == _MERGE:

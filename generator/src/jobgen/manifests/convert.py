@@ -8,7 +8,7 @@ from jobgen import leaks, names
 from jobgen.api import Result
 from jobgen.contract import VALUES_SCHEMA_VERSION
 from jobgen.convert import needs_jobs
-from jobgen.diagnostics import Diagnostic, InvalidInputError, Path
+from jobgen.diagnostics import InvalidInputError, Path
 from jobgen.manifests.manifest import Manifest, get
 from jobgen.manifests.pods import read_container, read_task
 from jobgen.yaml_loader import Document, load
@@ -42,9 +42,9 @@ def to_values(
         documents = [each for each in load(source) if isinstance(each.value, dict)]
         found = [each for each in documents if _is_known(each.value)]
         if len(found) != 1:
-            raise InvalidInputError(_no_object(documents, len(found)))
+            raise _no_object(documents, len(found))
     except InvalidInputError as invalid:
-        return Result(None, sorted(invalid.diagnostics))
+        return Result(None, [invalid.diagnostic])
     manifest = Manifest(found[0], command)
     for each in documents:
         if each is not found[0]:
@@ -67,14 +67,14 @@ def _is_known(value: dict) -> bool:
     return str(value.get("apiVersion")).startswith(group)
 
 
-def _no_object(documents: list[Document], count: int) -> Diagnostic:
+def _no_object(documents: list[Document], count: int) -> InvalidInputError:
     position = documents[0].position(()) if documents else (1, 1)
     known = ", ".join(f"{kind} ({group}…)" for kind, (group, _) in KINDS.items())
     problem = f"{count} objects" if count else "no object"
     message = f"{problem} of the kinds of which it reads one: {known}"
     if not count:
         message += "; `jobgen to-values` reads a job group"
-    return Diagnostic(*position, "manifest", "$", message, "not-convertible")
+    return InvalidInputError(position, "not-convertible", message, "manifest", "$")
 
 
 def group(manifest: Manifest, name: str) -> dict:

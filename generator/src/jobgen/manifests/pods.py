@@ -92,7 +92,9 @@ def _read_words(manifest: Manifest, container: dict, path: Path) -> list[str]:
     if not container.get("command"):
         container["command"] = manifest.command
         if not manifest.command:
-            message = "has no command, so only the image or the runtime knows what runs: pass --command"
+            message = (
+                "has no command, so only the image or the runtime knows what runs: pass --command"
+            )
             manifest.error(path, message)
     found: list[str] = []
     for key in ("command", "args"):
