@@ -359,7 +359,12 @@ REFUSED = {
     "a variable": manifest("Job", {"spec": {"parallelism": "$NODES", "template": pod(TORCHRUN)}}),
     "a variable of an image": manifest("Job", {"spec": {"template": pod(["a"], image="${REGISTRY}/a:1")}}),
     "a key that is there twice": manifest("Job", {"spec": {"template": pod(["a"])}}).replace("spec:", "kind: Job\nspec:", 1),
-    "GPUs that are no number": manifest("Job", {"spec": {"template": pod(["a"])}}).replace("gpu: 8", "gpu:"),
+    "a field that Kubernetes does not have": manifest("Job", {"spec": {"template": pod(["a"], gpus=8)}}),
+    "a number as a variable": manifest("Job", {"spec": {"template": pod(["a"])}}).replace("'3'", "3"),
+    "a number as a word": manifest("TrainJob", {"spec": {"trainer": {"command": ["a", 8]}}}),
+    "a name that Kubernetes does not take": manifest("JobSet", {"spec": {"replicatedJobs": [{**PART, "name": "W_1"}]}}),
+    "a name that is there twice": manifest("JobSet", {"spec": {"replicatedJobs": [PART, PART]}}),
+    "GPUs that are no number": manifest("Job", {"spec": {"template": pod(["a"])}}).replace("gpu: 8", "gpu: 1.5"),
     "a variable that no shell can read": manifest("Job", {"spec": {"template": NO_SHELL_NAME}}),
     "a variable of torchrun in an init container": manifest(
         "Job", {"spec": {"template": pod(["a"], initContainers=[INIT])}}

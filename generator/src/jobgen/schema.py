@@ -42,6 +42,11 @@ def validate(is_header: bool, value: object, report: Report) -> object:
     return _Validator(report).validate(read()["then" if is_header else "else"], value, ())
 
 
+def check(definition: str, value: object, report: Report, path: Path) -> None:
+    """Check a part of a manifest, which is at `path`."""
+    _Validator(report).validate(read()["definitions"][definition], value, path)
+
+
 class _Validator:
     def __init__(self, report: Report):
         self.report = report

@@ -149,15 +149,13 @@ class _Loader(yaml.composer.Composer, yaml.CSafeLoader):
 
 
 class _Builder:
-    """Builder of a document's value. An alias becomes the same object as its anchor, not a copy."""
+    """Builder of a document's value, in which an alias is a copy of its anchor's."""
 
     def __init__(self, loader: _Loader):
         self.loader = loader
         self.path: list[str | int] = []
         self.errors: list[tuple[Position, Path, str, str]] = []
         self.parts: dict[int, Parts] = {}
-        # value and weight; None while it is built
-        self.built: dict[int, tuple[object, int] | None] = {}
 
     def document(self, node: yaml.Node) -> Document:
         return Document(self.value(node), node, self.parts, self.errors)
@@ -166,34 +164,18 @@ class _Builder:
         self.errors.append((_position(node), (*self.path, *path), code, message))
 
     def value(self, node: yaml.Node) -> object:
-        self.loader.weight += NODE_WEIGHT
-        if isinstance(node, yaml.ScalarNode):
-            self.loader.weight += len(node.value)
-            value = self.scalar(node)
-        else:
-            value = self.collection(node)
+        self.loader.weight += NODE_WEIGHT + len(node.value)
         if self.loader.weight > MAX_WEIGHT:
-            raise InvalidInputError(
-                _position(node), "too-large", "too large after aliases (*name) are expanded"
-            )
-        return value
-
-    def collection(self, node: yaml.CollectionNode) -> object:
-        identity = id(node.value)  # which the node of an alias has, too
-        if identity in self.built:
-            if self.built[identity] is None:
-                raise InvalidInputError(
-                    _position(node), "too-deep", "an alias (*name) inside its own anchor (&name)"
-                )
-            value, weight = self.built[identity]
-            self.loader.weight += weight
-            return value
+            message = "too large after aliases (*name) are expanded"
+            raise InvalidInputError(_position(node), "too-large", message)
+        if len(self.path) > MAX_DEPTH:
+            message = "nested too deep, by an alias (*name), perhaps inside its own anchor (&name)"
+            raise InvalidInputError(_position(node), "too-deep", message)
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node)
         if node.tag not in _COLLECTIONS:
             self.error(node, "bad-tag", "an unknown YAML tag; remove it")
-        self.built[identity], before = None, self.loader.weight
-        value = self.mapping(node) if isinstance(node, yaml.MappingNode) else self.sequence(node)
-        self.built[identity] = value, self.loader.weight - before
-        return value
+        return self.mapping(node) if isinstance(node, yaml.MappingNode) else self.sequence(node)
 
     def part(self, name: str | int, node: yaml.Node) -> object:
         self.path.append(name)
@@ -208,7 +190,7 @@ class _Builder:
     def mapping(self, node: yaml.MappingNode) -> dict:
         values: dict[str, object] = {}
         parts: Parts = {}
-        merged: list[yaml.Node] = []
+        merged: list[tuple[yaml.Node, object]] = []
         for key, each in node.value:
             # {{ name }}: each value of a template would be an error or two
             if isinstance(key, yaml.MappingNode):
@@ -217,7 +199,8 @@ class _Builder:
             name = self.value(key)
             value = self.part(name if isinstance(name, str) else str(key.value), each)
             if key.tag == _MERGE:
-                merged += each.value if isinstance(each, yaml.SequenceNode) else [each]
+                is_list = isinstance(each, yaml.SequenceNode)
+                merged += zip(each.value, value, strict=True) if is_list else [(each, value)]
             elif not isinstance(name, str) or key.tag == _DATE:
                 message = "YAML does not read this key as text; put it in quotes"
                 self.error(
@@ -228,9 +211,9 @@ class _Builder:
                 self.error(key, "duplicate-key", message, name)
             else:
                 values[name], parts[name] = value, (key, each)
-        for each in merged:  # the mapping's own keys win, then the first source of a key
-            if isinstance(each, yaml.MappingNode):
-                for name, value in self.built[id(each.value)][0].items():
+        for each, source in merged:  # the mapping's own keys win, then the first source of a key
+            if isinstance(source, dict):
+                for name, value in source.items():
                     if name not in values:
                         values[name], parts[name] = value, self.parts[id(each.value)][name]
             else:

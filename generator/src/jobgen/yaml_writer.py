@@ -7,14 +7,14 @@ jobgen, and the one in C quotes scripts that contain tabs, blanks at the end of 
 import json
 import re
 
-import yaml
-
 from jobgen import __version__
 from jobgen.diagnostics import in_quotes
 
-# Helm's parser reads 1e3 and y as a number and a boolean, PyYAML does not. Other text than plain
-# words gets quotes.
-_WORD = re.compile(r"(?![yYnN]\Z)[A-Za-z_/](?:[A-Za-z0-9_./@:-]*[A-Za-z0-9_./@-])?")
+# Other text than plain words gets quotes, and words that a parser reads as null or a boolean.
+_WORD = re.compile(
+    r"(?!(?i:y|n|yes|no|on|off|true|false|null)\Z)"
+    r"[A-Za-z_/](?:[A-Za-z0-9_./@:-]*[A-Za-z0-9_./@-])?"
+)
 # Text that a block cannot represent, or that parsers read differently: a leading tab, trailing
 # blanks, control characters, byte order marks, and line breaks other than \n.
 _NOT_A_BLOCK = re.compile(
@@ -50,11 +50,7 @@ def _node(value: object, indent: str, script: bool = False) -> str:
 
 def _line(text: str) -> str:
     """A text or key on one line: as it is if every parser reads it as text, else in quotes."""
-    if _WORD.fullmatch(text):
-        resolvers = yaml.SafeLoader.yaml_implicit_resolvers.get(text[0], ())
-        if not any(pattern.match(text) for _, pattern in resolvers):
-            return text
-    return in_quotes(text)
+    return text if _WORD.fullmatch(text) else in_quotes(text)
 
 
 def _block(text: str, indent: str) -> str:

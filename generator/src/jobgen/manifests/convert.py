@@ -196,7 +196,10 @@ def train_job(manifest: Manifest, name: str) -> dict:
     container = {key: each for key, each in taken.items() if each}
     if "image" not in container:
         manifest.note(path, "the runtime has the image; set image of the task")
-    task = read_container(manifest, container, path, manifest.count(*path, "numNodes"))
+    nodes = manifest.count(*path, "numNodes")
+    if not manifest.fits("Container", container, path):
+        return {name: {"numNodes": nodes, "run": ""}}
+    task = read_container(manifest, container, path, nodes)
     task |= {"podTemplate": {"spec": {"containers": [container]}}} if container else {}
     return {name: task | processes(manifest, *path, "numProcPerNode")}
 
@@ -208,6 +211,8 @@ def job_set(manifest: Manifest, name: str) -> dict:
     for index in range(len(parts) if isinstance(parts, list) else 0):
         path = ("spec", "replicatedJobs", index)
         part = manifest.take(*path, "name", default="") or f"task-{index}"
+        if error := names.label_error(part) or (part in tasks and "is there twice"):
+            manifest.error((*path, "name"), error)
         if get(manifest.value, (*path, "replicas")) == 0:
             get(manifest.left, path).clear()
             manifest.note(path, "has no replicas, and is left out")

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 
+from jobgen import schema
 from jobgen.diagnostics import NOTE, Path, walk
 from jobgen.group import GroupDocument
 from jobgen.options import Options
@@ -24,15 +25,21 @@ class Manifest(GroupDocument):
     def __init__(self, document: Document, command: Sequence[str] = ()):
         super().__init__(document, 0, Options(), ())
         self.command = [*command]  # of containers that have none
-        self.value = document.value
-        # Without aliases: what is taken at one place is not taken at another.
-        self.left = json.loads(json.dumps(document.value))
+        # As in Kubernetes, a field without a value counts as absent.
+        text = json.dumps(document.value)
+        self.value, self.left = (json.loads(text, object_hook=_without_null) for _ in range(2))
 
     def note(self, path: Path, message: str = "not taken over", code: str = "lost") -> None:
         self.report(code, path, message, NOTE, key=True)
 
     def error(self, path: Path, message: str) -> None:
         self.report("not-convertible", path, message)
+
+    def fits(self, definition: str, value: object, path: Path) -> bool:
+        """Report what Kubernetes would refuse in a part of the object."""
+        before = len(self.diagnostics)
+        schema.check(definition, value, self.report, path)
+        return len(self.diagnostics) == before
 
     def has(self, *path: str | int) -> bool:
         return get(self.value, path) is not None
@@ -77,6 +84,10 @@ class Manifest(GroupDocument):
             self.note_rest((*path, key))
 
 
+def _without_null(value: dict) -> dict:
+    return {key: each for key, each in value.items() if each is not None}
+
+
 def get(value: object, path: Path) -> object:
     for part in path:
         try:
@@ -84,9 +95,3 @@ def get(value: object, path: Path) -> object:
         except (KeyError, IndexError, TypeError):
             return None
     return value
-
-
-def mappings(value: object) -> list[tuple[int, dict]]:
-    """The mappings of a list, each with its index."""
-    entries = enumerate(value if isinstance(value, list) else [])
-    return [(index, each) for index, each in entries if isinstance(each, dict)]
