@@ -74,7 +74,7 @@ _conversion = _options(
 )  # fmt: skip
 _quiet = click.option("-q", "--quiet", is_flag=True, help="Print no notes.")
 _output = _options(
-    click.option("-o", "--output", "target", metavar="OUT", type=_FILE, help="Write the values to OUT atomically."),
+    click.option("-o", "--output", "target", metavar="OUT", type=_FILE, help="Write the values to OUT."),
     click.option("--check", metavar="FILE", type=_FILE,
                  help="Write nothing; exit 1 if FILE differs from the values."),
 )  # fmt: skip
