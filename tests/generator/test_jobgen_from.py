@@ -363,6 +363,7 @@ REFUSED = {
     "a number as a variable": manifest("Job", {"spec": {"template": pod(["a"])}}).replace("'3'", "3"),
     "a number as a word": manifest("TrainJob", {"spec": {"trainer": {"command": ["a", 8]}}}),
     "a name that Kubernetes does not take": manifest("JobSet", {"spec": {"replicatedJobs": [{**PART, "name": "W_1"}]}}),
+    "a name that Helm reads as a boolean": manifest("Job", {"spec": {"template": pod(["a"])}}, name="True"),
     "a name that is there twice": manifest("JobSet", {"spec": {"replicatedJobs": [PART, PART]}}),
     "GPUs that are no number": manifest("Job", {"spec": {"template": pod(["a"])}}).replace("gpu: 8", "gpu: 1.5"),
     "a variable that no shell can read": manifest("Job", {"spec": {"template": NO_SHELL_NAME}}),

@@ -55,7 +55,10 @@ def to_values(
         manifest.error((), "has no spec")
     manifest.check_filled_in()
     own = names.label(str(get(manifest.value, ("metadata", "name")) or ""), "group")
-    values = group(manifest, name or own or "group") if manifest.is_valid else {}
+    name = name or own or "group"
+    if error := names.label_error(name):
+        manifest.error(("metadata", "name"), error)
+    values = group(manifest, name) if manifest.is_valid else {}
     leaks.check(manifest, manifest.value, allow)
     about = f" from a {manifest.value['kind']}. Yours to edit."
     text = dump(values, about) if manifest.is_valid else None
