@@ -73,8 +73,7 @@ def _is_known(value: dict) -> bool:
 def _no_object(documents: list[Document], count: int) -> InvalidInputError:
     position = documents[0].position(()) if documents else (1, 1)
     known = ", ".join(f"{kind} ({group}…)" for kind, (group, _) in KINDS.items())
-    problem = f"{count} objects" if count else "no object"
-    message = f"{problem} of the kinds of which it reads one: {known}"
+    message = f"has {count or 'none'} of the objects that it reads, and it takes one of: {known}"
     if not count:
         message += "; `jobgen to-values` reads a job group"
     return InvalidInputError(position, "not-convertible", message, "manifest", "$")

@@ -83,7 +83,11 @@ def _read_labels(manifest: Manifest, path: Path) -> dict:
 def read_container(manifest: Manifest, container: dict, path: Path, nodes: int) -> dict:
     """Values for the container of a task; what stays in `container` belongs into a podTemplate."""
     container.pop("name", None)
-    words = _read_words(manifest, container, path)
+    command = container.pop("command", None) or manifest.command
+    if not command:
+        message = "has no command: only the image or the runtime knows what runs; pass --command"
+        manifest.error(path, message)
+    words = command + container.pop("args", [])
     exports = _read_env(manifest, container, path, words)
     folder = container.pop("workingDir", None)
     before = "".join(f"export {name}={value}\n" for name, value in exports.items())
@@ -94,17 +98,6 @@ def read_container(manifest: Manifest, container: dict, path: Path, nodes: int) 
     if any(name in " ".join(words) for name in LAUNCHERS):
         values["launcher"] = "ddp-launch"
     return values
-
-
-def _read_words(manifest: Manifest, container: dict, path: Path) -> list[str]:
-    if not container.get("command"):
-        container["command"] = manifest.command
-        if not manifest.command:
-            message = (
-                "has no command, so only the image or the runtime knows what runs: pass --command"
-            )
-            manifest.error(path, message)
-    return container.pop("command") + container.pop("args", [])
 
 
 def _read_env(manifest: Manifest, container: dict, path: Path, words: list[str]) -> dict[str, str]:
