@@ -358,7 +358,9 @@ REFUSED = {
     "a Job of Volcano": manifest("Job", {"spec": {}}).replace("batch/v1", "batch.volcano.sh/v1alpha1"),
     "a variable": manifest("Job", {"spec": {"parallelism": "$NODES", "template": pod(TORCHRUN)}}),
     "a variable of an image": manifest("Job", {"spec": {"template": pod(["a"], image="${REGISTRY}/a:1")}}),
-    "a key that is there twice": manifest("Job", {"spec": {"template": pod(["a"])}}).replace("spec:", "kind: Job\nspec:", 1),
+    "a key that is there twice": manifest("Job", {"spec": {"template": pod(["a"])}}).replace(
+        "spec:", "kind: Job\nspec:", 1
+    ),
     "a field that Kubernetes does not have": manifest("Job", {"spec": {"template": pod(["a"], gpus=8)}}),
     "a number as a variable": manifest("Job", {"spec": {"template": pod(["a"])}}).replace("'3'", "3"),
     "a number as a word": manifest("TrainJob", {"spec": {"trainer": {"command": ["a", 8]}}}),
