@@ -41,8 +41,8 @@ def _mapping(document: Document, field: str) -> dict:
 def check(document: GroupDocument, value: dict, allow: frozenset[str], secrets=()) -> None:
     """Report every credential in the fields of a task or manifest that --allow does not name."""
     fields = {field: each for field, each in value.items() if field not in _NAMES_ONLY}
-    for path, name in find(fields, (), secrets, allow):
-        if name not in allow and json_path(path) not in allow:
+    for path, name in find(fields, (), secrets):
+        if not allow & {name, json_path(path), *path}:
             way_out = _WAY_OUT.get(str(path[0]), _OTHER_WAY_OUT).replace("NAME", str(path[-1]))
             message = f"looks like a credential, which would be readable in the values; {way_out}."
             document.report(
@@ -52,13 +52,11 @@ def check(document: GroupDocument, value: dict, allow: frozenset[str], secrets=(
             )
 
 
-def find(
-    value: object, path: Path = (), known: tuple[str, ...] = (), allow: frozenset[str] = frozenset()
-) -> Iterator[tuple[Path, str]]:
+def find(value: object, path: Path, known: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
     """Yield path and name of each credential: by its format, also over the words of a list, or by a
     variable's name.
 
-    `known`: credentials of any format; `allow`: keys of mappings that are not looked into.
+    `known`: credentials of any format.
     """
     if isinstance(value, str):
         if credentials.contains(value, known):
@@ -68,7 +66,7 @@ def find(
         if credentials.contains(" ".join(words)) and not any(map(credentials.contains, words)):
             yield path, json_path(path)
         for index, each in enumerate(value):
-            yield from find(each, (*path, index), known, allow)
+            yield from find(each, (*path, index), known)
     elif isinstance(value, dict):
         name, given = value.get("name"), value.get("value")
         if isinstance(name, str) and (
@@ -86,5 +84,5 @@ def find(
                 yield (*path, key), str(key)
             elif credentials.contains(str(key), known):
                 yield (*path, key), json_path((*path, key))
-            elif key not in allow:
-                yield from find(each, (*path, key), known, allow)
+            else:
+                yield from find(each, (*path, key), known)
