@@ -61,19 +61,13 @@ class FileSets:
         given = task.fields.get("workdir")
         if isinstance(given, dict):
             return {"git": {key: given[key] for key in ("url", "ref") if key in given}}
-        return (
-            self._embed(task, ("workdir",), given, must_be_folder=True)
-            if given is not None
-            else None
-        )
+        return None if given is None else self._embed(task, ("workdir",), given)
 
-    def _embed(
-        self, task: GroupDocument, path: Path, source: str, must_be_folder: bool = False
-    ) -> dict | None:
+    def _embed(self, task: GroupDocument, path: Path, source: str) -> dict | None:
         try:
             real, note = find(source, self.options)
             is_folder = os.path.isdir(real)
-            if must_be_folder and not is_folder:
+            if path == ("workdir",) and not is_folder:
                 raise RefusedError(
                     "bad-value", f"{quoted(source)} is a file; workdir must be a folder"
                 )
