@@ -100,7 +100,7 @@ def curve(rounds: int, home: Path) -> None:
         further = f"{each_further[n]:.2f}" if n in each_further else ""
         print(f"| {n:,} | {each.seconds:.2f} | {each.cpu:.2f} | {further} | {each.megabytes:.0f} |")
     large, growth = runs[1_000], each_further[10_000] / each_further[1_000]
-    print(f"\n1,000 tasks: at most 1 s of CPU: {met(large.cpu <= 1)}; at most 150 MB: {met(large.megabytes <= 150)}")
+    print(f"\n1,000 tasks: at most 0.6 s of CPU: {met(large.cpu <= 0.6)}; at most 60 MB: {met(large.megabytes <= 60)}")
     print(f"A task of 10,000 costs {growth:.2f} × a task of 1,000; at most 1.3: {met(growth <= 1.3)}")
 
 

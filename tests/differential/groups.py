@@ -12,7 +12,7 @@ import yaml
 Choice = dict[str, list]  # usual values, and odd ones
 
 # Pairs of fields of which a sound task has one.
-EXCLUSIVE = [("gpus", "accelerators"), ("cloud", "infra"), ("ephemeral_storage", "disk_size")]
+EXCLUSIVE = [("gpus", "accelerators"), ("cloud", "infra")]
 
 
 class Plain(str):

@@ -350,11 +350,4 @@ TABLE = [
         field="delay",
         check=lambda difference: difference.ours == YEAR < difference.theirs,
     ),
-    Entry(
-        "`ephemeral_storage` is a request for the node's disk",
-        "SkyPilot dropped the field when it gave that meaning to disk_size.",
-        "name: a\nresources: {ephemeral_storage: 50}\n",
-        field="disk_size",
-        check=lambda difference: difference.theirs == [None],
-    ),
 ]

@@ -18,7 +18,7 @@ SECONDS = 10  # CPU time limit: 1 s on an idle machine; quadratic time would tak
 VALUES = jsonschema.Draft7Validator(json.loads((REPO / "charts/job-group/values.schema.json").read_text()))
 
 
-def folder() -> Path:
+def folder() -> str:
     """The folder with the files that generated groups and the corpus mention; libFuzzer ends without a clean-up."""
     made = Path(tempfile.gettempdir()) / f"gpu-charts-fuzz-{os.getuid()}"
     (made / "code" / "lib").mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,7 @@ def folder() -> Path:
         file = made / name
         if not file.exists() or file.read_bytes() != content:  # another process may be reading it
             file.write_bytes(content)
-    return made
+    return str(made)
 
 
 def check(source: bytes, options: Options) -> None:

@@ -77,7 +77,7 @@ def test_every_code_that_jobgen_uses_is_described():
     )
     sources = sources.replace('schema.get("x-code", ', "")  # from the schemas; not-a-group is one of the rest
     calls = re.findall(
-        r'(?:report|invalid|EmbedError|error|note)\(\s*[\w.(){{}}* ]*,? ?"([a-z]+(?:-[a-z]+)+)"', sources
+        r'(?:report|InvalidInputError|RefusedError|error|note)\(\s*[\w.(){{}}* ]*,? ?"([a-z]+(?:-[a-z]+)+)"', sources
     )
     assert {"unknown-field", "not-yaml", "file-outside", "yaml-key"} <= set(calls) <= set(CODES)
 

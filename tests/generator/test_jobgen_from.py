@@ -211,6 +211,18 @@ def test_a_job_that_waits_for_a_later_one_is_refused(jobgen):
     assert result.exit_code == 1 and "$.spec.replicatedJobs[0].dependsOn[0]: " in result.stderr
 
 
+def test_a_container_without_a_command_gets_one(jobgen):
+    body = {"spec": {**INDEXED, "template": pod([])}}
+    body["spec"]["template"]["spec"]["containers"][0]["args"] = ["a b"]
+    result = jobgen("from", "--command", "serve", "--command", "-v", "-", stdin=manifest("Job", body))
+    assert task_of(yaml.safe_load(result.stdout))["run"] == "serve -v 'a b'\n"
+
+
+def test_a_name_that_fits_once_is_not_in_the_pods(jobgen):
+    values, notes = converted(jobgen, "Job", MANIFESTS["Job"], name="x" * 40)
+    assert (values["name"], list(values["tasks"])) == ("x" * 40, ["node"]) and "$.metadata.name: " in notes
+
+
 def test_an_object_gets_another_name_and_a_harmless_variable_is_allowed(jobgen):
     body = {"spec": {"template": pod(["bash", "-c", "serve"])}}
     body["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "TOKENIZER_KEY", "value": "word-level"}]
@@ -345,6 +357,17 @@ REFUSED = {
     "a work queue": manifest("Job", {"spec": {"completions": 10, "parallelism": 2, "template": pod(TORCHRUN)}}),
     "a Job of Volcano": manifest("Job", {"spec": {}}).replace("batch/v1", "batch.volcano.sh/v1alpha1"),
     "a variable": manifest("Job", {"spec": {"parallelism": "$NODES", "template": pod(TORCHRUN)}}),
+    "a variable of an image": manifest("Job", {"spec": {"template": pod(["a"], image="${REGISTRY}/a:1")}}),
+    "a key that is there twice": manifest("Job", {"spec": {"template": pod(["a"])}}).replace(
+        "spec:", "kind: Job\nspec:", 1
+    ),
+    "a field that Kubernetes does not have": manifest("Job", {"spec": {"template": pod(["a"], gpus=8)}}),
+    "a number as a variable": manifest("Job", {"spec": {"template": pod(["a"])}}).replace("'3'", "3"),
+    "a number as a word": manifest("TrainJob", {"spec": {"trainer": {"command": ["a", 8]}}}),
+    "a name that Kubernetes does not take": manifest("JobSet", {"spec": {"replicatedJobs": [{**PART, "name": "W_1"}]}}),
+    "a name that Helm reads as a boolean": manifest("Job", {"spec": {"template": pod(["a"])}}, name="True"),
+    "a name that is there twice": manifest("JobSet", {"spec": {"replicatedJobs": [PART, PART]}}),
+    "GPUs that are no number": manifest("Job", {"spec": {"template": pod(["a"])}}).replace("gpu: 8", "gpu: 1.5"),
     "a variable that no shell can read": manifest("Job", {"spec": {"template": NO_SHELL_NAME}}),
     "a variable of torchrun in an init container": manifest(
         "Job", {"spec": {"template": pod(["a"], initContainers=[INIT])}}

@@ -28,7 +28,7 @@ def test_memory_becomes_a_request(task_values, memory, quantity):
     assert task_values(resources(f"{{memory: {memory}}}"))["resources"] == {"requests": {"memory": quantity}}
 
 
-def test_disk_size_wins_over_ephemeral_storage(task_values, task_notes):
+def test_disk_size_and_not_ephemeral_storage_is_requested(task_values, task_notes):
     task = resources("{ephemeral_storage: 1, disk_size: 2GB}")
     assert task_values(task)["resources"]["requests"] == {"ephemeral-storage": "2G"}
     (note,) = task_notes(task)
@@ -164,7 +164,7 @@ def test_labels_and_priority_class_become_pod_template(task_values):
             "bad-value",
             'or "64Gi", got "64 apples"',
         ),
-        ("memory", ".inf", "bad-value", "got inf"),
+        ("memory", ".inf", "bad-value", "got Infinity"),
         ("accelerators", "{H100: 0}", None, ""),
         ("accelerators", "'H100:'", None, ""),
         (

@@ -3,9 +3,8 @@
 It reads the files that the group embeds, and nothing else.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from hashlib import sha256
 
 from jobgen import group, leaks
 from jobgen.convert import convert
@@ -16,7 +15,6 @@ from jobgen.yaml_loader import load
 from jobgen.yaml_writer import dump
 
 _DEFAULTS = Options()
-_WORD = 7  # characters; a value of this length may be an ordinary word elsewhere
 
 
 @dataclass(frozen=True)
@@ -36,11 +34,11 @@ def to_values(source: bytes, options: Options = _DEFAULTS) -> Result:
         hidden = leaks.known_values(documents, options)
         found = group.read(documents, options, hidden)
     except InvalidInputError as invalid:
-        return Result(None, sorted(invalid.diagnostics))
-    secrets = tuple(each for each in hidden if len(each) > _WORD)
+        return Result(None, [invalid.diagnostic])
+    secrets = tuple(each for each in hidden if len(each) > leaks.WORD)
     for task in found.tasks:
         leaks.check(task, task.fields, options.allow, secrets)
     files = FileSets(options, source, secrets)
     values = convert(found, files)
-    text = dump(values, source) if found.is_valid else None
-    return Result(text, found.diagnostics)
+    about = f". Change the source, not this file.\n# Source: sha256 {sha256(source).hexdigest()}"
+    return Result(dump(values, about) if found.is_valid else None, found.diagnostics)

@@ -4,8 +4,6 @@ Exit codes: 0 done; 1 invalid input, or a difference with --check; 2 usage, or a
 bug.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import sys
@@ -76,7 +74,7 @@ _conversion = _options(
 )  # fmt: skip
 _quiet = click.option("-q", "--quiet", is_flag=True, help="Print no notes.")
 _output = _options(
-    click.option("-o", "--output", "target", metavar="OUT", type=_FILE, help="Write the values to OUT atomically."),
+    click.option("-o", "--output", "target", metavar="OUT", type=_FILE, help="Write the values to OUT."),
     click.option("--check", metavar="FILE", type=_FILE,
                  help="Write nothing; exit 1 if FILE differs from the values."),
 )  # fmt: skip
@@ -120,16 +118,18 @@ def to_values(file: str, target: str | None, check: str | None, quiet: bool, **o
 @_output
 @_quiet
 @click.option("-n", "--name", callback=_name, help="Use NAME in place of the object's name.")
+@click.option("--command", metavar="WORD", multiple=True,
+              help="A word of the command of containers that have none (repeatable).")  # fmt: skip
 @_ALLOW
 @_file
-def from_(file: str, name: str | None, allow: tuple[str, ...], **targets) -> None:
+def from_(file: str, name: str | None, allow: tuple, command: tuple, **targets) -> None:
     """Print values of job-group for a manifest of another launcher.
 
     It reads a Job, StatefulSet, PyTorchJob, TrainJob or JobSet.
     """
     from jobgen.manifests.convert import to_values
 
-    _finish(file, to_values(_read(file), name, frozenset(allow)), **targets)
+    _finish(file, to_values(_read(file), name, frozenset(allow), command), **targets)
 
 
 @cli.command()

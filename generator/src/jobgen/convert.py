@@ -4,8 +4,6 @@ The values are dictionaries: their type is the chart's values.schema.json, again
 validate them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import posixpath

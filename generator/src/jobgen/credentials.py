@@ -5,8 +5,6 @@ Values are committed and stored in ConfigMaps, so a credential never belongs int
 are those that services issue; a text without such a format is found by its name only.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Iterable
@@ -15,7 +13,6 @@ from functools import cache
 from jobgen import credential_formats
 
 HIDDEN = "***"
-_SHORTEST = 4  # characters; shorter known values are part of ordinary words
 
 _VARIABLE = re.compile(
     r"(?<!PUBLIC)(?:^|_)(?:(?:API)?KEY|TOKEN|SECRET)(?:_?\d{1,3})?$|PASSWORD|PASSWD|PASSPHRASE",
@@ -54,7 +51,7 @@ def is_named(name: str, value: object) -> bool:
 
 def contains(text: str, known: Iterable[str] = ()) -> bool:
     """Whether `text` contains the format of a credential, or one of the `known` ones."""
-    if any(len(each) >= _SHORTEST and each in text for each in known):
+    if any(each in text for each in known):
         return True
     return bool(_compiled(credential_formats.TEXT).search(text))
 
@@ -76,6 +73,5 @@ def is_file(path: str) -> bool:
 def redact(text: str, known: Iterable[str] = ()) -> str:
     """Return the text without the credentials that `contains` finds."""
     for each in known:
-        if len(each) >= _SHORTEST:
-            text = text.replace(each, HIDDEN)
+        text = text.replace(each, HIDDEN)
     return _compiled(credential_formats.TEXT).sub(HIDDEN, text)

@@ -1,7 +1,6 @@
 """Diagnostics about an input: position, code, severity and message."""
 
-from __future__ import annotations
-
+import json
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -35,16 +34,19 @@ class Diagnostic(NamedTuple):
 
 
 class InvalidInputError(Exception):
-    """The input cannot be read further; `diagnostics` has the reasons."""
+    """The input cannot be read further, for the reason in `diagnostic`."""
 
-    def __init__(self, *diagnostics: Diagnostic):
-        super().__init__(f"{len(diagnostics)} diagnostics")
-        self.diagnostics = list(diagnostics)
+    def __init__(
+        self, position: Position, code: str, message: str, scope: str = "", path: str = ""
+    ):
+        super().__init__(message)
+        self.diagnostic = Diagnostic(*position, scope, path, message, code)
 
 
-def invalid(position: Position, code: str, message: str) -> InvalidInputError:
-    """Return the exception for an input that is not YAML."""
-    return InvalidInputError(Diagnostic(*position, "", "", message, code))
+class RefusedError(Exception):
+    """A part of the input that cannot be used; the arguments are the diagnostic's code and
+    message.
+    """
 
 
 def json_path(path: Path) -> str:
@@ -76,23 +78,21 @@ def quoted(value: object) -> str:
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
     if not isinstance(value, str):
-        return (
-            "nothing"
-            if value is None
-            else str(value).lower()
-            if isinstance(value, bool)
-            else str(value)[:80]
-        )
+        return json.dumps(value)[:80]
     text = redact(value[:_LONGEST])
-    text = text if len(text) <= 80 else text[:77] + "..."
-    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-    return '"' + _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + '"'
+    return in_quotes(text if len(text) <= 80 else text[:77] + "...")
+
+
+def in_quotes(text: str) -> str:
+    """The text as JSON and YAML read it, on one line of characters that can be seen."""
+    text = json.dumps(text, ensure_ascii=False)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 _LONGEST = 4_000  # characters that are searched for credentials before the text is cut
 _PLAIN = re.compile(r"[A-Za-z_][\w-]{0,79}", re.ASCII)
-# Control characters, including those that change the direction of text, and code points that are
-# not characters.
+# What JSON leaves as it is of control characters, including those that change the direction of
+# text, and of code points that are not characters.
 _UNSAFE = re.compile(
-    "[\0-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
+    "[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
 )

@@ -1,12 +1,9 @@
 """Environment variables: envs become text, secrets become names. Messages never contain a value."""
 
-from __future__ import annotations
-
 import re
 
 from jobgen.contract import ACCEPTS
-from jobgen.group import GroupDocument
-from jobgen.overrides import name_of
+from jobgen.group import GroupDocument, name_of
 
 
 def env(task: GroupDocument) -> dict[str, str]:

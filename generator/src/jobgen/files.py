@@ -3,10 +3,9 @@
 Never embedded: the group file, values that jobgen wrote, and credentials.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
+import json
 import os
 import posixpath
 import re
@@ -14,18 +13,14 @@ import shlex
 import stat
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from jobgen import credentials, names
 from jobgen.contract import FILES_LIMIT_BYTES
-from jobgen.diagnostics import Path, quoted
+from jobgen.diagnostics import Path, RefusedError, quoted
 from jobgen.group import GroupDocument
-from jobgen.local_paths import EmbedError, check_inside, find
+from jobgen.local_paths import check_inside, find
 from jobgen.options import Options
 from jobgen.yaml_writer import TITLE
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 # Helm stores the values and the rendered objects in one Secret of at most 1 MiB. It contains the
 # files twice, compressed, and is base64 (x 4/3). With 450 kB for the chart, whose programs it has
@@ -66,20 +61,14 @@ class FileSets:
         given = task.fields.get("workdir")
         if isinstance(given, dict):
             return {"git": {key: given[key] for key in ("url", "ref") if key in given}}
-        return (
-            self._embed(task, ("workdir",), given, must_be_folder=True)
-            if given is not None
-            else None
-        )
+        return None if given is None else self._embed(task, ("workdir",), given)
 
-    def _embed(
-        self, task: GroupDocument, path: Path, source: str, must_be_folder: bool = False
-    ) -> dict | None:
+    def _embed(self, task: GroupDocument, path: Path, source: str) -> dict | None:
         try:
             real, note = find(source, self.options)
             is_folder = os.path.isdir(real)
-            if must_be_folder and not is_folder:
-                raise EmbedError(
+            if path == ("workdir",) and not is_folder:
+                raise RefusedError(
                     "bad-value", f"{quoted(source)} is a file; workdir must be a folder"
                 )
             name = self.names.get(real)
@@ -87,8 +76,9 @@ class FileSets:
                 name = self._add(task, path, source, real)
                 if note:
                     task.note(path, note)
-        except EmbedError as error:
-            task.report(*error.args[:1], path, error.args[1])
+        except RefusedError as error:
+            code, message = error.args
+            task.report(code, path, message)
             return None
         except OSError as error:
             code = "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable"
@@ -107,7 +97,7 @@ class FileSets:
         """Embed a folder, or a file, under a new name, and report what is
         embedded.
         """
-        last = posixpath.basename(posixpath.normpath(source.rstrip("/") or "/"))
+        last = posixpath.basename(posixpath.normpath(source))
         wanted = names.label(last, "files")[:40].rstrip("-") or "files"
         name, number = wanted, 2
         while name in self.sets:
@@ -115,7 +105,7 @@ class FileSets:
         is_folder = os.path.isdir(real)
         found = dict(self._walk(real)) if is_folder else {last: real}
         if not found:
-            raise EmbedError("file-missing", f"{quoted(source)} contains no files")
+            raise RefusedError("file-missing", f"{quoted(source)} contains no files")
         before = self.total
         self.sets[name], self.names[real] = {}, name
         left_out: list[str] = []
@@ -127,7 +117,7 @@ class FileSets:
                 message = (
                     f"{quoted(shown)} is neither a file nor a folder; leave it out in .skyignore"
                 )
-                raise EmbedError("file-unreadable", message)
+                raise RefusedError("file-unreadable", message)
             fits = self.total + about.st_size <= FILES_LIMIT_BYTES  # else check_size() reports it
             with open(found[each], "rb") as file:
                 data = file.read(FILES_LIMIT_BYTES if fits else 0)
@@ -178,7 +168,7 @@ class FileSets:
                 for entry in entries:
                     seen += 1
                     if seen > MAX_ENTRIES:
-                        raise EmbedError(
+                        raise RefusedError(
                             "files-too-large", f"more than {MAX_ENTRIES:,} files; {ADVICE}"
                         )
                     relative = prefix + entry.name
@@ -188,13 +178,13 @@ class FileSets:
                         message = (
                             f"a file's name must be printable, its path at most {MAX_PATH} bytes"
                         )
-                        raise EmbedError("bad-value", f"{quoted(relative)}: {message}")
+                        raise RefusedError("bad-value", f"{quoted(relative)}: {message}")
                     real = os.path.realpath(entry.path)
                     if not os.path.exists(real):
                         message = (
                             f"{quoted(relative)} is a link to nothing; leave it out in .skyignore"
                         )
-                        raise EmbedError("file-missing", message)
+                        raise RefusedError("file-missing", message)
                     check_inside(real, f"{quoted(relative)} links out of the folder", self.options)
                     if not entry.is_dir():
                         yield relative, real
@@ -202,18 +192,13 @@ class FileSets:
                         message = (
                             f"{quoted(relative)} is a symbolic link to a folder that contains it"
                         )
-                        raise EmbedError("file-unreadable", message)
+                        raise RefusedError("file-unreadable", message)
                     else:
                         pending.append((real, f"{relative}/", rules, above | {real}))
 
     def check_size(self, header: GroupDocument) -> None:
         """Report files that do not fit into a ConfigMap, or into Helm's record of the release."""
-        contents = (each for files in self.sets.values() for each in files.values())
-        compressed = len(
-            zlib.compress(
-                "".join(each.get("text", each.get("base64")) for each in contents).encode()
-            )
-        )
+        compressed = len(zlib.compress(json.dumps(self.sets).encode()))
         if self.total > FILES_LIMIT_BYTES:
             message = (
                 f"{self.total:,} bytes of files; a ConfigMap holds at most {FILES_LIMIT_BYTES:,}"
@@ -248,18 +233,16 @@ def _ignored_by(folder: str):
         except (FileNotFoundError, IsADirectoryError):
             continue
         from pathspec import GitIgnoreSpec
-        from pathspec.patterns.gitignore import GitIgnorePatternError
-        from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-        patterns = []
+        patterns: list = []
         for line in lines:
-            with contextlib.suppress(GitIgnorePatternError):  # git leaves out such a line, too
-                patterns.append(GitIgnoreSpecPattern(line))
+            with contextlib.suppress(ValueError):  # git leaves out such a line, too
+                patterns += GitIgnoreSpec.from_lines([line]).patterns
         return GitIgnoreSpec(patterns)
     return None
 
 
-def _ignored(rules: list[tuple[str, GitIgnoreSpec]], relative: str, folder: bool) -> bool:
+def _ignored(rules: list[tuple], relative: str, folder: bool) -> bool:
     verdict = False
     for prefix, spec in rules:
         found = spec.check_file(relative.removeprefix(prefix) + "/" * folder).include

@@ -2,8 +2,6 @@
 overrides applied.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,11 +15,11 @@ from jobgen.diagnostics import (
     InvalidInputError,
     Path,
     Position,
+    RefusedError,
     json_path,
     quoted,
 )
 from jobgen.options import Options
-from jobgen.overrides import secret_names, with_variables
 from jobgen.yaml_loader import Document
 
 # Fields in which SkyPilot replaces $NAME and ${NAME} by the values of envs.
@@ -45,6 +43,12 @@ class GroupDocument:
         raw = document.value
         name = raw.get("name") if isinstance(raw, dict) else None
         self.name = name if isinstance(name, str) else None
+        for position, path, code, message in document.errors:
+            self.diagnostics.append(self._diagnostic(position, path, message, code))
+
+    @property
+    def is_valid(self) -> bool:
+        return all(each.severity != ERROR for each in self.diagnostics)
 
     @property
     def scope(self) -> str:
@@ -69,8 +73,6 @@ class GroupDocument:
 
     def read(self, value: object) -> None:
         """Set the fields of `value` that the schema accepts, and report the others."""
-        for position, path, code, message in self.document.errors:
-            self.diagnostics.append(self._diagnostic(position, path, message, code))
         fields = schema.validate(not self.number, value, self.report)
         self.fields = fields if isinstance(fields, dict) else {}
 
@@ -89,7 +91,7 @@ class Group:
 
     @property
     def is_valid(self) -> bool:
-        return all(each.severity != ERROR for each in self.diagnostics)
+        return all(each.is_valid for each in (self.header, *self.tasks))
 
 
 def read(documents: list[Document], options: Options, hidden: tuple[str, ...]) -> Group:
@@ -98,9 +100,8 @@ def read(documents: list[Document], options: Options, hidden: tuple[str, ...]) -
     """
     if reason := not_a_group.explain(documents):
         position = documents[0].position(()) if documents else (1, 1)
-        raise InvalidInputError(
-            Diagnostic(*position, "header", "$", f"not a job group: {reason}", "not-a-group")
-        )
+        message = f"not a job group: {reason}"
+        raise InvalidInputError(position, "not-a-group", message, "header", "$")
     header = GroupDocument(documents[0], 0, options, hidden)
     value = header.document.value
     if options.name is not None:
@@ -119,8 +120,9 @@ def read(documents: list[Document], options: Options, hidden: tuple[str, ...]) -
     return Group(header, tasks)
 
 
-class _UnresolvedError(Exception):
-    """A variable that cannot be replaced; the arguments are a diagnostic's code and message."""
+def name_of(secret: object) -> str:
+    """secrets:personal.TOKEN -> TOKEN."""
+    return str(secret).rpartition(":")[2].rpartition(".")[2]
 
 
 def _with_overrides(task: GroupDocument, options: Options) -> object:
@@ -130,11 +132,14 @@ def _with_overrides(task: GroupDocument, options: Options) -> object:
     value = task.document.value
     if not isinstance(value, dict):
         return value
-    value = with_variables(value, options)
     envs = value.get("envs")
-    known = envs.items() if isinstance(envs, dict) else ()
-    known = {key: str(each) for key, each in known if each is not None}
-    secret = secret_names(value.get("secrets")) | options.secrets.keys()
+    known = {}
+    if envs is None or isinstance(envs, dict):
+        kept = {name: each for name, each in (envs or {}).items() if name not in options.secrets}
+        value = {**value, "envs": {**kept, **options.env}}
+        known = {key: str(each) for key, each in value["envs"].items() if each is not None}
+    given = value.get("secrets")
+    secret = {*map(name_of, given if isinstance(given, (dict, list)) else ()), *options.secrets}
     for field in SUBSTITUTED:
         given = value.get(field)
         if "$" not in str(given):
@@ -145,8 +150,9 @@ def _with_overrides(task: GroupDocument, options: Options) -> object:
             path = (field, key) if has_entries else (field,)
             try:
                 name, each = _filled(key, known, secret), _filled(each, known, secret)
-            except _UnresolvedError as error:
-                task.report(error.args[0], path, error.args[1])
+            except RefusedError as error:
+                code, message = error.args
+                task.report(code, path, message)
                 continue
             if name in filled:
                 message = "the same key as another one after variables are replaced"
@@ -157,7 +163,7 @@ def _with_overrides(task: GroupDocument, options: Options) -> object:
 
 
 def _filled(value: object, known: Mapping[str, str], secret: set[str]) -> object:
-    """Return the value with the values of variables. Raises _UnresolvedError."""
+    """Return the value with the values of variables. Raises RefusedError."""
     if isinstance(value, dict):
         return {
             _filled(key, known, secret): _filled(each, known, secret) for key, each in value.items()
@@ -166,19 +172,19 @@ def _filled(value: object, known: Mapping[str, str], secret: set[str]) -> object
         return value
     names = _VARIABLE.findall(value)
     if missing := [name for name in names if name not in known]:
-        name = missing[0] if len(missing[0]) <= 80 else f"{missing[0][:77]}..."
+        name = missing[0][:80]
         if missing[0] in secret:
             message = f"${name} is a secret and would be readable in the values"
-            raise _UnresolvedError("secret-in-values", message)
+            raise RefusedError("secret-in-values", message)
         message = f"${name} is not one of the task's envs; add it, or use --env {name}=…"
-        raise _UnresolvedError("unknown-variable", message)
+        raise RefusedError("unknown-variable", message)
     if sum(len(known[name]) for name in names) > _LONGEST:
         message = f"longer than {_LONGEST:,} characters after variables are replaced"
-        raise _UnresolvedError("bad-value", message)
+        raise RefusedError("bad-value", message)
     filled = _VARIABLE.sub(lambda match: known[match[1]], value)
     if "$" in filled:
         message = "a $ that does not name a variable; paths and names cannot contain it"
-        raise _UnresolvedError("unknown-variable", message)
+        raise RefusedError("unknown-variable", message)
     return filled
 
 
@@ -196,12 +202,9 @@ def _check_names(header: GroupDocument, tasks: list[GroupDocument]) -> None:
             task.report("duplicate-task", ("name",), message)
         first_line.setdefault(name, task.document.position(("name",))[0])
         if usable and usable_group:
-            longest = names.job_name(header.fields["name"], name, task.fields.get("num_nodes", 1))
-            if len(longest) > names.NAME_LIMIT:
-                message = (
-                    f'too long: the Job "{longest}" would have a name of {len(longest)} characters;'
-                )
-                message += f" Kubernetes allows {names.NAME_LIMIT}. Shorten the name of the task or of the group"
+            nodes = task.fields.get("num_nodes", 1)
+            if reason := names.too_long(header.fields["name"], name, nodes):
+                message = f"{reason}; shorten the name of the task or of the group"
                 task.report("name-too-long", ("name",), message)
 
 

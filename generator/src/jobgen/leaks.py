@@ -1,7 +1,5 @@
 """Refusal of credentials in the fields of a task, and the values that no message may contain."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 
@@ -11,6 +9,7 @@ from jobgen.group import GroupDocument
 from jobgen.options import Options
 from jobgen.yaml_loader import Document
 
+SHORTEST, WORD = 4, 7  # characters: shorter values, and up to this, may be in ordinary words
 _NAMES_ONLY = ("secrets", "managed_secrets")  # their values never reach the output
 _REFERENCE = "write valueFrom.secretKeyRef, which names a Kubernetes Secret"
 _WAY_OUT = {
@@ -25,19 +24,13 @@ def known_values(documents: list[Document], options: Options) -> tuple[str, ...]
     """Return every known credential, line by line: of secrets, and of variables with such a
     name.
     """
-    secrets, envs = (
-        [pair for each in documents for pair in _mapping(each, field).items()]
-        for field in ("secrets", "envs")
-    )
-    named = [
-        value
-        for name, value in [*envs, *options.env.items()]
-        if credentials.is_named(str(name), value)
-    ]
-    given = [*(value for _, value in secrets), *options.secrets.values(), *named]
-    return tuple(
-        line.strip() for value in given if value is not None for line in str(value).splitlines()
-    )
+    given, envs = [*options.secrets.values()], [*options.env.items()]
+    for each in documents:
+        given += _mapping(each, "secrets").values()
+        envs += _mapping(each, "envs").items()
+    given += [value for name, value in envs if credentials.is_named(str(name), value)]
+    lines = [line.strip() for value in given for line in str(value or "").splitlines()]
+    return tuple(line for line in lines if len(line) >= SHORTEST)
 
 
 def _mapping(document: Document, field: str) -> dict:
@@ -48,8 +41,8 @@ def _mapping(document: Document, field: str) -> dict:
 def check(document: GroupDocument, value: dict, allow: frozenset[str], secrets=()) -> None:
     """Report every credential in the fields of a task or manifest that --allow does not name."""
     fields = {field: each for field, each in value.items() if field not in _NAMES_ONLY}
-    for path, name in find(fields, (), secrets, allow):
-        if name not in allow and json_path(path) not in allow:
+    for path, name in find(fields, (), secrets):
+        if not allow & {name, json_path(path), *path}:
             way_out = _WAY_OUT.get(str(path[0]), _OTHER_WAY_OUT).replace("NAME", str(path[-1]))
             message = f"looks like a credential, which would be readable in the values; {way_out}."
             document.report(
@@ -59,13 +52,11 @@ def check(document: GroupDocument, value: dict, allow: frozenset[str], secrets=(
             )
 
 
-def find(
-    value: object, path: Path = (), known: tuple[str, ...] = (), allow: frozenset[str] = frozenset()
-) -> Iterator[tuple[Path, str]]:
+def find(value: object, path: Path, known: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
     """Yield path and name of each credential: by its format, also over the words of a list, or by a
     variable's name.
 
-    `known`: credentials of any format; `allow`: keys of mappings that are not looked into.
+    `known`: credentials of any format.
     """
     if isinstance(value, str):
         if credentials.contains(value, known):
@@ -75,7 +66,7 @@ def find(
         if credentials.contains(" ".join(words)) and not any(map(credentials.contains, words)):
             yield path, json_path(path)
         for index, each in enumerate(value):
-            yield from find(each, (*path, index), known, allow)
+            yield from find(each, (*path, index), known)
     elif isinstance(value, dict):
         name, given = value.get("name"), value.get("value")
         if isinstance(name, str) and (
@@ -93,5 +84,5 @@ def find(
                 yield (*path, key), str(key)
             elif credentials.contains(str(key), known):
                 yield (*path, key), json_path((*path, key))
-            elif key not in allow:
-                yield from find(each, (*path, key), known, allow)
+            else:
+                yield from find(each, (*path, key), known)

@@ -1,7 +1,5 @@
 """Rules for names in Kubernetes."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 
@@ -49,8 +47,11 @@ def is_reserved_mount(path: str) -> bool:
     )
 
 
-def job_name(group: str, task: str, nodes: int) -> str:
-    """The longest name that the chart derives from a task's: that of its last node's Job, as
-    JobSet names it.
+def too_long(group: str, task: str, nodes: int) -> str | None:
+    """Why the names that the chart derives are too long: that of the last node's Job, as JobSet
+    names it, is the longest.
     """
-    return LONGEST_NAME % (group, task, nodes - 1)
+    longest = LONGEST_NAME % (group, task, nodes - 1)
+    if len(longest) <= NAME_LIMIT:
+        return None
+    return f'too long: the Job "{longest}" would have more than {NAME_LIMIT} characters'

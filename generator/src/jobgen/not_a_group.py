@@ -1,7 +1,5 @@
 """Recognition of files that are not job groups, with advice for each kind."""
 
-from __future__ import annotations
-
 from jobgen.yaml_loader import Document
 
 START = "the first document of a group has `name` and `execution: parallel`, and every further document is a task"

@@ -1,7 +1,5 @@
 """Options of a conversion, as the command line sets them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field

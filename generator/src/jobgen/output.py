@@ -1,7 +1,5 @@
 """What the commands print and write: diagnostics and values."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

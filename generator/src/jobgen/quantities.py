@@ -1,7 +1,5 @@
 """Conversion of SkyPilot's sizes to Kubernetes quantities."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """The field resources as values: sizes, GPUs, image, labels, recovery."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal
 
@@ -46,19 +44,15 @@ def kube_context(resources: dict) -> str | None:
 
 
 def _requests(task: GroupDocument, given: dict, path: Path) -> dict[str, str]:
-    disk = "disk_size" if "disk_size" in given else "ephemeral_storage"
-    ignored = {}
-    if disk == "disk_size" and "ephemeral_storage" in given:
-        ignored["ephemeral_storage"] = "disk_size has the same meaning and is used"
-    if str(given.get(disk)) == "256":
-        ignored[disk] = "256 is SkyPilot's default, which requests nothing"
-    for field, reason in ignored.items():
-        task.report("ignored-field", (*path, field), f"ignored: {reason}", NOTE, True)
-    names = {"cpus": "cpu", "memory": "memory", disk: "ephemeral-storage"}
+    names = {"cpus": "cpu", "memory": "memory", "disk_size": "ephemeral-storage"}
+    if str(given.get("disk_size")) == "256":
+        del names["disk_size"]
+        message = "ignored: 256 is SkyPilot's default, which requests nothing"
+        task.report("ignored-field", (*path, "disk_size"), message, NOTE, True)
     return {
         name: quantity(given[field], "" if field == "cpus" else "gb")
         for field, name in names.items()
-        if field in given and field not in ignored
+        if field in given
     }
 
 

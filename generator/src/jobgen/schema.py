@@ -7,8 +7,6 @@ whole run of jobgen takes 114 ms (wall time for tests/bench/rl.yaml, medians of 
 that both accept the same values.
 """
 
-from __future__ import annotations
-
 import json
 import operator
 import re
@@ -42,6 +40,11 @@ def read() -> dict:
 def validate(is_header: bool, value: object, report: Report) -> object:
     """Return the value without its invalid, refused, ignored and null parts."""
     return _Validator(report).validate(read()["then" if is_header else "else"], value, ())
+
+
+def check(definition: str, value: object, report: Report, path: Path) -> None:
+    """Check a part of a manifest, which is at `path`."""
+    _Validator(report).validate(read()["definitions"][definition], value, path)
 
 
 class _Validator:

@@ -1,7 +1,5 @@
 """Variables and secrets of the command line: NAME and NAME=VALUE."""
 
-from __future__ import annotations
-
 import os
 import re
 

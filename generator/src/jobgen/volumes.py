@@ -1,7 +1,5 @@
 """The field volumes as values: existing claims, and volumes that are created for each pod."""
 
-from __future__ import annotations
-
 from jobgen.group import GroupDocument
 from jobgen.quantities import quantity
 

@@ -2,15 +2,13 @@
 time and memory.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from dataclasses import dataclass
 
 import yaml
 
-from jobgen.diagnostics import InvalidInputError, Path, Position, invalid
+from jobgen.diagnostics import InvalidInputError, Path, Position
 
 MAX_BYTES = 4_000_000  # Helm stores values and objects of a release in 1 MiB, compressed
 MAX_DEPTH = 60
@@ -71,7 +69,7 @@ def load(source: bytes) -> list[Document]:
         while loader.check_node():
             documents.append(_Builder(loader).document(loader.get_node()))
             if len(documents) > MAX_DOCUMENTS:
-                raise invalid(
+                raise InvalidInputError(
                     documents[-1].position(()),
                     "too-large",
                     f"more than {MAX_DOCUMENTS:,} documents",
@@ -88,20 +86,20 @@ def _position(node: yaml.Node | yaml.Event) -> Position:
 def decode(source: bytes) -> str:
     """Decode text that a YAML parser can read. Raises InvalidInputError."""
     if len(source) > MAX_BYTES:
-        raise invalid(
+        raise InvalidInputError(
             (1, 1), "too-large", f"larger than {MAX_BYTES // 1_000_000} MB; a job group is smaller"
         )
     try:
         text = source.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         position = source.count(b"\n", 0, error.start) + 1, 1
-        raise invalid(
+        raise InvalidInputError(
             position, "not-text", "not UTF-8; jobgen reads YAML, saved as UTF-8 text"
         ) from None
     if found := _UNPRINTABLE.search(text) or re.search("\ufeff", text):
         before = text[: found.start()]
         position = before.count("\n") + 1, len(before) - before.rfind("\n")
-        raise invalid(
+        raise InvalidInputError(
             position,
             "not-text",
             "a control character, which YAML does not allow; is this a text file?",
@@ -119,7 +117,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> InvalidInputError:
     # The parser quotes names of aliases and tags; such a name may be a secret.
     message = re.sub(r" '[^']{2,}'", "", error.problem or error.context or "not valid YAML")
     message += "; YAML is indented with spaces, not tabs, and a template must be rendered first"
-    return invalid(position, "not-yaml", message)
+    return InvalidInputError(position, "not-yaml", message)
 
 
 class _Loader(yaml.composer.Composer, yaml.CSafeLoader):
@@ -134,9 +132,13 @@ class _Loader(yaml.composer.Composer, yaml.CSafeLoader):
         event = self.peek_event()
         self.count += 1
         if self.count > MAX_NODES:
-            raise invalid(_position(event), "too-large", f"more than {MAX_NODES:,} keys and values")
+            raise InvalidInputError(
+                _position(event), "too-large", f"more than {MAX_NODES:,} keys and values"
+            )
         if self.depth > MAX_DEPTH:
-            raise invalid(_position(event), "too-deep", f"nested more than {MAX_DEPTH} levels deep")
+            raise InvalidInputError(
+                _position(event), "too-deep", f"nested more than {MAX_DEPTH} levels deep"
+            )
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -147,15 +149,13 @@ class _Loader(yaml.composer.Composer, yaml.CSafeLoader):
 
 
 class _Builder:
-    """Builder of a document's value. An alias becomes the same object as its anchor, not a copy."""
+    """Builder of a document's value, in which an alias is a copy of its anchor's."""
 
     def __init__(self, loader: _Loader):
         self.loader = loader
         self.path: list[str | int] = []
         self.errors: list[tuple[Position, Path, str, str]] = []
         self.parts: dict[int, Parts] = {}
-        # value and weight; None while it is built
-        self.built: dict[int, tuple[object, int] | None] = {}
 
     def document(self, node: yaml.Node) -> Document:
         return Document(self.value(node), node, self.parts, self.errors)
@@ -164,34 +164,18 @@ class _Builder:
         self.errors.append((_position(node), (*self.path, *path), code, message))
 
     def value(self, node: yaml.Node) -> object:
-        self.loader.weight += NODE_WEIGHT
-        if isinstance(node, yaml.ScalarNode):
-            self.loader.weight += len(node.value)
-            value = self.scalar(node)
-        else:
-            value = self.collection(node)
+        self.loader.weight += NODE_WEIGHT + len(node.value)
         if self.loader.weight > MAX_WEIGHT:
-            raise invalid(
-                _position(node), "too-large", "too large after aliases (*name) are expanded"
-            )
-        return value
-
-    def collection(self, node: yaml.CollectionNode) -> object:
-        identity = id(node.value)  # which the node of an alias has, too
-        if identity in self.built:
-            if self.built[identity] is None:
-                raise invalid(
-                    _position(node), "too-deep", "an alias (*name) inside its own anchor (&name)"
-                )
-            value, weight = self.built[identity]
-            self.loader.weight += weight
-            return value
+            message = "too large after aliases (*name) are expanded"
+            raise InvalidInputError(_position(node), "too-large", message)
+        if len(self.path) > MAX_DEPTH:
+            message = "nested too deep, by an alias (*name), perhaps inside its own anchor (&name)"
+            raise InvalidInputError(_position(node), "too-deep", message)
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node)
         if node.tag not in _COLLECTIONS:
             self.error(node, "bad-tag", "an unknown YAML tag; remove it")
-        self.built[identity], before = None, self.loader.weight
-        value = self.mapping(node) if isinstance(node, yaml.MappingNode) else self.sequence(node)
-        self.built[identity] = value, self.loader.weight - before
-        return value
+        return self.mapping(node) if isinstance(node, yaml.MappingNode) else self.sequence(node)
 
     def part(self, name: str | int, node: yaml.Node) -> object:
         self.path.append(name)
@@ -206,16 +190,17 @@ class _Builder:
     def mapping(self, node: yaml.MappingNode) -> dict:
         values: dict[str, object] = {}
         parts: Parts = {}
-        merged: list[yaml.Node] = []
+        merged: list[tuple[yaml.Node, object]] = []
         for key, each in node.value:
             # {{ name }}: each value of a template would be an error or two
             if isinstance(key, yaml.MappingNode):
                 message = "a mapping as a key; render the file first if it is a template, such as one of Jinja"
-                raise invalid(_position(key), "yaml-key", message)
+                raise InvalidInputError(_position(key), "yaml-key", message)
             name = self.value(key)
             value = self.part(name if isinstance(name, str) else str(key.value), each)
             if key.tag == _MERGE:
-                merged += each.value if isinstance(each, yaml.SequenceNode) else [each]
+                is_list = isinstance(each, yaml.SequenceNode)
+                merged += zip(each.value, value, strict=True) if is_list else [(each, value)]
             elif not isinstance(name, str) or key.tag == _DATE:
                 message = "YAML does not read this key as text; put it in quotes"
                 self.error(
@@ -226,9 +211,9 @@ class _Builder:
                 self.error(key, "duplicate-key", message, name)
             else:
                 values[name], parts[name] = value, (key, each)
-        for each in merged:  # the mapping's own keys win, then the first source of a key
-            if isinstance(each, yaml.MappingNode):
-                for name, value in self.built[id(each.value)][0].items():
+        for each, source in merged:  # the mapping's own keys win, then the first source of a key
+            if isinstance(source, dict):
+                for name, value in source.items():
                     if name not in values:
                         values[name], parts[name] = value, self.parts[id(each.value)][name]
             else:

@@ -4,38 +4,29 @@ Own code in place of PyYAML's emitters: the one in Python takes more time than a
 jobgen, and the one in C quotes scripts that contain tabs, blanks at the end of a line, or emojis.
 """
 
-from __future__ import annotations
-
-import hashlib
 import json
 import re
 
-import yaml
-
 from jobgen import __version__
+from jobgen.diagnostics import in_quotes
 
-# Helm's parser reads 1e3 and y as a number and a boolean, PyYAML does not. Other text than plain
-# words gets quotes.
-_WORD = re.compile(r"(?![yYnN]\Z)[A-Za-z_/](?:[A-Za-z0-9_./@:-]*[A-Za-z0-9_./@-])?")
+# Other text than plain words gets quotes, and words that a parser reads as null or a boolean.
+_WORD = re.compile(
+    r"(?!(?i:y|n|yes|no|on|off|true|false|null)\Z)"
+    r"[A-Za-z_/](?:[A-Za-z0-9_./@:-]*[A-Za-z0-9_./@-])?"
+)
 # Text that a block cannot represent, or that parsers read differently: a leading tab, trailing
 # blanks, control characters, byte order marks, and line breaks other than \n.
 _NOT_A_BLOCK = re.compile(
     r"\A\t|[ \t]\Z|\A[ \n]*\Z|[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
 )
-_ESCAPED = "[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"  # what JSON leaves as it is
 _SCRIPTS = ("setup", "run")  # blocks, even of one line
 TITLE = "# Values of the chart job-group, written by jobgen"
 
 
-def dump(values: dict, source: bytes) -> str:
-    """The text of the values file, with the hash of its source."""
-    head = f"{TITLE} {__version__}. Change the source, not this file.\n"
-    return f"{head}# Source: sha256 {hashlib.sha256(source).hexdigest()}\n{manifest(values)}"
-
-
-def manifest(values: dict) -> str:
-    """The text of a Kubernetes object."""
-    return _node(values, "").lstrip("\n") + "\n"
+def dump(values: dict, about: str) -> str:
+    """The text of the values file; `about` ends the comment at its top."""
+    return f"{TITLE} {__version__}{about}{_node(values, '')}\n"
 
 
 def _node(value: object, indent: str, script: bool = False) -> str:
@@ -59,16 +50,7 @@ def _node(value: object, indent: str, script: bool = False) -> str:
 
 def _line(text: str) -> str:
     """A text or key on one line: as it is if every parser reads it as text, else in quotes."""
-    if _WORD.fullmatch(text):
-        resolvers = yaml.SafeLoader.yaml_implicit_resolvers.get(text[0], ())
-        if not any(pattern.match(text) for _, pattern in resolvers):
-            return text
-    text = json.dumps(text, ensure_ascii=False)
-    return (
-        text
-        if text.isprintable()
-        else re.sub(_ESCAPED, lambda match: f"\\u{ord(match[0]):04x}", text)
-    )
+    return text if _WORD.fullmatch(text) else in_quotes(text)
 
 
 def _block(text: str, indent: str) -> str:

@@ -57,7 +57,7 @@ class Kubectl:
         if "(Forbidden)" in said:
             self.unreadable.append(kind.partition(".")[0])
         elif "the server doesn't have a resource type" not in said:
-            raise KubectlError(said)
+            raise KubectlError(said.rpartition("\n")[2])  # before it are those of its retries
         return []
 
     def read(self, selector: str) -> Objects:

@@ -1,20 +1,18 @@
 """Conversion of a file with one manifest to values of the chart job-group."""
 
-from __future__ import annotations
-
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from jobgen import __version__, leaks, names
+from jobgen import leaks, names
 from jobgen.api import Result
-from jobgen.contract import NAME_LIMIT, VALUES_SCHEMA_VERSION
+from jobgen.contract import VALUES_SCHEMA_VERSION
 from jobgen.convert import needs_jobs
-from jobgen.diagnostics import ERROR, Diagnostic, InvalidInputError, Path
+from jobgen.diagnostics import InvalidInputError, Path
 from jobgen.manifests.manifest import Manifest, get
 from jobgen.manifests.pods import read_container, read_task
 from jobgen.yaml_loader import Document, load
-from jobgen.yaml_writer import manifest as written
+from jobgen.yaml_writer import dump
 
 OF_THE_SERVER = (
     "uid",
@@ -30,38 +28,41 @@ OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def to_values(
-    source: bytes, name: str | None = None, allow: frozenset[str] = frozenset()
+    source: bytes,
+    name: str | None = None,
+    allow: frozenset[str] = frozenset(),
+    command: Sequence[str] = (),
 ) -> Result:
     """Values for the one object of a known kind, with notes about what they lose.
 
-    `name` replaces that of the object; `allow`: variables and paths that look like credentials.
+    `name` replaces that of the object; `allow`: variables and paths that look like credentials;
+    `command`: that of containers without one.
     """
     try:
         documents = [each for each in load(source) if isinstance(each.value, dict)]
         found = [each for each in documents if _is_known(each.value)]
         if len(found) != 1:
-            raise InvalidInputError(_no_object(documents, len(found)))
+            raise _no_object(documents, len(found))
     except InvalidInputError as invalid:
-        return Result(None, sorted(invalid.diagnostics))
-    manifest = Manifest(found[0])
+        return Result(None, [invalid.diagnostic])
+    manifest = Manifest(found[0], command)
     for each in documents:
         if each is not found[0]:
             other = Manifest(each)
             other.note(("kind",), "another object of the file")
             manifest.diagnostics += other.diagnostics
-    leaks.check(manifest, manifest.value, allow)
     if not isinstance(manifest.value.get("spec"), dict):
         manifest.error((), "has no spec")
-        return Result(None, manifest.diagnostics)
+    manifest.check_filled_in()
     own = names.label(str(get(manifest.value, ("metadata", "name")) or ""), "group")
-    values = group(manifest, name or own or "group")
-    diagnostics = sorted(set(manifest.diagnostics))
-    if any(each.severity == ERROR for each in diagnostics):
-        return Result(None, diagnostics)
-    head = f"# Values of the chart job-group, written by jobgen {__version__}"
-    return Result(
-        f"{head} from a {manifest.value['kind']}. Yours to edit.\n{written(values)}", diagnostics
-    )
+    name = name or own or "group"
+    if error := names.label_error(name):
+        manifest.error(("metadata", "name"), error)
+    values = group(manifest, name) if manifest.is_valid else {}
+    leaks.check(manifest, manifest.value, allow)
+    about = f" from a {manifest.value['kind']}. Yours to edit."
+    text = dump(values, about) if manifest.is_valid else None
+    return Result(text, sorted({*manifest.diagnostics}))
 
 
 def _is_known(value: dict) -> bool:
@@ -69,14 +70,13 @@ def _is_known(value: dict) -> bool:
     return str(value.get("apiVersion")).startswith(group)
 
 
-def _no_object(documents: list[Document], count: int) -> Diagnostic:
+def _no_object(documents: list[Document], count: int) -> InvalidInputError:
     position = documents[0].position(()) if documents else (1, 1)
     known = ", ".join(f"{kind} ({group}…)" for kind, (group, _) in KINDS.items())
-    problem = f"{count} objects" if count else "no object"
-    message = f"{problem} of the kinds of which it reads one: {known}"
+    message = f"has {count or 'none'} of the objects that it reads, and it takes one of: {known}"
     if not count:
         message += "; `jobgen to-values` reads a job group"
-    return Diagnostic(*position, "manifest", "$", message, "not-convertible")
+    return InvalidInputError(position, "not-convertible", message, "manifest", "$")
 
 
 def group(manifest: Manifest, name: str) -> dict:
@@ -86,11 +86,13 @@ def group(manifest: Manifest, name: str) -> dict:
     # So that the pods of a StatefulSet keep their names: NAME-0.SERVICE.
     service = manifest.take("spec", "serviceName", default="") if kind == "StatefulSet" else ""
     values: dict = {"name": names.label(service, "group") or name}
+    if [*tasks] == [name] and names.too_long(values["name"], name, tasks[name]["numNodes"]):
+        tasks = {"node": tasks[name]}
+        message = "too long for the names of pods, which are node-RANK in place of NAME-RANK"
+        manifest.note(("metadata", "name"), message)
     for task, each in tasks.items():
-        longest = names.job_name(values["name"], task, each["numNodes"])
-        if len(longest) > NAME_LIMIT:
-            message = f'too long: the Job "{longest}" would have more than {NAME_LIMIT} characters; shorten it'
-            manifest.error(("metadata", "name"), f"{message}, or pass --name")
+        if reason := names.too_long(values["name"], task, each["numNodes"]):
+            manifest.error(("metadata", "name"), f"{reason}; shorten it, or pass --name")
     limits = ("spec", "runPolicy") if kind == "PyTorchJob" else ("spec",)
     for limit in ("activeDeadlineSeconds", "ttlSecondsAfterFinished"):
         if manifest.has(*limits, limit):
@@ -196,7 +198,10 @@ def train_job(manifest: Manifest, name: str) -> dict:
     container = {key: each for key, each in taken.items() if each}
     if "image" not in container:
         manifest.note(path, "the runtime has the image; set image of the task")
-    task = read_container(manifest, container, path, manifest.count(*path, "numNodes"))
+    nodes = manifest.count(*path, "numNodes")
+    if not manifest.fits("Container", container, path):
+        return {name: {"numNodes": nodes, "run": ""}}
+    task = read_container(manifest, container, path, nodes)
     task |= {"podTemplate": {"spec": {"containers": [container]}}} if container else {}
     return {name: task | processes(manifest, *path, "numProcPerNode")}
 
@@ -208,6 +213,8 @@ def job_set(manifest: Manifest, name: str) -> dict:
     for index in range(len(parts) if isinstance(parts, list) else 0):
         path = ("spec", "replicatedJobs", index)
         part = manifest.take(*path, "name", default="") or f"task-{index}"
+        if error := names.label_error(part) or (part in tasks and "is there twice"):
+            manifest.error((*path, "name"), error)
         if get(manifest.value, (*path, "replicas")) == 0:
             get(manifest.left, path).clear()
             manifest.note(path, "has no replicas, and is left out")

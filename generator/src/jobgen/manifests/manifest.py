@@ -1,16 +1,19 @@
 """One object of a file, of which parts are taken until nothing is left without a note."""
 
-from __future__ import annotations
-
 import copy
 import json
+import re
+from collections.abc import Sequence
 
-from jobgen.diagnostics import NOTE, Path
+from jobgen import schema
+from jobgen.diagnostics import NOTE, Path, walk
 from jobgen.group import GroupDocument
 from jobgen.options import Options
 from jobgen.yaml_loader import Document
 
 MOST = 1024  # nodes of a task
+UNFILLED = re.compile(r"\$\{?\w")
+WITH_VARIABLES = {"command", "args", "env", "annotations"}  # of the program
 WORDS = {dict: "a mapping", list: "a list", int: "a whole number", str: "text"}
 
 
@@ -19,17 +22,24 @@ class Manifest(GroupDocument):
 
     scope = "manifest"
 
-    def __init__(self, document: Document):
+    def __init__(self, document: Document, command: Sequence[str] = ()):
         super().__init__(document, 0, Options(), ())
-        self.value = document.value
-        # Without aliases: what is taken at one place is not taken at another.
-        self.left = json.loads(json.dumps(document.value))
+        self.command = [*command]  # of containers that have none
+        # As in Kubernetes, a field without a value counts as absent.
+        text = json.dumps(document.value)
+        self.value, self.left = (json.loads(text, object_hook=_without_null) for _ in range(2))
 
     def note(self, path: Path, message: str = "not taken over", code: str = "lost") -> None:
         self.report(code, path, message, NOTE, key=True)
 
     def error(self, path: Path, message: str) -> None:
         self.report("not-convertible", path, message)
+
+    def fits(self, definition: str, value: object, path: Path) -> bool:
+        """Report what Kubernetes would refuse in a part of the object."""
+        before = len(self.diagnostics)
+        schema.check(definition, value, self.report, path)
+        return len(self.diagnostics) == before
 
     def has(self, *path: str | int) -> bool:
         return get(self.value, path) is not None
@@ -47,12 +57,15 @@ class Manifest(GroupDocument):
         if value is None:
             return default
         if not isinstance(value, type(default)) or isinstance(value, bool):
-            fill_in = ""
-            if str(value).startswith("$"):
-                fill_in = ": fill in variables first, such as with envsubst"
-            self.error(path, f"must be {WORDS[type(default)]}{fill_in}")
+            self.error(path, f"must be {WORDS[type(default)]}")
             return default
         return copy.deepcopy(value)
+
+    def check_filled_in(self) -> None:
+        """Report variables of a template, such as one for envsubst."""
+        for path, value in walk(self.value):
+            if isinstance(value, str) and UNFILLED.search(value) and not WITH_VARIABLES & {*path}:
+                self.error(path, "has a variable: fill it in first, such as with envsubst")
 
     def count(self, *path: str | int) -> int:
         """A number of pods or replicas, which is 1 if it is not set."""
@@ -71,6 +84,10 @@ class Manifest(GroupDocument):
             self.note_rest((*path, key))
 
 
+def _without_null(value: dict) -> dict:
+    return {key: each for key, each in value.items() if each is not None}
+
+
 def get(value: object, path: Path) -> object:
     for part in path:
         try:
@@ -78,9 +95,3 @@ def get(value: object, path: Path) -> object:
         except (KeyError, IndexError, TypeError):
             return None
     return value
-
-
-def mappings(value: object) -> list[tuple[int, dict]]:
-    """The mappings of a list, each with its index."""
-    entries = enumerate(value if isinstance(value, list) else [])
-    return [(index, each) for index, each in entries if isinstance(each, dict)]

@@ -1,13 +1,11 @@
 """A pod template as a task: GPUs, image and command as values, all else as its podTemplate."""
 
-from __future__ import annotations
-
 import re
 import shlex
 
 from jobgen.contract import SHARED_MEMORY_MOUNT
 from jobgen.diagnostics import Path
-from jobgen.manifests.manifest import Manifest, get, mappings
+from jobgen.manifests.manifest import Manifest, get
 from jobgen.names import is_reserved_mount
 
 # Variables that the chart sets in the pod, and those that the launcher sets in each process.
@@ -31,7 +29,13 @@ OF_THE_CHART = (
     "activeDeadlineSeconds",
     "restartPolicy",
 )
-DOMAINS = ("app.kubernetes.io/", "kueue.x-k8s.io/", "jobset.sigs.k8s.io/", "batch.kubernetes.io/")
+DOMAINS = (
+    "job-group/",
+    "app.kubernetes.io/",
+    "kueue.x-k8s.io/",
+    "jobset.sigs.k8s.io/",
+    "batch.kubernetes.io/",
+)
 VOLUMES = re.compile(
     r"tmp|shared-memory|outputs|datasets|models|programs|agent|attempts|key|scripts|state|home|files"
     r"|logs|(volume|folder)-\d+"
@@ -42,8 +46,10 @@ def read_task(manifest: Manifest, path: Path, nodes: int, main: str = "") -> dic
     """The task for a pod template. Its container is the one with the name `main`, else the
     first.
     """
+    if not manifest.fits("pod", get(manifest.value, path), path):
+        return {"numNodes": nodes, "run": ""}
     spec = manifest.take(*path, "spec", default={})
-    containers = [each for _, each in mappings(spec.pop("containers", None))] or [{}]
+    containers = spec.pop("containers", None) or [{}]
     index = next((n for n, each in enumerate(containers) if main and each.get("name") == main), 0)
     for other in range(len(containers)):
         if other != index:
@@ -66,7 +72,7 @@ def _read_labels(manifest: Manifest, path: Path) -> dict:
     for kind in ("labels", "annotations"):
         entries = manifest.take(*path, "metadata", kind, default={})
         for key in list(entries):
-            if str(key).startswith(DOMAINS) or key in ("controller-uid", "job-name"):
+            if key.startswith(DOMAINS) or key in ("controller-uid", "job-name"):
                 entries.pop(key)
                 message = "of a controller, not taken over"
                 manifest.note((*path, "metadata", kind, key), message)
@@ -77,31 +83,21 @@ def _read_labels(manifest: Manifest, path: Path) -> dict:
 def read_container(manifest: Manifest, container: dict, path: Path, nodes: int) -> dict:
     """Values for the container of a task; what stays in `container` belongs into a podTemplate."""
     container.pop("name", None)
-    words = _read_words(manifest, container, path)
+    command = container.pop("command", None) or manifest.command
+    if not command:
+        message = "has no command: only the image or the runtime knows what runs; pass --command"
+        manifest.error(path, message)
+    words = command + container.pop("args", [])
     exports = _read_env(manifest, container, path, words)
     folder = container.pop("workingDir", None)
     before = "".join(f"export {name}={value}\n" for name, value in exports.items())
-    before += f"cd -- {shlex.quote(str(folder))} || exit\n" if folder else ""
+    before += f"cd -- {shlex.quote(folder)} || exit\n" if folder else ""
     values: dict = {"numNodes": nodes, "run": before + _script(words, container, exports)}
-    if gpus := _take_gpus(container):
+    if gpus := _take_gpus(manifest, container, path):
         values["accelerator"] = {"count": gpus}
     if any(name in " ".join(words) for name in LAUNCHERS):
         values["launcher"] = "ddp-launch"
     return values
-
-
-def _read_words(manifest: Manifest, container: dict, path: Path) -> list[str]:
-    if not container.get("command"):
-        message = "has no command: the image or the runtime decides what runs. Write its program as command"
-        manifest.error(path, message)
-    found: list[str] = []
-    for key in ("command", "args"):
-        words = container.pop(key, None) or []
-        if isinstance(words, list) and all(isinstance(each, (str, int, float)) for each in words):
-            found += map(str, words)
-        else:
-            manifest.error((*path, key), "must be a list of words")
-    return found
 
 
 def _read_env(manifest: Manifest, container: dict, path: Path, words: list[str]) -> dict[str, str]:
@@ -109,15 +105,12 @@ def _read_env(manifest: Manifest, container: dict, path: Path, words: list[str])
     `container`.
     """
     exports, kept = {}, []
-    given = container.pop("env", None) or []
-    for index, each in enumerate(given if isinstance(given, list) else [None]):
-        place, name = (*path, "env", index), each.get("name") if isinstance(each, dict) else None
-        if not isinstance(name, str):
-            manifest.error(place, "must be a mapping with a name")
-        elif INDEX_FIELD.fullmatch(str(get(each, ("valueFrom", "fieldRef", "fieldPath")))):
+    for index, each in enumerate(container.pop("env", [])):
+        place, name = (*path, "env", index), each["name"]
+        if INDEX_FIELD.fullmatch(str(get(each, ("valueFrom", "fieldRef", "fieldPath")))):
             exports[name] = RANK
         elif name in OF_A_PROCESS and "value" in each:
-            exports[name] = shlex.quote(str(each["value"]))
+            exports[name] = shlex.quote(each["value"])
         elif is_reserved(name):
             manifest.note(place, f"{name} is set by the chart")
         else:
@@ -136,13 +129,15 @@ def is_reserved(name: str) -> bool:
     return bool(OF_THE_POD.fullmatch(name)) or name in OF_A_PROCESS
 
 
-def _take_gpus(container: dict) -> int:
+def _take_gpus(manifest: Manifest, container: dict, path: Path) -> int:
     """The number of GPUs, which leaves the container's resources."""
     found = "0"
     for kind in ("requests", "limits"):
-        amounts = get(container, ("resources", kind))
-        if isinstance(amounts, dict) and GPU in amounts:
+        amounts = get(container, ("resources", kind)) or {}
+        if GPU in amounts:
             found = str(amounts.pop(GPU))
+            if not found.isdecimal():
+                manifest.error((*path, "resources", kind, GPU), "must be a whole number")
             if not amounts:
                 del container["resources"][kind]
     return int(found) if found.isdecimal() else 0
@@ -172,25 +167,23 @@ def _script(words: list[str], container: dict, exports: dict[str, str]) -> str:
 
 def _rename_volumes(spec: dict, container: dict) -> None:
     """Volumes whose names the chart uses, too, get others."""
-    containers = [container, *(each for _, each in mappings(spec.get("initContainers")))]
-    lists = [spec.get("volumes"), *(each.get("volumeMounts") for each in containers)]
-    for _, each in (found for names in lists for found in mappings(names)):
-        if VOLUMES.fullmatch(str(each.get("name"))):
+    found = [*spec.get("volumes", [])]
+    for each in [container, *spec.get("initContainers", [])]:
+        found += each.get("volumeMounts", [])
+    for each in found:
+        if VOLUMES.fullmatch(each["name"]):
             each["name"] = f"own-{each['name']}"
 
 
 def _check_mounts(manifest: Manifest, spec: dict, container: dict, path: Path, main: int) -> None:
     """Report what the chart would refuse, or leave it out with a note."""
-    known = {str(each.get("name")) for _, each in mappings(spec.get("volumes"))}
-    for index, mount in mappings(container.get("volumeMounts")):
-        place, target = (
-            (*path, "containers", main, "volumeMounts", index),
-            str(mount.get("mountPath")),
-        )
+    known = {each["name"] for each in spec.get("volumes", [])}
+    for index, mount in enumerate([*container.get("volumeMounts", [])]):
+        place, target = (*path, "containers", main, "volumeMounts", index), mount["mountPath"]
         if is_reserved_mount(target) and target.rstrip("/") != SHARED_MEMORY_MOUNT:
             container["volumeMounts"].remove(mount)
             manifest.note(place, "a place of the chart")
-        elif str(mount.get("name")) not in known:
+        elif mount["name"] not in known:
             message = (
                 "mounts a volume that the pod does not have; one of volumeClaimTemplates becomes"
             )
@@ -199,8 +192,8 @@ def _check_mounts(manifest: Manifest, spec: dict, container: dict, path: Path, m
     if get(container, ("securityContext", "privileged")):
         # With the chart's own false, Kubernetes would refuse the pod.
         container["securityContext"]["allowPrivilegeEscalation"] = True
-    for index, init in mappings(spec.get("initContainers")):
-        for number, each in mappings(init.get("env")):
-            if is_reserved(str(each.get("name"))):
+    for index, init in enumerate(spec.get("initContainers", [])):
+        for number, each in enumerate(init.get("env", [])):
+            if is_reserved(each["name"]):
                 message = f"{each['name']} is a name of the chart; give the variable another one"
                 manifest.error((*path, "initContainers", index, "env", number), message)
