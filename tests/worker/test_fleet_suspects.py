@@ -64,7 +64,6 @@ def test_a_gpu_with_a_bad_nvlink_is_one_suspect_with_its_identity() -> None:
     assert identity == (f"GPU-n2-{BAD}", f"165{BAD}-n2", f"0000:{BAD}b:00.0", "accept-n2")
     for text in (*identity, "n2", "40 GB/s", RESEAT):
         assert text in suspect.ticket
-    assert fleet.headline.startswith("1 suspect on 1 node") and "\n" not in fleet.headline
 
 
 def test_a_single_bad_link_is_a_suspect_of_its_own() -> None:
@@ -119,7 +118,6 @@ def test_the_worst_is_first_and_missing_nodes_are_named() -> None:
         ("n3", "cuda:7", RMA), ("n2", "cuda:0", RESET), ("n4", "", START), ("n1", "cuda:0", CONFIGURE),
     ]  # fmt: skip
     assert [suspect.verdict for suspect in fleet.suspects] == [FAIL, FAIL, INCOMPLETE, WARN]
-    assert "3 uncorrectable" not in fleet.headline and "RMA n3 cuda:7" in fleet.headline
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ NODE, SERVE = ["--device", "cpu", "--report-dir"], ["serve", "--run-id", "1"]
         (accept_node.main, [*NODE, "here", "--processes"]),
         (cli.main, ["await", "http://127.0.0.1:9", "--timeout"]),
         (cli.main, ["submit", "report.json", "--to", "http://127.0.0.1:9/reports", "--timeout"]),
-        (cli.main, ["merge", "a", "--baseline", "b", "--baseline-warn"]),
         (cli.main, [*SERVE, "--interval"]),
     ],
 )

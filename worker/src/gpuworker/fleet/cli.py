@@ -13,7 +13,6 @@ accept-report world --to URL …                               # checks across n
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -27,7 +26,6 @@ from gpuworker.fleet.formats.page import page
 from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.table import table
 from gpuworker.fleet.merge import merge
-from gpuworker.fleet.outliers import DEFAULT, Thresholds
 from gpuworker.fleet.report_sources import read
 from gpuworker.judgement.report import EXIT_CODES
 from gpuworker.runtime.command_line import escape_output
@@ -35,12 +33,6 @@ from gpuworker.runtime.command_line import escape_output
 FORMATS: dict[str, Callable[[Fleet], str]] = {
     "json": json_text, "prometheus": prometheus, "html": page, "certificate": certificate,
 }  # fmt: skip
-PERCENTAGES = {
-    "fleet_warn": "WARN if worse than the median of the fleet by more",
-    "fleet_fail": "FAIL if worse than the median of the fleet by more",
-    "baseline_warn": "WARN if worse than the baseline by more",
-    "baseline_fail": "FAIL if worse than the baseline by more",
-}
 MERGE_HELP = """Merge any number of reports into one fleet report.
 
 Without --device, every report must be of the device, GPUs, level and checks that most of them have.
@@ -74,24 +66,16 @@ def add_merge_command(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--run-id", metavar="ID", help="ignore the reports of other runs")
     expected.add_options(parser)
     parser.add_argument("--baseline", metavar="PATH", help="reports of an earlier run")
-    for name, meaning in PERCENTAGES.items():
-        text = f"{meaning} (default: {getattr(DEFAULT, name):g})"
-        parser.add_argument(
-            f"--{name.replace('_', '-')}", type=_percent, metavar="PERCENT", help=text
-        )
     for name in FORMATS:
         parser.add_argument(f"--{name}", metavar="FILE", help=f"write {name}; - is standard output")
     parser.set_defaults(run=run_merge)
 
 
 def run_merge(args: argparse.Namespace) -> int:
-    expected.refuse_without(args, "baseline", ("baseline_warn", "baseline_fail"))
-    given = {name: value for name in PERCENTAGES if (value := getattr(args, name)) is not None}
-    thresholds = dataclasses.replace(DEFAULT, **given)
-    check_usage(args, thresholds)
+    check_usage(args)
     sources = [source for path in args.paths or ["-"] for source in read(path)]
     earlier = baseline(args.baseline) if args.baseline else NOTHING
-    fleet = merge(sources, expected.from_args(args, sources), thresholds, earlier)
+    fleet = merge(sources, expected.from_args(args, sources), earlier)
     targets = {name: target for name in FORMATS if (target := getattr(args, name))}
     sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale: as the files
     try:
@@ -121,10 +105,8 @@ def baseline(path: str) -> Earlier:
     return earlier_of(merge(sources))
 
 
-def check_usage(args: argparse.Namespace, percent: Thresholds) -> None:
+def check_usage(args: argparse.Namespace) -> None:
     """Exit with 2 if options contradict each other."""
-    expected.refuse_reversed(args, percent.fleet_warn, percent.fleet_fail)
-    expected.refuse_reversed(args, percent.baseline_warn, percent.baseline_fail)
     if sum(getattr(args, name) == "-" for name in FORMATS) > 1:
         args.error("only one format can be written to standard output")
     written: dict[Path, str] = {}
@@ -137,13 +119,6 @@ def check_usage(args: argparse.Namespace, percent: Thresholds) -> None:
             args.error(f"--{other} and --{name} would be written to one file, {target}")
     if not args.paths and sys.stdin.isatty():
         args.error("name files or folders, or pipe a log: kubectl logs … | accept-report merge")
-
-
-def _percent(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 100:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 100 percent")
-    return value
 
 
 if __name__ == "__main__":

@@ -284,6 +284,11 @@ def add_command(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--service", metavar="NAME", help="keep them in a folder by the address of this Service"
     )
-    parser.add_argument("--name", default="", metavar="NAMESPACE/NAME", help="namespace and name of the installation")
+    parser.add_argument(
+        "--name",
+        default="",
+        metavar="NAMESPACE/NAME",
+        help="namespace and name of the installation",
+    )
     add_options(parser)
     parser.set_defaults(run=run)

@@ -33,6 +33,7 @@ class Expected:
 
 
 ANYTHING = Expected()
+OF_DEVICE = ("gpus", "level", "check", "limit", "inject")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +77,9 @@ def from_args(args: argparse.Namespace, sources: Iterable[Source] = ()) -> Expec
     """
     if args.expect_names and args.expect_nodes is not None:
         args.error("--expect-names sets the number of nodes: omit --expect-nodes")
-    refuse_without(args, "device", ("gpus", "level", "check", "limit", "inject"))
+    options = [name for name in OF_DEVICE if getattr(args, name) is not None]
+    if args.device is None and options:
+        args.error(f"--{options[0]} needs --device")
     gpus, checks, limits = args.gpus or 0, tuple(args.check or ()), dict(args.limit or ())
     if args.device is not None and (gpus < 0 or (args.device == "cuda") != (gpus > 0)):
         args.error(
@@ -90,21 +93,6 @@ def from_args(args: argparse.Namespace, sources: Iterable[Source] = ()) -> Expec
     return Expected(
         args.expect_nodes, args.expect_names, args.run_id, requested=requested or _usual(sources)
     )
-
-
-def refuse_without(args: argparse.Namespace, needed: str, options: Iterable[str]) -> None:
-    """Exit with 2 if one of the options is given, which has no effect without the one that is
-    needed.
-    """
-    given = [option for option in options if getattr(args, option) is not None]
-    if getattr(args, needed) is None and given:
-        args.error(f"--{given[0].replace('_', '-')} needs --{needed}")
-
-
-def refuse_reversed(args: argparse.Namespace, warn: float, fail: float) -> None:
-    """Exit with 2 if what is a FAIL would not even be a WARN."""
-    if warn > fail:
-        args.error("the percentage for WARN must not be above the percentage for FAIL")
 
 
 def known_limits() -> set[str]:

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from gpuworker.fleet.fleet_report import Finding, FingerprintGroup, natural_sort_key
+from gpuworker.fleet.fleet_report import Finding, natural_sort_key
 from gpuworker.judgement.report import FAIL, INCOMPLETE, Report
 
 
@@ -35,14 +35,14 @@ def fingerprints(report: Report) -> Iterable[Fingerprint]:
             yield Fingerprint(check.name, name, group, report.node, device, value)
 
 
-def vote(found: Iterable[Fingerprint]) -> tuple[list[FingerprintGroup], list[Finding]]:
+def vote(found: Iterable[Fingerprint]) -> tuple[list[Finding], int]:
     """Compare the fingerprints of every group: without a majority all are INCOMPLETE, since one
-    of them is wrong.
+    of them is wrong. And how many groups have one device.
     """
     groups: dict[tuple[str, str, str], dict[tuple[str, str], str]] = defaultdict(dict)
     for each in found:
         groups[each.check, each.name, each.group][each.node, each.device] = each.value
-    results, findings = [], _missing(groups)
+    findings, single = _missing(groups), 0
     for (check, name, group), values in sorted(groups.items()):
         sizes = Counter(values.values()).most_common()
         usual, agree = sizes[0]
@@ -67,9 +67,8 @@ def vote(found: Iterable[Fingerprint]) -> tuple[list[FingerprintGroup], list[Fin
             Finding(verdict, kind, reason, node, device, check, "fingerprint")
             for node, device in mismatched
         ]
-        names = [" ".join(place).rstrip() for place in mismatched]
-        results.append(FingerprintGroup(check, name, group, len(values), agree, names))
-    return results, findings
+        single += len(values) == 1
+    return findings, single
 
 
 def _missing(groups: Mapping[tuple[str, str, str], Mapping[tuple[str, str], str]]) -> list[Finding]:

@@ -18,7 +18,6 @@ from gpuworker.judgement.report import WORST_FIRST as TESTED_WORST_FIRST
 
 FLEET_SCHEMA_VERSION = 5
 WORST_FIRST = (*TESTED_WORST_FIRST, SKIP)
-MOST_OF_HEADLINE = 300  # characters
 
 
 @dataclass(frozen=True)
@@ -95,18 +94,6 @@ class Distribution:
 
 
 @dataclass(frozen=True)
-class FingerprintGroup:
-    """One fingerprint of a group of devices that must be equal bit for bit."""
-
-    check: str
-    name: str
-    group: str
-    devices: int
-    agree: int  # devices with the most frequent value
-    mismatched: list[str]  # "node device"
-
-
-@dataclass(frozen=True)
 class Curve:
     """A measure over message sizes on one node: (bytes, value) in ascending order of bytes."""
 
@@ -143,9 +130,7 @@ class Node:
 
 @dataclass
 class World:
-    """One run of cross-node checks. Its findings about a node count for the verdict of the node,
-    too.
-    """
+    """One run of cross-node checks."""
 
     name: str
     nodes: list[str]
@@ -158,7 +143,6 @@ class World:
     reason: str
     checks: dict[str, str]
     injected: str
-    findings: list[Finding]
 
 
 @dataclass
@@ -177,7 +161,6 @@ class Fleet:
     worlds: list[World]
     findings: list[Finding]
     distributions: list[Distribution] = field(default_factory=list)
-    fingerprints: list[FingerprintGroup] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     suspects: list[Suspect] = field(default_factory=list)  # the findings by part, the worst first
@@ -214,21 +197,6 @@ class Fleet:
         return "; ".join(reasons[:3]) + more
 
     @property
-    def headline(self) -> str:
-        """One line: how many parts, and what to do about the worst."""
-        if self.verdict == PASS:
-            return f"all {len(self.nodes)} nodes passed"
-        if not self.suspects:
-            return self.reason
-        worst = self.suspects[0]
-        nodes = len({suspect.node for suspect in self.suspects if suspect.node})
-        parts = f"{len(self.suspects)} suspect{'s' * (len(self.suspects) > 1)}"
-        where = f" on {nodes} node{'s' * (nodes > 1)}" if nodes else ""
-        return " ".join(
-            f"{parts}{where}; the worst: {worst.act} {worst.part}, {worst.why}".split()
-        )[:MOST_OF_HEADLINE]
-
-    @property
     def rehearsal(self) -> bool:
         return any(each.device == "cpu" for each in [*self.nodes, *self.worlds])
 
@@ -241,7 +209,6 @@ class Fleet:
         return {
             "verdict": self.verdict,
             "reason": self.reason,
-            "headline": self.headline,
             "rehearsal": self.rehearsal,
             **dataclasses.asdict(dataclasses.replace(self, distributions=[])),
             "distributions": [each.to_dict() for each in self.distributions],

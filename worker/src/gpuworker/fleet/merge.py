@@ -19,7 +19,6 @@ from gpuworker.fleet.fleet_report import (
     WORST_FIRST,
     Curve,
     Finding,
-    FingerprintGroup,
     Fleet,
     Node,
     World,
@@ -39,7 +38,6 @@ from gpuworker.judgement.report import INCOMPLETE, NODE, WORLD, Report
 def merge(
     sources: Sequence[Source],
     expected: Expected = ANYTHING,
-    thresholds: outliers.Thresholds = outliers.DEFAULT,
     earlier: Earlier = NOTHING,
 ) -> Fleet:
     """The fleet report. Everything that is missing, unreadable or not compared is named in it."""
@@ -57,15 +55,10 @@ def merge(
     counted, notes = _one_per_subject([source for source in sources if source.report], expected)
     notes += [note for source in sources if not source.report for note in source.notes]
     reports = [each.report for each in counted]
-    own_findings = {subject(each.report): findings_of(each) for each in counted}
-    findings += [finding for found in own_findings.values() for finding in found]
+    findings += [finding for each in counted for finding in findings_of(each)]
     node_reports = [report for report in reports if report.scope == NODE]
     nodes = [_node(each, expected) for each in counted if each.report.scope == NODE]
-    worlds = [
-        _world(each, own_findings[subject(each.report)])
-        for each in counted
-        if each.report.scope == WORLD
-    ]
+    worlds = [_world(each) for each in counted if each.report.scope == WORLD]
     coverage = coverage_of(nodes, expected)
     findings += (
         missing(coverage, nodes, worlds, expected, {source.node for source in sources})
@@ -79,18 +72,18 @@ def merge(
         if judged.report.scope == NODE
         for each in fingerprint_vote.fingerprints(judged.report)
     ]
-    groups, mismatches = fingerprint_vote.vote(fingerprints)
+    mismatches, single = fingerprint_vote.vote(fingerprints)
     distributions = outliers.distributions(compared)
     drift, drift_notes = version_drift(node_reports)
     drifted = {f.node: f.reason for f in drift if f.measure in SOFTWARE}
     for distribution in distributions:
-        findings += outliers.find_outliers(distribution, thresholds, drifted)
+        findings += outliers.find_outliers(distribution, drifted)
     findings += mismatches
     findings += drift + port_differences(node_reports) + power_limits(node_reports)
     findings += nvlink_domains(node_reports)
     notes += drift_notes
     if earlier.values is not None:
-        worse, note = outliers.compare_with_baseline(distributions, earlier.values, thresholds)
+        worse, note = outliers.compare_with_baseline(distributions, earlier.values)
         findings += worse
         notes.append(note)
     verdicts: dict[str, set[str]] = defaultdict(set)
@@ -99,13 +92,13 @@ def merge(
     for node in nodes:
         node.verdict = worst_verdict([node.reported_verdict, *verdicts[node.node]])
     findings.sort(key=_sort_key)
-    notes += _notes(nodes, worlds, groups) + _own_limits(reports, expected)
+    notes += _notes(nodes, worlds, single) + _own_limits(reports, expected)
     ports = {report.node: ports_of(report) for report in node_reports}
     parts = suspects(findings, nodes, ports, distributions, earlier.suspects)
     names = {*coverage.missing, *(node.node for node in nodes), *(each.node for each in parts)}
     by_rack = racks(sorted(names - {""}, key=natural_sort_key))
     return Fleet(
-        coverage, nodes, worlds, findings, distributions, groups, curves(reports), notes, parts,
+        coverage, nodes, worlds, findings, distributions, curves(reports), notes, parts,
         causes(parts, nodes, by_rack), by_rack, earlier.fixed(nodes, parts),
     )  # fmt: skip
 
@@ -174,14 +167,13 @@ def _node(judged: Judged, expected: Expected) -> Node:
     )
 
 
-def _world(judged: Judged, findings: list[Finding]) -> World:
+def _world(judged: Judged) -> World:
     report = judged.report
     return World(
         name=world_name(report),
         nodes=[each.node for each in report.world.nodes],
         ranks=report.world.size,
         verdict=judged.verdict,
-        findings=findings,
         **_of_both(judged),
     )
 
@@ -221,9 +213,7 @@ def _own_limits(reports: list[Report], expected: Expected) -> list[str]:
     return [f"judged by limits of the values or options: {', '.join(sorted(own))}"] if own else []
 
 
-def _notes(
-    nodes: list[Node], worlds: list[World], fingerprints: list[FingerprintGroup]
-) -> list[str]:
+def _notes(nodes: list[Node], worlds: list[World], single: int) -> list[str]:
     """Facts that a reader of the verdict needs."""
     injected = [(node.injected, node.node) for node in nodes] + [
         (world.injected, world.name) for world in worlds
@@ -245,6 +235,6 @@ def _notes(
         notes.append(
             f"the fault {fault} was injected ({names}): the verdict does not describe the hardware"
         )
-    if single := sum(group.devices == 1 for group in fingerprints):
+    if single:
         notes.append(f"{single} fingerprints were not compared: their group has one device")
     return notes

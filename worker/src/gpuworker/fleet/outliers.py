@@ -19,7 +19,6 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -30,6 +29,7 @@ from gpuworker.fleet.check_findings import world_name
 from gpuworker.fleet.fleet_report import Distribution, Finding, Point, natural_sort_key
 from gpuworker.judgement.report import FAIL, INCOMPLETE, NODE, WARN, Report
 
+WARN_PERCENT, FAIL_PERCENT = 5, 10  # worse than the median, or than an earlier run
 SMALL = 5
 MOST_NAMED = 8  # nodes in a note
 LEAST_Z = 3.5
@@ -58,21 +58,6 @@ class Known(NamedTuple):
         pairs = (self.unit, later.unit), (self.model, later.model)
         found = next((f"{was} before, {now} after" for was, now in pairs if was != now), "")
         return device * bool(found), found
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """How much worse than the fleet's median, or than an earlier run, is a WARN or a FAIL, in
-    percent.
-    """
-
-    fleet_warn: float = 5
-    fleet_fail: float = 10
-    baseline_warn: float = 5
-    baseline_fail: float = 10
-
-
-DEFAULT = Thresholds()
 
 
 @functools.cache
@@ -148,7 +133,6 @@ def model_of(device: str, models: list[str]) -> str:
 
 def find_outliers(
     distribution: Distribution,
-    thresholds: Thresholds,
     drifted: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Finding]:
     """Findings about devices that are worse than the fleet. Sets the verdicts of the distribution's
@@ -166,13 +150,11 @@ def find_outliers(
     return [
         finding
         for indices in groups.values()
-        for finding in _outliers(distribution, indices, thresholds, drifted)
+        for finding in _outliers(distribution, indices, drifted)
     ]
 
 
-def _outliers(
-    d: Distribution, indices: list[int], thresholds: Thresholds, drifted: Mapping[str, str]
-) -> list[Finding]:
+def _outliers(d: Distribution, indices: list[int], drifted: Mapping[str, str]) -> list[Finding]:
     """Outliers among the points with these indices."""
     values = [d.points[index].value for index in indices]
     median = statistics.median(values)
@@ -190,11 +172,11 @@ def _outliers(
         point = d.points[index]
         worse = _loss(d, point.value, usual)
         z = MAD_PER_SIGMA * abs(point.value - median) / mad if mad else float("inf")
-        if worse <= factors[0] * thresholds.fleet_warn or (not small and z <= least_z):
+        if worse <= factors[0] * WARN_PERCENT or (not small and z <= least_z):
             continue
         if abs(point.value - median) <= noise:
             continue
-        failed = worse > factors[1] * thresholds.fleet_fail and not (known and known.of_others)
+        failed = worse > factors[1] * FAIL_PERCENT and not (known and known.of_others)
         verdict = FAIL if failed and point.node not in drifted else WARN
         spread = "too few devices for a spread" if small else f"robust z {z:.3g}"
         above = f"{usual:.4g}, the noise about " if usual != median else ""
@@ -233,7 +215,7 @@ def percent_lost(value: float, reference: float, better: str) -> float:
 
 
 def compare_with_baseline(
-    distributions: list[Distribution], baseline: Mapping[ValueKey, Known], thresholds: Thresholds
+    distributions: list[Distribution], baseline: Mapping[ValueKey, Known]
 ) -> tuple[list[Finding], str]:
     """Findings about devices that were better in the earlier run, and a note with the number of
     compared values.
@@ -258,8 +240,8 @@ def compare_with_baseline(
                 continue
             compared += 1
             before, worse = known.value, _loss(d, point.value, known.value)
-            if worse > times[0] * thresholds.baseline_warn and abs(point.value - before) > noise:
-                verdict = FAIL if worse > times[1] * thresholds.baseline_fail else WARN
+            if worse > times[0] * WARN_PERCENT and abs(point.value - before) > noise:
+                verdict = FAIL if worse > times[1] * FAIL_PERCENT else WARN
                 reason = f"{d.name} {point.value:.4g} {d.unit} is {worse:.3g} % worse than {before:.4g} in the baseline"
                 findings.append(
                     Finding(

@@ -18,7 +18,10 @@ def certificate(fleet: Fleet) -> str:
     """
     accepted = fleet.verdict in (PASS, WARN) and not fleet.rehearsal
     title = "Accepted" if accepted else "Not accepted"
-    facts = [("Verdict", f"{SYMBOLS[fleet.verdict]} {fleet.verdict}"), ("Summary", fleet.headline)]
+    facts = [
+        ("Verdict", f"{SYMBOLS[fleet.verdict]} {fleet.verdict}"),
+        ("Reason", fleet.reason or "all passed"),
+    ]
     facts += [("Coverage", describe_coverage(fleet))]
     for name, values in (
         ("Run", {node.run_id for node in fleet.nodes}),

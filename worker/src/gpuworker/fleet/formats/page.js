@@ -334,11 +334,6 @@ function nodeTable(only) {
 const causesOf = (name) => fleet.causes.flatMap((cause) => cause.suspects.map((place) => [cause, place]))
   .filter(([, place]) => fleet.suspects[place].node === name);
 
-function notPassed(node) {
-  const bad = Object.entries(node.checks).filter(([, of]) => of !== "PASS");
-  return bad.map(([name, of]) => `${name} ${of}`).join(", ");
-}
-
 // Every value in one of 70 bins, some of them empty; those that are findings are links, too.
 function histogram(d) {
   const all = Object.values(d.values).flat().filter(isSomething);
@@ -397,7 +392,6 @@ function nodeView(name) {
       const each = fleet.suspects[place], where = [each.node, each.device].filter(Boolean).join(" ");
       return causeRow({ ...cause, where, number: each.number, suspects: [place] });
     }),
-    node && notPassed(node) && h("p", {}, `Not passed: ${notPassed(node)}`),
     numbersOf(name),
     gpus.length > 0 && h("h2", {}, "GPUs"),
     gpus.length > 0 && table(["Device", "UUID", "Serial", "PCI address"], gpus),
