@@ -31,7 +31,7 @@ SCRATCH = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.
 
 def launch(data: bytes) -> None:
     message = _decoded(launch_protocol.CODEC, data)
-    if isinstance(message, launch_protocol.Hello):
+    if isinstance(message, launch_protocol.Status):
         format_node(message.info)
 
 

@@ -22,7 +22,7 @@ import pytest
 from gpuworker.fleet import submit
 from gpuworker.group.protocol import Request
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.launch.protocol import VERSION, Hello, NodeInfo
+from gpuworker.launch.protocol import NodeInfo, Status
 from gpuworker.runtime.contract import GROUP_AGENT_PORT
 from gpuworker.runtime.json_lines import encode
 from tests.helpers.fleet_reports import broken_report, complete_report
@@ -64,7 +64,7 @@ def test_strangers_neither_end_nor_falsify_a_run(start, tmp_path, key, settings)
     first = run.pod(0, 2, f"--join-timeout={PATIENCE_S}", **settings)
     until(lambda: listens("127.0.0.1", run.port + 1), "node 0 listens")
     info = NodeInfo(node=1, nnodes=2, problem=Failure("usage", "forged"))
-    forged = encode(Hello(VERSION, "test" if key else "other", info))
+    forged = encode(Status("test" if key else "other", info))
     attack("127.0.0.1", run.port + 1, forged, b'"type"' if key else b'"Welcome"')
     peak = peak_mib(first.started.process.pid)
     run.pod(1, 2, f"--join-timeout={PATIENCE_S}", **settings)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import errno
-import time
-from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from gpuworker.launch import root_cause
-from gpuworker.launch.coordinator import Coordinator
 from gpuworker.launch.failure_causes import Failure
+from gpuworker.launch.node_info import format_node
 from gpuworker.launch.output import RankOutput
-from gpuworker.launch.protocol import Answer, NodeInfo, NodeState, RankReport
+from gpuworker.launch.protocol import NodeInfo, NodeState, RankReport, Status
 from gpuworker.launch.rank_failure import of_abort, of_exception, signal_of
-from gpuworker.launch.root_cause import NodeStatus
+from gpuworker.launch.root_cause import Node
 
 LOGS = yaml.safe_load(Path(__file__).with_name("nccl_logs.yaml").read_text())
 FRAME = "frame #7: c10d::ProcessGroupNCCL::watchdogHandler() + 0x1da (0x7f30 in /usr/lib/libtorch_cuda.so)\n"
+NOW = 1000.0
 ADDRESSES = ["10.0.0.1", "run-0.run.ml", "29500"]
 
 
@@ -132,7 +130,7 @@ def test_the_chain_of_exceptions_decides(outer, how, inner, wanted):
 
 
 def tail_of(log: dict) -> RankOutput:
-    output = RankOutput(b"", None)
+    output = RankOutput(None)
     for line in log.get("prints", []):
         output.keep((FRAME * int(line.split()[1]) if line.startswith("frames: ") else f"{line}\n").encode())
     return output
@@ -155,20 +153,23 @@ def test_a_shell_passes_on_a_signal_of_its_program():
     assert signal_of(137, ("python", "train.py")) == 0 and signal_of(3, ("bash",)) == 0
 
 
-def nodes(*reports: RankReport, failed: tuple[Failure, ...] = ()) -> dict[int, NodeStatus]:
+def nodes(*reports: RankReport) -> dict[int, Node]:
     """One node per rank; each has answered."""
     made = {}
     for report in reports:
-        node = NodeStatus(NodeInfo(node=report.rank, pod=f"run-{report.rank}"), SimpleNamespace(), time.monotonic())
-        node.state, node.answered, node.reports = NodeState.RUNNING, 1, {report.rank: report}
-        made[report.rank] = node
-    for index, failure in enumerate(failed):
-        made[failure.rank].failures[failure.rank] = (float(index), failure)
+        info = NodeInfo(node=report.rank, pod=f"run-{report.rank}")
+        report.node = format_node(info)
+        made[report.rank] = Node(Status("run", info, NodeState.RUNNING, answered=1), NOW)
+        made[report.rank].reports = {report.rank: report}
     return made
 
 
-def verdict(known: dict[int, NodeStatus], lost: dict[int, str] | None = None, ago: float = 1.0) -> Failure | None:
-    return root_cause.failed(known, lost or {}, time.monotonic() - ago, 1)
+def verdict(
+    known: dict[int, Node], *failures: Failure, lost: dict[int, str] | None = None, ago: float = 1.0
+) -> Failure | None:
+    told = [root_cause.named(format_node(known[each.rank].info), each) for each in failures]
+    asked = all(node.status.answered for index, node in known.items() if index not in (lost or {}))
+    return root_cause.failed(known, told, lost or {}, asked, ago, NOW)
 
 
 def lost_peer(rank: int) -> Failure:
@@ -176,50 +177,34 @@ def lost_peer(rank: int) -> Failure:
 
 
 def test_nothing_is_decided_before_all_have_answered():
-    known = nodes(RankReport(0), RankReport(1), failed=(Failure("program-failed", "x", rank=1),))
-    known[0].answered = 0
-    assert verdict(known) is None
-    assert verdict(known, ago=root_cause.ANSWERS_S + 1).rank == 1, "nor is an answer waited for without end"
+    known, own = nodes(RankReport(0), RankReport(1)), Failure("program-failed", "x", rank=1)
+    known[0].status.answered = 0
+    assert verdict(known, own) is None
+    assert verdict(known, own, ago=root_cause.ANSWERS_S + 1).rank == 1, "nor is an answer waited for without end"
 
 
 def test_the_victim_of_a_lost_connection_waits_for_the_culprit():
     """Rank 1 cleans up: it works, and has not failed yet."""
-    known = nodes(RankReport(0, failure=lost_peer(0)), RankReport(1, "running", place="a.py:1"), failed=(lost_peer(0),))
-    assert verdict(known) is None
-    late = nodes(RankReport(0, failure=lost_peer(0)), RankReport(1, "running"), failed=(lost_peer(0),))
-    assert verdict(late, ago=root_cause.SUSPECT_S + 1).cause == "peer-lost"
-    own = Failure("program-failed", "ValueError: bad shard 17", rank=1)
-    known[1].failures[1] = (9.0, own)
-    assert (verdict(known).cause, verdict(known).rank) == ("program-failed", 1)
-
-
-def test_an_answer_that_overtakes_the_message_about_a_failure_counts():
-    own = Failure("program-failed", "ValueError: loss is NaN", rank=1)
-    known = nodes(RankReport(0, failure=lost_peer(0)), RankReport(1, "running"))
-    coordinator = Coordinator(SimpleNamespace(nnodes=2), 0.0)
-    coordinator.nodes, coordinator.ask = known, lambda: None
-    coordinator.on_message(known[0], lost_peer(0))
-    ended = asdict(RankReport(1, "ended", code=1, failure=own))
-    coordinator.on_message(known[1], Answer(1, [ended]))
-    found = verdict(known)
+    victim = lost_peer(0)
+    known = nodes(RankReport(0, failed=True), RankReport(1))
+    assert verdict(known, victim) is None
+    assert verdict(known, victim, ago=root_cause.SUSPECT_S + 1).cause == "peer-lost"
+    found = verdict(known, victim, Failure("program-failed", "ValueError: bad shard 17", rank=1))
     assert (found.cause, found.rank) == ("program-failed", 1)
 
 
 def test_an_exception_in_flight_is_the_cause_if_it_never_ends():
     flying = Failure("program-failed", "ValueError: bad shard 17", rank=1)
-    known = nodes(
-        RankReport(0, failure=lost_peer(0)), RankReport(1, "running", waits_in="barrier", flying=flying),
-        failed=(lost_peer(0),),
-    )  # fmt: skip
-    found = verdict(known)
+    waits = RankReport(1, waits=True, flying=flying)
+    found = verdict(nodes(RankReport(0, failed=True), waits), lost_peer(0))
     assert (found.cause, found.rank) == ("program-failed", 1) and "bad shard 17" in found.reason
 
 
 @pytest.mark.parametrize("log", [log for log in LOGS if log["cause"] == "peer-lost"], ids=lambda log: log["name"])
 def test_the_lost_node_is_the_culprit_and_not_the_survivor(log):
-    known = nodes(RankReport(0, failure=lost_peer(0)), failed=(lost_peer(0),))
-    known[1] = NodeStatus(NodeInfo(node=1, pod="run-1"), SimpleNamespace(), time.monotonic(), closed=True)
-    found = verdict(known, {1: "closed the connection"})
+    known = nodes(RankReport(0, failed=True))
+    known[1] = Node(Status("run", NodeInfo(node=1, pod="run-1")), NOW, closed=True)
+    found = verdict(known, lost_peer(0), lost={1: "closed the connection"})
     assert found.cause == "node-lost" and found.reason.startswith("node 1 (pod run-1)")
 
 
@@ -229,28 +214,26 @@ def timed_out(rank: int) -> Failure:
 
 def test_a_rank_that_is_behind_or_elsewhere_is_named_first():
     known = nodes(
-        RankReport(0, waits_in="all_reduce", place="a.py:3", groups={"0": 8}, failure=timed_out(0)),
-        RankReport(1, "running", place="a.py:9 in load", groups={"0": 7}),
-        failed=(timed_out(0),),
+        RankReport(0, waits=True, words="timed out at a.py:3", groups={"0": 8}, failed=True),
+        RankReport(1, words="is at a.py:9 in load", groups={"0": 7}),
     )
-    reason = verdict(known).reason
+    reason = verdict(known, timed_out(0)).reason
     assert "rank 1 (7)" in reason and reason.index("a.py:9 in load") < reason.index("a.py:3", reason.index("a.py:9"))
 
 
 def test_a_rank_that_still_imports_has_a_cause_of_its_own():
-    known = nodes(
-        RankReport(0, failure=timed_out(0)), RankReport(1, "importing", place="a.py:1"), failed=(timed_out(0),)
-    )
-    assert (verdict(known).cause, verdict(known).code, verdict(known).rank) == ("slow-import", 69, 1)
+    known = nodes(RankReport(0, failed=True), RankReport(1, importing=True))
+    found = verdict(known, timed_out(0))
+    assert (found.cause, found.code, found.rank) == ("slow-import", 69, 1)
 
 
 def test_different_collectives_of_the_same_number_are_shown():
     last = [{"0": {"number": 3, "op": "all_reduce", "sizes": size, "types": "f"}} for size in ("[[4]]", "[[5]]")]
-    known = nodes(*(RankReport(n, waits_in="all_reduce", last=last[n], failure=timed_out(n)) for n in (0, 1)),
-                  failed=(timed_out(0), timed_out(1)))  # fmt: skip
-    assert "[[4]]" in verdict(known).reason and "[[5]]" in verdict(known).reason
+    known = nodes(*(RankReport(n, waits=True, last=last[n], failed=True) for n in (0, 1)))
+    reason = verdict(known, timed_out(0), timed_out(1)).reason
+    assert "[[4]]" in reason and "[[5]]" in reason
 
 
 def test_a_rank_that_ended_with_0_while_others_work_is_the_cause():
-    known = nodes(RankReport(0, failure=lost_peer(0)), RankReport(1, "ended", code=0), failed=(lost_peer(0),))
-    assert verdict(known).cause == "early-exit" and "rank 1" in verdict(known).reason
+    known = nodes(RankReport(0, failed=True), RankReport(1, code=0))
+    assert verdict(known, lost_peer(0)).cause == "early-exit" and "rank 1" in verdict(known, lost_peer(0)).reason

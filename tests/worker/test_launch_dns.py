@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpuworker.launch.participant import Participant
-from gpuworker.launch.protocol import CODEC, VERSION, Go, NodeInfo, Welcome
+from gpuworker.launch.protocol import CODEC, NodeInfo, Orders, Status
 from gpuworker.runtime.json_lines import encode
 from tests.helpers.launchers import JOIN_TIMEOUT_S, UNRESOLVABLE, Run
 
@@ -58,8 +58,8 @@ def test_a_node_that_cannot_connect_resolves_the_name_again():
     """An earlier look-up may have returned the address of a deleted pod."""
 
     async def node_0(reader, writer) -> None:
-        assert CODEC.decode(await reader.readline()).version == VERSION
-        writer.write(encode(Welcome([])) + encode(Go()))
+        assert CODEC.decode(await reader.readline()).run_id == "r"
+        writer.write(encode(Orders(go=True)))
         await reader.read()
         writer.close()
         closed.set()
@@ -71,13 +71,15 @@ def test_a_node_that_cannot_connect_resolves_the_name_again():
         port = server.sockets[0].getsockname()[1]
         timeouts = {"join-timeout": 10, "heartbeat-timeout": 9}
         config = SimpleNamespace(master_addr="localhost", launcher_port=port, run_id="r", timeouts=timeouts, key=b"")
-        participant = Participant(config, NodeInfo(), "127.0.0.9", {})
+        participant = Participant(config, Status("r", NodeInfo()), "127.0.0.9")
+        connection = asyncio.create_task(participant.stay_connected(time.monotonic() + 10))
         try:
-            await participant.join(time.monotonic() + 10)
+            while not participant.started_at:
+                await asyncio.sleep(0.01)
             return participant.address
         finally:
-            participant.connection.cancel()
-            await asyncio.wait({participant.connection})
+            connection.cancel()
+            await asyncio.wait({connection})
             server.close()
             await asyncio.wait_for(closed.wait(), 5)
 

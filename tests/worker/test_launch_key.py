@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.launch.protocol import CODEC, VERSION, Hello, NodeInfo, Rejected
+from gpuworker.launch.protocol import CODEC, NodeInfo, Status
 from gpuworker.runtime.json_lines import encode
 from tests.helpers.launchers import Run
 from tests.helpers.processes import until
@@ -37,9 +37,9 @@ def reply(port: int, data: bytes) -> bytes | None:
 def test_a_stranger_does_not_learn_the_runs_id(run) -> None:
     """Without a key the id is all that a message needs to be of the run."""
     run.pod(0, 2)
-    hello = encode(Hello(VERSION, "guessed", NodeInfo(node=1, nnodes=2)))
+    hello = encode(Status("guessed", NodeInfo(node=1, nnodes=2)))
     received = until(lambda: reply(run.port + 1, hello), "node 0 answers")
-    assert isinstance(CODEC.decode(received), Rejected) and b"test" not in received
+    assert CODEC.decode(received).rejected and b"test" not in received
     run.pod(1, 2)
     assert run.wait() == [0, 0], run.output
 
@@ -50,7 +50,7 @@ def test_a_problem_without_a_known_cause_is_no_hello(run, cause) -> None:
     program = [run.script("raise SystemExit(3)")]
     run.pod(0, 2, "--join-timeout=60", program=program)
     info = NodeInfo(node=1, nnodes=2, problem=Failure("usage", "forged"))
-    forged = encode(Hello(VERSION, "test", info)).replace(b'"usage"', f'"{cause}"'.encode())
+    forged = encode(Status("test", info)).replace(b'"usage"', f'"{cause}"'.encode())
     assert until(lambda: reply(run.port + 1, forged) is not None, "node 0 answers")
     run.pod(1, 2, "--join-timeout=60", program=program)
     assert run.wait() == [1, 1] and "Traceback" not in run.pods[0].output, run.output

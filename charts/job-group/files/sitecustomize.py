@@ -75,8 +75,7 @@ def stack_of_traceback(traceback):
     """[file, line, function], the innermost first."""
     found = []
     while traceback is not None:
-        code = traceback.tb_frame.f_code
-        found.append([code.co_filename, traceback.tb_lineno, code.co_name])
+        found.append(place(traceback.tb_frame, traceback.tb_lineno))
         traceback = traceback.tb_next
     return found[::-1][:FRAMES]
 
@@ -85,9 +84,13 @@ def stack(frame):
     """[file, line, function], the innermost first; the outermost is always there."""
     found = []
     while frame is not None:
-        found.append([frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name])
+        found.append(place(frame, frame.f_lineno))
         frame = frame.f_back
     return found if len(found) <= FRAMES else [*found[: FRAMES - 1], found[-1]]
+
+
+def place(frame, line):
+    return [frame.f_code.co_filename, line, frame.f_code.co_name]
 
 
 class Rank:
@@ -160,24 +163,22 @@ class Rank:
             self.running.acquire()
 
     def answer_questions(self, stopping, running):
-        try:
-            while not stopping.acquire(timeout=ASK_S):
-                self.look()
-        finally:
-            running.release()
-
-    def look(self):
-        try:
-            self.answer_question()
-        except BaseException:  # whatever it is, the program goes on
-            return
+        while not stopping.acquire(timeout=ASK_S):
+            try:
+                self.answer_question()
+            except BaseException:  # whatever it is, the program goes on
+                continue
+        running.release()
 
     def answer_question(self):
         self.adopt()
         stamp = os.stat(os.path.join(FOLDER, "question")).st_mtime_ns
         if stamp != self.asked:
             self.asked = stamp
-            self.write(f"answer.{self.pid}", repr(self.answer()))
+            self.write_answer(stamp)
+
+    def write_answer(self, asked):
+        self.write(f"answer.{self.pid}", repr({"asked": asked, **self.answer()}))
 
     def answer(self):
         threading = sys.modules.get("threading")  # the program's, if it has threads
@@ -292,6 +293,7 @@ class Rank:
                 # The text comes from code of the program, which may block.
                 self.write(f"error.{self.pid}", repr(describe(arguments[2], with_text=False)))
                 self.write(f"error.{self.pid}", repr(describe(arguments[2])))
+                self.write_answer(None)  # without a question, which might come too late
             elif event.startswith("cpython.run_") and sys.modules.get("sitecustomize") is OWN:
                 del sys.modules["sitecustomize"]  # site has read it: the program shall not see it
         except BaseException:

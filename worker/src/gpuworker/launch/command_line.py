@@ -6,11 +6,13 @@ ddp-launch [FLAGS] train.py ARGS…        as torchrun: also -m MODULE, --no-pyt
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Mapping
 
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.runtime.contract import INTERNAL_PREFIX
+from gpuworker.runtime.option_types import integer, positive_int
 
 # Flag -> default in seconds and meaning.
 TIMEOUTS = {
@@ -41,6 +43,22 @@ REFUSED = {
 }
 
 
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def size(text: str) -> int:
+    if found := re.fullmatch(r"(\d+)([kMGT]|[KMGT]i)?", text):
+        return int(found[1]) * UNITS[found[2] or ""]
+    raise argparse.ArgumentTypeError(f"{text}: must be a size such as 16Gi")
+
+
+def count(text: str) -> int:
+    if (number := integer(text)) >= 0:
+        return number
+    raise argparse.ArgumentTypeError(f"{text}: must not be negative")
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose error is a Failure, so that it has a line and a termination message."""
 
@@ -49,7 +67,7 @@ class _Parser(argparse.ArgumentParser):
         if unknown:  # only the names: a value may be a secret of the program
             names = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
             message = f"{what}{unknown}{' '.join(names) or 'words without a flag'}"
-        raise Failure("usage", f"{message}; see ddp-launch --help", "config")
+        raise Failure("usage", f"{message}; see ddp-launch --help")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,14 +84,19 @@ def parser() -> argparse.ArgumentParser:
         add(f"--{name}", *([f"--{name.replace('-', '_')}"] * ("-" in name)), help=meaning, **more)
 
     for name, (default, meaning) in TIMEOUTS.items():
-        add(f"--{name}", type=int, metavar="SECONDS", help=f"{meaning} ({default})")
+        kind = count if name == "progress-timeout" else positive_int
+        # That of joining may be in --rdzv-conf, too.
+        add(f"--{name}", type=kind, default=None if name == "join-timeout" else default,
+            metavar="SECONDS", help=f"{meaning} ({default})")  # fmt: skip
     of_torchrun("nnodes", "nodes (1)")
     of_torchrun("nproc-per-node", "processes per node: a number, auto, gpu or cpu (1)")
     of_torchrun("node-rank", "index of this node (0)")
     of_torchrun("master-addr", "name or address of node 0 (this machine)")
     of_torchrun("master-port", "port of node 0; the launchers use the next one")
     of_torchrun("standalone", "one node, and ports that are free", action="store_true")
-    of_torchrun("max-restarts", "starts of the program after a failure, in the same pods (0)")
+    add("--max-restarts", "--max_restarts", "--max-restarts-in-place", type=count, default=0,
+        metavar="NUMBER", dest="max_restarts_in_place",
+        help="starts of the program after a failure, in the same pods (0)")  # fmt: skip
     of_torchrun("role", "TORCHELASTIC's ROLE_NAME (default)")
     for name in ("rdzv-backend", "rdzv-endpoint", "rdzv-conf", *WITHOUT_EFFECT, *REFUSED):
         of_torchrun(name)
@@ -83,21 +106,26 @@ def parser() -> argparse.ArgumentParser:
     of_torchrun("no-python", "the program is not Python", action="store_true")
     add("--interface", default="", help="network interface; empty: that of the route to node 0")
     add("--output-dir", default="", metavar="FOLDER", help="folder for flight records and output")
-    add("--min-shm", default="0", metavar="SIZE", help="minimum size of /dev/shm, such as 16Gi")
-    add("--min-disk", default="0", metavar="SIZE", help="minimum free space in --output-dir")
+    add(
+        "--min-shm",
+        type=size,
+        default=0,
+        metavar="SIZE",
+        help="minimum size of /dev/shm, such as 16Gi",
+    )
+    add(
+        "--min-disk",
+        type=size,
+        default=0,
+        metavar="SIZE",
+        help="minimum free space in --output-dir",
+    )
     add("--max-clock-skew", type=float, default=10, metavar="SECONDS", help="between nodes (10)")
     add("--progress-action", choices=["end", "warn"], default="warn", help="at its time-out (warn)")
-    add("--max-restarts-in-place", metavar="NUMBER", help="the same as --max-restarts")
     add("--rank-hooks", choices=["on", "off"], default="on", help="time-outs and stacks (on)")
     add("--rank-prefix", action="store_true", help="begin every line of a rank with [rank3]:")
     add("--rank-logs", action="store_true", help="also write rank-<n>.log below --output-dir")
-    add(
-        "--max-attempts",
-        type=int,
-        default=0,
-        metavar="NUMBER",
-        help="restarts with --idle-after-exit (0)",
-    )
+    add("--max-attempts", type=count, default=0, help="restarts with --idle-after-exit (0)")
     add("--idle-after-exit", metavar="FOLDER", help="keep the pod; FOLDER stores the attempts")
     add("program", nargs=argparse.REMAINDER, help="the program and its arguments")
     return made
@@ -112,7 +140,7 @@ def read_arguments(words: list[str]) -> tuple[argparse.Namespace, Failure | None
             args.module |= word in ("-m", "--module")
             args.no_python |= word == "--no-python"
         if not args.program:
-            raise Failure("usage", "the program is missing: ddp-launch FLAGS train.py", "config")
+            raise Failure("usage", "the program is missing: ddp-launch FLAGS train.py")
         return args, None
     except Failure as problem:
         return parser().parse_args(["--no-python", "true"]), problem

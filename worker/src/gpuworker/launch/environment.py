@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from gpuworker.launch.config import LaunchConfig, cpus
 from gpuworker.launch.node_info import torch_build
-from gpuworker.launch.protocol import Go
+from gpuworker.launch.protocol import Orders
 from gpuworker.runtime.contract import INTERNAL_PREFIX
 
 DEBUG = {
@@ -20,7 +20,13 @@ DEBUG = {
 
 
 def of_rank(
-    config: LaunchConfig, go: Go, local: int, address: str, interface: str, boxes: str, flight: str
+    config: LaunchConfig,
+    orders: Orders,
+    local: int,
+    address: str,
+    interface: str,
+    boxes: str,
+    flight: str,
 ) -> dict[str, str]:
     """All variables of a rank. What the user has set wins over every default.
 
@@ -57,16 +63,16 @@ def of_rank(
         "ROLE_WORLD_SIZE": config.world_size,
         "MASTER_ADDR": address,
         "MASTER_PORT": config.master_port,
-        "TORCHELASTIC_RESTART_COUNT": go.restarts,
+        "TORCHELASTIC_RESTART_COUNT": orders.restarts,
         "TORCHELASTIC_MAX_RESTARTS": config.max_restarts_in_place,
         "TORCHELASTIC_RUN_ID": config.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCHELASTIC_ERROR_FILE": f"{box}/torchelastic.json",
         # One number per start, which grows, whether pods start again or the program in place.
-        "ATTEMPT": go.attempt * (config.max_restarts_in_place + 1) + go.restarts,
+        "ATTEMPT": orders.attempt * (config.max_restarts_in_place + 1) + orders.restarts,
     }
     made = defaults | inherited | {name: str(value) for name, value in torchrun.items()}
-    if config.rank_hooks:
+    if config.rank_hooks == "on":
         made |= hook(config.timeouts, box, f"{boxes}/hook", inherited)
     made.pop(f"{INTERNAL_PREFIX}TORCHRUN", None)  # a torchrun in a rank is the image's own
     return made

@@ -108,11 +108,19 @@ CAUSES = [
     Cause("launcher-failed", ExitCode.FAILED, "ddp-launch itself failed",
           "report it, with the traceback above"),
     # -- the end that was wanted
-    Cause("done", ExitCode.DONE, "the program ended with 0 on every node", "nothing"),
     Cause("saved", ExitCode.SAVED, "stopped, and the program saved: start it again", "nothing"),
     Cause("stopped", ExitCode.STOPPED, "stopped before the program saved",
           "exit with 75 after saving on SIGTERM, within the grace period"),
 ]  # fmt: skip
+PHASES = {  # of the launch, in which causes with these codes are found
+    ExitCode.USAGE: "config",
+    ExitCode.NAME_RESOLUTION: "resolve",
+    ExitCode.INTERFACE: "interface",
+    ExitCode.PORT: "preflight",
+    ExitCode.NODE_MISSING: "preflight",
+    ExitCode.NODES_DIFFER: "preflight",
+    ExitCode.RENDEZVOUS: "rendezvous",
+}
 BY_KEY = {cause.key: cause for cause in CAUSES}
 
 
@@ -126,7 +134,6 @@ class Failure(Exception):
 
     cause: str
     reason: str = ""
-    phase: str = "run"
     rank: int | None = None
     asked: bool = False
     __hash__ = Exception.__hash__
@@ -139,13 +146,17 @@ class Failure(Exception):
         return BY_KEY[self.cause]
 
     @property
+    def phase(self) -> str:
+        return PHASES.get(self.row.code, "run")
+
+    @property
     def code(self) -> int:
         return int(self.row.code)
 
 
 def markdown() -> str:
     rows = [f"| {int(each.code)} | `{each.key}` | {each.meaning} | {each.remedy} |"
-            for each in CAUSES if each.key != "done"]  # fmt: skip
+            for each in CAUSES]  # fmt: skip
     return (
         "\n".join(["| exit code | cause | meaning | remedy |", "|---|---|---|---|", *rows]) + "\n"
     )

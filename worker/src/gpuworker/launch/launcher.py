@@ -24,11 +24,12 @@ from gpuworker.launch import node_info, output, statefulset
 from gpuworker.launch.command_line import read_arguments, settings
 from gpuworker.launch.config import LaunchConfig, read_config
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.launch.node_launcher import NodeLauncher, show_stacks
+from gpuworker.launch.node_launcher import SHOWN, WANTED, NodeLauncher
 from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.contract import INTERNAL_PREFIX, ExitCode, Tag
 from gpuworker.runtime.log import log, write_termination_message
 
+STACKS_S = 10
 VERDICT_S = 3  # after which the verdict is logged although ranks still run
 IN_A_RANK = f"{INTERNAL_PREFIX}RANK_FOLDER"
 
@@ -42,14 +43,16 @@ async def launch(config: LaunchConfig, started_at: float, out: output.Output) ->
     if not running.done():
         # Not awaited: what it waits for may swallow the cancellation (asyncio.wait_for can).
         running.cancel()
-        this_node = node_info.format_node(node_info.describe_self())
-        reason = f"{this_node} got {launcher.stop_reason} before the ranks were started"
-        verdict = Failure("stopped", reason, "stop")
+        this_node = node_info.format_node(node_info.describe_self(config.node_rank))
+        reason = f"{this_node} got {launcher.stop_signal} before the ranks were started"
+        verdict = Failure("stopped", reason)
     elif isinstance(error := running.exception(), Failure):
         verdict = error
     elif error:
         traceback.print_exception(error)
-        verdict = node_info.failure_here(error)
+        verdict = node_info.failure_here(error, config.node_rank)
+    else:
+        verdict = running.result()
     closing = asyncio.create_task(launcher.close(verdict))
     await asyncio.wait({closing}, timeout=VERDICT_S)
     code = report(config, verdict, time.monotonic() - started_at)
@@ -83,9 +86,9 @@ def main() -> None:
         loop = asyncio.new_event_loop()
         code = loop.run_until_complete(launch(config, started_at, out))
     except (Failure, OSError) as error:  # OSError: of the folder of the attempts
-        named = isinstance(error, Failure)
-        failure = error if named else node_info.failure_here(error, "config")
-        code = report(config, failure, time.monotonic() - started_at)
+        if not isinstance(error, Failure):
+            error = Failure("launcher-failed", f"{type(error).__name__}: {error}")
+        code = report(config, error, time.monotonic() - started_at)
     if out:
         out.close()
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
@@ -112,21 +115,21 @@ def next_run(run_id: str) -> str:
 
 def stacks() -> int:
     """Print the stacks of all ranks of the runs whose launchers run here. Returns the exit code."""
-    folders = [
-        folder
-        for folder in Path(tempfile.gettempdir()).glob("ddp-launch-*/")
-        if (folder / "hook").is_dir()
-    ]
-    if not folders:
-        print("ddp-launch stacks: no run in this pod", file=sys.stderr)
-        return 1
-    for folder in folders:
+    hooks = list(Path(tempfile.gettempdir()).glob("ddp-launch-*/hook"))
+    problem = "" if hooks else "no run in this pod"
+    for shown in (hook.with_name(SHOWN) for hook in hooks):
+        end = time.monotonic() + STACKS_S
         try:
-            print(show_stacks(folder))
-        except (Failure, OSError) as error:
-            print(getattr(error, "reason", error), file=sys.stderr)
-            return 1
-    return 0
+            shown.unlink(missing_ok=True)
+            shown.with_name(WANTED).touch()
+            while not shown.exists() and time.monotonic() < end:
+                time.sleep(0.1)
+            print(shown.read_text())
+        except OSError:
+            problem = f"{shown.parent}: the launcher did not answer within {STACKS_S} s"
+    if problem:
+        print(f"ddp-launch stacks: {problem}", file=sys.stderr)
+    return int(bool(problem))
 
 
 def report(config: LaunchConfig | None, verdict: Failure | None, seconds: float) -> int:

@@ -19,8 +19,8 @@ from pathlib import Path
 from gpuworker.launch import environment, rank_hook, stacks
 from gpuworker.launch.config import STATE_FOLDER, STOP_SIGNALS, LaunchConfig
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.launch.output import Output
-from gpuworker.launch.protocol import Go, NodeState, RankReport
+from gpuworker.launch.output import Output, RankOutput
+from gpuworker.launch.protocol import NodeState, Orders, RankReport
 from gpuworker.launch.rank import GOOD_CODES, Rank, start
 from gpuworker.launch.rank_failure import (
     describe_errors,
@@ -37,10 +37,11 @@ from gpuworker.runtime.log import log
 ANSWER_S = 1.5  # after a question; a rank that has not answered by then holds Python's lock
 TERMINATE_S = 30  # from SIGTERM to SIGKILL after a failure, as torchrun
 STUCK_S = 0.5  # for a rank that waits for others and has nothing to save
+BUSY_SHARE = 0.05  # of one CPU, from which on a rank is at work
 KILLED_S = 2.0  # from SIGKILL to the end of a process
 # Of a process that a signal stopped, and of a shell whose program it stopped.
 STOP_CODES = tuple(code for number in STOP_SIGNALS for code in (-number, 128 + number))
-STACKS_BYTES = LINE_LIMIT // 3  # of all ranks of this node, in one message
+STACKS_CHARS = LINE_LIMIT // 8  # of all ranks of this node, in one message
 
 
 def working_folder() -> Path:
@@ -50,7 +51,7 @@ def working_folder() -> Path:
             return Path(tempfile.mkdtemp(prefix="ddp-launch-", dir=place))
         except OSError as error:
             reason = f"no folder for temporary files: {error}"
-    raise Failure("node-unfit", reason, "preflight")
+    raise Failure("node-unfit", reason)
 
 
 class LocalRanks:
@@ -61,36 +62,41 @@ class LocalRanks:
         self.folder = self.flight_folder = working_folder()
         self.ranks: list[Rank] = []
         self.started_at = self.stop_deadline = 0.0
+        self.cpu: list[float] = []  # seconds that each rank had used when they were measured
+        self.busy_at = self.measured_at = 0.0
         self.stepped = False
-        self.questions = 0
+        self.problem: Failure | None = None  # why the program cannot be started
 
     # -- start and end
 
-    def start(self, go: Go, address: str, interface: str) -> None:
+    def start(self, orders: Orders, address: str, interface: str) -> None:
         """Start all ranks. Raises OSError."""
         config, self.started_at = self.config, time.monotonic()
+        self.busy_at = self.started_at
         self.oom_kills = processes.oom_kills()
         hook = self.folder / "hook"
         hook.mkdir(exist_ok=True)
         shutil.copyfile(rank_hook.__file__, hook / "sitecustomize.py")
         if config.output_dir:
-            name = f"{config.run_id}-{go.attempt}-{go.restarts}"
+            name = f"{config.run_id}-{orders.attempt}-{orders.restarts}"
             self.flight_folder = Path(config.output_dir, STATE_FOLDER, name)
         with contextlib.suppress(OSError):  # the disk is full, which the program will report
             self.flight_folder.mkdir(parents=True, exist_ok=True)
-        logs = self.flight_folder if config.rank_logs else None
-        addresses = [*go.addresses, config.master_addr, str(config.master_port)]
+        addresses = [*orders.addresses, config.master_addr, str(config.master_port)]
         for local in range(config.nproc_per_node):
             box = self.folder / str(local)
             box.mkdir()
             flight = f"{self.flight_folder}/flight-"
             variables = environment.of_rank(
-                config, go, local, address, interface, str(self.folder), flight
+                config, orders, local, address, interface, str(self.folder), flight
             )
             process, number = start(config.program, variables), int(variables["RANK"])
-            output = self.output.add(number, process, config.rank_prefix, logs)
-            busy_at = self.started_at
-            self.ranks.append(Rank(number, box, process, output, addresses, busy_at=busy_at))
+            prefix = f"[rank{number}]: " if config.rank_prefix else ""
+            file = self.flight_folder / f"rank-{number}.log" if config.rank_logs else None
+            output = RankOutput(self.output, prefix, file)
+            output.follow(1, process.stdout)
+            output.follow(2, process.stderr)
+            self.ranks.append(Rank(number, box, process, output, addresses))
 
     async def end(self, reason: str, stopped: bool = False) -> None:
         """End the ranks: SIGTERM, then SIGKILL after a time. `stopped`: the grace period is over.
@@ -104,7 +110,7 @@ class LocalRanks:
         calm = [(rank, each) for rank, each in reports if not rank.errors and not each.flying]
         self.terminate(rank for rank, _ in calm)
         begin = time.monotonic()
-        stuck = [rank for rank, each in calm if each.waits_in and not rank.writes()]
+        stuck = [rank for rank, each in calm if each.waits and not rank.writes()]
         if stuck and not self.stop_deadline:
             await self.wait_until(begin + STUCK_S)
             self.kill("it waits in a collective of a world that has ended", stuck)
@@ -153,26 +159,27 @@ class LocalRanks:
             return NodeState.SAVED
         return NodeState.STOPPED if self.stop_deadline else None
 
-    def progress_age(self) -> float:
-        """Seconds since the last step, output or CPU time of any rank.
+    def progress_at(self) -> float:
+        """When any rank last had output or CPU time.
 
-        0 while a rank has left its main program: that wait has a time-out of its own.
+        Now, while a rank has left its main program: that wait has a time-out of its own.
         """
-        running = [rank for rank in self.ranks if rank.code is None]
-        if any(rank.left_at for rank in running):
-            return 0.0
-        now, used = time.monotonic(), processes.cpu_seconds([rank.pid for rank in running])
-        last = [rank.progress_at(s, now) for rank, s in zip(running, used, strict=True)]
-        return now - max(last, default=now)
+        now, used = time.monotonic(), processes.cpu_seconds([rank.pid for rank in self.ranks])
+        grown = [new - old for old, new in zip(self.cpu, used, strict=False)]
+        ending = any(rank.left_at and rank.code is None for rank in self.ranks)
+        if ending or max(grown, default=0) > BUSY_SHARE * (now - self.measured_at):
+            self.busy_at = now
+        self.cpu, self.measured_at = used, now
+        return max([self.busy_at, *(rank.output.activity_at for rank in self.ranks)])
 
     def failures(self) -> list[Failure]:
         """All failures of this node until now."""
-        found, left_s = [], self.config.timeouts["exit-timeout"]
+        found, left_s = [self.problem] if self.problem else [], self.config.timeouts["exit-timeout"]
         for rank in self.ranks:
             if rank.failed:
                 found.append(rank.failure)
             elif rank.left_at and rank.code is None and time.monotonic() > rank.left_at + left_s:
-                detail = f"it {stacks.describe(rank.report(rank.answered))}, for {left_s} s"
+                detail = f"it {rank.report().words}, for {left_s} s"
                 found.append(Failure("exit-timeout", detail, rank=rank.number))
         return found
 
@@ -203,17 +210,16 @@ class LocalRanks:
 
     async def ask(self, frames: bool = False) -> list[RankReport]:
         """Ask all ranks, and wait a moment for their answers."""
-        self.questions += 1
-        question, end = self.questions, time.monotonic() + ANSWER_S
+        end = time.monotonic() + ANSWER_S
         for rank in self.ranks:
-            rank.ask(question)
+            rank.ask()
         while time.monotonic() < end:
-            if all([rank.has_answered(question) for rank in self.ranks]):
+            if all([rank.has_answered() for rank in self.ranks]):
                 break
             await asyncio.sleep(0.05)
             self.look()
-        frames_bytes = STACKS_BYTES // len(self.ranks) if frames and self.ranks else 0
-        return [rank.report(question, frames_bytes) for rank in self.ranks]
+        stack_chars = STACKS_CHARS // len(self.ranks) if frames and self.ranks else 0
+        return [rank.report(stack_chars) for rank in self.ranks]
 
     # -- signals
 

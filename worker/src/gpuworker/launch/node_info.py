@@ -10,12 +10,12 @@ import os
 import platform
 import re
 import shutil
-import time
+import statistics
 from collections import Counter
 from pathlib import Path
 
 from gpuworker.launch import gpus
-from gpuworker.launch.config import LaunchConfig, pod_name
+from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.protocol import NodeInfo
 from gpuworker.runtime.contract import INTERNAL_PREFIX
@@ -23,57 +23,46 @@ from gpuworker.runtime.contract import INTERNAL_PREFIX
 # Fields that must be the same on every node; the configuration first, as the rest follows from it.
 MUST_MATCH = ("nnodes", "nproc_per_node", "program", "image", "launcher", "python", "torch", "cuda",
               "nccl", "gpus", "gpu_model")  # fmt: skip
+NAMED = 8
+
+
+def describe_self(node: int) -> NodeInfo:
+    """Node info with the names only."""
+    pod = os.environ.get("POD_NAME") or os.uname().nodename
+    return NodeInfo(node=node, pod=pod, host=os.environ.get("NODE_NAME", ""))
 
 
 def collect(config: LaunchConfig, interface: str, address: str) -> NodeInfo:
     """The node info of this node."""
-    torch = torch_build()
-    visible, driver_problem = gpus.visible()
-    disk = config.output_dir or "/tmp"
-    info = describe_self()
-    info.node = config.node_rank
-    info.ip = os.environ.get("POD_IP") or address
-    info.interface = interface
+    torch, info = torch_build(), describe_self(config.node_rank)
+    visible, info.gpu_problem = gpus.visible()
+    info.ip, info.interface = os.environ.get("POD_IP") or address, interface
     info.nnodes, info.nproc_per_node = config.nnodes, config.nproc_per_node
-    info.program = hashlib.sha256(b"\0".join(map(os.fsencode, config.program))).hexdigest()[:12]
+    info.program = digest(b"\0".join(map(os.fsencode, config.program)))
     info.image = os.environ.get(f"{INTERNAL_PREFIX}IMAGE", "")
-    info.launcher = launcher_digest()
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    info.launcher = digest(b"".join(path.read_bytes() for path in sources))
     info.python = platform.python_version()
     info.torch, info.cuda = torch.get("__version__", ""), torch.get("cuda", "")
     info.nccl = nccl_version() if visible else ""
     info.gpus = -1 if visible is None else len(visible)
-    info.gpu_model, info.gpu_problem = ", ".join(sorted(set(visible or []))), driver_problem
+    info.gpu_model = ", ".join(sorted(set(visible or [])))
     info.shm_bytes = shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0
-    info.disk_bytes, info.disk_path = shutil.disk_usage(disk).free, disk
-    info.clock = time.time()
+    info.disk_path = config.output_dir or "/tmp"
+    info.disk_bytes = shutil.disk_usage(info.disk_path).free
     return info
 
 
-def describe_self() -> NodeInfo:
-    """Node info with the names only, before there is a configuration."""
-    index = os.environ.get("NODE_RANK", "")
-    node = int(index) if index.isdecimal() else -1
-    return NodeInfo(node=node, pod=pod_name(), host=os.environ.get("NODE_NAME", ""))
-
-
-def failure_here(error: Exception, phase: str = "run") -> Failure:
+def failure_here(error: Exception, node: int) -> Failure:
     """An error of this node as the other nodes can be given it: it names this node."""
-    node = format_node(describe_self())
-    if not isinstance(error, Failure):
-        return Failure("launcher-failed", f"{node}: {type(error).__name__}: {error}", phase)
-    return (
-        error
-        if node in error.reason
-        else Failure(error.cause, f"{node}: {error.reason}", error.phase)
-    )
+    name = format_node(describe_self(node))
+    if isinstance(error, Failure):
+        return Failure(error.cause, f"{name}: {error.reason}")
+    return Failure("launcher-failed", f"{name}: {type(error).__name__}: {error}")
 
 
-def launcher_digest() -> str:
-    """Digest of the launcher's sources."""
-    whole = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        whole.update(path.read_bytes())
-    return whole.hexdigest()[:12]
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
 
 
 def torch_build() -> dict[str, str]:
@@ -117,46 +106,42 @@ def check_self(config: LaunchConfig, info: NodeInfo) -> None:
             f"at least {size(config.min_disk)} expected"
         )
     if problems:
-        raise Failure("node-unfit", f"{format_node(info)}: {'; '.join(problems)}", "preflight")
+        raise Failure("node-unfit", "; ".join(problems))
 
 
 def compare(config: LaunchConfig, nodes: list[NodeInfo]) -> None:
     """Compare the nodes with each other, on node 0. Raises nodes-differ and node-unfit."""
     for name in MUST_MATCH:
-        values = [str(getattr(info, name)) for info in nodes]
+        values = [getattr(info, name) for info in nodes]
         counts = Counter(values)
-        if len(counts) > 1:
-            # The majority is right; of two equally large parts, the part of node 0.
-            majority = max(counts, key=lambda value: (counts[value], value == values[0]))
-            outliers = [
-                info for info, value in zip(nodes, values, strict=True) if value != majority
-            ]
-            named = ", ".join(
-                f"{format_node(info)} has {getattr(info, name) or 'none'}" for info in outliers[:8]
-            )
-            more = f" and {len(outliers) - 8} more" if len(outliers) > 8 else ""
-            reason = f"{name}: {named}{more}; the other nodes have {majority or 'none'}"
-            raise Failure("nodes-differ", reason, "preflight")
-    skewed = [info for info in nodes if abs(info.clock_skew) > config.max_clock_skew]
+        # The majority is right; of two equally large parts, the part of node 0.
+        majority = max(counts, key=lambda value: (counts[value], value == values[0]))
+        outliers = [info for info in nodes if getattr(info, name) != majority]
+        if outliers:
+            each = [f"{format_node(info)} has {getattr(info, name) or 'none'}" for info in outliers]
+            others = f"the other nodes have {majority or 'none'}"
+            raise Failure("nodes-differ", f"{name}: {first(each)}; {others}")
+    # Against most of the nodes: the clock that is wrong may be node 0's.
+    skews = [info.clock_skew for info in nodes]
+    middle = min(statistics.median_low(skews), statistics.median_high(skews), key=abs)
+    skewed = [
+        f"{format_node(info)}: clock {info.clock_skew - middle:+.0f} s off"
+        for info in nodes
+        if abs(info.clock_skew - middle) > config.max_clock_skew
+    ]
     if skewed:
-        # If most clocks seem wrong, the clock of node 0 is.
-        if len(skewed) > len(nodes) / 2:
-            skew = sorted(info.clock_skew for info in skewed)[len(skewed) // 2]
-            reason = f"{format_node(nodes[0])}: clock {-skew:+.0f} s off the other nodes'"
-            raise Failure("node-unfit", reason, "preflight")
-        named = ", ".join(
-            f"{format_node(info)}: clock {info.clock_skew:+.0f} s off" for info in skewed[:8]
-        )
-        raise Failure(
-            "node-unfit", f"{named}; at most {config.max_clock_skew:g} s allowed", "preflight"
-        )
+        reason = f"{first(skewed)}; at most {config.max_clock_skew:g} s allowed"
+        raise Failure("node-unfit", reason)
+
+
+def first(words: list[str]) -> str:
+    more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
+    return ", ".join(words[:NAMED]) + more
 
 
 def format_node(info: NodeInfo) -> str:
     """Name of a node in every message: `node 1 (pod run-1 on n1)`."""
-    parts = [f"pod {info.pod}" if info.pod else "", f"on {info.host}" if info.host else ""]
-    where = " ".join(filter(None, parts))
-    return f"node {info.node if info.node >= 0 else '?'}" + (f" ({where})" if where else "")
+    return f"node {info.node} (pod {info.pod}{f' on {info.host}' if info.host else ''})"
 
 
 def size(number: float) -> str:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 import signal
 import time
-from pathlib import Path
+from collections.abc import Coroutine
+from dataclasses import replace
 
 from gpuworker.launch import network, node_info
 from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
@@ -20,30 +20,20 @@ from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.local_ranks import LocalRanks
 from gpuworker.launch.output import Output
 from gpuworker.launch.participant import Participant
-from gpuworker.launch.protocol import (
-    Answer,
-    Go,
-    Heartbeat,
-    NodeInfo,
-    NodeState,
-    Question,
-    Restart,
-    Stacks,
-    StacksRequested,
-    StateChange,
-    Stop,
-    StopRequested,
-)
+from gpuworker.launch.protocol import HEARTBEAT_S, NodeInfo, NodeState, Orders, Status
 from gpuworker.launch.root_cause import LONG_RUN_S
+from gpuworker.launch.server import Server
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
-from gpuworker.runtime.processes import adopt_orphans, child_pids, descendants, kill, reap, state
+from gpuworker.runtime.processes import adopt_orphans, child_pids, descendants, kill, reap
 
 LOOK_S = 0.05
 ASK_S = 10.0  # between two questions to the ranks of this node while all is well
 HOOKS_S = 30.0  # after which a rank that cannot answer is named
 # Seconds that processes left behind by the ranks (an uploader) may take after a good and a bad run.
 LEFTOVERS_S, LEFTOVERS_AFTER_FAILURE_S = 30, 10
+FAILURES_TOLD = 64
+CHILDREN_S = 2.0
 WANTED, SHOWN = "stacks-wanted", "stacks"  # files of `ddp-launch stacks` in the working folder
 
 
@@ -51,27 +41,27 @@ class NodeLauncher:
     """The launcher of one node; on node 0 with the coordinator."""
 
     def __init__(self, config: LaunchConfig, started_at: float, output: Output):
-        self.config, self.started_at, self.output = config, started_at, output
+        self.config, self.output = config, output
         self.join_deadline = started_at + config.timeouts["join-timeout"]
-        self.coordinator: Coordinator | None = None
+        self.server: Server | None = None
         self.participant: Participant | None = None
         self.ranks: LocalRanks | None = None
-        self.restart: Restart | None = None  # requested by the coordinator
-        self.question: Question | None = None  # to which the answer has not been sent
         self.ending = False
-        self.stop_reason = ""
-        self.asked_at = 0.0
-        self.tasks: set[asyncio.Task] = set()
+        self.stop_signal = ""
+        self.phase_at = started_at
+        self.asked_at = self.looked_at = self.told_at = self.progress_at = 0.0
+        self.shown = ""  # stacks
+        self.tasks: dict[str, asyncio.Task] = {}
         self.stopped_early: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def log_phase(self, name: str, since: float, **facts: object) -> float:
+    def log_phase(self, name: str, **facts: object) -> None:
         now = time.monotonic()
-        log(Tag.DDP, phase=name, **facts, seconds=now - since)
-        return now
+        log(Tag.DDP, phase=name, **facts, seconds=now - self.phase_at)
+        self.phase_at = now
 
-    async def run(self) -> None:
-        """Return when every node is done. Raises Failure otherwise."""
-        config, now = self.config, self.started_at
+    async def run(self) -> Failure | None:
+        """Take part until the end, and return the verdict: None if all is done. Raises Failure."""
+        config = self.config
         for number in STOP_SIGNALS:
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue  # nohup
@@ -83,28 +73,27 @@ class NodeLauncher:
         log(Tag.ENV, nnodes=config.nnodes, nproc_per_node=config.nproc_per_node, master=master,
             run_id=config.run_id, attempt=config.attempt, **timeouts)  # fmt: skip
         if config.node_rank == 0:
-            self.coordinator = Coordinator(config, self.join_deadline)
-            await self.coordinator.serve()
+            self.server = Server(Coordinator(config, self.join_deadline))
+            await self.server.start()
         address = await network.resolve(config, self.join_deadline)
-        now = self.log_phase("resolve", now, master=config.master_addr, address=address)
-        info = node_info.describe_self()
-        info.node = config.node_rank
+        self.log_phase("resolve", master=config.master_addr, address=address)
+        info = node_info.describe_self(config.node_rank)
         try:
             if config.problem:
                 raise config.problem
             interface, own_address = network.choose_interface(config, address)
-            now = self.log_phase("interface", now, interface=interface, address=own_address)
+            self.log_phase("interface", interface=interface, address=own_address)
             info = await self.prepare(interface, own_address)
         except Exception as error:
             # It goes to node 0, so that no other node waits for this one.
-            info.problem = node_info.failure_here(error, "preflight")
-        go = await self.join(info, address)
-        now = self.log_phase("master ready, preflight", now, nodes=config.nnodes)
-        while not self.ending:
-            self.start(go)
-            if not await self.supervise():
-                return
-            go = await self.start_again()
+            info.problem = self.problem(error)
+        self.participant = Participant(config, Status(config.run_id, info), address)
+        self.do("connection", self.participant.stay_connected(self.join_deadline))
+        await self.follow_orders()
+        return self.participant.orders.verdict
+
+    def problem(self, error: Exception) -> Failure:
+        return node_info.failure_here(error, self.config.node_rank)
 
     async def prepare(self, interface: str, address: str) -> NodeInfo:
         """Check this node, and make the folder of its ranks. Raises Failure or OSError."""
@@ -114,207 +103,180 @@ class NodeLauncher:
         self.ranks = LocalRanks(self.config, self.output)
         return info
 
-    def start(self, go: Go) -> None:
-        """Start the ranks. A program that cannot be started is a failure of this node."""
+    async def follow_orders(self) -> None:
+        """Do what node 0 orders, until the end."""
+        participant, status, told = self.participant, self.participant.status, None
+        while not participant.ended:
+            orders, now = participant.orders, time.monotonic()
+            participant.check(now, self.join_deadline + 1)
+            if orders.restarts > status.restarts:
+                if "restart" not in self.tasks:
+                    self.do("restart", self.start_again(orders))
+            elif orders.go and status.state is NodeState.JOINED and not orders.stop:
+                if not orders.restarts:
+                    self.log_phase("master ready, preflight", nodes=self.config.nnodes)
+                self.start(orders)
+            if orders.stop:
+                self.stop(orders.stop)
+            if orders.question > status.answered and "answer" not in self.tasks:
+                self.do("answer", self.answer(orders))
+            if orders.stacks != self.shown:
+                self.show(orders.stacks)
+            self.look_around(now)
+            self.refresh()
+            news = replace(status, progress_age=0.0)
+            if news != told or now > self.told_at + HEARTBEAT_S:
+                told = news
+                self.tell()
+            await asyncio.sleep(LOOK_S)
+
+    def start(self, orders: Orders) -> None:
+        """Start the ranks, with the address where the coordinator was reached."""
+        participant, config = self.participant, self.config
         try:
-            # The address where the coordinator was reached.
-            self.ranks.start(go, self.participant.address, self.participant.info.interface)
-        except OSError as error:
-            reason = f"{self.config.program[0]}: {error.strerror}"
-            self.participant.send(Failure("program-failed", reason))
-            return
-        self.asked_at = time.monotonic()
-        self.participant.heartbeat = self.heartbeat
-        self.participant.send(StateChange(NodeState.RUNNING))
+            self.ranks.start(orders, participant.address, participant.status.info.interface)
+        except OSError as error:  # a failure of this node, as if a rank had failed
+            reason = f"{config.program[0]}: {error.strerror}"
+            self.ranks.problem = Failure("program-failed", reason)
+        self.asked_at = self.progress_at = time.monotonic()
+        participant.status.state = NodeState.RUNNING
         numbers = ",".join(str(rank.number) for rank in self.ranks.ranks)
-        log(Tag.DDP, phase="ranks started", world=self.config.world_size, ranks=numbers)
-        if self.config.debug:
-            log(Tag.DEBUG, program=" ".join(self.config.program))
-        if self.stop_reason:  # the stop came between Go and the ranks' start
-            self.stop_ranks()
+        log(Tag.DDP, phase="ranks started", world=config.world_size, ranks=numbers)
 
-    async def join(self, info: NodeInfo, address: str) -> Go:
-        """Join the run. Raises Failure."""
-        if self.config.debug:
-            resolv_conf = network.resolv_conf()
-            log(Tag.DEBUG, interfaces=network.interfaces(), resolv_conf=resolv_conf, **vars(info))
-        handlers = {
-            Stop: self.on_stop, Question: self.on_question, Restart: self.on_restart,
-            Stacks: self.on_stacks,
-        }  # fmt: skip
-        self.participant = Participant(self.config, info, address, handlers)
-        try:
-            return await self.participant.join(self.join_deadline)
-        except Failure as failure:
-            raise info.problem or failure from None
+    def refresh(self) -> None:
+        """Bring this node's status up to date."""
+        status, ranks = self.participant.status, self.ranks
+        if status.state is not NodeState.RUNNING:
+            return
+        ranks.look()
+        long = time.monotonic() > ranks.started_at + LONG_RUN_S
+        status.state = ranks.final_state() or status.state
+        status.progressed = ranks.stepped or long
+        status.steps = [rank.steps for rank in ranks.ranks]
+        found = [each for each in ranks.failures() if not (self.stopping and each.asked)]
+        # What only follows from another failure comes last, if there is no room for all.
+        status.failures = sorted(found, key=lambda each: each.row.secondary)[:FAILURES_TOLD]
 
-    async def supervise(self) -> bool:
-        """Report this node's state until the verdict comes. Raises Failure; True: start again."""
-        participant, ranks = self.participant, self.ranks
-        ended, reported, looked_at = False, set(), 0.0
-        while not participant.end.done():
-            ranks.look()
-            if self.restart:
-                return True
-            if not ended and (final := ranks.final_state()):
-                ended = True
-                long = time.monotonic() > ranks.started_at + LONG_RUN_S
-                participant.send(StateChange(final, ranks.stepped or long))
-            for failure in ranks.failures():
-                # What only follows from another failure may be replaced by what is the cause.
-                if (failure.rank, failure.cause) not in reported and not (
-                    self.stop_reason and failure.asked
-                ):
-                    reported.add((failure.rank, failure.cause))
-                    participant.send(failure)
-            if time.monotonic() > looked_at + 1:
-                looked_at = time.monotonic()
-                reap(rank.pid for rank in ranks.ranks)
-                self.look_around(looked_at)
-            await asyncio.wait({participant.end}, timeout=LOOK_S)
-        end = participant.end.result()
-        if end.cause != "done":
-            raise end
-        return False
+    def tell(self, **more: object) -> None:
+        """Send this node's status."""
+        status, now = self.participant.status, time.monotonic()
+        running = status.state is NodeState.RUNNING
+        status.progress_age = now - self.progress_at if running else 0.0
+        self.told_at = now
+        self.participant.send(replace(status, **more))
 
     def look_around(self, now: float) -> None:
         """Once a second: a request for stacks, a question to the ranks, NCCL's watchdog."""
-        ranks = self.ranks
+        ranks, status = self.ranks, self.participant.status
+        if status.state is not NodeState.RUNNING or now < self.looked_at + 1:
+            return
+        self.looked_at = now
+        reap(rank.pid for rank in ranks.ranks)
+        self.progress_at = ranks.progress_at()
         with contextlib.suppress(OSError):
             (ranks.folder / WANTED).unlink()
-            self.participant.send(StacksRequested())
+            status.wants_stacks = True
         watchdog = any(rank.output.watchdog and rank.code is None for rank in ranks.ranks)
         pause_s = min(ASK_S, max(1.0, self.config.timeouts["exit-timeout"] / 4))
-        if now > self.asked_at + (1.0 if watchdog else pause_s):
+        if now > self.asked_at + (1.0 if watchdog else pause_s) and "ask" not in self.tasks:
             self.asked_at = now
-            self.do(ranks.ask())
-        if now > ranks.started_at + HOOKS_S and self.config.rank_hooks:
+            self.do("ask", ranks.ask())
+        if now > ranks.started_at + HOOKS_S and self.config.rank_hooks == "on":
             ranks.warn_of_missing_hooks()
 
-    def heartbeat(self) -> Heartbeat:
-        steps = {str(rank.number): rank.steps for rank in self.ranks.ranks}
-        return Heartbeat(progress_age=self.ranks.progress_age(), steps=steps)
-
-    async def start_again(self) -> Go:
-        """End the program, check this node, and wait until all nodes are ready. Raises Failure."""
-        restart, self.restart = self.restart, None
-        self.participant.go = asyncio.get_running_loop().create_future()
-        log(Tag.DDP, phase="restart in place", number=restart.number, reason=restart.reason)
+    async def start_again(self, orders: Orders) -> None:
+        """End the program, and check this node."""
+        status, number = self.participant.status, orders.restarts
+        log(Tag.DDP, phase="restart in place", number=number, reason=orders.restart_reason)
+        status.state = NodeState.JOINED
         await self.ranks.end("the program starts again")
-        if self.stop_reason:
-            self.participant.send(StateChange(NodeState.STOPPED))
-            return await self.participant.wait_for_go(math.inf)
-        await end_children()  # they may hold ports and GPUs
-        self.ranks.close()
-        try:
-            await self.prepare(self.participant.info.interface, "")
-            self.participant.send(StateChange(NodeState.JOINED))
-        except (Failure, OSError) as error:
-            self.participant.send(node_info.failure_here(error, "preflight"))
-        deadline = time.monotonic() + self.config.timeouts["join-timeout"] + 5
-        return await self.participant.wait_for_go(deadline)
+        if not self.stopping:
+            await end_children()  # they may hold ports and GPUs
+            self.ranks.close()
+            try:
+                await self.prepare(status.info.interface, "")
+            except Exception as error:
+                status.info.problem = self.problem(error)
+        status.restarts, status.failures = number, []
 
-    # -- signals and messages
+    # -- signals and orders
 
-    def do(self, work) -> None:
-        task = asyncio.create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+    @property
+    def stopping(self) -> str:
+        return self.stop_signal or self.participant.orders.stop
+
+    def do(self, name: str, work: Coroutine) -> None:
+        self.tasks[name] = task = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self.tasks.pop(name, None))
 
     def on_signal(self, name: str) -> None:
         """SIGTERM ends the run, because it ends this pod. Before the ranks run, only this pod."""
-        if self.stop_reason or self.ending:
+        if self.stop_signal or self.ending:
             return
-        if self.participant and self.participant.started:  # also while it starts again in place
-            if self.ranks.final_state() is NodeState.DONE:
-                return  # this node is done; node 0 waits for the others
-            self.stop_reason = name
-            self.participant.send(StopRequested(name))
-        else:
-            self.stop_reason = name
+        if not self.participant or not self.participant.started_at:
+            self.stop_signal = name
             self.stopped_early.set_result(None)
+        elif self.ranks.final_state() is not NodeState.DONE:  # else node 0 waits for the others
+            self.stop_signal = self.participant.status.stop = name
 
-    def on_stop(self, message: Stop) -> None:
-        """The coordinator stops all nodes, including the one that got the signal."""
-        if not self.stop_reason:
-            log(Tag.DDP, phase="stop", reason=message.reason)
-        self.stop_reason = self.stop_reason or message.reason
-        self.stop_ranks()
+    def stop(self, reason: str) -> None:
+        """Ask the program to end, on all nodes, including the one that got the signal."""
+        ranks, status = self.ranks, self.participant.status
+        grace_s = self.config.timeouts["grace-period"]
+        if status.state is NodeState.JOINED and "restart" not in self.tasks:
+            status.state = NodeState.STOPPED
+        if ranks.stop_deadline:
+            return
+        if not self.stop_signal:
+            log(Tag.DDP, phase="stop", reason=reason)
+        ranks.stop_deadline = time.monotonic() + grace_s
+        ranks.terminate(ranks.ranks)
+        over = f"the grace period of {grace_s} s is over"
+        asyncio.get_running_loop().call_later(grace_s, ranks.kill, over)
 
-    def stop_ranks(self) -> None:
-        if not self.ranks.stop_deadline:
-            grace_s, ranks = self.config.timeouts["grace-period"], self.ranks
-            ranks.stop_deadline = time.monotonic() + grace_s
-            ranks.terminate(ranks.ranks)
-            reason = f"the grace period of {grace_s} s is over"
-            asyncio.get_running_loop().call_later(grace_s, ranks.kill, reason)
+    async def answer(self, orders: Orders) -> None:
+        status = self.participant.status
+        reports = await self.ranks.ask(orders.frames) if self.ranks else []
+        status.answered = orders.question
+        self.refresh()
+        self.tell(reports=reports)
 
-    def on_restart(self, message: Restart) -> None:
-        self.restart = message
-
-    def on_question(self, question: Question) -> None:
-        """Only the newest question counts, so that no answer overtakes a newer one."""
-        self.question, idle = question, not self.question
-        if idle:
-            self.do(self.answer())
-
-    async def answer(self) -> None:
-        while question := self.question:
-            reports = await self.ranks.ask(question.frames) if self.ranks else []
-            self.participant.send(Answer(question.number, reports))
-            if self.question is question:
-                self.question = None
-
-    def on_stacks(self, message: Stacks) -> None:
-        """The stacks of all ranks: into the log of node 0 if nobody asked, and to who did."""
-        if message.why and self.config.node_rank == 0:
-            log(Tag.DDP, phase="no progress", reason=message.why)
-            print(message.text, flush=True)
-        if not message.why and self.ranks:
+    def show(self, stacks: str) -> None:
+        """The stacks of all ranks, to who wants them in this pod."""
+        self.shown = stacks
+        if stacks and self.participant.status.wants_stacks:
+            self.participant.status.wants_stacks = False
             partial = self.ranks.folder / f"{SHOWN}.partial"
             with contextlib.suppress(OSError):
-                partial.write_text(message.text, errors="replace")
+                partial.write_text(stacks, errors="replace")
                 partial.rename(self.ranks.folder / SHOWN)
 
     async def close(self, verdict: Failure | None) -> None:
         """Send the verdict to the other nodes and end the ranks."""
         self.ending = True  # a SIGTERM from now on changes nothing
-        if self.coordinator and verdict and verdict.phase != "stop":
-            self.coordinator.finish(verdict)
-        if self.coordinator:
-            await self.coordinator.close()
+        if self.server:
+            await self.server.close(None if self.stopped_early.done() else verdict)
         if self.ranks:  # a stop has had its grace period
             reason = f"the run has ended: {verdict.cause if verdict else 'done'}"
-            await self.ranks.end(reason, stopped=bool(self.stop_reason))
+            stopped = bool(self.stop_signal or self.ranks.stop_deadline)
+            await self.ranks.end(reason, stopped=stopped)
 
     async def wait_for_leftovers(self, failed: bool) -> None:
         """Give processes that the ranks left behind some time; the verdict is already written."""
-        end = time.monotonic() + (LEFTOVERS_AFTER_FAILURE_S if failed else LEFTOVERS_S)
-        while child_pids(os.getpid()) and time.monotonic() < end:
-            reap()
-            await asyncio.sleep(0.1)
+        await children_end(LEFTOVERS_AFTER_FAILURE_S if failed else LEFTOVERS_S)
         if self.ranks:
             self.ranks.close()
 
 
-async def end_children(seconds: float = 2) -> None:
+async def end_children() -> None:
     """End all that the ranks have left running: this process has adopted it."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        pids = descendants(os.getpid())
-        kill(pids, number)
-        end = time.monotonic() + seconds
-        while any(state(pid) not in ("", "Z") for pid in pids) and time.monotonic() < end:
-            reap()
-            await asyncio.sleep(0.05)
+        kill(descendants(os.getpid()), number)
+        await children_end(CHILDREN_S)
 
 
-def show_stacks(folder: Path) -> str:
-    """The stacks of all ranks of the run whose launcher has this working folder."""
-    (folder / SHOWN).unlink(missing_ok=True)
-    (folder / WANTED).touch()
-    end = time.monotonic() + 10
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError):
-            return (folder / SHOWN).read_text()
-        time.sleep(0.1)
-    raise Failure("launcher-failed", f"{folder}: the launcher did not answer within 10 s", "stacks")
+async def children_end(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while child_pids(os.getpid()) and time.monotonic() < end:
+        reap()
+        await asyncio.sleep(LOOK_S)

@@ -11,7 +11,6 @@ import io
 import os
 import queue
 import select
-import subprocess
 import sys
 import threading
 import time
@@ -25,34 +24,8 @@ PARTIAL_LINE_S = 0.2  # after which an unfinished line is written: a prompt, a p
 CLOSE_S = 5.0  # how long the end waits for a reader that has stopped reading
 
 
-class RankOutput:
-    """What is known of a rank's output. `watchdog`: NCCL's line that a collective timed out."""
-
-    def __init__(self, prefix: bytes, file: int | None):
-        self.prefix, self.file = prefix, file
-        self.tail, self.watchdog = b"", ""
-        self.activity_at = time.monotonic()
-        self.copies: list[threading.Thread] = []  # one per stream
-
-    @property
-    def open(self) -> bool:
-        return any(copy.is_alive() for copy in self.copies)
-
-    def keep(self, data: bytes) -> None:
-        self.activity_at = time.monotonic()
-        before, self.tail = self.tail[-len(WATCHDOG) :], (self.tail + data)[-TAIL_BYTES:]
-        if not self.watchdog and WATCHDOG in before + data:
-            line = self.tail.rpartition(WATCHDOG)[2].partition(b"\n")[0]
-            self.watchdog = (WATCHDOG + line).decode(errors="replace")[:500]
-
-    def lines(self) -> list[str]:
-        """The lines of its last output that are not empty."""
-        found = self.tail.decode(errors="replace").splitlines()
-        return [line.strip() for line in found if line.strip()]
-
-
 class Output(io.TextIOBase):
-    """Standard output of the launcher (write), and the copy of its ranks' (add)."""
+    """Standard output of the launcher; `lock` keeps it and the copies of its ranks' apart."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # of the descriptors, and of what is known about both
@@ -76,70 +49,80 @@ class Output(io.TextIOBase):
         with contextlib.suppress(OSError):  # nobody reads the log any more
             write_all(target, data)
 
-    def add(
-        self, rank: int, process: subprocess.Popen, prefix: bool, folder: Path | None
-    ) -> RankOutput:
-        """Copy a rank's output from now on."""
-        file = None
-        if folder:
-            with contextlib.suppress(OSError):
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-                file = os.open(folder / f"rank-{rank}.log", flags, 0o644)
-        found = RankOutput(f"[rank{rank}]: ".encode() if prefix else b"", file)
-        for target, pipe in ((1, process.stdout), (2, process.stderr)):
-            copy = Stream(self, found, target, pipe).copy
-            found.copies.append(threading.Thread(target=copy, daemon=True))
-            found.copies[-1].start()
-        return found
-
     def close(self) -> None:
         """Wait until everything is written, or nobody reads."""
         self.pending.put(b"")
         self.thread.join(CLOSE_S)
 
 
-class Stream:
-    """One pipe of a rank, which is written to the same descriptor of this process."""
+class RankOutput:
+    """Output of a rank, which threads copy. `watchdog`: NCCL's line of a collective's time-out."""
 
-    def __init__(self, output: Output, owner: RankOutput, target: int, pipe: io.RawIOBase):
-        self.output, self.owner, self.target, self.pipe = output, owner, target, pipe
-        self.in_line = False  # its last write did not end a line
+    def __init__(self, output: Output, prefix: str = "", file: Path | None = None):
+        self.output, self.prefix, self.file = output, prefix.encode(), None
+        self.tail, self.watchdog = b"", ""
+        self.activity_at = time.monotonic()
+        self.in_line: set[int] = set()  # descriptors to which its last write did not end a line
+        self.threads: list[threading.Thread] = []
+        if file:
+            with contextlib.suppress(OSError):
+                self.file = open(file, "ab", buffering=0)  # noqa: SIM115
 
-    def copy(self) -> None:
+    @property
+    def open(self) -> bool:
+        return any(thread.is_alive() for thread in self.threads)
+
+    def follow(self, target: int, pipe: io.RawIOBase) -> None:
+        """Copy from a pipe to a descriptor, from now on."""
+        self.threads.append(threading.Thread(target=self._copy, args=(target, pipe), daemon=True))
+        self.threads[-1].start()
+
+    def _copy(self, target: int, pipe: io.RawIOBase) -> None:
         """Until its end: whole lines, and the rest when nothing follows for a moment."""
         partial, poll = b"", select.poll()
-        poll.register(self.pipe, select.POLLIN)
-        with self.pipe:
+        poll.register(pipe, select.POLLIN)
+        with pipe:
             while True:
                 if partial and not poll.poll(PARTIAL_LINE_S * 1000):
-                    self.write(partial)
+                    self.write(target, partial)
                     partial = b""
-                data = self.pipe.read(CHUNK_BYTES)
-                if not data:
+                if not (data := pipe.read(CHUNK_BYTES)):
                     break
-                self.owner.keep(data)
+                self.keep(data)
                 whole, newline, partial = (partial + data).rpartition(b"\n")
                 if len(partial) > LINE_BYTES:
                     newline, partial = newline + partial, b""
-                self.write(whole + newline)
-        self.write(partial)
-        if self.in_line and self.target in self.output.unfinished:
-            self.write(b"\n")
+                self.write(target, whole + newline)
+        self.write(target, partial)
+        if target in self.in_line & self.output.unfinished:
+            self.write(target, b"\n")
 
-    def write(self, data: bytes) -> None:
+    def write(self, target: int, data: bytes) -> None:
         if not data:
             return
-        owner = self.owner
         with self.output.lock:
-            if owner.file is not None:
-                try:
-                    write_all(owner.file, data)
-                except OSError:  # its disk is full; the log still has it
-                    owner.file = None
-            start = b"" if self.in_line else owner.prefix
-            self.in_line = not data.endswith(b"\n")
-            body = data.removesuffix(b"\n").replace(b"\n", b"\n" + owner.prefix)
-            self.output.put(self.target, start + body + (b"" if self.in_line else b"\n"))
+            try:
+                if self.file:
+                    self.file.write(data)
+            except OSError:  # its disk is full; the log still has it
+                self.file = None
+            start = b"" if target in self.in_line else self.prefix
+            ended = data.endswith(b"\n")
+            (self.in_line.discard if ended else self.in_line.add)(target)
+            body = data.removesuffix(b"\n").replace(b"\n", b"\n" + self.prefix)
+            self.output.put(target, start + body + b"\n" * ended)
+
+    def keep(self, data: bytes) -> None:
+        self.activity_at = time.monotonic()
+        before, self.tail = self.tail[-len(WATCHDOG) :], (self.tail + data)[-TAIL_BYTES:]
+        if not self.watchdog and WATCHDOG in before + data:
+            line = self.tail.rpartition(WATCHDOG)[2].partition(b"\n")[0]
+            self.watchdog = (WATCHDOG + line).decode(errors="replace")[:500]
+
+    def lines(self) -> list[str]:
+        """The lines of its last output that are not empty."""
+        found = self.tail.decode(errors="replace").splitlines()
+        return [line.strip() for line in found if line.strip()]
 
 
 def write_all(descriptor: int, data: bytes) -> None:

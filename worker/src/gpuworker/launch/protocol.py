@@ -1,8 +1,7 @@
-"""Messages between the coordinator on node 0 and the participants, one per node (node 0 included).
+"""What the nodes of a run tell each other: each its Status to node 0, node 0 its Orders to all.
 
-A participant sends Hello; the coordinator replies with Welcome, Rejected or a Failure. Go starts
-the run; heartbeats flow both ways until End, which carries the verdict of the run. A Failure from
-a participant is one of its ranks', or of the node itself in the phase preflight.
+Both say all that their sender knows, and are sent when it changes. A Status is also the sign of
+life of its node, every HEARTBEAT_S seconds; node 0's is an empty line.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.runtime.json_lines import Codec
 
-VERSION = "ddp-launch/4"  # also the purpose of signed lines
+PURPOSE = "ddp-launch"  # of signed lines
 HEARTBEAT_S = 1.0
 
 
@@ -25,10 +24,6 @@ class NodeState(str, enum.Enum):
     DONE = "done"  # every rank ended with 0
     SAVED = "saved"  # every rank ended with 0 or 75, on request or because one wants another start
     STOPPED = "stopped"  # stopped, and not every rank saved
-
-    @property
-    def running(self) -> bool:
-        return self in (NodeState.JOINED, NodeState.RUNNING)
 
 
 @dataclass
@@ -68,163 +63,81 @@ class NodeInfo:
 class RankReport:
     """One rank, as its launcher sees it after a question.
 
-    `place`: file:line in function, of the program. `waits_in`: the collective it waits in.
-    `inside`: a library's call. `state`: running, ended, ending (its main program has ended),
-    importing, stopped (by a signal), or silent: it has not answered. `flying`: the exception that
-    is being handled. `groups`: process group -> collectives started; `last`: the last one of each,
-    by torch's recorder. `threads`: those that Python waits for, with their places.
+    `words`: what it does, and where. `waits`: it is in a collective, or that has timed out.
+    `flying`: the exception that it handles. `groups`: process group -> collectives started; `last`:
+    the last one of each, by torch's recorder. `stack`: for `ddp-launch stacks` only.
     """
 
     rank: int
-    state: str = "silent"
+    node: str = ""  # its name
+    words: str = ""
     code: int | None = None
-    place: str = ""
-    waits_in: str = ""
-    inside: str = ""
-    failure: Failure | None = None
+    failed: bool = False
+    waits: bool = False
+    importing: bool = False
     flying: Failure | None = None
-    groups: dict = field(default_factory=dict)
-    last: dict = field(default_factory=dict)
-    threads: list = field(default_factory=list)
-    frames: list = field(default_factory=list)  # of `ddp-launch stacks` only
+    groups: dict[str, int] = field(default_factory=dict)
+    last: dict[str, dict] = field(default_factory=dict)
+    stack: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.rank} of {self.node}"
 
     @property
     def busy(self) -> bool:
         """Whether it may still report a failure of its own: it runs, and does not wait."""
-        return self.code is None and not self.waits_in and not self.failure
+        return self.code is None and not self.waits and not self.failed
 
 
 @dataclass
-class Hello:
-    """First message of a participant."""
+class Status:
+    """What one node knows of itself.
 
-    version: str
+    `restarts`: in place, before the start that it speaks of. `progressed`: a rank has made a step,
+    or has run for long. `progress_age`: seconds since the last progress of any rank. `steps`: of
+    the optimizer, for each rank. `failures`: of its ranks, or of the node without one. `answered`:
+    the last question; its `reports` are sent once. `stop`: the signal that it got.
+    """
+
     run_id: str
     info: NodeInfo
-
-
-@dataclass
-class Welcome:
-    """The node has joined; `missing` are the indices of nodes that have not."""
-
-    missing: list
-
-
-@dataclass
-class Rejected:
-    """The coordinator belongs to another run, or this run has started without the node.
-
-    It never has the id of the coordinator's run, which without a key is all that a message needs to
-    be of it.
-    """
-
-    reason: str
-
-
-@dataclass
-class Go:
-    """All nodes have joined and match: start the ranks. `addresses`: of all nodes."""
-
-    attempt: int = 0
-    restarts: int = 0  # in place, before this start
-    addresses: list = field(default_factory=list)
-
-
-@dataclass
-class Heartbeat:
-    """Sign of life, every HEARTBEAT_S seconds; from node 0 with the nodes that are missing.
-
-    `progress_age`: seconds since the last progress of any rank of the node that sends it.
-    `steps`: rank -> optimizer steps until now.
-    """
-
-    missing: list = field(default_factory=list)
+    state: NodeState = NodeState.JOINED
+    restarts: int = 0
+    progressed: bool = False
     progress_age: float = 0.0
-    steps: dict = field(default_factory=dict)
+    steps: list[int] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    answered: int = 0
+    reports: list[RankReport] = field(default_factory=list)
+    stop: str = ""
+    wants_stacks: bool = False
 
 
 @dataclass
-class StateChange:
-    """New state of its sender. `progressed`: whether it made a step, or ran for long."""
+class Orders:
+    """What node 0 wants of all nodes.
 
-    state: NodeState
-    progressed: bool = True
+    `missing`: nodes that have not joined, the first ones. `go`: start the ranks; `addresses`: of
+    all nodes. `restarts`: a higher number ends the program, to start it again in place, because of
+    `restart_reason`. `question`: a higher number asks every rank, for whole stacks with `frames`.
+    `stop`: why the program has to stop. `stacks`: of all ranks, for nodes that want them. `done`
+    or `verdict`: the end. `rejected`: why the receiver is not part of the run.
+    """
 
-
-@dataclass
-class StopRequested:
-    """The node that sends it got a signal, so the run has to stop."""
-
-    signal: str
-
-
-@dataclass
-class Stop:
-    """Stop the program on every node."""
-
-    reason: str
-
-
-@dataclass
-class Question:
-    """Ask every rank. `frames`: for its whole stack."""
-
-    number: int
+    missing: list[int] = field(default_factory=list)
+    go: bool = False
+    attempt: int = 0
+    restarts: int = 0
+    restart_reason: str = ""
+    addresses: list[str] = field(default_factory=list)
+    question: int = 0
     frames: bool = False
+    stop: str = ""
+    stacks: str = ""
+    done: bool = False
+    verdict: Failure | None = None
+    rejected: str = ""
 
 
-@dataclass
-class Answer:
-    """Reports of all ranks of the node that sends it; `number` is the question's."""
-
-    number: int
-    ranks: list
-
-    def reports(self) -> list[RankReport]:
-        return [found for each in self.ranks if (found := read_report(each))]
-
-
-@dataclass
-class StacksRequested:
-    """Somebody wants the stacks of all ranks: a command on this node, or nobody in particular."""
-
-
-@dataclass
-class Stacks:
-    """The stacks of all ranks as text, for the nodes to show. `why`: without a request."""
-
-    text: str
-    why: str = ""
-
-
-@dataclass
-class Restart:
-    """End the program on every node, then report JOINED: it starts again in the same pods."""
-
-    number: int  # from 1
-    reason: str
-
-
-@dataclass
-class End:
-    """Verdict of the run, the same on every node."""
-
-    verdict: Failure
-
-
-CODEC = Codec(
-    (
-        Hello, Welcome, Rejected, Go, Heartbeat, StateChange, Failure, StopRequested, Stop,
-        Question, Answer, StacksRequested, Stacks, Restart, End,
-    )
-)  # fmt: skip
-
-
-def read_report(data: object) -> RankReport | None:
-    """A rank's report out of another node's message; None if it is none."""
-    report = Codec.build(RankReport, data) if isinstance(data, dict) else None
-    if report:
-        report.groups = {key: value for key, value in report.groups.items() if type(value) is int}
-        report.last = {key: value for key, value in report.last.items() if type(value) is dict}
-        report.threads = [each for each in report.threads if type(each) is str]
-    return report
+CODEC = Codec((Status, Orders))

@@ -30,9 +30,9 @@ LIBC = ctypes.CDLL(None)
 DRAIN_S = 1.0  # for output that another process may still hold open
 ERROR_S = 5.0  # after an exception, a rank that still runs its exit handlers has failed
 GOOD_CODES = (ExitCode.DONE, ExitCode.SAVED)  # end no other rank
+THREADS_NAMED = 5
 # A thread of Gloo that releases a tensor during Python's finalization (torch 2.14, 2.15).
 GLOO_ABORT = "terminate called without an active exception"
-BUSY_SHARE = 0.05  # of one CPU, from which on a rank is at work
 
 
 def read(path: Path) -> str:
@@ -84,12 +84,10 @@ class Rank:
     error_at: float = 0.0
     failure: Failure | None = None  # what `code` and `errors` mean, if they mean a failure
     answer: dict = field(default_factory=dict)
-    answered: int = 0  # the question
+    asked: int = 0  # when, by the clock of its folder
     left_at: float = 0.0  # when its main program was first seen to have ended
     killed: bool = False  # by the launcher
     steps: int = 0
-    busy_at: float = 0.0  # last CPU time that counts
-    cpu: tuple[float, float] = (0.0, 0.0)  # seconds used, and when that was read
     warned: bool = False
 
     @property
@@ -144,77 +142,75 @@ class Rank:
                     self.code = 0
         return before != (self.code, self.errors)
 
-    def progress_at(self, used: float, now: float) -> float:
-        """When it last printed something or used CPU time. `used`: CPU seconds until now."""
-        before, read_at = self.cpu
-        if used - before > BUSY_SHARE * (now - read_at):
-            self.busy_at = now
-        self.cpu = used, now
-        return max(self.busy_at, self.output.activity_at)
-
     # -- questions
 
-    def ask(self, question: int) -> None:
-        if self.code is None:
-            for path in self.files("answer"):
-                path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                (self.box / "question").write_text(str(question))
+    def ask(self) -> None:
+        with contextlib.suppress(OSError):
+            (self.box / "question").touch()
+            self.asked = (self.box / "question").stat().st_mtime_ns
 
-    def has_answered(self, question: int) -> bool:
+    @property
+    def answered(self) -> bool:
+        return self.answer.get("asked") == self.asked
+
+    def has_answered(self) -> bool:
         """Read the answer. True also for a rank that cannot answer."""
-        if self.code is not None or self.answered == question:
-            return True
-        answers = self.literals("answer", dict)
-        if answers:
+        if not self.answered and (found := self.literals("answer", dict)):
+            fresh = [each for each in found if each["asked"] == self.asked]
             # Below a launcher of the image's, the rank is the process with the process groups.
-            self.answer = max(answers, key=lambda each: bool(each.get("groups")))
-            self.answered, self.steps = question, max(self.steps, self.answer.get("steps", 0))
+            self.answer = max(fresh or found, key=lambda each: bool(each["groups"]))
+            self.steps = max(self.steps, self.answer["steps"])
             if stacks.has_ended(self.answer["threads"]) and self.answer["owner"]:
                 self.left_at = self.left_at or time.monotonic()
-        return bool(answers) or not self.has_hook
+        return self.answered or self.code is not None or not self.has_hook
 
-    def report(self, question: int, frames_bytes: int = 0) -> RankReport:
-        """What is known after a question. `frames_bytes`: of whole stacks, at most."""
+    def report(self, stack_chars: int = 0) -> RankReport:
+        """What is known. `stack_chars`: of whole stacks, at most."""
         answer, program = self.answer, self.answer.get("program", "")
-        made = RankReport(self.number, code=self.code)
+        made = RankReport(self.number, code=self.code, failed=self.failed)
         made.groups, made.last = answer.get("groups", {}), answer.get("last", {})
-        made.failure = self.failure if self.failed else None
-        made.place = place_of(self.errors, program) if self.errors else ""
-        if self.left_at:
-            made.state, made.threads = "ending", self.waited_for()
-        if self.code is not None:
-            made.state = "ended"
+        if self.failed and self.errors:
+            made.waits = self.failure.cause == "collective-timeout"
+            how = "timed out" if made.waits else "failed"
+            made.words = f"{how} at {place_of(self.errors, program)}"
+        elif self.code is not None:
+            made.words = f"has ended {stacks.ended(self.code)}"
         elif self.stopped:
-            made.state = "stopped"
-        elif not answer or self.answered != question:
-            made.inside = processes.waits_in(self.pid)
-        else:
-            thread = stacks.working_thread(answer["threads"])
-            found = stacks.locate(thread["stack"], program)
-            if not self.left_at:
-                made.state = "importing" if found.importing else "running"
-            made.place = made.place or found.place
-            made.waits_in, made.inside = found.waits_in, found.inside
-            if errors := thread["error"]:
-                cause = of_exception(errors, self.addresses, [], False)
-                made.flying = Failure(cause, describe_errors(errors, program), rank=self.number)
-            made.frames = answer["threads"] if frames_bytes else []
-            while len(repr(made.frames)) > max(frames_bytes, 2):
-                made.frames = made.frames[:-1]
+            made.words = "is stopped by a signal (SIGSTOP)"
+        elif self.left_at:
+            made.words = f"has left its main program, which waits for {self.waited_for()}"
+        elif not self.answered:
+            made.words = f"does not answer ({processes.waits_in(self.pid)})"
+        if self.code is not None or self.stopped or not self.answered:
+            return made
+        thread = stacks.working_thread(answer["threads"])
+        found = stacks.locate(thread["stack"], program)
+        made.words = made.words or found.words
+        made.waits, made.importing = made.waits or found.waits, found.importing
+        if errors := thread["error"]:
+            cause = of_exception(errors, self.addresses, [], False)
+            made.flying = Failure(cause, describe_errors(errors, program), rank=self.number)
+            made.words += f", and handles {made.flying.reason}"
+        if stack_chars:
+            made.stack = stacks.text_of(answer["threads"])[:stack_chars]
         return made
 
-    def waited_for(self) -> list[str]:
-        """Threads for which Python waits at the end of the main program, with their places."""
-        return [
-            f"{each['name']} at {stacks.locate(each['stack'], self.answer['program']).place}"
-            for each in self.answer.get("threads", [])
-            if not each["daemon"] and not each["main"]
-        ][:5]
+    def waited_for(self) -> str:
+        program = self.answer.get("program", "")
+        found = [
+            f"{each['name']} at {stacks.locate(each['stack'], program).place}"
+            for each in self.own_threads()
+        ]
+        return ", ".join(found[:THREADS_NAMED]) or "its exit handlers"
+
+    def own_threads(self) -> list[dict]:
+        """Threads for which Python waits at the end of the main program."""
+        threads = self.answer.get("threads", [])
+        return [each for each in threads if not each["daemon"] and not each["main"]]
 
     def writes(self) -> bool:
         """Whether it may be writing: another non-daemon thread, a child, a file open for it."""
-        if self.waited_for() or processes.child_pids(self.pid):
+        if self.own_threads() or processes.child_pids(self.pid):
             return True
         for descriptor in Path(f"/proc/{self.pid}/fd").glob("*"):
             with contextlib.suppress(OSError, ValueError):

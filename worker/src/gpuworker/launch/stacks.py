@@ -21,16 +21,16 @@ IDLE = re.compile(r"/(threading|queue|selectors|socketserver)\.py$|/concurrent/f
 BACKWARD = "_engine_run_backward"
 # Between a program and a collective.
 SKIPPED = ("wrapper", "inner", "__torch_function__", "__call__")
-RANKS_NAMED, PLACES_NAMED = 8, 8
+RANKS_NAMED = 8
 
 
 @dataclass(frozen=True)
 class Location:
-    """`place`: file:line in function, of the program."""
+    """`place`: file:line in function, of the program. `waits`: in a collective."""
 
-    place: str = ""
-    waits_in: str = ""  # a collective
-    inside: str = ""  # a call of a library
+    place: str
+    words: str
+    waits: bool = False
     importing: bool = False
 
 
@@ -59,20 +59,19 @@ def format_frame(frame: list) -> str:
 
 def locate(frames: list[list], program: str = "") -> Location:
     """Location of one thread."""
-    if not frames:
-        return Location()
     own = own_frame(frames, program)
     place, inner = format_frame(frames[own]), frames[:own]
     calls = [name for file, _, name in inner if COLLECTIVE.search(file) and name not in SKIPPED]
     # A functional collective waits in a call of torch._ops.
     innermost = next((file for file, _, _ in inner if not file.endswith("/torch/_ops.py")), "")
     if calls and COLLECTIVE.search(innermost):
-        return Location(place, waits_in=calls[-1])
+        return Location(place, f"waits in {calls[-1]} at {place}", waits=True)
     if any(name == BACKWARD for _, _, name in inner[:2]):
-        return Location(place, waits_in="backward")
-    importing = any(IMPORT.search(file) for file, _, _ in frames)
-    inside = f"{os.path.basename(inner[0][0])}:{inner[0][2]}" if inner else ""
-    return Location(place, inside=inside, importing=importing)
+        return Location(place, f"waits in backward at {place}", waits=True)
+    if any(IMPORT.search(file) for file, _, _ in frames):
+        return Location(place, f"still imports modules at {place}", importing=True)
+    inside = f" (in {os.path.basename(inner[0][0])}:{inner[0][2]})" if inner else ""
+    return Location(place, f"is at {place}{inside}")
 
 
 def working_thread(threads: list[dict]) -> dict:
@@ -97,24 +96,13 @@ def has_ended(threads: list[dict]) -> bool:
     return name not in ("<module>", "_run_module_as_main") and not IMPORT.search(file)
 
 
-def describe(report: RankReport) -> str:
-    """What a rank does, in words; the rank itself is not named."""
-    if report.failure and report.place:
-        failed = "timed out" if report.failure.cause == "collective-timeout" else "failed"
-        return f"{failed} at {report.place}"
-    if report.code is not None:
-        return f"has ended {ended(report.code)}"
-    threads = ", ".join(report.threads) or "its exit handlers"
-    words = {
-        "stopped": "is stopped by a signal (SIGSTOP)",
-        "silent": f"does not answer{f' ({report.inside})' if report.inside else ''}",
-        "ending": f"has left its main program, which waits for {threads}",
-        "importing": f"still imports modules at {report.place}",
-    }.get(report.state)
-    if not words and report.waits_in:
-        words = f"waits in {report.waits_in} at {report.place}"
-    words = words or f"is at {report.place}{f' (in {report.inside})' if report.inside else ''}"
-    return words + (f", and handles {report.flying.reason}" if report.flying else "")
+def text_of(threads: list[dict]) -> str:
+    """Whole stacks, for people."""
+    lines = []
+    for thread in threads:
+        lines.append("  main thread" if thread["main"] else f"  thread {thread['name']}")
+        lines += [f"    {format_frame(frame)}" for frame in thread["stack"]]
+    return "\n".join(lines)
 
 
 def ended(code: int) -> str:
@@ -128,88 +116,55 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def table(reports: dict[int, tuple[RankReport, str]]) -> list[str]:
-    """A line per place, ranks at the same place together, those that do not wait first.
+def table(reports: list[RankReport], most: int | None = None) -> list[str]:
+    """What ranks do, those that do the same together, those that do not wait and are few first.
 
-    `reports`: rank -> its report and the name of its node.
+    `most`: places that are named. Whole stacks come along where the reports have them.
     """
-    together: dict[str, list[int]] = {}
-    for rank, (report, _) in sorted(reports.items()):
-        together.setdefault(describe(report), []).append(rank)
-    waiting = {
-        words
-        for words, ranks in together.items()
-        if reports[ranks[0]][0].waits_in
-        or (reports[ranks[0]][0].failure and words.startswith("timed"))
-    }
+    together: dict[str, list[RankReport]] = {}
+    for report in sorted(reports, key=lambda each: each.rank):
+        words = "\n".join(filter(None, (report.words, report.stack)))
+        together.setdefault(words, []).append(report)
+    groups = sorted(together.items(), key=lambda each: (each[1][0].waits, len(each[1])))
     lines = [line for line in (behind(reports), different(reports)) if line]
-    if len(waiting) > 1 and len(waiting) == len(together):
+    if len(groups) > 1 and groups[0][1][0].waits:
         lines.append("ranks wait in different collectives")
-    order = sorted(
-        together, key=lambda words: (words in waiting, len(together[words]), together[words][0])
-    )
-    for words in order[:PLACES_NAMED]:
-        ranks = together[words]
-        if len(ranks) == 1:
-            lines.append(f"rank {ranks[0]} of {reports[ranks[0]][1]} {words}")
-        else:
-            lines.append(f"{len(ranks)} ranks ({named(ranks)}): {words}")
-    if len(order) > PLACES_NAMED:
-        lines.append(f"{len(order) - PLACES_NAMED} more places")
+    for words, same in groups[:most]:
+        who = same[0].name if len(same) == 1 else f"{len(same)} ranks ({numbers(same)}):"
+        lines.append(f"{who} {words}")
+    if len(groups) > len(groups[:most]):
+        lines.append(f"{len(groups) - most} more places")
     return lines
 
 
-def named(ranks: list[int]) -> str:
-    return ", ".join(map(str, ranks[:RANKS_NAMED])) + (", …" if len(ranks) > RANKS_NAMED else "")
+def numbers(reports: list[RankReport]) -> str:
+    found = [str(report.rank) for report in reports]
+    return ", ".join(found[:RANKS_NAMED] + ["…"] * (len(found) > RANKS_NAMED))
 
 
-def behind(reports: dict[int, tuple[RankReport, str]]) -> str:
+def behind(reports: list[RankReport]) -> str:
     """Ranks that have started fewer collectives of a group than others, which wait for them."""
-    counts: dict[str, dict[int, int]] = {}
-    for rank, (report, _) in sorted(reports.items()):
-        for group, number in report.groups.items():
-            counts.setdefault(group, {})[rank] = number
-    for group, numbers in sorted(counts.items()):
-        most = max(numbers.values())
-        late = [f"rank {rank} ({number})" for rank, number in numbers.items() if number < most]
+    for group in sorted({group for report in reports for group in report.groups}):
+        counts = {each.rank: each.groups[group] for each in reports if group in each.groups}
+        most = max(counts.values())
+        late = [f"rank {rank} ({n})" for rank, n in sorted(counts.items()) if n < most]
         if late:
-            which = f"collectives of process group {group}"
+            which = f"{most} collectives of process group {group}"
             named = ", ".join(late[:RANKS_NAMED])
-            return f"behind the others, which have started {most} {which}: {named}"
+            return f"behind the others, which have started {which}: {named}"
     return ""
 
 
-def different(reports: dict[int, tuple[RankReport, str]]) -> str:
+def different(reports: list[RankReport]) -> str:
     """Ranks whose collective of the same number differs in operation, sizes or types."""
-    found: dict[tuple[str, str], dict[str, list[int]]] = {}
-    for rank, (report, _) in sorted(reports.items()):
+    found: dict[tuple[str, str], dict[str, list[RankReport]]] = {}
+    for report in reports:
         for group, last in report.last.items():
             words = f"{last.get('op')} of {last.get('sizes')} {last.get('types')}"
-            found.setdefault((group, str(last.get("number"))), {}).setdefault(words, []).append(
-                rank
-            )
+            kinds = found.setdefault((group, str(last.get("number"))), {})
+            kinds.setdefault(words, []).append(report)
     for (group, number), kinds in sorted(found.items()):
         if len(kinds) > 1:
-            each = "; ".join(f"rank {named(ranks)}: {words}" for words, ranks in kinds.items())
+            each = "; ".join(f"rank {numbers(same)}: {words}" for words, same in kinds.items())
             return f"collective {number} of process group {group} differs: {each}"
     return ""
-
-
-def whole(reports: dict[int, tuple[RankReport, str]]) -> str:
-    """The stacks of all ranks, equal ones together, the ranks that are alone first."""
-    together: dict[str, list[int]] = {}
-    for rank, (report, _) in sorted(reports.items()):
-        lines = [describe(report)]
-        for thread in report.frames:
-            main = "main thread" if thread.get("main") else f"thread {thread.get('name')}"
-            frames = [frame for frame in thread.get("stack", []) if len(frame) == 3]
-            lines += [f"  {main}", *(f"    {format_frame(frame)}" for frame in frames)]
-        together.setdefault("\n".join(lines), []).append(rank)
-    order = sorted(together.items(), key=lambda item: (len(item[1]), item[1]))
-    blocks = [
-        f"{len(ranks)} of {len(reports)} ranks: {named(ranks)} ({reports[ranks[0]][1]}"
-        f"{', …' if len(ranks) > 1 else ''})\n{text}"
-        for text, ranks in order
-    ]
-    notes = [line for line in (behind(reports), different(reports)) if line]
-    return "\n\n".join([*notes, *blocks])

@@ -8,6 +8,7 @@ their versions.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -52,10 +53,13 @@ def _build(kind: type, data: dict) -> object:
     """An instance of a dataclass, also of nested ones. Raises TypeError or ValueError for values
     that do not fit.
     """
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     return kind(
         **{name: _value(hints[name], value) for name, value in data.items() if name in hints}
     )
+
+
+_hints = functools.cache(typing.get_type_hints)
 
 
 def _value(hint: typing.Any, value: object) -> object:
@@ -65,7 +69,11 @@ def _value(hint: typing.Any, value: object) -> object:
         else (hint,)
     )
     for option in options:
-        origin = typing.get_origin(option) or option
+        origin, of = typing.get_origin(option) or option, typing.get_args(option)
+        if origin is list and of and isinstance(value, list):
+            return [_value(of[0], each) for each in value]
+        if origin is dict and of and isinstance(value, dict):
+            return {key: _value(of[1], each) for key, each in value.items()}
         if dataclasses.is_dataclass(origin) and isinstance(value, dict):
             return _build(origin, value)
         if origin is float and isinstance(value, int) and not isinstance(value, bool):

@@ -50,16 +50,6 @@ def parents() -> dict[int, int]:
     return found
 
 
-def children(pid: int) -> list[tuple[int, dict[str, str]]]:
-    """Child -> its environment."""
-    found = []
-    for child in child_pids(pid):
-        with contextlib.suppress(OSError):
-            pairs = Path(f"/proc/{child}/environ").read_bytes().decode(errors="replace").split("\0")
-            found.append((child, dict(pair.split("=", 1) for pair in pairs if "=" in pair)))
-    return found
-
-
 SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
 
 

@@ -1,0 +1,146 @@
+"""What node 0 orders, given what the nodes have told and the time: no process and no socket."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpuworker.launch.command_line import read_arguments
+from gpuworker.launch.config import read_config
+from gpuworker.launch.coordinator import Coordinator
+from gpuworker.launch.failure_causes import Failure
+from gpuworker.launch.protocol import NodeInfo, NodeState, RankReport, Status
+from gpuworker.launch.root_cause import SUSPECT_S, Node
+from tests.helpers.launchers import CONTRACT
+
+OWN = Failure("program-failed", "exit code 9", rank=1)
+PEER = Failure("peer-lost", "Connection closed", rank=0)
+
+
+class Nodes:
+    """Two nodes of one rank each, and the coordinator; a clock that the test moves."""
+
+    def __init__(self, *flags: str):
+        environ = CONTRACT | {"NNODES": "2", "NPROC_PER_NODE": "1", "ATTEMPT": "0"}
+        config = read_config(read_arguments([*flags, "--join-timeout=60", "-m", "p"])[0], environ)
+        self.now, self.coordinator = 100.0, Coordinator(config, 160.0)
+        self.nodes: list[Node] = []
+
+    def join(self, index: int, **info: object) -> str:
+        status = Status("llm", NodeInfo(node=index, pod=f"run-{index}", nnodes=2, nproc_per_node=1, **info))
+        self.nodes.append(Node(status, self.now))
+        return self.coordinator.join(self.nodes[-1], self.now)
+
+    def tell(self, index: int, **changes: object) -> None:
+        status = replace(self.nodes[index].status, **changes)
+        self.coordinator.hear(self.nodes[index], status, self.now)
+
+    def after(self, seconds: float = 0.1):
+        """The orders, after some time in which both nodes lived."""
+        self.now += seconds
+        for node in self.nodes:
+            node.heard_at = self.now
+        self.coordinator.decide(self.now)
+        return self.coordinator.orders
+
+    def answer(self, *reports: RankReport) -> None:
+        for index, report in enumerate(reports):
+            self.tell(index, answered=self.coordinator.orders.question, reports=[report])
+
+
+@pytest.fixture
+def run() -> Nodes:
+    return started(Nodes())
+
+
+def started(run: Nodes) -> Nodes:
+    assert run.join(0) == run.join(1) == ""
+    assert run.after().go
+    for index in range(2):
+        run.tell(index, state=NodeState.RUNNING)
+    return run
+
+
+def test_nothing_starts_before_all_nodes_are_there_and_alike():
+    run = Nodes()
+    run.join(0)
+    assert not run.after().go and run.coordinator.missing() == [1]
+    run.join(1, torch="2.5.1")
+    assert run.after().verdict.cause == "nodes-differ"
+    late = Nodes()
+    late.join(0)
+    assert late.after(61).verdict.cause == "node-missing"
+
+
+def test_a_pod_that_comes_back_alone_is_rejected(run):
+    assert run.join(1) and not run.after().verdict
+
+
+def test_all_done_is_the_end_and_one_that_saved_asks_for_another_start(run):
+    run.tell(0, state=NodeState.DONE)
+    assert not run.after().done
+    run.tell(1, state=NodeState.DONE)
+    assert run.after().done and run.coordinator.ended
+    saved = started(Nodes())
+    saved.tell(0, state=NodeState.DONE)
+    saved.tell(1, state=NodeState.SAVED, progressed=True)
+    assert saved.after().verdict.cause == "saved"
+
+
+def test_a_failure_is_asked_about_and_then_the_verdict(run):
+    run.tell(0, failures=[PEER])
+    assert run.after().question == 1
+    run.answer(RankReport(0, failed=True), RankReport(1))
+    assert not run.after().verdict, "rank 1 works, and may say why"
+    run.tell(1, failures=[OWN])
+    assert (run.after().verdict.cause, run.after().verdict.rank) == ("program-failed", 1)
+
+
+def test_a_rank_that_never_says_why_is_not_waited_for_without_end(run):
+    run.tell(0, failures=[PEER])
+    run.after()
+    run.answer(RankReport(0, failed=True), RankReport(1))
+    assert run.after(SUSPECT_S + 1).verdict.cause == "peer-lost"
+
+
+def test_a_failed_program_starts_again_in_place():
+    run = started(Nodes("--max-restarts=1"))
+    run.tell(1, failures=[OWN])
+    run.after()
+    run.answer(RankReport(0), RankReport(1, failed=True))
+    orders = run.after()
+    assert (orders.restarts, orders.go, orders.verdict) == (1, False, None)
+    run.tell(1, failures=[OWN])  # of the start before
+    for index in range(2):
+        assert not run.after().go
+        run.tell(index, restarts=1, state=NodeState.JOINED, failures=[])
+    assert run.after().go and not run.coordinator.failures
+
+
+def test_a_stop_waits_for_all_nodes_to_save(run):
+    run.tell(0, stop="SIGTERM")
+    assert run.after().stop
+    run.tell(0, state=NodeState.SAVED)
+    assert not run.after().verdict
+    run.tell(1, state=NodeState.SAVED)
+    assert run.after().verdict.cause == "saved"
+
+
+def test_a_node_that_is_lost_ends_the_run(run):
+    run.coordinator.leave(run.nodes[1])
+    run.after()
+    run.answer(RankReport(0))
+    assert run.after().verdict.cause == "node-lost"
+
+
+def test_a_lack_of_progress_is_shown_once_or_is_the_end(run, capsys):
+    limit = run.coordinator.config.timeouts["progress-timeout"]
+    assert run.after(limit + 1).frames
+    run.answer(RankReport(0, words="is at a.py:1", stack="s"), RankReport(1, words="is at a.py:1", stack="s"))
+    assert "a.py:1" in run.after().stacks and not run.after(limit).verdict
+    ends = started(Nodes("--progress-action=end"))
+    ends.after(limit + 1)
+    ends.after()
+    ends.answer(RankReport(0, words="is at a.py:1"), RankReport(1, words="is at a.py:2"))
+    assert ends.after().verdict.cause == "no-progress" and "a.py:2" in ends.after().verdict.reason
