@@ -1,16 +1,18 @@
 {{/*
 Gang scheduling by Kubernetes itself: a PodGroup of which all pods get nodes at the same time, or none. Call with root, id,
-count and pods, the pod template of each task. It is standalone, without a Workload, so pods of several Jobs and shapes are
+and count. It is standalone, without a Workload, so pods of several Jobs and shapes are
 one gang. Kubernetes schedules none of them unless all have one scheduler and one priority, which is that of the PodGroup.
 */}}
 {{- define "ddp-run.gang" -}}
 {{- $classes := list -}}
 {{- $schedulers := list -}}
 {{- $groups := list -}}
-{{- range .pods -}}
-{{- $classes = append $classes (.spec.priorityClassName | default "") -}}
-{{- $schedulers = append $schedulers (.spec.schedulerName | default "default-scheduler") -}}
-{{- $groups = append $groups .spec.schedulingGroup.podGroupName -}}
+{{- include "ddp-run.pods" .root -}}
+{{- range .root.pods -}}
+{{- $spec := (fromYaml .).spec -}}
+{{- $classes = append $classes ($spec.priorityClassName | default "") -}}
+{{- $schedulers = append $schedulers ($spec.schedulerName | default "default-scheduler") -}}
+{{- $groups = append $groups $spec.schedulingGroup.podGroupName -}}
 {{- end -}}
 {{- include "ddp-run.refuse" (list
   (list .root.Values.kueue.queueName "placement.gang: Kueue admits all pods together, so the two would wait for each other. Remove one of them:\n\nplacement:\n  gang: \"\"")

@@ -90,7 +90,7 @@ podFailurePolicy:
     - action: FailJob
       onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.USAGE | toJson }}}
 template:
-  {{- include "ddp-run.podTemplate" . | nindent 2 }}
+  {{- include "ddp-run.podTemplate" .root | nindent 2 }}
 {{- end }}
 
 {{- define "ddp-run.statefulset" -}}
@@ -103,7 +103,7 @@ selector:
   matchLabels:
     {{- include "ddp-run.nodeLabels" .root | nindent 4 }}
 template:
-  {{- include "ddp-run.podTemplate" . | nindent 2 }}
+  {{- include "ddp-run.endless" (include "ddp-run.podTemplate" .root) | nindent 2 }}
 {{- end }}
 
 {{- define "ddp-run.jobset" -}}
@@ -157,7 +157,7 @@ replicatedJobs:
             - action: Ignore
               onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.NODE_LOST 255 | toJson }}}
         template:
-          {{- include "ddp-run.podTemplate" . | nindent 10 }}
+          {{- include "ddp-run.podTemplate" .root | nindent 10 }}
 {{- end }}
 
 {{/* Path of the value that puts pods into the network of their node, or nothing. */}}

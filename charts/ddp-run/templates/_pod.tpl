@@ -13,7 +13,7 @@ metadata:
   annotations:
     {{- include "ddp-run.noEviction" . | nindent 4 }}
 spec:
-  restartPolicy: {{ $parks | ternary "Always" "Never" }}
+  restartPolicy: Never
   subdomain: {{ include "ddp-run.fullname" .root }}
   {{- include "ddp-run.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector "tolerations" $values.tolerations) | nindent 2 }}
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds | int64 }}
@@ -129,8 +129,16 @@ spec:
     {{- with include "ddp-run.keyVolume" .root }}{{ . | nindent 4 }}{{ end }}
 {{- end }}
 
+{{- define "ddp-run.renderPods" -}}
+{{- $pod := include "ddp-run.pod" (dict "root" . "id" (include "ddp-run.id" .)) }}
+{{- $_ := set .pods "" (include "ddp-run.withTemplate" (dict
+  "pod" $pod "own" .Values.podTemplate "path" "podTemplate" "env" .Values.env)) }}
+{{- end }}
+
+{{/* Pod template of the nodes. */}}
 {{- define "ddp-run.podTemplate" -}}
-{{- include "ddp-run.withTemplate" (dict "pod" (include "ddp-run.pod" .) "own" .root.Values.podTemplate "path" "podTemplate" "env" .root.Values.env) }}
+{{- include "ddp-run.pods" . }}
+{{- get .pods "" }}
 {{- end }}
 
 {{/* RDMA registers memory, which it must be allowed to lock. */}}
@@ -175,8 +183,3 @@ affinity:
 {{- end }}
 {{- end }}
 
-{{/* Pod templates that Kubernetes checks before anything exists, by a name that ends that of the check. */}}
-{{- define "ddp-run.checkedPods" -}}
-"":
-  {{- include "ddp-run.podTemplate" (dict "root" . "id" (include "ddp-run.id" .)) | nindent 2 }}
-{{- end }}

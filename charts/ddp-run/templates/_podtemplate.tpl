@@ -1,4 +1,19 @@
 {{/*
+Put the pod templates of the release into .pods of the root, a map of name to YAML, once: it takes long. A check Job has
+them as they are, so none starts again for ever; what does (CHART.endless) leaves out their restartPolicy.
+*/}}
+{{- define "ddp-run.pods" -}}
+{{- if not (hasKey . "pods") }}
+{{- $_ := set . "pods" dict }}
+{{- include "ddp-run.renderPods" . }}
+{{- end }}
+{{- end }}
+
+{{- define "ddp-run.endless" -}}
+{{ replace "\n  restartPolicy: Never" "" . }}
+{{- end }}
+
+{{/*
 Pod template `pod`, YAML, with the user's podTemplate `own` merged over it; call with pod, own, its path, and env, the
 variables of the user that win over those of `own`.
 `containers[0]` is merged into the chart's first container, and an init container into the one of its name.

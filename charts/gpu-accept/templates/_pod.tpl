@@ -12,9 +12,7 @@ metadata:
     {{- include "gpu-accept.noEviction" . | nindent 4 }}
   {{- end }}
 spec:
-  {{- if $once }}
   restartPolicy: Never
-  {{- end }}
   {{- include "gpu-accept.podFields" (dict "root" . "nodeSelector" $values.nodeSelector "tolerations" $values.tolerations) | nindent 2 }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
@@ -122,8 +120,15 @@ spec:
     {{- end }}
 {{- end }}
 
+{{- define "gpu-accept.renderPods" -}}
+{{- $_ := set .pods "" (include "gpu-accept.withTemplate" (dict
+  "pod" (include "gpu-accept.pod" .) "own" .Values.podTemplate "path" "podTemplate" "env" .Values.env)) }}
+{{- end }}
+
+{{/* Pod template of the tested nodes. */}}
 {{- define "gpu-accept.podTemplate" -}}
-{{- include "gpu-accept.withTemplate" (dict "pod" (include "gpu-accept.pod" .) "own" .Values.podTemplate "path" "podTemplate" "env" .Values.env) }}
+{{- include "gpu-accept.pods" . }}
+{{- get .pods "" }}
 {{- end }}
 
 {{/* Variables that the chart sets, as a YAML map. */}}
@@ -131,10 +136,4 @@ spec:
 POD_NAME: {valueFrom: {fieldRef: {fieldPath: metadata.name}}}
 NODE_NAME: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
 HOME: /tmp
-{{- end }}
-
-{{/* Pod templates that Kubernetes checks before anything exists, by a name that ends that of the check. */}}
-{{- define "gpu-accept.checkedPods" -}}
-"":
-  {{- include "gpu-accept.podTemplate" . | nindent 2 }}
 {{- end }}

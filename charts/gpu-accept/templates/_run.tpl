@@ -43,7 +43,8 @@ one: what is refused is in one line here, and in pages by Kubernetes. Call with 
 {{- define "gpu-accept.runAnnotations" -}}
 {{- $chart := get (include "gpu-accept.labels" .root | fromYaml) "helm.sh/chart" -}}
 {{- $run := .root.Values.runId | toString -}}
-{{- $pods := include "gpu-accept.checkedPods" .root | sha256sum | trunc 16 -}}
+{{- include "gpu-accept.pods" .root -}}
+{{- $pods := toJson .root.pods | sha256sum | trunc 16 -}}
 {{- range (lookup (first .kind) (last .kind) .root.Release.Namespace "").items -}}
 {{- $labels := .metadata.labels | default dict -}}
 {{- $found := .metadata.annotations | default dict -}}

@@ -1,5 +1,5 @@
 {{/*
-Spec of the Job of one rank; call with root, id, name, the task of this name, and rank. One NonIndexed Job per rank,
+Spec of the Job of any rank; call with root, id, name and the task of this name. One NonIndexed Job per rank,
 because an Indexed Job forces its own host names, and J-i.G would not exist.
 */}}
 {{- define "job-group.job" -}}
@@ -31,7 +31,8 @@ podFailurePolicy:
       onExitCodes: {containerName: task, operator: In, values: {{ toJson . }}}
     {{- end }}
 template:
-  {{- include "job-group.podTemplate" . | nindent 2 }}
+  {{- include "job-group.pods" .root }}
+  {{- get .root.ranks .name | nindent 2 }}
 {{- end }}
 
 {{/*

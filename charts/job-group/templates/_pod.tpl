@@ -1,5 +1,5 @@
 {{/*
-Pod template of one rank; call with what `job-group.job` has. The agent is a sidecar in an image with Python; the
+Pod template of any rank of a task; call with what `job-group.job` has, and rank. The agent is a sidecar in an image with Python; the
 task runs in any image with a POSIX shell.
 */}}
 {{- define "job-group.pod" -}}
@@ -242,20 +242,21 @@ ddp-launch serves the chart's image only, where the task is distributed and its 
 
 {{/* Pod template with that of all tasks and the task's own merged over it. */}}
 {{- define "job-group.podTemplate" -}}
-{{- $path := printf "tasks.%s" .name }}
 {{- $env := include "job-group.taskEnv" . | fromJson }}
-{{- $all := include "job-group.withTemplate" (dict "pod" (include "job-group.pod" .) "own" .root.Values.podTemplate "env" $env "path" "podTemplate") }}
-{{- $text := include "job-group.withTemplate" (dict "pod" $all "own" .task.podTemplate "env" $env "path" (printf "%s.podTemplate" $path)) }}
-{{- $pod := fromYaml $text }}
-{{- include "job-group.refuseNoGpus" (dict "count" (dig "accelerator" "count" 0 .task) "resource" .root.Values.accelerators.resourceName "value" "accelerators.resourceName" "container" (first $pod.spec.containers)) }}
-{{- $text }}
+{{- $pod := include "job-group.withTemplate" (dict
+  "pod" (include "job-group.pod" .) "own" .root.Values.podTemplate "env" $env "path" "podTemplate") }}
+{{- include "job-group.withTemplate" (dict
+  "pod" $pod "own" .task.podTemplate "env" $env "path" (printf "tasks.%s.podTemplate" .name)) }}
 {{- end }}
 
-{{/* Pod templates that Kubernetes checks before anything exists, by the name of their task. */}}
-{{- define "job-group.checkedPods" -}}
+{{/* Pod template of each task: of rank 0 in .pods, of any rank in .ranks. */}}
+{{- define "job-group.renderPods" -}}
+{{- $_ := set . "ranks" dict }}
 {{- $id := include "job-group.id" . }}
+{{- $anyRank := include "job-group.anyRank" (dict "id" $id) }}
 {{- range $name, $task := .Values.tasks }}
-{{ $name | quote }}:
-  {{- include "job-group.podTemplate" (dict "root" $ "id" $id "name" $name "task" $task "rank" "0") | nindent 2 }}
+{{- $pod := include "job-group.podTemplate" (dict "root" $ "id" $id "name" $name "task" $task "rank" $anyRank) }}
+{{- $_ := set $.ranks $name $pod }}
+{{- $_ := set $.pods $name ($pod | replace $anyRank "0") }}
 {{- end }}
 {{- end }}

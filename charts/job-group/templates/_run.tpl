@@ -43,7 +43,8 @@ one: what is refused is in one line here, and in pages by Kubernetes. Call with 
 {{- define "job-group.runAnnotations" -}}
 {{- $chart := get (include "job-group.labels" .root | fromYaml) "helm.sh/chart" -}}
 {{- $run := .root.Values.runId | toString -}}
-{{- $pods := include "job-group.checkedPods" .root | sha256sum | trunc 16 -}}
+{{- include "job-group.pods" .root -}}
+{{- $pods := toJson .root.pods | sha256sum | trunc 16 -}}
 {{- range (lookup (first .kind) (last .kind) .root.Release.Namespace "").items -}}
 {{- $labels := .metadata.labels | default dict -}}
 {{- $found := .metadata.annotations | default dict -}}
