@@ -16,15 +16,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{/* Labels and annotations of the object that runs the pods; call with root, labels,
 and where it is a run, kind and name. */}}
 {{- define "CHART.workloadMetadata" -}}
-{{- $values := .root.Values -}}
-{{- $own := .labels | fromYaml -}}
-{{- range $label, $value := $values.workloadLabels }}
-{{- if or (hasKey $own $label) (has $label (list "kueue.x-k8s.io/queue-name" "kueue.x-k8s.io/priority-class")) }}
-{{- fail (printf "\n\nworkloadLabels: %s is the chart's. For a queue set kueue.queueName and kueue.priorityClass.\n" $label) }}
-{{- end }}
-{{- end }}
+{{- $values := .root.Values }}
 labels:
-  {{- merge $own ($values.workloadLabels | default dict) | toYaml | nindent 2 }}
+  {{- merge (fromYaml .labels) ($values.workloadLabels | default dict) | toYaml | nindent 2 }}
 {{- $run := dict }}
 {{- if .kind }}{{ $run = include "CHART.runAnnotations" . | fromYaml }}{{ end }}
 {{- with merge $run ($values.workloadAnnotations | default dict) }}
@@ -35,12 +29,8 @@ annotations:
 
 {{/* Labels that the user wants on every object, each on a line of its own. */}}
 {{- define "CHART.commonLabels" -}}
-{{- range $label, $value := .Values.commonLabels }}
-{{- $foreign := regexMatch "(^|[.-])((app[.]kubernetes|k8s)[.]io|helm[.]sh|job-group)/" $label }}
-{{- include "CHART.refuse" (list
-  (list (not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $label)) (printf "commonLabels: %q is not the name of a label. Set for example:\n\ncommonLabels:\n  example.com/team: research" $label))
-  (list (and $foreign (ne $label "app.kubernetes.io/part-of")) (printf "commonLabels: %s belongs to the chart, Kubernetes or a controller. Choose another label." $label))) }}
-{{ quote $label }}: {{ quote $value }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 
@@ -73,7 +63,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- $value := $.Values -}}
 {{- range splitList "." $path }}{{ $value = index ($value | default dict) . }}{{ end -}}
 {{- if kindIs "invalid" $value -}}
-{{- fail (printf "\n\n%s: the key has no value. Remove the key to use its default.\n" $path) -}}
+{{- fail (printf "\n\n%s: the key has no value. Remove the key.\n" $path) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
@@ -89,7 +79,7 @@ numbers than whole ones.
 {{- $own := dict -}}
 {{- range $name, $amount := $amounts -}}
 {{- if hasKey $.devices $name -}}
-{{- fail (printf "\n\n%s.%s: the number of %s is a value of its own, because the program must know it. Remove it here, and set %s.\n" $.path $kind $name (get $.devices $name | first)) -}}
+{{- fail (printf "\n\n%s.%s: the number of %s is a value of its own: set %s.\n" $.path $kind $name (get $.devices $name | first)) -}}
 {{- end -}}
 {{- $whole := kindIs "string" $amount | ternary false (eq (toString $amount) (floor $amount | toString)) -}}
 {{- $_ := set $own $name ($whole | ternary (int64 $amount) (toString $amount)) -}}
@@ -133,30 +123,29 @@ Variables that have the value of another one follow it.
 {{- end }}
 
 {{/*
-Refuse names that a user's environment must not set, and print the value to set instead. Call with root, path, the
+Refuse names that a user's environment must not set, and name the value to set instead. Call with root, path, the
 variables env, and where they belong to a task of a group, the path task.
 */}}
 {{- define "CHART.refuseReserved" -}}
 {{- $contract := include "CHART.contract" .root | fromJson -}}
 {{- $task := .task | default "" -}}
 {{- range $name, $value := .env -}}
-{{- $instead := "" -}}
-{{- range $depth, $key := get $contract.reserved $name | replace "TASK" $task | replace "ENV" (printf "%s.env" $task) | splitList "." | compact -}}
-{{- $instead = printf "%s\n%s%s:" $instead (repeat (mul 2 $depth | int) " ") $key -}}
-{{- end -}}
-{{- $form := get $contract.accepts $name | default (list "" "") -}}
-{{- $wrong := and (last $form) (kindIs "string" $value) (ne $value "…") (not (regexMatch (printf "^(%s)$" (last $form)) $value)) -}}
+{{- $path := printf "%s.%s" $.path $name -}}
+{{- $instead := get $contract.reserved $name | replace "TASK" $task | replace "ENV" (printf "%s.env" $task) -}}
+{{- $form := get $contract.accepts $name | default (list "" ".*") -}}
+{{- $wrong := not (or (eq (toString $value) "…") (regexMatch (printf "^(%s)$" (last $form)) (toString $value))) -}}
 {{- include "CHART.refuse" (list
-  (list (has $name (list "true" "false" "null")) (printf "%s.%s: YAML reads a name such as N, y or on as %s. Put it into quotes." $.path $name $name))
-  (list (hasPrefix $contract.internalPrefix $name) (printf "%s.%s: names that begin with %s are internal to the chart. Choose another name." $.path $name $contract.internalPrefix))
-  (list $wrong (printf "%s.%s: the value %q is wrong. Set %s." $.path $name $value (first $form)))
-  (list (hasKey $contract.reserved $name) (printf "%s.%s: the name %s is reserved, because the pod or another value decides it. Remove it%s" $.path $name $name ($instead | empty | ternary "." (printf ", and set:\n%s %v" $instead $value))))) -}}
+  (list (has $name (list "true" "false" "null")) (printf "%s: YAML reads a name such as N, y or on as %s. Put it into quotes." $path $name))
+  (list (hasPrefix $contract.internalPrefix $name) (printf "%s: names that begin with %s are internal to the chart." $path $contract.internalPrefix))
+  (list (and (get $contract.accepts $name) $wrong) (printf "%s: it must be %s." $path (first $form)))
+  (list (hasKey $contract.reserved $name) (printf "%s: the name is reserved. %s" $path ($instead | empty | ternary "Remove it." (printf "Set %s to %v." (trimPrefix "." $instead) $value))))) -}}
 {{- end -}}
 {{- end }}
 
 {{- define "CHART.refuseKueue" -}}
-{{- include "CHART.refuse" (list
-  (list (and .Values.kueue.priorityClass (not .Values.kueue.queueName)) "kueue.priorityClass: it has no effect without a queue. Set:\n\nkueue:\n  queueName: team-a")) -}}
+{{- if and .Values.kueue.priorityClass (not .Values.kueue.queueName) -}}
+{{- fail "\n\nkueue.priorityClass: it has no effect without kueue.queueName.\n" -}}
+{{- end -}}
 {{- end }}
 
 {{/* Labels with which Kueue admits an object. They are part of its name, because Kueue lets nobody change them later. */}}

@@ -15,11 +15,11 @@ one gang. Kubernetes schedules none of them unless all have one scheduler and on
 {{- $groups = append $groups $spec.schedulingGroup.podGroupName -}}
 {{- end -}}
 {{- include "CHART.refuse" (list
-  (list .root.Values.kueue.queueName "placement.gang: Kueue admits all pods together, so the two would wait for each other. Remove one of them:\n\nplacement:\n  gang: \"\"")
-  (list (not (.root.Capabilities.APIVersions.Has "scheduling.k8s.io/v1beta1/PodGroup")) "placement.gang: this cluster has no PodGroup of scheduling.k8s.io/v1beta1. It needs Kubernetes 1.37, with the feature gate\nGenericWorkload and --runtime-config=scheduling.k8s.io/v1beta1=true. Elsewhere use Kueue:\n\nkueue:\n  queueName: team-a\n\nplacement:\n  gang: \"\"\n\n`helm template` asks no cluster: add --api-versions scheduling.k8s.io/v1beta1/PodGroup")
-  (list (gt (uniq $classes | len) 1) (printf "placement.gang: Kubernetes schedules a gang only if all its pods have one priority. Set one priorityClassName for all tasks, instead of %s." (uniq $classes | toJson)))
-  (list (gt (uniq $schedulers | len) 1) (printf "placement.gang: Kubernetes schedules a gang only if all its pods have one scheduler. Set one schedulerName for all tasks, instead of %s." (uniq $schedulers | toJson)))
-  (list (ne (uniq $groups | toJson) (list .id | toJson)) "placement.gang: the chart puts the pods into a PodGroup of its own. Remove schedulingGroup from podTemplate, or set:\n\nplacement:\n  gang: \"\"")) -}}
+  (list .root.Values.kueue.queueName "placement.gang: it and kueue.queueName would wait for each other. Remove one of them.")
+  (list (not (.root.Capabilities.APIVersions.Has "scheduling.k8s.io/v1beta1/PodGroup")) "placement.gang: this cluster has no PodGroup of scheduling.k8s.io/v1beta1 (Kubernetes 1.37, feature gate GenericWorkload and --runtime-config). Use kueue.queueName. For `helm template` add --api-versions scheduling.k8s.io/v1beta1/PodGroup")
+  (list (gt (uniq $classes | len) 1) (printf "placement.gang: all pods need one priorityClassName, instead of %s." (uniq $classes | toJson)))
+  (list (gt (uniq $schedulers | len) 1) (printf "placement.gang: all pods need one schedulerName, instead of %s." (uniq $schedulers | toJson)))
+  (list (ne (uniq $groups | toJson) (list .id | toJson)) "placement.gang: remove schedulingGroup from podTemplate: the chart has a PodGroup of its own.")) -}}
 apiVersion: scheduling.k8s.io/v1beta1
 kind: PodGroup
 metadata:

@@ -32,13 +32,9 @@ GPU_CHARTS_KEY_FILE: {{ include "CHART.keyFile" . }}
 {{ (include "CHART.contract" . | fromJson).keyFile }}
 {{- end }}
 
-{{/* Something if the release has a NetworkPolicy. By default it has one where it would apply. */}}
+{{/* Something if the release has a NetworkPolicy. None would apply to pods in the network of their node. */}}
 {{- define "CHART.hasPolicy" -}}
-{{- if kindIs "bool" .Values.networkPolicy.enabled -}}
-{{ ternary "yes" "" .Values.networkPolicy.enabled }}
-{{- else if not (include "CHART.hostNetwork" .) -}}
-yes
-{{- end -}}
+{{- if and .Values.networkPolicy.enabled (not (include "CHART.hostNetwork" .)) }}yes{{ end -}}
 {{- end }}
 
 {{/* Rules of the NetworkPolicy; call with root and labels, which select the pods. */}}
@@ -68,45 +64,23 @@ egress:
 {{- end }}
 {{- end }}
 
-{{/* Refuse a NetworkPolicy that would not apply, and rules without one. */}}
+{{/* Refuse rules that would have no effect. */}}
 {{- define "CHART.refuseNetworkPolicy" -}}
 {{- $policy := .Values.networkPolicy -}}
-{{- $host := include "CHART.hostNetwork" . -}}
-{{- $rules := $policy.ingress | empty | ternary "restrictEgress" "ingress" -}}
-{{- $has := or $policy.ingress $policy.restrictEgress -}}
+{{- $name := $policy.ingress | empty | ternary "restrictEgress" "ingress" -}}
+{{- $why := include "CHART.hostNetwork" . | default "networkPolicy.enabled" -}}
+{{- $lost := and (or $policy.ingress $policy.restrictEgress) (not (include "CHART.hasPolicy" .)) -}}
 {{- include "CHART.refuse" (list
-  (list (and $host $policy.enabled) (printf "networkPolicy.enabled: a NetworkPolicy does not apply to pods in the network of the node, which %s asks for. Sign their messages instead (authentication.secretName), and set:\n\nnetworkPolicy:\n  enabled: false" $host))
-  (list (and $has $host) (printf "networkPolicy.%s: a NetworkPolicy does not apply to pods in the network of the node, which %s asks for. Remove the rules." $rules $host))
-  (list (and $has (not (include "CHART.hasPolicy" .))) (printf "networkPolicy.%s: the rules have no effect without the policy. Set:\n\nnetworkPolicy:\n  enabled: true" $rules))
-  (list (and $policy.egress (not $policy.restrictEgress)) "networkPolicy.egress: the rules have no effect without restrictEgress. Set:\n\nnetworkPolicy:\n  restrictEgress: true")) -}}
+  (list $lost (printf "networkPolicy.%s: there is no NetworkPolicy, because of %s. Remove one of them." $name $why))
+  (list (and $policy.egress (not $policy.restrictEgress)) "networkPolicy.egress: the rules have no effect without networkPolicy.restrictEgress.")) -}}
 {{- end }}
 
 {{/* Locks that the release lacks, for the notes. */}}
 {{- define "CHART.missingLocks" -}}
-{{- $lines := list -}}
-{{- $host := include "CHART.hostNetwork" . -}}
-{{- if $host -}}
-{{- $lines = append $lines (printf "No NetworkPolicy, because %s is true: whatever reaches the nodes reaches the pods." $host) -}}
-{{- else if not (include "CHART.hasPolicy" .) -}}
-{{- $lines = append $lines "No NetworkPolicy (networkPolicy.enabled): every pod of the cluster reaches the pods of this release." -}}
-{{- end -}}
-{{- if and (include "CHART.hasPolicy" .) (include "CHART.openIngress" .) -}}
-{{- $lines = append $lines "A rule in networkPolicy.ingress admits every pod: the NetworkPolicy keeps none away." -}}
-{{- end -}}
-{{- if and (include "CHART.exchanges" .) (not .Values.authentication.secretName) -}}
-{{- $lines = append $lines "No key (authentication.secretName): messages between the pods are not signed." -}}
-{{- end -}}
-{{- join "\n" $lines }}
+{{- if not (include "CHART.hasPolicy" .) }}
+No NetworkPolicy, because of {{ include "CHART.hostNetwork" . | default "networkPolicy.enabled" }}: other pods reach those of this release.
 {{- end }}
-
-{{/* Something if a rule of the user admits every pod on every port. */}}
-{{- define "CHART.openIngress" -}}
-{{- range $rule := .Values.networkPolicy.ingress -}}
-{{- $open := empty .from -}}
-{{- range .from -}}
-{{- $everyPod := and (hasKey . "namespaceSelector") (empty .namespaceSelector) (empty .podSelector) -}}
-{{- $open = or $open $everyPod (has (dig "ipBlock" "cidr" "" .) (list "0.0.0.0/0" "::/0")) -}}
-{{- end -}}
-{{- if and $open (empty .ports) }}yes{{ end -}}
-{{- end -}}
+{{- if and (include "CHART.exchanges" .) (not .Values.authentication.secretName) }}
+No key (authentication.secretName): messages between the pods are not signed.
+{{- end }}
 {{- end }}

@@ -30,11 +30,9 @@ def helm(chart: str) -> str:
         },
         "limits": {
             "name": contract.NAME_LIMIT,
-            "filesBytes": contract.FILES_LIMIT_BYTES,
             "podSets": contract.KUEUE_POD_SETS,
         },
         "longestName": contract.LONGEST_NAME,
-        "sharedMemoryMount": contract.SHARED_MEMORY_MOUNT,
         "reservedMounts": contract.RESERVED_MOUNTS[chart],
         "programs": programs.CHARTS[chart],
         "keyFile": contract.KEY_FILE,

@@ -96,11 +96,8 @@ SAME = [
     *(
         ("ddp-run", f"{path}={value}")
         for path, value in (
-            ("huggingFace.secretKey", '"x"'),
-            ("network.rdma.resourceName", '"a/b"'),
             ("gpuResourceName", '"a/b"'),
             ("authentication.secretKey", '"x"'),
-            ("tracking.pluto.secretKey", '"x"'),
         )
     ),
 ]
@@ -200,4 +197,4 @@ def test_the_names_of_objects_can_be_chosen(chart: str) -> None:
     assert done.returncode != 0 and "fullnameOverride" in done.stderr.decode()
     for word in ("on", "null", "true", "y"):  # which YAML does not take for text
         done = template("helm", chart, b"", "--set-string", f"fullnameOverride={word}")
-        assert done.returncode != 0 and "Choose another name" in done.stderr.decode(), word
+        assert done.returncode != 0 and "Service" in done.stderr.decode(), word

@@ -88,12 +88,7 @@ def test_what_kueue_looks_at_makes_another_shape(fields: dict) -> None:
     assert f" {MOST + 1} " in refusal(group(sized(MOST) | {"other": {"run": "true", **fields}}))
 
 
-def test_a_topology_without_a_queue_asks_for_the_queue() -> None:
-    message = refusal(group(tasks(1), kueue={"requiredTopology": "rack"}))
-    assert "kueue.requiredTopology: " in message and "\n\nkueue:\n  queueName: team-a\n" in message
-    assert "layout: jobs" not in message and "\n\nplacement:\n  topologyKey: rack" in message
-
-
-def test_a_topology_of_a_jobset_asks_for_plain_jobs() -> None:
-    message = refusal(group(tasks(1), layout="jobset", kueue={"queueName": "team-a", "requiredTopology": "rack"}))
-    assert "kueue.requiredTopology: " in message and "\n\nlayout: jobs" in message
+@pytest.mark.parametrize("queue", [{"layout": "jobs"}, {"layout": "jobset", "kueue": {"queueName": "team-a"}}], ids=str)
+def test_a_topology_of_kueue_needs_plain_jobs_and_a_queue(queue: dict) -> None:
+    kueue = {**queue.get("kueue", {}), "requiredTopology": "rack"}
+    assert "kueue.requiredTopology: " in refusal(group(tasks(1), layout=queue["layout"], kueue=kueue))

@@ -7,7 +7,6 @@ import resource
 
 import pytest
 
-from gpuworker.runtime.contract import FILES_LIMIT_BYTES
 from tests.helpers.rendering import HELMS, objects, template
 
 pytestmark = pytest.mark.slow
@@ -59,18 +58,3 @@ def test_a_jobset_that_etcd_would_not_store_is_refused(task: dict, helm: str) ->
     message = done.stderr.decode()
     assert f"tasks: a JobSet of these {task['numNodes']} ranks " in message
     assert "1,500 KB" in message and "\n\nlayout: jobs" in message
-
-
-@pytest.mark.parametrize(
-    "file",
-    [{"text": "x" * FILES_LIMIT_BYTES}, {"base64": "A" * (FILES_LIMIT_BYTES * 4 // 3 // 4 * 4)}],
-    ids=["text", "base64"],
-)
-def test_files_that_no_configmap_holds_are_refused(file: dict) -> None:
-    values = {"schemaVersion": 1, "name": "rl", "files": {"a": {"x": file}}, "tasks": {"t": {"run": ""}}}
-    assert template("helm", "job-group", json.dumps(values).encode()).returncode == 0
-    values["files"]["b"] = {"y": {"text": "xx"}}
-    done = template("helm", "job-group", json.dumps(values).encode())
-    assert done.returncode != 0
-    assert "files: " in done.stderr.decode() and "1000 KB" in done.stderr.decode()
-    assert "tasks:\n  t:\n    workdir:\n      git: {url: " in done.stderr.decode()

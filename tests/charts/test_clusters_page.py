@@ -100,7 +100,6 @@ def test_the_table_of_fast_networks_is_what_the_files_set() -> None:
         assert row[3] == ("the chart's" if user is None else f"{user}, for memory locks"), path.name
         if resource := re.search(r"`(\S+/\S+)`", row[2]):
             devices = {**values.get("resources", {}).get("limits", {})}
-            devices |= {values.get("network", {}).get("rdma", {}).get("resourceName"): 1}
             assert resource[1] in devices, path.name
         networks = yaml.safe_load(
             values.get("podTemplate", {})

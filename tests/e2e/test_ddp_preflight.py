@@ -191,7 +191,7 @@ def test_two_runs_in_the_host_network_wait_for_each_others_ports(namespace: Name
     """The second run is not scheduled until the first has ended, so they never connect."""
     level = "pod-security.kubernetes.io/enforce=privileged"
     namespace.kubectl("label", "namespace", namespace.name, level, "--overwrite")
-    settings = ["--set", "network.hostNetwork=true", "--set", "timeouts.joinSeconds=200"]
+    settings = ["--set", "podTemplate.spec.hostNetwork=true", "--set", "timeouts.joinSeconds=200"]
     start(namespace, *settings, before="until [ -e /tmp/go ]; do sleep 0.2; done")
     names = [pod_name(namespace, number) for number in range(2)]
     wait_until(lambda: [p for p in node_pods(namespace) if p["status"]["phase"] == "Running"][1:], "the first runs", 60)

@@ -135,6 +135,10 @@ def found_in(planted: dict[str, str], texts: Iterator[tuple[str, str]]) -> list[
     return places
 
 
+def secret(name: str, key: str) -> dict:
+    return {"valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
+
+
 def install_all(space: Namespace, tmp_path: Path) -> None:
     program = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "program"}, "data": {"wait.py": WAIT}}
     space.kubectl("apply", "-f", "-", input=json.dumps(program))
@@ -146,11 +150,15 @@ def install_all(space: Namespace, tmp_path: Path) -> None:
         "nodes": 2,
         "placement": {"onePodPerNode": "required"},  # so that each node has a file of the program
         "authentication": {"secretName": "run-key"},
-        "tracking": {"pluto": {"secretName": "pluto"}, "mlflow": {"uri": "http://127.0.0.1:9", "secretName": "mlflow"}},
-        "huggingFace": {"secretName": "hub", "secretKey": "token"},
         "podTemplate": {"spec": {"volumes": volumes, "containers": [container]}},
         "program": {"args": ["/program/wait.py", *variables]},
-        "env": {"OMP_NUM_THREADS": "1"},
+        "env": {
+            "MLFLOW_TRACKING_URI": "http://127.0.0.1:9",
+            "PLUTO_API_KEY": secret("pluto", "PLUTO_API_KEY"),
+            "MLFLOW_TRACKING_PASSWORD": secret("mlflow", "MLFLOW_TRACKING_PASSWORD"),
+            "HF_TOKEN": secret("hub", "token"),
+            "OMP_NUM_THREADS": "1",
+        },
     }
     space.install("run", "ddp-run", values=json.dumps(run))
     fleet = {"device": "cpu", "nodes": len(nodes()), "checks": ["environment", "storage"]}

@@ -110,8 +110,9 @@ def test_all_nodes_report_to_one_pluto_run(namespace: Namespace, track_image: st
     serve(namespace, "pluto", track_image, 3001, ["python3", "/files/pluto_stand_in.py", "3001"], files="stand-in")
     namespace.kubectl("create", "secret", "generic", "pluto", f"--from-literal=PLUTO_API_KEY={KEY}")
     logs = train(
-        namespace, track_image, "tracking.pluto.secretName=pluto", "tracking.pluto.runId=run-7f3a",
-        "tracking.pluto.project=tests", "tracking.pluto.url=http://pluto:3001",
+        namespace, track_image, "env.PLUTO_API_KEY.valueFrom.secretKeyRef.name=pluto",
+        "env.PLUTO_API_KEY.valueFrom.secretKeyRef.key=PLUTO_API_KEY", "env.PLUTO_RUN_ID=run-7f3a",
+        "env.PLUTO_PROJECT=tests", *(f"env.PLUTO_URL_{part}=http://pluto:3001" for part in ("APP", "API", "INGEST", "PY")),
     )  # fmt: skip
     record = http_json(namespace, "pluto", "http://127.0.0.1:3001/stand-in")
     assert list(record["runs"]) == ["1"], "one run for all nodes and both attempts"
@@ -127,7 +128,7 @@ def test_all_nodes_report_to_one_mlflow_run(namespace: Namespace, track_image: s
     command += ["--backend-store-uri", "sqlite:////tmp/mlflow.db", "--artifacts-destination", "/tmp/artifacts"]
     command += ["--allowed-hosts", "mlflow:5000,127.0.0.1:5000"]
     serve(namespace, "mlflow", track_image, 5000, command)
-    train(namespace, track_image, "tracking.mlflow.uri=http://mlflow:5000", "tracking.mlflow.experiment=tests")
+    train(namespace, track_image, "env.MLFLOW_TRACKING_URI=http://mlflow:5000", "env.MLFLOW_EXPERIMENT_NAME=tests")
     api = "http://127.0.0.1:5000/api/2.0/mlflow"
     (experiment,) = [
         each for each in http_json(namespace, "mlflow", f"{api}/experiments/search", {"max_results": 10})["experiments"]

@@ -2,9 +2,8 @@
 {{- define "ddp-run.contract" -}}
 {"exitCodes": {"DONE": 0, "FAILED": 1, "USAGE": 2, "NAME_RESOLUTION": 64, "PORT": 65, "NODE_MISSING": 66, "NODES_DIFFER": 67, "INTERFACE": 68, "RENDEZVOUS": 69, "HANG": 70, "NODE_LOST": 71, "SAVED": 75, "STOPPED": 143},
 "ports": {"rendezvous": 29500, "launcherOffset": 1, "groupAgent": 29499, "report": 8080},
-"limits": {"name": 63, "filesBytes": 1000000, "podSets": 18},
+"limits": {"name": 63, "podSets": 18},
 "longestName": "%s-00000000-%s-%d-0",
-"sharedMemoryMount": "/dev/shm",
 "reservedMounts": ["/programs", "/tmp", "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys"],
 "programs": ["ddp-launch", "ddp-tests", "train", "train-framework"],
 "keyFile": "/run/gpu-charts/key",

@@ -47,62 +47,10 @@ GLOO_SOCKET_IFNAME: {{ . | quote }}
 NCCL_SOCKET_IFNAME: {{ printf "=%s" . | quote }}
 {{- end }}
 {{- end }}
-{{- if $values.huggingFace.offline }}
-HF_HUB_OFFLINE: "1"
-TRANSFORMERS_OFFLINE: "1"
-HF_DATASETS_OFFLINE: "1"
-{{- end }}
-{{- if $values.network.nccl }}
-NCCL_NET: {{ ternary "IB" "Socket" (eq $values.network.nccl "ib") }}
-NCCL_IB_DISABLE: {{ ternary "0" "1" (eq $values.network.nccl "ib") | quote }}
-{{- end }}
 {{ include "ddp-run.keyVariable" .root }}
-{{- with $values.tracking.pluto }}
-{{- if .secretName }}
-PLUTO_RUN_ID: {{ .runId | default (include "ddp-run.runName" $.root) | quote }}
-PLUTO_DIR: /tmp/pluto # its database must be on local disk
-PLUTO_DISABLE_TELEMETRY: "1"
-{{- with .project }}
-PLUTO_PROJECT: {{ . | quote }}
-{{- end }}
-{{- with .url }}
-PLUTO_URL_APP: {{ . | quote }}
-PLUTO_URL_API: {{ . | quote }}
-PLUTO_URL_INGEST: {{ . | quote }}
-PLUTO_URL_PY: {{ . | quote }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- with $values.tracking.mlflow.uri }}
-MLFLOW_TRACKING_URI: {{ . | quote }}
-MLFLOW_DISABLE_TELEMETRY: "true"
-{{- end }}
-{{- with $values.tracking.mlflow.experiment }}
-MLFLOW_EXPERIMENT_NAME: {{ . | quote }}
-{{- end }}
-{{ include "ddp-run.secrets" .root }}
 {{- end }}
 
 {{/* Port of the rendezvous. */}}
 {{- define "ddp-run.port" -}}
 {{ get .Values.env "MASTER_PORT" | default (.Values.rendezvous.port | int64) }}
-{{- end }}
-
-{{/* Variables that come from a Secret; all from its one key, or each from its own. */}}
-{{- define "ddp-run.secrets" -}}
-{{- if .Values.huggingFace.secretName }}
-{{- range list "HF_TOKEN" "HUGGING_FACE_HUB_TOKEN" "HUGGINGFACE_HUB_TOKEN" }}
-{{ . }}: {valueFrom: {secretKeyRef: {name: {{ $.Values.huggingFace.secretName | quote }}, key: {{ $.Values.huggingFace.secretKey | quote }}}}}
-{{- end }}
-{{- end }}
-{{- if .Values.tracking.pluto.secretName }}
-{{- range list "PLUTO_API_KEY" "PLUTO_API_TOKEN" }}
-{{ . }}: {valueFrom: {secretKeyRef: {name: {{ $.Values.tracking.pluto.secretName | quote }}, key: {{ $.Values.tracking.pluto.secretKey | quote }}}}}
-{{- end }}
-{{- end }}
-{{- if .Values.tracking.mlflow.secretName }}
-{{- range list "MLFLOW_TRACKING_USERNAME" "MLFLOW_TRACKING_PASSWORD" "MLFLOW_TRACKING_TOKEN" }}
-{{ . }}: {valueFrom: {secretKeyRef: {name: {{ $.Values.tracking.mlflow.secretName | quote }}, key: {{ . }}, optional: true}}}
-{{- end }}
-{{- end }}
 {{- end }}

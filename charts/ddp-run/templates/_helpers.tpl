@@ -11,17 +11,14 @@
 {{- $acts := dict
   "activeDeadlineSeconds" (eq $values.workload "jobset")
   "gpuResourceName" (gt (int $values.gpusPerNode) 0)
-  "huggingFace.secretKey" $values.huggingFace.secretName
   "image" (not $values.program.image)
   "maxRestartsInPlace" $launches
-  "network.rdma.resourceName" (gt (int $values.network.rdma.count) 0)
   "preflight" $launches
   "program.preset" (not $values.program.args)
   "program.python" $launches
   "progressAction" $launches
   "rankHooks" $launches
-  "rankOutput" $launches
-  "tracking.pluto.secretKey" $values.tracking.pluto.secretName -}}
+  "rankOutput" $launches -}}
 {{- range omit $values.timeouts "joinSeconds" | keys }}{{ $_ := set $acts (printf "timeouts.%s" .) $launches }}{{ end -}}
 {{ include "ddp-run.fullname" . }}-{{ include "ddp-run.hash" (dict "root" . "never" $never "acts" $acts) }}
 {{- end }}
@@ -158,11 +155,6 @@ replicatedJobs:
               onExitCodes: {containerName: trainer, operator: In, values: {{ list $codes.NODE_LOST 255 | toJson }}}
         template:
           {{- include "ddp-run.podTemplate" .root | nindent 10 }}
-{{- end }}
-
-{{/* Path of the value that puts pods into the network of their node, or nothing. */}}
-{{- define "ddp-run.hostNetwork" -}}
-{{ ternary "network.hostNetwork" "" .Values.network.hostNetwork }}
 {{- end }}
 
 {{/* Something if the pods exchange messages that a key can sign. */}}

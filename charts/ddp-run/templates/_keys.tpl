@@ -5,15 +5,12 @@
   rendezvous.etcd.resources, rendezvous.etcd.podTemplate, timeouts, timeouts.joinSeconds, timeouts.heartbeatSeconds, timeouts.startupCollectiveSeconds,
   timeouts.collectiveSeconds, timeouts.exitSeconds, timeouts.progressSeconds, progressAction, rankHooks, rankOutput, rankOutput.prefix,
   rankOutput.files, preflight, preflight.minSharedMemory, preflight.minDisk, preflight.maxClockSkewSeconds, maxRestartsInPlace,
-  maxRestarts, network, network.hostNetwork, network.interface, network.nccl, network.rdma, network.rdma.resourceName,
-  network.rdma.count, volumes, volumes.datasets, volumes.datasets.claimName, volumes.datasets.readOnly, volumes.outputs,
-  volumes.outputs.claimName, volumes.outputs.readOnly, volumes.models, volumes.models.claimName, volumes.models.readOnly,
-  huggingFace, huggingFace.secretName, huggingFace.secretKey, huggingFace.offline, tracking, tracking.pluto, tracking.pluto.secretName,
-  tracking.pluto.secretKey, tracking.pluto.runId, tracking.pluto.project, tracking.pluto.url, tracking.mlflow, tracking.mlflow.uri,
-  tracking.mlflow.experiment, tracking.mlflow.secretName, networkPolicy, networkPolicy.ingress, networkPolicy.restrictEgress,
-  networkPolicy.egress, authentication, authentication.secretName, authentication.secretKey, kueue, kueue.queueName, kueue.priorityClass,
-  placement, placement.onePodPerNode, placement.topologyKey, placement.gang, env, image, image.repository, image.tag,
-  image.digest, image.pullPolicy, imagePullSecrets, commonLabels, workloadLabels, workloadAnnotations, extraObjects, resources,
-  gpuResourceName, sharedMemory, sharedMemory.sizeLimit, clusterDomain, terminationGracePeriodSeconds, priorityClassName,
-  nodeSelector, tolerations, podTemplate, nameOverride, fullnameOverride, podSecurityContext, containerSecurityContext]
+  maxRestarts, network, network.interface, volumes, volumes.datasets, volumes.datasets.claimName, volumes.datasets.readOnly,
+  volumes.outputs, volumes.outputs.claimName, volumes.models, volumes.models.claimName, volumes.models.readOnly, networkPolicy,
+  networkPolicy.enabled, networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName,
+  authentication.secretKey, kueue, kueue.queueName, kueue.priorityClass, placement, placement.onePodPerNode, placement.topologyKey,
+  placement.gang, env, image, image.repository, image.tag, image.digest, image.pullPolicy, imagePullSecrets, commonLabels,
+  workloadLabels, workloadAnnotations, extraObjects, resources, gpuResourceName, sharedMemory, sharedMemory.sizeLimit,
+  clusterDomain, terminationGracePeriodSeconds, priorityClassName, nodeSelector, tolerations, podTemplate, nameOverride,
+  fullnameOverride, podSecurityContext, containerSecurityContext]
 {{- end }}

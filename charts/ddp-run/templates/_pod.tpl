@@ -17,10 +17,6 @@ spec:
   subdomain: {{ include "ddp-run.fullname" .root }}
   {{- include "ddp-run.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector "tolerations" $values.tolerations) | nindent 2 }}
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds | int64 }}
-  {{- if $values.network.hostNetwork }}
-  hostNetwork: true
-  dnsPolicy: ClusterFirstWithHostNet
-  {{- end }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
   {{- end }}
@@ -70,7 +66,7 @@ spec:
         {{- include "ddp-run.program" .root | trim | nindent 8 }}
       env:
         {{- include "ddp-run.environment" (dict "root" .root "set" (include "ddp-run.variables" . | fromYaml) "env" $values.env "own" $values.podTemplate) | trim | nindent 8 }}
-      {{- $devices := dict $values.gpuResourceName (list "gpusPerNode" $values.gpusPerNode) $values.network.rdma.resourceName (list "network.rdma.count" $values.network.rdma.count) }}
+      {{- $devices := dict $values.gpuResourceName (list "gpusPerNode" $values.gpusPerNode) }}
       {{- with include "ddp-run.resources" (dict "resources" $values.resources "devices" $devices "path" "resources") }}
       resources:
         {{- . | nindent 8 }}
@@ -86,11 +82,11 @@ spec:
         periodSeconds: 5
       {{- end }}
       securityContext:
-        {{- include "ddp-run.securityContext" .root | nindent 8 }}
+        {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
         - {name: shared-memory, mountPath: /dev/shm}
-        - {name: outputs, mountPath: /out, readOnly: {{ $values.volumes.outputs.readOnly }}}
+        - {name: outputs, mountPath: /out}
         {{- if $values.volumes.datasets.claimName }}
         - {name: datasets, mountPath: /data, readOnly: {{ $values.volumes.datasets.readOnly }}}
         {{- end }}
@@ -141,24 +137,14 @@ spec:
 {{- get .pods "" }}
 {{- end }}
 
-{{/* RDMA registers memory, which it must be allowed to lock. */}}
-{{- define "ddp-run.securityContext" -}}
-{{- $own := deepCopy (.Values.containerSecurityContext | default dict) }}
-{{- if .Values.network.rdma.count | int }}
-{{- $capabilities := $own.capabilities | default dict }}
-{{- $_ := set $own "capabilities" (set $capabilities "add" (append ($capabilities.add | default list) "IPC_LOCK" | uniq)) }}
-{{- end }}
-{{- toYaml $own }}
-{{- end }}
-
 {{- define "ddp-run.placement" -}}
-{{- $placement := .root.Values.placement }}
+{{- $values := .root.Values }}
 {{- $own := include "ddp-run.nodeLabels" .root | fromYaml | toJson }}
 {{- /* On the node's own network a second pod would find the ports taken. */}}
-{{- $apart := .root.Values.network.hostNetwork | ternary "required" $placement.onePodPerNode -}}
+{{- $apart := include "ddp-run.hostNetwork" .root | empty | ternary $values.placement.onePodPerNode "required" -}}
 affinity:
 {{- /* A gang has its topology in its PodGroup. */}}
-{{- with $placement.gang | empty | ternary $placement.topologyKey "" }}
+{{- with $values.placement.gang | empty | ternary $values.placement.topologyKey "" }}
   podAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       - topologyKey: {{ . | quote }}

@@ -35,13 +35,13 @@ variables of the user that win over those of `own`.
 {{- if not (hasKey ($.env | default dict) .name) }}{{ $variables = append $variables . }}{{ end }}
 {{- end }}
 {{- if $first.env }}{{ $_ := set $first "env" $variables }}{{ end }}
-{{- include "ddp-run.mergeContainer" (dict "base" (first $pod.spec.containers) "over" $first "path" (printf "%s.spec.containers[0]" .path)) }}
+{{- include "ddp-run.merge" (dict "base" (first $pod.spec.containers) "over" $first) }}
 {{- $ours := dict }}
 {{- range $pod.spec.initContainers }}{{ $_ := set $ours .name . }}{{ end }}
 {{- $more := list }}
-{{- range $index, $container := $spec.initContainers }}
+{{- range $spec.initContainers }}
 {{- if hasKey $ours (.name | default "") }}
-{{- include "ddp-run.mergeContainer" (dict "base" (get $ours .name) "over" . "path" (printf "%s.spec.initContainers[%d]" $.path $index)) }}
+{{- include "ddp-run.merge" (dict "base" (get $ours .name) "over" .) }}
 {{- else }}
 {{- $more = append $more . }}
 {{- end }}
@@ -69,18 +69,6 @@ variables of the user that win over those of `own`.
 {{- end }}
 {{- $text }}
 {{- end }}
-{{- end }}
-
-{{/* Merge a container, but refuse a second handler for a probe that the chart has. */}}
-{{- define "ddp-run.mergeContainer" -}}
-{{- range $probe := list "readinessProbe" "livenessProbe" "startupProbe" }}
-{{- $ours := get $.base $probe | default dict }}
-{{- $asks := pick (get $.over $probe | default dict) "exec" "grpc" "httpGet" "tcpSocket" }}
-{{- if and $ours $asks }}
-{{- fail (printf "\n\n%s.%s.%s: the chart's own %s has a handler. Remove this one; fields such as periodSeconds may stay.\n" $.path $probe (keys $asks | first) $probe) }}
-{{- end }}
-{{- end }}
-{{- include "ddp-run.merge" (dict "base" .base "over" .over) }}
 {{- end }}
 
 {{/*
@@ -133,74 +121,39 @@ selector terms of each.
 {{- range last . }}{{ get $entry . }}{{ "\n" }}{{ end }}
 {{- end }}
 
-{{/* Refuse labels of pods that are not the user's; call with path, own, and more labels that select the chart's pods. */}}
-{{- define "ddp-run.refuseLabels" -}}
-{{- range $label, $_ := .own }}
-{{- include "ddp-run.refuse" (list
-  (list (has $label (concat $.labels (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component"))) (printf "%s: the label %s selects the pods of the chart. Choose another label." $.path $label))
-  (list (hasPrefix "kueue.x-k8s.io/" $label) (printf "%s: %s belongs to the object that Kueue admits. Remove it, and set kueue.queueName." $.path $label))) }}
-{{- end }}
-{{- end }}
-
 {{/*
-Refuse what a podTemplate must not set; call with root, path, own, labels that select the chart's pods, run and image,
-which say where the command and the image belong (no image: any one will do), gpu and gpus, the resource of a GPU and the
-value of their number, and set, a map of field of the pod to the value to set instead.
+Refuse what the chart must know or start by itself; call with root, path, own, which says where the command belongs (run),
+image, the value of the program's image (none: any image will do), gpu and gpus, the resource of a GPU and the value of
+their number, and task, the path of a task that has the variables. The schema refuses fields that no value may change.
 */}}
 {{- define "ddp-run.refusePodTemplate" -}}
-{{- $spec := dig "spec" dict .own }}
-{{- $first := first ($spec.containers | default (list dict)) }}
-{{- $contract := include "ddp-run.contract" .root | fromJson }}
-{{- include "ddp-run.refuseLabels" (dict "path" (printf "%s.metadata.labels" .path) "own" (dig "metadata" "labels" dict .own) "labels" .labels) }}
-{{- $reasons := list
-  (list (gt (len ($spec.containers | default list)) 1) (printf "%s.spec.containers: only the first container is used, for the program itself. A sidecar that ends with it is an init container%s:\n\n  initContainers:\n    - name: sidecar\n      restartPolicy: Always" .path (ternary "; other programs run as tasks" "" (hasKey . "task"))))
-  (list (and .image (hasKey $first "image")) (printf "%s.spec.containers[0].image: the chart must know the image of the program. Remove it, and set %s." .path (.image | default ""))) }}
-{{- range $field := list "command" "args" }}
-{{- $reasons = append $reasons (list (hasKey $first $field) (printf "%s.spec.containers[0].%s: the chart starts the program. %s" $.path $field $.run)) }}
-{{- end }}
-{{- range $field := list "hostname" "subdomain" "restartPolicy" "setHostnameAsFQDN" }}
-{{- $reasons = append $reasons (list (hasKey $spec $field) (printf "%s.spec.%s: the chart sets this field for DNS names and restarts. Remove it." $.path $field)) }}
-{{- end }}
-{{- range $field, $value := merge (dict "activeDeadlineSeconds" "activeDeadlineSeconds of the chart") .set }}
-{{- $reasons = append $reasons (list (hasKey $spec $field) (printf "%s.spec.%s: this field has a value of its own. Remove it, and set %s." $.path $field $value)) }}
-{{- end }}
 {{- range $kind := list "containers" "initContainers" }}
-{{- range $index, $container := index $spec $kind }}
+{{- range $index, $container := index (dig "spec" dict $.own) $kind }}
 {{- $path := printf "%s.spec.%s[%d]" $.path $kind $index }}
-{{- range $amounts := list "requests" "limits" }}
-{{- $reasons = append $reasons (list (hasKey (dig "resources" $amounts dict $container) $.gpu) (printf "%s.resources.%s: the number of %s is a value of its own. Remove it here, and set %s." $path $amounts $.gpu $.gpus)) }}
-{{- end }}
-{{- $own := has $container.name (list "accept" "agent") }}
-{{- $sidecar := not (or (eq $kind "containers") $own) }}
+{{- $program := eq $kind "containers" }}
+{{- $ours := or $program (has .name (list "accept" "agent")) }}
 {{- range $field := list "command" "args" "image" }}
-{{- $reasons = append $reasons (list (and $own (hasKey $container $field)) (printf "%s.%s: %s is a container of the chart. Remove it." $path $field $container.name)) }}
+{{- $free := and $program (eq $field "image") (not $.image) }}
+{{- $instead := and $program (eq $field "image") | ternary (printf "Set %s." ($.image | default "")) $.run }}
+{{- if and $ours (hasKey $container $field) (not $free) }}
+{{- fail (printf "\n\n%s.%s: the chart starts this container. Remove it. %s\n" $path $field $instead) }}
 {{- end }}
-{{- range $container.volumeMounts }}
-{{- $replaces := eq (clean .mountPath) $contract.sharedMemoryMount }}{{/* more shared memory */}}
-{{- $reserved := and (not $sidecar) (not $replaces) (include "ddp-run.isReserved" (dict "root" $.root "place" .mountPath)) }}
-{{- $reasons = append $reasons (list $reserved (printf "%s.volumeMounts: %s is a place of the chart or of the system. Choose a mountPath other than these and what is in them: %s." $path .mountPath (join ", " $contract.reservedMounts))) }}
 {{- end }}
-{{- include "ddp-run.refuse" $reasons }}
+{{- range $amounts := list "requests" "limits" }}
+{{- if hasKey (dig "resources" $amounts dict $container) $.gpu }}
+{{- fail (printf "\n\n%s.resources.%s: the number of %s is a value of its own: set %s.\n" $path $amounts $.gpu $.gpus) }}
+{{- end }}
+{{- end }}
 {{- $env := dict }}
 {{- range $container.env }}{{ $_ := set $env .name (.value | default "…") }}{{ end }}
 {{- include "ddp-run.refuseReserved" (dict "root" $.root "path" (printf "%s.env" $path) "task" $.task "env" $env) }}
 {{- end }}
 {{- end }}
-{{- include "ddp-run.refuse" $reasons }}
 {{- end }}
 
 {{/* Refuse a program that counts on GPUs and gets none; call with count, resource, its value, and the program's container. */}}
 {{- define "ddp-run.refuseNoGpus" -}}
 {{- if and .count (not .resource) (not (dig "resources" "claims" nil .container)) -}}
-{{- fail (printf "\n\n%s: it is empty, so the GPUs come from a claim, and the container %s has none. Name the resource of a GPU, or set in podTemplate:\n\nspec:\n  resourceClaims:\n    - {name: gpus, resourceClaimTemplateName: my-gpus}\n\nand in that container:\n\nresources:\n  claims:\n    - name: gpus\n" .value .container.name) -}}
-{{- end -}}
-{{- end }}
-
-{{/* Something if a user's volume must not be mounted at `place`; call with root, too. Volumes in /tmp and /dev are usual. */}}
-{{- define "ddp-run.isReserved" -}}
-{{- $place := clean .place -}}
-{{- range $reserved := (include "ddp-run.contract" .root | fromJson).reservedMounts -}}
-{{- $holds := not (regexMatch "^/(tmp|dev)$" $reserved) -}}
-{{- if or (has $place (list $reserved "/")) (and $holds (hasPrefix (printf "%s/" $reserved) $place)) }}yes{{ end -}}
+{{- fail (printf "\n\n%s is empty, so the GPUs come from a claim. Name one in resources.claims of the container %s.\n" .value .container.name) -}}
 {{- end -}}
 {{- end }}

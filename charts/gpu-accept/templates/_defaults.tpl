@@ -18,7 +18,7 @@
 "fleet": {"deadlineSeconds": 3600, "claimName": "", "listPods": false, "resources": {}, "podTemplate": {}, "nodeSelector": {}, "tolerations": []},
 "world": {"enabled": false, "checks": ["bad_nodes", "collectives", "correctness", "stragglers"], "args": []},
 "kueue": {"queueName": "", "priorityClass": ""},
-"networkPolicy": {"enabled": null, "ingress": [], "restrictEgress": false, "egress": []},
+"networkPolicy": {"enabled": true, "ingress": [], "restrictEgress": false, "egress": []},
 "authentication": {"secretName": "", "secretKey": "key"},
 "env": {},
 "image": {"repository": "", "tag": "", "digest": "", "pullPolicy": "IfNotPresent"},

@@ -4,9 +4,14 @@
 {{- $own := contains $chart .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $chart) -}}
 {{- $name := .Values.fullnameOverride | default $own -}}
 {{- if regexMatch "^[0-9]|[.]|^(y|n|yes|no|on|off|true|false|null)$" $name -}}
-{{- fail (printf "\n\nThe Service of the release %s would have the name %s. A Service's name begins with a letter, has no dot, and is not a word such as on or null. Choose another name for the release:\n\nhelm install run-%s …\n" .Release.Name $name (.Release.Name | replace "." "-")) -}}
+{{- fail (printf "\n\n%s: no name for a Service. Choose a release name of letters, digits and '-' that begins with a letter.\n" $name) -}}
 {{- end -}}
 {{ gt (len $name) 40 | ternary (printf "%s-%s" ($name | trunc 31 | trimSuffix "-") ($name | sha256sum | trunc 8)) $name }}
+{{- end }}
+
+{{/* Path of the value that puts pods into the network of their node, or nothing. */}}
+{{- define "gpu-accept.hostNetwork" -}}
+{{- if dig "spec" "hostNetwork" false .Values.podTemplate }}podTemplate.spec.hostNetwork{{ end -}}
 {{- end }}
 
 {{/* Labels of the pods of the nodes. */}}

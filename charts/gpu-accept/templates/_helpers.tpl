@@ -92,13 +92,6 @@ env:
 {{- end }}
 {{- end }}
 
-{{/* Path of the value that puts pods into the network of their node, or nothing. */}}
-{{- define "gpu-accept.hostNetwork" -}}
-{{- if dig "spec" "hostNetwork" false .Values.podTemplate -}}
-podTemplate.spec.hostNetwork
-{{- end -}}
-{{- end }}
-
 {{/* Something if the pods exchange messages that a key can sign. */}}
 {{- define "gpu-accept.exchanges" -}}
 yes

@@ -23,7 +23,7 @@
 "sharedMemory": {"sizeLimit": "16Gi"},
 "logs": {"claimName": "", "subPath": ""},
 "agent": {"resources": {}},
-"networkPolicy": {"enabled": null, "ingress": [], "restrictEgress": false, "egress": []},
+"networkPolicy": {"enabled": true, "ingress": [], "restrictEgress": false, "egress": []},
 "authentication": {"secretName": "", "secretKey": "key"},
 "ttlSecondsAfterFinished": null,
 "activeDeadlineSeconds": null,

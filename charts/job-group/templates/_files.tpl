@@ -1,3 +1,12 @@
+{{/* Something if nothing may be mounted at the path `place`; call with reserved, too. Volumes in /tmp and /dev are usual. */}}
+{{- define "job-group.isReserved" -}}
+{{- $place := .place -}}
+{{- range .reserved -}}
+{{- $holds := not (regexMatch "^/(tmp|dev)$" .) -}}
+{{- if or (has $place (list . "/")) (and $holds (hasPrefix (printf "%s/" .) $place)) }}yes{{ end -}}
+{{- end -}}
+{{- end }}
+
 {{/* Data of the ConfigMap with scripts. Text of users goes into files, never into a command line. */}}
 {{- define "job-group.scripts" -}}
 {{- $files := dict "entry.sh" (.Files.Get "files/entry.sh") "askpass.sh" (.Files.Get "files/askpass.sh") -}}

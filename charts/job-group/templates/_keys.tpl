@@ -5,7 +5,7 @@
   commonLabels, workloadLabels, workloadAnnotations, extraObjects, barrier, barrier.timeoutSeconds, kueue, kueue.queueName,
   kueue.priorityClass, kueue.requiredTopology, placement, placement.topologyKey, placement.gang, accelerators, accelerators.resourceName,
   accelerators.nodeLabel, sharedMemory, sharedMemory.sizeLimit, logs, logs.claimName, logs.subPath, agent, agent.resources,
-  networkPolicy, networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, authentication, authentication.secretName,
-  authentication.secretKey, clusterDomain, terminationGracePeriodSeconds, nodeSelector, tolerations, priorityClassName,
-  podTemplate, podSecurityContext, containerSecurityContext]
+  networkPolicy, networkPolicy.enabled, networkPolicy.ingress, networkPolicy.restrictEgress, networkPolicy.egress, authentication,
+  authentication.secretName, authentication.secretKey, clusterDomain, terminationGracePeriodSeconds, nodeSelector, tolerations,
+  priorityClassName, podTemplate, podSecurityContext, containerSecurityContext]
 {{- end }}
