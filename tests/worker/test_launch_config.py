@@ -242,9 +242,10 @@ def test_the_documentation_prints_the_table():
     assert failure_causes.markdown() in (REPO / "docs/ddp-run.md").read_text()
 
 
-def test_the_hook_uses_the_contracts_prefix():
+def test_the_hooks_use_the_contracts_prefix():
     """It cannot import the contract, because the program may bring another gpuworker."""
-    source = (REPO / "worker/src/gpuworker/launch/rank_hook.py").read_text()
+    files = ("rank_hook.py", "torchrun_hook.py")
+    source = "".join((REPO / "worker/src/gpuworker/launch" / name).read_text() for name in files)
     names = set(re.findall(r"GPU_CHARTS_\w+", source))
     found = set(environ_of(config())) | {"GPU_CHARTS_TORCHRUN"}
     assert names <= found, names - found

@@ -10,9 +10,6 @@ program. Questions and answers are files in the rank's folder:
   error.PID       the exception that ended the main program
   end.PID         the main program and its exit handlers have ended
 
-Below a launcher, but outside a rank, it only lets `python -m torch.distributed.run` and
-`accelerate launch` find the launcher, as a script finds it under the name torchrun.
-
 Standard library only, Python 3.10 or newer, and no import of gpuworker.
 """
 
@@ -21,11 +18,9 @@ import sys
 
 # Literal, because the contract cannot be imported here; a test compares them.
 FOLDER = os.environ.get("GPU_CHARTS_RANK_FOLDER", "")
-TORCHRUN = os.environ.get("GPU_CHARTS_TORCHRUN", "")
 ASK_S = 0.25  # between two looks for a question
 TEXT, FRAMES, THREADS, CHAIN = 500, 40, 64, 8  # at most: characters, frames, threads, exceptions
 C10D, OPTIMIZER = "torch.distributed.distributed_c10d", "torch.optim.optimizer"
-STANDARD = "torch.distributed.run", "torch.distributed.launch"
 
 
 def loaded(name):
@@ -299,32 +294,6 @@ class Rank:
             pass
 
 
-def find_launcher():
-    """Below the launcher's torchrun: `python -m torch.distributed.run` is that torchrun, too."""
-    words = sys.orig_argv
-    module = words.index("-m") + 1 if "-m" in words else 0
-    if 0 < module < len(words) and words[module] in STANDARD and sys.argv[0] == "-m":
-        os.execv(TORCHRUN, [TORCHRUN, *words[module + 1 :]])
-
-    def on_event(event, arguments):
-        if event == "import" and arguments[0] == STANDARD[0] and not seen:
-            import importlib
-
-            seen.append(event)  # the import here is an event, too
-            importlib.import_module(STANDARD[0]).run = run
-
-    seen = []
-    sys.addaudithook(on_event)
-
-
-def run(args):
-    """torch.distributed.run.run for a program that calls it: accelerate launch."""
-    flags = [f"--nproc-per-node={args.nproc_per_node}"]
-    flags += ["--module"] * bool(args.module) + ["--no-python"] * bool(args.no_python)
-    words = [TORCHRUN, *flags, "--", args.training_script, *args.training_script_args]
-    os.execv(TORCHRUN, words)
-
-
 def hand_on():
     """Import the sitecustomize that Python would have imported."""
     here = os.path.dirname(os.path.abspath(__file__))
@@ -344,8 +313,6 @@ if __name__ == "sitecustomize":
     try:
         if FOLDER:
             Rank()
-        elif TORCHRUN:
-            find_launcher()
     except Exception:  # a rank without its hook is named in the log
         pass
     hand_on()
