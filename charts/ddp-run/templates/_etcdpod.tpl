@@ -28,8 +28,7 @@ spec:
       resources:
         {{- $resources := .Values.rendezvous.etcd.resources | default (dict "requests" (dict "cpu" "50m" "memory" "64Mi") "limits" (dict "cpu" "1" "memory" "512Mi")) }}
         {{- include "ddp-run.resources" (dict "resources" $resources "devices" dict) | nindent 8 }}
-      securityContext:
-        {{- toYaml (.Values.containerSecurityContext | default dict) | nindent 8 }}
+      {{- include "ddp-run.container" . | nindent 6 }}
       volumeMounts:
         - {name: data, mountPath: /data}
   volumes:

@@ -74,15 +74,13 @@ spec:
       ports:
         - {name: rendezvous, containerPort: {{ include "ddp-run.port" .root }}}
         - {name: launcher, containerPort: {{ add (include "ddp-run.port" .root) $contract.ports.launcherOffset }}}
-      terminationMessagePolicy: FallbackToLogsOnError
       {{- if $parks }}
       # Not ready: every attempt has failed, and the pod waits to be deleted.
       readinessProbe:
         exec: {command: [test, -e, /run/ddp/ready]}
         periodSeconds: 5
       {{- end }}
-      securityContext:
-        {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
+      {{- include "ddp-run.container" .root | nindent 6 }}
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
         - {name: shared-memory, mountPath: /dev/shm}

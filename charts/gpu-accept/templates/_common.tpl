@@ -188,6 +188,13 @@ tolerations:
 {{- end }}
 {{- end }}
 
+{{/* Fields that every container has. */}}
+{{- define "gpu-accept.container" -}}
+terminationMessagePolicy: FallbackToLogsOnError
+securityContext:
+  {{- toYaml (.Values.containerSecurityContext | default dict) | nindent 2 }}
+{{- end }}
+
 {{/* Annotations of pods that autoscalers must not evict to empty a node: all that they have done would be lost. */}}
 {{- define "gpu-accept.noEviction" -}}
 cluster-autoscaler.kubernetes.io/safe-to-evict: "false"

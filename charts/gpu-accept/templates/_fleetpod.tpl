@@ -12,12 +12,12 @@ spec:
   {{- if .Values.fleet.listPods }}
   serviceAccountName: {{ include "gpu-accept.fullname" . }}-fleet
   {{- end }}
-  {{- $tolerations := concat (.Values.tolerations | default list) (.Values.fleet.tolerations | default list) | uniq }}
-  {{- include "gpu-accept.podFields" (dict "root" . "nodeSelector" .Values.fleet.nodeSelector "tolerations" $tolerations "token" .Values.fleet.listPods) | nindent 2 }}
+  {{- include "gpu-accept.fleetFields" (dict "root" . "token" .Values.fleet.listPods) | nindent 2 }}
   containers:
     - name: fleet
-      image: {{ include "gpu-accept.helperImage" . | quote }}
-      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      {{- $resources := dict
+        "requests" (dict "cpu" "50m" "memory" "256Mi") "limits" (dict "cpu" "2" "memory" "1Gi") }}
+      {{- include "gpu-accept.fleetContainer" (dict "root" . "resources" $resources) | nindent 6 }}
       command: [/programs/accept-report, serve]
       args:
         - --run-id={{ .Values.runId }}
@@ -50,11 +50,6 @@ spec:
       livenessProbe:
         httpGet: {path: /healthz, port: http}
         timeoutSeconds: 5
-      resources:
-        {{- $resources := .Values.fleet.resources | default (dict "requests" (dict "cpu" "50m" "memory" "256Mi") "limits" (dict "cpu" "2" "memory" "1Gi")) }}
-        {{- include "gpu-accept.resources" (dict "resources" $resources "devices" dict) | nindent 8 }}
-      securityContext:
-        {{- toYaml (.Values.containerSecurityContext | default dict) | nindent 8 }}
       volumeMounts:
         - {name: reports, mountPath: /reports}
         - {name: tmp, mountPath: /tmp}

@@ -84,6 +84,39 @@ template:
 - --run-id={{ .Values.runId }}
 {{- end }}
 
+{{/* Image, variables and devices of a container that tests; call with root and set, more variables of the chart. */}}
+{{- define "gpu-accept.tester" -}}
+{{- $values := .root.Values -}}
+image: {{ include "gpu-accept.image" .root | quote }}
+imagePullPolicy: {{ $values.image.pullPolicy }}
+env:
+  {{- $set := merge .set (include "gpu-accept.variables" .root | fromYaml) }}
+  {{- include "gpu-accept.environment" (dict "root" .root "set" $set "env" $values.env) | trim | nindent 2 }}
+{{- $devices := dict $values.gpuResourceName (list "gpusPerNode" (include "gpu-accept.gpus" .root)) }}
+{{- with include "gpu-accept.resources" (dict "resources" $values.resources "devices" $devices "path" "resources") }}
+resources:
+  {{- . | nindent 2 }}
+{{- end }}
+{{ include "gpu-accept.container" .root }}
+{{- end }}
+
+{{/* Tolerations and other fields of the pods of the fleet report and of `helm test`; call with root and token. */}}
+{{- define "gpu-accept.fleetFields" -}}
+{{- $values := .root.Values -}}
+{{- $tolerations := concat ($values.tolerations | default list) ($values.fleet.tolerations | default list) | uniq -}}
+{{- include "gpu-accept.podFields" (dict
+  "root" .root "nodeSelector" $values.fleet.nodeSelector "tolerations" $tolerations "token" .token) }}
+{{- end }}
+
+{{/* Image and other fields of a container of the fleet report or of `helm test`; call with root and the default resources. */}}
+{{- define "gpu-accept.fleetContainer" -}}
+image: {{ include "gpu-accept.helperImage" .root | quote }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+resources:
+  {{- include "gpu-accept.resources" (dict "resources" (.root.Values.fleet.resources | default .resources) "devices" dict) | nindent 2 }}
+{{ include "gpu-accept.container" .root }}
+{{- end }}
+
 {{/* Environment of a container that has no other variables than that of the key. */}}
 {{- define "gpu-accept.keyEnv" -}}
 {{- range $name, $value := include "gpu-accept.keyVariable" . | fromYaml -}}

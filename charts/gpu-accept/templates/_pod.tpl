@@ -34,21 +34,10 @@ spec:
     # A DaemonSet starts its containers again for ever. An init container that succeeds runs once, so this one
     # succeeds whatever it finds, and the report says what that was.
     - name: accept
-      image: {{ include "gpu-accept.image" . | quote }}
-      imagePullPolicy: {{ $values.image.pullPolicy }}
+      {{- include "gpu-accept.tester" (dict "root" . "set" dict) | nindent 6 }}
       command: [/programs/accept-node]
       args:
         {{- include "gpu-accept.args" . | nindent 8 }}
-      env:
-        {{- include "gpu-accept.environment" (dict "root" . "set" (include "gpu-accept.variables" . | fromYaml) "env" $values.env) | trim | nindent 8 }}
-      {{- $devices := dict $values.gpuResourceName (list "gpusPerNode" (include "gpu-accept.gpus" .)) }}
-      {{- with include "gpu-accept.resources" (dict "resources" $values.resources "devices" $devices "path" "resources") }}
-      resources:
-        {{- . | nindent 8 }}
-      {{- end }}
-      terminationMessagePolicy: FallbackToLogsOnError
-      securityContext:
-        {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
       volumeMounts:
         - {name: reports, mountPath: /reports}
         - {name: tmp, mountPath: /tmp}
@@ -88,9 +77,7 @@ spec:
       resources:
         {{- . | nindent 8 }}
       {{- end }}
-      terminationMessagePolicy: FallbackToLogsOnError
-      securityContext:
-        {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
+      {{- include "gpu-accept.container" . | nindent 6 }}
       volumeMounts:
         - {name: reports, mountPath: /reports, readOnly: true}
         - {name: tmp, mountPath: /tmp}

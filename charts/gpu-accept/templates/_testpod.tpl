@@ -7,22 +7,16 @@ metadata:
     {{- include "gpu-accept.helperLabels" . | trim | nindent 4 }}
 spec:
   restartPolicy: Never
-  {{- $tolerations := concat (.Values.tolerations | default list) (.Values.fleet.tolerations | default list) | uniq }}
-  {{- include "gpu-accept.podFields" (dict "root" . "nodeSelector" .Values.fleet.nodeSelector "tolerations" $tolerations) | nindent 2 }}
+  {{- include "gpu-accept.fleetFields" (dict "root" .) | nindent 2 }}
   containers:
     - name: verdict
-      image: {{ include "gpu-accept.helperImage" . | quote }}
-      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      {{- $resources := dict
+        "requests" (dict "cpu" "10m" "memory" "64Mi") "limits" (dict "cpu" "1" "memory" "256Mi") }}
+      {{- include "gpu-accept.fleetContainer" (dict "root" . "resources" $resources) | nindent 6 }}
       command: [/programs/accept-report, await]
       args:
         - http://{{ include "gpu-accept.fullname" . }}-fleet
         - --timeout={{ include "gpu-accept.deadline" . }}
-      terminationMessagePolicy: FallbackToLogsOnError
-      resources:
-        {{- $resources := .Values.fleet.resources | default (dict "requests" (dict "cpu" "10m" "memory" "64Mi") "limits" (dict "cpu" "1" "memory" "256Mi")) }}
-        {{- include "gpu-accept.resources" (dict "resources" $resources "devices" dict) | nindent 8 }}
-      securityContext:
-        {{- toYaml (.Values.containerSecurityContext | default dict) | nindent 8 }}
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
         - {name: programs, mountPath: /programs, readOnly: true}

@@ -2,8 +2,9 @@
 {{- define "gpu-accept.world" -}}
 {{- $values := .Values -}}
 - name: world
-  image: {{ include "gpu-accept.image" . | quote }}
-  imagePullPolicy: {{ $values.image.pullPolicy }}
+  {{- $address := dict "POD_IP" (dict "valueFrom" (dict "fieldRef" (dict "fieldPath" "status.podIP"))) }}
+  {{- $set := merge $address (include "gpu-accept.keyVariable" . | fromYaml) }}
+  {{- include "gpu-accept.tester" (dict "root" . "set" $set) | nindent 2 }}
   command: [/programs/accept-report, world]
   args:
     - --to=http://{{ include "gpu-accept.fullname" . }}-fleet
@@ -24,18 +25,6 @@
     {{- range $values.world.args }}
     - {{ quote . }}
     {{- end }}
-  {{- $address := dict "POD_IP" (dict "valueFrom" (dict "fieldRef" (dict "fieldPath" "status.podIP"))) }}
-  env:
-    {{- $set := merge $address (include "gpu-accept.variables" . | fromYaml) (include "gpu-accept.keyVariable" . | fromYaml) }}
-    {{- include "gpu-accept.environment" (dict "root" . "set" $set "env" $values.env) | trim | nindent 4 }}
-  {{- $devices := dict $values.gpuResourceName (list "gpusPerNode" (include "gpu-accept.gpus" .)) }}
-  {{- with include "gpu-accept.resources" (dict "resources" $values.resources "devices" $devices "path" "resources") }}
-  resources:
-    {{- . | nindent 4 }}
-  {{- end }}
-  terminationMessagePolicy: FallbackToLogsOnError
-  securityContext:
-    {{- toYaml ($values.containerSecurityContext | default dict) | nindent 4 }}
   volumeMounts:
     - {name: tmp, mountPath: /tmp}
     - {name: programs, mountPath: /programs, readOnly: true}

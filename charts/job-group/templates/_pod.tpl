@@ -77,9 +77,7 @@ spec:
       ports: # of the node, which therefore gets one rank only
         - {name: agent, containerPort: {{ (include "job-group.contract" .root | fromJson).ports.groupAgent }}}
       {{- end }}
-      terminationMessagePolicy: FallbackToLogsOnError
-      securityContext:
-        {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
+      {{- include "job-group.container" .root | nindent 6 }}
       volumeMounts:
         - {name: scripts, mountPath: /group/scripts, readOnly: true}
         - {name: programs, mountPath: /group/programs, readOnly: true}
@@ -104,9 +102,7 @@ spec:
       resources:
         {{- . | nindent 8 }}
       {{- end }}
-      terminationMessagePolicy: FallbackToLogsOnError
-      securityContext:
-        {{- toYaml ($values.containerSecurityContext | default dict) | nindent 8 }}
+      {{- include "job-group.container" .root | nindent 6 }}
       volumeMounts:
         - {name: scripts, mountPath: /group/scripts, readOnly: true}
         - {name: state, mountPath: /group/state}
