@@ -51,6 +51,7 @@ SHARED_BY = {
     "_gang.tpl": ("ddp-run", "job-group"),
     "_fullname.tpl": ("ddp-run", "gpu-accept"),
     "_helperimage.tpl": ("gpu-accept", "job-group"),
+    "policy.yaml": ("ddp-run", "gpu-accept"),
 }  # other shared templates: all charts
 TABLES = [REPO / "worker/src/gpuworker" / name for name in ("accept/limits.yaml", "runtime/gpu_specs.yaml")]
 

@@ -200,11 +200,3 @@ securityContext:
 cluster-autoscaler.kubernetes.io/safe-to-evict: "false"
 karpenter.sh/do-not-disrupt: "true"
 {{- end }}
-
-{{/* Number of a quantity of Kubernetes, such as 500m, 16Gi or 1e3. */}}
-{{- define "ddp-run.number" -}}
-{{- $units := dict "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18
-  "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}
-{{- $unit := regexFind "([mkMGTPE]|[KMGTPE]i)$" . -}}
-{{ mulf (trimSuffix $unit . | float64) (get $units $unit | default 1) }}
-{{- end }}

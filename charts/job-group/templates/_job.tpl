@@ -140,18 +140,15 @@ affinity:
 {{- end }}
 
 {{/*
-What Kueue compares to find pods of one kind, as JSON; call with the spec of the pod. Kubernetes takes a limit for the request
-that is missing, and 1 for 1000m.
+What Kueue compares to find pods of one kind, as JSON; call with the spec of the pod. Kubernetes takes a limit for the
+request that is missing.
 */}}
 {{- define "job-group.shape" -}}
 {{- $shape := pick . "affinity" "nodeSelector" "overhead" "priorityClassName" "resourceClaims" "resources" "runtimeClassName" "tolerations" "topologySpreadConstraints" -}}
 {{- range $kind, $containers := pick . "initContainers" "containers" -}}
 {{- $found := list -}}
 {{- range $containers -}}
-{{- $requests := dict -}}
-{{- range $name, $amount := merge dict (dig "resources" "requests" dict .) (dig "resources" "limits" dict .) -}}
-{{- $_ := set $requests $name (include "job-group.number" (toString $amount)) -}}
-{{- end -}}
+{{- $requests := merge dict (dig "resources" "requests" dict .) (dig "resources" "limits" dict .) -}}
 {{- $found = append $found (list $requests (.ports | default list)) -}}
 {{- end -}}
 {{- $_ := set $shape $kind $found -}}
