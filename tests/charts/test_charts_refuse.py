@@ -166,7 +166,7 @@ def test_pods_that_need_no_gpu_fit_on_a_cluster_of_tainted_gpu_nodes() -> None:
     ]
     etcd = {"launcher": "torchrun", "rendezvous": {"backend": "etcd", "etcd": {"deploy": True}}}
     assert only(render("ddp-run", etcd), "Deployment")["spec"]["template"]["spec"]["tolerations"] == tolerations
-    fleet = {"fleet": {"tolerations": [{"key": "x"}]}}
+    fleet = {"fleet": {"podTemplate": {"spec": {"tolerations": [{"key": "x"}]}}}}
     for name in ("fleet", "test"):
         found = pod_of(render("gpu-accept", fleet), name)["tolerations"]
         assert all(each in found for each in [*tolerations, {"key": "x"}])

@@ -12,14 +12,12 @@
   "activeDeadlineSeconds" (eq $values.workload "jobset")
   "gpuResourceName" (gt (int $values.gpusPerNode) 0)
   "image" (not $values.program.image)
-  "maxRestartsInPlace" $launches
-  "preflight" $launches
-  "program.preset" (not $values.program.args)
-  "program.python" $launches
-  "progressAction" $launches
-  "rankHooks" $launches
-  "rankOutput" $launches -}}
-{{- range omit $values.timeouts "joinSeconds" | keys }}{{ $_ := set $acts (printf "timeouts.%s" .) $launches }}{{ end -}}
+  "program.preset" (not $values.program.args) -}}
+{{- range list "maxRestartsInPlace" "preflight" "program.python" "progressAction" "rankHooks" "rankOutput"
+  "timeouts.heartbeatSeconds" "timeouts.startupCollectiveSeconds" "timeouts.collectiveSeconds"
+  "timeouts.exitSeconds" "timeouts.progressSeconds" -}}
+{{- $_ := set $acts . $launches -}}
+{{- end -}}
 {{ include "ddp-run.fullname" . }}-{{ include "ddp-run.hash" (dict "root" . "never" $never "acts" $acts) }}
 {{- end }}
 

@@ -72,7 +72,8 @@ egress:
 {{- $lost := and (or $policy.ingress $policy.restrictEgress) (not (include "ddp-run.hasPolicy" .)) -}}
 {{- include "ddp-run.refuse" (list
   (list $lost (printf "networkPolicy.%s: there is no NetworkPolicy, because of %s. Remove one of them." $name $why))
-  (list (and $policy.egress (not $policy.restrictEgress)) "networkPolicy.egress: the rules have no effect without networkPolicy.restrictEgress.")) -}}
+  (list (and $policy.egress (not $policy.restrictEgress))
+    "networkPolicy.egress: the rules have no effect without networkPolicy.restrictEgress.")) -}}
 {{- end }}
 
 {{/* Locks that the release lacks, for the notes. */}}

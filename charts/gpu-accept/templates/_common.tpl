@@ -135,10 +135,14 @@ variables env, and where they belong to a task of a group, the path task.
 {{- $form := get $contract.accepts $name | default (list "" ".*") -}}
 {{- $wrong := not (or (eq (toString $value) "…") (regexMatch (printf "^(%s)$" (last $form)) (toString $value))) -}}
 {{- include "gpu-accept.refuse" (list
-  (list (has $name (list "true" "false" "null")) (printf "%s: YAML reads a name such as N, y or on as %s. Put it into quotes." $path $name))
-  (list (hasPrefix $contract.internalPrefix $name) (printf "%s: names that begin with %s are internal to the chart." $path $contract.internalPrefix))
-  (list (and (get $contract.accepts $name) $wrong) (printf "%s: it must be %s." $path (first $form)))
-  (list (hasKey $contract.reserved $name) (printf "%s: the name is reserved. %s" $path ($instead | empty | ternary "Remove it." (printf "Set %s to %v." (trimPrefix "." $instead) $value))))) -}}
+  (list (has $name (list "true" "false" "null"))
+    (printf "%s: YAML reads a name such as N, y or on as %s. Put it into quotes." $path $name))
+  (list (hasPrefix $contract.internalPrefix $name)
+    (printf "%s: names that begin with %s are internal to the chart." $path $contract.internalPrefix))
+  (list (and (get $contract.accepts $name) $wrong)
+    (printf "%s: it must be %s." $path (first $form)))
+  (list (hasKey $contract.reserved $name)
+    (printf "%s: the name is reserved. %s" $path ($instead | empty | ternary "Remove it." (printf "Set %s to %v." (trimPrefix "." $instead) $value))))) -}}
 {{- end -}}
 {{- end }}
 

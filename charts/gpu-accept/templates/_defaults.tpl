@@ -15,7 +15,7 @@
 "activeDeadlineSeconds": null,
 "ttlSecondsAfterFinished": null,
 "volumes": {"datasets": {"claimName": ""}, "outputs": {"claimName": ""}},
-"fleet": {"deadlineSeconds": 3600, "claimName": "", "listPods": false, "resources": {}, "podTemplate": {}, "nodeSelector": {}, "tolerations": []},
+"fleet": {"deadlineSeconds": 3600, "claimName": "", "listPods": false, "resources": {}, "podTemplate": {}},
 "world": {"enabled": false, "checks": ["bad_nodes", "collectives", "correctness", "stragglers"], "args": []},
 "kueue": {"queueName": "", "priorityClass": ""},
 "networkPolicy": {"enabled": true, "ingress": [], "restrictEgress": false, "egress": []},

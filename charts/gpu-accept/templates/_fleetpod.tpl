@@ -12,7 +12,8 @@ spec:
   {{- if .Values.fleet.listPods }}
   serviceAccountName: {{ include "gpu-accept.fullname" . }}-fleet
   {{- end }}
-  {{- include "gpu-accept.fleetFields" (dict "root" . "token" .Values.fleet.listPods) | nindent 2 }}
+  {{- include "gpu-accept.podFields" (dict
+    "root" . "tolerations" .Values.tolerations "token" .Values.fleet.listPods) | nindent 2 }}
   containers:
     - name: fleet
       {{- $resources := dict

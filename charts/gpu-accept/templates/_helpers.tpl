@@ -6,7 +6,7 @@ app.kubernetes.io/component: fleet
 {{/* Name of the Job of this run. */}}
 {{- define "gpu-accept.job" -}}
 {{- $never := list "activeDeadlineSeconds" "kueue.priorityClass" "ttlSecondsAfterFinished"
-  "fleet.claimName" "fleet.deadlineSeconds" "fleet.listPods" "fleet.nodeSelector" "fleet.podTemplate" "fleet.resources" "fleet.tolerations" -}}
+  "fleet.claimName" "fleet.deadlineSeconds" "fleet.listPods" "fleet.podTemplate" "fleet.resources" -}}
 {{- $gpus := eq .Values.device "cuda" -}}
 {{- $acts := dict "burnInSeconds" (eq .Values.level "burn-in") "gpusPerNode" $gpus "gpuResourceName" $gpus -}}
 {{ include "gpu-accept.fullname" . }}-{{ include "gpu-accept.hash" (dict "root" . "never" $never "acts" $acts) }}
@@ -98,14 +98,6 @@ resources:
   {{- . | nindent 2 }}
 {{- end }}
 {{ include "gpu-accept.container" .root }}
-{{- end }}
-
-{{/* Tolerations and other fields of the pods of the fleet report and of `helm test`; call with root and token. */}}
-{{- define "gpu-accept.fleetFields" -}}
-{{- $values := .root.Values -}}
-{{- $tolerations := concat ($values.tolerations | default list) ($values.fleet.tolerations | default list) | uniq -}}
-{{- include "gpu-accept.podFields" (dict
-  "root" .root "nodeSelector" $values.fleet.nodeSelector "tolerations" $tolerations "token" .token) }}
 {{- end }}
 
 {{/* Image and other fields of a container of the fleet report or of `helm test`; call with root and the default resources. */}}

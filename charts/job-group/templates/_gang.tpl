@@ -16,10 +16,14 @@ one gang. Kubernetes schedules none of them unless all have one scheduler and on
 {{- end -}}
 {{- include "job-group.refuse" (list
   (list .root.Values.kueue.queueName "placement.gang: it and kueue.queueName would wait for each other. Remove one of them.")
-  (list (not (.root.Capabilities.APIVersions.Has "scheduling.k8s.io/v1beta1/PodGroup")) "placement.gang: this cluster has no PodGroup of scheduling.k8s.io/v1beta1 (Kubernetes 1.37, feature gate GenericWorkload and --runtime-config). Use kueue.queueName. For `helm template` add --api-versions scheduling.k8s.io/v1beta1/PodGroup")
-  (list (gt (uniq $classes | len) 1) (printf "placement.gang: all pods need one priorityClassName, instead of %s." (uniq $classes | toJson)))
-  (list (gt (uniq $schedulers | len) 1) (printf "placement.gang: all pods need one schedulerName, instead of %s." (uniq $schedulers | toJson)))
-  (list (ne (uniq $groups | toJson) (list .id | toJson)) "placement.gang: remove schedulingGroup from podTemplate: the chart has a PodGroup of its own.")) -}}
+  (list (not (.root.Capabilities.APIVersions.Has "scheduling.k8s.io/v1beta1/PodGroup"))
+    "placement.gang: this cluster has no scheduling.k8s.io/v1beta1/PodGroup (docs/queues.md). Use kueue.queueName.")
+  (list (gt (uniq $classes | len) 1)
+    (printf "placement.gang: all pods need one priorityClassName, instead of %s." (uniq $classes | toJson)))
+  (list (gt (uniq $schedulers | len) 1)
+    (printf "placement.gang: all pods need one schedulerName, instead of %s." (uniq $schedulers | toJson)))
+  (list (ne (uniq $groups | toJson) (list .id | toJson))
+    "placement.gang: remove schedulingGroup from podTemplate: the chart has a PodGroup of its own.")) -}}
 apiVersion: scheduling.k8s.io/v1beta1
 kind: PodGroup
 metadata:
