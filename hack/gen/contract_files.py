@@ -33,7 +33,7 @@ def helm(chart: str) -> str:
             "podSets": contract.KUEUE_POD_SETS,
         },
         "longestName": contract.LONGEST_NAME,
-        "reservedMounts": contract.RESERVED_MOUNTS[chart],
+        "reservedMounts": contract.RESERVED_MOUNTS,
         "programs": programs.CHARTS[chart],
         "keyFile": contract.KEY_FILE,
         "internalPrefix": contract.INTERNAL_PREFIX,
@@ -91,7 +91,7 @@ ACCEPTS = {{
 {accepts}
 }}
 SHARED_MEMORY_MOUNT = "{contract.SHARED_MEMORY_MOUNT}"  # a podTemplate may replace it
-RESERVED_MOUNTS = ({", ".join(f'"{path}"' for path in contract.RESERVED_MOUNTS["job-group"])})
+RESERVED_MOUNTS = ({", ".join(f'"{path}"' for path in contract.RESERVED_MOUNTS)})
 '''
 
 

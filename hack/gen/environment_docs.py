@@ -51,8 +51,8 @@ POLICIES = {
 LIMITS = """
 ## Reserved paths and limits
 
-Nothing of yours can be mounted at {mounts} in a container of the charts;
-{group} is reserved in groups only, {programs} in the other charts only, and a podTemplate may replace {shared_memory}.
+Volumes and files of a group's task cannot be mounted at {mounts}.
+A `podTemplate` may replace what a chart mounts.
 A name that Kubernetes derives from a group has at most
 {name} characters: `{longest}` for group, task and rank. The files that a group embeds have at most
 {files:,} bytes together.
@@ -74,10 +74,7 @@ def page() -> str:
         text += f"| {code} | {code.name.lower().replace('_', '-')} | {meaning} | {policy} |\n"
     longest = contract.LONGEST_NAME.replace("%s", "GROUP", 1).replace("%s", "TASK").replace("%d", "RANK")
     return text + LIMITS.format(
-        mounts=listed(dict.fromkeys(path for paths in contract.RESERVED_MOUNTS.values() for path in paths)),
-        group=f"`{contract.GROUP_MOUNT}`",
-        programs=f"`{contract.PROGRAMS_MOUNT}`",
-        shared_memory=f"`{contract.SHARED_MEMORY_MOUNT}`",
+        mounts=listed(contract.RESERVED_MOUNTS),
         name=contract.NAME_LIMIT,
         longest=longest.replace("00000000", "HASH"),
         files=contract.FILES_LIMIT_BYTES,

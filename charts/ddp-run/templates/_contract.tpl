@@ -4,7 +4,7 @@
 "ports": {"rendezvous": 29500, "launcherOffset": 1, "groupAgent": 29499, "report": 8080},
 "limits": {"name": 63, "podSets": 18},
 "longestName": "%s-00000000-%s-%d-0",
-"reservedMounts": ["/programs", "/tmp", "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys"],
+"reservedMounts": ["/group", "/tmp", "/run/gpu-charts", "/dev/shm", "/dev", "/proc", "/sys"],
 "programs": ["ddp-launch", "ddp-tests", "train", "train-framework"],
 "keyFile": "/run/gpu-charts/key",
 "internalPrefix": "GPU_CHARTS_",

@@ -192,19 +192,14 @@ KUEUE_POD_SETS = 18  # of a JobSet that Kueue takes; each rank is one
 DELAY_LIMIT_SECONDS = 365 * 86400  # of an auxiliary task's end
 VALUES_SCHEMA_VERSION = 1  # of the values that jobgen writes for the chart job-group
 TERMINATION_MESSAGE_BYTES = 4096  # what Kubernetes keeps of a container's last message
-# Paths that the chart's containers or the container runtime mount. Nothing of the user's may be
-# mounted there.
 KEY_FILE = "/run/gpu-charts/key"
-GROUP_MOUNT = "/group"  # in groups only
-PROGRAMS_MOUNT = "/programs"  # in the other two charts only
 # a podTemplate may replace it, as SkyPilot's pod_config often does
 SHARED_MEMORY_MOUNT = "/dev/shm"
-_EVERYWHERE = ("/tmp", "/run/gpu-charts", SHARED_MEMORY_MOUNT, "/dev", "/proc", "/sys")
-RESERVED_MOUNTS = {
-    "ddp-run": (PROGRAMS_MOUNT, *_EVERYWHERE),
-    "gpu-accept": (PROGRAMS_MOUNT, *_EVERYWHERE),
-    "job-group": (GROUP_MOUNT, *_EVERYWHERE),
-}
+# Where no volume and no file of a group's task may be mounted.
+RESERVED_MOUNTS = (
+    *("/group", "/tmp", "/run/gpu-charts", SHARED_MEMORY_MOUNT),
+    *("/dev", "/proc", "/sys"),
+)
 
 
 class Tag(str, enum.Enum):
