@@ -66,10 +66,10 @@ def test_tasks_that_ask_for_the_same_are_one_shape(fields: dict) -> None:
     assert jobs(group(tasks(MOST + 2, **fields))) == number
 
 
-def test_another_notation_of_an_amount_is_no_other_shape() -> None:
-    same = [{"requests": {"cpu": 1}}, {"requests": {"cpu": "1000m"}}, {"limits": {"cpu": "1"}}]
+def test_a_limit_is_the_request_that_is_missing() -> None:
+    same = [{"requests": {"cpu": 1}}, {"limits": {"cpu": 1}}]
     more = {f"x{n}": {"run": "true", "resources": each} for n, each in enumerate(same)}
-    assert jobs(group(sized(MOST) | more)) == MOST + 3
+    assert jobs(group(sized(MOST) | more)) == MOST + 2
 
 
 OTHER = {

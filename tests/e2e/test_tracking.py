@@ -112,7 +112,8 @@ def test_all_nodes_report_to_one_pluto_run(namespace: Namespace, track_image: st
     logs = train(
         namespace, track_image, "env.PLUTO_API_KEY.valueFrom.secretKeyRef.name=pluto",
         "env.PLUTO_API_KEY.valueFrom.secretKeyRef.key=PLUTO_API_KEY", "env.PLUTO_RUN_ID=run-7f3a",
-        "env.PLUTO_PROJECT=tests", *(f"env.PLUTO_URL_{part}=http://pluto:3001" for part in ("APP", "API", "INGEST", "PY")),
+        "env.PLUTO_PROJECT=tests",
+        *(f"env.PLUTO_URL_{part}=http://pluto:3001" for part in ("APP", "API", "INGEST", "PY")),
     )  # fmt: skip
     record = http_json(namespace, "pluto", "http://127.0.0.1:3001/stand-in")
     assert list(record["runs"]) == ["1"], "one run for all nodes and both attempts"

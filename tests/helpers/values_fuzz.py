@@ -64,6 +64,7 @@ TEXTS = (
         "/a:b",
     ),
     *(
+        "--level=full",
         "reg.example.com:5000/w",
         "reg/w:1",
         "sha256:" + "0a" * 32,
@@ -94,6 +95,7 @@ POLICY = ({}, {"ports": [{"port": 443}]}, {"ports": [{"protocol": "UDP", "port":
 SECURITY = ({}, {"runAsUser": 0}, {"runAsNonRoot": True, "runAsUser": 1000})
 # Objects of Kubernetes, which have rules that no schema has.
 KUBERNETES = {
+    "EnvVarSource": [{"secretKeyRef": {"name": "s", "key": "k"}}, {"fieldRef": {"fieldPath": "metadata.name"}}],
     "AnyObject": ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}, "data": {"on": "{{ no }}"}},),
     "PodSecurityContext": (*SECURITY, {"fsGroup": 100, "sysctls": []}),
     "SecurityContext": (*SECURITY, {"capabilities": {"drop": ["ALL"], "add": ["SYS_PTRACE"]}}),
@@ -139,6 +141,8 @@ class Values:
             if name in KUBERNETES:
                 return copy.deepcopy(self.rng.choice(KUBERNETES[name]))
             return self.value(self.root["definitions"][name], share)
+        if "allOf" in node:
+            return self.value(node["allOf"][0], share)
         if "const" in node:
             return node["const"]
         if "enum" in node:
