@@ -41,8 +41,7 @@ def refusal(values: bytes, helm: str = "helm") -> str:
 @pytest.mark.parametrize("helm", HELMS)
 def test_more_shapes_than_kueue_accepts_are_refused(helm: str) -> None:
     message = refusal(group(sized(MOST + 1)), helm)
-    assert "kueue.queueName: " in message and f" {MOST} " in message and f" {MOST + 1} " in message
-    assert '\n\nkueue:\n  queueName: ""\n' in message
+    assert "kueue.queueName: " in message and f" {MOST} " in message and f"not {MOST + 1}" in message
 
 
 def test_as_many_shapes_as_kueue_accepts_render() -> None:
@@ -85,7 +84,7 @@ OTHER = {
 @pytest.mark.parametrize("fields", OTHER.values(), ids=OTHER)
 def test_what_kueue_looks_at_makes_another_shape(fields: dict) -> None:
     assert jobs(group(sized(MOST)))
-    assert f" {MOST + 1} " in refusal(group(sized(MOST) | {"other": {"run": "true", **fields}}))
+    assert f"not {MOST + 1}" in refusal(group(sized(MOST) | {"other": {"run": "true", **fields}}))
 
 
 @pytest.mark.parametrize("queue", [{"layout": "jobs"}, {"layout": "jobset", "kueue": {"queueName": "team-a"}}], ids=str)
