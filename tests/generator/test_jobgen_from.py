@@ -300,6 +300,10 @@ def test_the_queue_is_kept_and_the_namespace_is_noted(jobgen):
         values, notes = converted(jobgen, kind, body, labels=labels, namespace="ml", annotations={"a": "b"})
         assert values["kueue"] == {"queueName": "team-a", "priorityClass": "high"}
         assert "--namespace ml" in notes and "$.metadata.annotations: " in notes
+    del labels["kueue.x-k8s.io/queue-name"]
+    values, notes = converted(jobgen, "Job", MANIFESTS["Job"], labels=labels)
+    assert "kueue" not in values and "priority-class" in notes
+    labels = {"kueue.x-k8s.io/queue-name": "team-a"}
     many = {"spec": {"completions": 20, "parallelism": 20, "template": pod(["serve"])}}
     assert converted(jobgen, "Job", many, labels=labels)[0]["layout"] == "jobs"
 

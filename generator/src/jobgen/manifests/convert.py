@@ -127,6 +127,9 @@ def read_metadata(manifest: Manifest) -> dict:
             found[value] = given
             if not OBJECT_NAME.fullmatch(given):
                 manifest.error(path, "is no name of an object")
+    if found.keys() == {"priorityClass"}:
+        manifest.note(path, "has no effect without a queue")
+        return {}
     return found
 
 
