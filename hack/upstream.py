@@ -60,7 +60,7 @@ def invocation(root: Path, file: Path) -> tuple[Path, list[str]]:
     return root, []
 
 
-DIAGNOSTIC = re.compile(r"^[^\n]*?:\d+:\d+: (error|warning|note): (.*) \[([a-z-]+)\]$", re.MULTILINE)
+DIAGNOSTIC = re.compile(r"^[^\n]*?:\d+:\d+: (error|warning|note)\[([a-z-]+)\]: (.*)$", re.MULTILINE)
 
 
 def verdict(root: Path, file: Path, *more: str) -> str:
@@ -74,7 +74,7 @@ def verdict(root: Path, file: Path, *more: str) -> str:
     command += [*options, *more, source]
     done = subprocess.run(command, cwd=base, env=environment, input=text, capture_output=True, text=True)
     found = DIAGNOSTIC.findall(done.stderr)
-    errors = [f"{code}: {message}" for severity, message, code in found if severity == "error"]
+    errors = [f"{code}: {message}" for severity, code, message in found if severity == "error"]
     if done.returncode:
         errors = errors or [" ".join(done.stderr.split())]
         return "refused: " + "<br>".join(each.replace("|", "\\|") for each in dict.fromkeys(errors))
@@ -83,7 +83,7 @@ def verdict(root: Path, file: Path, *more: str) -> str:
     rendered = subprocess.run(helm, input=done.stdout, capture_output=True, text=True)
     if rendered.returncode:
         return f"accepted, but the chart refuses it: {' '.join(rendered.stderr.split())[:300]}"
-    warnings = dict.fromkeys(code for severity, _, code in found if severity == "warning")
+    warnings = dict.fromkeys(code for severity, code, _ in found if severity == "warning")
     return f"accepted, with warnings: {', '.join(warnings)}" if warnings else "accepted"
 
 

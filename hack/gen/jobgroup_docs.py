@@ -30,7 +30,7 @@ ERRORS = """\
 <!-- Generated from hack/gen/diagnostic_codes.py by `make generate`. -->
 # Diagnostics of jobgen
 
-Each line is `file:line:column: error|warning|note: where: path: message [code]`. Codes do not change; messages may. The
+Each line is `file:line:column: error|warning|note[code]: where: path: message`. Codes do not change; messages may. The
 last line counts the errors, warnings and notes.
 """
 

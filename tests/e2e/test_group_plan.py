@@ -43,7 +43,7 @@ def test_parsing(tmp_path) -> None:
         file.write_text(text)
         done = subprocess.run([sys.executable, "-m", "jobgen", "validate", str(file)], capture_output=True, text=True)
         assert done.returncode == 1, text
-        assert re.search(rf"{file}:\d+:\d+: error: ", done.stderr) and message in done.stderr, done.stderr
+        assert re.search(rf"{file}:\d+:\d+: error\[", done.stderr) and message in done.stderr, done.stderr
     (tmp_path / "single.yaml").write_text(header + task)
     jobgen("validate", str(tmp_path / "single.yaml"))
 

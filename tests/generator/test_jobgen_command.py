@@ -29,7 +29,7 @@ def test_values_of_standard_input_go_to_standard_output():
 def test_failed_pipe_gives_helm_nothing():
     done = run_process("to-values", "-", input=b"name: rl\n")
     assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr.startswith(b"<stdin>:1:1: error: header: $: ") and b"[not-a-group]" in done.stderr
+    assert done.stderr.startswith(b"<stdin>:1:1: error[not-a-group]: header: $: ") and b"[not-a-group]" in done.stderr
 
 
 def test_output_is_utf8_in_any_locale(monkeypatch):

@@ -121,7 +121,7 @@ def test_files_that_are_not_credentials_are_embedded(jobgen, group):
 
 def test_all_credential_files_are_named_at_once(jobgen, group):
     result = jobgen("to-values", group("workdir: .", {"a/.env": "x", "b.pem": "x", "c.py": "x"}))
-    (line,) = [line for line in result.stderr.splitlines() if ": error: " in line]
+    (line,) = [line for line in result.stderr.splitlines() if ": error[" in line]
     assert brief(line).endswith("$.workdir credential-file") and "a/.env" in line and "b.pem" in line
 
 

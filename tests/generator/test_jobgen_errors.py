@@ -34,11 +34,11 @@ envs:
 
 def test_all_errors_are_sorted_by_position(errors):
     lines = errors(BROKEN)
-    assert [line.split(": error: ")[0] for line in lines] == ["1:7", "3:12", "7:3", "8:11", "10:12", "12:1", "14:10"]
+    assert [line.split(": error[")[0] for line in lines] == ["1:7", "3:12", "7:3", "8:11", "10:12", "12:1", "14:10"]
     assert (
-        lines[2].startswith('7:3: error: task "trainer": $.resources.acclerators: ') and '"accelerators"?' in lines[2]
+        ']: task "trainer": $.resources.acclerators: ' in lines[2] and '"accelerators"?' in lines[2]
     )
-    assert lines[5].startswith("12:1: error: task 2: $: ") and brief(lines[5]) == "12:1 $ missing-field"
+    assert "]: task 2: $: " in lines[5] and brief(lines[5]) == "12:1 $ missing-field"
 
 
 def test_every_file_is_checked(jobgen, tmp_path):
@@ -115,7 +115,7 @@ def test_text_that_is_not_yaml_is_refused_with_its_position(jobgen, text, expect
 def test_a_syntax_error_prints_one_line(jobgen, text):
     result = jobgen("validate", "-", stdin=text)
     line, _ = result.stderr.splitlines()
-    assert result.exit_code == 1 and line.endswith("[not-yaml]")
+    assert result.exit_code == 1 and "[not-yaml]: " in line
 
 
 HOSTILE = {

@@ -52,16 +52,16 @@ def test_defaults_are_not_written(values):
 
 def test_delay_without_primary_tasks_is_noted(values):
     _, (note,) = values(f"{HEADER}termination_delay: 5\n---\nname: t\n")
-    assert note.startswith("3:20: note: header: ") and brief(note) == "3:20 $.termination_delay no-effect"
+    assert "]: header: " in note and brief(note) == "3:20 $.termination_delay no-effect"
 
 
 @pytest.mark.parametrize(
     ("field", "expected", "words"),
     [
-        ("primary_tasks: [u]", "3:17 $.primary_tasks[0] unknown-task", "available: t "),
+        ("primary_tasks: [u]", "3:17 $.primary_tasks[0] unknown-task", "available: t"),
         ("primary_tasks: t", "3:16 $.primary_tasks wrong-type", "must be a list, got text"),
         ("primary_tasks: [1]", "3:17 $.primary_tasks[0] wrong-type", "put it in quotes"),
-        ("termination_delay: {u: 1}", "3:21 $.termination_delay.u unknown-task", "available: t, default "),
+        ("termination_delay: {u: 1}", "3:21 $.termination_delay.u unknown-task", "available: t, default"),
         ("termination_delay: 1.5", "3:20 $.termination_delay wrong-type", "got a number"),
         ("termination_delay: soon", "3:20 $.termination_delay bad-value", 'got "soon"'),
         ("inter_connection: 'yes'", "3:19 $.inter_connection wrong-type", "must be true/false, got text"),
@@ -123,7 +123,7 @@ def test_two_queues_are_refused(errors):
     task = "---\nname: {}\nconfig: {{kubernetes: {{kueue: {{local_queue_name: {}}}}}}}\n"
     (line,) = errors(HEADER + task.format("a", "x") + task.format("b", "y"))
     assert brief(line) == "8:49 $.config.kubernetes.kueue.local_queue_name conflicting-fields"
-    assert line.startswith('8:49: error: task "b": ') and 'task "a"' in line and "queue" in line
+    assert ']: task "b": ' in line and 'task "a"' in line and "queue" in line
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_field_is_refused(task_error, field, expected, words):
 def test_ignored_field_causes_a_note(task_values, task_notes, field):
     assert task_values(f"name: t\n{field}\n") == {"numNodes": 1}
     (note,) = task_notes(f"name: t\n{field}\n")
-    assert ": ignored: " in note and note.endswith("[ignored-field]")
+    assert ": ignored: " in note and "[ignored-field]: " in note
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_ignored_field_causes_a_note(task_values, task_notes, field):
 def test_invalid_name_is_refused_with_a_valid_one(errors, name, hint):
     header, task = errors(f"name: {name}\nexecution: parallel\n---\nname: {name}x_\n")
     assert brief(header) == "1:7 $.name bad-name" and f'"{name}"' in header and "63" in header and f'"{hint}"' in header
-    assert brief(task) == "4:7 $.name bad-name" and task.startswith(f'4:7: error: task "{name}x_": ')
+    assert brief(task) == "4:7 $.name bad-name" and f']: task "{name}x_": ' in task
 
 
 def test_names_that_are_too_long_in_combination_are_refused(jobgen, errors):

@@ -41,7 +41,7 @@ def convert(jobgen, folder):
         result = jobgen("to-values", *options, folder / "group.yaml")
         assert result.exit_code in (0, 1), result.stderr
         lines = [line.partition("group.yaml:")[2] for line in result.stderr.splitlines()[:-1]]
-        lines = [line for line in lines if not line.endswith("[default-differs]")]
+        lines = [line for line in lines if "[default-differs]: " not in line]
         return yaml.safe_load(result.stdout) if result.exit_code == 0 else None, lines
 
     return run
@@ -164,7 +164,7 @@ def test_links_inside_are_followed(convert, folder):
 def test_a_link_to_nothing_is_named(convert, folder):
     (folder / "code/link").symlink_to("nowhere")
     values, (line,) = convert("workdir: code")
-    assert values is None and '"link"' in line and ".skyignore" in line and line.endswith("[file-missing]")
+    assert values is None and '"link"' in line and ".skyignore" in line and "[file-missing]: " in line
     (folder / "code/.skyignore").write_text("link\n")
     assert convert("workdir: code")[0]
 
@@ -175,7 +175,7 @@ def test_files_outside_the_folder_are_refused(convert, folder, source):
     (folder / "with-link").mkdir()
     (folder / "with-link/x").symlink_to("../../outside/x")
     values, (line,) = convert(f"file_mounts: {{/x: {source}}}")
-    assert values is None and "--allow-outside [file-outside]" in line
+    assert values is None and "--allow-outside" in line and "[file-outside]" in line
 
 
 @pytest.mark.parametrize("source", ["../outside", "link", "with-link"])
@@ -253,7 +253,7 @@ def test_a_sized_volume_of_several_nodes_is_refused(task_notes, task_error):
     (note,) = task_notes("name: t\nnum_nodes: 2\nvolumes: {/data: shared}\n")
     assert "ReadWriteMany" in note and "several nodes" in note
     task = "name: t\nnum_nodes: 2\nvolumes: {/data: {size: 1Gi}}\n"
-    assert task_error(task).endswith("[volume-of-one-node]")
+    assert "[volume-of-one-node]" in task_error(task)
 
 
 @pytest.mark.parametrize(
@@ -301,4 +301,4 @@ def test_mount_is_refused(errors, fields, code):
 
 def test_nothing_is_mounted_over_the_workdir(errors, folder):
     lines = errors(f"{HEADER}name: t\nworkdir: {{url: 'https://x/y'}}\nfile_mounts: {{~/sky_workdir: ./b}}\n")
-    assert any("workdir is already mounted" in line and line.endswith("[same-path]") for line in lines)
+    assert any("workdir is already mounted" in line and "[same-path]: " in line for line in lines)

@@ -71,9 +71,9 @@ def test_duplicate_job_names_are_refused(jobgen, seeds):
     file = seeds / "k8s_duplicate_names.yaml"
     result = jobgen("validate", file)
     assert result.exit_code == 1
-    (line,) = [line for line in result.stderr.splitlines() if ": error: " in line]
-    assert line.startswith(f'{file}:12:7: error: task "my-job": $.name: Duplicate job name "my-job"')
-    assert "line 6" in line and line.endswith("[duplicate-task]")
+    (line,) = [line for line in result.stderr.splitlines() if ": error[" in line]
+    assert line.startswith(f'{file}:12:7: error[duplicate-task]: task "my-job": $.name: Duplicate job name "my-job"')
+    assert "line 6" in line and "[duplicate-task]: " in line
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ class Diagnostic(NamedTuple):
         """The line for people."""
         prefix = f"{self.scope}: {self.path}: " if self.scope else ""
         place = f"{file}:{self.line}:{self.column}"
-        return f"{place}: {self.severity}: {prefix}{self.message} [{self.code}]"
+        return f"{place}: {self.severity}[{self.code}]: {prefix}{self.message}"
 
 
 class InvalidInputError(Exception):
