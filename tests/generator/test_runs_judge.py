@@ -389,3 +389,12 @@ def test_a_failed_rank_is_the_end_of_a_run_once_its_object_says_so():
     assert found.judged().state == "restarting"
     found.condition(found.owner, "Failed")
     assert found.judged().state == "failed"
+
+
+def test_the_job_that_checks_the_template_is_no_run():
+    found = cluster("ddp-run")
+    (run,) = found.objects["jobs"]
+    later = {**run["metadata"], "name": "rl-ddp-run-check", "creationTimestamp": LATER}
+    found.objects["jobs"].append({**run, "metadata": later, "spec": {**run["spec"], "completions": 0}})
+    status = found.judged()
+    assert (status.state, len(status.ranks)) == ("running", 3)

@@ -81,7 +81,7 @@ def start(
     values = [*space.cluster.helm_image(), *SHORT_TIMEOUTS, *patient, *settings]
     values += ["--set", "program.args={/tmp/train.py}"] if program else []
     rendered = run("helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name, *values)
-    objects = [item for item in yaml.safe_load_all(rendered) if item]
+    objects = [item for item in yaml.safe_load_all(rendered) if item and not is_hook(item)]
     pod = next(pod for item in objects for pod in pod_specs(item) if pod["containers"][0]["name"] == "trainer")
     container = pod["containers"][0]
     write = f"cat > /tmp/train.py <<'END'\n{program}\nEND\n" if program else ""
@@ -90,6 +90,10 @@ def start(
     container["command"] = ["bash", "-c", script.replace("$", "$$"), "launch"]
     change(pod, container)
     space.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
+
+
+def is_hook(item: dict) -> bool:
+    return "helm.sh/hook" in item["metadata"].get("annotations", {})
 
 
 def pod_specs(node: object) -> list[dict]:

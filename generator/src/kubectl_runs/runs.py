@@ -84,7 +84,9 @@ def _name_of_run(kind: str, item: dict) -> str | None:
     chart = mine.get(CHART)
     if chart == GROUP:
         return mine.get("job-group/name") if "group.json" in (item.get("data") or {}) else None
+    # A Job of no pods checks the template, and is there for a minute where no Helm deletes it.
     is_helper = kind == "configmaps" or PART in mine or "status" not in item
+    is_helper |= item.get("spec", {}).get("completions") == 0
     return None if is_helper or chart not in (RUN, ACCEPT) else mine.get(INSTANCE)
 
 
