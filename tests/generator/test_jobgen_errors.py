@@ -35,9 +35,7 @@ envs:
 def test_all_errors_are_sorted_by_position(errors):
     lines = errors(BROKEN)
     assert [line.split(": error[")[0] for line in lines] == ["1:7", "3:12", "7:3", "8:11", "10:12", "12:1", "14:10"]
-    assert (
-        ']: task "trainer": $.resources.acclerators: ' in lines[2] and '"accelerators"?' in lines[2]
-    )
+    assert ']: task "trainer": $.resources.acclerators: ' in lines[2] and '"accelerators"?' in lines[2]
     assert "]: task 2: $: " in lines[5] and brief(lines[5]) == "12:1 $ missing-field"
 
 
