@@ -23,6 +23,7 @@ from tests.helpers.processes import until
 GLOO = """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
+dist.barrier()  # a rank that ends while another still connects fails it
 def steps(seconds):
     for _ in range(int(seconds / 0.05)):
         dist.all_reduce(torch.ones(1))
