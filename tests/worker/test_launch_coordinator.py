@@ -144,3 +144,13 @@ def test_a_lack_of_progress_is_shown_once_or_is_the_end(run, capsys):
     ends.after()
     ends.answer(RankReport(0, words="is at a.py:1"), RankReport(1, words="is at a.py:2"))
     assert ends.after().verdict.cause == "no-progress" and "a.py:2" in ends.after().verdict.reason
+
+
+def test_a_frozen_node_0_is_the_cause_although_the_others_left_it(run):
+    run.coordinator.leave(run.nodes[1])
+    run.coordinator.resume(run.now, 70.0)
+    verdict = run.coordinator.orders.verdict
+    assert verdict.cause == "node-lost" and "node 0" in verdict.reason and "node 1" not in verdict.reason
+    short = started(Nodes())
+    short.coordinator.resume(short.now, 3.0)
+    assert not short.after().verdict

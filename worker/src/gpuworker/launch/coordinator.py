@@ -94,10 +94,14 @@ class Coordinator:
             elif not node.over:
                 self.lost.setdefault(index, "closed the connection without a report")
 
-    def resume(self, now: float) -> None:
+    def resume(self, now: float, frozen_s: float) -> None:
         """This process was frozen, so nothing could be heard."""
         for node in self.nodes.values():
             node.heard_at = now
+        if self.started and frozen_s > self.config.timeouts["heartbeat-timeout"]:
+            # The others have given node 0 up, and have closed their connections.
+            self.lost = {0: f"was frozen for {frozen_s:.1f} s"}
+            self.finish(root_cause.node_lost(self.nodes, self.lost), now)
 
     # -- decisions
 

@@ -88,7 +88,7 @@ class Server:
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()
             if now - looked_at > 2 * HEARTBEAT_S:
-                coordinator.resume(now)
+                coordinator.resume(now, now - looked_at)
             looked_at = now
             coordinator.decide(now)
             if now > beat_at + HEARTBEAT_S:
