@@ -14,7 +14,7 @@ from gpuworker.judgement.kinds import KINDS, SLOWER
 
 SHARED = 3  # nodes with the same cause from which on it is one row
 MOST_NAMED = 3
-LEAST_SHARE = 0.25
+LEAST_SHARE = 0.25  # of the nodes with a property, for it to be what a row has in common
 
 
 @dataclass(frozen=True)

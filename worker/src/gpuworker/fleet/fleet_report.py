@@ -200,11 +200,6 @@ class Fleet:
     def rehearsal(self) -> bool:
         return any(each.device == "cpu" for each in [*self.nodes, *self.worlds])
 
-    @property
-    def checks(self) -> list[str]:
-        """Names of all node checks, in the order in which nodes ran them."""
-        return check_names(self.nodes)
-
     def to_dict(self) -> dict:
         return {
             "verdict": self.verdict,
@@ -230,10 +225,6 @@ def json_pieces(fleet: Fleet) -> Iterator[str]:
 
 def json_text(fleet: Fleet) -> str:
     return "".join(json_pieces(fleet))
-
-
-def check_names(results: Iterable[Node | World]) -> list[str]:
-    return list(dict.fromkeys(name for each in results for name in each.checks))
 
 
 def worst_verdict(verdicts: Iterable[str]) -> str:

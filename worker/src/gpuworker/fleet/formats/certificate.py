@@ -26,7 +26,7 @@ def certificate(fleet: Fleet) -> str:
     for name, values in (
         ("Run", {node.run_id for node in fleet.nodes}),
         ("Level", {node.level for node in fleet.nodes}),
-        ("Checks", set(fleet.checks)),
+        ("Checks", {name for node in fleet.nodes for name in node.checks}),
         ("GPU models", {model for node in fleet.nodes for model in node.models}),
     ):
         facts.append((name, ", ".join(sorted(values)) or "none"))

@@ -42,6 +42,7 @@ function setState(key, value, how = "pushState") {
 }
 
 const linkTo = (key, value) => `#${new URLSearchParams({ [key]: value })}`;
+const allNodes = () => Object.values(fleet.racks).flat();
 const nodeLink = (name) => h("a", { href: linkTo("node", name) }, name);
 const verdict = (name) => h(`span.v.${name}`, {}, `${MARKS[name]} ${name}`);
 const short = (value) =>
@@ -275,7 +276,7 @@ function overview() {
   const bad = new Set(suspects.map((each) => each.node).filter(Boolean)).size;
   const counts = `${shown.causes.length} of ${plural(causes.length, "cause")}, `
     + `${shown.parts.size} of ${plural(suspects.length, "part")}, `
-    + `${shown.hit ? shown.hit.size : 0} of ${plural(Object.values(fleet.racks).flat().length, "node")}`;
+    + `${shown.hit ? shown.hit.size : 0} of ${plural(allNodes().length, "node")}`;
   const main = [
     h("p.big", {}, verdict(fleet.verdict),
       causes.length > 0 && ` ${plural(causes.length, "cause")} on ${plural(bad, "node")}`),
@@ -293,7 +294,7 @@ function overview() {
 
 // A square per node, a row per rack if the names show racks.
 function map(only) {
-  const verdicts = Object.fromEntries(Object.values(fleet.racks).flat().map((name) => [name, "INCOMPLETE"]));
+  const verdicts = Object.fromEntries(allNodes().map((name) => [name, "INCOMPLETE"]));
   for (const node of fleet.nodes) verdicts[node.node] = node.verdict;
   const square = (name) => {
     const of = verdicts[name], label = `${name}: ${of}`;
@@ -380,7 +381,7 @@ const back = () => h("p", {}, h("a", { href: last }, "‹ all nodes"));
 
 function nodeView(name) {
   const node = fleet.nodes.find((each) => each.node === name);
-  const own = causesOf(name), isKnown = Object.values(fleet.racks).flat().includes(name);
+  const own = causesOf(name), isKnown = allNodes().includes(name);
   if (!isKnown) return [back(), h("h1", {}, name), h("p", {}, "This fleet has no node of this name.")];
   const facts = node ? { Pod: node.pod, Run: node.run_id, Level: node.level, Tested: node.started,
     "Last seen": node.last_seen, "Injected fault": node.injected, ...node.facts } : {};
@@ -465,7 +466,8 @@ function measureView(key) {
     const sign = d.better === "lower" ? -1 : 1;
     return all.filter((each) => isSomething(each[2])).sort((a, b) => sign * (a[2] - b[2]));
   };
-  const [first] = known, ranks = first ? worst(first).map(([node]) => node) : [];
+  const sorted = known.map(worst), [first] = known;
+  const ranks = first ? sorted[0].map(([node]) => node) : [];
   const curves = fleet.curves.filter((each) => first && each.check === first.check
     && first.name.startsWith(each.name) && each.points.length > 1);
   curves.sort((a, b) => ranks.indexOf(a.node) - ranks.indexOf(b.node));
@@ -476,8 +478,8 @@ function measureView(key) {
     known.map((d, index) => [index === 0 && h("p", {}, d.meaning), h("h2", {}, groupOf(d)),
       histogram(d), h("p.dim", {}, d.limit === null ? "No limit."
         : `Limit ${short(d.limit)} ${d.unit}: ${d.limit_source}`),
-      table(["Node", "Part", `Worst first, ${d.unit}`], worst(d).slice(0, MOST).map(row)),
-      worst(d).length > MOST && h("p.dim", {}, `and ${worst(d).length - MOST} more`)]),
+      table(["Node", "Part", `Worst first, ${d.unit}`], sorted[index].slice(0, MOST).map(row)),
+      sorted[index].length > MOST && h("p.dim", {}, `and ${sorted[index].length - MOST} more`)]),
     curves.slice(0, NAMED).map(curve)];
 }
 
