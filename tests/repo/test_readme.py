@@ -157,11 +157,15 @@ def test_make_targets_in_the_documentation_exist() -> None:
         assert named <= targets, page
 
 
-def test_every_page_is_in_the_index() -> None:
-    index = (REPO / "docs/index.md").read_text()
-    assert [
-        page.name for page in (REPO / "docs").glob("*.md") if page.name != "index.md" and page.name not in index
-    ] == []
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    found, rest = set(), [REPO / "README.md"]
+    while rest:
+        page = rest.pop().resolve()
+        if page not in found and page.suffix == ".md":
+            found.add(page)
+            targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+            rest += [page.parent / target for target in targets if "://" not in target]
+    assert {page.name for page in {*REPO.glob("docs/*.md")} - found} == set()
 
 
 def test_the_causes_of_the_comparison_are_those_of_the_launcher() -> None:
