@@ -122,7 +122,7 @@ ddp-baseline: ## The same faults and start-up times with ddp-run and with hand-w
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m tests.baseline
 
-wait-table: ## Run what waits for a fleet or a run, and write the exit codes to docs/gpu-accept.md and docs/waiting.md
+wait-table: ## Run what waits for a fleet or a run, and write the exit codes to docs/operate.md
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m tests.waits $(PARTS)
