@@ -107,7 +107,7 @@ def test_the_readme_waits_for_the_failure_of_a_run_too() -> None:
 
 def test_the_tag_of_the_pages_is_the_one_that_the_charts_pull() -> None:
     (version,) = {yaml.safe_load(path.read_text())["appVersion"] for path in REPO.glob("charts/*/Chart.yaml")}
-    assert f"--tag registry.example.com/gpu-worker:{version} " in (REPO / "docs/images.md").read_text()
+    assert f"--tag registry.example.com/gpu-worker:{version} " in (REPO / "docs/clusters.md").read_text()
 
 
 def test_no_pod_gets_a_service_account_token() -> None:
