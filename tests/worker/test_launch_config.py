@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.launch import environment, failure_causes, network
+from gpuworker.launch import environment, network
 from gpuworker.launch.command_line import read_arguments
 from gpuworker.launch.config import LaunchConfig, read_config
 from gpuworker.launch.failure_causes import CAUSES, Failure
@@ -236,10 +236,6 @@ def test_causes_have_unique_keys_and_all_codes():
     assert len({cause.key for cause in CAUSES}) == len(CAUSES)
     assert {cause.code for cause in CAUSES} == {1, 2, 64, 65, 66, 67, 68, 69, 70, 71, 75, 143}
     assert all(cause.meaning and cause.remedy for cause in CAUSES)
-
-
-def test_the_documentation_prints_the_table():
-    assert failure_causes.markdown() in (REPO / "docs/ddp-run.md").read_text()
 
 
 def test_the_hooks_use_the_contracts_prefix():

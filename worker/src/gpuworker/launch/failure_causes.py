@@ -1,6 +1,6 @@
 """Failure causes: what can end a run, with exit code, meaning and remedy, and who may say so.
 
-docs/ddp-run.md prints the table (`python3 -m gpuworker.launch.failure_causes`).
+`make generate` writes the table into docs/ddp-run.md.
 """
 
 from __future__ import annotations
@@ -152,15 +152,3 @@ class Failure(Exception):
     @property
     def code(self) -> int:
         return int(self.row.code)
-
-
-def markdown() -> str:
-    rows = [f"| {int(each.code)} | `{each.key}` | {each.meaning} | {each.remedy} |"
-            for each in CAUSES]  # fmt: skip
-    return (
-        "\n".join(["| exit code | cause | meaning | remedy |", "|---|---|---|---|", *rows]) + "\n"
-    )
-
-
-if __name__ == "__main__":
-    print(markdown(), end="")
