@@ -5,7 +5,7 @@
 `faults`: the same injected faults in each, in parallel; exit codes, seconds, which runs hang, what torchrun names, and
 which ranks saved. In the manifests, only the image, the number of GPUs, the program and the namespace are replaced.
 Each run has two nodes with one process each; a run that has not ended after LIMIT_S counts as hanging.
-docs/ddp-run-vs-manifests.md has the results.
+RESULTS.md beside it has the results.
 """
 
 from __future__ import annotations

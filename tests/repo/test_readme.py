@@ -169,7 +169,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 
 def test_the_causes_of_the_comparison_are_those_of_the_launcher() -> None:
-    rows = re.findall(r"\| (\d+) `([a-z0-9-]+)`", (REPO / "docs/ddp-run-vs-manifests.md").read_text())
+    rows = re.findall(r"\| (\d+) `([a-z0-9-]+)`", (REPO / "tests/baseline/RESULTS.md").read_text())
     assert len(rows) > 8
     assert set(rows) <= {(str(int(cause.code)), cause.key) for cause in CAUSES}
 
