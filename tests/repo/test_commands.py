@@ -24,6 +24,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MARK = "not run"
 # Pages of which a test runs every command on a cluster, and how it finds them.
 ON_A_CLUSTER = {
+    "README.md": "tests/e2e/test_readme_commands.py",
     "docs/argo-cd.md": "tests/gitops/test_page.py",
     "docs/flux.md": "tests/flux/test_flux_page.py",
     **{
