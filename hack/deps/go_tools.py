@@ -33,13 +33,13 @@ SHIPPED = {
 
 
 def go(*args: str, module: str) -> str:
-    # CGO off: the controllers run in images that hold one file.
-    return run("go", *args, cwd=MODULES / module, env={**os.environ, "CGO_ENABLED": "0"})
+    # CGO off: the controllers run in images that hold one file. Go fetches the release that a module requires.
+    return run("go", *args, cwd=MODULES / module, env={"GOTOOLCHAIN": "auto", **os.environ, "CGO_ENABLED": "0"})
 
 
 def source(module: str, package: str) -> dict:
     """Version and Dir of the sources of a pinned Go module, downloaded if necessary."""
-    return json.loads(run("go", "mod", "download", "-json", package, cwd=MODULES / module))
+    return json.loads(go("mod", "download", "-json", package, module=module))
 
 
 def packages(module: str) -> dict[str, str]:
