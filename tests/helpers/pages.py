@@ -13,9 +13,10 @@ from tests.helpers.kube import REPO
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(page: str) -> list[str]:
-    """The blocks without those that the page marks as not run."""
-    return [block for block in BLOCK.findall((REPO / page).read_text()) if not block.startswith("# not run")]
+def blocks(page: str, section: str) -> list[str]:
+    """The blocks of a section, without those that the page marks as not run."""
+    (text,) = [part for part in (REPO / page).read_text().split("\n## ") if part.startswith(f"{section}\n")]
+    return [block for block in BLOCK.findall(text) if not block.startswith("# not run")]
 
 
 def install_jobgen(folder: Path) -> None:
