@@ -87,9 +87,13 @@ def build(module: str) -> Path:
 def compile_into(target: Path, module: str) -> None:
     with step(f"building {module}"), built_once(target) as scratch:
         scratch.mkdir(parents=True)
-        flags = ldflags(module)
-        for name, package in packages(module).items():
-            go("build", "-ldflags", flags, "-o", str(scratch / name), package, module=module)
+        # One command for all: it compiles what they share once, and links one while it compiles another.
+        found = packages(module)
+        folder = scratch / module if "." in found.values() else f"{scratch}/"  # of a main.go, or of packages
+        go("build", "-ldflags", ldflags(module), "-o", str(folder), *found.values(), module=module)
+        for name, package in found.items():
+            if package != ".":
+                (scratch / Path(package).name).rename(scratch / name)
         for package, folder, name in SHIPPED.get(module, []):
             shipped = Path(source(module, package)["Dir"]) / folder
             shutil.copytree(shipped, scratch / name, copy_function=shutil.copyfile)

@@ -13,9 +13,11 @@ from tests.helpers.kube import REPO
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(page: str, section: str) -> list[str]:
-    """The blocks of a section, without those that the page marks as not run."""
-    (text,) = [part for part in (REPO / page).read_text().split("\n## ") if part.startswith(f"{section}\n")]
+def blocks(page: str, section: str = "") -> list[str]:
+    """The blocks of a page, or of one section of it, without those that it marks as not run."""
+    text = (REPO / page).read_text()
+    if section:
+        (text,) = [part for part in text.split("\n## ") if part.startswith(f"{section}\n")]
     return [block for block in BLOCK.findall(text) if not block.startswith("# not run")]
 
 

@@ -24,6 +24,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MARK = "not run"
 # Pages of which tests run every command on a cluster, and these tests.
 ON_A_CLUSTER = {
+    "README.md": ("tests/e2e/test_readme_commands.py",),
     "docs/gitops.md": ("tests/gitops/test_page.py", "tests/flux/test_flux_page.py"),
     **{
         f"values-examples/{name}/README.md": ("tests/e2e/test_examples.py",)
