@@ -134,7 +134,7 @@ wait-table: ## Run what waits for a fleet or a run, and write the exit codes to 
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m tests.waits $(PARTS)
 
-plan-table: ## Run the JobGroup test plan and write its results to docs/skypilot-test-plan.md
+plan-table: ## Run the JobGroup test plan and write its results to tests/e2e/TEST_PLAN.md
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.gen.plan_table
