@@ -26,8 +26,9 @@ The times are estimates for a healthy node of 8 GPUs, not yet measured. Those of
 stragglers and storage. On the CPU all of `quick` takes seconds. A check is ended after three times its time plus 30 s
 (300 s in a rehearsal).
 
-On one H100 `quick` took 42 s, and all faults but two were found, two of them by a limit, since one GPU has no peers to
-be slower than ([results](../hack/gpu/results/h100-80gb.md)). What needs two GPUs has run in rehearsals on CPUs only.
+On one H100 `quick` takes [50 s](../hack/gpu/results/h100-80gb-measured.md), and
+[all faults but two](../hack/gpu/results/h100-80gb.md) were found, two of them by a limit, since one GPU has no peers to
+be slower than. What needs two GPUs has run in rehearsals on CPUs only.
 
 A check that cannot apply, for example links between GPUs on a node with one GPU, is SKIP, which is never the verdict of
 a node. A number without a limit is reported, and judged only if you set a limit by its name. Nodes are [compared with

@@ -7,6 +7,7 @@ worker/…/accept/limits.yaml, runtime/gpu_specs.yaml -> the same as JSON, for i
 worker/…/accept/ (checks, limits) -> docs/accept-checks.md, charts/gpu-accept/templates/_names.tpl
 worker/…/launch/failure_causes.py -> the table of causes in docs/ddp-run.md
 schemas/jobgroup/*.yaml    -> generator/src/jobgen/schemas/document.json, docs/jobgen-fields.md
+the table of differences   -> the last part of docs/jobgen-fields.md (tests/differential/table.py)
 jobgen's table of codes    -> docs/jobgen-errors.md, with jobgen's output for each example
 charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
 worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py,
