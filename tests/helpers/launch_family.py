@@ -147,7 +147,6 @@ def _healthy(draw: random.Random, nodes: int, each: int) -> Case:
         block = HEALTHY[name].replace("\n", "\n    ")
         program += f"if hit or {everyone}:\n    {block}\n"
     flags = ("--heartbeat-timeout=5",)
-    flags += draw.choice([(), ("--rank-prefix",)])
     name = f"healthy: {first}, {second}, {'all ranks' if everyone else 'one rank'}"
     return Case(name, nodes, each, program, "done", 0, (), flags)
 

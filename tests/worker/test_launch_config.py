@@ -129,7 +129,6 @@ def test_the_address_of_node_0_is_its_name_which_outlives_its_pod():
         ("--tee=3", "--tee=3 is not supported"),
         ("-r 3", "--redirects=3 is not supported"),
         ("--output-dir=/no/such", "--output-dir=/no/such"),
-        ("--rank-logs", "--rank-logs"),
     ],
 )
 def test_what_cannot_be_done_is_refused(flags, wrong):
@@ -208,11 +207,6 @@ def test_variables_of_the_user_win(monkeypatch):
     monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     found = environ_of(config())
     assert (found["TORCH_NCCL_ASYNC_ERROR_HANDLING"], found["NCCL_SOCKET_IFNAME"]) == ("1", "=eth7")
-
-
-def test_a_rank_without_hooks_has_the_users_python_path(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", "/own")
-    assert environ_of(config("--rank-hooks=off"))["PYTHONPATH"] == "/own"
 
 
 @pytest.mark.parametrize(

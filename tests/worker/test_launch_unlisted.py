@@ -128,19 +128,6 @@ def test_a_progress_bar_is_shown_live(run):
     run.wait()
 
 
-def test_ranks_can_be_told_apart(run):
-    program = run.script("import os; print('first'); print('second of', os.environ['RANK'])")
-    pod = run.pod(
-        0, 1, "--rank-prefix", "--rank-logs", f"--output-dir={run.folder}", program=[program], NPROC_PER_NODE=2
-    )
-    assert run.wait() == [0], run.output
-    for rank in (0, 1):
-        assert f"[rank{rank}]: first\n" in pod.output
-        assert f"[rank{rank}]: second of {rank}\n" in pod.output
-        file = next(run.folder.glob(f".ddp-launch/*/rank-{rank}.log"))
-        assert file.read_text() == f"first\nsecond of {rank}\n"
-
-
 def test_a_flood_of_short_lines_is_not_a_lost_node(run):
     """Each rank has its own process for its output, so heartbeats go on."""
     program = run.script(

@@ -11,8 +11,6 @@
 "rendezvous": {"backend": "static", "port": 29500, "etcd": {"deploy": false, "image": "quay.io/coreos/etcd:v3.5.35", "endpoint": "", "resources": {}, "podTemplate": {}}},
 "timeouts": {"joinSeconds": 600, "heartbeatSeconds": 60, "startupCollectiveSeconds": 600, "collectiveSeconds": 1800, "exitSeconds": 300, "progressSeconds": 900},
 "progressAction": "warn",
-"rankHooks": true,
-"rankOutput": {"prefix": false, "files": false},
 "preflight": {"minSharedMemory": "1Gi", "minDisk": "100Mi", "maxClockSkewSeconds": 10},
 "maxRestartsInPlace": 0,
 "maxRestarts": 0,

@@ -13,7 +13,7 @@
   "gpuResourceName" (gt (int $values.gpusPerNode) 0)
   "image" (not $values.program.image)
   "program.preset" (not $values.program.args) -}}
-{{- range list "maxRestartsInPlace" "preflight" "program.python" "progressAction" "rankHooks" "rankOutput"
+{{- range list "maxRestartsInPlace" "preflight" "program.python" "progressAction"
   "timeouts.heartbeatSeconds" "timeouts.startupCollectiveSeconds" "timeouts.collectiveSeconds"
   "timeouts.exitSeconds" "timeouts.progressSeconds" -}}
 {{- $_ := set $acts . $launches -}}

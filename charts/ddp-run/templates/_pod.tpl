@@ -42,13 +42,6 @@ spec:
         - --progress-timeout={{ $values.timeouts.progressSeconds | int64 }}
         - --progress-action={{ $values.progressAction }}
         - --max-restarts-in-place={{ $values.maxRestartsInPlace | int64 }}
-        - --rank-hooks={{ ternary "on" "off" $values.rankHooks }}
-        {{- if $values.rankOutput.prefix }}
-        - --rank-prefix
-        {{- end }}
-        {{- if $values.rankOutput.files }}
-        - --rank-logs
-        {{- end }}
         - --grace-period={{ sub $values.terminationGracePeriodSeconds 10 }}
         {{- with $values.network.interface }}
         - --interface={{ . }}

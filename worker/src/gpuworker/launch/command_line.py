@@ -35,12 +35,11 @@ TIMEOUTS = {
 }
 # torchrun's flags that have no meaning here: there is one rendezvous, without settings.
 WITHOUT_EFFECT = ("rdzv-id", "local-addr", "monitor-interval", "start-method")
-# torchrun's flags that are refused -> what to do instead.
-REFUSED = {
-    **dict.fromkeys(("log-dir", "redirects", "tee"), "--rank-logs --output-dir=FOLDER"),
-    **dict.fromkeys(("local-ranks-filter", "logs-specs", "event-log-handler"), ""),
-    **dict.fromkeys(("numa-binding", "signals-to-handle", "virtual-local-rank", "run-path"), ""),
-}
+# torchrun's flags that are refused.
+REFUSED = (
+    "log-dir", "redirects", "tee", "local-ranks-filter", "logs-specs", "event-log-handler",
+    "numa-binding", "signals-to-handle", "virtual-local-rank", "run-path",
+)  # fmt: skip
 
 
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -105,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
     add("-m", "--module", action="store_true", help="the program is a module")
     of_torchrun("no-python", "the program is not Python", action="store_true")
     add("--interface", default="", help="network interface; empty: that of the route to node 0")
-    add("--output-dir", default="", metavar="FOLDER", help="folder for flight records and output")
+    add("--output-dir", default="", metavar="FOLDER", help="folder for flight records")
     add(
         "--min-shm",
         type=size,
@@ -122,9 +121,6 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--max-clock-skew", type=float, default=10, metavar="SECONDS", help="between nodes (10)")
     add("--progress-action", choices=["end", "warn"], default="warn", help="at its time-out (warn)")
-    add("--rank-hooks", choices=["on", "off"], default="on", help="time-outs and stacks (on)")
-    add("--rank-prefix", action="store_true", help="begin every line of a rank with [rank3]:")
-    add("--rank-logs", action="store_true", help="also write rank-<n>.log below --output-dir")
     add("--max-attempts", type=count, default=0, help="restarts with --idle-after-exit (0)")
     add("--idle-after-exit", metavar="FOLDER", help="keep the pod; FOLDER stores the attempts")
     add("program", nargs=argparse.REMAINDER, help="the program and its arguments")

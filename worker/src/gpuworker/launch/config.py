@@ -50,9 +50,6 @@ AS_GIVEN = (
     "min_disk",
     "max_restarts_in_place",
     "progress_action",
-    "rank_hooks",
-    "rank_prefix",
-    "rank_logs",
 )
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # end the run; programs may save
 STATE_FOLDER = ".ddp-launch"  # below --output-dir: flight records and output of ranks
@@ -81,9 +78,6 @@ class LaunchConfig:
     role: str
     progress_action: str
     max_restarts_in_place: int
-    rank_hooks: str
-    rank_prefix: bool
-    rank_logs: bool
     timeouts: dict[str, int]
     problem: Failure | None  # what is wrong with the configuration of this node
     key: bytes = field(repr=False)  # signs the messages between the nodes
@@ -123,8 +117,6 @@ def read_config(
             timeouts["join-timeout"] = found
         if args.output_dir and not Path(args.output_dir).is_dir():
             raise usage(f"--output-dir={args.output_dir}: no such folder")
-        if args.rank_logs and not args.output_dir:
-            raise usage("--rank-logs: needs --output-dir")
         program = command(args, environ)
     except Failure as wrong:
         problem = problem or wrong
@@ -217,12 +209,11 @@ def join_timeout(conf: str) -> int | None:
 
 def refuse(args: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Flags, and PET_ variables, that ask for what this launcher does not do."""
-    for name, instead in REFUSED.items():
+    for name in REFUSED:
         given = getattr(args, name.replace("-", "_"))
         given = given or environ.get(f"PET_{name.replace('-', '_').upper()}")
         if given not in (None, "0", "none"):
-            way = f"use {instead}" if instead else REMEDY
-            raise usage(f"--{name}={given} is not supported: {way}")
+            raise usage(f"--{name}={given} is not supported: {REMEDY}")
     if args.rdzv_backend not in (None, "static", "c10d"):
         raise usage(f"--rdzv-backend={args.rdzv_backend} is not supported: {REMEDY}")
 

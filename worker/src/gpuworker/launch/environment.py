@@ -72,8 +72,7 @@ def of_rank(
         "ATTEMPT": orders.attempt * (config.max_restarts_in_place + 1) + orders.restarts,
     }
     made = defaults | inherited | {name: str(value) for name, value in torchrun.items()}
-    if config.rank_hooks == "on":
-        made |= hook(config.timeouts, box, f"{boxes}/hook", inherited)
+    made |= hook(config.timeouts, box, f"{boxes}/hook", inherited)
     made.pop(f"{INTERNAL_PREFIX}TORCHRUN", None)  # a torchrun in a rank is the image's own
     return made
 

@@ -76,7 +76,7 @@ def main() -> None:
     args = config = out = None
     try:
         args, problem = read_arguments([*settings(os.environ), *words])
-        out = output.install()
+        sys.stdout = sys.stderr = out = output.Output()
         if args.idle_after_exit:
             os.environ |= statefulset.begin(Path(args.idle_after_exit), args.max_attempts)
         if as_torchrun:

@@ -91,9 +91,7 @@ class LocalRanks:
                 config, orders, local, address, interface, str(self.folder), flight
             )
             process, number = start(config.program, variables), int(variables["RANK"])
-            prefix = f"[rank{number}]: " if config.rank_prefix else ""
-            file = self.flight_folder / f"rank-{number}.log" if config.rank_logs else None
-            output = RankOutput(self.output, prefix, file)
+            output = RankOutput(self.output)
             output.follow(1, process.stdout)
             output.follow(2, process.stderr)
             self.ranks.append(Rank(number, box, process, output, addresses))

@@ -181,7 +181,7 @@ class NodeLauncher:
         if now > self.asked_at + (1.0 if watchdog else pause_s) and "ask" not in self.tasks:
             self.asked_at = now
             self.do("ask", ranks.ask())
-        if now > ranks.started_at + HOOKS_S and self.config.rank_hooks == "on":
+        if now > ranks.started_at + HOOKS_S:
             ranks.warn_of_missing_hooks()
 
     async def start_again(self, orders: Orders) -> None:
