@@ -57,7 +57,6 @@ def test_the_first_line_logs_all_timeouts(run):
         1,
         "--join-timeout=44",
         "--heartbeat-timeout=22",
-        "--startup-collective-timeout=11",
         "--collective-timeout=55",
         "--exit-timeout=77",
         "--progress-timeout=88",
@@ -66,7 +65,7 @@ def test_the_first_line_logs_all_timeouts(run):
     run.wait()
     printed = (
         "join_timeout_s=44 heartbeat_timeout_s=22 "
-        "startup_collective_timeout_s=11 collective_timeout_s=55 exit_timeout_s=77 "
+        "collective_timeout_s=55 exit_timeout_s=77 "
         "progress_timeout_s=88 grace_period_s=66"
     )
     assert printed in run.pods[0].output.splitlines()[0]

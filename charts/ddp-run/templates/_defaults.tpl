@@ -9,7 +9,7 @@
 "program": {"preset": "ddp-tests", "args": [], "image": "", "python": "python3"},
 "launcher": "ddp-launch",
 "rendezvous": {"backend": "static", "port": 29500, "etcd": {"deploy": false, "image": "quay.io/coreos/etcd:v3.5.35", "endpoint": "", "resources": {}, "podTemplate": {}}},
-"timeouts": {"joinSeconds": 600, "heartbeatSeconds": 60, "startupCollectiveSeconds": 600, "collectiveSeconds": 1800, "exitSeconds": 300, "progressSeconds": 900},
+"timeouts": {"joinSeconds": 600, "heartbeatSeconds": 60, "collectiveSeconds": 1800, "exitSeconds": 300, "progressSeconds": 900},
 "progressAction": "warn",
 "preflight": {"minSharedMemory": "1Gi", "minDisk": "100Mi", "maxClockSkewSeconds": 10},
 "maxRestartsInPlace": 0,

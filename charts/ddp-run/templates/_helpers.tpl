@@ -14,8 +14,7 @@
   "image" (not $values.program.image)
   "program.preset" (not $values.program.args) -}}
 {{- range list "maxRestartsInPlace" "preflight" "program.python" "progressAction"
-  "timeouts.heartbeatSeconds" "timeouts.startupCollectiveSeconds" "timeouts.collectiveSeconds"
-  "timeouts.exitSeconds" "timeouts.progressSeconds" -}}
+  "timeouts.heartbeatSeconds" "timeouts.collectiveSeconds" "timeouts.exitSeconds" "timeouts.progressSeconds" -}}
 {{- $_ := set $acts . $launches -}}
 {{- end -}}
 {{ include "ddp-run.fullname" . }}-{{ include "ddp-run.hash" (dict "root" . "never" $never "acts" $acts) }}

@@ -36,7 +36,6 @@ spec:
         {{- if $launches }}
         - --join-timeout={{ $values.timeouts.joinSeconds | int64 }}
         - --heartbeat-timeout={{ $values.timeouts.heartbeatSeconds | int64 }}
-        - --startup-collective-timeout={{ $values.timeouts.startupCollectiveSeconds | int64 }}
         - --collective-timeout={{ $values.timeouts.collectiveSeconds | int64 }}
         - --exit-timeout={{ $values.timeouts.exitSeconds | int64 }}
         - --progress-timeout={{ $values.timeouts.progressSeconds | int64 }}

@@ -18,19 +18,9 @@ from gpuworker.runtime.option_types import integer, positive_int
 TIMEOUTS = {
     "join-timeout": (600, "for all nodes to join and pass preflight, from this launcher's start"),
     "heartbeat-timeout": (60, "without a heartbeat, after which a node counts as lost"),
-    "startup-collective-timeout": (
-        600,
-        "for a collective before the first optimizer step, if the program sets none",
-    ),
-    "collective-timeout": (
-        1800,
-        "for a collective after the first optimizer step, if the program sets none",
-    ),
+    "collective-timeout": (1800, "for a collective, if the program sets none"),
     "exit-timeout": (300, "for a rank's process to end after its main program"),
-    "progress-timeout": (
-        900,
-        "without an optimizer step, output or CPU time of any rank; 0 is off",
-    ),
+    "progress-timeout": (900, "without output or CPU time of any rank; 0 is off"),
     "grace-period": (90, "from SIGTERM to SIGKILL of the program"),
 }
 # torchrun's flags that have no meaning here: there is one rendezvous, without settings.

@@ -87,7 +87,6 @@ def hook(
     return {
         "PYTHONPATH": ":".join([folder, *paths]),
         f"{INTERNAL_PREFIX}RANK_FOLDER": box,
-        f"{INTERNAL_PREFIX}STARTUP_COLLECTIVE_TIMEOUT": str(timeouts["startup-collective-timeout"]),
         f"{INTERNAL_PREFIX}COLLECTIVE_TIMEOUT": str(timeouts["collective-timeout"]),
     }
 

@@ -78,7 +78,7 @@ CAUSES = [
           "or name one that the line lists"),
     Cause("slow-import", ExitCode.RENDEZVOUS,
           "ranks waited for one that was still importing its modules",
-          "make the image's file system faster, or raise --startup-collective-timeout"),
+          "make the image's file system faster, or raise --collective-timeout"),
     # -- the program
     Cause("collective-timeout", ExitCode.HANG, "a collective timed out",
           "look at the ranks that the line names"),

@@ -97,8 +97,6 @@ class Rank:
         self.steps, self.bounded, self.adopted = 0, False, False
         self.asked = None
         self.stopping = self.running = None  # locks: held until the thread shall end; while it runs
-        names = "GPU_CHARTS_STARTUP_COLLECTIVE_TIMEOUT", "GPU_CHARTS_COLLECTIVE_TIMEOUT"
-        self.timeouts = [float(os.environ.get(name) or 0) for name in names]
         self.owner = self.claim()
         if self.owner:
             self.serve()
@@ -229,7 +227,7 @@ class Rank:
             return
         if not self.bounded and loaded(C10D):  # at once: the program may make a group next
             self.bounded = True
-            self.set_defaults(self.timeouts[0])
+            self.set_default_timeout(float(os.environ.get("GPU_CHARTS_COLLECTIVE_TIMEOUT") or 0))
         torch, optimizer = loaded("torch"), loaded(OPTIMIZER)
         if not self.bounded or not torch or not optimizer:
             return
@@ -241,16 +239,12 @@ class Rank:
                 self.steps += 1
                 if self.steps == 1:
                     self.write("stepped", "")
-                    try:
-                        self.extend_timeouts()
-                    except Exception:  # of a private interface; the step of the program goes on
-                        return
 
         optimizer.register_optimizer_step_post_hook(stepped)
         if not self.owner:  # a launcher of the image's is the owner, and this may be its rank
             self.serve()
 
-    def set_defaults(self, seconds):
+    def set_default_timeout(self, seconds):
         import datetime
 
         if seconds:
@@ -259,24 +253,6 @@ class Rank:
                 for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
                     if getattr(module, name, None) is not None:
                         setattr(module, name, timeout)
-
-    def extend_timeouts(self):
-        """After the first step: in new groups, and in those that have the default until now."""
-        import datetime
-
-        startup, later = (datetime.timedelta(seconds=seconds) for seconds in self.timeouts)
-        c10d = loaded(C10D)
-        if not startup or not c10d:
-            return
-        self.set_defaults(self.timeouts[1])
-        set_timeout = getattr(c10d, "set_timeout", None) or c10d._set_pg_timeout
-        for group in list(c10d._world.pg_map):
-            try:
-                for device in group._device_types:
-                    if group._get_backend(device).options._timeout == startup:
-                        set_timeout(later, group)
-            except Exception:
-                continue  # a group that this rank is not in, or one that is being destroyed
 
     def on_event(self, event, arguments):
         try:
