@@ -129,7 +129,7 @@ def _preflight(draw: random.Random, nodes: int, each: int) -> Case:
     if kind == "no folder":
         fault, cause, code = {"FAULT_NO_TEMPORARY_FOLDER": "1"}, "node-unfit", 67
     else:
-        wrong = {"no number": "--min-disk=lots", "no output": "--output-dir=/no/such", "no program": "PROGRAM"}[kind]
+        wrong = {"no number": "--grace-period=no", "no output": "--output-dir=/no/such", "no program": "PROGRAM"}[kind]
         fault, cause, code = {"FLAG": wrong}, "usage", 2
     program = HEAD.format(culprit=-1) + "steps(600)\n"
     name = f"node {victim} cannot start: {kind}"

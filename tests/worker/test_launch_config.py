@@ -38,14 +38,12 @@ def problem(*words: str, environ: dict[str, str] = CONTRACT, **changes: str) -> 
 
 
 def test_a_complete_configuration_is_read():
-    made = config(
-        "--join-timeout=90", "--min-shm=16Gi", "--min-disk=2G", NUM_GPUS_PER_NODE="8", GPU_CHARTS_ATTEMPTS_IGNORED="2"
-    )
+    made = config("--join-timeout=90", NUM_GPUS_PER_NODE="8", GPU_CHARTS_ATTEMPTS_IGNORED="2")
     assert (made.nnodes, made.node_rank, made.nproc_per_node, made.world_size) == (4, 0, 8, 32)
     assert (made.master_port, made.launcher_port) == (29500, 29501)
     assert (made.master_addr, made.run_id, made.gpus_per_node) == ("run-0.run.ml.svc.cluster.local", "llm", 8)
     assert made.attempt == 5, "attempts that ended by preemption count, too"
-    assert (made.min_shm, made.min_disk, made.timeouts["join-timeout"]) == (16 * 2**30, 2 * 10**9, 90)
+    assert made.timeouts["join-timeout"] == 90
     assert made.program == (sys.executable, "-u", *PROGRAM)
 
 
@@ -124,24 +122,20 @@ def test_the_address_of_node_0_is_its_name_which_outlives_its_pod():
         ("--nnodes=4", "--nnodes=4 contradicts NNODES=2 of this pod"),
         ("--nnodes=1:2", "--nnodes=1:2"),
         ("--node_rank=0", "--node-rank=0 contradicts"),
-        ("--rdzv_backend=etcd-v2", "--rdzv-backend=etcd-v2 is not supported"),
-        ("--rdzv_conf=timeout=0", "--rdzv-conf=0"),
-        ("--tee=3", "--tee=3 is not supported"),
-        ("-r 3", "--redirects=3 is not supported"),
+        ("--rdzv_backend=etcd-v2", "--rdzv-backend"),
+        ("--rdzv_conf=timeout=0", "--rdzv-conf"),
+        ("--tee=3", "--tee"),
+        ("-r 3", "argument -r"),
         ("--output-dir=/no/such", "--output-dir=/no/such"),
     ],
 )
 def test_what_cannot_be_done_is_refused(flags, wrong):
-    assert problem(*flags.split(), *PROGRAM, environ=TASK).startswith(wrong)
+    assert wrong in problem(*flags.split(), *PROGRAM, environ=TASK)
 
 
-@pytest.mark.parametrize("flag", ["--max-restarts=lots", "--join-timeout=0", "--min-shm=lots", "--progress-timeout=-1"])
+@pytest.mark.parametrize("flag", ["--max-restarts=lots", "--join-timeout=0", "--progress-timeout=-1"])
 def test_a_flag_with_an_impossible_value_is_refused(flag):
     assert flag.partition("=")[0] in problem(flag, *PROGRAM)
-
-
-def test_torchruns_own_variables_are_refused_as_its_flags_are():
-    assert problem(PET_TEE="3").startswith("--tee=3 is not supported")
 
 
 @pytest.mark.parametrize(

@@ -77,14 +77,6 @@ odd = Odd()
     assert zipfile.ZipFile(tmp_path / "folder.zip").read("inside") == b"metrics"
 
 
-def test_nodes_can_clean_up_one_shared_volume_concurrently(run):
-    for node in range(2):
-        run.pod(node, 2, f"--output-dir={run.folder}", FAULT_RMDIR=1)
-    assert run.wait() == [0, 0], run.output
-    assert "Traceback" not in run.output
-    assert not list((run.folder / ".ddp-launch").iterdir())
-
-
 def test_all_output_is_shown_and_the_verdict_names_the_failure_that_has_a_cause_of_its_own(run):
     program = run.script(
         "import os, time\nlocal = int(os.environ['LOCAL_RANK'])\ntime.sleep(0.4 * (not local))\n"

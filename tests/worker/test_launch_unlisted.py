@@ -164,7 +164,7 @@ def test_output_that_nobody_reads_is_not_a_lost_node(run):
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-@pytest.mark.parametrize("fault", ["TMPDIR", "--min-disk=1x", "program"])
+@pytest.mark.parametrize("fault", ["TMPDIR", "--grace-period=1x", "program"])
 def test_a_launcher_that_cannot_start_ends_all_nodes_with_one_cause(run, failing, fault):
     """No node waits for one that has already failed."""
     for node in range(2):

@@ -11,7 +11,6 @@
 "rendezvous": {"backend": "static", "port": 29500, "etcd": {"deploy": false, "image": "quay.io/coreos/etcd:v3.5.35", "endpoint": "", "resources": {}, "podTemplate": {}}},
 "timeouts": {"joinSeconds": 600, "heartbeatSeconds": 60, "collectiveSeconds": 1800, "exitSeconds": 300, "progressSeconds": 900},
 "progressAction": "warn",
-"preflight": {"minSharedMemory": "1Gi", "minDisk": "100Mi", "maxClockSkewSeconds": 10},
 "maxRestartsInPlace": 0,
 "maxRestarts": 0,
 "activeDeadlineSeconds": null,

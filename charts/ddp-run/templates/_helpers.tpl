@@ -13,7 +13,7 @@
   "gpuResourceName" (gt (int $values.gpusPerNode) 0)
   "image" (not $values.program.image)
   "program.preset" (not $values.program.args) -}}
-{{- range list "maxRestartsInPlace" "preflight" "program.python" "progressAction"
+{{- range list "maxRestartsInPlace" "program.python" "progressAction"
   "timeouts.heartbeatSeconds" "timeouts.collectiveSeconds" "timeouts.exitSeconds" "timeouts.progressSeconds" -}}
 {{- $_ := set $acts . $launches -}}
 {{- end -}}

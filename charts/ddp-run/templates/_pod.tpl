@@ -46,9 +46,6 @@ spec:
         - --interface={{ . }}
         {{- end }}
         - --output-dir=/out
-        - --min-shm={{ $values.preflight.minSharedMemory }}
-        - --min-disk={{ $values.preflight.minDisk }}
-        - --max-clock-skew={{ $values.preflight.maxClockSkewSeconds | int64 }}
         {{- if $parks }}
         - --idle-after-exit=/run/ddp
         - --max-attempts={{ $values.maxRestarts | int64 }}

@@ -68,7 +68,7 @@ class Coordinator:
         """A node has told something."""
         node.heard_at = now
         if status.restarts == self.orders.restarts:  # not of the start before
-            status.info.node, status.info.clock_skew = node.info.node, node.info.clock_skew
+            status.info.node = node.info.node
             node.status, node.progress_at = status, now - status.progress_age
             name = format_node(node.info)
             for failure in status.failures:
@@ -162,14 +162,14 @@ class Coordinator:
         infos, missing = [node.info for node in nodes], self.missing()
         late = [each.info.node for each in nodes if each.status.state is not NodeState.JOINED]
         if not missing and not late:
-            node_info.compare(config, infos)
+            node_info.compare(infos)
             for info in infos if config.debug else []:
                 log(Tag.DEBUG, **vars(info))
             self.started_at = self.started_at or now
             self.orders.addresses = sorted({info.ip for info in infos if info.ip})
             self.orders.go = True
         elif now > self.join_deadline:
-            node_info.compare(config, infos)  # those that disagree about the size wait for others
+            node_info.compare(infos)  # those that disagree about the size wait for others
             named = ", ".join(f"node {index}" for index in (missing or late)[:NODES_NAMED])
             done = "join" if missing else "end the program for its restart"
             limit = f"within {config.timeouts['join-timeout']} s"

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gpuworker.launch import environment, rank_hook, stacks
-from gpuworker.launch.config import STATE_FOLDER, STOP_SIGNALS, LaunchConfig
+from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.output import Output, RankOutput
 from gpuworker.launch.protocol import NodeState, Orders, RankReport
@@ -59,7 +59,7 @@ class LocalRanks:
 
     def __init__(self, config: LaunchConfig, output: Output):
         self.config, self.output = config, output
-        self.folder = self.flight_folder = working_folder()
+        self.folder = working_folder()
         self.ranks: list[Rank] = []
         self.started_at = self.stop_deadline = 0.0
         self.cpu: list[float] = []  # seconds that each rank had used when they were measured
@@ -77,16 +77,12 @@ class LocalRanks:
         hook = self.folder / "hook"
         hook.mkdir(exist_ok=True)
         shutil.copyfile(rank_hook.__file__, hook / "sitecustomize.py")
-        if config.output_dir:
-            name = f"{config.run_id}-{orders.attempt}-{orders.restarts}"
-            self.flight_folder = Path(config.output_dir, STATE_FOLDER, name)
-        with contextlib.suppress(OSError):  # the disk is full, which the program will report
-            self.flight_folder.mkdir(parents=True, exist_ok=True)
+        name = f"flight-{config.run_id}-{orders.attempt}-{orders.restarts}-rank"
+        flight = str(Path(config.output_dir or self.folder, name))
         addresses = [*orders.addresses, config.master_addr, str(config.master_port)]
         for local in range(config.nproc_per_node):
             box = self.folder / str(local)
             box.mkdir()
-            flight = f"{self.flight_folder}/flight-"
             variables = environment.of_rank(
                 config, orders, local, address, interface, str(self.folder), flight
             )
@@ -124,9 +120,6 @@ class LocalRanks:
             self.look()
 
     def close(self) -> None:
-        if self.flight_folder != self.folder:
-            with contextlib.suppress(OSError):  # it is not empty, or another node removed it
-                self.flight_folder.rmdir()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- facts

@@ -9,8 +9,6 @@ import importlib.util
 import os
 import platform
 import re
-import shutil
-import statistics
 from collections import Counter
 from pathlib import Path
 
@@ -47,9 +45,6 @@ def collect(config: LaunchConfig, interface: str, address: str) -> NodeInfo:
     info.nccl = nccl_version() if visible else ""
     info.gpus = -1 if visible is None else len(visible)
     info.gpu_model = ", ".join(sorted(set(visible or [])))
-    info.shm_bytes = shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0
-    info.disk_path = config.output_dir or "/tmp"
-    info.disk_bytes = shutil.disk_usage(info.disk_path).free
     return info
 
 
@@ -96,21 +91,12 @@ def check_self(config: LaunchConfig, info: NodeInfo) -> None:
         problems.append(f"{info.gpus} GPUs{why}, {config.gpus_per_node} expected")
     if not info.torch:
         problems.append("no torch for this Python")
-    if info.shm_bytes < config.min_shm:
-        problems.append(
-            f"/dev/shm has {size(info.shm_bytes)}, at least {size(config.min_shm)} expected"
-        )
-    if info.disk_bytes < config.min_disk:
-        problems.append(
-            f"{info.disk_path} has {size(info.disk_bytes)} free, "
-            f"at least {size(config.min_disk)} expected"
-        )
     if problems:
         raise Failure("node-unfit", "; ".join(problems))
 
 
-def compare(config: LaunchConfig, nodes: list[NodeInfo]) -> None:
-    """Compare the nodes with each other, on node 0. Raises nodes-differ and node-unfit."""
+def compare(nodes: list[NodeInfo]) -> None:
+    """Compare the nodes with each other, on node 0. Raises nodes-differ."""
     for name in MUST_MATCH:
         values = [getattr(info, name) for info in nodes]
         counts = Counter(values)
@@ -121,17 +107,6 @@ def compare(config: LaunchConfig, nodes: list[NodeInfo]) -> None:
             each = [f"{format_node(info)} has {getattr(info, name) or 'none'}" for info in outliers]
             others = f"the other nodes have {majority or 'none'}"
             raise Failure("nodes-differ", f"{name}: {first(each)}; {others}")
-    # Against most of the nodes: the clock that is wrong may be node 0's.
-    skews = [info.clock_skew for info in nodes]
-    middle = min(statistics.median_low(skews), statistics.median_high(skews), key=abs)
-    skewed = [
-        f"{format_node(info)}: clock {info.clock_skew - middle:+.0f} s off"
-        for info in nodes
-        if abs(info.clock_skew - middle) > config.max_clock_skew
-    ]
-    if skewed:
-        reason = f"{first(skewed)}; at most {config.max_clock_skew:g} s allowed"
-        raise Failure("node-unfit", reason)
 
 
 def first(words: list[str]) -> str:
@@ -142,11 +117,3 @@ def first(words: list[str]) -> str:
 def format_node(info: NodeInfo) -> str:
     """Name of a node in every message: `node 1 (pod run-1 on n1)`."""
     return f"node {info.node} (pod {info.pod}{f' on {info.host}' if info.host else ''})"
-
-
-def size(number: float) -> str:
-    for unit in ("", "Ki", "Mi", "Gi"):
-        if number < 1024:
-            return f"{number:.4g}{unit}"
-        number /= 1024
-    return f"{number:.4g}Ti"

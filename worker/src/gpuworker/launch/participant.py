@@ -90,7 +90,6 @@ class Participant:
 
     async def first_reply(self, stream: LineStream) -> bytes:
         await stream.start(client=True)
-        self.status.info.clock = time.time()
         stream.write(encode(self.status))
         return await stream.readline()
 

@@ -28,11 +28,7 @@ class NodeState(str, enum.Enum):
 
 @dataclass
 class NodeInfo:
-    """Properties of a node before the run. `node` is its index, `host` the Kubernetes node.
-
-    `clock` is in seconds since the epoch; `clock_skew` is its difference to node 0's clock when the
-    message arrived.
-    """
+    """Properties of a node before the run. `node` is its index, `host` the Kubernetes node."""
 
     node: int = -1
     pod: str = ""
@@ -51,11 +47,6 @@ class NodeInfo:
     gpus: int = 0  # -1: of a vendor whose GPUs cannot be counted
     gpu_model: str = ""
     gpu_problem: str = ""  # why the driver does not answer
-    shm_bytes: int = 0
-    disk_bytes: int = 0
-    disk_path: str = ""
-    clock: float = 0.0
-    clock_skew: float = 0.0
     problem: Failure | None = None  # why this node cannot take part
 
 

@@ -60,7 +60,6 @@ class Server:
                 return
             self.strangers.discard(writer)
             reader._limit = LINE_LIMIT  # of a node; StreamReader has no public way to change it
-            status.info.clock_skew = status.info.clock - time.time()
             joining = Node(status, time.monotonic())
             if reason := coordinator.join(joining, time.monotonic()):
                 stream.write(encode(Orders(rejected=reason)))
