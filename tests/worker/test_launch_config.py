@@ -232,8 +232,7 @@ def test_the_documentation_prints_the_table():
 
 def test_the_hooks_use_the_contracts_prefix():
     """It cannot import the contract, because the program may bring another gpuworker."""
-    files = ("rank_hook.py", "torchrun_hook.py")
-    source = "".join((REPO / "worker/src/gpuworker/launch" / name).read_text() for name in files)
+    source = (REPO / "worker/src/gpuworker/launch/python_hook.py").read_text()
     names = set(re.findall(r"GPU_CHARTS_\w+", source))
     found = set(environ_of(config())) | {"GPU_CHARTS_TORCHRUN"}
     assert names <= found, names - found

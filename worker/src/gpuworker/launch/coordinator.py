@@ -166,7 +166,6 @@ class Coordinator:
             for info in infos if config.debug else []:
                 log(Tag.DEBUG, **vars(info))
             self.started_at = self.started_at or now
-            self.orders.addresses = sorted({info.ip for info in infos if info.ip})
             self.orders.go = True
         elif now > self.join_deadline:
             node_info.compare(infos)  # those that disagree about the size wait for others

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from gpuworker.launch.config import LaunchConfig, cpus
-from gpuworker.launch.node_info import torch_build
+from gpuworker.launch.node_info import torch_version
 from gpuworker.launch.protocol import Orders
 from gpuworker.runtime.contract import INTERNAL_PREFIX
 
@@ -47,7 +47,6 @@ def of_rank(
         "TORCH_FR_DUMP_TEMP_FILE": flight,
         "OMP_NUM_THREADS": str(max(1, cpus() // config.nproc_per_node)),
         "PYTHONUNBUFFERED": "1",
-        **flight_variables_before_2_11(flight),
         **(DEBUG if config.debug else {}),
     }
     # As torch.distributed.elastic.agent.server.local_elastic_agent sets them.
@@ -71,6 +70,9 @@ def of_rank(
         # One number per start, which grows, whether pods start again or the program in place.
         "ATTEMPT": orders.attempt * (config.max_restarts_in_place + 1) + orders.restarts,
     }
+    if re.match(r"2\.\d\.|2\.10", torch_version()):  # later ones warn of these
+        defaults["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] = flight
+        defaults["TORCH_NCCL_TRACE_BUFFER_SIZE"] = "2000"
     made = defaults | inherited | {name: str(value) for name, value in torchrun.items()}
     made |= hook(config.timeouts, box, f"{boxes}/hook", inherited)
     made.pop(f"{INTERNAL_PREFIX}TORCHRUN", None)  # a torchrun in a rank is the image's own
@@ -80,7 +82,7 @@ def of_rank(
 def hook(
     timeouts: Mapping[str, int], box: str, folder: str, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """What rank_hook.py reads."""
+    """What python_hook.py reads."""
     # Without the folder that lets `python -m torch.distributed.run` find the launcher.
     left_out = ("", os.path.dirname(inherited.get(f"{INTERNAL_PREFIX}TORCHRUN", "")))
     paths = [each for each in inherited.get("PYTHONPATH", "").split(":") if each not in left_out]
@@ -89,11 +91,3 @@ def hook(
         f"{INTERNAL_PREFIX}RANK_FOLDER": box,
         f"{INTERNAL_PREFIX}COLLECTIVE_TIMEOUT": str(timeouts["collective-timeout"]),
     }
-
-
-def flight_variables_before_2_11(flight: str) -> dict[str, str]:
-    """Variables of the flight recorder before torch 2.11, which warns of them."""
-    version = re.match(r"(\d+)\.(\d+)", torch_build().get("__version__", ""))
-    if version and (int(version[1]), int(version[2])) < (2, 11):
-        return {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": flight, "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}
-    return {}

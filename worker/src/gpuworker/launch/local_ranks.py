@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpuworker.launch import environment, rank_hook, stacks
+from gpuworker.launch import environment, python_hook, stacks
 from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.output import Output, RankOutput
@@ -76,10 +76,10 @@ class LocalRanks:
         self.oom_kills = processes.oom_kills()
         hook = self.folder / "hook"
         hook.mkdir(exist_ok=True)
-        shutil.copyfile(rank_hook.__file__, hook / "sitecustomize.py")
+        shutil.copyfile(python_hook.__file__, hook / "sitecustomize.py")
         name = f"flight-{config.run_id}-{orders.attempt}-{orders.restarts}-rank"
         flight = str(Path(config.output_dir or self.folder, name))
-        addresses = [*orders.addresses, config.master_addr, str(config.master_port)]
+        addresses = [address, config.master_addr, str(config.master_port)]
         for local in range(config.nproc_per_node):
             box = self.folder / str(local)
             box.mkdir()

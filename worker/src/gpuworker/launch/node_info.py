@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -19,8 +17,8 @@ from gpuworker.launch.protocol import NodeInfo
 from gpuworker.runtime.contract import INTERNAL_PREFIX
 
 # Fields that must be the same on every node; the configuration first, as the rest follows from it.
-MUST_MATCH = ("nnodes", "nproc_per_node", "program", "image", "launcher", "python", "torch", "cuda",
-              "nccl", "gpus", "gpu_model")  # fmt: skip
+MUST_MATCH = ("nnodes", "nproc_per_node", "program", "image", "launcher", "python", "torch",
+              "gpus", "gpu_model")  # fmt: skip
 NAMED = 8
 
 
@@ -30,19 +28,17 @@ def describe_self(node: int) -> NodeInfo:
     return NodeInfo(node=node, pod=pod, host=os.environ.get("NODE_NAME", ""))
 
 
-def collect(config: LaunchConfig, interface: str, address: str) -> NodeInfo:
+def collect(config: LaunchConfig, interface: str) -> NodeInfo:
     """The node info of this node."""
-    torch, info = torch_build(), describe_self(config.node_rank)
+    info = describe_self(config.node_rank)
     visible, info.gpu_problem = gpus.visible()
-    info.ip, info.interface = os.environ.get("POD_IP") or address, interface
+    info.interface, info.torch = interface, torch_version()
     info.nnodes, info.nproc_per_node = config.nnodes, config.nproc_per_node
     info.program = digest(b"\0".join(map(os.fsencode, config.program)))
     info.image = os.environ.get(f"{INTERNAL_PREFIX}IMAGE", "")
     sources = sorted(Path(__file__).parent.glob("*.py"))
     info.launcher = digest(b"".join(path.read_bytes() for path in sources))
     info.python = platform.python_version()
-    info.torch, info.cuda = torch.get("__version__", ""), torch.get("cuda", "")
-    info.nccl = nccl_version() if visible else ""
     info.gpus = -1 if visible is None else len(visible)
     info.gpu_model = ", ".join(sorted(set(visible or [])))
     return info
@@ -60,27 +56,12 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:12]
 
 
-def torch_build() -> dict[str, str]:
-    """Variables of torch's version file. An import of torch would take seconds."""
+def torch_version() -> str:
+    """Version of torch with its build (+cu128), from a file: its import would take seconds."""
     spec = importlib.util.find_spec("torch")
     file = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
     text = file.read_text() if file and file.exists() else ""
-    return {
-        name: value
-        for name, value in re.findall(r"^(\w+)(?::[^=]+)? *= *'([^']*)'", text, re.MULTILINE)
-    }
-
-
-def nccl_version() -> str:
-    for found in importlib.metadata.distributions():
-        if (found.metadata["Name"] or "").startswith("nvidia-nccl"):
-            return found.version
-    try:  # NVIDIA's images have it as a system library
-        number = ctypes.c_int()
-        ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(number))
-        return str(number.value)
-    except OSError:
-        return ""
+    return next(iter(re.findall(r"^__version__[^=]*= *'([^']*)'", text, re.MULTILINE)), "")
 
 
 def check_self(config: LaunchConfig, info: NodeInfo) -> None:

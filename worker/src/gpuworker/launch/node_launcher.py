@@ -83,7 +83,7 @@ class NodeLauncher:
                 raise config.problem
             interface, own_address = network.choose_interface(config, address)
             self.log_phase("interface", interface=interface, address=own_address)
-            info = await self.prepare(interface, own_address)
+            info = await self.prepare(interface)
         except Exception as error:
             # It goes to node 0, so that no other node waits for this one.
             info.problem = self.problem(error)
@@ -95,10 +95,10 @@ class NodeLauncher:
     def problem(self, error: Exception) -> Failure:
         return node_info.failure_here(error, self.config.node_rank)
 
-    async def prepare(self, interface: str, address: str) -> NodeInfo:
+    async def prepare(self, interface: str) -> NodeInfo:
         """Check this node, and make the folder of its ranks. Raises Failure or OSError."""
         # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
-        info = await asyncio.to_thread(node_info.collect, self.config, interface, address)
+        info = await asyncio.to_thread(node_info.collect, self.config, interface)
         node_info.check_self(self.config, info)
         self.ranks = LocalRanks(self.config, self.output)
         return info
@@ -194,7 +194,7 @@ class NodeLauncher:
             await end_children()  # they may hold ports and GPUs
             self.ranks.close()
             try:
-                await self.prepare(status.info.interface, "")
+                await self.prepare(status.info.interface)
             except Exception as error:
                 status.info.problem = self.problem(error)
         status.restarts, status.failures = number, []

@@ -33,7 +33,6 @@ class NodeInfo:
     node: int = -1
     pod: str = ""
     host: str = ""
-    ip: str = ""
     interface: str = ""
     nnodes: int = 0
     nproc_per_node: int = 0
@@ -42,8 +41,6 @@ class NodeInfo:
     launcher: str = ""  # digest of the launcher's sources
     python: str = ""
     torch: str = ""
-    cuda: str = ""
-    nccl: str = ""
     gpus: int = 0  # -1: of a vendor whose GPUs cannot be counted
     gpu_model: str = ""
     gpu_problem: str = ""  # why the driver does not answer
@@ -109,8 +106,8 @@ class Status:
 class Orders:
     """What node 0 wants of all nodes.
 
-    `missing`: nodes that have not joined, the first ones. `go`: start the ranks; `addresses`: of
-    all nodes. `restarts`: a higher number ends the program, to start it again in place, because of
+    `missing`: nodes that have not joined, the first ones. `go`: start the ranks.
+    `restarts`: a higher number ends the program, to start it again in place, because of
     `restart_reason`. `question`: a higher number asks every rank, for whole stacks with `frames`.
     `stop`: why the program has to stop. `stacks`: of all ranks, for nodes that want them. `done`
     or `verdict`: the end. `rejected`: why the receiver is not part of the run.
@@ -121,7 +118,6 @@ class Orders:
     attempt: int = 0
     restarts: int = 0
     restart_reason: str = ""
-    addresses: list[str] = field(default_factory=list)
     question: int = 0
     frames: bool = False
     stop: str = ""

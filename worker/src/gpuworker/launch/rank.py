@@ -80,7 +80,7 @@ class Rank:
     addresses: list[str]  # what addresses of the run look like in the text of an error
     code: int | None = None
     ended_at: float = 0.0
-    errors: list[dict] = field(default_factory=list)  # rank_hook.describe
+    errors: list[dict] = field(default_factory=list)  # python_hook.describe
     error_at: float = 0.0
     failure: Failure | None = None  # what `code` and `errors` mean, if they mean a failure
     answer: dict = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Causes of a rank's end: from its exceptions, its wait status, torch's watchdogs and full disks.
 
-Nothing here asks the rank; `errors` are what its hook has written (rank_hook.describe).
+Nothing here asks the rank; `errors` are what its hook has written (python_hook.describe).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ ATTEMPT = re.compile("failed to connect|Call to connect returned|retry")
 def of_exception(errors: list[dict], addresses: Iterable[str], full: list[str], oom: bool) -> str:
     """Cause of an exception, by its class, its errno, and facts of this node.
 
-    `errors`: rank_hook.describe. `addresses`: what the run's own connections lead to. `full`:
+    `errors`: python_hook.describe. `addresses`: what the run's own connections lead to. `full`:
     volumes without free space. `oom`: the kernel killed a process of this container for memory.
     The text counts only of classes that torch raises for its communication and its GPU.
     """
