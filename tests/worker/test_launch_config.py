@@ -169,7 +169,7 @@ def test_an_invalid_configuration_ends_with_the_code_of_usage(start, termination
 
 
 def environ_of(made: LaunchConfig, restarts: int = 0) -> dict[str, str]:
-    return environment.of_rank(made, Orders(attempt=4, restarts=restarts), 1, "10.0.0.9", "eth7", "/f", "/out/flight-")
+    return environment.of_rank(made, Orders(attempt=4, restarts=restarts), 1, "10.0.0.9", "eth7", "/f")
 
 
 def test_a_rank_has_torchruns_variables(monkeypatch):
@@ -190,7 +190,7 @@ def test_a_rank_has_torchruns_variables(monkeypatch):
 def test_attempts_of_pods_and_restarts_in_place_have_different_numbers():
     made = config("--max-restarts=3")
     numbers = [
-        environment.of_rank(made, Orders(attempt=attempt, restarts=restarts), 0, "a", "e", "/f", "/o")["ATTEMPT"]
+        environment.of_rank(made, Orders(attempt=attempt, restarts=restarts), 0, "a", "e", "/f")["ATTEMPT"]
         for attempt in range(3)
         for restarts in range(4)
     ]

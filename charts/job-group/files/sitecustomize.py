@@ -147,7 +147,7 @@ class Rank:
             del sys.modules["atexit"]
         self.start_thread()
         os.register_at_fork(before=self.stop_thread, after_in_parent=self.start_thread)
-        atexit.register(self.write, f"end.{self.pid}", "")  # the first one, so it runs last
+        atexit.register(self.write, f"end.{self.pid}", "True")  # the first one, so it runs last
 
     def start_thread(self):
         if os.getpid() == self.pid:

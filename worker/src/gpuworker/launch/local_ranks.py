@@ -77,14 +77,12 @@ class LocalRanks:
         hook = self.folder / "hook"
         hook.mkdir(exist_ok=True)
         shutil.copyfile(python_hook.__file__, hook / "sitecustomize.py")
-        name = f"flight-{config.run_id}-{orders.attempt}-{orders.restarts}-rank"
-        flight = str(Path(config.output_dir or self.folder, name))
         addresses = [address, config.master_addr, str(config.master_port)]
         for local in range(config.nproc_per_node):
             box = self.folder / str(local)
             box.mkdir()
             variables = environment.of_rank(
-                config, orders, local, address, interface, str(self.folder), flight
+                config, orders, local, address, interface, str(self.folder)
             )
             process, number = start(config.program, variables), int(variables["RANK"])
             output = RankOutput(self.output)
@@ -233,7 +231,7 @@ class LocalRanks:
     def warn_of_missing_hooks(self) -> None:
         """Log, once, each rank that will not answer: its program starts no Python that can."""
         for rank in self.ranks:
-            if rank.code is None and not rank.warned and not rank.has_hook:
+            if rank.code is None and not rank.warned and not rank.owner:
                 rank.warned = True
                 why = "has no hook: no time-outs, places and steps of this rank"
                 log(Tag.DDP, phase="hook", rank=rank.number, warning=why)

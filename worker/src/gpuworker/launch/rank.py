@@ -99,8 +99,9 @@ class Rank:
         return processes.state(self.pid) in ("T", "t")
 
     @property
-    def has_hook(self) -> bool:
-        return bool(read(self.box / "pid"))
+    def owner(self) -> str:
+        """The process whose hook is the rank's; empty without one."""
+        return read(self.box / "pid")
 
     @property
     def failed(self) -> bool:
@@ -110,37 +111,33 @@ class Rank:
         waits = self.failure is not None and self.failure.cause == "collective-timeout"
         return bool(self.errors) and (waits or time.monotonic() > self.error_at + ERROR_S)
 
-    def files(self, name: str) -> list[Path]:
-        """The hook's files of that name: the rank's own, then those of other Pythons below it."""
-        owner = read(self.box / "pid")
-        found = self.box.glob(f"{name}.*")
-        return sorted(found, key=lambda path: path.name != f"{name}.{owner}")
-
-    def literals(self, name: str, kind: type) -> list:
-        return [each for path in self.files(name) if isinstance(each := literal(path), kind)]
+    def written(self, name: str) -> list:
+        """What hooks wrote in files of that name: the rank's own, then other Pythons' below it."""
+        own = f"{name}.{self.owner}"
+        files = sorted(self.box.glob(f"{name}.*"), key=lambda path: path.name != own)
+        return list(filter(None, map(literal, files)))
 
     def look(self, now: float) -> bool:
         """Read how it has ended. Returns whether that is new."""
-        before = self.code, self.errors
         if self.code is not None:
             return False
         # A helper may fail, or the program of a shell, and the program may handle that.
-        owner = read(self.box / "pid")
-        lives = owner.isdecimal() and processes.state(int(owner)) not in ("", "Z", "X")
+        before, owner = self.errors, self.owner
+        lives = owner and processes.state(int(owner)) not in ("", "Z", "X")
         found = literal(self.box / f"error.{owner}") if lives else None
-        self.errors = found if isinstance(found, list) else []  # at first without texts
+        self.errors = found or []  # at first without texts
         self.error_at = (self.error_at or now) if self.errors else 0.0
         if (code := self.process.poll()) is not None:
             self.ended_at = self.ended_at or now
             if not self.output.open or now > self.ended_at + DRAIN_S:
                 self.code = code
-                self.errors = next(filter(None, self.literals("error", list)), [])
-                ended = code == -signal.SIGABRT and self.files("end") and not self.errors
+                self.errors = next(iter(self.written("error")), [])
+                ended = code == -signal.SIGABRT and self.written("end") and not self.errors
                 if ended and self.output.lines()[-1:] == [GLOO_ABORT]:
                     aborted = "in Gloo's threads, after its end"
                     log(Tag.DDP, phase="end", rank=self.number, aborted=aborted)
                     self.code = 0
-        return before != (self.code, self.errors)
+        return self.code is not None or before != self.errors
 
     # -- questions
 
@@ -155,14 +152,14 @@ class Rank:
 
     def has_answered(self) -> bool:
         """Read the answer. True also for a rank that cannot answer."""
-        if not self.answered and (found := self.literals("answer", dict)):
+        if not self.answered and (found := self.written("answer")):
             fresh = [each for each in found if each["asked"] == self.asked]
             # Below a launcher of the image's, the rank is the process with the process groups.
             self.answer = max(fresh or found, key=lambda each: bool(each["groups"]))
             self.steps = max(self.steps, self.answer["steps"])
             if stacks.has_ended(self.answer["threads"]) and self.answer["owner"]:
                 self.left_at = self.left_at or time.monotonic()
-        return self.answered or self.code is not None or not self.has_hook
+        return self.answered or self.code is not None or not self.owner
 
     def report(self, stack_chars: int = 0) -> RankReport:
         """What is known. `stack_chars`: of whole stacks, at most."""
