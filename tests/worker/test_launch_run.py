@@ -203,18 +203,18 @@ class TestIdleAfterExit:
 
     def test_a_count_that_cannot_be_stored_ends_the_attempts(self, run):
         """Else a container on a full disk would be restarted without end."""
-        (run.folder / "state" / "attempt").mkdir(parents=True)
-        pod = self.pod(run, 9, 2)
+        file = str(run.folder / "state" / "attempts")
+        pod = self.pod(run, f"(__import__('os').unlink({file!r}), __import__('os').mkdir({file!r}), 9)[-1]", 2)
         until(lambda: "[IDLE] node=0 exit_code=1 " in pod.output, "the pod idles")
         assert len(pod.verdicts) == 1 and "Traceback" not in pod.output, pod.output
         assert not (run.folder / "state" / "ready").exists()
 
     def test_a_folder_that_cannot_be_written_is_named(self, run):
         (run.folder / "state" / "ready").mkdir(parents=True)
-        (run.folder / "state" / "running").mkdir()
+        (run.folder / "state" / "attempts").mkdir()
         pod = self.pod(run, 0, 0)
         until(lambda: "[IDLE] node=0 exit_code=1 " in pod.output, "the pod idles")
-        assert "cause=launcher-failed" in pod.verdicts[0] and "running" in pod.verdicts[0], pod.output
+        assert "cause=launcher-failed" in pod.verdicts[0] and "attempts" in pod.verdicts[0], pod.output
 
     def killed(self, run: Run, attempts: int) -> object:
         pod = self.pod(run, "time.sleep(600)", attempts)
@@ -233,7 +233,7 @@ class TestIdleAfterExit:
 
     def test_a_launcher_that_ended_with_its_machine_does_not_count(self, run):
         self.killed(run, 0)
-        (run.folder / "state" / "running").write_text("an earlier boot of the machine")
+        (run.folder / "state" / "attempts").write_text("an-earlier-boot-of-the-machine")
         pod = self.pod(run, 0, 0)
         until(lambda: "[IDLE] node=0 exit_code=0 " in pod.output, "the run is done")
 

@@ -9,8 +9,8 @@ from gpuworker.launch import node_info, root_cause, speed, stacks
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.node_info import format_node
-from gpuworker.launch.protocol import HEARTBEAT_S, NodeState, Orders, Status
-from gpuworker.launch.root_cause import NODES_NAMED, Node
+from gpuworker.launch.protocol import HEARTBEAT_S, NodeState, Orders, Status, first
+from gpuworker.launch.root_cause import Node
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.json_lines import LINE_LIMIT
 from gpuworker.runtime.log import log
@@ -169,7 +169,7 @@ class Coordinator:
             self.orders.go = True
         elif now > self.join_deadline:
             node_info.compare(infos)  # those that disagree about the size wait for others
-            named = ", ".join(f"node {index}" for index in (missing or late)[:NODES_NAMED])
+            named = first([f"node {index}" for index in missing or late])
             done = "join" if missing else "end the program for its restart"
             limit = f"within {config.timeouts['join-timeout']} s"
             joined = f"{len(nodes)} of {config.nnodes} joined"

@@ -13,13 +13,12 @@ from pathlib import Path
 from gpuworker.launch import gpus
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.launch.protocol import NodeInfo
+from gpuworker.launch.protocol import NodeInfo, first
 from gpuworker.runtime.contract import INTERNAL_PREFIX
 
 # Fields that must be the same on every node; the configuration first, as the rest follows from it.
 MUST_MATCH = ("nnodes", "nproc_per_node", "program", "image", "launcher", "python", "torch",
               "gpus", "gpu_model")  # fmt: skip
-NAMED = 8
 
 
 def describe_self(node: int) -> NodeInfo:
@@ -42,14 +41,6 @@ def collect(config: LaunchConfig, interface: str) -> NodeInfo:
     info.gpus = -1 if visible is None else len(visible)
     info.gpu_model = ", ".join(sorted(set(visible or [])))
     return info
-
-
-def failure_here(error: Exception, node: int) -> Failure:
-    """An error of this node as the other nodes can be given it: it names this node."""
-    name = format_node(describe_self(node))
-    if isinstance(error, Failure):
-        return Failure(error.cause, f"{name}: {error.reason}")
-    return Failure("launcher-failed", f"{name}: {type(error).__name__}: {error}")
 
 
 def digest(data: bytes) -> str:
@@ -88,11 +79,6 @@ def compare(nodes: list[NodeInfo]) -> None:
             each = [f"{format_node(info)} has {getattr(info, name) or 'none'}" for info in outliers]
             others = f"the other nodes have {majority or 'none'}"
             raise Failure("nodes-differ", f"{name}: {first(each)}; {others}")
-
-
-def first(words: list[str]) -> str:
-    more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
-    return ", ".join(words[:NAMED]) + more
 
 
 def format_node(info: NodeInfo) -> str:

@@ -42,6 +42,8 @@ class NodeLauncher:
 
     def __init__(self, config: LaunchConfig, started_at: float, output: Output):
         self.config, self.output = config, output
+        self.info = node_info.describe_self(config.node_rank)
+        self.name = node_info.format_node(self.info)
         self.join_deadline = started_at + config.timeouts["join-timeout"]
         self.server: Server | None = None
         self.participant: Participant | None = None
@@ -77,7 +79,7 @@ class NodeLauncher:
             await self.server.start()
         address = await network.resolve(config, self.join_deadline)
         self.log_phase("resolve", master=config.master_addr, address=address)
-        info = node_info.describe_self(config.node_rank)
+        info = self.info
         try:
             if config.problem:
                 raise config.problem
@@ -93,7 +95,10 @@ class NodeLauncher:
         return self.participant.orders.verdict
 
     def problem(self, error: Exception) -> Failure:
-        return node_info.failure_here(error, self.config.node_rank)
+        """An error of this node as the other nodes can be given it: it names this node."""
+        if isinstance(error, Failure):
+            return Failure(error.cause, f"{self.name}: {error.reason}")
+        return Failure("launcher-failed", f"{self.name}: {type(error).__name__}: {error}")
 
     async def prepare(self, interface: str) -> NodeInfo:
         """Check this node, and make the folder of its ranks. Raises Failure or OSError."""

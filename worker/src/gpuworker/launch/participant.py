@@ -9,7 +9,7 @@ import time
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.network import classify_port_failure, look_up
-from gpuworker.launch.protocol import CODEC, HEARTBEAT_S, PURPOSE, Orders, Status
+from gpuworker.launch.protocol import CODEC, HEARTBEAT_S, PURPOSE, Orders, Status, first
 from gpuworker.launch.root_cause import bounded
 from gpuworker.runtime.json_lines import LINE_LIMIT, encode
 from gpuworker.runtime.message_auth import LineStream
@@ -55,7 +55,7 @@ class Participant:
             return self.status.info.problem
         timeout_s = self.config.timeouts["join-timeout"]
         if self.heard_at:  # node 0 has this node's status, and others are missing
-            names = ", ".join(f"node {index}" for index in self.orders.missing) or "node 0"
+            names = first([f"node {index}" for index in self.orders.missing]) or "node 0"
             return Failure("node-missing", f"{names} did not join within {timeout_s} s")
         cause, detail = self.failure
         port = self.config.launcher_port

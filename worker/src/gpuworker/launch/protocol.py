@@ -14,6 +14,13 @@ from gpuworker.runtime.json_lines import Codec
 
 PURPOSE = "ddp-launch"  # of signed lines
 HEARTBEAT_S = 1.0
+NAMED = 8
+
+
+def first(words: list[str]) -> str:
+    """The first words of a list that may be as long as the run is large."""
+    more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
+    return ", ".join(words[:NAMED]) + more
 
 
 class NodeState(str, enum.Enum):

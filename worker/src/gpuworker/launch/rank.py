@@ -19,7 +19,7 @@ from pathlib import Path
 from gpuworker.launch import stacks
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.output import RankOutput
-from gpuworker.launch.protocol import RankReport
+from gpuworker.launch.protocol import RankReport, first
 from gpuworker.launch.rank_failure import describe_errors, of_exception, place_of
 from gpuworker.runtime import processes
 from gpuworker.runtime.contract import ExitCode, Tag
@@ -30,7 +30,6 @@ LIBC = ctypes.CDLL(None)
 DRAIN_S = 1.0  # for output that another process may still hold open
 ERROR_S = 5.0  # after an exception, a rank that still runs its exit handlers has failed
 GOOD_CODES = (ExitCode.DONE, ExitCode.SAVED)  # end no other rank
-THREADS_NAMED = 5
 # A thread of Gloo that releases a tensor during Python's finalization (torch 2.14, 2.15).
 GLOO_ABORT = "terminate called without an active exception"
 
@@ -198,7 +197,7 @@ class Rank:
             f"{each['name']} at {stacks.locate(each['stack'], program).place}"
             for each in self.own_threads()
         ]
-        return ", ".join(found[:THREADS_NAMED]) or "its exit handlers"
+        return first(found) or "its exit handlers"
 
     def own_threads(self) -> list[dict]:
         """Threads for which Python waits at the end of the main program."""

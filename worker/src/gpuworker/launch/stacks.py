@@ -10,7 +10,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-from gpuworker.launch.protocol import RankReport
+from gpuworker.launch.protocol import RankReport, first
 
 LIBRARY = re.compile(r"/lib(64)?/python3|site-packages|dist-packages|^<frozen|^<string>$")
 STANDARD = re.compile(r"/lib(64)?/python3[^/]*/(?!site-packages|dist-packages)|^<frozen")
@@ -21,7 +21,6 @@ IDLE = re.compile(r"/(threading|queue|selectors|socketserver)\.py$|/concurrent/f
 BACKWARD = "_engine_run_backward"
 # Between a program and a collective.
 SKIPPED = ("wrapper", "inner", "__torch_function__", "__call__")
-RANKS_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -138,8 +137,7 @@ def table(reports: list[RankReport], most: int | None = None) -> list[str]:
 
 
 def numbers(reports: list[RankReport]) -> str:
-    found = [str(report.rank) for report in reports]
-    return ", ".join(found[:RANKS_NAMED] + ["…"] * (len(found) > RANKS_NAMED))
+    return first([str(report.rank) for report in reports])
 
 
 def behind(reports: list[RankReport]) -> str:
@@ -150,8 +148,7 @@ def behind(reports: list[RankReport]) -> str:
         late = [f"rank {rank} ({n})" for rank, n in sorted(counts.items()) if n < most]
         if late:
             which = f"{most} collectives of process group {group}"
-            named = ", ".join(late[:RANKS_NAMED])
-            return f"behind the others, which have started {which}: {named}"
+            return f"behind the others, which have started {which}: {first(late)}"
     return ""
 
 
