@@ -14,7 +14,7 @@ import time
 import pytest
 
 from tests.helpers.launchers import Run
-from tests.helpers.processes import environment, free_port, until
+from tests.helpers.processes import alive, environment, free_port, until
 
 pytestmark = pytest.mark.slow
 
@@ -189,11 +189,14 @@ def test_a_long_temporary_path_works(run):
 
 
 def test_the_verdict_does_not_wait_for_processes_left_behind(run):
+    """On a machine of one's own nothing else would end the workers of a failed rank."""
     program = run.script(
-        "import os, sys, time\nif not os.fork():\n    os.setsid()\n    time.sleep(25)\n    os._exit(0)\nsys.exit(3)\n"
+        "import os, signal, sys, time\nif child := os.fork():\n    print('LEFT', child, flush=True)\n    sys.exit(3)\n"
+        "os.setsid()\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)\n"
     )
-    run.pod(0, 1, program=[program])
+    pod = run.pod(0, 1, program=[program])
     run.assert_verdict(1, "program-failed", "exit code 3", within_s=15)
+    assert not alive(int(re.search(r"LEFT (\d+)", pod.output)[1]))
 
 
 def test_one_rank_that_exits_with_75_does_not_end_the_others(run):

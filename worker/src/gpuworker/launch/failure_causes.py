@@ -112,15 +112,6 @@ CAUSES = [
     Cause("stopped", ExitCode.STOPPED, "stopped before the program saved",
           "exit with 75 after saving on SIGTERM, within the grace period"),
 ]  # fmt: skip
-PHASES = {  # of the launch, in which causes with these codes are found
-    ExitCode.USAGE: "config",
-    ExitCode.NAME_RESOLUTION: "resolve",
-    ExitCode.INTERFACE: "interface",
-    ExitCode.PORT: "preflight",
-    ExitCode.NODE_MISSING: "preflight",
-    ExitCode.NODES_DIFFER: "preflight",
-    ExitCode.RENDEZVOUS: "rendezvous",
-}
 BY_KEY = {cause.key: cause for cause in CAUSES}
 
 
@@ -144,10 +135,6 @@ class Failure(Exception):
     @property
     def row(self) -> Cause:
         return BY_KEY[self.cause]
-
-    @property
-    def phase(self) -> str:
-        return PHASES.get(self.row.code, "run")
 
     @property
     def code(self) -> int:

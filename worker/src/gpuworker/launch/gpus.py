@@ -29,15 +29,12 @@ def visible(dev: Path = Path("/dev")) -> tuple[list[str] | None, str]:
 def _nvidia(tool: str) -> tuple[list[str] | None, str]:
     try:
         done = subprocess.run(
-            [tool, "-L"], capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S
+            [tool, "-L"], capture_output=True, check=True, errors="replace", timeout=TIMEOUT_S
         )
-    except subprocess.TimeoutExpired:
-        return [], f"nvidia-smi did not answer within {TIMEOUT_S} s"
+    except subprocess.SubprocessError as error:
+        return [], f"{error} {error.stdout or ''}".strip()[:300]
     except OSError as error:
         return None, f"nvidia-smi does not start: {error.strerror}"
-    if done.returncode:
-        said = next((line for line in (done.stdout + done.stderr).splitlines() if line.strip()), "")
-        return [], f"nvidia-smi ended with {done.returncode}: {said.strip()[:200]}"
     gpus = re.findall(r"^GPU \d+: (.+?)(?: \(UUID|$)", done.stdout, re.MULTILINE)
     mig = re.findall(r"^\s+(MIG \S+)", done.stdout, re.MULTILINE)
     return mig or gpus, ""

@@ -135,8 +135,8 @@ def report(world: int, verdict: Failure | None, seconds: float) -> int:
         return int(ExitCode.DONE)
     tag = Tag.DONE if verdict.cause == "saved" else Tag.FATAL
     remedy = verdict.row.remedy
-    facts = {"exit_code": verdict.code, "cause": verdict.cause, "phase": verdict.phase}
-    log(tag, **facts, reason=verdict.reason, remedy=remedy, seconds=seconds)
+    facts = {"exit_code": verdict.code, "cause": verdict.cause, "reason": verdict.reason}
+    log(tag, **facts, remedy=remedy, seconds=seconds)
     words = f"exit code {verdict.code} ({verdict.cause}): {verdict.reason}. {remedy}"
     write_termination_message(words)
     return verdict.code

@@ -44,22 +44,15 @@ STOP_CODES = tuple(code for number in STOP_SIGNALS for code in (-number, 128 + n
 STACKS_CHARS = LINE_LIMIT // 8  # of all ranks of this node, in one message
 
 
-def working_folder() -> Path:
-    """A new folder for the ranks of this launch, in the first place that can be written."""
-    for place in (None, "/dev/shm"):  # None: TMPDIR, or what Python finds in its place
-        try:
-            return Path(tempfile.mkdtemp(prefix="ddp-launch-", dir=place))
-        except OSError as error:
-            reason = f"no folder for temporary files: {error}"
-    raise Failure("node-unfit", reason)
-
-
 class LocalRanks:
     """All ranks of this node, from `start` to `close`."""
 
     def __init__(self, config: LaunchConfig, output: Output):
         self.config, self.output = config, output
-        self.folder = working_folder()
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix="ddp-launch-"))
+        except OSError as error:
+            raise Failure("node-unfit", f"no folder for temporary files: {error}") from None
         self.ranks: list[Rank] = []
         self.started_at = self.stop_deadline = 0.0
         self.cpu: list[float] = []  # seconds that each rank had used when they were measured

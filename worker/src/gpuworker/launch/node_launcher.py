@@ -15,14 +15,13 @@ from dataclasses import replace
 
 from gpuworker.launch import network, node_info
 from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
+from gpuworker.launch.connection import Participant, Server
 from gpuworker.launch.coordinator import Coordinator
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.local_ranks import LocalRanks
 from gpuworker.launch.output import Output
-from gpuworker.launch.participant import Participant
 from gpuworker.launch.protocol import HEARTBEAT_S, NodeInfo, NodeState, Orders, Status
 from gpuworker.launch.root_cause import LONG_RUN_S
-from gpuworker.launch.server import Server
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.processes import adopt_orphans, child_pids, descendants, kill, reap
@@ -267,8 +266,13 @@ class NodeLauncher:
             await self.ranks.end(reason, stopped=stopped)
 
     async def wait_for_leftovers(self, failed: bool) -> None:
-        """Give processes that the ranks left behind some time; the verdict is already written."""
+        """Give processes that the ranks left behind some time; the verdict is already written.
+
+        After a failure they end: workers of a killed rank may hold a GPU of this machine.
+        """
         await children_end(LEFTOVERS_AFTER_FAILURE_S if failed else LEFTOVERS_S)
+        if failed:
+            await end_children()
         if self.ranks:
             self.ranks.close()
 

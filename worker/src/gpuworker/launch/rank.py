@@ -20,7 +20,7 @@ from gpuworker.launch import stacks
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.output import RankOutput
 from gpuworker.launch.protocol import RankReport, first
-from gpuworker.launch.rank_failure import describe_errors, of_exception, place_of
+from gpuworker.launch.rank_failure import describe_errors, of_exception
 from gpuworker.runtime import processes
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
@@ -165,58 +165,49 @@ class Rank:
         answer, program = self.answer, self.answer.get("program", "")
         made = RankReport(self.number, code=self.code, failed=self.failed)
         made.groups, made.last = answer.get("groups", {}), answer.get("last", {})
+        flying = None
+        if self.code is None and not self.stopped and self.answered:
+            thread = stacks.working_thread(answer["threads"])
+            made.words, made.waits, made.importing = stacks.locate(thread["stack"], program)
+            made.stack = stacks.text_of(answer["threads"])[:stack_chars]
+            flying = thread["error"]
         if self.failed and self.errors:
             made.waits = self.failure.cause == "collective-timeout"
             how = "timed out" if made.waits else "failed"
-            made.words = f"{how} at {place_of(self.errors, program)}"
+            made.words = f"{how} at {stacks.place(self.errors[0]['frames'], program)}"
         elif self.code is not None:
             made.words = f"has ended {stacks.ended(self.code)}"
         elif self.stopped:
             made.words = "is stopped by a signal (SIGSTOP)"
         elif self.left_at:
-            made.words = f"has left its main program, which waits for {self.waited_for()}"
+            waits_for = [
+                f"{t['name']} at {stacks.place(t['stack'], program)}" for t in self.threads
+            ]
+            words = first(waits_for) or "its exit handlers"
+            made.words = f"has left its main program, which waits for {words}"
         elif not self.answered:
             made.words = f"does not answer ({processes.waits_in(self.pid)})"
-        if self.code is not None or self.stopped or not self.answered:
-            return made
-        thread = stacks.working_thread(answer["threads"])
-        found = stacks.locate(thread["stack"], program)
-        made.words = made.words or found.words
-        made.waits, made.importing = made.waits or found.waits, found.importing
-        if errors := thread["error"]:
-            cause = of_exception(errors, self.addresses, [], False)
-            made.flying = Failure(cause, describe_errors(errors, program), rank=self.number)
+        if flying:
+            cause = of_exception(flying, self.addresses, [], False)
+            made.flying = Failure(cause, describe_errors(flying, program), rank=self.number)
             made.words += f", and handles {made.flying.reason}"
-        if stack_chars:
-            made.stack = stacks.text_of(answer["threads"])[:stack_chars]
         return made
 
-    def waited_for(self) -> str:
-        program = self.answer.get("program", "")
-        found = [
-            f"{each['name']} at {stacks.locate(each['stack'], program).place}"
-            for each in self.own_threads()
-        ]
-        return first(found) or "its exit handlers"
-
-    def own_threads(self) -> list[dict]:
+    @property
+    def threads(self) -> list[dict]:
         """Threads for which Python waits at the end of the main program."""
         threads = self.answer.get("threads", [])
         return [each for each in threads if not each["daemon"] and not each["main"]]
 
     def writes(self) -> bool:
         """Whether it may be writing: another non-daemon thread, a child, a file open for it."""
-        if self.own_threads() or processes.child_pids(self.pid):
+        if self.threads or processes.child_pids(self.pid):
             return True
         for descriptor in Path(f"/proc/{self.pid}/fd").glob("*"):
-            with contextlib.suppress(OSError, ValueError):
-                target = os.readlink(descriptor)
-                if target.startswith(("/dev/", "/memfd:")) or target.endswith(" (deleted)"):
-                    continue
-                if not stat.S_ISREG(os.stat(descriptor).st_mode):
-                    continue
-                info = read(Path(f"/proc/{self.pid}/fdinfo", descriptor.name))
-                flags = int(info.partition("flags:")[2].split()[0], 8)
-                if flags & (os.O_WRONLY | os.O_RDWR):
+            with contextlib.suppress(OSError):
+                target, mode = os.readlink(descriptor), os.stat(descriptor).st_mode
+                lost = target.startswith(("/dev/", "/memfd:")) or target.endswith(" (deleted)")
+                # The link itself may be written if the file is open for it.
+                if stat.S_ISREG(mode) and not lost and os.lstat(descriptor).st_mode & stat.S_IWUSR:
                     return True
         return False
