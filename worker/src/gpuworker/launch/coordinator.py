@@ -61,7 +61,7 @@ class Coordinator:
             return f"runs {how if alone else f'with {other.info.pod} as node {index}'}"
         if other and other.info.pod != info.pod:
             self.duplicate = (other, node, now)
-        self.nodes[index] = node
+        self.nodes[index], node.progress_at = node, now
         return ""
 
     def hear(self, node: Node, status: Status, now: float) -> None:
