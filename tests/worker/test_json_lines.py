@@ -13,7 +13,7 @@ from gpuworker.runtime.json_lines import encode
 REPORT = RankReport(3, words="is at a.py:1 in f", groups={"0": 7}, flying=Failure("program-failed", "x", rank=3))
 PROBLEM = Failure("usage", "why")
 MESSAGES = [
-    Status("run", NodeInfo(node=3, pod="run-3", problem=PROBLEM), progress_age=1.5, steps=[7, 8]),
+    Status("run", NodeInfo(node=3, pod="run-3", problem=PROBLEM), progress_age=1.5),
     Status("run", NodeInfo(), NodeState.SAVED, failures=[Failure("killed", rank=3)], reports=[REPORT]),
     Orders(go=True, restarts=1, missing=[7]),
     Orders(verdict=Failure("program-failed", "exit code 1", rank=7)),

@@ -6,11 +6,8 @@ ddp-launch [FLAGS] train.py ARGS…        as torchrun: also -m MODULE, --no-pyt
 from __future__ import annotations
 
 import argparse
-import shlex
-from collections.abc import Mapping
 
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.runtime.contract import INTERNAL_PREFIX
 from gpuworker.runtime.option_types import integer, positive_int
 
 # Flag -> default in seconds and meaning.
@@ -90,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     add("--max-restarts", "--max_restarts", "--max-restarts-in-place", type=count, default=0,
         metavar="NUMBER", dest="max_restarts_in_place",
         help="starts of the program after a failure, in the same pods (0)")  # fmt: skip
-    of_torchrun("role", "TORCHELASTIC's ROLE_NAME (default)")
+    of_torchrun("role", "TORCHELASTIC's ROLE_NAME (default)", default="default")
     for name in ("rdzv-endpoint", *WITHOUT_EFFECT):
         of_torchrun(name)
     of_torchrun("rdzv-conf", type=join_timeout)
@@ -121,8 +118,3 @@ def read_arguments(words: list[str]) -> tuple[argparse.Namespace, Failure | None
         return args, None
     except Failure as problem:
         return parser().parse_args(["--no-python", "true"]), problem
-
-
-def settings(environ: Mapping[str, str]) -> list[str]:
-    """Flags that a chart sets for the torchrun in a script of the user."""
-    return shlex.split(environ.get(f"{INTERNAL_PREFIX}LAUNCHER", ""))

@@ -117,7 +117,7 @@ def read_config(
         gpus_per_node=int(gpu_count) if gpu_count.isdecimal() else 0,
         debug=environ.get("DEBUG_DISTRIBUTED", "") not in ("", "0", "false"),
         program=program,
-        role=args.role or environ.get("PET_ROLE", "default"),
+        role=args.role,
         timeouts=timeouts,
         problem=problem,
         key=key,

@@ -15,6 +15,7 @@ from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.json_lines import LINE_LIMIT
 from gpuworker.runtime.log import log
 
+ASK_S = 10.0  # between two questions while all is well
 ASK_AGAIN_S = 0.5  # while the answers do not decide
 STACKS_S = 4.0  # for the stacks of all nodes
 STACKS_CHARS = LINE_LIMIT // 8  # of all ranks, in one message
@@ -165,7 +166,7 @@ class Coordinator:
             node_info.compare(infos)
             for info in infos if config.debug else []:
                 log(Tag.DEBUG, **vars(info))
-            self.started_at = self.started_at or now
+            self.started_at, self.asked_at = self.started_at or now, now
             self.orders.go = True
         elif now > self.join_deadline:
             node_info.compare(infos)  # those that disagree about the size wait for others
@@ -185,7 +186,7 @@ class Coordinator:
 
     def check_run(self, now: float) -> None:
         """Decide whether the run has ended. Raises Failure."""
-        nodes = list(self.nodes.values())
+        nodes, timeouts = list(self.nodes.values()), self.config.timeouts
         if self.stacks_question:
             self.show_stacks(now)
         if self.lost or self.failures:
@@ -203,7 +204,10 @@ class Coordinator:
             raise root_cause.asked_for_restart(self.config, self.nodes)
         else:
             self.check_progress(now)
-            steps = [n for index in sorted(self.nodes) for n in self.nodes[index].status.steps]
+            # Often enough to see soon that a rank has left its main program.
+            if now > self.asked_at + min(ASK_S, max(1.0, timeouts["exit-timeout"] / 4)):
+                self.ask(now)
+            steps = [report.steps for report in root_cause.all_reports(self.nodes)]
             if line := self.speeds.line(steps, now):
                 log(Tag.STEP, **line)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -21,7 +22,7 @@ import traceback
 from pathlib import Path
 
 from gpuworker.launch import output, statefulset
-from gpuworker.launch.command_line import read_arguments, settings
+from gpuworker.launch.command_line import read_arguments
 from gpuworker.launch.config import LaunchConfig, read_config
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.node_launcher import SHOWN, WANTED, NodeLauncher
@@ -70,7 +71,9 @@ def main() -> None:
     if words[:1] == ["stacks"] and not Path("stacks").exists():
         sys.exit(stacks())
     started_at = time.monotonic()
-    args, problem = read_arguments([*settings(os.environ), *words])
+    # Flags that a chart sets for the torchrun in a script of the user come first.
+    flags = shlex.split(os.environ.get(f"{INTERNAL_PREFIX}LAUNCHER", ""))
+    args, problem = read_arguments([*flags, *words])
     sys.stdout = sys.stderr = out = output.Output()
     try:
         if args.idle_after_exit:

@@ -27,7 +27,6 @@ from gpuworker.runtime.log import log
 from gpuworker.runtime.processes import adopt_orphans, child_pids, descendants, kill, reap
 
 LOOK_S = 0.05
-ASK_S = 10.0  # between two questions to the ranks of this node while all is well
 HOOKS_S = 30.0  # after which a rank that cannot answer is named
 # Seconds that processes left behind by the ranks (an uploader) may take after a good and a bad run.
 LEFTOVERS_S, LEFTOVERS_AFTER_FAILURE_S = 30, 10
@@ -50,7 +49,7 @@ class NodeLauncher:
         self.ending = False
         self.stop_signal = ""
         self.phase_at = started_at
-        self.asked_at = self.looked_at = self.told_at = self.progress_at = 0.0
+        self.looked_at = self.told_at = self.progress_at = 0.0
         self.shown = ""  # stacks
         self.tasks: dict[str, asyncio.Task] = {}
         self.stopped_early: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -142,7 +141,7 @@ class NodeLauncher:
         except OSError as error:  # a failure of this node, as if a rank had failed
             reason = f"{config.program[0]}: {error.strerror}"
             self.ranks.problem = Failure("program-failed", reason)
-        self.asked_at = self.progress_at = time.monotonic()
+        self.progress_at = time.monotonic()
         participant.status.state = NodeState.RUNNING
         numbers = ",".join(str(rank.number) for rank in self.ranks.ranks)
         log(Tag.DDP, phase="ranks started", world=config.world_size, ranks=numbers)
@@ -156,7 +155,6 @@ class NodeLauncher:
         long = time.monotonic() > ranks.started_at + LONG_RUN_S
         status.state = ranks.final_state() or status.state
         status.progressed = ranks.stepped or long
-        status.steps = [rank.steps for rank in ranks.ranks]
         found = [each for each in ranks.failures() if not (self.stopping and each.asked)]
         # What only follows from another failure comes last, if there is no room for all.
         status.failures = sorted(found, key=lambda each: each.row.secondary)[:FAILURES_TOLD]
@@ -170,7 +168,7 @@ class NodeLauncher:
         self.participant.send(replace(status, **more))
 
     def look_around(self, now: float) -> None:
-        """Once a second: a request for stacks, a question to the ranks, NCCL's watchdog."""
+        """Once a second: processes that have ended, progress, a request for stacks."""
         ranks, status = self.ranks, self.participant.status
         if status.state is not NodeState.RUNNING or now < self.looked_at + 1:
             return
@@ -180,11 +178,6 @@ class NodeLauncher:
         with contextlib.suppress(OSError):
             (ranks.folder / WANTED).unlink()
             status.wants_stacks = True
-        watchdog = any(rank.output.watchdog and rank.code is None for rank in ranks.ranks)
-        pause_s = min(ASK_S, max(1.0, self.config.timeouts["exit-timeout"] / 4))
-        if now > self.asked_at + (1.0 if watchdog else pause_s) and "ask" not in self.tasks:
-            self.asked_at = now
-            self.do("ask", ranks.ask())
         if now > ranks.started_at + HOOKS_S:
             ranks.warn_of_missing_hooks()
 

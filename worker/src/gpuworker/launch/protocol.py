@@ -60,7 +60,8 @@ class RankReport:
 
     `words`: what it does, and where. `waits`: it is in a collective, or that has timed out.
     `flying`: the exception that it handles. `groups`: process group -> collectives started; `last`:
-    the last one of each, by torch's recorder. `stack`: for `ddp-launch stacks` only.
+    the last one of each, by torch's recorder. `steps`: of the optimizer. `stack`: for
+    `ddp-launch stacks` only.
     """
 
     rank: int
@@ -73,6 +74,7 @@ class RankReport:
     flying: Failure | None = None
     groups: dict[str, int] = field(default_factory=dict)
     last: dict[str, dict] = field(default_factory=dict)
+    steps: int = 0
     stack: str = ""
 
     @property
@@ -90,9 +92,9 @@ class Status:
     """What one node knows of itself.
 
     `restarts`: in place, before the start that it speaks of. `progressed`: a rank has made a step,
-    or has run for long. `progress_age`: seconds since the last progress of any rank. `steps`: of
-    the optimizer, for each rank. `failures`: of its ranks, or of the node without one. `answered`:
-    the last question; its `reports` are sent once. `stop`: the signal that it got.
+    or has run for long. `progress_age`: seconds since the last progress of any rank. `failures`: of
+    its ranks, or of the node without one. `answered`: the last question; its `reports` are sent
+    once. `stop`: the signal that it got.
     """
 
     run_id: str
@@ -101,7 +103,6 @@ class Status:
     restarts: int = 0
     progressed: bool = False
     progress_age: float = 0.0
-    steps: list[int] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     answered: int = 0
     reports: list[RankReport] = field(default_factory=list)

@@ -163,7 +163,7 @@ class Rank:
     def report(self, stack_chars: int = 0) -> RankReport:
         """What is known. `stack_chars`: of whole stacks, at most."""
         answer, program = self.answer, self.answer.get("program", "")
-        made = RankReport(self.number, code=self.code, failed=self.failed)
+        made = RankReport(self.number, code=self.code, failed=self.failed, steps=self.steps)
         made.groups, made.last = answer.get("groups", {}), answer.get("last", {})
         flying = None
         if self.code is None and not self.stopped and self.answered:
