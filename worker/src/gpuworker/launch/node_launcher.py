@@ -127,9 +127,8 @@ class NodeLauncher:
                 self.show(orders.stacks)
             self.look_around(now)
             self.refresh()
-            news = replace(status, progress_age=0.0)
-            if news != told or now > self.told_at + HEARTBEAT_S:
-                told = news
+            if status != told or now > self.told_at + HEARTBEAT_S:
+                told = replace(status)
                 self.tell()
             await asyncio.sleep(LOOK_S)
 
@@ -162,10 +161,9 @@ class NodeLauncher:
     def tell(self, **more: object) -> None:
         """Send this node's status."""
         status, now = self.participant.status, time.monotonic()
-        running = status.state is NodeState.RUNNING
-        status.progress_age = now - self.progress_at if running else 0.0
+        age = now - self.progress_at if status.state is NodeState.RUNNING else 0.0
         self.told_at = now
-        self.participant.send(replace(status, **more))
+        self.participant.send(replace(status, progress_age=age, **more))
 
     def look_around(self, now: float) -> None:
         """Once a second: processes that have ended, progress, a request for stacks."""
