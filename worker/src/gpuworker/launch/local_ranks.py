@@ -177,17 +177,17 @@ class LocalRanks:
                 cause = "program-failed"  # the store of the run is rank 0's
             detail = describe_errors(rank.errors, rank.answer.get("program", ""))
             detail += f", then {by_signal}" if number else ""
-            return Failure(cause, detail, rank=rank.number, asked=asked)
-        cause, last = "killed" if number else "program-failed", rank.output.lines()
-        if number == signal.SIGKILL and oom:
-            cause = "out-of-memory"
-        elif number == signal.SIGBUS and "/dev/shm" in full_volumes():
-            cause = "shared-memory-full"
-        elif number == signal.SIGABRT:
-            cause, line = of_abort(rank.output.watchdog, last)
-            last = [line] if line else last
-        detail = by_signal or f"exit code {rank.code}"
-        detail += f"; last line: {last[-1][:300]}" if last else ""
+        else:
+            cause, last = "killed" if number else "program-failed", rank.output.lines()
+            if number == signal.SIGKILL and oom:
+                cause = "out-of-memory"
+            elif number == signal.SIGBUS and "/dev/shm" in full_volumes():
+                cause = "shared-memory-full"
+            elif number == signal.SIGABRT:
+                cause, line = of_abort(rank.output.watchdog, last)
+                last = [line] if line else last
+            detail = by_signal or f"exit code {rank.code}"
+            detail += f"; last line: {last[-1][:300]}" if last else ""
         return Failure(cause, detail, rank=rank.number, asked=asked)
 
     async def ask(self, frames: bool = False) -> list[RankReport]:
