@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gpuworker.fleet.causes import Cause
-from gpuworker.fleet.gpu_identity import GpuIdentity
+from gpuworker.fleet.inventory import GpuIdentity
 from gpuworker.fleet.suspects import Suspect
 from gpuworker.judgement.kinds import Act, act_of
 from gpuworker.judgement.report import INCOMPLETE, PASS, SKIP

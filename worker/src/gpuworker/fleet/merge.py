@@ -12,6 +12,7 @@ from gpuworker.fleet import fingerprint_vote, outliers
 from gpuworker.fleet.causes import causes, racks
 from gpuworker.fleet.check_findings import findings_of, subject, world_name
 from gpuworker.fleet.coverage import coverage_of, foreign, missing
+from gpuworker.fleet.differences import SOFTWARE, differences, versions_of
 from gpuworker.fleet.duplicates import duplicates
 from gpuworker.fleet.earlier import NOTHING, Earlier
 from gpuworker.fleet.expected import ANYTHING, Expected
@@ -25,13 +26,9 @@ from gpuworker.fleet.fleet_report import (
     natural_sort_key,
     worst_verdict,
 )
-from gpuworker.fleet.gpu_identity import identities
-from gpuworker.fleet.nvlink_domains import nvlink_domains
-from gpuworker.fleet.port_differences import port_differences, ports_of
-from gpuworker.fleet.power_limits import power_limits
+from gpuworker.fleet.inventory import identities, ports_of
 from gpuworker.fleet.report_sources import Source
 from gpuworker.fleet.suspects import suspects
-from gpuworker.fleet.version_drift import SOFTWARE, version_drift, versions_of
 from gpuworker.judgement.report import INCOMPLETE, NODE, WORLD, Report
 
 
@@ -74,14 +71,12 @@ def merge(
     ]
     mismatches, single = fingerprint_vote.vote(fingerprints)
     distributions = outliers.distributions(compared)
-    drift, drift_notes = version_drift(node_reports)
-    drifted = {f.node: f.reason for f in drift if f.measure in SOFTWARE}
+    differ, differ_notes = differences(node_reports)
+    drifted = {f.node: f.reason for f in differ if f.measure in SOFTWARE}
     for distribution in distributions:
         findings += outliers.find_outliers(distribution, drifted)
-    findings += mismatches
-    findings += drift + port_differences(node_reports) + power_limits(node_reports)
-    findings += nvlink_domains(node_reports)
-    notes += drift_notes
+    findings += mismatches + differ
+    notes += differ_notes
     if earlier.values is not None:
         worse, note = outliers.compare_with_baseline(distributions, earlier.values)
         findings += worse

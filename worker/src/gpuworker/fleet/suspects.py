@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gpuworker.fleet.gpu_identity import GpuIdentity, with_lost
+from gpuworker.fleet.inventory import GpuIdentity, Port, with_lost
 from gpuworker.fleet.part import ARROW, BOTH_WAYS, Part
 from gpuworker.fleet.parts import parts_of
 from gpuworker.judgement.kinds import (
@@ -77,7 +77,7 @@ class Suspect:
 def suspects(
     findings: Iterable,
     nodes: Iterable,
-    ports: Mapping[str, Mapping[str, Mapping]],
+    ports: Mapping[str, Mapping[str, Port]],
     distributions: Iterable = (),
     earlier: Collection[PartKind] | None = None,
 ) -> list[Suspect]:
