@@ -167,7 +167,7 @@ def write(path: Path, changes: dict) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"level": "full"}, "level full before, quick after"),
+        ({"level": "full"}, "level full"),
         ({"inject": "slow-gpu"}, "the fault slow-gpu was injected there"),
         ({"speeds": (100.0, 100.0)}, "it is FAIL there"),
     ],

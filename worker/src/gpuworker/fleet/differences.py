@@ -8,8 +8,7 @@ import statistics
 from collections import Counter, defaultdict
 
 from gpuworker.fleet.fleet_report import Finding
-from gpuworker.fleet.inventory import Port, number, ports_of, text
-from gpuworker.fleet.outliers import gpu_models
+from gpuworker.fleet.inventory import Port, gpu_models, number, ports_of, text
 from gpuworker.judgement.report import FAIL, WARN, Report
 
 SOFTWARE = ("driver", "cuda", "torch")  # what changes the speed of a computation

@@ -36,6 +36,20 @@ class Port(NamedTuple):
     rate_gbps: float
 
 
+def gpu_models(report: Report) -> list[str]:
+    """The node's GPU models by index; ["cpu"] in a rehearsal."""
+    return ["cpu"] if report.requested.device == "cpu" else report.models
+
+
+def model_of(device: str, models: list[str]) -> str:
+    """The model of a device such as "cuda:3"; for a whole node or a pair, all models of the
+    node.
+    """
+    if device.startswith("cuda:") and device[5:].isdecimal() and int(device[5:]) < len(models):
+        return models[int(device[5:])]
+    return " + ".join(sorted(set(models))) or "unknown"
+
+
 def text(item: dict, key: str) -> str:
     """A text of an item, "" if it has none."""
     value = item.get(key)

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from gpuworker.fleet.inventory import GpuIdentity, Port, with_lost
+from gpuworker.fleet.inventory import GpuIdentity, Port, model_of, with_lost
 from gpuworker.fleet.part import ARROW, BOTH_WAYS, Part
 from gpuworker.fleet.parts import parts_of
 from gpuworker.judgement.kinds import (
-    KINDS,
     NONE,
     RESEAT,
     RMA,
@@ -22,8 +21,6 @@ from gpuworker.judgement.kinds import (
     urgency,
 )
 from gpuworker.judgement.report import WORST_FIRST
-
-MOST_IN_TICKET = 12
 
 PartKind = tuple[str, str, str]  # node, device, kind of its finding
 
@@ -67,7 +64,6 @@ class Suspect:
     measure: str
     number: Number | None
     new: bool  # not in the earlier run; false without one
-    ticket: str = field(default="", repr=False)
 
     @property
     def part(self) -> str:
@@ -151,23 +147,16 @@ def _suspect(
     if joined and act.verb in (RMA, RESEAT, TICKET):
         act = SHARED if device.endswith(" GPUs") else SHARED_PORTS
     gpu = _identity(device, gpus)
-    index = device.removeprefix("cuda:")
-    models = node.models if node else []
-    whole = (
-        models[int(index)]
-        if index.isdecimal() and int(index) < len(models)
-        else " + ".join(sorted(set(models)))
-    )
+    model = model_of(device, node.models) if node and node.models else ""
     reasons = _of_devices(own) if joined else [sentence(finding) for finding in own]
     shown = next((finding for finding in own if finding.measure), None)
     suspect = Suspect(
-        WORST_FIRST[rank], name, device, node.pod if node else "", whole, gpu.uuid, gpu.serial, gpu.pci,
+        WORST_FIRST[rank], name, device, node.pod if node else "", model, gpu.uuid, gpu.serial, gpu.pci,
         act.verb, act.advice, reasons[0], reasons + _consequences(part),
         own[0].kind, shown.check if shown else "", shown.measure if shown else "",
         _shown(device, measured.get((shown.check, shown.measure, name), {})) if shown else None,
         earlier is not None and (name, device, own[0].kind) not in earlier,
     )  # fmt: skip
-    suspect.ticket = ticket(suspect, node.started if node else "")
     return (rank, part.danger, urgency(act), -len(part.findings) - len(part.consequences)), suspect
 
 
@@ -212,21 +201,3 @@ def sentence(finding) -> str:
     if finding.device and ARROW in finding.device:
         other = f"{finding.device}: "
     return f"{check}{other}{finding.reason} [{finding.found_by}]"
-
-
-def ticket(suspect: Suspect, started: str) -> str:
-    """The text of a ticket or an RMA."""
-    lines = [
-        f"GPU acceptance: {suspect.verdict} of {suspect.part}: {KINDS[suspect.kind].title}",
-        f"Wanted: {suspect.act}. {suspect.advice}",
-    ]
-    for name, value in (
-        ("Node", suspect.node), ("Device", suspect.device), ("Model", suspect.model), ("GPU UUID", suspect.uuid),
-        ("Serial", suspect.serial), ("PCI address", suspect.pci), ("Pod", suspect.pod), ("Tested", started),
-    ):  # fmt: skip
-        if value:
-            lines.append(f"{name}: {value}")
-    lines += [f"- {reason}" for reason in suspect.reasons[:MOST_IN_TICKET]]
-    if len(suspect.reasons) > MOST_IN_TICKET:
-        lines.append(f"- and {len(suspect.reasons) - MOST_IN_TICKET} more findings")
-    return "\n".join(lines)

@@ -34,10 +34,17 @@ def page(fleet: Fleet) -> str:
 
 
 def shell(data: str = "") -> str:
-    return (
-        '<header id="head"></header><main id="main"></main>'
-        f'<script type="application/json" id="data">{data}</script><script>{SCRIPT}</script>'
-    )
+    """What stands still; the script fills the rest. `data`: of a saved page, which asks for none."""
+    return f"""<header>
+<h1><a href="#">GPU acceptance</a></h1><span id="name" class="dim"></span>
+<input id="q" type="search" aria-label="Search" placeholder="Search node, rack, serial …">
+<nav aria-label="Views"><a href="#">Causes</a><a id="measures" href="#">Measurements</a></nav>
+<nav id="files" aria-label="Downloads"><a href="page.html" download="page.html">This page</a>
+<a href="report.json">JSON</a><a href="reports">Reports</a><a href="certificate">Certificate</a></nav>
+<p id="status" role="status" class="dim"></p>
+</header>
+<main id="main"></main>
+<script type="application/json" id="data">{data}</script><script>{SCRIPT}</script>"""
 
 
 def document(title: str, body: str) -> str:
