@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from gpuworker.accept.judge import Judged, judge, started
-from gpuworker.fleet import fingerprint_vote, outliers
+from gpuworker.fleet import outliers
 from gpuworker.fleet.causes import causes, racks
 from gpuworker.fleet.check_findings import findings_of, subject, world_name
 from gpuworker.fleet.coverage import coverage_of, foreign, missing
@@ -17,6 +17,7 @@ from gpuworker.fleet.differences import SOFTWARE, differences, versions_of
 from gpuworker.fleet.duplicates import duplicates
 from gpuworker.fleet.earlier import NOTHING, Earlier, compare
 from gpuworker.fleet.expected import ANYTHING, Expected
+from gpuworker.fleet.fingerprint_vote import vote
 from gpuworker.fleet.fleet_report import (
     WORST_FIRST,
     Curve,
@@ -64,13 +65,7 @@ def merge(
         + duplicates(nodes)
     )
     compared = [each for each in counted if each.comparable]
-    fingerprints = [
-        each
-        for judged in compared
-        if judged.report.scope == NODE
-        for each in fingerprint_vote.fingerprints(judged.report)
-    ]
-    mismatches, single = fingerprint_vote.vote(fingerprints)
+    mismatches, single = vote(each.report for each in compared if each.report.scope == NODE)
     distributions = outliers.distributions(compared)
     differ, differ_notes = differences(node_reports)
     drifted = {f.node: f.reason for f in differ if f.measure in SOFTWARE}
