@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import re
 import shutil
@@ -17,8 +18,9 @@ from playwright.sync_api import Page, expect
 
 from gpuworker.fleet.earlier import Earlier, earlier_of
 from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import Point
+from gpuworker.fleet.fleet_report import Point, json_text
 from gpuworker.fleet.formats.page import page as page_of
+from gpuworker.fleet.suspects import Suspect
 from tests.browser.conftest import PHONE, Store
 from tests.helpers.example_fleets import large
 from tests.helpers.fleet_reports import check, complete_report, failing, merged, node_report
@@ -26,7 +28,7 @@ from tests.helpers.processes import until
 
 OpenPage = Callable[..., Page]
 SUMMARY = ".cause > details > summary"
-PATHS = ["", "#node=node-05", "#measure=compute/gemm_bf16", "#measure=all", "certificate"]
+PATHS = ["", "#node=node-05", "#measure=compute/gemm_bf16", "#measure=all", "#certificate=1"]
 
 
 def causes(page: Page) -> list[str]:
@@ -187,7 +189,7 @@ def test_hostile_text_is_only_text(saved: bool, open_page: OpenPage, store: Stor
             assert view.get("node", text) in shown, view
 
 
-@pytest.mark.parametrize("path", ["", "certificate"])
+@pytest.mark.parametrize("path", ["", "#certificate=1"])
 def test_long_names_fit_on_paper(path: str, open_page: OpenPage, store: Store) -> None:
     names = [f"{letter * 200}.example.com" for letter in "ab"]
     store.result = merged(*map(node_report, names), expected=Expected(3, names=[*names, "c" * 200]))
@@ -244,22 +246,38 @@ def test_a_cause_leads_to_its_node_and_back(open_page: OpenPage, store: Store) -
 
 def test_downloads_are_what_they_say(open_page: OpenPage, url: str, tmp_path: Path) -> None:
     page = open_page()
-    expect(page.locator("#files a")).to_have_count(4)
+    expect(page.locator("#files a")).to_have_count(3)
     with page.expect_download() as saved:
         page.click("text=This page")
     saved_page = open_page()
     saved_page.goto(Path(shutil.copy(saved.value.path(), tmp_path / "page.html")).as_uri())
     assert causes(saved_page) == causes(page)
     found = {a.inner_text(): a.get_attribute("href") for a in page.locator("#files a").all()}
-    assert set(found) == {"This page", "JSON", "Reports", "Certificate"}
+    assert set(found) == {"This page", "JSON", "Reports"}
     assert page.request.get(url + found["JSON"]).json()["verdict"] == "FAIL"
-    assert "Not accepted" in page.request.get(url + found["Certificate"]).text()
+
+
+def test_a_certificate_names_every_gpu_and_accepts_only_what_passed(open_page: OpenPage, store: Store) -> None:
+    page = open_page("#certificate=1")
+    expect(page.locator("main h1")).to_have_text("GPU acceptance: Not accepted")
+    expect(page.locator("main")).to_contain_text(hashlib.sha256(json_text(store.result).encode()).hexdigest())
+    assert page.locator("tbody tr").count() == 17 and "no report" in page.locator("tbody tr").last.inner_text()
+    assert all(gpu.serial in page.locator("main").inner_text() for node in store.result.nodes for gpu in node.gpus)
+    for reports, words in (([node_report("n1")], "Accepted"), ([node_report("n1", device="cpu")], "Not accepted")):
+        store.result = merged(*reports)
+        expect(open_page("#certificate=1").locator("main h1")).to_have_text(f"GPU acceptance: {words}")
 
 
 def picked(page: Page) -> list[dict]:
     with page.expect_download() as saved:
         page.click("#csv")
     return list(csv.DictReader(io.StringIO(saved.value.path().read_text())))
+
+
+def slow_value(store: Store, suspect: Suspect) -> float:
+    (d,) = [d for d in store.result.distributions if (d.check, d.name) == (suspect.check, suspect.measure)]
+    (value,) = [p.value for p in d.points if (p.node, p.device) == (suspect.node, suspect.device)]
+    return float(f"{value:.6g}")
 
 
 def test_picked_causes_are_one_ticket_and_one_csv(open_page: OpenPage, store: Store) -> None:
@@ -273,7 +291,7 @@ def test_picked_causes_are_one_ticket_and_one_csv(open_page: OpenPage, store: St
     assert [(row["node"], row["device"]) for row in rows] == [
         (each.node, each.device) for each in (store.result.suspects[0], slow)
     ]
-    assert float(rows[1]["value"]) == slow.number.value and slow.why in rows[1]["reasons"]
+    assert float(rows[1]["value"]) == slow_value(store, slow) and slow.why in rows[1]["reasons"]
     page.click("#ticket")
     expect(page.locator(".tools + div button")).to_have_text("Copied")
     text = page.evaluate("navigator.clipboard.readText()")
@@ -387,7 +405,7 @@ def test_a_phone_scrolls_in_one_direction(path: str, open_page: OpenPage) -> Non
 LONG = "n" * 200
 
 
-@pytest.mark.parametrize("path", ["", f"#node={LONG}", f"#measure={LONG}/gemm", "certificate"])
+@pytest.mark.parametrize("path", ["", f"#node={LONG}", f"#measure={LONG}/gemm", "#certificate=1"])
 def test_a_phone_scrolls_in_one_direction_whatever_the_names(path: str, open_page: OpenPage, store: Store) -> None:
     report = failing(LONG, f"cuda:1: {LONG} is wrong")
     report["checks"][1]["name"] = LONG

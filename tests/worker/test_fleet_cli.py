@@ -79,7 +79,6 @@ def test_exit_code_is_the_verdict(report, arguments: list[str], code: int, verdi
         (["good", "--limit", "gemm_bf16=700"], "--limit needs --device"),
         (["good", "--inject", ""], "--inject needs --device"),
         (["good", "--json", "x.json", "--html", "./x.json"], "--json and --html"),
-        (["good", "--html", "x", "--certificate", "x"], "--html and --certificate"),
         (["good", "--device", "cuda", "--gpus", "2", "--limit", "gemm_bf17=700"], "--limit gemm_bf17"),
         (["good", "--device", "cuda"], "--gpus is the number of GPUs"),
         (["good", "--json", "-", "--html", "-"], "standard output"),

@@ -2,7 +2,6 @@
 
 /                    the page; it follows new reports     /report.json    the result as JSON
 /page.html           the page as a file, with its data    /metrics        Prometheus text
-/certificate         to print and sign
 /reports             the reports themselves, one per line, for accept-report merge; ?node=NAME: of one node
 /readyz              200 if the whole fleet passed (PASS or WARN), else 503 with the reason
 /healthz             200 while the collector runs, whatever the verdict
@@ -33,7 +32,6 @@ from gpuworker.fleet.await_verdict import WAITING
 from gpuworker.fleet.earlier import NOTHING, last_of, remember
 from gpuworker.fleet.expected import add_options, from_args
 from gpuworker.fleet.fleet_report import Fleet, json_text, summary
-from gpuworker.fleet.formats.certificate import certificate
 from gpuworker.fleet.formats.page import POLICY, SERVED, page
 from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
 from gpuworker.fleet.http_handler import (
@@ -66,7 +64,6 @@ FORMATS: dict[str, tuple[Callable[[Fleet], str], str]] = {
     "/report.json": (json_text, "application/json"),
     "/page.html": (page, HTML),
     "/metrics": (prometheus, CONTENT_TYPE),
-    "/certificate": (certificate, HTML),
 }
 KEPT = ("/report.json", "/metrics")  # texts that are asked for again and again
 REPORTS, WORLD = "/reports", "/world"

@@ -101,7 +101,7 @@ class ReportHandler(BaseHTTPRequestHandler):
 
     def respond(self, status: int, body: str, content_type: str = TEXT) -> None:
         encoded = body.encode(errors="replace")
-        tag = f'"{hashlib.sha256(encoded).hexdigest()[:32]}"'
+        tag = f'"{hashlib.sha256(encoded).hexdigest()}"'
         if status == 200 and self.headers.get("If-None-Match") == tag:
             status, encoded = 304, b""
         self.send_response(status)

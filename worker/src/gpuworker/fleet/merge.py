@@ -85,7 +85,7 @@ def merge(
     findings.sort(key=_sort_key)
     notes += _notes(nodes, worlds, single) + _own_limits(reports, expected)
     ports = {report.node: ports_of(report) for report in node_reports}
-    parts = suspects(findings, nodes, ports, distributions, earlier.suspects)
+    parts = suspects(findings, nodes, ports, earlier.suspects)
     names = {*coverage.missing, *(node.node for node in nodes), *(each.node for each in parts)}
     by_rack = racks(sorted(names - {""}, key=natural_sort_key))
     return Fleet(

@@ -25,24 +25,6 @@ from gpuworker.judgement.report import WORST_FIRST
 PartKind = tuple[str, str, str]  # node, device, kind of its finding
 
 
-@dataclass(frozen=True)
-class Number:
-    """The value that shows a finding, beside the median of the fleet and the limit."""
-
-    name: str
-    unit: str
-    value: float
-    median: float
-    limit: float | None
-    warn_limit: float | None
-    better: str
-
-    def share(self) -> float:
-        """Of the median; smaller is worse."""
-        share = self.value / self.median if self.median else self.value
-        return -share if self.better == "lower" else share
-
-
 @dataclass
 class Suspect:
     """One part with findings. An empty node is the whole fleet, an empty device the whole node."""
@@ -62,7 +44,6 @@ class Suspect:
     kind: str  # of this finding
     check: str  # with the measure, of the first finding that a number shows; or both empty
     measure: str
-    number: Number | None
     new: bool  # not in the earlier run; false without one
 
     @property
@@ -74,7 +55,6 @@ def suspects(
     findings: Iterable,
     nodes: Iterable,
     ports: Mapping[str, Mapping[str, Port]],
-    distributions: Iterable = (),
     earlier: Collection[PartKind] | None = None,
 ) -> list[Suspect]:
     """All suspects, the worst first: by verdict, danger, urgency of the act, and number of
@@ -84,8 +64,6 @@ def suspects(
     run.
     """
     by_node, reports = defaultdict(list), {node.node: node for node in nodes}
-    findings = list(findings)
-    measured = _numbers(findings, distributions)
     for finding in findings:
         if finding.act.verb != NONE:
             by_node[finding.node].append(finding)
@@ -100,7 +78,7 @@ def suspects(
             else _by_act(several)
         )
         found += [
-            _suspect(name, device, part, node, gpus, measured, earlier)
+            _suspect(name, device, part, node, gpus, earlier)
             for device, part in parts
             if part.findings
         ]
@@ -116,26 +94,12 @@ def _by_act(findings: list) -> list[tuple[str, Part]]:
     return [("", part) for part in several.values()]
 
 
-def _numbers(findings: list, distributions: Iterable) -> dict[tuple, dict[str, Number]]:
-    """(check, measure, node) -> device -> number, of what findings are about."""
-    wanted = {(f.check, f.measure, f.node) for f in findings if f.measure}
-    measures = {key[:2] for key in wanted}
-    found: dict[tuple, dict[str, Number]] = defaultdict(dict)
-    for d in distributions:
-        for p in d.points if (d.check, d.name) in measures else ():
-            if (key := (d.check, d.name, p.node)) in wanted:
-                number = Number(d.name, d.unit, p.value, d.median, d.limit, d.warn_limit, d.better)
-                found[key][p.device] = number
-    return found
-
-
 def _suspect(
     name: str,
     device: str,
     part: Part,
     node,
     gpus: list[GpuIdentity],
-    measured: Mapping[tuple, Mapping[str, Number]],
     earlier: Collection[PartKind] | None,
 ) -> tuple[tuple, Suspect]:
     found = part.ranked()
@@ -154,15 +118,9 @@ def _suspect(
         WORST_FIRST[rank], name, device, node.pod if node else "", model, gpu.uuid, gpu.serial, gpu.pci,
         act.verb, act.advice, reasons[0], reasons + _consequences(part),
         own[0].kind, shown.check if shown else "", shown.measure if shown else "",
-        _shown(device, measured.get((shown.check, shown.measure, name), {})) if shown else None,
         earlier is not None and (name, device, own[0].kind) not in earlier,
     )  # fmt: skip
     return (rank, part.danger, urgency(act), -len(part.findings) - len(part.consequences)), suspect
-
-
-def _shown(device: str, numbers: Mapping[str, Number]) -> Number | None:
-    """That of the device, or the worst of the node."""
-    return numbers.get(device) or min(numbers.values(), key=Number.share, default=None)
 
 
 def _consequences(part: Part) -> list[str]:

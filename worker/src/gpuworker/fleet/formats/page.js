@@ -1,6 +1,6 @@
 // Shows a fleet report: causes, nodes, measurements; text of reports is only ever a text node.
 // What is shown stands after "#" in the address, so a view is a link:
-// #q=gpu-7&v=FAIL   #node=gpu-7   #measure=compute/gemm_bf16   #measure=all
+// #q=gpu-7&v=FAIL   #node=gpu-7   #measure=compute/gemm_bf16   #measure=all   #certificate=1
 "use strict";
 
 const POLL_MS = 3000;
@@ -14,7 +14,7 @@ const SVG = ["svg", "line", "rect", "circle", "text", "svg:a"];
 const byId = (id) => document.getElementById(id);
 const open = new Set(); // rows that are open
 const picked = new Set(); // rows that are picked
-let fleet = null, version = null; // the ETag of the report
+let fleet = null, version = null; // SHA-256 of the report
 
 const isKnown = (value) => value !== null && value !== undefined;
 
@@ -34,13 +34,13 @@ function h(what, attributes, ...children) {
 }
 
 // A row per item; the first of the cells that "make" gives is its header.
-function table(names, items, make = (cells) => cells) {
+function table(names, items, make = (cells) => cells, most = MOST) {
   const head = names.map((name) => (name ? h("th", { scope: "col" }, name) : h("td", {})));
   const row = ([first, ...cells]) => h("tr", {}, h("th", { scope: "row" }, first),
     cells.map((cell) => (cell instanceof HTMLTableCellElement ? cell : h("td", {}, cell))));
   return h("div.scroll", { tabindex: 0 }, h("table", {}, h("thead", {}, h("tr", {}, head)),
-    h("tbody", {}, items.slice(0, MOST).map(make).map(row))),
-  items.length > MOST && h("p.dim", {}, `and ${items.length - MOST} more`));
+    h("tbody", {}, items.slice(0, most).map(make).map(row))),
+  items.length > most && h("p.dim", {}, `and ${items.length - most} more`));
 }
 
 const state = () => new URLSearchParams(location.hash.slice(1));
@@ -48,7 +48,7 @@ const state = () => new URLSearchParams(location.hash.slice(1));
 // The address of this view with changes; null takes a part away.
 function to(changes) {
   const found = state();
-  for (const [key, value] of Object.entries(changes)) {
+  for (const [key, value] of Object.entries({ certificate: null, ...changes })) {
     if (value) found.set(key, value); else found.delete(key);
   }
   return `#${found}`;
@@ -58,13 +58,17 @@ const toNode = (name) => to({ node: name, measure: null });
 const measureLink = (check, name) =>
   h("a", { href: to({ measure: `${check}/${name}`, node: null }) }, name);
 const verdict = (name) => h(`span.v.${name}`, {}, `${MARKS[name]} ${name}`);
+const facts = (values) => h("dl", {}, Object.entries(values).filter(([, text]) => text)
+  .map(([key, text]) => [h("dt", {}, key), h("dd", {}, text)]));
 const list = (texts) => h("ul", {}, texts.map((text) => h("li", {}, text)));
 const short = (value) =>
   (Math.abs(value) >= 100 ? value.toFixed(0) : String(+value.toPrecision(3)));
 const natural = (a, b) => a.localeCompare(b, undefined, { numeric: true });
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
-const some = (names) =>
-  names.slice(0, NAMED).join(", ") + (names.length > NAMED ? ` and ${names.length - NAMED} more` : "");
+const some = (names) => names.slice(0, NAMED).join(", ")
+  + (names.length > NAMED ? ` and ${names.length - NAMED} more` : "");
+const filled = (texts) => texts.filter(Boolean);
+const allNodes = () => Object.values(fleet.racks).flat();
 const keyOf = (cause) => [cause.verdict, cause.title, cause.where].join("|");
 const suspectsOf = (cause) => cause.suspects.map((place) => fleet.suspects[place]);
 
@@ -96,10 +100,23 @@ function filtered() {
   return { all, causes, parts, distributions, hit: all ? null : hit };
 }
 
+const worstFirst = (d) => (a, b) => (d.better === "lower" ? b - a : a - b);
+
+// The value that shows a suspect, or the worst of its node, beside those of the fleet.
+function numberOf({ node, device, check, measure }) {
+  const known = measure ? fleet.distributions.filter((d) =>
+    d.check === check && d.name === measure && Object.hasOwn(d.values, node)) : [];
+  const own = known.find((d) => isKnown(d.values[node][d.devices.indexOf(device)])), d = own || known[0];
+  return d && { ...d, value: own ? d.values[node][d.devices.indexOf(device)]
+    : d.values[node].filter(isKnown).sort(worstFirst(d))[0] };
+}
+
 // The worst value of a row beside the median and the limit.
 function bar(cause) {
-  const number = cause.number;
-  if (!number || !number.median) return "";
+  const share = (each) => each.value / each.median;
+  const [number] = filled(suspectsOf(cause).map(numberOf)).filter((each) => each.median)
+    .sort((a, b) => worstFirst(a)(share(a), share(b)));
+  if (!number) return "";
   const { value, median, unit } = number;
   const limit = cause.verdict === "WARN" && number.warn_limit ? number.warn_limit : number.limit;
   const most = Math.max(value, median, limit || 0) * 1.06;
@@ -111,7 +128,7 @@ function bar(cause) {
     h("svg.bar", { viewBox: "0 0 100 16", role: "img", "aria-label": label },
       h("line.axis", { x1: 3, x2: 97, y1: 8, y2: 8 }), limit && mark("limit", limit),
       mark("median", median), h(`circle.${cause.verdict}`, { cx: x(value), cy: 8, r: 4.5 })),
-    h("span.percent", { title: `of the median; ${label}` }, `${Math.round((100 * value) / median)} %`),
+    h("span", { title: `of the median; ${label}` }, `${Math.round((100 * value) / median)} %`),
   ];
 }
 
@@ -136,7 +153,7 @@ function commands(group) {
 }
 
 const identity = ({ model, uuid, serial, pci }) =>
-  [model, uuid, serial && `serial ${serial}`, pci].filter(Boolean);
+  filled([model, uuid, serial && `serial ${serial}`, pci]);
 
 function ticket(cause) {
   const group = suspectsOf(cause), [first] = group;
@@ -145,43 +162,49 @@ function ticket(cause) {
   return [`GPU acceptance: ${cause.verdict} of ${cause.where}: ${cause.title}`,
     `Wanted: ${first.act}. ${first.advice}`, tested && `Tested: ${tested.started}`,
     ...cause.common.map((text) => `In common: ${text}`),
-    ...group.flatMap((each) => [[each.node, each.device, ...identity(each)].filter(Boolean).join(", "),
+    ...group.flatMap((each) => [filled([each.node, each.device, ...identity(each)]).join(", "),
       ...each.reasons.slice(0, most).map((text) => `- ${text}`)]),
     !group[1] && more > 0 && `- and ${more} more findings`].filter(Boolean).join("\n");
 }
 
 function causeRow(cause) {
   const key = keyOf(cause), group = suspectsOf(cause), [first] = group, what = cause.title;
-  const seen = [...cause.common, cause.where, !cause.number && !group[1] && first.reasons[0]];
+  const number = bar(cause);
+  const seen = [...cause.common, cause.where, !number && !group[1] && first.reasons[0]];
   const rest = group[1] ? [] : first.reasons;
   const row = h("details", { open: open.has(key) ? "" : null,
     ontoggle() { if (row.open) open.add(key); else open.delete(key); } },
   h("summary", { id: key }, verdict(cause.verdict), h("span.act", {}, cause.act),
     h("span.what", {}, h("b", {}, what), cause.new && [" ", h("span.new", {}, "new")],
       h("span.dim", {}, seen.filter(Boolean).join(" · "))),
-    h("span.number", {}, bar(cause))),
+    h("span.number", {}, number)),
   h("div.body", {}, h("p", {}, first.advice),
     cause.common.length > 0 && h("p", {}, `In common: ${cause.common.join("; ")}`), parts(group),
     list(rest.slice(0, FEW)), commands(group),
     rest.length > FEW && h("details", {},
       h("summary", {}, plural(rest.length - FEW, "more finding")), list(rest.slice(FEW))),
     h("details", {}, h("summary", {}, "Text of a ticket"), copied(ticket(cause)))));
-  const box = h("input", { type: "checkbox", "aria-label": `pick ${what}, ${cause.where}`, id: `${key}|box`,
-    onchange() { if (box.checked) picked.add(key); else picked.delete(key); show(); } });
+  const box = h("input", { type: "checkbox", id: `${key}|box`,
+    "aria-label": `pick ${what}, ${cause.where}`, onchange() {
+      if (box.checked) picked.add(key); else picked.delete(key);
+      show();
+    } });
   box.checked = picked.has(key);
   return h("div.cause", {}, box, row);
 }
 
 function parts(group) {
-  const names = ["Node", "Part", "Identity", group[0].number ? "Number" : "", group[1] ? "Finding" : ""];
-  return table(names, group, ({ number, ...each }) => [
+  const last = [group[0].measure ? "Number" : "", group[1] ? "Finding" : ""];
+  return table(["Node", "Part", "Identity", ...last], group, (each) => [
     each.node ? h("a", { href: toNode(each.node) }, each.node) : "fleet", each.device,
     identity(each).map((text) => h("div", {}, text)),
-    number && [measureLink(each.check, number.name), ` ${short(number.value)} ${number.unit}`],
+    filled([numberOf(each)]).map(({ check, name, value, unit }) =>
+      [measureLink(check, name), ` ${short(value)} ${unit}`]),
     group[1] && each.reasons[0]]);
 }
 
-const COLUMNS = ["verdict", "act", "node", "device", "model", "uuid", "serial", "pci", "pod", "advice"];
+const COLUMNS = ["verdict", "act", "node", "device", "model", "uuid", "serial", "pci", "pod",
+  "advice"];
 const NUMBERS = ["name", "value", "unit", "median", "limit"];
 
 // A spreadsheet runs a cell that starts like a formula; an apostrophe makes it text.
@@ -191,9 +214,10 @@ function csvOf(causes) {
     const safe = typeof value !== "number" && /^\s*[=+\-@]/.test(text) ? `'${text}` : text;
     return `"${safe.replaceAll('"', '""')}"`;
   };
-  const rows = causes.flatMap((cause) => suspectsOf(cause).map((each) => [cause.title,
-    ...COLUMNS.map((name) => each[name]), ...NUMBERS.map((name) => each.number && each.number[name]),
-    each.reasons.join("; ")]));
+  const row = (each, number = {}) => [...COLUMNS.map((name) => each[name]),
+    ...NUMBERS.map((name) => number[name]), each.reasons.join("; ")];
+  const rows = causes.flatMap((cause) =>
+    suspectsOf(cause).map((each) => [cause.title, ...row(each, numberOf(each))]));
   return [["cause", ...COLUMNS, ...NUMBERS, "reasons"], ...rows]
     .map((row) => row.map(cell).join(",")).join("\r\n");
 }
@@ -232,50 +256,59 @@ function tools(title, shown) {
     })), text];
 }
 
+function coverage() {
+  const { nodes_expected: nodes, nodes_reported: reported, ...gpus } = fleet.coverage;
+  return `${reported} of ${isKnown(nodes) ? nodes : "an unknown number of"} nodes reported`
+    + (gpus.gpus_expected ? `, ${gpus.gpus_seen} of ${gpus.gpus_expected} GPUs` : "");
+}
+
+const values = (make) => [...new Set(fleet.nodes.flatMap(make))].sort(natural);
+
 function progress() {
-  const { coverage, nodes } = fleet, expected = coverage.nodes_expected, known = isKnown(expected);
+  const { nodes_expected: expected, nodes_reported: reported } = fleet.coverage;
   const testing = fleet.suspects.filter((each) => each.kind === "testing").map((each) => each.node);
-  const missing = coverage.missing.filter((name) => !testing.includes(name));
-  const first = nodes.map((node) => node.started).sort()[0];
-  const of = (make) => [...new Set(nodes.flatMap(make))];
-  const said = [`${coverage.nodes_reported} of ${known ? expected : "an unknown number of"} nodes reported`,
-    coverage.gpus_expected && `${coverage.gpus_seen} of ${coverage.gpus_expected} GPUs`,
-    testing.length > 0 && `still testing: ${some(testing)}`,
+  const missing = fleet.coverage.missing.filter((name) => !testing.includes(name));
+  const [first] = values((node) => node.started);
+  const said = [coverage(), testing.length > 0 && `still testing: ${some(testing)}`,
     missing.length > 0 && `no report of ${some(missing)}`,
-    first && `first test ${new Date(first).toLocaleString()}`, ...of((node) => node.models),
-    ...of((node) => `run ${node.run_id}, level ${node.level}`)];
-  return [known && coverage.nodes_reported < expected && h("progress", { max: expected,
-    value: coverage.nodes_reported, "aria-label": "nodes reported" }),
+    first && `first test ${new Date(first).toLocaleString()}`, ...values((node) => node.models),
+    ...values((node) => `run ${node.run_id}, level ${node.level}`)];
+  return [reported < expected && h("progress", { max: expected, value: reported,
+    "aria-label": "nodes reported" }),
   h("p.dim", {}, said.filter(Boolean).join(" · "))];
 }
+
+const notes = () => fleet.notes.length > 0
+  && h("div.banner", {}, fleet.notes.map((note) => h("p", {}, note)));
 
 function overview() {
   const shown = filtered(), { suspects, causes } = fleet;
   const bad = new Set(suspects.map((each) => each.node).filter(Boolean)).size;
   const counts = `${shown.causes.length} of ${plural(causes.length, "cause")}, `
     + `${shown.parts.length} of ${plural(suspects.length, "part")}, `
-    + `${shown.hit ? shown.hit.size : 0} of ${plural(Object.values(fleet.racks).flat().length, "node")}`;
+    + `${shown.hit ? shown.hit.size : 0} of ${plural(allNodes().length, "node")}`;
   return [h("div.top", {}, h("section", {},
     h("p.big", {}, verdict(fleet.verdict),
       causes.length > 0 && ` ${plural(causes.length, "cause")} on ${plural(bad, "node")}`),
     progress(),
-    fleet.notes.length > 0 && h("div.banner", {}, fleet.notes.map((note) => h("p", {}, note))),
+    notes(),
     fleet.fixed.length > 0 && h("p", {}, `Fixed since the earlier run: ${some(fleet.fixed)}`),
     causes.length > 0 && [tools(shown.all ? "Causes, the worst first" : counts, shown),
       shown.causes.slice(0, MOST).map(causeRow), shown.causes.length > MOST
         && h("p.dim", {}, `and ${shown.causes.length - MOST} more: search for one`)]),
   map(shown.hit)),
-  fleet.worlds.length > 0 && [h("h2", {}, "Checks across nodes"), table(["Verdict", "Ranks", "Checks"],
-    fleet.worlds, (world) => [verdict(world.verdict), world.name,
+  fleet.worlds.length > 0 && [h("h2", {}, "Checks across nodes"),
+    table(["Verdict", "Ranks", "Checks"], fleet.worlds, (world) => [verdict(world.verdict), world.name,
       Object.entries(world.checks).map(([name, of]) => h("div", {}, verdict(of), ` ${name}`))])]];
 }
 
 // A square per node, a row per rack if the names show racks.
 function map(only) {
-  const verdicts = Object.fromEntries(Object.values(fleet.racks).flat().map((name) => [name, "INCOMPLETE"]));
+  const verdicts = Object.fromEntries(allNodes().map((name) => [name, "INCOMPLETE"]));
   for (const node of fleet.nodes) verdicts[node.node] = node.verdict;
   const square = (name) => {
-    const of = verdicts[name], label = `${name}: ${of}`, style = only && !only.has(name) ? ".off" : "";
+    const of = verdicts[name], label = `${name}: ${of}`;
+    const style = only && !only.has(name) ? ".off" : "";
     return h(`a.${of}${style}`, { href: toNode(name), title: label, "aria-label": label },
       h("i", {}, MARKS[of]));
   };
@@ -312,13 +345,13 @@ function histogram(d) {
       height: (46 * count) / most + 2, y: 62 - (46 * count) / most })),
     h("line.axis", { x1: 4, x2: 556, y1: 64, y2: 64 }), mark(d.median, "median", 76),
     d.limit !== null && mark(d.limit, "limit", 10),
-    d.outliers.slice(0, MOST).map(([node, device, of, value]) =>
-      h("svg:a", { href: toNode(node), "aria-label": `${node} ${device}: ${short(value)} ${d.unit}` },
-        h(`circle.${of}`, { cx: x(value), cy: 56, r: 5 }))));
+    d.outliers.slice(0, MOST).map(([node, device, of, value]) => h("svg:a",
+      { href: toNode(node), "aria-label": `${node} ${device}: ${short(value)} ${d.unit}` },
+      h(`circle.${of}`, { cx: x(value), cy: 56, r: 5 }))));
 }
 
 const card = (d) => h("div.card", {}, h("h2", {}, measureLink(d.check, d.name)),
-  h("div.dim", {}, [d.unit, d.check, d.model, d.level, d.meaning].filter(Boolean).join(" · ")), histogram(d));
+  h("div.dim", {}, filled([d.unit, d.check, d.model, d.level, d.meaning]).join(" · ")), histogram(d));
 
 const back = () => h("p", {}, h("a", { href: to({ node: null, measure: null }) }, "‹ all nodes"));
 
@@ -329,10 +362,9 @@ function measureView(key) {
   const known = fleet.distributions.filter((d) => `${d.check}/${d.name}` === key);
   return [back(), h("h1", {}, key), !known.length && h("p", {}, "No such measurement."),
     known.map((d) => {
-      const sign = d.better === "lower" ? -1 : 1;
       const sorted = Object.entries(d.values).flatMap(([node, values]) =>
         values.map((value, index) => [node, d.devices[index], value]))
-        .filter((each) => isKnown(each[2])).sort((a, b) => sign * (a[2] - b[2]));
+        .filter((each) => isKnown(each[2])).sort((a, b) => worstFirst(d)(a[2], b[2]));
       return [card(d), h("p.dim", {}, d.limit === null ? "No limit."
         : `Limit ${short(d.limit)} ${d.unit}: ${d.limit_source}`),
       table(["Node", "Part", `Worst first, ${d.unit}`], sorted, ([node, device, value]) =>
@@ -343,7 +375,8 @@ function measureView(key) {
 
 // Over message sizes, of the nodes with the worst values.
 function curves(d, ranks) {
-  const found = fleet.curves.filter((each) => each.check === d.check && d.name.startsWith(each.name));
+  const isOf = (each) => each.check === d.check && d.name.startsWith(each.name);
+  const found = fleet.curves.filter(isOf);
   found.sort((a, b) => ranks.indexOf(a.node) - ranks.indexOf(b.node));
   return found.slice(0, NAMED).map((each) => table([`${each.name}, ${each.node}`, each.unit],
     each.points, ([size, value]) => [`${size} bytes`, h("td.n", {}, short(value))]));
@@ -351,32 +384,31 @@ function curves(d, ranks) {
 
 function nodeView(name) {
   const node = fleet.nodes.find((each) => each.node === name);
-  if (!Object.values(fleet.racks).flat().includes(name)) {
+  if (!allNodes().includes(name)) {
     return [back(), h("h1", {}, name), h("p", {}, "This fleet has no node of this name.")];
   }
-  const facts = node ? { Pod: node.pod, Run: node.run_id, Level: node.level, Tested: node.started,
-    "Last seen": node.last_seen, "Injected fault": node.injected, ...node.facts } : {};
   const own = fleet.causes.flatMap((cause) => cause.suspects.map((place) => [cause, place]))
     .filter(([, place]) => fleet.suspects[place].node === name);
   return [back(), h("h1", {}, name, " ", verdict(node ? node.verdict : "INCOMPLETE")),
     !node && h("p", {}, "No report of this node."),
     own.map(([cause, place]) => {
-      const each = fleet.suspects[place], where = [each.node, each.device].filter(Boolean).join(" ");
-      return causeRow({ ...cause, where, number: each.number, suspects: [place] });
+      const each = fleet.suspects[place], where = filled([each.node, each.device]).join(" ");
+      return causeRow({ ...cause, where, suspects: [place] });
     }),
     numbersOf(name),
-    node && node.gpus.length > 0 && [h("h2", {}, "GPUs"), table(["Device", "UUID", "Serial", "PCI address"],
-      node.gpus, (gpu) => [gpu.device, gpu.uuid, gpu.serial, gpu.pci])],
-    h("dl", {}, Object.entries(facts).filter(([, text]) => text)
-      .map(([key, text]) => [h("dt", {}, key), h("dd", {}, text)])),
-    node && version && hardware(name)];
+    node && node.gpus.length > 0 && [h("h2", {}, "GPUs"),
+      table(["Device", "UUID", "Serial", "PCI address"], node.gpus,
+        (gpu) => [gpu.device, gpu.uuid, gpu.serial, gpu.pci])],
+    node && facts({ Pod: node.pod, Run: node.run_id, Level: node.level, Tested: node.started,
+      "Last seen": node.last_seen, "Injected fault": node.injected, ...node.facts }),
+    node && !byId("data").textContent && hardware(name)];
 }
 
 // What the node's own report says of its parts; the collector has it, a saved page does not.
 function hardware(name) {
   const href = `reports?${new URLSearchParams({ node: name })}`;
   const place = h("div", {}, h("p", {}, h("a", { href }, "The report of this node")));
-  const said = (value) => (typeof value === "string" ? value : isKnown(value) ? JSON.stringify(value) : "");
+  const said = (value) => (isKnown(value) && typeof value !== "string" ? JSON.stringify(value) : value);
   const listed = (title, found) => {
     if (!Array.isArray(found)) return found && [h("h2", {}, title), h("p", {}, said(found))];
     const rows = [...new Set(found.flatMap(Object.keys))].map((key) =>
@@ -386,21 +418,23 @@ function hardware(name) {
   };
   fetch(href).then((answer) => answer.json()).then(({ checks }) => {
     const { gpus, ports, xids } = checks.find((check) => check.name === "environment").facts;
-    place.append(...[listed("State of the GPUs before the tests", gpus), listed("Network ports", ports),
-      listed("Xids", xids)].flat().filter(Boolean));
+    place.append(...filled([listed("State of the GPUs before the tests", gpus),
+      listed("Network ports", ports), listed("Xids", xids)].flat()));
   }).catch(() => place.append("The collector does not have it."));
   return place;
 }
 
 // Each number against the median of the fleet; what is a finding or beyond a limit is marked.
 function numbersOf(name) {
-  const known = fleet.distributions.filter((d) => name in d.values);
+  const known = fleet.distributions.filter((d) => Object.hasOwn(d.values, name));
   const cell = (d, device) => {
     const value = d.values[name][d.devices.indexOf(device)];
     if (!isKnown(value)) return h("td.n", {});
-    const isBeyond = (limit) => limit !== null && (d.better === "lower" ? value > limit : value < limit);
+    const isBeyond = (limit) =>
+      limit !== null && (d.better === "lower" ? value > limit : value < limit);
     const outlier = d.outliers.find(([node, part]) => node === name && part === device);
-    const of = outlier ? outlier[2] : isBeyond(d.limit) ? "FAIL" : isBeyond(d.warn_limit) ? "WARN" : "";
+    const byLimit = isBeyond(d.limit) ? "FAIL" : isBeyond(d.warn_limit) ? "WARN" : "";
+    const of = outlier ? outlier[2] : byLimit;
     const title = d.median ? `${Math.round((100 * value) / d.median)} % of the median` : null;
     return h(of ? `td.n.${of}` : "td.n", { title }, short(value));
   };
@@ -419,16 +453,36 @@ function numbersOf(name) {
     known.filter(isPair).map(matrix)];
 }
 
+// To print and sign: every GPU that was accepted. A rehearsal or a fleet with faults is not.
+function certificate() {
+  const accepted = ["PASS", "WARN"].includes(fleet.verdict) && !fleet.rehearsal;
+  const said = (make) => values(make).join(", ") || "none", times = values((node) => node.started);
+  const missing = fleet.coverage.missing.map((node) => ({ node, verdict: "INCOMPLETE", gpus: [] }));
+  return [h("h1", {}, `GPU acceptance: ${accepted ? "Accepted" : "Not accepted"}`),
+    facts({ Verdict: verdict(fleet.verdict), Reason: fleet.reason || "all passed",
+      Coverage: coverage(), Run: said((node) => node.run_id), Level: said((node) => node.level),
+      Checks: said((node) => Object.keys(node.checks)), "GPU models": said((node) => node.models),
+      Tested: times.length > 0 && `${times[0]} to ${times[times.length - 1]}`,
+      "SHA-256 of report.json": version.replaceAll('"', "") }), notes(),
+    table(["Node", "Verdict", "GPUs", "Serial or UUID of each GPU"], [...fleet.nodes, ...missing],
+      (node) => [node.node, verdict(node.verdict),
+        node.run_id ? `${node.gpus_seen} of ${node.gpus_expected}` : "no report",
+        node.gpus.map((gpu) => gpu.serial || gpu.uuid).join(", ")], Infinity),
+    h("p.sign", {}, ["Date", "Name", "Signature"].map((name) => h("span", {}, name)))];
+}
+
 function show() {
   if (!fleet) return;
   const found = state(), focused = document.activeElement.id;
   const node = found.get("node"), measure = found.get("measure");
-  const view = node ? nodeView(node) : measure ? measureView(measure) : overview();
+  const view = node ? nodeView(node) : measure ? measureView(measure)
+    : found.has("certificate") ? certificate() : overview();
   byId("main").replaceChildren(...[view].flat(9).filter(Boolean));
   if (focused !== "q") byId("q").value = found.get("q") || "";
   byId("measures").href = to({ measure: "all", node: null });
   byId("name").textContent = fleet.name;
-  document.title = [fleet.verdict, node || measure, fleet.name, "GPU acceptance"].filter(Boolean).join(" · ");
+  const title = [fleet.verdict, node || measure, fleet.name, "GPU acceptance"];
+  document.title = filled(title).join(" · ");
   if (focused && byId(focused)) byId(focused).focus(); // what is replaced loses the focus
 }
 
@@ -466,9 +520,10 @@ addEventListener("keydown", (event) => {
     byId("q").focus();
   }
 });
-const saved = byId("data").textContent;
-byId("files").hidden = Boolean(saved);
-if (saved) {
-  fleet = JSON.parse(saved);
+const saved = byId("data");
+byId("files").hidden = Boolean(saved.textContent);
+if (saved.textContent) {
+  fleet = JSON.parse(saved.textContent);
+  version = saved.dataset.sha256;
   show();
 } else poll();
