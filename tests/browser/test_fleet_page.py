@@ -176,6 +176,7 @@ def test_hostile_text_is_only_text(saved: bool, open_page: OpenPage, store: Stor
         (tmp_path / "page.html").write_text(page_of(store.result))
         page.goto((tmp_path / "page.html").as_uri())
     page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+    page.locator(SUMMARY).first.wait_for()
     for each in page.locator(SUMMARY).all():
         each.click()
     base = page.url.partition("#")[0]
