@@ -16,7 +16,7 @@ gitops/argocd/health/GROUP/KIND/health.lua -> gitops/argocd/argocd-cm.yaml
 charts/NAME/values.yaml    -> charts/NAME/templates/_keys.tpl and _defaults.tpl; with
     Chart.yaml and the schema charts/NAME/README.md
 charts/shared/*            -> charts/NAME/templates, with NAME as the templates' prefix
-worker/start.py, worker/src -> charts/NAME/files: start.py and programs.tar.*, the chart's programs
+worker/start.py, worker/src -> charts/NAME/files/programs.zip, the chart's programs
 
 --check writes nothing and fails when something is out of date.
 """
@@ -24,7 +24,6 @@ worker/start.py, worker/src -> charts/NAME/files: start.py and programs.tar.*, t
 from __future__ import annotations
 
 import json
-import lzma
 import re
 import subprocess
 import sys
@@ -118,8 +117,8 @@ def chart_schema(schema: dict) -> str:
 
 
 def is_current(path: Path, content: str | bytes) -> bool:
-    if isinstance(content, bytes):  # two versions of lzma may write different bytes for the same content
-        return lzma.decompress(path.read_bytes()) == lzma.decompress(content)
+    if isinstance(content, bytes):
+        return programs.unpacked(path.read_bytes()) == programs.unpacked(content)
     return path.read_text() == content
 
 
