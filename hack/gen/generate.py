@@ -9,7 +9,7 @@ worker/…/launch/failure_causes.py -> the table of causes in docs/ddp-run.md
 schemas/jobgroup/*.yaml    -> generator/src/jobgen/schemas/document.json, docs/jobgen-fields.md
 the table of differences   -> the last part of docs/jobgen-fields.md (tests/differential/table.py)
 jobgen's table of codes    -> docs/jobgen-errors.md, with jobgen's output for each example
-charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
+charts/job-group/files/gpu-types.yaml -> generator/src/jobgen/accelerators.py
 worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py,
     docs/environment.md, the version in charts/NAME/Chart.yaml and the exit codes in charts/job-group/files/entry.sh
 gitops/argocd/health/GROUP/KIND/health.lua -> gitops/argocd/argocd-cm.yaml
@@ -50,7 +50,6 @@ from hack.paths import REPO, ToolError, main
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
 SHARED_BY = {
-    "_gang.tpl": ("ddp-run", "job-group"),
     "_fullname.tpl": ("ddp-run", "gpu-accept"),
     "_helperimage.tpl": ("gpu-accept", "job-group"),
     "policy.yaml": ("ddp-run", "gpu-accept"),

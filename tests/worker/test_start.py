@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
+import lzma
 import os
 import signal
 import subprocess
 import sys
-import lzma
 import tarfile
 from pathlib import Path
 
