@@ -18,7 +18,7 @@ SCHEMAS = {chart: yaml.safe_load((REPO / f"charts/{chart}/values.schema.json").r
 COMMANDS = {
     chart: next(line for line in installs(REPO / "README.md") if f"charts/{chart} " in line) for chart in CHARTS
 }
-(OWN,) = re.findall(r"in place of the preset `(--set program\.image=IMAGE [^`]+)`", README)
+(OWN,) = re.findall(r"in\s+place of the preset `(--set program\.image=IMAGE [^`]+)`", README)
 # The README's run of a preset, and that of a person's own program, whose image gets the launcher by an init container.
 RUNS = {
     "preset": COMMANDS["ddp-run"],
