@@ -78,7 +78,7 @@ CAUSES = [
           "or name one that the line lists"),
     Cause("slow-import", ExitCode.RENDEZVOUS,
           "ranks waited for one that was still importing its modules",
-          "make the image's file system faster, or raise --startup-collective-timeout"),
+          "make the image's file system faster, or raise --collective-timeout"),
     # -- the program
     Cause("collective-timeout", ExitCode.HANG, "a collective timed out",
           "look at the ranks that the line names"),
@@ -112,15 +112,6 @@ CAUSES = [
     Cause("stopped", ExitCode.STOPPED, "stopped before the program saved",
           "exit with 75 after saving on SIGTERM, within the grace period"),
 ]  # fmt: skip
-PHASES = {  # of the launch, in which causes with these codes are found
-    ExitCode.USAGE: "config",
-    ExitCode.NAME_RESOLUTION: "resolve",
-    ExitCode.INTERFACE: "interface",
-    ExitCode.PORT: "preflight",
-    ExitCode.NODE_MISSING: "preflight",
-    ExitCode.NODES_DIFFER: "preflight",
-    ExitCode.RENDEZVOUS: "rendezvous",
-}
 BY_KEY = {cause.key: cause for cause in CAUSES}
 
 
@@ -144,10 +135,6 @@ class Failure(Exception):
     @property
     def row(self) -> Cause:
         return BY_KEY[self.cause]
-
-    @property
-    def phase(self) -> str:
-        return PHASES.get(self.row.code, "run")
 
     @property
     def code(self) -> int:
