@@ -46,6 +46,6 @@ REMEDIES = {
     "DeletionByPodGC": _NODE,
     "DeadlineExceeded": "raise activeDeadlineSeconds",
     "peer": "see the rank that failed first",
-    "BackoffLimitExceeded": "its pod is gone: see the log on logs.claimName, or start it again",
+    "BackoffLimitExceeded": "its pod is gone: look where the cluster collects logs, or start it again",
 }
 OTHER = "do what the message says"  # of Kubernetes, or of ddp-launch

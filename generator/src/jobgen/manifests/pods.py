@@ -38,7 +38,7 @@ DOMAINS = (
 )
 VOLUMES = re.compile(
     r"tmp|shared-memory|outputs|datasets|models|programs|agent|attempts|key|scripts|state|home|files"
-    r"|logs|(volume|folder)-\d+"
+    r"|(volume|folder)-\d+"
 )
 
 
