@@ -2,10 +2,10 @@ r"""group-agent: sidecar of every rank of a group.
 
   group-agent --plan /group/scripts/group.json --host trainer-0 --state-dir /group/state
 
-It holds the task at the barrier until every rank has joined: its image is pulled, its container runs and its name
-resolves. At the join timeout it lists the missing ranks. Afterwards it keeps the state of the group: for a rank whose
-pod was replaced, for dependencies between tasks, for the end of auxiliary tasks, and for a failure that ends the group.
-It needs no access to the Kubernetes API.
+It holds the task at the barrier until every rank has joined: its image is pulled, its container
+runs and its name resolves. At the join timeout it lists the missing ranks. Afterwards it keeps the
+state of the group: for a rank whose pod was replaced, for dependencies between tasks, for the end
+of auxiliary tasks, and for a failure that ends the group. It needs no access to the Kubernetes API.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ class Agent(RankServer):
         }
 
     def ranks_that_need_the_result(self) -> set[str]:
-        """Auxiliaries end with the primaries, a failure concerns every rank, and a rank that failed may wait for all.
-        In a small group every rank gets the result, so that a rank that rejoins can request it from any of them.
+        """Auxiliaries end with the primaries, a failure concerns every rank, and a rank that failed
+        may wait for all. In a small group every rank gets the result, so that a rank that rejoins
+        can request it from any of them.
         """
         hosts = set(self.plan.hosts)
         if self.state.failed or not self.plan.stop_on_failure or len(hosts) <= RESOLVE_ALL:
@@ -163,7 +164,7 @@ class Agent(RankServer):
         if not self.missing:
             self.missing = missing
             self.notify()
-            # All ranks abort together: for the others, a rank that ends first would be missing, too.
+            # All ranks abort together: for the others, one that ends first would be missing, too.
             await self.peers.broadcast(set(self.plan.hosts) - {self.host}, missing=missing)
         log("FATAL", exit_code=int(ExitCode.NODE_MISSING), why=text)
         self.pipes.send(Pipe.START, f"fail {ExitCode.NODE_MISSING:d} {text}")
@@ -188,7 +189,9 @@ class Agent(RankServer):
             log("GROUP", rank=self.host, dependencies_met_after_s=time.monotonic() - start)
 
     async def not_ready(self) -> dict[str, str]:
-        """Dependencies on `ready` that are not met. Each such task has a Service that publishes only ready pods."""
+        """Dependencies on `ready` that are not met. Each such task has a Service that publishes
+        only ready pods.
+        """
         pending = {}
         for name, state in self.task.depends_on.items():
             if state == "ready" and not set(self.plan.tasks[name].hosts) <= set(self.state.done):
@@ -199,7 +202,9 @@ class Agent(RankServer):
 
 
 def refuse_start(folder: Path, why: str) -> None:
-    """End the task instead of starting it, and stay until the pod ends: a sidecar that ends is only started again."""
+    """End the task instead of starting it, and stay until the pod ends: a sidecar that ends is only
+    started again.
+    """
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     log("FATAL", exit_code=int(ExitCode.USAGE), why=why)
