@@ -36,17 +36,13 @@ spec:
   {{- if $values.interConnection }}
   subdomain: {{ $values.name | quote }}
   {{- end }}
-  {{- include "job-group.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector "tolerations" $values.tolerations) | nindent 2 }}
+  {{- include "job-group.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector) | nindent 2 }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
   {{- end }}
   {{- /* SIGTERM, the delay of an auxiliary task, SIGTERM for the program, its grace time, SIGKILL. */}}
   terminationGracePeriodSeconds: {{ add (include "job-group.grace" .) ($task.terminationDelaySeconds | default 0) }}
   {{- with include "job-group.affinity" . | trim }}{{ . | nindent 2 }}{{ end }}
-  {{- if $values.placement.gang }}
-  schedulingGroup:
-    podGroupName: {{ .id | quote }}
-  {{- end }}
   {{- if $values.interConnection }}
   initContainers:
     {{- /* A sidecar: it starts before the task and ends after it. */}}
