@@ -52,7 +52,6 @@ ANOTHER_GROUP = [
     'secretName="other"',
     'primaryTasks=["trainer"]',
     'onFailure="continue"',
-    'logs.claimName="logs"',
     'agent.resources={"requests": {"cpu": 1}}',
     'image.pullPolicy="Always"',
     'imagePullSecrets=[{"name": "registry"}]',

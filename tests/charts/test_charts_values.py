@@ -182,7 +182,7 @@ def test_a_key_without_a_value_is_refused_or_means_nothing() -> None:
             said.append(path)
         else:
             assert {"ConfigMap", "JobSet"} <= {item["kind"] for item in objects(done.stdout.decode())}
-    assert ("layout",) in said and ("logs", "claimName") in said
+    assert ("layout",) in said and ("image", "pullPolicy") in said
 
 
 @pytest.mark.parametrize("chart", CHARTS)

@@ -22,7 +22,6 @@
 "placement": {"topologyKey": ""},
 "accelerators": {"resourceName": "nvidia.com/gpu", "nodeLabel": "nvidia.com/gpu.product", "types": {}},
 "sharedMemory": {"sizeLimit": "16Gi"},
-"logs": {"claimName": "", "subPath": ""},
 "agent": {"resources": {}},
 "networkPolicy": {"enabled": true, "ingress": [], "restrictEgress": false, "egress": []},
 "authentication": {"secretName": "", "secretKey": "key"},

@@ -6,7 +6,6 @@ task runs in any image with a POSIX shell.
 {{- $values := .root.Values }}
 {{- $task := .task }}
 {{- $gpus := dig "accelerator" "count" 0 $task | int }}
-{{- $agent := or $values.interConnection $values.logs.claimName -}}
 {{- $launcher := eq (include "job-group.launcher" .) "ddp-launch" -}}
 {{- /* Without JobSet the pods themselves form a pod group of Kueue. */}}
 {{- $queued := and $values.kueue.queueName (eq $values.layout "jobs") -}}
@@ -44,7 +43,7 @@ spec:
   {{- /* SIGTERM, the delay of an auxiliary task, SIGTERM for the program, its grace time, SIGKILL. */}}
   terminationGracePeriodSeconds: {{ add (include "job-group.grace" .) ($task.terminationDelaySeconds | default 0) }}
   {{- with include "job-group.affinity" . | trim }}{{ . | nindent 2 }}{{ end }}
-  {{- if $agent }}
+  {{- if $values.interConnection }}
   initContainers:
     {{- /* A sidecar: it starts before the task and ends after it. */}}
     - name: agent
@@ -56,12 +55,6 @@ spec:
         - --host={{ .name }}-{{ .rank }}
         - --plan=/group/scripts/group.json
         - --state-dir=/group/state
-        {{- if $values.logs.claimName }}
-        - --logs-dir=/group/logs
-        {{- end }}
-        {{- if not $values.interConnection }}
-        - --logs-only
-        {{- end }}
       env:
         {{- include "job-group.environment" (dict "root" .root "set" (merge (include "job-group.runEnv" . | fromYaml) (include "job-group.keyVariable" .root | fromYaml))) | trim | nindent 8 }}
       {{- /* Nothing of each amount that the task names: a quota that asks for it then admits both. */}}
@@ -86,9 +79,6 @@ spec:
         - {name: programs, mountPath: /group/programs, readOnly: true}
         - {name: state, mountPath: /group/state}
         - {name: agent, mountPath: /tmp}
-        {{- with $values.logs.claimName }}
-        - {name: logs, mountPath: /group/logs, subPath: {{ $values.logs.subPath | quote }}}
-        {{- end }}
         {{- with include "job-group.keyMount" .root }}{{ . | nindent 8 }}{{ end }}
   {{- end }}
   containers:
@@ -166,17 +156,12 @@ spec:
       emptyDir:
         medium: Memory
         sizeLimit: {{ dig "sharedMemory" "sizeLimit" $values.sharedMemory.sizeLimit $task | quote }}
-    {{- if or $agent $launcher }}
+    {{- if or $values.interConnection $launcher }}
     {{- include "job-group.programsVolume" .root | nindent 4 }}
     {{- end }}
-    {{- if $agent }}
+    {{- if $values.interConnection }}
     - name: agent # its own /tmp: a program may empty the one it has
       emptyDir: {sizeLimit: 64Mi}
-    {{- end }}
-    {{- with $values.logs.claimName }}
-    - name: logs
-      persistentVolumeClaim:
-        claimName: {{ . | quote }}
     {{- end }}
     {{- range $index, $volume := $task.volumes }}
     - name: volume-{{ $index }}
