@@ -18,7 +18,7 @@ SCHEMAS = {chart: yaml.safe_load((REPO / f"charts/{chart}/values.schema.json").r
 COMMANDS = {
     chart: next(line for line in installs(REPO / "README.md") if f"charts/{chart} " in line) for chart in CHARTS
 }
-(OWN,) = re.findall(r"in\s+place of the preset `(--set program\.image=IMAGE [^`]+)`", README)
+(OWN,) = re.findall(r"`(--set program\.image=IMAGE [^`]+)`", README)
 # A run of the README on GPUs, of a preset and of a person's own program.
 ON_GPUS = "--set gpusPerNode=8 --set resources.requests.cpu=32 --set resources.requests.memory=256Gi"
 RUNS = {
