@@ -1,13 +1,11 @@
 """A check is one file or folder."""
 
-import itertools
 import re
 import sys
 
 import pytest
 
 from gpuworker.accept import check_spec, checks, registry
-from gpuworker.accept.check_spec import DEVICES, WORLD
 from tests.helpers.fleet_reports import REPO
 
 GOOD = '''"""The disk spins."""
@@ -47,19 +45,7 @@ def test_checks_that_others_depend_on_run_first():
     assert tags == sorted(tags, key=check_spec.TAGS.index)
 
 
-def test_the_quick_level_starts_four_processes_and_one_world():
-    """Each process that uses GPUs creates a context on all of them, each world also connects its ranks: seconds."""
-    quick = [check for check in registry.node_checks().values() if "quick" in check.spec.seconds]
-    shared = itertools.groupby(quick, key=lambda check: check.spec.process or check.name)
-    assert [(process, [check.name for check in checks]) for process, checks in shared] == [
-        ("environment", ["environment"]),
-        (DEVICES, ["compute", "host", "memory", "links"]),
-        ("repeatability", ["repeatability"]),  # it must choose its algorithms before the first use of a GPU
-        (WORLD, ["training", "collectives", "correctness", "stragglers", "storage"]),
-    ]
-
-
-def test_checks_across_nodes_are_those_with_measure_world():
+def test_checks_across_nodes_are_those_with_a_flag():
     """The search for bad nodes is the first, and is not a check of one node."""
     across = registry.world_checks()
     assert list(across) == ["bad_nodes", "collectives", "correctness", "stragglers", "storage"]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 
 from gpuworker.accept import peer_comparison
-from gpuworker.accept.check_spec import DEVICES, Measure, Plan, Spec
+from gpuworker.accept.check_spec import Measure, Plan, Spec
 from gpuworker.judgement.report import Evidence
 
 FORMATS = {
@@ -31,7 +31,6 @@ FORMATS = {
 SPEC = Spec(
     tag="COMPUTE",
     seconds={"quick": 8, "full": 90, "burn-in": 600},
-    process=DEVICES,
     measures={
         f"gemm_{kind}": Measure(
             "TFLOP/s",
@@ -94,7 +93,7 @@ def problems(evidence: Evidence, plan: Plan) -> None:
         evidence.warn("unlisted", f"{device}: {words}", device)
     for device, words in gpu_telemetry.slowed(telemetry):
         evidence.warn("slowdown", f"{device}: {words}", device)
-    peer_comparison.problems(evidence, plan.models)
+    peer_comparison.problems(evidence, plan, *SPEC.measures)
 
 
 def _measure_kind(

@@ -23,13 +23,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from gpuworker.accept import host_info, peer_comparison
-from gpuworker.accept.check_spec import DEVICES, Measure, Plan, Spec
-from gpuworker.judgement.report import Evidence, Measurement
+from gpuworker.accept.check_spec import Measure, Plan, Spec
+from gpuworker.judgement.report import Evidence
 
 SPEC = Spec(
     tag="MEMORY",
     seconds={"quick": 3, "full": 10, "burn-in": 60},
-    process=DEVICES,
     measures={
         "host_memory": Measure(
             "GB/s",
@@ -65,11 +64,11 @@ def measure(plan: Plan) -> Evidence:
     groups, few = measured(
         nodes, max(1, min(MOST_CORES[plan.device], int(quota))), host_info.memory_nodes()
     )
-    typical, within = peer_comparison.typical_time_and_tolerance(plan.device)
+    typical = peer_comparison.typical_time(plan.device)
     budget_s = plan.budget_s(REHEARSAL_S) / len(groups) / 2
     cores = {name: len(cpus) for name, cpus in nodes.items()}
     evidence = Evidence(facts={"cores": cores, "measured_on": groups})
-    size, by_core = COPY_BYTES[plan.device], {}
+    size, by_core, by_node = COPY_BYTES[plan.device], {}, {}
     for name, cpus in groups.items():
         last = name == list(groups)[-1]
         slow = set(cpus) if last and plan.injected("slow-host-memory") else set()
@@ -84,23 +83,16 @@ def measure(plan: Plan) -> Evidence:
         if name in few:
             evidence.facts.setdefault("host_memory_not_compared", {})[name] = bandwidth
         else:
-            evidence.measurements.append(Measurement("host_memory", bandwidth, "GB/s", name))
-        evidence.measurements.append(
-            Measurement("host_compute", statistics.median(rates.values()), "GB/s", name)
-        )
-    by_node = {
-        each.device: each.value for each in evidence.measurements if each.name == "host_memory"
-    }
-    on_gpu_node = plan.device == "cuda"
-    of_memory = peer_comparison.HOST_MEMORY if on_gpu_node else within
-    of_cores = peer_comparison.CORES if on_gpu_node else within
-    peer_comparison.compare(evidence, "host_memory", "GB/s", by_node, of_memory)
-    peer_comparison.compare(evidence, "host_compute", "GB/s", by_core, of_cores)
+            by_node[name] = bandwidth
+            evidence.add_number("host_memory", bandwidth, "GB/s", name)
+        evidence.add_number("host_compute", statistics.median(rates.values()), "GB/s", name)
+    peer_comparison.compare(evidence, "host_memory", by_node)
+    peer_comparison.compare(evidence, "host_compute", by_core)
     return evidence
 
 
 def problems(evidence: Evidence, plan: Plan) -> None:
-    peer_comparison.problems(evidence, plan.models)
+    peer_comparison.problems(evidence, plan)
 
 
 def halves(nodes: dict[int, list[int]]) -> dict[str, list[int]]:

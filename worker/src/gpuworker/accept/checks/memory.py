@@ -14,14 +14,13 @@ import statistics
 import time
 
 from gpuworker.accept import peer_comparison
-from gpuworker.accept.check_spec import DEVICES, Measure, Plan, Spec
+from gpuworker.accept.check_spec import Measure, Plan, Spec
 from gpuworker.judgement.report import FAIL, Evidence, Measurement
 from gpuworker.runtime import gpu_specs
 
 SPEC = Spec(
     tag="MEMORY",
     seconds={"quick": 6, "full": 60, "burn-in": 600},
-    process=DEVICES,
     measures={
         "memory_copy": Measure(
             "GB/s", "a copy within the memory, bytes read and written", limit="memory_copy"
@@ -73,7 +72,7 @@ def measure(plan: Plan) -> Evidence:
         if evidence.has(FAIL):
             break
     for device, size in tested.items():
-        if label := timing.report_name(device):
+        if label := peer_comparison.report_name(str(device)):
             evidence.measurements.append(Measurement("memory_tested", size / 2**30, "GiB", label))
     evidence.facts["pattern_passes"] = passes
     evidence.facts["memory_gib"] = {str(device): _total(device) / 2**30 for device in devices}
@@ -82,7 +81,7 @@ def measure(plan: Plan) -> Evidence:
 
 
 def problems(evidence: Evidence, plan: Plan) -> None:
-    peer_comparison.problems(evidence, plan.models)
+    peer_comparison.problems(evidence, plan, "memory_copy", "memory_triad")
     _sizes(evidence)
     for number in evidence.measurements if plan.device == "cuda" else ():
         if number.name == "memory_tested":

@@ -17,6 +17,7 @@ import re
 import time
 from collections import Counter
 
+from gpuworker.accept import peer_comparison
 from gpuworker.accept.check_spec import Measure, Plan, Spec
 from gpuworker.judgement.report import Evidence, Measurement
 
@@ -79,10 +80,13 @@ def measure(plan: Plan) -> Evidence:
             )
     _compare_devices(usual, fingerprint.model, evidence)
     for device in devices:
-        if label := timing.report_name(device):
+        if label := peer_comparison.report_name(str(device)):
             evidence.measurements.append(Measurement("repeats", repeats, "repeats", label))
             evidence.hashes |= {f"{kind} {label}": value for kind, value in usual[device].items()}
-    groups = {timing.report_name(device): fingerprint.group(device, size) for device in devices}
+    groups = {
+        peer_comparison.report_name(str(device)): fingerprint.group(device, size)
+        for device in devices
+    }
     evidence.facts["hash_group"] = {label: group for label, group in groups.items() if label}
     return evidence
 
