@@ -18,7 +18,6 @@ from gpuworker.accept.check_spec import Plan
 from gpuworker.accept.checks import storage
 from gpuworker.accept.checks.collectives import sweep
 from gpuworker.accept.checks.correctness import ddp_reference
-from gpuworker.accept.checks.repeatability import _compare_devices
 from gpuworker.accept.checks.stragglers import rank_times
 from gpuworker.accept.checks.training import training_steps
 from gpuworker.accept.environment_problems import NOT_READABLE
@@ -190,7 +189,6 @@ class Hardware:
             for index, device in enumerate(DEVICES)
         }
         found.hashes = {f"{name} {device}": value for device, own in usual.items() for name, value in own.items()}
-        _compare_devices(usual, lambda device: H100, found)
         return found
 
     def _ranks(self) -> list[dict]:

@@ -118,7 +118,7 @@ def run(report: Report, plan: Plan, args: Namespace, stopped: Callable[[], bool]
             why = "stopped by SIGTERM" if stopped() else "the driver hangs"
             report.checks.append(not_done(registered.name, "not-run", f"not run: {why}"))
             continue
-        inject = "" if index and plan.inject in check_spec.RUNNER_FAULTS else plan.inject
+        inject = "" if index and plan.inject in fault_injection.RUNNER_FAULTS else plan.inject
         seconds = registered.spec.seconds[plan.level] * share
         its_plan = dataclasses.replace(plan, seconds=seconds, inject=inject)
         evidence, evidence.duration_s = measured(registered, its_plan)

@@ -28,19 +28,6 @@ LEVELS = ("quick", "full", "burn-in")
 # Tags of the log, in the order in which the checks run: first what the others depend on.
 TAGS = ("ENV", "COMPUTE", "MEMORY", "LINKS", "REPEAT", "TRAIN", "DDP", "STORAGE")
 
-# Faults of the runner itself, in fault_injection.py: id -> (kind of the finding that proves it,
-# what happens).
-RUNNER_FAULTS = {
-    "hung-check": ("check-failed", "the first check never ends"),
-    "crashed-check": ("check-failed", "the process of the first check is killed"),
-    "parse-failure": ("check-failed", "the evidence of the first check is truncated"),
-    "lying-clock": ("clock", "the wall clock jumps by an hour during the first check"),
-    "bad-limit": ("bad-limit", "a limit that no GPU can reach"),
-    "port-errors": ("port-errors", "a network port counts errors while the checks run"),
-    "pcie-errors": ("pcie-errors", "a PCIe link counts errors while the checks run"),
-    "full-disk": ("volume-full", "the report's disk is full"),
-}
-
 
 @dataclass(frozen=True)
 class Plan:

@@ -80,8 +80,7 @@ def add_problems(evidence: Evidence, plan: Plan) -> None:
     differences(gpus, evidence)
     _identity(plan, gpus, evidence)
     fabric.problems([fabric.Port(**each) for each in facts["ports"]], evidence)
-    near = facts["nearest_adapters"] if plan.device == "cuda" else facts.get("nearest_adapters", {})
-    fabric.far_from_adapters(near, evidence)
+    fabric.far_from_adapters(facts["nearest_adapters"], evidence)
     if (
         plan.device == "cuda"
         and any(port["up"] for port in facts["ports"])

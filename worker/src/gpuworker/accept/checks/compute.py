@@ -136,7 +136,6 @@ def _measure_kind(
     taken = timing.batches(devices, batch, budget_s)
     work = 2 * size**3 / 1e12
     peer_comparison.record(evidence, name, "TFLOP/s", work, taken, plan.device, True)
-    evidence.facts[name] = {"size": size}
 
 
 def _has(kind: str, device) -> bool:

@@ -4,8 +4,7 @@ For each NUMA node in turn, one thread per core copies within memory of that nod
 SHA-256. A node with one NUMA node is compared in two halves. Other pods may use the same cores and
 memory, so a slow part is a WARN, and the time in which another program had a core does not count.
 The fleet compares the numbers of all nodes. Every NUMA node is measured with the same number of
-cores. Where the pod has few cores of one, or none of its memory, the bandwidth is not comparable
-and is in the facts only.
+cores. Where the pod has few cores of one, or none of its memory, the bandwidth is not measured.
 
 A missing memory module, a wrong BIOS setting, a hot socket or a core at its lowest clock delays
 data loaders and the launch of kernels, and no check of a GPU shows it.
@@ -72,19 +71,16 @@ def measure(plan: Plan) -> Evidence:
     for name, cpus in groups.items():
         last = name == list(groups)[-1]
         slow = set(cpus) if last and plan.injected("slow-host-memory") else set()
-        copies = times(cpus, lambda: _copy(size), budget_s, slow)
+        if name not in few:
+            copies = times(cpus, lambda: _copy(size), budget_s, slow)
+            by_node[name] = sum(2 * size / typical(found) / 1e9 for found in copies.values())
+            evidence.add_number("host_memory", by_node[name], "GB/s", name)
         slow = {cpus[-1]} if last and plan.injected("slow-cpu") else set()
         hashes = times(cpus, _hash, budget_s, slow)
         rates = {
             f"{name} CPU {cpu}": HASH_BYTES / typical(found) / 1e9 for cpu, found in hashes.items()
         }
         by_core |= rates
-        bandwidth = sum(2 * size / typical(found) / 1e9 for found in copies.values())
-        if name in few:
-            evidence.facts.setdefault("host_memory_not_compared", {})[name] = bandwidth
-        else:
-            by_node[name] = bandwidth
-            evidence.add_number("host_memory", bandwidth, "GB/s", name)
         evidence.add_number("host_compute", statistics.median(rates.values()), "GB/s", name)
     peer_comparison.compare(evidence, "host_memory", by_node)
     peer_comparison.compare(evidence, "host_compute", by_core)
@@ -113,11 +109,8 @@ def measured(
     """
     largest = max(min(most, len(cpus)) for cpus in nodes.values())
     few = {name for name, cpus in nodes.items() if len(cpus) < FEW * largest}
-    few |= {
-        name
-        for name in nodes
-        if memory and int(name.removeprefix("numa").partition("/")[0]) not in memory
-    }
+    some = {f"numa{node}" for node in memory}
+    few |= {name for name in nodes if some and name.partition("/")[0] not in some}
     few = few if len(few) < len(nodes) else set()
     count = min(most, *(len(cpus) for name, cpus in nodes.items() if name not in few))
     return {name: spread(cpus, count) for name, cpus in nodes.items()}, few

@@ -255,8 +255,6 @@ def _measure_links(
             if wrong := link.wrong_words(here, flip):
                 words = f"{label} delivered {wrong} wrong words of {size // 4} ({name})"
                 evidence.fail("wrong-words", words, label)
-    pairs = [(a, b) for a in devices for b in devices if a != b]
-    evidence.facts["direct_access"] = {f"{a}→{b}": copies.direct(a, b) for a, b in pairs}
 
 
 def links_of(before: list[Gpu], after: list[Gpu], under_load: dict[str, dict]) -> dict[str, dict]:

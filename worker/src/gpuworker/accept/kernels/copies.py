@@ -57,8 +57,3 @@ class Link:
         if flip:
             target[7] ^= 1
         return int((target != right.to(target.device)).sum())
-
-
-def direct(a: torch.device, b: torch.device) -> bool:
-    """Whether a reaches the memory of b without the host."""
-    return a.type == "cpu" or torch.cuda.can_device_access_peer(a, b)
