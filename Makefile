@@ -8,15 +8,18 @@ PYTHON := $(VENV)/bin/python
 OLDEST := 1.29.6
 NEWEST := 1.37.2
 .DEFAULT_GOAL := help
-.PHONY: upstream help demo test test-schemas test-gang test-ipv6 test-oldest test-fast test-e2e test-argocd test-flux test-lifecycle test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz values-server bench train-bench track-matrix train-kills test-trainers lint generate verify image cluster-up cluster-down
+.PHONY: upstream help try demo test test-schemas test-gang test-ipv6 test-oldest test-fast test-of test-e2e test-argocd test-flux test-lifecycle test-package attack ddp-matrix ddp-baseline launch-family wait-table plan-table gpu scale differential fuzz values-fuzz values-server bench train-bench track-matrix train-kills test-trainers lint generate verify image cluster-up cluster-down
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+try: ## The three tools on this machine in two minutes: no cluster, no image, no root
+	@python3 -m hack.tryout
+
 demo: ## Test every node, start a group, show the addresses its tasks found; leaves the cluster up
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
-	@$(PYTHON) -m hack.demo
+	@PARTS=demo $(PYTHON) -m hack.demo
 
 test: ## Everything: lint, unit, charts, end to end on a real Kubernetes
 	@python3 -m hack.preflight cluster
@@ -27,6 +30,10 @@ test-fast: ## Lint and the quick unit and chart tests: no cluster, no image
 	@python3 -m hack.preflight
 	@python3 -m hack.deps.venv dev torch train
 	@$(PYTHON) -m hack.test --quick lint unit charts
+
+test-of: ## The quick tests of FILE: a source file, a folder, a chart or a page
+	@python3 -m hack.deps.venv dev torch train
+	@$(PYTHON) -m hack.test_of $(FILE)
 
 test-e2e: ## End-to-end tests only
 	@python3 -m hack.preflight cluster
@@ -122,12 +129,12 @@ ddp-baseline: ## The same faults and start-up times with ddp-run and with hand-w
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m tests.baseline
 
-wait-table: ## Run what waits for a fleet or a run, and write the exit codes to docs/gpu-accept.md and docs/waiting.md
+wait-table: ## Run what waits for a fleet or a run, and write the exit codes to docs/operate.md
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m tests.waits $(PARTS)
 
-plan-table: ## Run the JobGroup test plan and write its results to docs/skypilot-test-plan.md
+plan-table: ## Run the JobGroup test plan and write its results to tests/e2e/TEST_PLAN.md
 	@python3 -m hack.preflight cluster
 	@python3 -m hack.deps.venv dev
 	@$(PYTHON) -m hack.gen.plan_table

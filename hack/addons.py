@@ -10,7 +10,7 @@ from pathlib import Path
 from hack.paths import ToolError, run
 
 
-def install_all(
+def install(
     charts: dict[str, Path],
     values: dict[str, dict[str, object]],
     kubeconfig: Path,
@@ -18,9 +18,9 @@ def install_all(
     kubectl: str | Path,
     run: Callable[..., str] = run,
 ) -> None:
-    """JobSet's pod must exist before Kueue's webhooks do: these refuse Deployments and pods until they serve."""
+    """Install the charts. JobSet's pod must exist before Kueue's webhooks: they refuse pods until they serve."""
 
-    def install(name: str, *options: str) -> None:
+    def upgrade(name: str, *options: str) -> None:
         settings = [f"--set-json={key}={json.dumps(value)}" for key, value in values[name].items()]
         run(
             helm, "upgrade", "--install", name, charts[name],
@@ -31,13 +31,14 @@ def install_all(
     def call(*arguments: str) -> str:
         return run(kubectl, "--kubeconfig", kubeconfig, *arguments)
 
-    install("jobset")
+    upgrade("jobset")
     end = time.monotonic() + 60
     while not call("get", "pods", "--namespace=jobset-system", "--output=name"):
         if time.monotonic() > end:
             raise ToolError("JobSet's Deployment has created no pod for 60 s: kubectl -n jobset-system describe deploy")
         time.sleep(0.2)
-    install("kueue", "--wait")
+    if "kueue" in charts:
+        upgrade("kueue", "--wait")
     call("rollout", "status", "deployment", "--namespace=jobset-system", "--timeout=3m")
     # While an API of Kueue is registered but does not answer, no namespace can be deleted.
     call("wait", "apiservice", "--all", "--for=condition=Available", "--timeout=60s")

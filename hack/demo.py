@@ -8,7 +8,7 @@ import time
 
 from hack import test_cluster
 from hack.cluster_mode import Mode, mode
-from hack.paths import REPO, ToolError, main, run, step
+from hack.paths import CACHE, REPO, ToolError, main, run, step
 
 NAMESPACE = "gpu-charts-demo"
 NODE_PODS = "app.kubernetes.io/instance=accept,app.kubernetes.io/component=node"
@@ -92,6 +92,9 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
 
 
 def entry() -> None:
+    print("A cluster of two nodes, the acceptance of its nodes, and a group of programs that find each other.")
+    cold = mode() is Mode.LOCAL and not any((CACHE / "tools").glob("kubernetes-*"))
+    print("About 20 minutes on two cores, because it builds Kubernetes once" if cold else "About 3 minutes", flush=True)
     environment = test_cluster.prepare(tests=False)
     demo = Demo(environment)
     demo.fresh_namespace()

@@ -83,7 +83,7 @@ class KindCluster:
                 source = go_tools.source(name, package)
                 charts[name] = Path(source["Dir"]) / folder
                 values[name] = {f"{image}.repository": repository, f"{image}.tag": source["Version"]}
-            addons.install_all(charts, values, KIND_KUBECONFIG, "helm", "kubectl", self.run)
+            addons.install(charts, values, KIND_KUBECONFIG, "helm", "kubectl", self.run)
         READY.touch()
 
     def down(self) -> None:

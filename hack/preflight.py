@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from hack.cluster_mode import Mode, container_runtime, mode
-from hack.paths import CACHE, REPO, ToolError, main
+from hack.paths import CACHE, REPO, ToolError, main, run
 
 GIB = 1 << 30
 INSTEAD = "or set KUBECONFIG and IMAGE to use a cluster of yours, or CLUSTER=kind with Docker or Podman"
@@ -39,12 +39,9 @@ def go_problem() -> str | None:
     shown = ".".join(map(str, need))
     if not shutil.which("go"):
         return f"Go is missing: install Go {shown} or newer and put it on the PATH"
-    have, toolchain = (
-        subprocess.run(["go", "env", name], capture_output=True, text=True, cwd="/").stdout.strip()
-        for name in ("GOVERSION", "GOTOOLCHAIN")
-    )
+    have = run("go", "env", "GOVERSION", cwd="/").strip()
     # From 1.21 on, Go fetches the release that a module requires, unless GOTOOLCHAIN=local forbids it.
-    if release(have) < need and (release(have) < (1, 21) or toolchain == "local"):
+    if release(have) < need and (release(have) < (1, 21) or os.environ.get("GOTOOLCHAIN") == "local"):
         return f"{have} is too old: install Go {shown} or newer, or set GOTOOLCHAIN=auto with Go 1.21 or newer"
     return None
 

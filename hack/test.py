@@ -38,6 +38,7 @@ LINT = [
     "shellcheck hack/local_cluster/node.sh charts/job-group/files/entry.sh charts/job-group/files/askpass.sh .ci/run",
     "python -m hack.gen.generate --check",
     "ct lint --config .ct.yaml --all",
+    "actionlint",
 ]
 
 IPV6 = [
@@ -228,7 +229,7 @@ def together(*lanes: list[Callable[[], Counts]]) -> Counts:
 def fast(parts: list[str]) -> Counts:
     """Parts that need no cluster."""
     if set(parts) & {"lint", "charts", "values-fuzz"}:
-        for module in ("helm", "helm-unittest", "kubeconform", "chart-testing", "helm3"):
+        for module in ("helm", "helm-unittest", "kubeconform", "chart-testing", "helm3", "actionlint"):
             go_tools.build(module)
     return together(
         [part for name, part in FAST.items() if name in parts and name == "unit"],

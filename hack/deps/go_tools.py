@@ -33,13 +33,13 @@ SHIPPED = {
 
 
 def go(*args: str, module: str) -> str:
-    # CGO off: the controllers run in images that hold one file.
-    return run("go", *args, cwd=MODULES / module, env={**os.environ, "CGO_ENABLED": "0"})
+    # CGO off: the controllers run in images that hold one file. Go fetches the release that a module requires.
+    return run("go", *args, cwd=MODULES / module, env={"GOTOOLCHAIN": "auto", **os.environ, "CGO_ENABLED": "0"})
 
 
 def source(module: str, package: str) -> dict:
     """Version and Dir of the sources of a pinned Go module, downloaded if necessary."""
-    return json.loads(run("go", "mod", "download", "-json", package, cwd=MODULES / module))
+    return json.loads(go("mod", "download", "-json", package, module=module))
 
 
 def packages(module: str) -> dict[str, str]:
@@ -87,9 +87,13 @@ def build(module: str) -> Path:
 def compile_into(target: Path, module: str) -> None:
     with step(f"building {module}"), built_once(target) as scratch:
         scratch.mkdir(parents=True)
-        flags = ldflags(module)
-        for name, package in packages(module).items():
-            go("build", "-ldflags", flags, "-o", str(scratch / name), package, module=module)
+        # One command for all: it compiles what they share once, and links one while it compiles another.
+        found = packages(module)
+        folder = scratch / module if "." in found.values() else f"{scratch}/"  # of a main.go, or of packages
+        go("build", "-ldflags", ldflags(module), "-o", str(folder), *found.values(), module=module)
+        for name, package in found.items():
+            if package != ".":
+                (scratch / Path(package).name).rename(scratch / name)
         for package, folder, name in SHIPPED.get(module, []):
             shipped = Path(source(module, package)["Dir"]) / folder
             shutil.copytree(shipped, scratch / name, copy_function=shutil.copyfile)

@@ -12,30 +12,28 @@ HEAD = """\
 <!-- Generated from worker/src/gpuworker/accept by `make generate`. -->
 # Checks of the acceptance tests
 
-`accept-node` runs these checks on one node. Each check is one file or folder in `worker/src/gpuworker/accept/checks/`,
-from which this page is generated. The times are estimates for a healthy node of 8 GPUs, not yet measured; on the CPU
-all of `quick` takes seconds. Added to them is the start of what the checks share: three processes with contexts on all
-GPUs (compute, host, memory and links; repeatability; the ranks) and one NCCL world for the checks of training,
-collectives, correctness, stragglers and storage. A check that cannot be done costs a new start. A check is ended
-after three times its time plus 30 s (300 s in a rehearsal).
-On one H100 `quick` took 42 s, and all faults but two were found,
-two of them by a limit, since one GPU has no peers to be slower than
-([results](../hack/gpu/results/h100-80gb.md)). What needs two GPUs has run in rehearsals on the CPU only.
+Reference of every check, number, limit and fault. How to run them, and what the verdicts mean:
+[gpu-accept.md](gpu-accept.md).
 
-| verdict | when | exit code |
-|---|---|---|
-| PASS | every promised number was measured and is within its limits | 0 |
-| WARN | a number is beyond its warning limit, or an observation is suspicious | 0 |
-| FAIL | a fault is proven, or a number is beyond its limit | 1 |
-| INCOMPLETE | a number, a check, a GPU or the report is missing; limits or clocks cannot be right | 3 |
-| SKIP | the check cannot apply, for example links between GPUs on a node with one GPU; never the verdict of a node | |
+## On one node
 
-The verdict of a node is the worst of its checks: FAIL before INCOMPLETE before WARN. Wrong usage ends with exit code 2.
+`accept-node` runs these checks.
 """
 AFTER_CHECKS = """
-The burn-in times are shares of `--burn-in-seconds` (3600). A number without a limit is reported, and judged only if you
-set a limit by its name. Nodes are compared with each other, see [gpu-accept.md](gpu-accept.md#findings-of-the-page); a
-difference up to the noise of a number, in its unit, is not a finding.
+The times are estimates for a healthy node of 8 GPUs, not yet measured. Those of burn-in are shares of
+`--burn-in-seconds` (3600). What the checks share is added: the start of three processes with contexts on all GPUs
+(compute, host, memory and links; repeatability; the ranks), and one NCCL world for training, collectives, correctness,
+stragglers and storage. On the CPU all of `quick` takes seconds. A check is ended after three times its time plus 30 s
+(300 s in a rehearsal).
+
+On one H100 `quick` takes [50 s](../hack/gpu/results/h100-80gb-measured.md), and
+[all faults but two](../hack/gpu/results/h100-80gb.md) were found, two of them by a limit, since one GPU has no peers to
+be slower than. What needs two GPUs has run in rehearsals on CPUs only.
+
+A check that cannot apply, for example links between GPUs on a node with one GPU, is SKIP, which is never the verdict of
+a node. A number without a limit is reported, and judged only if you set a limit by its name. Nodes are [compared with
+each other](gpu-accept.md#comparison-with-the-other-nodes); a difference up to the noise of a number, in its unit, is no
+finding.
 
 ## Across nodes
 

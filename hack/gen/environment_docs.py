@@ -30,7 +30,7 @@ internal and may change with any version.
 | {rendezvous} | torchrun's rendezvous on node 0, and the default of `MASTER_PORT` |
 | `MASTER_PORT` + {offset} | the launchers of ddp-run, on node 0 |
 | {agent} | the agents of job-group |
-| {report} | a node's report and the fleet report of gpu-accept |
+| {report} | the fleet page of gpu-accept |
 
 Gloo and NCCL take any other port between the pods of a run.
 

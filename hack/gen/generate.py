@@ -5,7 +5,9 @@ schemas/charts/NAME.yaml   -> charts/NAME/values.schema.json, with the definitio
 schemas/report.yaml, fleet.yaml -> schemas/report.schema.json, fleet.schema.json
 worker/…/accept/limits.yaml, runtime/gpu_specs.yaml -> the same as JSON, for images without a YAML parser
 worker/…/accept/ (checks, limits) -> docs/accept-checks.md, charts/gpu-accept/templates/_names.tpl
+worker/…/launch/failure_causes.py -> the table of causes in docs/ddp-run.md
 schemas/jobgroup/*.yaml    -> generator/src/jobgen/schemas/document.json, docs/jobgen-fields.md
+the table of differences   -> the last part of docs/jobgen-fields.md (tests/differential/table.py)
 jobgen's table of codes    -> docs/jobgen-errors.md, with jobgen's output for each example
 charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
 worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py,
@@ -39,6 +41,7 @@ from hack.gen import (
     contract_files,
     entry_exit_codes,
     environment_docs,
+    failure_docs,
     jobgroup_docs,
     jobgroup_schema,
     programs,
@@ -86,6 +89,8 @@ def outputs() -> Iterator[tuple[Path, str | bytes]]:
     yield script, entry_exit_codes.updated(script.read_text())
     yield REPO / "docs/environment.md", environment_docs.page()
     yield REPO / "docs/accept-checks.md", accept_docs.page()
+    launch = REPO / "docs/ddp-run.md"
+    yield launch, failure_docs.updated(launch.read_text())
     yield REPO / "docs/jobgen-fields.md", jobgroup_docs.fields()
     yield REPO / "docs/jobgen-errors.md", jobgroup_docs.errors()
     yield REPO / "gitops/argocd/argocd-cm.yaml", argocd_cm.config_map()

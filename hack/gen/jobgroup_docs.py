@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hack.gen.jobgroup_schema import whole
 from hack.paths import REPO
+from tests.differential.table import ACCEPTED, OTHER, REFUSED, TABLE
 
 SUPPORT = {
     "honoured": "honoured",
@@ -20,11 +21,31 @@ SUPPORT = {
     "refused": "refused",
 }
 FIELDS = """\
-<!-- Generated from schemas/jobgroup by `make generate`. -->
+<!-- Generated from schemas/jobgroup and tests/differential/table.py by `make generate`. -->
 # Fields of a job group
 
 Support for each field of SkyPilot's job groups. An ignored field causes a note on standard error. A refused field is an
 error with the reason and what to write instead. An unknown field is an error. A field without a value counts as absent.
+"""
+DIFFERENCES = """
+## Where jobgen differs from SkyPilot
+
+jobgen and SkyPilot accept the same job groups and derive the same settings from them, except for this list.
+A test compares them on thousands of generated groups. It fails on a difference that is missing here, and on
+an entry whose example shows no difference.
+"""
+# Defaults of the pods, which are not among the settings that SkyPilot derives from a group file.
+DEFAULTS = """
+### Defaults of the pods
+
+One note for each group names them.
+
+| default | in SkyPilot | in jobgen's chart |
+|---|---|---|
+| user | the image's, with `sudo` | 65532; the values podSecurityContext and containerSecurityContext |
+| image | SkyPilot's own | the chart's; `image_id` names another |
+| tools | an SSH server, curl, rsync and others are installed at the start | those of the image |
+| CPUs and memory | 2 CPUs and 2 GB, or 4 CPUs and 16 GB for each GPU | none |
 """
 ERRORS = """\
 <!-- Generated from hack/gen/diagnostic_codes.py by `make generate`. -->
@@ -49,7 +70,21 @@ def fields() -> str:
         ("`config.kubernetes`", "config.kubernetes.", kubernetes),
         ("`config.kubernetes.kueue`", "config.kubernetes.kueue.", kubernetes["properties"]["kueue"]),
     ]
-    return FIELDS + "".join(table(*part) for part in parts)
+    return FIELDS + "".join(table(*part) for part in parts) + differences()
+
+
+def differences() -> str:
+    lines = [DIFFERENCES]
+    for kind in (REFUSED, ACCEPTED, OTHER):
+        lines += [f"### {kind[0].upper()}{kind[1:]}", "", "| difference | reason | example |", "|---|---|---|"]
+        lines += [f"| {entry.what} | {entry.why} | {code(entry.example)} |" for entry in TABLE if entry.kind == kind]
+        lines += [""]
+    return "\n".join(lines[:-1]) + "\n" + DEFAULTS
+
+
+def code(example: str) -> str:
+    """The lines of an example as one table cell."""
+    return "<br>".join(f"`{line}`" for line in cell(example).rstrip("\n").split("\n"))
 
 
 def table(title: str, prefix: str, schema: dict) -> str:

@@ -1,4 +1,4 @@
-"""Run the rows of the JobGroup test plan and write docs/skypilot-test-plan.md: python3 -m hack.gen.plan_table"""
+"""Run the rows of the JobGroup test plan and write tests/e2e/TEST_PLAN.md: python3 -m hack.gen.plan_table"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from hack import test_cluster
 from hack.paths import REPO, ToolError, main
 
-PAGE = REPO / "docs" / "skypilot-test-plan.md"
+PAGE = REPO / "tests/e2e/TEST_PLAN.md"
 MARKS = ("<!-- plan-results: written by `make plan-table` -->", "<!-- end of plan-results -->")
 
 

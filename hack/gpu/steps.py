@@ -120,7 +120,7 @@ def launches(device: str, ranks: int) -> list[Step]:
     """ddp-launch with NCCL, or as a rehearsal with Gloo, on one process per GPU; and with Gloo on tensors of a GPU."""
     report = ("-m", "gpuworker.accept.ddp_tests", "--device", device, "--train-smoke", "--report-dir", "{folder}")
     done, program = ("", ExitCode.DONE), ("-m", "hack.gpu.world_program", "--device", device)
-    timeouts = (f"--collective-timeout={TIMEOUT_S}", f"--startup-collective-timeout={TIMEOUT_S}")
+    timeouts = (f"--collective-timeout={TIMEOUT_S}",)
     progress = (f"--progress-timeout={TIMEOUT_S}", "--progress-action=end")
     two = max(2, ranks) if device == "cpu" else 2
     table = [

@@ -20,13 +20,16 @@ from hack.local_cluster.settings import (
     KUBERNETES,
     KUEUE,
     LOGS,
+    PARTS,
     RUN,
     STATE,
     nodes,
 )
 from hack.paths import ToolError, main, remove, step
 
-MODULES = (KUBERNETES, "coredns", "kube-router", "pause", JOBSET, KUEUE, "helm")
+MODULES = (KUBERNETES, "coredns", "pause", JOBSET, "helm")
+if PARTS == "all":
+    MODULES += ("kube-router", KUEUE)
 UP = STATE / "up.json"  # written last: a cluster without it is incomplete
 
 
@@ -38,7 +41,8 @@ def up() -> None:
     debian.install()
     for module in MODULES:
         go_tools.build(module)
-    archives = {name: images.from_binary(name, addons.binary(name)) for name in ("pause", "jobset", "kueue")}
+    controllers = ["jobset", "kueue"] if PARTS == "all" else ["jobset"]
+    archives = {name: images.from_binary(name, addons.binary(name)) for name in ("pause", *controllers)}
     with step("removing an earlier cluster"):
         down()
     with step(f"starting a cluster of {len(nodes())} nodes"):
@@ -50,9 +54,9 @@ def up() -> None:
         for each in nodes():
             node.up(each, archives["pause"])
         wait_for_nodes()
-    with step("installing JobSet and Kueue"):
-        everywhere(archives["jobset"], archives["kueue"])
-        addons.install_all()
+    with step(f"installing {' and '.join(controllers)}"):
+        everywhere(*(archives[name] for name in controllers))
+        addons.install(controllers)
     UP.write_text(json.dumps(wanted()))
     print(f"the local cluster is up; use it with: export KUBECONFIG={KUBECONFIG}")
 
@@ -100,7 +104,12 @@ def wanted() -> dict:
 
 
 def healthy() -> bool:
-    if not UP.exists() or json.loads(UP.read_text()) != wanted():
+    if not UP.exists():
+        return False
+    started = json.loads(UP.read_text())
+    if PARTS != "all":  # a cluster with more does as well
+        started["modules"] = {name: started["modules"].get(name) for name in MODULES}
+    if started != wanted():
         return False
     units = [*controlplane.UNITS, *(each.name for each in nodes())]
     if not all(processes.alive(unit) for unit in units):

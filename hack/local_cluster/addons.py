@@ -37,10 +37,12 @@ VALUES = {
 }
 
 
-def install_all() -> None:
-    charts = {name: built(name) / "chart" for name in VALUES}
-    kueue = {**VALUES["kueue"], "managerConfig.controllerManagerConfigYaml": kueue_config(charts["kueue"])}
-    addons.install_all(charts, {**VALUES, "kueue": kueue}, KUBECONFIG, BIN / "helm", BIN / "kubectl")
+def install(names: list[str]) -> None:
+    charts = {name: built(name) / "chart" for name in names}
+    values = {name: dict(VALUES[name]) for name in names}
+    if "kueue" in values:
+        values["kueue"]["managerConfig.controllerManagerConfigYaml"] = kueue_config(charts["kueue"])
+    addons.install(charts, values, KUBECONFIG, BIN / "helm", BIN / "kubectl")
 
 
 def kueue_config(chart: Path) -> str:

@@ -13,6 +13,7 @@ from hack.local_cluster.settings import (
     HOST_IP,
     IP_FAMILY,
     KUBERNETES,
+    PARTS,
     PKI,
     POD_NETWORK,
     SERVICE_NETWORK,
@@ -49,6 +50,7 @@ def up(node: Node, pause_archive: Path) -> None:
             "PROXY_CONFIG": str(STATE / "proxy.conf"),
             # Kubernetes 1.29 has nftables as an alpha only.
             "PROXY_MODE": "nftables" if KUBERNETES == "kubernetes" else "iptables",
+            "PARTS": PARTS,
             "POLICY_CONFIG": str(STATE / "policy.conf"),
             "SERVICE_NETWORK": str(SERVICE_NETWORK),
             "IPV4": str(IP_FAMILY == "ipv4").lower(),

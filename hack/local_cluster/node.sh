@@ -20,8 +20,8 @@ ctr --address "$SOCKET" --namespace k8s.io images import "$PAUSE_ARCHIVE"
 kube-proxy --kubeconfig "$PROXY_CONFIG" --hostname-override "$NODE" --cluster-cidr "$POD_NETWORK" \
   --proxy-mode "$PROXY_MODE" --conntrack-max-per-core 0 --healthz-bind-address 127.0.0.1:10256 &
 # It enforces NetworkPolicies, and nothing else. It ends while the kubelet has not registered the node.
-until kube-router --kubeconfig "$POLICY_CONFIG" --hostname-override "$NODE" --run-firewall=true --run-router=false \
-  --run-service-proxy=false --run-loadbalancer=false --service-cluster-ip-range "$SERVICE_NETWORK" \
-  --enable-ipv4="$IPV4" --enable-ipv6="$IPV6"; do sleep 0.5; done &
+[ "$PARTS" = demo ] || until kube-router --kubeconfig "$POLICY_CONFIG" --hostname-override "$NODE" \
+  --run-firewall=true --run-router=false --run-service-proxy=false --run-loadbalancer=false \
+  --service-cluster-ip-range "$SERVICE_NETWORK" --enable-ipv4="$IPV4" --enable-ipv6="$IPV6"; do sleep 0.5; done &
 exec kubelet --config "$FOLDER/kubelet.json" --kubeconfig "$FOLDER/kubelet.conf" --hostname-override "$NODE" \
   --node-ip "$NODE_IP" --cert-dir "$FOLDER/certificates"

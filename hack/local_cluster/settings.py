@@ -33,6 +33,8 @@ ETCD = "https://127.0.0.1:12379"  # only the API server of the same host uses it
 # the field `namespace`, and 1.29 refuses those of Kueue 0.18, which have `selectableFields`.
 KUBERNETES = os.environ.get("KUBERNETES", "kubernetes")
 JOBSET, KUEUE = (KUBERNETES.replace("kubernetes", name) for name in ("jobset", "kueue"))
+# PARTS=demo: without Kueue and kube-router, which the demo does not use; they take minutes to build.
+PARTS = os.environ.get("PARTS", "all")
 # FEATURES=gang: what Kubernetes 1.37 has, and leaves off by default.
 FEATURES = os.environ.get("FEATURES", "")
 

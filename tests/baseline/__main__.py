@@ -5,7 +5,7 @@
 `faults`: the same injected faults in each, in parallel; exit codes, seconds, which runs hang, what torchrun names, and
 which ranks saved. In the manifests, only the image, the number of GPUs, the program and the namespace are replaced.
 Each run has two nodes with one process each; a run that has not ended after LIMIT_S counts as hanging.
-docs/ddp-run-vs-manifests.md has the results.
+RESULTS.md beside it has the results.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BLAME = re.compile(r"^ +rank +: (\d+).*\n +exitcode +: (-?\d+)", re.MULTILINE)  
 def manifests(way: str, space: Namespace, before: str, program: str, more: tuple[str, ...] = ()) -> list[dict]:
     """The objects, with the program in place and shell before the launcher. `more`: values of ddp-run."""
     if way == "ddp-run":
-        settings = ["timeouts.joinSeconds=90", "timeouts.startupCollectiveSeconds=60", "timeouts.collectiveSeconds=60"]
+        settings = ["timeouts.joinSeconds=90", "timeouts.collectiveSeconds=60"]
         settings += ["timeouts.exitSeconds=60", "program.args={/tmp/train.py}", *more]
         command = ["helm", "template", "run", str(REPO / "charts/ddp-run"), "--namespace", space.name]
         command += [*space.cluster.helm_image(), *(word for s in settings for word in ("--set", s))]

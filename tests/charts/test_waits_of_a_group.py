@@ -1,4 +1,4 @@
-"""The command that waits for a group of plain Jobs names the Jobs that decide, in the notes and in docs/waiting.md."""
+"""The command that waits for a group of plain Jobs names the Jobs that decide, in the notes and in docs/operate.md."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def test_the_notes_wait_for_the_tasks_that_must_succeed(primaries: list[str]) ->
 
 def test_the_page_waits_for_the_tasks_that_must_succeed() -> None:
     values = json.dumps({**GROUP, "primaryTasks": ["trainer", "critic"]}).encode()
-    (row,) = [line for line in (REPO / "docs/waiting.md").read_text().splitlines() if "`layout: jobs` |" in line]
+    (row,) = [line for line in (REPO / "docs/operate.md").read_text().splitlines() if "`layout: jobs` |" in line]
     command = row.replace("GROUP", "rl").replace("TASK,TASK", "trainer,critic")
     assert selected(command, values) == {"trainer", "critic"}

@@ -99,7 +99,7 @@ def test_a_jobset_with_a_rank_that_is_done_is_not_evicted(settings, queue: Names
 def test_of_a_pod_group_a_rank_that_is_done_counts_as_lost_and_why_says_so(
     settings, queue: Namespace, tmp_path
 ) -> None:
-    """Kueue takes a pod that has succeeded for one that is not ready: docs/queues.md says what to do."""
+    """Kueue takes a pod that has succeeded for one that is not ready: docs/clusters.md says what to do."""
     launch(queue, tmp_path, "jobs")
     wait_until(lambda: evictions(queue), "Kueue evicts the pod group", 240)
     assert any("PodsReady" in message for message in evictions(queue))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.differential import groups, page, table
+from tests.differential import groups, table
 from tests.differential.cases import Case, compare
 
 SEEDS = Path(__file__).parent.parent / "generator" / "seeds"
@@ -56,7 +56,3 @@ def test_the_seeds_are_accepted_as_skypilot_accepts_them(cases):
     seeds = [case for name, case in cases.items() if name.startswith("seed ")]
     assert len(seeds) >= 5
     assert [case.result.text is not None for case in seeds] == [case.answer["accepted"] for case in seeds]
-
-
-def test_the_page_is_up_to_date():
-    assert page.PAGE.read_text(encoding="utf-8") == page.page(), "run `python -m tests.differential.page`"

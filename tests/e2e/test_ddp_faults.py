@@ -90,7 +90,7 @@ def test_a_program_that_fails_before_init_or_in_backward_is_named(namespace: Nam
 
 @pytest.mark.matrix
 def test_a_frozen_rank_is_named(namespace: Namespace) -> None:
-    start(namespace, "--set", "timeouts.startupCollectiveSeconds=20", "--set", "timeouts.collectiveSeconds=20",
+    start(namespace, "--set", "timeouts.collectiveSeconds=20",
           program=TRAIN.replace("FAULT", ""))  # fmt: skip
     wait_until_training(namespace)
     frozen = now()

@@ -19,13 +19,12 @@ from tests.helpers.ddp_pods import (
     start,
     wait_for_ends,
 )
-from tests.helpers.kube import REPO, Namespace, wait_until
+from tests.helpers.kube import Namespace, wait_until
 
 ON_NODE_1 = '[ "$NODE_RANK" != 1 ] || '
 LISTEN = (
     "import socket, time\ns = socket.create_server(('', 29501))\nkept = []\nwhile True:\n    c = s.accept()[0]\n    "
 )
-SKEW = (REPO / "tests/helpers/launch_faults/sitecustomize.py").read_text()
 # Fault -> shell before the launcher; code, cause and facts of the verdict.
 FAULTS = {
     "the name does not resolve": (
@@ -44,11 +43,6 @@ FAULTS = {
         ON_NODE_1 + "{ mkdir -p /tmp/x/torch; touch /tmp/x/torch/__init__.py; "
         "echo \"__version__ = '1.0'\" > /tmp/x/torch/version.py; export PYTHONPATH=/tmp/x; }",
         67, "nodes-differ", "torch: node 1",
-    ),
-    "a clock that is off": (
-        f"mkdir /tmp/x; cat > /tmp/x/sitecustomize.py <<'END'\n{SKEW}\nEND\n"
-        + ON_NODE_1 + "export PYTHONPATH=/tmp/x FAULT_CLOCK_S=60",
-        67, "node-unfit", "node 1", "clock +60 s off",
     ),
     "a wrong interface": (ON_NODE_1 + "export GLOO_SOCKET_IFNAME=eth99", 68, "interface-not-found", "node 1", "eth99"),
 }  # fmt: skip

@@ -36,7 +36,7 @@ class Team(GitRuns):
         self.space.kubectl("apply", "-f", "-", input=rest)
 
     def file(self, chart: str, name: str, values: str) -> dict[str, str]:
-        """A file of the folder runs/, made as docs/flux.md shows."""
+        """A file of the folder runs/, made as docs/gitops.md shows."""
         repository, tag = self.space.cluster.repository_and_tag
         text = (flux.SETTINGS / f"{chart}.yaml").read_text().replace("NAME", name)
         text = text.replace("registry.example.com/gpu-worker", repository).replace('"0.1.0"', json.dumps(tag))

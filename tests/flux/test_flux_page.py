@@ -1,4 +1,4 @@
-"""docs/flux.md: every command, in order, with the addresses of the test."""
+"""docs/gitops.md, Flux: every command, in order, with the addresses of the test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAMESPACE = "runs"
 
 
 def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
-    found = blocks("docs/flux.md")
+    found = blocks("docs/gitops.md", "Flux")
     assert len(found) == 8
     repository, tag = team.space.cluster.repository_and_tag
     texts = {

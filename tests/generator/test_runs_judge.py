@@ -205,7 +205,7 @@ def test_the_launchers_verdict_is_the_cause_as_it_is(cause, tmp_path, monkeypatc
     said.touch()
     monkeypatch.setenv("TERMINATION_LOG", str(said))
     if cause.code:
-        launcher.report(None, Failure(cause.key, "facts of the run"), 1.0)
+        launcher.report(0, Failure(cause.key, "facts of the run"), 1.0)
         found = RUNS["ddp-jobset"]()
         for rank in found.pods:
             found.ended(rank, int(cause.code), said.read_text())

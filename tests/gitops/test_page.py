@@ -1,4 +1,4 @@
-"""docs/argo-cd.md: every command, in order, with the addresses of the test."""
+"""docs/gitops.md, Argo CD: every command, in order, with the addresses of the test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ APPLICATION, NAMESPACE = "group-first", "groups"
 
 
 def test_the_page_leads_from_a_file_to_its_end(team: Team, tmp_path) -> None:
-    found = blocks("docs/argo-cd.md")
+    found = blocks("docs/gitops.md", "Argo CD")
     assert len(found) == 9
     repository, tag = team.space.cluster.repository_and_tag
     texts = {

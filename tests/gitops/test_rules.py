@@ -1,4 +1,4 @@
-"""Rules of the Applications in gitops/argocd that their comments and docs/argo-cd.md promise."""
+"""Rules of the Applications in gitops/argocd that their comments and docs/gitops.md promise."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _preflight(draw: random.Random, nodes: int, each: int) -> Case:
     if kind == "no folder":
         fault, cause, code = {"FAULT_NO_TEMPORARY_FOLDER": "1"}, "node-unfit", 67
     else:
-        wrong = {"no number": "--min-disk=lots", "no output": "--output-dir=/no/such", "no program": "PROGRAM"}[kind]
+        wrong = {"no number": "--grace-period=no", "no output": "--output-dir=/no/such", "no program": "PROGRAM"}[kind]
         fault, cause, code = {"FLAG": wrong}, "usage", 2
     program = HEAD.format(culprit=-1) + "steps(600)\n"
     name = f"node {victim} cannot start: {kind}"
@@ -147,7 +147,6 @@ def _healthy(draw: random.Random, nodes: int, each: int) -> Case:
         block = HEALTHY[name].replace("\n", "\n    ")
         program += f"if hit or {everyone}:\n    {block}\n"
     flags = ("--heartbeat-timeout=5",)
-    flags += draw.choice([(), ("--rank-prefix",)])
     name = f"healthy: {first}, {second}, {'all ranks' if everyone else 'one rank'}"
     return Case(name, nodes, each, program, "done", 0, (), flags)
 

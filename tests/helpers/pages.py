@@ -13,9 +13,12 @@ from tests.helpers.kube import REPO
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(page: str) -> list[str]:
-    """The blocks without those that the page marks as not run."""
-    return [block for block in BLOCK.findall((REPO / page).read_text()) if not block.startswith("# not run")]
+def blocks(page: str, section: str = "") -> list[str]:
+    """The blocks of a page, or of one section of it, without those that it marks as not run."""
+    text = (REPO / page).read_text()
+    if section:
+        (text,) = [part for part in text.split("\n## ") if part.startswith(f"{section}\n")]
+    return [block for block in BLOCK.findall(text) if not block.startswith("# not run")]
 
 
 def install_jobgen(folder: Path) -> None:

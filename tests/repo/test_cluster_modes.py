@@ -165,7 +165,7 @@ def test_kueue_is_not_installed_before_jobset_has_a_pod(monkeypatch) -> None:
     monkeypatch.setattr(addons.time, "sleep", lambda seconds: None)
     charts = {"jobset": Path("j"), "kueue": Path("k")}
     with pytest.raises(ToolError, match="JobSet"):
-        addons.install_all(charts, {"jobset": {}, "kueue": {}}, Path("c"), "helm", "kubectl", run)
+        addons.install(charts, {"jobset": {}, "kueue": {}}, Path("c"), "helm", "kubectl", run)
     assert not any("kueue" in command for command in run.commands)
 
 

@@ -1,6 +1,6 @@
 """What commands that wait make of a fleet and of a run, as tables: python -m tests.waits [fleets] [runs].
 
-Writes the exit codes and seconds to docs/gpu-accept.md and docs/waiting.md. Fails if a command that the notes of a
+Writes the exit codes and seconds to docs/operate.md. Fails if a command that the notes of a
 chart name contradicts the verdict. Each cell is a release of its own on the cluster, on CPUs; several run at once.
 """
 

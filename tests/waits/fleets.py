@@ -10,7 +10,7 @@ from hack.paths import REPO
 from tests.helpers.kube import Cluster, new_namespace
 from tests.waits.table import code, ended, put, table
 
-PAGE = REPO / "docs" / "gpu-accept.md"
+PAGE = REPO / "docs" / "operate.md"
 DEADLINE_S, TIMEOUT_S = 100, 150  # of the fleet, and of each command
 CHART = str(REPO / "charts" / "gpu-accept")
 EVERYWHERE = {"kubernetes.io/os": "linux"}

@@ -10,7 +10,7 @@ from hack.paths import REPO
 from tests.helpers.kube import Cluster, new_namespace
 from tests.waits.table import code, ended, put, table
 
-PAGE = REPO / "docs" / "waiting.md"
+PAGE = REPO / "docs" / "operate.md"
 TIMEOUT_S = 75  # of each command
 RELEASE = "run"
 OUTCOMES = ("it succeeds", "a program fails", "its pods never start")

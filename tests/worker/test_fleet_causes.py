@@ -27,7 +27,7 @@ def test_a_gpu_with_less_power_than_its_peers_gets_its_limit_back() -> None:
     (suspect,) = [each for each in fleet.suspects if each.device]
     assert (suspect.verdict, suspect.device, suspect.act) == (FAIL, "cuda:1", CONFIGURE)
     assert "450 W" in suspect.why and "700 W" in suspect.why and "Set the power limit back" in suspect.advice
-    assert len(suspect.reasons) == 2 and "450 W" in suspect.ticket
+    assert len(suspect.reasons) == 2
 
 
 def test_what_the_node_finds_about_the_same_cause_is_no_other_suspect() -> None:

@@ -12,16 +12,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuworker.fleet.http_handler import TEXT, ReportHandler, ReportServer
+from gpuworker.fleet.http_handler import ReportHandler, ReportServer
 
 
 class Handler(ReportHandler):
-    paths = ("/client", "/large")
-
-    def get(self, path: str) -> tuple[int, str, str]:
-        if path == "/large":
-            return 200, "report " * 20_000, TEXT
-        return 200, self.client_address[0], TEXT
+    def get(self, path: str) -> tuple[int, str] | None:
+        found = {"/large": "report " * 20_000, "/client": self.client_address[0]}
+        return (200, found[path]) if path in found else None
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ def test_the_newest_report_of_a_node_counts_and_that_is_said() -> None:
         fleet = merged(*reports, expected=Expected(count=1))
         assert (fleet.verdict, len(fleet.nodes)) == (FAIL, 1)
         (note,) = fleet.notes
-        assert note.startswith("n1: ") and note.endswith("started 2026-01-05T13:30:00+02:00")
+        assert note.startswith("n1: ") and "started 2026-01-05T13:30:00+02:00" in note
 
 
 def test_of_two_runs_that_started_in_one_second_the_worst_report_counts() -> None:
@@ -97,7 +97,7 @@ def test_of_two_runs_that_started_in_one_second_the_worst_report_counts() -> Non
     for reports in ([good, bad], [bad, good]):
         fleet = merged(*reports, expected=Expected(count=1))
         (note,) = fleet.notes
-        assert (fleet.verdict, len(fleet.nodes)) == (FAIL, 1) and "2 reports" in note
+        assert (fleet.verdict, len(fleet.nodes)) == (FAIL, 1) and "the worst of" in note
 
 
 def test_reports_of_another_run_do_not_count() -> None:

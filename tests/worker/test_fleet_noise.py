@@ -7,8 +7,7 @@ import math
 import pytest
 
 from gpuworker.accept import registry
-from gpuworker.fleet.earlier import Earlier, earlier_of
-from gpuworker.fleet.outliers import Known
+from gpuworker.fleet.earlier import Earlier, Known, earlier_of
 from gpuworker.judgement.report import FAIL, PASS, WARN
 from tests.helpers.fleet_reports import H100, check, measurement, merged, node_report
 
@@ -54,7 +53,7 @@ def test_the_noise_of_a_number_is_no_outlier(
     before = earlier_of(merged(*reports_of(check_name, number, [usual] * nodes))).values
     fleet = merged(
         *reports,
-        earlier=Earlier({**before, ("n0", "cuda:0", "compute", "gemm"): Known(100.0, "TFLOP/s", H100, "quick")}),
+        earlier=Earlier({**before, ("n0", "cuda:0", "compute", "gemm"): Known(100.0, f"level quick, {H100}, TFLOP/s")}),
     )
     assert (fleet.verdict, fleet.findings) == (PASS, [])
 

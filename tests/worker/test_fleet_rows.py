@@ -27,7 +27,6 @@ def test_each_of_15_kinds_of_fault_in_240_nodes_is_one_row() -> None:
     (warm,) = [cause for cause in fleet.causes if len(cause.suspects) >= 16]
     assert warm.common == [f"rack {WARM_RACK} (16 of its 16 nodes)"]
     assert warm.title == "slow: compute"
-    assert warm.number.value / warm.number.median == pytest.approx(0.92, abs=0.02)
     (drift,) = [cause for cause in fleet.causes if len(cause.suspects) == len(OTHER_DRIVER)]
     assert "driver 575.51 (4 of its 4 nodes)" in drift.common
 

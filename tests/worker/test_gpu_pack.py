@@ -256,8 +256,8 @@ def test_a_fault_counts_as_found_if_the_verdict_names_it(
 @pytest.mark.parametrize(
     ("log", "code", "result"),
     [
-        ('[FATAL] exit_code=70 cause=no-progress phase=run reason="…"', 70, OK),
-        ('[FATAL] exit_code=70 cause=collective-timeout phase=run reason="…"', 70, NOT_OK),
+        ('[FATAL] exit_code=70 cause=no-progress reason="…"', 70, OK),
+        ('[FATAL] exit_code=70 cause=collective-timeout reason="…"', 70, NOT_OK),
         ("[FATAL] exit_code=70 cause=no-progress", -9, NOT_OK),
         ("Traceback", 70, NOT_OK),
     ],

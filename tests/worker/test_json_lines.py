@@ -13,9 +13,9 @@ from gpuworker.runtime.json_lines import encode
 REPORT = RankReport(3, words="is at a.py:1 in f", groups={"0": 7}, flying=Failure("program-failed", "x", rank=3))
 PROBLEM = Failure("usage", "why")
 MESSAGES = [
-    Status("run", NodeInfo(node=3, pod="run-3", clock=1.5, problem=PROBLEM), steps=[7, 8]),
+    Status("run", NodeInfo(node=3, pod="run-3", problem=PROBLEM), progress_age=1.5),
     Status("run", NodeInfo(), NodeState.SAVED, failures=[Failure("killed", rank=3)], reports=[REPORT]),
-    Orders(go=True, restarts=1, addresses=["10.0.0.7"]),
+    Orders(go=True, restarts=1, missing=[7]),
     Orders(verdict=Failure("program-failed", "exit code 1", rank=7)),
 ]
 
@@ -38,8 +38,8 @@ GARBAGE = [
     b'{"type": "Popen", "args": ["sh"]}\n',
     b'{"type": ["Orders"]}\n',
     b'{"type": "Status"}\n',  # without its run
-    b'{"type": "Orders", "addresses": 5}\n',
-    b'{"type": "Orders", "addresses": [5]}\n',
+    b'{"type": "Orders", "missing": 5}\n',
+    b'{"type": "Orders", "missing": ["5"]}\n',
     b'{"type": "Orders", "attempt": true}\n',
     b'{"type": "Orders", "verdict": {"cause": "nonsense"}}\n',
     b'{"type": "Orders", "verdict": {"cause": "done"}}\n',

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.launch import environment, failure_causes, network
+from gpuworker.launch import environment, network
 from gpuworker.launch.command_line import read_arguments
 from gpuworker.launch.config import LaunchConfig, read_config
 from gpuworker.launch.failure_causes import CAUSES, Failure
@@ -38,14 +38,12 @@ def problem(*words: str, environ: dict[str, str] = CONTRACT, **changes: str) -> 
 
 
 def test_a_complete_configuration_is_read():
-    made = config(
-        "--join-timeout=90", "--min-shm=16Gi", "--min-disk=2G", NUM_GPUS_PER_NODE="8", GPU_CHARTS_ATTEMPTS_IGNORED="2"
-    )
+    made = config("--join-timeout=90", NUM_GPUS_PER_NODE="8", GPU_CHARTS_ATTEMPTS_IGNORED="2")
     assert (made.nnodes, made.node_rank, made.nproc_per_node, made.world_size) == (4, 0, 8, 32)
     assert (made.master_port, made.launcher_port) == (29500, 29501)
     assert (made.master_addr, made.run_id, made.gpus_per_node) == ("run-0.run.ml.svc.cluster.local", "llm", 8)
     assert made.attempt == 5, "attempts that ended by preemption count, too"
-    assert (made.min_shm, made.min_disk, made.timeouts["join-timeout"]) == (16 * 2**30, 2 * 10**9, 90)
+    assert made.timeouts["join-timeout"] == 90
     assert made.program == (sys.executable, "-u", *PROGRAM)
 
 
@@ -124,25 +122,20 @@ def test_the_address_of_node_0_is_its_name_which_outlives_its_pod():
         ("--nnodes=4", "--nnodes=4 contradicts NNODES=2 of this pod"),
         ("--nnodes=1:2", "--nnodes=1:2"),
         ("--node_rank=0", "--node-rank=0 contradicts"),
-        ("--rdzv_backend=etcd-v2", "--rdzv-backend=etcd-v2 is not supported"),
-        ("--rdzv_conf=timeout=0", "--rdzv-conf=0"),
-        ("--tee=3", "--tee=3 is not supported"),
-        ("-r 3", "--redirects=3 is not supported"),
+        ("--rdzv_backend=etcd-v2", "--rdzv-backend"),
+        ("--rdzv_conf=timeout=0", "--rdzv-conf"),
+        ("--tee=3", "--tee"),
+        ("-r 3", "argument -r"),
         ("--output-dir=/no/such", "--output-dir=/no/such"),
-        ("--rank-logs", "--rank-logs"),
     ],
 )
 def test_what_cannot_be_done_is_refused(flags, wrong):
-    assert problem(*flags.split(), *PROGRAM, environ=TASK).startswith(wrong)
+    assert wrong in problem(*flags.split(), *PROGRAM, environ=TASK)
 
 
-@pytest.mark.parametrize("flag", ["--max-restarts=lots", "--join-timeout=0", "--min-shm=lots", "--progress-timeout=-1"])
+@pytest.mark.parametrize("flag", ["--max-restarts=lots", "--join-timeout=0", "--progress-timeout=-1"])
 def test_a_flag_with_an_impossible_value_is_refused(flag):
     assert flag.partition("=")[0] in problem(flag, *PROGRAM)
-
-
-def test_torchruns_own_variables_are_refused_as_its_flags_are():
-    assert problem(PET_TEE="3").startswith("--tee=3 is not supported")
 
 
 @pytest.mark.parametrize(
@@ -171,12 +164,12 @@ def test_a_missing_program_is_refused():
 def test_an_invalid_configuration_ends_with_the_code_of_usage(start, termination_log):
     node = start("-m", "gpuworker.launch.launcher", "--", "-m", "prog", **CONTRACT | {"NNODES": "lots"})
     assert node.wait() == 2
-    assert "exit_code=2 cause=usage phase=config" in node.output
+    assert "exit_code=2 cause=usage " in node.output
     assert termination_log.read_text().startswith("exit code 2 (usage): NNODES=lots: ")
 
 
 def environ_of(made: LaunchConfig, restarts: int = 0) -> dict[str, str]:
-    return environment.of_rank(made, Orders(attempt=4, restarts=restarts), 1, "10.0.0.9", "eth7", "/f", "/out/flight-")
+    return environment.of_rank(made, Orders(attempt=4, restarts=restarts), 1, "10.0.0.9", "eth7", "/f")
 
 
 def test_a_rank_has_torchruns_variables(monkeypatch):
@@ -197,7 +190,7 @@ def test_a_rank_has_torchruns_variables(monkeypatch):
 def test_attempts_of_pods_and_restarts_in_place_have_different_numbers():
     made = config("--max-restarts=3")
     numbers = [
-        environment.of_rank(made, Orders(attempt=attempt, restarts=restarts), 0, "a", "e", "/f", "/o")["ATTEMPT"]
+        environment.of_rank(made, Orders(attempt=attempt, restarts=restarts), 0, "a", "e", "/f")["ATTEMPT"]
         for attempt in range(3)
         for restarts in range(4)
     ]
@@ -208,11 +201,6 @@ def test_variables_of_the_user_win(monkeypatch):
     monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     found = environ_of(config())
     assert (found["TORCH_NCCL_ASYNC_ERROR_HANDLING"], found["NCCL_SOCKET_IFNAME"]) == ("1", "=eth7")
-
-
-def test_a_rank_without_hooks_has_the_users_python_path(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", "/own")
-    assert environ_of(config("--rank-hooks=off"))["PYTHONPATH"] == "/own"
 
 
 @pytest.mark.parametrize(
@@ -238,14 +226,9 @@ def test_causes_have_unique_keys_and_all_codes():
     assert all(cause.meaning and cause.remedy for cause in CAUSES)
 
 
-def test_the_documentation_prints_the_table():
-    assert failure_causes.markdown() in (REPO / "docs/ddp-run.md").read_text()
-
-
 def test_the_hooks_use_the_contracts_prefix():
     """It cannot import the contract, because the program may bring another gpuworker."""
-    files = ("rank_hook.py", "torchrun_hook.py")
-    source = "".join((REPO / "worker/src/gpuworker/launch" / name).read_text() for name in files)
+    source = (REPO / "worker/src/gpuworker/launch/python_hook.py").read_text()
     names = set(re.findall(r"GPU_CHARTS_\w+", source))
     found = set(environ_of(config())) | {"GPU_CHARTS_TORCHRUN"}
     assert names <= found, names - found

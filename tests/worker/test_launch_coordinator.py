@@ -24,7 +24,7 @@ class Nodes:
     def __init__(self, *flags: str):
         environ = CONTRACT | {"NNODES": "2", "NPROC_PER_NODE": "1", "ATTEMPT": "0"}
         config = read_config(read_arguments([*flags, "--join-timeout=60", "-m", "p"])[0], environ)
-        self.now, self.coordinator = 100.0, Coordinator(config, 160.0)
+        self.now, self.coordinator = 10_000.0, Coordinator(config, 10_060.0)
         self.nodes: list[Node] = []
 
     def join(self, index: int, **info: object) -> str:
@@ -86,6 +86,14 @@ def test_all_done_is_the_end_and_one_that_saved_asks_for_another_start(run):
     saved.tell(0, state=NodeState.DONE)
     saved.tell(1, state=NodeState.SAVED, progressed=True)
     assert saved.after().verdict.cause == "saved"
+
+
+def test_the_start_of_a_run_is_progress_however_long_the_machine_is_up():
+    run = Nodes()
+    run.join(0)
+    run.join(1)
+    assert run.after().go
+    assert not run.after().frames, "no node has told yet that its ranks run"
 
 
 def test_a_failure_is_asked_about_and_then_the_verdict(run):

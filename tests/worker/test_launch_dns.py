@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuworker.launch.participant import Participant
+from gpuworker.launch.connection import Participant
 from gpuworker.launch.protocol import CODEC, NodeInfo, Orders, Status
 from gpuworker.runtime.json_lines import encode
 from tests.helpers.launchers import JOIN_TIMEOUT_S, UNRESOLVABLE, Run

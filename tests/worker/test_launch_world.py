@@ -133,8 +133,8 @@ def test_a_rank_killed_during_training_is_named(run):
 
 @pytest.mark.parametrize("frozen", [True, False], ids=["frozen", "elsewhere"])
 def test_the_rank_that_misses_a_collective_is_named(run, frozen):
-    """After the first step, --collective-timeout applies. The verdict names the rank that is not in the collective."""
-    timeout = 6
+    """The verdict names the rank that is not in the collective."""
+    timeout = 15  # also for the start of the world, on a busy machine
     run_with_fault(run, "wait", f"--collective-timeout={timeout}", f"--output-dir={run.folder}")
     until(lambda: "waits" in run.pods[1].output, "step 5")
     if frozen:
@@ -153,11 +153,10 @@ def test_the_rank_that_misses_a_collective_is_named(run, frozen):
 
 def run_with_short_timeout(run: Run, program: Path) -> None:
     for node in range(2):
-        run.pod(node, 2, *PATIENT, "--startup-collective-timeout=8", program=[program])
+        run.pod(node, 2, *PATIENT, "--collective-timeout=8", program=[program])
 
 
 def test_a_rank_that_misses_the_first_collective_is_named(run):
-    """Before the first step, --startup-collective-timeout applies."""
     program = run.script("import os, time\nif os.environ['RANK'] == '1':\n    time.sleep(600)\n" + TRAIN)
     run_with_short_timeout(run, program)
     run.assert_verdict(70, "collective-timeout", "rank 1 of node 1 (pod run-1 on n1) is at ", within_s=120)
@@ -225,7 +224,7 @@ def test_a_slow_import_has_a_cause_of_its_own(run):
         "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
     )
     for node in range(2):
-        flags = (*PATIENT, "--startup-collective-timeout=6")
+        flags = (*PATIENT, "--collective-timeout=6")
         run.pod(node, 2, *flags, program=[program, run.folder / "slow"])
     run.assert_verdict(69, "slow-import", "rank 1 of node 1 (pod run-1 on n1)", within_s=120)
 

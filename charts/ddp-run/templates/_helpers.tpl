@@ -13,9 +13,8 @@
   "gpuResourceName" (gt (int $values.gpusPerNode) 0)
   "image" (not $values.program.image)
   "program.preset" (not $values.program.args) -}}
-{{- range list "maxRestartsInPlace" "preflight" "program.python" "progressAction" "rankHooks" "rankOutput"
-  "timeouts.heartbeatSeconds" "timeouts.startupCollectiveSeconds" "timeouts.collectiveSeconds"
-  "timeouts.exitSeconds" "timeouts.progressSeconds" -}}
+{{- range list "maxRestartsInPlace" "program.python" "progressAction"
+  "timeouts.heartbeatSeconds" "timeouts.collectiveSeconds" "timeouts.exitSeconds" "timeouts.progressSeconds" -}}
 {{- $_ := set $acts . $launches -}}
 {{- end -}}
 {{ include "ddp-run.fullname" . }}-{{ include "ddp-run.hash" (dict "root" . "never" $never "acts" $acts) }}

@@ -36,27 +36,16 @@ spec:
         {{- if $launches }}
         - --join-timeout={{ $values.timeouts.joinSeconds | int64 }}
         - --heartbeat-timeout={{ $values.timeouts.heartbeatSeconds | int64 }}
-        - --startup-collective-timeout={{ $values.timeouts.startupCollectiveSeconds | int64 }}
         - --collective-timeout={{ $values.timeouts.collectiveSeconds | int64 }}
         - --exit-timeout={{ $values.timeouts.exitSeconds | int64 }}
         - --progress-timeout={{ $values.timeouts.progressSeconds | int64 }}
         - --progress-action={{ $values.progressAction }}
         - --max-restarts-in-place={{ $values.maxRestartsInPlace | int64 }}
-        - --rank-hooks={{ ternary "on" "off" $values.rankHooks }}
-        {{- if $values.rankOutput.prefix }}
-        - --rank-prefix
-        {{- end }}
-        {{- if $values.rankOutput.files }}
-        - --rank-logs
-        {{- end }}
         - --grace-period={{ sub $values.terminationGracePeriodSeconds 10 }}
         {{- with $values.network.interface }}
         - --interface={{ . }}
         {{- end }}
         - --output-dir=/out
-        - --min-shm={{ $values.preflight.minSharedMemory }}
-        - --min-disk={{ $values.preflight.minDisk }}
-        - --max-clock-skew={{ $values.preflight.maxClockSkewSeconds | int64 }}
         {{- if $parks }}
         - --idle-after-exit=/run/ddp
         - --max-attempts={{ $values.maxRestarts | int64 }}

@@ -1,9 +1,21 @@
-# Copy of worker/src/gpuworker/launch/torchrun_hook.py, made by `make generate`.
-"""Hook in every Python of a group's task that has the launcher, as sitecustomize in PYTHONPATH.
+# Copy of worker/src/gpuworker/launch/python_hook.py, made by `make generate`.
+"""Hook in every Python of a rank, and of a group's task that has the launcher: a sitecustomize.
 
-It lets `python -m torch.distributed.run` and `accelerate launch` find the launcher, as a script
-finds it under the name torchrun. In a rank it does nothing. It removes itself from sys.path and
-hands on to the image's own sitecustomize.
+It is first in PYTHONPATH. It changes nothing that a program can see: it removes itself from
+sys.path, hands on to the image's own sitecustomize, holds no file or socket open, replaces no
+function of a rank and keeps no object of the program.
+
+In a rank, the launcher asks it. Questions and answers are files in the rank's folder:
+
+  question        a new time stamp asks for an answer
+  pid             the process that is the rank: the first Python that lives below the launcher
+  answer.PID      threads with their stacks and exceptions, collectives started, optimizer steps
+  error.PID       the exception that ended the main program
+  end.PID         the main program and its exit handlers have ended
+  stepped         the optimizer has made its first step
+
+In a task, `python -m torch.distributed.run` and `accelerate launch` find the launcher by it, as a
+script finds it under the name torchrun.
 
 Standard library only, Python 3.10 or newer, and no import of gpuworker.
 """
@@ -11,10 +23,270 @@ Standard library only, Python 3.10 or newer, and no import of gpuworker.
 import os
 import sys
 
+# Literal, because the contract cannot be imported here; a test compares them.
+FOLDER = os.environ.get("GPU_CHARTS_RANK_FOLDER", "")
 TORCHRUN = os.environ.get("GPU_CHARTS_TORCHRUN", "")
-IN_RANK = "GPU_CHARTS_RANK_FOLDER" in os.environ
-SEEN = []  # the event, once
+ASK_S = 0.25  # between two looks for a question
+TEXT, FRAMES, THREADS, CHAIN = 500, 40, 64, 8  # at most: characters, frames, threads, exceptions
+C10D, OPTIMIZER = "torch.distributed.distributed_c10d", "torch.optim.optimizer"
 STANDARD = "torch.distributed.run", "torch.distributed.launch"
+OWN, RANK = sys.modules[__name__], None  # this module; the rank, in a process that may be one
+SEEN = []  # the import of torchrun, once
+
+
+def loaded(name):
+    """The module, once its import is complete."""
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    return None if getattr(spec, "_initializing", False) else module
+
+
+def describe(error, with_text=True):
+    """Facts of an exception and of those behind it, the outermost first. Never fails."""
+    found, seen, how = [], set(), ""
+    while isinstance(error, BaseException) and id(error) not in seen and len(found) < CHAIN:
+        seen.add(id(error))
+        found.append({"how": how, **facts(error, with_text)})
+        inner = getattr(error, "exceptions", None)
+        inner = inner[0] if isinstance(inner, tuple | list) and inner else None
+        if isinstance(inner, BaseException):
+            error, how = inner, "first of"
+        elif error.__cause__ is not None:
+            error, how = error.__cause__, "from"
+        else:
+            error, how = (None if error.__suppress_context__ else error.__context__), "while"
+    return found
+
+
+def facts(error, with_text):
+    kind = type(error)
+    try:
+        lines = str(error).splitlines() if with_text else []
+        lines = [line for line in lines if any(map(str.isalnum, line))]  # and not only a ruler
+    except BaseException:  # code of the program: it may even raise SystemExit
+        lines = ["<str() of the exception failed>"]
+    number, file = getattr(error, "errno", None), getattr(error, "filename", None)
+    return {
+        "kinds": [f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__][:CHAIN],
+        "first": lines[0].strip()[:TEXT] if lines else "",
+        "last": lines[-1].strip()[:TEXT] if lines else "",
+        "errno": number if type(number) is int else None,
+        "file": file[:TEXT] if isinstance(file, str) else "",
+        "frames": stack_of_traceback(error.__traceback__),
+    }
+
+
+def stack_of_traceback(traceback):
+    """[file, line, function], the innermost first."""
+    found = []
+    while traceback is not None:
+        found.append(place(traceback.tb_frame, traceback.tb_lineno))
+        traceback = traceback.tb_next
+    return found[::-1][:FRAMES]
+
+
+def stack(frame):
+    """[file, line, function], the innermost first; the outermost is always there."""
+    found = []
+    while frame is not None:
+        found.append(place(frame, frame.f_lineno))
+        frame = frame.f_back
+    return found if len(found) <= FRAMES else [*found[: FRAMES - 1], found[-1]]
+
+
+def place(frame, line):
+    return [frame.f_code.co_filename, line, frame.f_code.co_name]
+
+
+class Rank:
+    """This process, as the launcher sees it."""
+
+    def __init__(self):
+        import _thread
+
+        self.thread, self.pid, self.main = _thread, os.getpid(), _thread.get_ident()
+        self.steps, self.bounded, self.adopted = 0, False, False
+        self.asked = None
+        self.stopping = self.running = None  # locks: held until the thread shall end; while it runs
+        self.owner = self.claim()
+        if self.owner:
+            self.serve()
+
+    def claim(self):
+        """Whether this process is the rank: no Python that owns the folder lives."""
+        path = os.path.join(FOLDER, "pid")
+        try:
+            with open(path) as file:
+                holder = int(file.read())
+            with open(f"/proc/{holder}/stat") as file:
+                if holder != self.pid and file.read().rpartition(")")[2].split()[0] not in "ZX":
+                    return False
+        except (OSError, ValueError):
+            pass  # none yet, or one that has ended
+        self.write("pid", str(self.pid))
+        return True
+
+    def write(self, name, text):
+        """Write a file as a whole, or not at all: the disk may be full."""
+        if os.getpid() != self.pid:  # a process that the program forked
+            return
+        partial = os.path.join(FOLDER, f".{name}.{self.pid}")
+        try:
+            with open(partial, "w") as file:
+                file.write(text)
+            os.replace(partial, os.path.join(FOLDER, name))
+        except OSError:
+            pass
+
+    def serve(self):
+        """Answer questions from now on, in a thread that is not there while the process forks."""
+        known = "atexit" in sys.modules
+        import atexit
+
+        if not known:  # the program shall find no module that it did not import
+            del sys.modules["atexit"]
+        self.start_thread()
+        os.register_at_fork(before=self.stop_thread, after_in_parent=self.start_thread)
+        atexit.register(self.write, f"end.{self.pid}", "True")  # the first one, so it runs last
+
+    def start_thread(self):
+        if os.getpid() == self.pid:
+            self.stopping, self.running = self.thread.allocate_lock(), self.thread.allocate_lock()
+            self.stopping.acquire()
+            self.running.acquire()
+            try:
+                self.thread.start_new_thread(self.answer_questions, (self.stopping, self.running))
+            except RuntimeError:  # no more threads: the rank cannot answer, and goes on
+                self.running.release()
+
+    def stop_thread(self):
+        if os.getpid() == self.pid:
+            self.stopping.release()
+            self.running.acquire()
+
+    def answer_questions(self, stopping, running):
+        while not stopping.acquire(timeout=ASK_S):
+            try:
+                self.answer_question()
+            except BaseException:  # whatever it is, the program goes on
+                continue
+        running.release()
+
+    def answer_question(self):
+        self.adopt()
+        stamp = os.stat(os.path.join(FOLDER, "question")).st_mtime_ns
+        if stamp != self.asked:
+            self.asked = stamp
+            self.write_answer(stamp)
+
+    def write_answer(self, asked):
+        self.write(f"answer.{self.pid}", repr({"asked": asked, **self.answer()}))
+
+    def answer(self):
+        threading = sys.modules.get("threading")  # the program's, if it has threads
+        names = {each.ident: each for each in threading.enumerate()} if threading else {}
+        flying, own, threads = sys._current_exceptions(), self.thread.get_ident(), []
+        for ident, frame in list(sys._current_frames().items())[-THREADS:]:
+            if ident == own:
+                continue
+            error, known = flying.get(ident), names.get(ident)
+            error = error[1] if isinstance(error, tuple) else error
+            threads.append({
+                "name": getattr(known, "name", ""),
+                "main": ident == self.main,
+                "daemon": getattr(known, "daemon", True),
+                "stack": stack(frame),
+                "error": describe(error),
+            })  # fmt: skip
+        groups, last = self.collectives()
+        main = sys.modules.get("__main__")
+        return {
+            "owner": self.owner, "threads": threads, "groups": groups, "last": last,
+            "steps": self.steps, "program": getattr(main, "__file__", "") or "",
+        }  # fmt: skip
+
+    def collectives(self):
+        """Process group -> collectives started; and the last one of each, by torch's recorder."""
+        groups, last = {}, {}
+        c10d = loaded(C10D)
+        for group in list(c10d._world.pg_map) if c10d else ():
+            try:
+                name = str(c10d._world.pg_names[group])
+                groups[name] = group._get_sequence_number_for_group()
+            except Exception:
+                continue  # a private interface; a group that is being destroyed
+        if groups:
+            dump = getattr(sys.modules["torch"]._C._distributed_c10d, "_dump_fr_trace_json", None)
+            try:
+                entries = sys.modules["json"].loads(dump()).get("entries", [])
+            except Exception:
+                entries = []  # an older torch, or one without the recorder
+            for entry in entries:
+                if not entry.get("is_p2p"):
+                    last[str(entry["process_group"][0])] = {
+                        "number": entry["collective_seq_id"],
+                        "op": entry["profiling_name"].rpartition(":")[2],
+                        "sizes": str(entry.get("input_sizes")),
+                        "types": str(entry.get("input_dtypes")),
+                    }
+        return groups, last
+
+    def adopt(self):
+        """Once torch is imported: time-outs where the program sets none, a count of its steps."""
+        if self.adopted or os.getpid() != self.pid:
+            return
+        if not self.bounded and loaded(C10D):  # at once: the program may make a group next
+            self.bounded = True
+            self.set_default_timeout(float(os.environ.get("GPU_CHARTS_COLLECTIVE_TIMEOUT") or 0))
+        torch, optimizer = loaded("torch"), loaded(OPTIMIZER)
+        if not self.bounded or not torch or not optimizer:
+            return
+        self.adopted = True
+        compiler = torch.compiler
+
+        def stepped(*_):
+            if not compiler.is_compiling():
+                self.steps += 1
+                if self.steps == 1:
+                    self.write("stepped", "")
+
+        optimizer.register_optimizer_step_post_hook(stepped)
+        if not self.owner:  # a launcher of the image's is the owner, and this may be its rank
+            self.serve()
+
+    def set_default_timeout(self, seconds):
+        import datetime
+
+        if seconds:
+            timeout = datetime.timedelta(seconds=seconds)
+            for module in (sys.modules["torch.distributed.constants"], sys.modules[C10D]):
+                for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
+                    if getattr(module, name, None) is not None:
+                        setattr(module, name, timeout)
+
+    def on_event(self, event, arguments):
+        if event == "import" and not self.adopted:
+            self.adopt()
+        elif event == "sys.excepthook" and (self.owner or self.adopted):
+            # The text comes from code of the program, which may block.
+            self.write(f"error.{self.pid}", repr(describe(arguments[2], with_text=False)))
+            self.write(f"error.{self.pid}", repr(describe(arguments[2])))
+            self.write_answer(None)  # without a question, which might come too late
+
+
+def on_event(event, arguments):
+    try:
+        if event.startswith("cpython.run_") and sys.modules.get("sitecustomize") is OWN:
+            del sys.modules["sitecustomize"]  # site has read it: the program shall not see it
+        elif RANK:
+            RANK.on_event(event, arguments)
+        elif TORCHRUN and event == "import" and arguments[0] == STANDARD[0] and not SEEN:
+            import importlib
+
+            SEEN.append(event)  # the import here is an event, too
+            importlib.import_module(STANDARD[0]).run = run_launcher
+    except BaseException:  # whatever it is, the program goes on
+        pass
 
 
 def find_launcher():
@@ -24,17 +296,7 @@ def find_launcher():
         os.execv(TORCHRUN, [TORCHRUN, *words[module + 1 :]])
 
 
-def on_event(event, arguments):
-    if event == "import" and arguments[0] == STANDARD[0] and not IN_RANK and not SEEN:
-        import importlib
-
-        SEEN.append(event)  # the import here is an event, too
-        importlib.import_module(STANDARD[0]).run = run
-    elif event.startswith("cpython.run_") and sys.modules.get("sitecustomize") is OWN:
-        del sys.modules["sitecustomize"]  # site has read it: the program shall not see it
-
-
-def run(args):
+def run_launcher(args):
     """torch.distributed.run.run for a program that calls it: accelerate launch."""
     flags = [f"--nproc-per-node={args.nproc_per_node}"]
     flags += ["--module"] * bool(args.module) + ["--no-python"] * bool(args.no_python)
@@ -57,9 +319,12 @@ def hand_on():
 
 
 if __name__ == "sitecustomize":
-    OWN = sys.modules[__name__]
-    if TORCHRUN:
-        sys.addaudithook(on_event)
-        if not IN_RANK:
+    try:
+        if FOLDER:
+            RANK = Rank()
+        elif TORCHRUN:
             find_launcher()
+        sys.addaudithook(on_event)
+    except Exception:  # a rank without its hook is named in the log
+        pass
     hand_on()

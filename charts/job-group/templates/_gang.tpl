@@ -17,7 +17,7 @@ one gang. Kubernetes schedules none of them unless all have one scheduler and on
 {{- include "job-group.refuse" (list
   (list .root.Values.kueue.queueName "placement.gang: it and kueue.queueName would wait for each other. Remove one of them.")
   (list (not (.root.Capabilities.APIVersions.Has "scheduling.k8s.io/v1beta1/PodGroup"))
-    "placement.gang: this cluster has no scheduling.k8s.io/v1beta1/PodGroup (docs/queues.md). Use kueue.queueName.")
+    "placement.gang: this cluster has no scheduling.k8s.io/v1beta1/PodGroup (docs/clusters.md). Use kueue.queueName.")
   (list (gt (uniq $classes | len) 1)
     (printf "placement.gang: all pods need one priorityClassName, instead of %s." (uniq $classes | toJson)))
   (list (gt (uniq $schedulers | len) 1)

@@ -2,9 +2,7 @@
 
 FAULT_DNS_S=10    names do not resolve for 10 s, as when DNS is down
 FAULT_STALE=A:10  node 0's name has the address A for 10 s from the first look-up, as that of the previous pod in DNS
-FAULT_RMDIR=1     another node removes an empty folder before this one does
 FAULT_NO_TEMPORARY_FOLDER=1  no folder can be created
-FAULT_CLOCK_S=60  the wall clock is 60 s ahead
 """
 
 import os
@@ -33,19 +31,6 @@ if setting := os.environ.get("FAULT_STALE"):
         return known(address if stale else host, *args, **kwargs)
 
     socket.getaddrinfo = stale_getaddrinfo
-
-if seconds := os.environ.get("FAULT_CLOCK_S"):
-    now = time.time
-    time.time = lambda: now() + float(seconds)
-
-if os.environ.get("FAULT_RMDIR"):
-    remove = os.rmdir
-
-    def rmdir(path, **kwargs):
-        remove(path, **kwargs)
-        raise FileNotFoundError(2, "No such file or directory", path)
-
-    os.rmdir = rmdir
 
 if os.environ.get("FAULT_NO_TEMPORARY_FOLDER"):
 

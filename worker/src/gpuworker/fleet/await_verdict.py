@@ -7,11 +7,9 @@ when no more reports are expected.
 from __future__ import annotations
 
 import argparse
-import http.client
 import time
-import urllib.error
-import urllib.request
 
+from gpuworker.fleet.client import ask
 from gpuworker.judgement.report import EXIT_CODES, INCOMPLETE
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log, write_termination_message
@@ -41,11 +39,10 @@ def add_command(commands: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     end, logged = time.monotonic() + args.timeout, ""
-    # the collector is in the cluster
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:
-        line, waiting = state(direct, f"{args.url.rstrip('/')}/readyz")
-        verdict = line.partition(":")[0]
+        _, answer = ask(f"{args.url.rstrip('/')}/readyz")
+        line, _, rest = answer.partition("\n")
+        verdict, waiting = line.partition(":")[0], WAITING in rest
         late = time.monotonic() > end
         if verdict in EXIT_CODES and (late or not waiting):
             write_termination_message(line)
@@ -59,17 +56,3 @@ def run(args: argparse.Namespace) -> int:
             log(Tag.FLEET.value, waiting=line)
         logged = line
         time.sleep(min(POLL_S, args.timeout))
-
-
-def state(direct: urllib.request.OpenerDirector, address: str) -> tuple[str, bool]:
-    """The first line of /readyz, or the problem, and whether more reports are expected."""
-    try:
-        with direct.open(address, timeout=10) as response:
-            text = response.read().decode(errors="replace")
-    except urllib.error.HTTPError as error:
-        with error:
-            text = error.read().decode(errors="replace")
-    except (OSError, http.client.HTTPException) as error:
-        return f"{address}: {getattr(error, 'reason', error)}", True
-    line, _, rest = text.partition("\n")
-    return line, WAITING in rest

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuworker.fleet.suspects import Number, Suspect
+from gpuworker.fleet.suspects import Suspect
 from gpuworker.judgement.kinds import KINDS, SLOWER
 
 SHARED = 3  # nodes with the same cause from which on it is one row
@@ -26,7 +26,6 @@ class Cause:
     title: str
     where: str
     common: list[str]  # of its nodes, and not of all nodes
-    number: Number | None
     new: bool  # not in the earlier run; false without one
     suspects: list[int]  # places in the list of suspects
 
@@ -58,11 +57,10 @@ def _cause(
     if names:
         where = f"{len(names)} nodes: {', '.join(names[:MOST_NAMED])}"
         where += " …" * (len(names) > MOST_NAMED)
-    numbers = [each.number for each in several if each.number]
     return Cause(
         first.verdict, first.act, title_of(several), where,
         in_common(own, properties) if names else [],
-        min(numbers, key=Number.share, default=None), all(each.new for each in several), row,
+        all(each.new for each in several), row,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuworker.accept.judge import Judged
 from gpuworker.fleet.fleet_report import Finding
-from gpuworker.fleet.gpu_identity import GpuIdentity, identities
+from gpuworker.fleet.inventory import GpuIdentity, identities
 from gpuworker.judgement.report import NODE, WORLD, Problem, Report
 
 RANK, OF_NODE = "rank ", "node "  # parts of a problem

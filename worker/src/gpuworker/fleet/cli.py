@@ -3,11 +3,11 @@
 accept-report merge reports/ --expect-nodes 16               # files and folders of reports
 accept-report merge reports.jsonl --expect-nodes 16          # as the page saves them: /reports
 accept-report merge reports/ --html page.html --json fleet.json
-accept-report merge reports/ --baseline earlier.jsonl        # is anything slower than in an earlier run?
+accept-report merge reports/ --baseline earlier.jsonl        # slower than in an earlier run?
 accept-report serve --run-id ID --expect-nodes 16            # the page, to which pods submit
 accept-report await URL                                      # exit with the verdict of the fleet
 accept-report submit report.json --to URL                    # from a pod that ends after its test
-accept-report world --to URL …                               # checks across nodes, from their pods
+accept-report world --to URL …                               # checks across nodes, from a pod
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pathlib import Path
 from gpuworker.fleet import await_verdict, collector, expected, submit, world
 from gpuworker.fleet.earlier import NOTHING, Earlier, earlier_of
 from gpuworker.fleet.fleet_report import Fleet, json_text
-from gpuworker.fleet.formats.certificate import certificate
 from gpuworker.fleet.formats.page import page
 from gpuworker.fleet.formats.prometheus import prometheus
 from gpuworker.fleet.formats.table import table
@@ -31,7 +30,7 @@ from gpuworker.judgement.report import EXIT_CODES
 from gpuworker.runtime.command_line import escape_output
 
 FORMATS: dict[str, Callable[[Fleet], str]] = {
-    "json": json_text, "prometheus": prometheus, "html": page, "certificate": certificate,
+    "json": json_text, "prometheus": prometheus, "html": page,
 }  # fmt: skip
 MERGE_HELP = """Merge any number of reports into one fleet report.
 

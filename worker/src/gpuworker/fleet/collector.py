@@ -2,7 +2,6 @@
 
 /                    the page; it follows new reports     /report.json    the result as JSON
 /page.html           the page as a file, with its data    /metrics        Prometheus text
-/certificate         to print and sign
 /reports             the reports themselves, one per line, for accept-report merge; ?node=NAME: of one node
 /readyz              200 if the whole fleet passed (PASS or WARN), else 503 with the reason
 /healthz             200 while the collector runs, whatever the verdict
@@ -27,13 +26,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from gpuworker.fleet.await_verdict import WAITING
 from gpuworker.fleet.earlier import NOTHING, last_of, remember
 from gpuworker.fleet.expected import add_options, from_args
 from gpuworker.fleet.fleet_report import Fleet, json_text, summary
-from gpuworker.fleet.formats.certificate import certificate
 from gpuworker.fleet.formats.page import POLICY, SERVED, page
 from gpuworker.fleet.formats.prometheus import CONTENT_TYPE, prometheus
 from gpuworker.fleet.http_handler import (
@@ -41,10 +39,9 @@ from gpuworker.fleet.http_handler import (
     NONCE_HEADER,
     POSTED,
     SIGNATURE_HEADER,
-    TEXT,
+    Answer,
     ReportHandler,
     ReportServer,
-    at_most,
 )
 from gpuworker.fleet.pod_list import PodList
 from gpuworker.fleet.report_sources import MOST_REPORT_BYTES, from_text
@@ -67,15 +64,12 @@ FORMATS: dict[str, tuple[Callable[[Fleet], str], str]] = {
     "/report.json": (json_text, "application/json"),
     "/page.html": (page, HTML),
     "/metrics": (prometheus, CONTENT_TYPE),
-    "/certificate": (certificate, HTML),
 }
-PAGE = "/"
 KEPT = ("/report.json", "/metrics")  # texts that are asked for again and again
-READY, NONCE, REPORTS, WORLD = "/readyz", "/nonce", "/reports", "/world"
+REPORTS, WORLD = "/reports", "/world"
 
 
 class CollectorHandler(ReportHandler):
-    paths = (PAGE, *FORMATS, READY, NONCE)
     policy = POLICY
     store: ReportStore  # set by run
     key = b""  # with which reports must be signed
@@ -85,13 +79,9 @@ class CollectorHandler(ReportHandler):
     nonces = NonceIssuer()
 
     def do_GET(self) -> None:
-        if self.path.startswith(f"{REPORTS}/"):
-            found = self.store.confirm(self.path.removeprefix(f"{REPORTS}/"))
-            self.respond(
-                *((200, "it is here\n") if found else (404, "it is not here; send it\n")), TEXT
-            )
-        elif urlsplit(self.path).path == REPORTS and self.command == "GET":
-            self.send_reports(parse_qs(urlsplit(self.path).query).get("node", []))
+        path, _, query = self.path.partition("?")
+        if path == REPORTS and self.command == "GET":
+            self.send_reports(parse_qs(query).get("node", []))
         else:
             super().do_GET()
 
@@ -104,19 +94,23 @@ class CollectorHandler(ReportHandler):
             with contextlib.suppress(OSError):
                 self.wfile.write(read_plain(path, MOST_STORED_BYTES))
 
-    def get(self, path: str) -> tuple[int, str, str]:
-        if path == NONCE:
-            return 200, self.nonces.issue(), TEXT
-        if path == PAGE:
-            return 200, SERVED, HTML
-        if path != READY:
+    def get(self, path: str) -> Answer | None:
+        if path in FORMATS:
             return 200, rendered(self.store.fleet(), path), FORMATS[path][1]
-        fleet, waiting = self.store.fleet(), self.store.waiting()
-        status = 200 if fleet.verdict in (PASS, WARN) and not waiting else 503
-        return status, f"{summary(fleet)}\n{waiting * WAITING}\n", TEXT
+        if path == "/":
+            return 200, SERVED, HTML
+        if path == "/nonce":
+            return 200, self.nonces.issue()
+        if path == "/readyz":
+            fleet, waiting = self.store.fleet(), self.store.waiting()
+            status = 200 if fleet.verdict in (PASS, WARN) and not waiting else 503
+            return status, f"{summary(fleet)}\n{waiting * WAITING}\n"
+        if path.startswith(f"{REPORTS}/") and self.store.confirm(path.removeprefix(f"{REPORTS}/")):
+            return 200, "it is here\n"
+        return None
 
     def do_POST(self) -> None:
-        self.respond(*self.post(), TEXT)
+        self.respond(*self.post())
 
     def post(self) -> tuple[int, str]:
         if self.path != REPORTS and not (self.path == WORLD and self.store.world):
@@ -137,8 +131,7 @@ class CollectorHandler(ReportHandler):
         if not self.posts.acquire(timeout=self.timeout):
             return 503, "the collector is busy; try again\n"
         try:
-            with at_most(POST_S, self.connection):
-                data = self.rfile.read(int(length))
+            data = self.body(int(length), POST_S)
             found = hashlib.sha256(data).hexdigest()
             if self.key and found != digest:
                 return 401, f"{NOT_SIGNED}\n"

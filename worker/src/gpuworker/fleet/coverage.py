@@ -31,17 +31,13 @@ def coverage_of(nodes: list[Node], expected: Expected) -> Coverage:
 def foreign(worlds: list[World], nodes: list[Node]) -> list[Finding]:
     """Worlds with nodes that are not of this fleet: what they show is of other hardware."""
     reported = {node.node for node in nodes}
-    return [
-        Finding(
-            INCOMPLETE,
-            "foreign",
-            f"{world.name}: {', '.join(others[:MOST_NAMED])} did not report",
-            found_by="coverage",
-        )
-        for world in worlds
-        if world.verdict in (PASS, WARN)
-        and (others := [name for name in world.nodes if name not in reported])
-    ]
+    found = []
+    for world in worlds:
+        others = [name for name in world.nodes if name not in reported]
+        if others and world.verdict in (PASS, WARN):
+            words = f"{world.name}: {', '.join(others[:MOST_NAMED])} did not report"
+            found.append(Finding(INCOMPLETE, "foreign", words, found_by="coverage"))
+    return found
 
 
 def missing(
@@ -60,47 +56,32 @@ def missing(
         return Finding(INCOMPLETE, kind, reason, node, found_by="coverage")
 
     found, explained = [], set(damaged)
-    for name, (node, kind, state) in expected.unreported.items():
-        words = (
-            "no report received from this expected node: "
-            if node in coverage.missing
-            else "no new report: "
-            if node
-            else ""
-        )
-        found.append(finding(kind, f"{words}{f'pod {name} ' * bool(name)}{state}", node))
+    silent = "no report received from this expected node"
+    for pod, (node, kind, state) in expected.unreported.items():
+        words = f"{silent}: " if node in coverage.missing else "no new report: " * bool(node)
+        found.append(finding(kind, f"{words}{f'pod {pod} ' * bool(pod)}{state}", node))
         explained.add(node)
     found += [
-        finding("no-report", "no report received from this expected node", node)
-        for node in coverage.missing
-        if node not in explained
+        finding("no-report", silent, name) for name in coverage.missing if name not in explained
     ]
-    found += [
-        finding("pod-gone", f"nothing was heard of its pod since {node.last_seen}", node.node)
-        for node in nodes
-        if node.last_seen
-    ]
-    if expected.names:
-        others = [node.node for node in nodes if node.node not in set(expected.names)]
-        found += [finding("foreign", "not one of the expected nodes", name) for name in others]
-    if not coverage.nodes_reported and not found:
+    for node in nodes:
+        if node.last_seen:
+            words = f"nothing was heard of its pod since {node.last_seen}"
+            found.append(finding("pod-gone", words, node.node))
+        if expected.names and node.node not in expected.names:
+            found.append(finding("foreign", "not one of the expected nodes", node.node))
+    reported, wanted = coverage.nodes_reported, coverage.nodes_expected
+    if not reported and not found:
         found.append(finding("no-report", "no node report received"))
-    elif coverage.nodes_expected is None:
-        words = (
-            "the number of nodes is not set (nodes, --expect-nodes): missing nodes are not detected"
-        )
+    elif wanted is None:
+        words = "the number of nodes is not set (nodes, --expect-nodes): "
+        found.append(finding("nodes-expected", f"{words}missing nodes are not detected"))
+    elif 0 < reported < wanted - len(coverage.missing):
+        found.append(finding("no-report", f"{reported} of {wanted} expected nodes reported"))
+    elif reported > wanted and not expected.names:
+        words = f"{reported} nodes reported, more than the {wanted} expected: "
+        words += "correct the number, or find the report that is not of this fleet"
         found.append(finding("nodes-expected", words))
-    elif 0 < coverage.nodes_reported < coverage.nodes_expected - len(coverage.missing):
-        words = f"{coverage.nodes_reported} of {coverage.nodes_expected} expected nodes reported"
-        found.append(finding("no-report", words))
-    elif coverage.nodes_reported > coverage.nodes_expected and not expected.names:
-        numbers = f"{coverage.nodes_reported} nodes reported, more than the {coverage.nodes_expected} expected"
-        found.append(
-            finding(
-                "nodes-expected",
-                f"{numbers}: correct the number, or find the report that is not of this fleet",
-            )
-        )
     if expected.world and not worlds and not found:
         words = "no report of the checks across nodes, for which at least two nodes must pass"
         found.append(finding("no-world", words))

@@ -9,80 +9,55 @@ compared: another library may correctly produce other bits.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator
 
-from gpuworker.fleet.fleet_report import Finding, natural_sort_key
+from gpuworker.fleet.fleet_report import Finding
 from gpuworker.judgement.report import FAIL, INCOMPLETE, Report
 
-
-class Fingerprint(NamedTuple):
-    check: str
-    name: str
-    group: str
-    node: str
-    device: str
-    value: str
+Places = dict[tuple[str, str], str]  # node and device -> fingerprint
 
 
-def fingerprints(report: Report) -> Iterable[Fingerprint]:
-    """Every fingerprint of a report. Its key in `hashes` is "name" or "name device"."""
-    for check in report.checks:
-        groups = check.facts.get("hash_group")
-        for key, value in check.hashes.items():
-            name, _, device = key.partition(" ")
-            group = str(groups.get(device, "")) if isinstance(groups, dict) else ""
-            yield Fingerprint(check.name, name, group, report.node, device, value)
-
-
-def vote(found: Iterable[Fingerprint]) -> tuple[list[Finding], int]:
+def vote(reports: Iterable[Report]) -> tuple[list[Finding], int]:
     """Compare the fingerprints of every group: without a majority all are INCOMPLETE, since one
     of them is wrong. And how many groups have one device.
     """
-    groups: dict[tuple[str, str, str], dict[tuple[str, str], str]] = defaultdict(dict)
-    for each in found:
-        groups[each.check, each.name, each.group][each.node, each.device] = each.value
-    findings, single = _missing(groups), 0
-    for (check, name, group), values in sorted(groups.items()):
-        sizes = Counter(values.values()).most_common()
-        usual, agree = sizes[0]
-        majority = 2 * agree > len(values)
-        if majority:
-            verdict, kind, problem = (
-                FAIL,
-                "wrong-bits",
-                f"differs from {agree} of {len(values)} devices",
-            )
-        else:
-            several = ", ".join(str(size) for _, size in sizes[:4]) + ", …" * (len(sizes) > 4)
-            verdict, kind, problem = (
-                INCOMPLETE,
-                "no-majority",
-                f"has no majority: {len(values)} devices in groups of {several}",
-            )
-        mismatched = [place for place, value in values.items() if value != usual or not majority]
-        mismatched.sort(key=lambda place: [natural_sort_key(part) for part in place])
-        reason = f"fingerprint {name} {problem} ({group})"
-        findings += [
-            Finding(verdict, kind, reason, node, device, check, "fingerprint")
-            for node, device in mismatched
-        ]
-        single += len(values) == 1
+    # check and group -> name -> fingerprints
+    groups: dict[tuple[str, str], dict[str, Places]] = defaultdict(lambda: defaultdict(dict))
+    for report in reports:
+        for check in report.checks:
+            of = check.facts.get("hash_group")
+            for key, value in check.hashes.items():  # by "name" or "name device"
+                name, _, device = key.partition(" ")
+                group = str(of.get(device, "")) if isinstance(of, dict) else ""
+                groups[check.name, group][name][report.node, device] = value
+    findings, single = [], 0
+    for (check, group), names in sorted(groups.items()):
+        everyone = set().union(*names.values())
+        for name, places in sorted(names.items()):
+            single += len(places) == 1
+            for verdict, kind, words, (node, device) in _unlike(name, places, everyone):
+                reason = f"{words} ({group})"
+                findings.append(Finding(verdict, kind, reason, node, device, check, "fingerprint"))
     return findings, single
 
 
-def _missing(groups: Mapping[tuple[str, str, str], Mapping[tuple[str, str], str]]) -> list[Finding]:
-    """Devices without a fingerprint that most others of their group have."""
-    of_group: dict[tuple[str, str], dict[str, set[tuple[str, str]]]] = defaultdict(dict)
-    for (check, name, group), values in groups.items():
-        of_group[check, group][name] = set(values)
-    found = []
-    for (check, group), names in of_group.items():
-        devices = set().union(*names.values())
-        for name, places in names.items():
-            for node, device in sorted(devices - places) if 2 * len(places) > len(devices) else ():
-                words = f"no fingerprint {name}, which {len(places)} like it have ({group})"
-                found.append(
-                    Finding(INCOMPLETE, "missing", words, node, device, check, "fingerprint")
-                )
-    return found
+def _unlike(
+    name: str, places: Places, everyone: Collection[tuple[str, str]]
+) -> Iterator[tuple[str, str, str, tuple[str, str]]]:
+    """Verdict, kind, words and place of what differs, or is missing where most others have it."""
+    if 2 * len(places) > len(everyone):
+        words = f"no fingerprint {name}, which {len(places)} like it have"
+        for place in sorted(everyone - places.keys()):
+            yield INCOMPLETE, "missing", words, place
+    sizes = Counter(places.values()).most_common()
+    usual, agree = sizes[0]
+    if 2 * agree > len(places):
+        words = f"fingerprint {name} differs from {agree} of {len(places)} devices"
+        for place, value in places.items():
+            if value != usual:
+                yield FAIL, "wrong-bits", words, place
+        return
+    several = ", ".join(str(size) for _, size in sizes[:4]) + ", …" * (len(sizes) > 4)
+    words = f"fingerprint {name} has no majority: {len(places)} devices in groups of {several}"
+    for place in places:
+        yield INCOMPLETE, "no-majority", words, place

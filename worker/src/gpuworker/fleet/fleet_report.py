@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gpuworker.fleet.causes import Cause
-from gpuworker.fleet.gpu_identity import GpuIdentity
+from gpuworker.fleet.inventory import GpuIdentity
 from gpuworker.fleet.suspects import Suspect
 from gpuworker.judgement.kinds import Act, act_of
 from gpuworker.judgement.report import INCOMPLETE, PASS, SKIP
@@ -104,37 +104,10 @@ class Curve:
     points: list[tuple[float, float]]
 
 
-@dataclass
-class Node:
-    """One node: its report, and the verdict with everything that was found about it."""
+@dataclass(kw_only=True)
+class Tested:
+    """What a report of checks shows."""
 
-    node: str
-    pod: str
-    run_id: str
-    device: str
-    level: str
-    started: str
-    reported_verdict: str
-    reason: str
-    checks: dict[str, str]
-    gpus_expected: int
-    gpus_seen: int
-    injected: str = ""
-    models: list[str] = field(default_factory=list)
-    last_seen: str = ""  # set when the pod no longer exists
-    facts: dict[str, str] = field(default_factory=dict)  # versions of software and firmware
-    gpus: list[GpuIdentity] = field(default_factory=list)
-    # includes findings of other nodes' reports, the fleet and the baseline
-    verdict: str = INCOMPLETE
-
-
-@dataclass
-class World:
-    """One run of cross-node checks."""
-
-    name: str
-    nodes: list[str]
-    ranks: int
     run_id: str
     device: str
     level: str
@@ -142,7 +115,33 @@ class World:
     verdict: str
     reason: str
     checks: dict[str, str]
-    injected: str
+    injected: str = ""
+
+
+@dataclass(kw_only=True)
+class Node(Tested):
+    """One node: its report, and the verdict with everything that was found about it, also by other
+    nodes' reports, the fleet and the baseline.
+    """
+
+    node: str
+    pod: str
+    reported_verdict: str
+    gpus_expected: int
+    gpus_seen: int
+    models: list[str] = field(default_factory=list)
+    last_seen: str = ""  # set when the pod no longer exists
+    facts: dict[str, str] = field(default_factory=dict)  # versions of software and firmware
+    gpus: list[GpuIdentity] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class World(Tested):
+    """One run of cross-node checks."""
+
+    name: str
+    nodes: list[str]
+    ranks: int
 
 
 @dataclass
@@ -200,22 +199,14 @@ class Fleet:
     def rehearsal(self) -> bool:
         return any(each.device == "cpu" for each in [*self.nodes, *self.worlds])
 
-    def to_dict(self) -> dict:
-        return {
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "rehearsal": self.rehearsal,
-            **dataclasses.asdict(dataclasses.replace(self, distributions=[])),
-            "distributions": [each.to_dict() for each in self.distributions],
-        }
-
 
 def json_pieces(fleet: Fleet) -> Iterator[str]:
     """The fleet report as JSON, by the schema schemas/fleet.yaml, in pieces: thousands of GPUs
     have megabytes of it.
     """
     encode = functools.partial(json.dumps, allow_nan=False, separators=(",", ":"))
-    head = dataclasses.replace(fleet, distributions=[]).to_dict()
+    head = {"verdict": fleet.verdict, "reason": fleet.reason, "rehearsal": fleet.rehearsal}
+    head |= dataclasses.asdict(dataclasses.replace(fleet, distributions=[]))
     del head["distributions"]
     yield encode(head)[:-1] + ',"distributions":['
     for number, distribution in enumerate(fleet.distributions):

@@ -10,13 +10,13 @@ import hashlib
 import socket
 import socketserver
 import sys
-import threading
-from collections.abc import Iterator
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 from gpuworker.runtime.line_server import Newest
 
+Answer = tuple[int, str] | tuple[int, str, str]  # status, text and content type
 TEXT = "text/plain; charset=utf-8"
 # the digest is SHA-256
 NONCE_HEADER, DIGEST_HEADER, SIGNATURE_HEADER = "X-Nonce", "X-Digest", "X-Signature"
@@ -29,27 +29,6 @@ def _shut(connection: socket.socket) -> None:
     """Wake the thread of a connection, which then closes it."""
     with contextlib.suppress(OSError):  # the client was faster
         connection.shutdown(socket.SHUT_RDWR)
-
-
-@contextlib.contextmanager
-def at_most(seconds: float, connection: socket.socket) -> Iterator[None]:
-    """Shut a connection down when the time is over: the other side may send a byte now and then for
-    ever. Raises TimeoutError then."""
-    over = threading.Event()
-
-    def shut() -> None:
-        over.set()
-        _shut(connection)
-
-    timer = threading.Timer(seconds, shut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        if over.is_set():
-            raise TimeoutError(f"not complete within {seconds:g} s")
 
 
 class ReportServer(ThreadingHTTPServer):
@@ -89,34 +68,40 @@ class ReportServer(ThreadingHTTPServer):
 
 
 class ReportHandler(BaseHTTPRequestHandler):
-    """Answer GET and HEAD of `paths` by `get`, /healthz with 200 while the server runs, and
-    other paths with 404.
+    """Answer GET and HEAD by `get`, /healthz with 200 while the server runs, and what is not
+    found with 404.
     """
 
-    paths: tuple[str, ...] = ()
     policy = "default-src 'none'"  # Content-Security-Policy
     timeout = 30  # seconds that a silent client may hold a thread
 
-    def get(self, path: str) -> tuple[int, str, str]:
-        """Status, body and content type for one of `paths`."""
+    def get(self, path: str) -> Answer | None:
+        """What is at a path, None for nothing."""
         raise NotImplementedError
 
     def do_GET(self) -> None:
         try:
             path = urlsplit(self.path).path
         except ValueError as error:
-            return self.respond(400, f"{error}\n", TEXT)
-        if path == "/healthz":
-            self.respond(200, "alive\n", TEXT)
-        elif path in self.paths:
-            self.respond(*self.get(path))
-        else:
-            self.respond(404, f"not found; paths: {', '.join(self.paths)}, /healthz\n", TEXT)
-        return None
+            return self.respond(400, f"{error}\n")
+        answer = (200, "alive\n") if path == "/healthz" else self.get(path)
+        return self.respond(*(answer or (404, "not found\n")))
 
-    def respond(self, status: int, body: str, content_type: str) -> None:
+    def body(self, length: int, seconds: float) -> bytes:
+        """What was posted. Raises TimeoutError when the time is over: the other side may send a
+        byte now and then for ever.
+        """
+        end, data = time.monotonic() + seconds, bytearray()
+        while len(data) < length:
+            self.connection.settimeout(max(0.001, end - time.monotonic()))
+            if not (piece := self.rfile.read1(length - len(data))):
+                break
+            data += piece
+        return bytes(data)
+
+    def respond(self, status: int, body: str, content_type: str = TEXT) -> None:
         encoded = body.encode(errors="replace")
-        tag = f'"{hashlib.sha256(encoded).hexdigest()[:32]}"'
+        tag = f'"{hashlib.sha256(encoded).hexdigest()}"'
         if status == 200 and self.headers.get("If-None-Match") == tag:
             status, encoded = 304, b""
         self.send_response(status)

@@ -4,17 +4,20 @@ verdict of every node.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 
 from gpuworker.accept.judge import Judged, judge, started
-from gpuworker.fleet import fingerprint_vote, outliers
+from gpuworker.fleet import outliers
 from gpuworker.fleet.causes import causes, racks
 from gpuworker.fleet.check_findings import findings_of, subject, world_name
 from gpuworker.fleet.coverage import coverage_of, foreign, missing
+from gpuworker.fleet.differences import SOFTWARE, differences, versions_of
 from gpuworker.fleet.duplicates import duplicates
-from gpuworker.fleet.earlier import NOTHING, Earlier
+from gpuworker.fleet.earlier import NOTHING, Earlier, compare
 from gpuworker.fleet.expected import ANYTHING, Expected
+from gpuworker.fleet.fingerprint_vote import vote
 from gpuworker.fleet.fleet_report import (
     WORST_FIRST,
     Curve,
@@ -25,13 +28,9 @@ from gpuworker.fleet.fleet_report import (
     natural_sort_key,
     worst_verdict,
 )
-from gpuworker.fleet.gpu_identity import identities
-from gpuworker.fleet.nvlink_domains import nvlink_domains
-from gpuworker.fleet.port_differences import port_differences, ports_of
-from gpuworker.fleet.power_limits import power_limits
-from gpuworker.fleet.report_sources import Source
+from gpuworker.fleet.inventory import gpu_models, identities, ports_of
+from gpuworker.fleet.report_sources import Source, that_counts
 from gpuworker.fleet.suspects import suspects
-from gpuworker.fleet.version_drift import SOFTWARE, version_drift, versions_of
 from gpuworker.judgement.report import INCOMPLETE, NODE, WORLD, Report
 
 
@@ -66,24 +65,16 @@ def merge(
         + duplicates(nodes)
     )
     compared = [each for each in counted if each.comparable]
-    fingerprints = [
-        each
-        for judged in compared
-        if judged.report.scope == NODE
-        for each in fingerprint_vote.fingerprints(judged.report)
-    ]
-    mismatches, single = fingerprint_vote.vote(fingerprints)
+    mismatches, single = vote(each.report for each in compared if each.report.scope == NODE)
     distributions = outliers.distributions(compared)
-    drift, drift_notes = version_drift(node_reports)
-    drifted = {f.node: f.reason for f in drift if f.measure in SOFTWARE}
+    differ, differ_notes = differences(node_reports)
+    drifted = {f.node: f.reason for f in differ if f.measure in SOFTWARE}
     for distribution in distributions:
         findings += outliers.find_outliers(distribution, drifted)
-    findings += mismatches
-    findings += drift + port_differences(node_reports) + power_limits(node_reports)
-    findings += nvlink_domains(node_reports)
-    notes += drift_notes
+    findings += mismatches + differ
+    notes += differ_notes
     if earlier.values is not None:
-        worse, note = outliers.compare_with_baseline(distributions, earlier.values)
+        worse, note = compare(distributions, earlier.values)
         findings += worse
         notes.append(note)
     verdicts: dict[str, set[str]] = defaultdict(set)
@@ -94,7 +85,7 @@ def merge(
     findings.sort(key=_sort_key)
     notes += _notes(nodes, worlds, single) + _own_limits(reports, expected)
     ports = {report.node: ports_of(report) for report in node_reports}
-    parts = suspects(findings, nodes, ports, distributions, earlier.suspects)
+    parts = suspects(findings, nodes, ports, earlier.suspects)
     names = {*coverage.missing, *(node.node for node in nodes), *(each.node for each in parts)}
     by_rack = racks(sorted(names - {""}, key=natural_sort_key))
     return Fleet(
@@ -111,81 +102,51 @@ def _sort_key(finding: Finding) -> tuple:
 def _one_per_subject(
     sources: Sequence[Source], expected: Expected
 ) -> tuple[list[Judged], list[str]]:
-    """One judged report per node or world, and a note for every report that does not count.
-
-    The newest run counts. Of several reports of a node in this run the worst counts, since any of
-    them may be wrong.
-    """
-    notes, by_subject = [], defaultdict(list)
-    for source in sources:
+    """One judged report per node or world, and a note for every report that does not count."""
+    counted, notes = {}, []
+    for source in sorted(sources, key=lambda source: started(source.report)):
         report = source.report
         if expected.run_id is not None and report.run_id != expected.run_id:
             run = f"run {report.run_id}, not run {expected.run_id}"
             notes.append(f"{source.name}: ignored; node {report.node}, {run}")
-        else:
-            judged = source.judged or judge(report, expected.requested)
-            by_subject[report.scope, subject(report)].append(judged)
-        notes += source.notes
-    counted = []
-    for (scope, name), several in sorted(
-        by_subject.items(), key=lambda item: natural_sort_key(item[0][1])
-    ):
-        several.sort(key=lambda each: started(each.report))
-        used = several[-1]
-        if scope == NODE:
-            # Two runs may have started in one second.
-            last = {
-                each.report.run_id
-                for each in several
-                if started(each.report) == started(used.report)
-            }
-            newest_runs = [each for each in several if each.report.run_id in last]
-            used = min(reversed(newest_runs), key=lambda each: WORST_FIRST.index(each.verdict))
-        if len({(each.report.run_id, each.report.started) for each in several}) > 1:
-            which = "newest" if used is several[-1] else "worst"
-            words = f"{name}: the {which} of {len(several)} reports is used"
-            others = [f"{e.verdict} of run {e.report.run_id}" for e in several if e is not used]
-            words += f", {used.verdict} of run {used.report.run_id}; not {', '.join(others)}"
-            notes.append(f"{words}; it started {used.report.started}")
-        counted.append(used)
-    return counted, notes
+            continue
+        judged = source.judged or judge(report, expected.requested)
+        new, key = dataclasses.replace(source, judged=judged), (report.scope, subject(report))
+        counted[key] = that_counts(counted[key], new) if key in counted else new
+    found = [counted[key] for key in sorted(counted, key=lambda key: natural_sort_key(key[1]))]
+    return [each.judged for each in found], [*notes, *(n for each in found for n in each.notes)]
 
 
 def _node(judged: Judged, expected: Expected) -> Node:
     report = judged.report
     return Node(
+        **_tested(judged),
         node=report.node,
         pod=report.pod,
         gpus_expected=report.requested.gpus,
         gpus_seen=len(report.models),
-        models=outliers.gpu_models(report),
+        models=gpu_models(report),
         last_seen=expected.lost.get(report.node, ""),
         gpus=identities(report),
         facts=versions_of(report),
         reported_verdict=judged.verdict,
-        **_of_both(judged),
     )
 
 
 def _world(judged: Judged) -> World:
-    report = judged.report
-    return World(
-        name=world_name(report),
-        nodes=[each.node for each in report.world.nodes],
-        ranks=report.world.size,
-        verdict=judged.verdict,
-        **_of_both(judged),
-    )
+    world, name = judged.report.world, world_name(judged.report)
+    nodes = [each.node for each in world.nodes]
+    return World(**_tested(judged), name=name, nodes=nodes, ranks=world.size)
 
 
-def _of_both(judged: Judged) -> dict[str, object]:
-    """Fields that a node and a world have."""
+def _tested(judged: Judged) -> dict[str, object]:
     report, asked = judged.report, judged.report.requested
     return {
         "run_id": report.run_id,
         "device": asked.device,
         "level": asked.level,
         "started": report.started,
+        "verdict": judged.verdict,
         "reason": judged.reason,
         "checks": {check.name: check.verdict for check in judged.checks if check.name},
         "injected": asked.inject,
@@ -215,18 +176,17 @@ def _own_limits(reports: list[Report], expected: Expected) -> list[str]:
 
 def _notes(nodes: list[Node], worlds: list[World], single: int) -> list[str]:
     """Facts that a reader of the verdict needs."""
-    injected = [(node.injected, node.node) for node in nodes] + [
-        (world.injected, world.name) for world in worlds
-    ]
-    notes = []
-    if any(each.device == "cpu" for each in [*nodes, *worlds]):
+    notes, tested = [], [*nodes, *worlds]
+    injected = [(each.injected, each.name) for each in worlds]
+    injected = [(each.injected, each.node) for each in nodes] + injected
+    if any(each.device == "cpu" for each in tested):
         notes.append(
             "CPU rehearsal: no GPU was tested; speeds are not compared, since other programs use the CPUs"
         )
     for what, values in (
         ("runs", {node.run_id for node in nodes}),
         ("levels", {node.level for node in nodes}),
-        ("devices", {each.device for each in [*nodes, *worlds]}),
+        ("devices", {each.device for each in tested}),
     ):
         if len(values) > 1:
             notes.append(f"the reports are of different {what}: {', '.join(sorted(values))}")

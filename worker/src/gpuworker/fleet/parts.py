@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from gpuworker.fleet import consequences
 from gpuworker.fleet.consequences import Candidate, Rule
-from gpuworker.fleet.gpu_identity import GpuIdentity, name_of_lost
+from gpuworker.fleet.inventory import GpuIdentity, Port, name_of_lost
 from gpuworker.fleet.part import (
     ARROW,
     BOTH_WAYS,
@@ -35,7 +35,7 @@ FIRMWARE = ("VBIOS", "InfoROM")  # drift of a node, since one of its GPUs has it
 
 
 def parts_of(
-    findings: list, known: list[GpuIdentity], gpus: int, ports: Mapping[str, Mapping]
+    findings: list, known: list[GpuIdentity], gpus: int, ports: Mapping[str, Port]
 ) -> Parts:
     """`known`: the GPUs that the report names; `gpus`: the number of those under test."""
     parts, links = Parts(), defaultdict(list)
@@ -168,17 +168,15 @@ def _join_gpus(parts: Parts, gpus: int) -> None:
     _take_from_node(parts, several(gpus, gpus))
 
 
-def _join_ports(parts: Parts, ports: Mapping[str, Mapping]) -> None:
-    """Make one part of the ports that need the same act, if no port of their kind is well.
-    `ports`: name -> facts.
-    """
+def _join_ports(parts: Parts, ports: Mapping[str, Port]) -> None:
+    """Make one part of the ports that need the same act, if no port of their kind is well."""
     bad = {name: part for name, part in parts.items() if name in ports or _is_of_port(part)}
     for firsts in _by_act(bad).values():
-        kinds = {ports[name].get("kind") for name in firsts if name in ports}
-        alike = {name for name, port in ports.items() if not kinds or port.get("kind") in kinds}
-        well = [name for name in alike if ports[name].get("up") and name not in firsts]
+        kinds = {ports[name].kind for name in firsts if name in ports}
+        alike = {name for name, port in ports.items() if not kinds or port.kind in kinds}
+        well = [name for name in alike if ports[name].up and name not in firsts]
         if len(firsts) > 1 and not well:
-            used = {*firsts, *(name for name, port in ports.items() if port.get("up"))}
+            used = {*firsts, *(name for name, port in ports.items() if port.up)}
             _join(parts, list(firsts), several(len(firsts), len(used), "ports"))
 
 

@@ -6,14 +6,16 @@ A source that cannot be read is kept with its name and the problem, and makes th
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuworker.accept.judge import Judged
+from gpuworker.accept.judge import Judged, started
+from gpuworker.fleet.check_findings import subject
 from gpuworker.judgement.reading import LONGEST_NAME, NOT_A_REPORT, report_of
-from gpuworker.judgement.report import Report, parsed
+from gpuworker.judgement.report import NODE, WORST_FIRST, Report, parsed
 from gpuworker.runtime.plain_files import read_plain
 
 MOST_REPORT_BYTES = 2 << 20  # a node of 8 GPUs has 0.3 MB
@@ -31,6 +33,33 @@ class Source:
     judged: Judged | None = None  # the report with its verdict, if that is known already
     node: str = ""  # of a report that cannot be read
     notes: tuple[str, ...] = ()
+
+
+def that_counts(known: Source, new: Source, replaces: bool = False) -> Source:
+    """Which of two judged reports of a node, or of a world, counts, with a note about the other.
+
+    That of the newer run or world; else that of a pod that `replaces` the other, whatever the
+    clocks say; else the worst, since any of them may be wrong.
+    """
+    if known.judged == new.judged:
+        return known
+    began, begins = started(known.report), started(new.report)
+    if new.report.scope != NODE or (new.report.run_id != known.report.run_id and began != begins):
+        which, counts = "newest", new if begins >= began else known
+    elif replaces:
+        which, counts = "last pod's", new
+    else:
+        which = "worst"
+        counts = min((new, known), key=lambda source: WORST_FIRST.index(source.judged.verdict))
+    pairs = [
+        f"{each.judged.verdict} of {each.report.pod}, run {each.report.run_id}, started"
+        f" {each.report.started}"
+        for each in (counts, known if counts is new else new)
+    ]
+    note = (
+        f"{subject(new.report)}: the {which} of several reports counts: {pairs[0]}; not {pairs[1]}"
+    )
+    return dataclasses.replace(counts, notes=(note,))
 
 
 def read(path: str) -> list[Source]:

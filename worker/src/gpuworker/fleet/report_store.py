@@ -13,13 +13,18 @@ import time
 from http import HTTPStatus
 from pathlib import Path
 
-from gpuworker.accept.judge import Judged, judge, started
+from gpuworker.accept.judge import Judged, judge
 from gpuworker.fleet.check_findings import subject
 from gpuworker.fleet.earlier import NOTHING, Earlier
 from gpuworker.fleet.expected import Expected
-from gpuworker.fleet.fleet_report import WORST_FIRST, Fleet
+from gpuworker.fleet.fleet_report import Fleet
 from gpuworker.fleet.merge import merge
-from gpuworker.fleet.report_sources import MOST_REPORT_BYTES, Source, from_file
+from gpuworker.fleet.report_sources import (
+    MOST_REPORT_BYTES,
+    Source,
+    from_file,
+    that_counts,
+)
 from gpuworker.fleet.world_plan import WorldPlan
 from gpuworker.judgement.report import NODE, WORLD, Evidence, Report, report_dict, write_json
 
@@ -107,9 +112,9 @@ class ReportStore:
                     HTTPStatus.INSUFFICIENT_STORAGE,
                     f"the collector has {self.most} reports, which is its limit",
                 )
-            counts = known or source
-            if known and known.judged != source.judged:
-                counts = _counts(known, source)
+            of_same_index = bool(known) and _same_index(known.report, report)
+            replaces = of_same_index and known.report.pod != report.pod
+            counts = that_counts(known, source, replaces) if known else source
             if counts.judged is source.judged:
                 try:
                     write_json(self.path(source.name), without_samples(report), indent=None)
@@ -122,7 +127,7 @@ class ReportStore:
             if counts != known:
                 self.sources[source.name] = counts
                 self._changed()
-            if known and known.report.scope == NODE and not _same_index(known.report, report):
+            if known and known.report.scope == NODE and not of_same_index:
                 # The scheduler does not keep pods of a Job from a node whose pod has ended.
                 why = f"{known.report.pod} has tested {source.name} already: fewer nodes than pods fit the Job"
                 return HTTPStatus.UNPROCESSABLE_ENTITY, why
@@ -259,20 +264,3 @@ def _compact(report: Report) -> Report:
         hashes = {sys.intern(key): value for key, value in check.hashes.items()}
         checks.append(Evidence(facts=facts, hashes=hashes, name=check.name))
     return dataclasses.replace(report, checks=checks)
-
-
-def _counts(known: Source, new: Source) -> Source:
-    """The report that counts, with a note about the other. Of a world the newest; of a pod that has
-    replaced another its own, whatever the clocks say; else the worst.
-    """
-    if new.report.scope != NODE:
-        return new if started(new.report) >= started(known.report) else known
-    replaced = known.report.pod != new.report.pod and _same_index(known.report, new.report)
-    worst = min((new, known), key=lambda source: WORST_FIRST.index(source.judged.verdict))
-    counts = new if replaced else worst
-    other = known if counts is new else new
-    pairs = [f"{each.judged.verdict} of {each.report.pod}" for each in (counts, other)]
-    why = "its last pod" if replaced else "the worst of several reports"
-    return dataclasses.replace(
-        counts, notes=(f"{new.name}: {why} counts: {pairs[0]}, not {pairs[1]}",)
-    )

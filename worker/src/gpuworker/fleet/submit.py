@@ -11,27 +11,24 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import http.client
 import math
 import signal
 import sys
 import time
-import urllib.error
-import urllib.request
+from http import HTTPStatus
 from pathlib import Path
 
 from gpuworker.accept.judge import judge
-from gpuworker.fleet.http_handler import DIGEST_HEADER, NONCE_HEADER, POSTED, SIGNATURE_HEADER
+from gpuworker.fleet.client import ask
 from gpuworker.fleet.report_sources import from_text
 from gpuworker.judgement.report import EXIT_CODES, INCOMPLETE, PASS, WARN, report_dict, to_json
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
-from gpuworker.runtime.message_auth import KeyFileError, load_key, sign
+from gpuworker.runtime.message_auth import KeyFileError, load_key
 from gpuworker.runtime.option_types import positive, url
 
 CONFIRM_S = 20
-# the collector is in the cluster
-DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+REFUSED = (400, 413, 422)  # the report itself
 
 
 def add_command(commands: argparse._SubParsersAction) -> None:
@@ -75,14 +72,8 @@ def run(args: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     problem = send(data, args.to, math.inf if args.stay else args.timeout, key)
     reason = {"reason": problem} if problem else {}
-    log(
-        Tag.RESULT.value,
-        node=source.report.node,
-        verdict=verdict,
-        submitted=not problem,
-        to=args.to,
-        **reason,
-    )
+    node = source.report.node
+    log(Tag.RESULT.value, node=node, verdict=verdict, submitted=not problem, to=args.to, **reason)
     if problem:
         print(to_json(report_dict(source.report), None), flush=True)
     while args.stay:
@@ -99,13 +90,8 @@ def _failed(reason: str) -> int:
 
 def confirmed(data: bytes, address: str) -> bool:
     """Whether the collector has this report. It does not, if it was started again without it."""
-    try:
-        with DIRECT.open(f"{address}/{hashlib.sha256(data).hexdigest()}", timeout=10):
-            return True
-    except urllib.error.HTTPError as error:
-        return error.code != 404
-    except (OSError, http.client.HTTPException):
-        return True  # for now: nobody answers
+    status, _ = ask(f"{address}/{hashlib.sha256(data).hexdigest()}")
+    return status != HTTPStatus.NOT_FOUND  # while nobody answers it may have it
 
 
 def send(data: bytes, address: str, timeout_s: float, key: bytes = b"") -> str:
@@ -113,31 +99,14 @@ def send(data: bytes, address: str, timeout_s: float, key: bytes = b"") -> str:
     been too old, and 409, since an earlier collector may still answer."""
     end, pause, said = time.monotonic() + timeout_s, 0.2, ""
     while True:
-        try:
-            with DIRECT.open(request(data, address, key), timeout=10):
-                return ""
-        except urllib.error.HTTPError as error:
-            problem = f"{address} answers {error.code}: {error.read(500).decode(errors='replace').strip()}"
-            if error.code in (400, 413, 422):  # the report itself is refused
-                return problem
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            problem = f"{address}: {getattr(error, 'reason', error)}"
-        if time.monotonic() + pause > end:
+        status, answer = ask(address, data, key)
+        if status == HTTPStatus.OK:
+            return ""
+        problem = f"{address} answers {status}: {answer.strip()}" if status else answer
+        if status in REFUSED or time.monotonic() + pause > end:
             return problem
         if pause > 1 and problem != said:  # at once after an installation the page only starts
             log(Tag.RESULT.value, submitted=False, retrying=problem)
             said = problem
         time.sleep(pause)
         pause = min(2 * pause, 5)
-
-
-def request(data: bytes, address: str, key: bytes) -> urllib.request.Request:
-    """A POST to the collector; with a key signed for a nonce of it."""
-    headers = {"Content-Type": "application/json"}
-    if key:
-        with DIRECT.open(f"{address.rpartition('/')[0]}/nonce", timeout=10) as response:
-            nonce = response.read(200).decode()
-        digest = hashlib.sha256(data).hexdigest()
-        signature = sign(key, POSTED, nonce, digest)
-        headers |= {NONCE_HEADER: nonce, DIGEST_HEADER: digest, SIGNATURE_HEADER: signature}
-    return urllib.request.Request(address, data, headers, method="POST")

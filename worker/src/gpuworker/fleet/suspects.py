@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from gpuworker.fleet.gpu_identity import GpuIdentity, with_lost
+from gpuworker.fleet.inventory import GpuIdentity, Port, model_of, with_lost
 from gpuworker.fleet.part import ARROW, BOTH_WAYS, Part
 from gpuworker.fleet.parts import parts_of
 from gpuworker.judgement.kinds import (
-    KINDS,
     NONE,
     RESEAT,
     RMA,
@@ -23,27 +22,7 @@ from gpuworker.judgement.kinds import (
 )
 from gpuworker.judgement.report import WORST_FIRST
 
-MOST_IN_TICKET = 12
-
 PartKind = tuple[str, str, str]  # node, device, kind of its finding
-
-
-@dataclass(frozen=True)
-class Number:
-    """The value that shows a finding, beside the median of the fleet and the limit."""
-
-    name: str
-    unit: str
-    value: float
-    median: float
-    limit: float | None
-    warn_limit: float | None
-    better: str
-
-    def share(self) -> float:
-        """Of the median; smaller is worse."""
-        share = self.value / self.median if self.median else self.value
-        return -share if self.better == "lower" else share
 
 
 @dataclass
@@ -65,9 +44,7 @@ class Suspect:
     kind: str  # of this finding
     check: str  # with the measure, of the first finding that a number shows; or both empty
     measure: str
-    number: Number | None
     new: bool  # not in the earlier run; false without one
-    ticket: str = field(default="", repr=False)
 
     @property
     def part(self) -> str:
@@ -77,8 +54,7 @@ class Suspect:
 def suspects(
     findings: Iterable,
     nodes: Iterable,
-    ports: Mapping[str, Mapping[str, Mapping]],
-    distributions: Iterable = (),
+    ports: Mapping[str, Mapping[str, Port]],
     earlier: Collection[PartKind] | None = None,
 ) -> list[Suspect]:
     """All suspects, the worst first: by verdict, danger, urgency of the act, and number of
@@ -88,8 +64,6 @@ def suspects(
     run.
     """
     by_node, reports = defaultdict(list), {node.node: node for node in nodes}
-    findings = list(findings)
-    measured = _numbers(findings, distributions)
     for finding in findings:
         if finding.act.verb != NONE:
             by_node[finding.node].append(finding)
@@ -104,7 +78,7 @@ def suspects(
             else _by_act(several)
         )
         found += [
-            _suspect(name, device, part, node, gpus, measured, earlier)
+            _suspect(name, device, part, node, gpus, earlier)
             for device, part in parts
             if part.findings
         ]
@@ -120,26 +94,12 @@ def _by_act(findings: list) -> list[tuple[str, Part]]:
     return [("", part) for part in several.values()]
 
 
-def _numbers(findings: list, distributions: Iterable) -> dict[tuple, dict[str, Number]]:
-    """(check, measure, node) -> device -> number, of what findings are about."""
-    wanted = {(f.check, f.measure, f.node) for f in findings if f.measure}
-    measures = {key[:2] for key in wanted}
-    found: dict[tuple, dict[str, Number]] = defaultdict(dict)
-    for d in distributions:
-        for p in d.points if (d.check, d.name) in measures else ():
-            if (key := (d.check, d.name, p.node)) in wanted:
-                number = Number(d.name, d.unit, p.value, d.median, d.limit, d.warn_limit, d.better)
-                found[key][p.device] = number
-    return found
-
-
 def _suspect(
     name: str,
     device: str,
     part: Part,
     node,
     gpus: list[GpuIdentity],
-    measured: Mapping[tuple, Mapping[str, Number]],
     earlier: Collection[PartKind] | None,
 ) -> tuple[tuple, Suspect]:
     found = part.ranked()
@@ -151,29 +111,16 @@ def _suspect(
     if joined and act.verb in (RMA, RESEAT, TICKET):
         act = SHARED if device.endswith(" GPUs") else SHARED_PORTS
     gpu = _identity(device, gpus)
-    index = device.removeprefix("cuda:")
-    models = node.models if node else []
-    whole = (
-        models[int(index)]
-        if index.isdecimal() and int(index) < len(models)
-        else " + ".join(sorted(set(models)))
-    )
+    model = model_of(device, node.models) if node and node.models else ""
     reasons = _of_devices(own) if joined else [sentence(finding) for finding in own]
     shown = next((finding for finding in own if finding.measure), None)
     suspect = Suspect(
-        WORST_FIRST[rank], name, device, node.pod if node else "", whole, gpu.uuid, gpu.serial, gpu.pci,
+        WORST_FIRST[rank], name, device, node.pod if node else "", model, gpu.uuid, gpu.serial, gpu.pci,
         act.verb, act.advice, reasons[0], reasons + _consequences(part),
         own[0].kind, shown.check if shown else "", shown.measure if shown else "",
-        _shown(device, measured.get((shown.check, shown.measure, name), {})) if shown else None,
         earlier is not None and (name, device, own[0].kind) not in earlier,
     )  # fmt: skip
-    suspect.ticket = ticket(suspect, node.started if node else "")
     return (rank, part.danger, urgency(act), -len(part.findings) - len(part.consequences)), suspect
-
-
-def _shown(device: str, numbers: Mapping[str, Number]) -> Number | None:
-    """That of the device, or the worst of the node."""
-    return numbers.get(device) or min(numbers.values(), key=Number.share, default=None)
 
 
 def _consequences(part: Part) -> list[str]:
@@ -212,21 +159,3 @@ def sentence(finding) -> str:
     if finding.device and ARROW in finding.device:
         other = f"{finding.device}: "
     return f"{check}{other}{finding.reason} [{finding.found_by}]"
-
-
-def ticket(suspect: Suspect, started: str) -> str:
-    """The text of a ticket or an RMA."""
-    lines = [
-        f"GPU acceptance: {suspect.verdict} of {suspect.part}: {KINDS[suspect.kind].title}",
-        f"Wanted: {suspect.act}. {suspect.advice}",
-    ]
-    for name, value in (
-        ("Node", suspect.node), ("Device", suspect.device), ("Model", suspect.model), ("GPU UUID", suspect.uuid),
-        ("Serial", suspect.serial), ("PCI address", suspect.pci), ("Pod", suspect.pod), ("Tested", started),
-    ):  # fmt: skip
-        if value:
-            lines.append(f"{name}: {value}")
-    lines += [f"- {reason}" for reason in suspect.reasons[:MOST_IN_TICKET]]
-    if len(suspect.reasons) > MOST_IN_TICKET:
-        lines.append(f"- and {len(suspect.reasons) - MOST_IN_TICKET} more findings")
-    return "\n".join(lines)

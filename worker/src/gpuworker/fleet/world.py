@@ -8,7 +8,7 @@ Exit code 0: passed, or nothing to do; 1: FAIL; 3: INCOMPLETE.
 from __future__ import annotations
 
 import argparse
-import http.client
+import contextlib
 import json
 import math
 import os
@@ -17,12 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from http import HTTPStatus
 from pathlib import Path
 
 import gpuworker
 from gpuworker.accept.judge import judge
+from gpuworker.fleet.client import ask
 from gpuworker.fleet.report_sources import from_text
-from gpuworker.fleet.submit import DIRECT, request, send
+from gpuworker.fleet.submit import send
 from gpuworker.judgement.report import EXIT_CODES, INCOMPLETE, WORLD_REPORT
 from gpuworker.runtime.contract import RENDEZVOUS_PORT, ExitCode, Tag
 from gpuworker.runtime.log import log
@@ -64,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     end = math.inf if args.stay else time.monotonic() + args.timeout
     said = ""
     while time.monotonic() < end:
-        order = ask(args, key)
+        order = part_of(args, key)
         if order["state"] != said:
             log(Tag.WORLD.value, **order)
         said = order["state"]
@@ -76,14 +78,14 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_CODES[INCOMPLETE]
 
 
-def ask(args: argparse.Namespace, key: bytes) -> dict:
+def part_of(args: argparse.Namespace, key: bytes) -> dict:
     """What the collector answers; to wait if it does not."""
     question = json.dumps({"node": args.node, "address": args.address}).encode()
-    try:
-        with DIRECT.open(request(question, f"{args.to}/world", key), timeout=10) as response:
-            return json.load(response)
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        return {"state": "wait", "why": getattr(error, "reason", error)}
+    status, answer = ask(f"{args.to}/world", question, key)
+    with contextlib.suppress(ValueError):
+        if status == HTTPStatus.OK:
+            return json.loads(answer)
+    return {"state": "wait", "why": answer.strip()}
 
 
 def run_ranks(args: argparse.Namespace, order: dict, key: bytes) -> int:

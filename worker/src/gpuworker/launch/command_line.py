@@ -6,57 +6,47 @@ ddp-launch [FLAGS] train.py ARGS…        as torchrun: also -m MODULE, --no-pyt
 from __future__ import annotations
 
 import argparse
-import re
-import shlex
-from collections.abc import Mapping
 
 from gpuworker.launch.failure_causes import Failure
-from gpuworker.runtime.contract import INTERNAL_PREFIX
 from gpuworker.runtime.option_types import integer, positive_int
 
 # Flag -> default in seconds and meaning.
 TIMEOUTS = {
     "join-timeout": (600, "for all nodes to join and pass preflight, from this launcher's start"),
     "heartbeat-timeout": (60, "without a heartbeat, after which a node counts as lost"),
-    "startup-collective-timeout": (
-        600,
-        "for a collective before the first optimizer step, if the program sets none",
-    ),
-    "collective-timeout": (
-        1800,
-        "for a collective after the first optimizer step, if the program sets none",
-    ),
+    "collective-timeout": (1800, "for a collective, if the program sets none"),
     "exit-timeout": (300, "for a rank's process to end after its main program"),
-    "progress-timeout": (
-        900,
-        "without an optimizer step, output or CPU time of any rank; 0 is off",
-    ),
+    "progress-timeout": (900, "without output or CPU time of any rank; 0 is off"),
     "grace-period": (90, "from SIGTERM to SIGKILL of the program"),
 }
 # torchrun's flags that have no meaning here: there is one rendezvous, without settings.
 WITHOUT_EFFECT = ("rdzv-id", "local-addr", "monitor-interval", "start-method")
-# torchrun's flags that are refused -> what to do instead.
-REFUSED = {
-    **dict.fromkeys(("log-dir", "redirects", "tee"), "--rank-logs --output-dir=FOLDER"),
-    **dict.fromkeys(("local-ranks-filter", "logs-specs", "event-log-handler"), ""),
-    **dict.fromkeys(("numa-binding", "signals-to-handle", "virtual-local-rank", "run-path"), ""),
-}
-
-
-UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-
-
-def size(text: str) -> int:
-    if found := re.fullmatch(r"(\d+)([kMGT]|[KMGT]i)?", text):
-        return int(found[1]) * UNITS[found[2] or ""]
-    raise argparse.ArgumentTypeError(f"{text}: must be a size such as 16Gi")
+# torchrun's flags that are refused, and their values that ask for nothing.
+REFUSED = (
+    "rdzv-backend", "log-dir", "redirects", "tee", "local-ranks-filter", "logs-specs",
+    "event-log-handler", "numa-binding", "signals-to-handle", "virtual-local-rank", "run-path",
+)  # fmt: skip
+HARMLESS = ("0", "none", "static", "c10d")
+REMEDY = "Remove the flag, or use torchrun itself (in a chart: launcher: torchrun)"
 
 
 def count(text: str) -> int:
     if (number := integer(text)) >= 0:
         return number
     raise argparse.ArgumentTypeError(f"{text}: must not be negative")
+
+
+def harmless(text: str) -> str:
+    if text in HARMLESS:
+        return text
+    raise argparse.ArgumentTypeError(f"{text} is not supported. {REMEDY}")
+
+
+def join_timeout(text: str) -> int | None:
+    """The time-out of --rdzv-conf; what c10d and etcd have beside it means nothing here."""
+    pairs = dict(pair.strip().partition("=")[::2] for pair in text.split(","))
+    seconds = pairs.get("join_timeout", pairs.get("timeout"))
+    return None if seconds is None else positive_int(seconds)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -97,34 +87,18 @@ def parser() -> argparse.ArgumentParser:
     add("--max-restarts", "--max_restarts", "--max-restarts-in-place", type=count, default=0,
         metavar="NUMBER", dest="max_restarts_in_place",
         help="starts of the program after a failure, in the same pods (0)")  # fmt: skip
-    of_torchrun("role", "TORCHELASTIC's ROLE_NAME (default)")
-    for name in ("rdzv-backend", "rdzv-endpoint", "rdzv-conf", *WITHOUT_EFFECT, *REFUSED):
+    of_torchrun("role", "TORCHELASTIC's ROLE_NAME (default)", default="default")
+    for name in ("rdzv-endpoint", *WITHOUT_EFFECT):
         of_torchrun(name)
-    add("-r", dest="redirects", help=argparse.SUPPRESS)
-    add("-t", dest="tee", help=argparse.SUPPRESS)
+    of_torchrun("rdzv-conf", type=join_timeout)
+    for name in REFUSED:
+        of_torchrun(name, type=harmless)
+    add("-r", "-t", dest="redirects", type=harmless, help=argparse.SUPPRESS)
     add("-m", "--module", action="store_true", help="the program is a module")
     of_torchrun("no-python", "the program is not Python", action="store_true")
     add("--interface", default="", help="network interface; empty: that of the route to node 0")
-    add("--output-dir", default="", metavar="FOLDER", help="folder for flight records and output")
-    add(
-        "--min-shm",
-        type=size,
-        default=0,
-        metavar="SIZE",
-        help="minimum size of /dev/shm, such as 16Gi",
-    )
-    add(
-        "--min-disk",
-        type=size,
-        default=0,
-        metavar="SIZE",
-        help="minimum free space in --output-dir",
-    )
-    add("--max-clock-skew", type=float, default=10, metavar="SECONDS", help="between nodes (10)")
+    add("--output-dir", default="", metavar="FOLDER", help="folder for flight records")
     add("--progress-action", choices=["end", "warn"], default="warn", help="at its time-out (warn)")
-    add("--rank-hooks", choices=["on", "off"], default="on", help="time-outs and stacks (on)")
-    add("--rank-prefix", action="store_true", help="begin every line of a rank with [rank3]:")
-    add("--rank-logs", action="store_true", help="also write rank-<n>.log below --output-dir")
     add("--max-attempts", type=count, default=0, help="restarts with --idle-after-exit (0)")
     add("--idle-after-exit", metavar="FOLDER", help="keep the pod; FOLDER stores the attempts")
     add("program", nargs=argparse.REMAINDER, help="the program and its arguments")
@@ -144,8 +118,3 @@ def read_arguments(words: list[str]) -> tuple[argparse.Namespace, Failure | None
         return args, None
     except Failure as problem:
         return parser().parse_args(["--no-python", "true"]), problem
-
-
-def settings(environ: Mapping[str, str]) -> list[str]:
-    """Flags that a chart sets for the torchrun in a script of the user."""
-    return shlex.split(environ.get(f"{INTERNAL_PREFIX}LAUNCHER", ""))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuworker.launch import gpus
-from gpuworker.launch.command_line import REFUSED, TIMEOUTS
+from gpuworker.launch.command_line import REMEDY, TIMEOUTS
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.runtime.contract import (
     INTERNAL_PREFIX,
@@ -37,26 +37,10 @@ NUMBERS = {
     "NODE_RANK": (0, 65535),
     "NPROC_PER_NODE": (1, 1024),
     "MASTER_PORT": (1024, 65534),
-    "--rdzv-conf": (1, 10**6),  # the time-out in it
 }
 PROCESSES = ("auto", "gpu", "cpu")  # torchrun's words for a number of them
 WORLD = ("NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-# Flags that the configuration has as they are given.
-AS_GIVEN = (
-    "interface",
-    "output_dir",
-    "max_clock_skew",
-    "min_shm",
-    "min_disk",
-    "max_restarts_in_place",
-    "progress_action",
-    "rank_hooks",
-    "rank_prefix",
-    "rank_logs",
-)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # end the run; programs may save
-STATE_FOLDER = ".ddp-launch"  # below --output-dir: flight records and output of ranks
-REMEDY = "Remove the flag, or use torchrun itself (in a chart: launcher: torchrun)"
 
 
 @dataclass(frozen=True)
@@ -74,16 +58,10 @@ class LaunchConfig:
     output_dir: str
     gpus_per_node: int
     debug: bool
-    max_clock_skew: float
-    min_shm: int
-    min_disk: int
     program: tuple[str, ...]  # the command of a rank
     role: str
     progress_action: str
     max_restarts_in_place: int
-    rank_hooks: str
-    rank_prefix: bool
-    rank_logs: bool
     timeouts: dict[str, int]
     problem: Failure | None  # what is wrong with the configuration of this node
     key: bytes = field(repr=False)  # signs the messages between the nodes
@@ -109,22 +87,18 @@ def read_config(
         ignored = {*WORLD, *(f"PET_{name}" for name in WORLD)}
         environ = {name: value for name, value in environ.items() if name not in ignored}
     world = read_world(args, environ)
+    processes_of_node, world["nproc_per_node"] = world["nproc_per_node"], 1
     try:
         key = load_key()
     except KeyFileError as error:  # node 0 would not believe this node
         raise usage(str(error)) from None
     timeouts = {name: getattr(args, name.replace("-", "_")) for name in TIMEOUTS}
-    timeouts["join-timeout"] = args.join_timeout or TIMEOUTS["join-timeout"][0]
-    nproc, program = 1, ()
+    timeouts["join-timeout"] = args.join_timeout or args.rdzv_conf or TIMEOUTS["join-timeout"][0]
+    program = ()
     try:
-        refuse(args, environ)
-        nproc = number("NPROC_PER_NODE", world["NPROC_PER_NODE"])
-        if args.join_timeout is None and (found := join_timeout(args.rdzv_conf or "")):
-            timeouts["join-timeout"] = found
+        world["nproc_per_node"] = number("NPROC_PER_NODE", processes_of_node)
         if args.output_dir and not Path(args.output_dir).is_dir():
             raise usage(f"--output-dir={args.output_dir}: no such folder")
-        if args.rank_logs and not args.output_dir:
-            raise usage("--rank-logs: needs --output-dir")
         program = command(args, environ)
     except Failure as wrong:
         problem = problem or wrong
@@ -133,18 +107,17 @@ def read_config(
     attempts = [environ.get(name, "") for name in ("ATTEMPT", f"{INTERNAL_PREFIX}ATTEMPTS_IGNORED")]
     gpu_count = environ.get("NUM_GPUS_PER_NODE", "")
     return LaunchConfig(
-        nnodes=world["NNODES"],
-        node_rank=world["NODE_RANK"],
-        nproc_per_node=nproc,
-        master_addr=world["MASTER_ADDR"],
-        master_port=world["MASTER_PORT"],
-        **{name: getattr(args, name) for name in AS_GIVEN},
+        **world,
+        interface=args.interface,
+        output_dir=args.output_dir,
+        progress_action=args.progress_action,
+        max_restarts_in_place=args.max_restarts_in_place,
         run_id=environ.get("RUN_ID", "run"),
         attempt=sum(int(text) for text in attempts if text.isdecimal()),
         gpus_per_node=int(gpu_count) if gpu_count.isdecimal() else 0,
         debug=environ.get("DEBUG_DISTRIBUTED", "") not in ("", "0", "false"),
         program=program,
-        role=args.role or environ.get("PET_ROLE", "default"),
+        role=args.role,
         timeouts=timeouts,
         problem=problem,
         key=key,
@@ -197,7 +170,7 @@ def read_world(args: argparse.Namespace, environ: Mapping[str, str]) -> dict[str
     rank, nnodes = found["NODE_RANK"], found["NNODES"]
     if rank >= nnodes:
         raise usage(f"NODE_RANK={rank}: must be below NNODES={nnodes}, one node too many?")
-    return found
+    return {name.lower(): value for name, value in found.items()}
 
 
 def number(name: str, text: str) -> int:
@@ -206,25 +179,6 @@ def number(name: str, text: str) -> int:
         return int(text)
     shown = text or "(not set)"
     raise usage(f"{name}={shown}: must be a whole number from {low} to {high}")
-
-
-def join_timeout(conf: str) -> int | None:
-    """The time-out of --rdzv-conf; what c10d and etcd have beside it means nothing here."""
-    pairs = dict(pair.strip().partition("=")[::2] for pair in conf.split(","))
-    text = pairs.get("join_timeout", pairs.get("timeout"))
-    return number("--rdzv-conf", text) if text is not None else None
-
-
-def refuse(args: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    """Flags, and PET_ variables, that ask for what this launcher does not do."""
-    for name, instead in REFUSED.items():
-        given = getattr(args, name.replace("-", "_"))
-        given = given or environ.get(f"PET_{name.replace('-', '_').upper()}")
-        if given not in (None, "0", "none"):
-            way = f"use {instead}" if instead else REMEDY
-            raise usage(f"--{name}={given} is not supported: {way}")
-    if args.rdzv_backend not in (None, "static", "c10d"):
-        raise usage(f"--rdzv-backend={args.rdzv_backend} is not supported: {REMEDY}")
 
 
 def command(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -9,12 +9,13 @@ from gpuworker.launch import node_info, root_cause, speed, stacks
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.node_info import format_node
-from gpuworker.launch.protocol import HEARTBEAT_S, NodeState, Orders, Status
-from gpuworker.launch.root_cause import NODES_NAMED, Node
+from gpuworker.launch.protocol import HEARTBEAT_S, NodeState, Orders, Status, first
+from gpuworker.launch.root_cause import Node
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.json_lines import LINE_LIMIT
 from gpuworker.runtime.log import log
 
+ASK_S = 10.0  # between two questions while all is well
 ASK_AGAIN_S = 0.5  # while the answers do not decide
 STACKS_S = 4.0  # for the stacks of all nodes
 STACKS_CHARS = LINE_LIMIT // 8  # of all ranks, in one message
@@ -61,14 +62,14 @@ class Coordinator:
             return f"runs {how if alone else f'with {other.info.pod} as node {index}'}"
         if other and other.info.pod != info.pod:
             self.duplicate = (other, node, now)
-        self.nodes[index] = node
+        self.nodes[index], node.progress_at = node, now
         return ""
 
     def hear(self, node: Node, status: Status, now: float) -> None:
         """A node has told something."""
         node.heard_at = now
         if status.restarts == self.orders.restarts:  # not of the start before
-            status.info.node, status.info.clock_skew = node.info.node, node.info.clock_skew
+            status.info.node = node.info.node
             node.status, node.progress_at = status, now - status.progress_age
             name = format_node(node.info)
             for failure in status.failures:
@@ -162,15 +163,14 @@ class Coordinator:
         infos, missing = [node.info for node in nodes], self.missing()
         late = [each.info.node for each in nodes if each.status.state is not NodeState.JOINED]
         if not missing and not late:
-            node_info.compare(config, infos)
+            node_info.compare(infos)
             for info in infos if config.debug else []:
                 log(Tag.DEBUG, **vars(info))
-            self.started_at = self.started_at or now
-            self.orders.addresses = sorted({info.ip for info in infos if info.ip})
+            self.started_at, self.asked_at = self.started_at or now, now
             self.orders.go = True
         elif now > self.join_deadline:
-            node_info.compare(config, infos)  # those that disagree about the size wait for others
-            named = ", ".join(f"node {index}" for index in (missing or late)[:NODES_NAMED])
+            node_info.compare(infos)  # those that disagree about the size wait for others
+            named = first([f"node {index}" for index in missing or late])
             done = "join" if missing else "end the program for its restart"
             limit = f"within {config.timeouts['join-timeout']} s"
             joined = f"{len(nodes)} of {config.nnodes} joined"
@@ -186,7 +186,7 @@ class Coordinator:
 
     def check_run(self, now: float) -> None:
         """Decide whether the run has ended. Raises Failure."""
-        nodes = list(self.nodes.values())
+        nodes, timeouts = list(self.nodes.values()), self.config.timeouts
         if self.stacks_question:
             self.show_stacks(now)
         if self.lost or self.failures:
@@ -204,7 +204,10 @@ class Coordinator:
             raise root_cause.asked_for_restart(self.config, self.nodes)
         else:
             self.check_progress(now)
-            steps = [n for index in sorted(self.nodes) for n in self.nodes[index].status.steps]
+            # Often enough to see soon that a rank has left its main program.
+            if now > self.asked_at + min(ASK_S, max(1.0, timeouts["exit-timeout"] / 4)):
+                self.ask(now)
+            steps = [report.steps for report in root_cause.all_reports(self.nodes)]
             if line := self.speeds.line(steps, now):
                 log(Tag.STEP, **line)
 

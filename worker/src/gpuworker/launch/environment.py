@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 
 from gpuworker.launch.config import LaunchConfig, cpus
-from gpuworker.launch.node_info import torch_build
+from gpuworker.launch.node_info import torch_version
 from gpuworker.launch.protocol import Orders
 from gpuworker.runtime.contract import INTERNAL_PREFIX
 
@@ -20,21 +19,17 @@ DEBUG = {
 
 
 def of_rank(
-    config: LaunchConfig,
-    orders: Orders,
-    local: int,
-    address: str,
-    interface: str,
-    boxes: str,
-    flight: str,
+    config: LaunchConfig, orders: Orders, local: int, address: str, interface: str, folder: str
 ) -> dict[str, str]:
     """All variables of a rank. What the user has set wins over every default.
 
-    `address`: node 0's, so that the run needs no DNS from here on. `boxes`: folder of the ranks'
-    folders and of the hook. `flight`: beginning of the paths of flight records.
+    `address`: node 0's, so that the run needs no DNS from here on. `folder`: has the hook and the
+    ranks' folders.
     """
     rank = config.node_rank * config.nproc_per_node + local
-    box = f"{boxes}/{local}"
+    box = f"{folder}/{local}"
+    name = f"flight-{config.run_id}-{orders.attempt}-{orders.restarts}-rank"
+    flight = f"{config.output_dir or folder}/{name}"
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("PET_")}
     defaults = {
         "GLOO_SOCKET_IFNAME": interface,
@@ -47,7 +42,6 @@ def of_rank(
         "TORCH_FR_DUMP_TEMP_FILE": flight,
         "OMP_NUM_THREADS": str(max(1, cpus() // config.nproc_per_node)),
         "PYTHONUNBUFFERED": "1",
-        **flight_variables_before_2_11(flight),
         **(DEBUG if config.debug else {}),
     }
     # As torch.distributed.elastic.agent.server.local_elastic_agent sets them.
@@ -71,31 +65,16 @@ def of_rank(
         # One number per start, which grows, whether pods start again or the program in place.
         "ATTEMPT": orders.attempt * (config.max_restarts_in_place + 1) + orders.restarts,
     }
-    made = defaults | inherited | {name: str(value) for name, value in torchrun.items()}
-    if config.rank_hooks == "on":
-        made |= hook(config.timeouts, box, f"{boxes}/hook", inherited)
-    made.pop(f"{INTERNAL_PREFIX}TORCHRUN", None)  # a torchrun in a rank is the image's own
-    return made
-
-
-def hook(
-    timeouts: Mapping[str, int], box: str, folder: str, inherited: Mapping[str, str]
-) -> dict[str, str]:
-    """What rank_hook.py reads."""
-    # Without the folder that lets `python -m torch.distributed.run` find the launcher.
-    left_out = ("", os.path.dirname(inherited.get(f"{INTERNAL_PREFIX}TORCHRUN", "")))
+    if re.match(r"2\.\d\.|2\.10", torch_version()):  # later ones warn of these
+        defaults["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] = flight
+        defaults["TORCH_NCCL_TRACE_BUFFER_SIZE"] = "2000"
+    # The hook, without the folder that lets `python -m torch.distributed.run` find the launcher: a
+    # torchrun in a rank is the image's own.
+    left_out = "", os.path.dirname(inherited.pop(f"{INTERNAL_PREFIX}TORCHRUN", ""))
     paths = [each for each in inherited.get("PYTHONPATH", "").split(":") if each not in left_out]
-    return {
-        "PYTHONPATH": ":".join([folder, *paths]),
+    hook = {
+        "PYTHONPATH": ":".join([f"{folder}/hook", *paths]),
         f"{INTERNAL_PREFIX}RANK_FOLDER": box,
-        f"{INTERNAL_PREFIX}STARTUP_COLLECTIVE_TIMEOUT": str(timeouts["startup-collective-timeout"]),
-        f"{INTERNAL_PREFIX}COLLECTIVE_TIMEOUT": str(timeouts["collective-timeout"]),
+        f"{INTERNAL_PREFIX}COLLECTIVE_TIMEOUT": config.timeouts["collective-timeout"],
     }
-
-
-def flight_variables_before_2_11(flight: str) -> dict[str, str]:
-    """Variables of the flight recorder before torch 2.11, which warns of them."""
-    version = re.match(r"(\d+)\.(\d+)", torch_build().get("__version__", ""))
-    if version and (int(version[1]), int(version[2])) < (2, 11):
-        return {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": flight, "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}
-    return {}
+    return defaults | inherited | {name: str(value) for name, value in (torchrun | hook).items()}

@@ -1,6 +1,6 @@
 """Failure causes: what can end a run, with exit code, meaning and remedy, and who may say so.
 
-docs/ddp-run.md prints the table (`python3 -m gpuworker.launch.failure_causes`).
+`make generate` writes the table into docs/ddp-run.md.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ CAUSES = [
           "or name one that the line lists"),
     Cause("slow-import", ExitCode.RENDEZVOUS,
           "ranks waited for one that was still importing its modules",
-          "make the image's file system faster, or raise --startup-collective-timeout"),
+          "make the image's file system faster, or raise --collective-timeout"),
     # -- the program
     Cause("collective-timeout", ExitCode.HANG, "a collective timed out",
           "look at the ranks that the line names"),
@@ -112,15 +112,6 @@ CAUSES = [
     Cause("stopped", ExitCode.STOPPED, "stopped before the program saved",
           "exit with 75 after saving on SIGTERM, within the grace period"),
 ]  # fmt: skip
-PHASES = {  # of the launch, in which causes with these codes are found
-    ExitCode.USAGE: "config",
-    ExitCode.NAME_RESOLUTION: "resolve",
-    ExitCode.INTERFACE: "interface",
-    ExitCode.PORT: "preflight",
-    ExitCode.NODE_MISSING: "preflight",
-    ExitCode.NODES_DIFFER: "preflight",
-    ExitCode.RENDEZVOUS: "rendezvous",
-}
 BY_KEY = {cause.key: cause for cause in CAUSES}
 
 
@@ -146,21 +137,5 @@ class Failure(Exception):
         return BY_KEY[self.cause]
 
     @property
-    def phase(self) -> str:
-        return PHASES.get(self.row.code, "run")
-
-    @property
     def code(self) -> int:
         return int(self.row.code)
-
-
-def markdown() -> str:
-    rows = [f"| {int(each.code)} | `{each.key}` | {each.meaning} | {each.remedy} |"
-            for each in CAUSES]  # fmt: skip
-    return (
-        "\n".join(["| exit code | cause | meaning | remedy |", "|---|---|---|---|", *rows]) + "\n"
-    )
-
-
-if __name__ == "__main__":
-    print(markdown(), end="")

@@ -12,45 +12,29 @@ TIMEOUT_S = 30
 OTHER_DEVICES = ("accel*", "accel/accel*", "neuron*", "davinci[0-9]*", "xpu*")
 
 
-def visible(dev: Path = Path("/dev"), sys: Path = Path("/sys")) -> tuple[list[str] | None, str]:
+def visible(dev: Path = Path("/dev")) -> tuple[list[str] | None, str]:
     """One model name per GPU, None if they cannot be counted; and why the driver does not answer.
 
-    A MIG device counts as a GPU, since the container sees it instead of the GPU.
+    A MIG device counts as a GPU, since the container sees it instead of the GPU. Of AMD's GPUs a
+    container sees the device files, and not which model they are.
     """
     if tool := shutil.which("nvidia-smi"):
         return _nvidia(tool)
-    if (dev / "kfd").exists():
-        return _amd(dev, sys)
     if any(list(dev.glob(pattern)) for pattern in OTHER_DEVICES):
         return None, ""
-    return ["GPU" for _ in dev.glob("nvidia[0-9]*")], ""
+    files = "dri/renderD*" if (dev / "kfd").exists() else "nvidia[0-9]*"
+    return ["GPU" for _ in dev.glob(files)], ""
 
 
 def _nvidia(tool: str) -> tuple[list[str] | None, str]:
     try:
         done = subprocess.run(
-            [tool, "-L"], capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S
+            [tool, "-L"], capture_output=True, check=True, errors="replace", timeout=TIMEOUT_S
         )
-    except subprocess.TimeoutExpired:
-        return [], f"nvidia-smi did not answer within {TIMEOUT_S} s"
+    except subprocess.SubprocessError as error:
+        return [], f"{error} {error.stdout or ''}".strip()[:300]
     except OSError as error:
         return None, f"nvidia-smi does not start: {error.strerror}"
-    if done.returncode:
-        said = next((line for line in (done.stdout + done.stderr).splitlines() if line.strip()), "")
-        return [], f"nvidia-smi ended with {done.returncode}: {said.strip()[:200]}"
     gpus = re.findall(r"^GPU \d+: (.+?)(?: \(UUID|$)", done.stdout, re.MULTILINE)
     mig = re.findall(r"^\s+(MIG \S+)", done.stdout, re.MULTILINE)
     return mig or gpus, ""
-
-
-def _amd(dev: Path, sys: Path) -> tuple[list[str] | None, str]:
-    """GPUs of the kernel's list, which is of the whole node, whose device file is here."""
-    names = []
-    for file in sorted((sys / "class/kfd/kfd/topology/nodes").glob("*/properties")):
-        facts = dict(line.split(" ", 1) for line in file.read_text().splitlines() if " " in line)
-        if (
-            facts.get("simd_count", "0") != "0"
-            and (dev / f"dri/renderD{facts.get('drm_render_minor')}").exists()
-        ):
-            names.append(f"AMD gfx{facts.get('gfx_target_version', '')}")
-    return (names if names else None), ""

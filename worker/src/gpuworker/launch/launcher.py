@@ -14,14 +14,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import sys
 import tempfile
 import time
 import traceback
 from pathlib import Path
 
-from gpuworker.launch import node_info, output, statefulset
-from gpuworker.launch.command_line import read_arguments, settings
+from gpuworker.launch import output, statefulset
+from gpuworker.launch.command_line import read_arguments
 from gpuworker.launch.config import LaunchConfig, read_config
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.node_launcher import SHOWN, WANTED, NodeLauncher
@@ -36,26 +37,23 @@ IN_A_RANK = f"{INTERNAL_PREFIX}RANK_FOLDER"
 
 async def launch(config: LaunchConfig, started_at: float, out: output.Output) -> int:
     """Run one launch. Returns the exit code, after the verdict was logged."""
-    launcher, verdict = NodeLauncher(config, started_at, out), None
+    launcher = NodeLauncher(config, started_at, out)
     running = asyncio.create_task(launcher.run())
-    early = launcher.stopped_early
-    await asyncio.wait({running, early}, return_when=asyncio.FIRST_COMPLETED)
+    tasks = {running, launcher.stopped_early}
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
         # Not awaited: what it waits for may swallow the cancellation (asyncio.wait_for can).
         running.cancel()
-        this_node = node_info.format_node(node_info.describe_self(config.node_rank))
-        reason = f"{this_node} got {launcher.stop_signal} before the ranks were started"
+        reason = f"{launcher.name} got {launcher.stop_signal} before the ranks were started"
         verdict = Failure("stopped", reason)
-    elif isinstance(error := running.exception(), Failure):
-        verdict = error
-    elif error:
+    elif (error := running.exception()) and not isinstance(error, Failure):
         traceback.print_exception(error)
-        verdict = node_info.failure_here(error, config.node_rank)
+        verdict = launcher.problem(error)
     else:
-        verdict = running.result()
+        verdict = error or running.result()
     closing = asyncio.create_task(launcher.close(verdict))
     await asyncio.wait({closing}, timeout=VERDICT_S)
-    code = report(config, verdict, time.monotonic() - started_at)
+    code = report(config.world_size, verdict, time.monotonic() - started_at)
     try:
         await closing
         await launcher.wait_for_leftovers(failed=verdict is not None)
@@ -73,12 +71,14 @@ def main() -> None:
     if words[:1] == ["stacks"] and not Path("stacks").exists():
         sys.exit(stacks())
     started_at = time.monotonic()
-    args = config = out = None
+    # Flags that a chart sets for the torchrun in a script of the user come first.
+    flags = shlex.split(os.environ.get(f"{INTERNAL_PREFIX}LAUNCHER", ""))
+    args, problem = read_arguments([*flags, *words])
+    sys.stdout = sys.stderr = out = output.Output()
     try:
-        args, problem = read_arguments([*settings(os.environ), *words])
-        out = output.install()
         if args.idle_after_exit:
-            os.environ |= statefulset.begin(Path(args.idle_after_exit), args.max_attempts)
+            folder = Path(args.idle_after_exit)
+            os.environ["ATTEMPT"] = statefulset.begin(folder, args.max_attempts)
         if as_torchrun:
             os.environ["RUN_ID"] = next_run(os.environ.get("RUN_ID", "run"))
         config = read_config(args, dict(os.environ), problem)
@@ -88,11 +88,10 @@ def main() -> None:
     except (Failure, OSError) as error:  # OSError: of the folder of the attempts
         if not isinstance(error, Failure):
             error = Failure("launcher-failed", f"{type(error).__name__}: {error}")
-        code = report(config, error, time.monotonic() - started_at)
-    if out:
-        out.close()
+        code = report(0, error, time.monotonic() - started_at)
+    out.close()
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-    if args and args.idle_after_exit:
+    if args.idle_after_exit:
         statefulset.finish(Path(args.idle_after_exit), args.max_attempts, code)
     os._exit(code)  # a look-up of a name that still hangs in its thread must not delay the exit
 
@@ -132,15 +131,15 @@ def stacks() -> int:
     return int(bool(problem))
 
 
-def report(config: LaunchConfig | None, verdict: Failure | None, seconds: float) -> int:
+def report(world: int, verdict: Failure | None, seconds: float) -> int:
     """Log the verdict, write it to the termination message, and return the exit code."""
     if verdict is None:
-        log(Tag.DONE, world=config.world_size, seconds=seconds)
+        log(Tag.DONE, world=world, seconds=seconds)
         return int(ExitCode.DONE)
     tag = Tag.DONE if verdict.cause == "saved" else Tag.FATAL
     remedy = verdict.row.remedy
-    facts = {"exit_code": verdict.code, "cause": verdict.cause, "phase": verdict.phase}
-    log(tag, **facts, reason=verdict.reason, remedy=remedy, seconds=seconds)
+    facts = {"exit_code": verdict.code, "cause": verdict.cause, "reason": verdict.reason}
+    log(tag, **facts, remedy=remedy, seconds=seconds)
     words = f"exit code {verdict.code} ({verdict.cause}): {verdict.reason}. {remedy}"
     write_termination_message(words)
     return verdict.code

@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpuworker.launch import environment, rank_hook, stacks
-from gpuworker.launch.config import STATE_FOLDER, STOP_SIGNALS, LaunchConfig
+from gpuworker.launch import environment, python_hook, stacks
+from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.output import Output, RankOutput
 from gpuworker.launch.protocol import NodeState, Orders, RankReport
@@ -44,22 +44,15 @@ STOP_CODES = tuple(code for number in STOP_SIGNALS for code in (-number, 128 + n
 STACKS_CHARS = LINE_LIMIT // 8  # of all ranks of this node, in one message
 
 
-def working_folder() -> Path:
-    """A new folder for the ranks of this launch, in the first place that can be written."""
-    for place in (None, "/dev/shm"):  # None: TMPDIR, or what Python finds in its place
-        try:
-            return Path(tempfile.mkdtemp(prefix="ddp-launch-", dir=place))
-        except OSError as error:
-            reason = f"no folder for temporary files: {error}"
-    raise Failure("node-unfit", reason)
-
-
 class LocalRanks:
     """All ranks of this node, from `start` to `close`."""
 
     def __init__(self, config: LaunchConfig, output: Output):
         self.config, self.output = config, output
-        self.folder = self.flight_folder = working_folder()
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix="ddp-launch-"))
+        except OSError as error:
+            raise Failure("node-unfit", f"no folder for temporary files: {error}") from None
         self.ranks: list[Rank] = []
         self.started_at = self.stop_deadline = 0.0
         self.cpu: list[float] = []  # seconds that each rank had used when they were measured
@@ -76,24 +69,16 @@ class LocalRanks:
         self.oom_kills = processes.oom_kills()
         hook = self.folder / "hook"
         hook.mkdir(exist_ok=True)
-        shutil.copyfile(rank_hook.__file__, hook / "sitecustomize.py")
-        if config.output_dir:
-            name = f"{config.run_id}-{orders.attempt}-{orders.restarts}"
-            self.flight_folder = Path(config.output_dir, STATE_FOLDER, name)
-        with contextlib.suppress(OSError):  # the disk is full, which the program will report
-            self.flight_folder.mkdir(parents=True, exist_ok=True)
-        addresses = [*orders.addresses, config.master_addr, str(config.master_port)]
+        shutil.copyfile(python_hook.__file__, hook / "sitecustomize.py")
+        addresses = [address, config.master_addr, str(config.master_port)]
         for local in range(config.nproc_per_node):
             box = self.folder / str(local)
             box.mkdir()
-            flight = f"{self.flight_folder}/flight-"
             variables = environment.of_rank(
-                config, orders, local, address, interface, str(self.folder), flight
+                config, orders, local, address, interface, str(self.folder)
             )
             process, number = start(config.program, variables), int(variables["RANK"])
-            prefix = f"[rank{number}]: " if config.rank_prefix else ""
-            file = self.flight_folder / f"rank-{number}.log" if config.rank_logs else None
-            output = RankOutput(self.output, prefix, file)
+            output = RankOutput(self.output)
             output.follow(1, process.stdout)
             output.follow(2, process.stderr)
             self.ranks.append(Rank(number, box, process, output, addresses))
@@ -126,9 +111,6 @@ class LocalRanks:
             self.look()
 
     def close(self) -> None:
-        if self.flight_folder != self.folder:
-            with contextlib.suppress(OSError):  # it is not empty, or another node removed it
-                self.flight_folder.rmdir()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- facts
@@ -195,17 +177,17 @@ class LocalRanks:
                 cause = "program-failed"  # the store of the run is rank 0's
             detail = describe_errors(rank.errors, rank.answer.get("program", ""))
             detail += f", then {by_signal}" if number else ""
-            return Failure(cause, detail, rank=rank.number, asked=asked)
-        cause, last = "killed" if number else "program-failed", rank.output.lines()
-        if number == signal.SIGKILL and oom:
-            cause = "out-of-memory"
-        elif number == signal.SIGBUS and "/dev/shm" in full_volumes():
-            cause = "shared-memory-full"
-        elif number == signal.SIGABRT:
-            cause, line = of_abort(rank.output.watchdog, last)
-            last = [line] if line else last
-        detail = by_signal or f"exit code {rank.code}"
-        detail += f"; last line: {last[-1][:300]}" if last else ""
+        else:
+            cause, last = "killed" if number else "program-failed", rank.output.lines()
+            if number == signal.SIGKILL and oom:
+                cause = "out-of-memory"
+            elif number == signal.SIGBUS and "/dev/shm" in full_volumes():
+                cause = "shared-memory-full"
+            elif number == signal.SIGABRT:
+                cause, line = of_abort(rank.output.watchdog, last)
+                last = [line] if line else last
+            detail = by_signal or f"exit code {rank.code}"
+            detail += f"; last line: {last[-1][:300]}" if last else ""
         return Failure(cause, detail, rank=rank.number, asked=asked)
 
     async def ask(self, frames: bool = False) -> list[RankReport]:
@@ -242,7 +224,7 @@ class LocalRanks:
     def warn_of_missing_hooks(self) -> None:
         """Log, once, each rank that will not answer: its program starts no Python that can."""
         for rank in self.ranks:
-            if rank.code is None and not rank.warned and not rank.has_hook:
+            if rank.code is None and not rank.warned and not rank.owner:
                 rank.warned = True
                 why = "has no hook: no time-outs, places and steps of this rank"
                 log(Tag.DDP, phase="hook", rank=rank.number, warning=why)

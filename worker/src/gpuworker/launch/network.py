@@ -94,8 +94,7 @@ def interfaces() -> dict[str, list[str]]:
 
 def choose_interface(config: LaunchConfig, master: str) -> tuple[str, str]:
     """Interface and own address of the route to node 0. Interfaces named by the user must exist."""
-    found, variables = interfaces(), os.environ
-    family = socket.AF_INET6 if ":" in master else socket.AF_INET
+    found, family = interfaces(), socket.AF_INET6 if ":" in master else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((master, config.master_port))  # sends nothing; the kernel picks the route
@@ -103,21 +102,23 @@ def choose_interface(config: LaunchConfig, master: str) -> tuple[str, str]:
             reason = f"no route to node 0 at {master}: {error}"
             raise Failure("interface-not-found", reason) from None
         address = probe.getsockname()[0]
-    problem = ""
-    gloo, nccl = variables.get("GLOO_SOCKET_IFNAME", ""), variables.get("NCCL_SOCKET_IFNAME", "")
-    for source, names in (("--interface", config.interface), ("GLOO_SOCKET_IFNAME", gloo)):
-        if absent := [name for name in filter(None, names.split(",")) if name not in found]:
-            problem = f"{source}={absent[0]}: no such interface"
+    gloo, nccl = (os.environ.get(f"{name}_SOCKET_IFNAME", "") for name in ("GLOO", "NCCL"))
+    problems = [
+        f"{source}={name}: no such interface"
+        for source, names in (("--interface", config.interface), ("GLOO_SOCKET_IFNAME", gloo))
+        for name in names.split(",")
+        if name and name not in found
+    ]
     if nccl and not any(nccl_takes(nccl, name) for name in found):
-        problem = f"NCCL_SOCKET_IFNAME={nccl} matches no interface"
-    route = next((name for name, own in found.items() if address in own), "")
-    if not route and not config.interface:
-        problem = problem or f"no interface has {address}, the route to node 0"
-    if problem:
+        problems.append(f"NCCL_SOCKET_IFNAME={nccl} matches no interface")
+    interface = config.interface or next((name for name in found if address in found[name]), "")
+    if not interface:
+        problems.append(f"no interface has {address}, the route to node 0")
+    if problems:
         available = ", ".join(f"{name} {' '.join(own)}".strip() for name, own in found.items())
-        reason = f"{problem}; this node has: {available}"
+        reason = f"{problems[0]}; this node has: {available}"
         raise Failure("interface-not-found", reason)
-    return config.interface or route, address
+    return interface, address
 
 
 def nccl_takes(setting: str, name: str) -> bool:

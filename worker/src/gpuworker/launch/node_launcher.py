@@ -15,20 +15,18 @@ from dataclasses import replace
 
 from gpuworker.launch import network, node_info
 from gpuworker.launch.config import STOP_SIGNALS, LaunchConfig
+from gpuworker.launch.connection import Participant, Server
 from gpuworker.launch.coordinator import Coordinator
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.local_ranks import LocalRanks
 from gpuworker.launch.output import Output
-from gpuworker.launch.participant import Participant
 from gpuworker.launch.protocol import HEARTBEAT_S, NodeInfo, NodeState, Orders, Status
 from gpuworker.launch.root_cause import LONG_RUN_S
-from gpuworker.launch.server import Server
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 from gpuworker.runtime.processes import adopt_orphans, child_pids, descendants, kill, reap
 
 LOOK_S = 0.05
-ASK_S = 10.0  # between two questions to the ranks of this node while all is well
 HOOKS_S = 30.0  # after which a rank that cannot answer is named
 # Seconds that processes left behind by the ranks (an uploader) may take after a good and a bad run.
 LEFTOVERS_S, LEFTOVERS_AFTER_FAILURE_S = 30, 10
@@ -42,6 +40,8 @@ class NodeLauncher:
 
     def __init__(self, config: LaunchConfig, started_at: float, output: Output):
         self.config, self.output = config, output
+        self.info = node_info.describe_self(config.node_rank)
+        self.name = node_info.format_node(self.info)
         self.join_deadline = started_at + config.timeouts["join-timeout"]
         self.server: Server | None = None
         self.participant: Participant | None = None
@@ -49,7 +49,7 @@ class NodeLauncher:
         self.ending = False
         self.stop_signal = ""
         self.phase_at = started_at
-        self.asked_at = self.looked_at = self.told_at = self.progress_at = 0.0
+        self.looked_at = self.told_at = self.progress_at = 0.0
         self.shown = ""  # stacks
         self.tasks: dict[str, asyncio.Task] = {}
         self.stopped_early: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -77,13 +77,13 @@ class NodeLauncher:
             await self.server.start()
         address = await network.resolve(config, self.join_deadline)
         self.log_phase("resolve", master=config.master_addr, address=address)
-        info = node_info.describe_self(config.node_rank)
+        info = self.info
         try:
             if config.problem:
                 raise config.problem
             interface, own_address = network.choose_interface(config, address)
             self.log_phase("interface", interface=interface, address=own_address)
-            info = await self.prepare(interface, own_address)
+            info = await self.prepare(interface)
         except Exception as error:
             # It goes to node 0, so that no other node waits for this one.
             info.problem = self.problem(error)
@@ -93,12 +93,15 @@ class NodeLauncher:
         return self.participant.orders.verdict
 
     def problem(self, error: Exception) -> Failure:
-        return node_info.failure_here(error, self.config.node_rank)
+        """An error of this node as the other nodes can be given it: it names this node."""
+        if isinstance(error, Failure):
+            return Failure(error.cause, f"{self.name}: {error.reason}")
+        return Failure("launcher-failed", f"{self.name}: {type(error).__name__}: {error}")
 
-    async def prepare(self, interface: str, address: str) -> NodeInfo:
+    async def prepare(self, interface: str) -> NodeInfo:
         """Check this node, and make the folder of its ranks. Raises Failure or OSError."""
         # In a thread: the query for GPUs can take seconds, and on node 0 others connect.
-        info = await asyncio.to_thread(node_info.collect, self.config, interface, address)
+        info = await asyncio.to_thread(node_info.collect, self.config, interface)
         node_info.check_self(self.config, info)
         self.ranks = LocalRanks(self.config, self.output)
         return info
@@ -124,9 +127,8 @@ class NodeLauncher:
                 self.show(orders.stacks)
             self.look_around(now)
             self.refresh()
-            news = replace(status, progress_age=0.0)
-            if news != told or now > self.told_at + HEARTBEAT_S:
-                told = news
+            if status != told or now > self.told_at + HEARTBEAT_S:
+                told = replace(status)
                 self.tell()
             await asyncio.sleep(LOOK_S)
 
@@ -138,7 +140,7 @@ class NodeLauncher:
         except OSError as error:  # a failure of this node, as if a rank had failed
             reason = f"{config.program[0]}: {error.strerror}"
             self.ranks.problem = Failure("program-failed", reason)
-        self.asked_at = self.progress_at = time.monotonic()
+        self.progress_at = time.monotonic()
         participant.status.state = NodeState.RUNNING
         numbers = ",".join(str(rank.number) for rank in self.ranks.ranks)
         log(Tag.DDP, phase="ranks started", world=config.world_size, ranks=numbers)
@@ -152,7 +154,6 @@ class NodeLauncher:
         long = time.monotonic() > ranks.started_at + LONG_RUN_S
         status.state = ranks.final_state() or status.state
         status.progressed = ranks.stepped or long
-        status.steps = [rank.steps for rank in ranks.ranks]
         found = [each for each in ranks.failures() if not (self.stopping and each.asked)]
         # What only follows from another failure comes last, if there is no room for all.
         status.failures = sorted(found, key=lambda each: each.row.secondary)[:FAILURES_TOLD]
@@ -160,13 +161,12 @@ class NodeLauncher:
     def tell(self, **more: object) -> None:
         """Send this node's status."""
         status, now = self.participant.status, time.monotonic()
-        running = status.state is NodeState.RUNNING
-        status.progress_age = now - self.progress_at if running else 0.0
+        age = now - self.progress_at if status.state is NodeState.RUNNING else 0.0
         self.told_at = now
-        self.participant.send(replace(status, **more))
+        self.participant.send(replace(status, progress_age=age, **more))
 
     def look_around(self, now: float) -> None:
-        """Once a second: a request for stacks, a question to the ranks, NCCL's watchdog."""
+        """Once a second: processes that have ended, progress, a request for stacks."""
         ranks, status = self.ranks, self.participant.status
         if status.state is not NodeState.RUNNING or now < self.looked_at + 1:
             return
@@ -176,12 +176,7 @@ class NodeLauncher:
         with contextlib.suppress(OSError):
             (ranks.folder / WANTED).unlink()
             status.wants_stacks = True
-        watchdog = any(rank.output.watchdog and rank.code is None for rank in ranks.ranks)
-        pause_s = min(ASK_S, max(1.0, self.config.timeouts["exit-timeout"] / 4))
-        if now > self.asked_at + (1.0 if watchdog else pause_s) and "ask" not in self.tasks:
-            self.asked_at = now
-            self.do("ask", ranks.ask())
-        if now > ranks.started_at + HOOKS_S and self.config.rank_hooks == "on":
+        if now > ranks.started_at + HOOKS_S:
             ranks.warn_of_missing_hooks()
 
     async def start_again(self, orders: Orders) -> None:
@@ -194,7 +189,7 @@ class NodeLauncher:
             await end_children()  # they may hold ports and GPUs
             self.ranks.close()
             try:
-                await self.prepare(status.info.interface, "")
+                await self.prepare(status.info.interface)
             except Exception as error:
                 status.info.problem = self.problem(error)
         status.restarts, status.failures = number, []
@@ -262,8 +257,13 @@ class NodeLauncher:
             await self.ranks.end(reason, stopped=stopped)
 
     async def wait_for_leftovers(self, failed: bool) -> None:
-        """Give processes that the ranks left behind some time; the verdict is already written."""
+        """Give processes that the ranks left behind some time; the verdict is already written.
+
+        After a failure they end: workers of a killed rank may hold a GPU of this machine.
+        """
         await children_end(LEFTOVERS_AFTER_FAILURE_S if failed else LEFTOVERS_S)
+        if failed:
+            await end_children()
         if self.ranks:
             self.ranks.close()
 

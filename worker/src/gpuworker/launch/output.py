@@ -11,10 +11,8 @@ import io
 import os
 import queue
 import select
-import sys
 import threading
 import time
-from pathlib import Path
 
 from gpuworker.launch.rank_failure import WATCHDOG
 
@@ -40,14 +38,20 @@ class Output(io.TextIOBase):
 
     def _write(self) -> None:
         while text := self.pending.get():
-            with self.lock:  # the launcher's lines begin one
-                self.put(1, b"\n" + text if 1 in self.unfinished else text)
+            self.put(1, text, begins_line=True)
 
-    def put(self, target: int, data: bytes) -> None:
-        """Write to a descriptor, all of it. The caller holds the lock."""
-        (self.unfinished.discard if data.endswith(b"\n") else self.unfinished.add)(target)
-        with contextlib.suppress(OSError):  # nobody reads the log any more
-            write_all(target, data)
+    def put(self, target: int, data: bytes, begins_line: bool = False) -> None:
+        """Write to a descriptor, all of it."""
+        if not data:
+            return
+        with self.lock, contextlib.suppress(OSError):  # nobody reads the log any more
+            view = memoryview(b"\n" * (begins_line and target in self.unfinished) + data)
+            (self.unfinished.discard if data.endswith(b"\n") else self.unfinished.add)(target)
+            while view:
+                try:
+                    view = view[os.write(target, view) :]
+                except BlockingIOError:  # somebody else made the log non-blocking
+                    time.sleep(0.01)
 
     def close(self) -> None:
         """Wait until everything is written, or nobody reads."""
@@ -58,15 +62,11 @@ class Output(io.TextIOBase):
 class RankOutput:
     """Output of a rank, which threads copy. `watchdog`: NCCL's line of a collective's time-out."""
 
-    def __init__(self, output: Output, prefix: str = "", file: Path | None = None):
-        self.output, self.prefix, self.file = output, prefix.encode(), None
+    def __init__(self, output: Output):
+        self.output = output
         self.tail, self.watchdog = b"", ""
         self.activity_at = time.monotonic()
-        self.in_line: set[int] = set()  # descriptors to which its last write did not end a line
         self.threads: list[threading.Thread] = []
-        if file:
-            with contextlib.suppress(OSError):
-                self.file = open(file, "ab", buffering=0)  # noqa: SIM115
 
     @property
     def open(self) -> bool:
@@ -84,7 +84,7 @@ class RankOutput:
         with pipe:
             while True:
                 if partial and not poll.poll(PARTIAL_LINE_S * 1000):
-                    self.write(target, partial)
+                    self.output.put(target, partial)
                     partial = b""
                 if not (data := pipe.read(CHUNK_BYTES)):
                     break
@@ -92,25 +92,8 @@ class RankOutput:
                 whole, newline, partial = (partial + data).rpartition(b"\n")
                 if len(partial) > LINE_BYTES:
                     newline, partial = newline + partial, b""
-                self.write(target, whole + newline)
-        self.write(target, partial)
-        if target in self.in_line & self.output.unfinished:
-            self.write(target, b"\n")
-
-    def write(self, target: int, data: bytes) -> None:
-        if not data:
-            return
-        with self.output.lock:
-            try:
-                if self.file:
-                    self.file.write(data)
-            except OSError:  # its disk is full; the log still has it
-                self.file = None
-            start = b"" if target in self.in_line else self.prefix
-            ended = data.endswith(b"\n")
-            (self.in_line.discard if ended else self.in_line.add)(target)
-            body = data.removesuffix(b"\n").replace(b"\n", b"\n" + self.prefix)
-            self.output.put(target, start + body + b"\n" * ended)
+                self.output.put(target, whole + newline)
+        self.output.put(target, partial)
 
     def keep(self, data: bytes) -> None:
         self.activity_at = time.monotonic()
@@ -123,18 +106,3 @@ class RankOutput:
         """The lines of its last output that are not empty."""
         found = self.tail.decode(errors="replace").splitlines()
         return [line.strip() for line in found if line.strip()]
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(descriptor, view) :]
-        except BlockingIOError:  # somebody else made the log non-blocking
-            time.sleep(0.01)
-
-
-def install() -> Output:
-    """Make it this process's standard output and standard error."""
-    sys.stdout = sys.stderr = made = Output()
-    return made

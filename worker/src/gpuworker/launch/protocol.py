@@ -14,6 +14,13 @@ from gpuworker.runtime.json_lines import Codec
 
 PURPOSE = "ddp-launch"  # of signed lines
 HEARTBEAT_S = 1.0
+NAMED = 8
+
+
+def first(words: list[str]) -> str:
+    """The first words of a list that may be as long as the run is large."""
+    more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
+    return ", ".join(words[:NAMED]) + more
 
 
 class NodeState(str, enum.Enum):
@@ -28,16 +35,11 @@ class NodeState(str, enum.Enum):
 
 @dataclass
 class NodeInfo:
-    """Properties of a node before the run. `node` is its index, `host` the Kubernetes node.
-
-    `clock` is in seconds since the epoch; `clock_skew` is its difference to node 0's clock when the
-    message arrived.
-    """
+    """Properties of a node before the run. `node` is its index, `host` the Kubernetes node."""
 
     node: int = -1
     pod: str = ""
     host: str = ""
-    ip: str = ""
     interface: str = ""
     nnodes: int = 0
     nproc_per_node: int = 0
@@ -46,16 +48,9 @@ class NodeInfo:
     launcher: str = ""  # digest of the launcher's sources
     python: str = ""
     torch: str = ""
-    cuda: str = ""
-    nccl: str = ""
     gpus: int = 0  # -1: of a vendor whose GPUs cannot be counted
     gpu_model: str = ""
     gpu_problem: str = ""  # why the driver does not answer
-    shm_bytes: int = 0
-    disk_bytes: int = 0
-    disk_path: str = ""
-    clock: float = 0.0
-    clock_skew: float = 0.0
     problem: Failure | None = None  # why this node cannot take part
 
 
@@ -65,7 +60,8 @@ class RankReport:
 
     `words`: what it does, and where. `waits`: it is in a collective, or that has timed out.
     `flying`: the exception that it handles. `groups`: process group -> collectives started; `last`:
-    the last one of each, by torch's recorder. `stack`: for `ddp-launch stacks` only.
+    the last one of each, by torch's recorder. `steps`: of the optimizer. `stack`: for
+    `ddp-launch stacks` only.
     """
 
     rank: int
@@ -78,6 +74,7 @@ class RankReport:
     flying: Failure | None = None
     groups: dict[str, int] = field(default_factory=dict)
     last: dict[str, dict] = field(default_factory=dict)
+    steps: int = 0
     stack: str = ""
 
     @property
@@ -95,9 +92,9 @@ class Status:
     """What one node knows of itself.
 
     `restarts`: in place, before the start that it speaks of. `progressed`: a rank has made a step,
-    or has run for long. `progress_age`: seconds since the last progress of any rank. `steps`: of
-    the optimizer, for each rank. `failures`: of its ranks, or of the node without one. `answered`:
-    the last question; its `reports` are sent once. `stop`: the signal that it got.
+    or has run for long. `progress_age`: seconds since the last progress of any rank. `failures`: of
+    its ranks, or of the node without one. `answered`: the last question; its `reports` are sent
+    once. `stop`: the signal that it got.
     """
 
     run_id: str
@@ -106,7 +103,6 @@ class Status:
     restarts: int = 0
     progressed: bool = False
     progress_age: float = 0.0
-    steps: list[int] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     answered: int = 0
     reports: list[RankReport] = field(default_factory=list)
@@ -118,8 +114,8 @@ class Status:
 class Orders:
     """What node 0 wants of all nodes.
 
-    `missing`: nodes that have not joined, the first ones. `go`: start the ranks; `addresses`: of
-    all nodes. `restarts`: a higher number ends the program, to start it again in place, because of
+    `missing`: nodes that have not joined, the first ones. `go`: start the ranks.
+    `restarts`: a higher number ends the program, to start it again in place, because of
     `restart_reason`. `question`: a higher number asks every rank, for whole stacks with `frames`.
     `stop`: why the program has to stop. `stacks`: of all ranks, for nodes that want them. `done`
     or `verdict`: the end. `rejected`: why the receiver is not part of the run.
@@ -130,7 +126,6 @@ class Orders:
     attempt: int = 0
     restarts: int = 0
     restart_reason: str = ""
-    addresses: list[str] = field(default_factory=list)
     question: int = 0
     frames: bool = False
     stop: str = ""

@@ -19,8 +19,8 @@ from pathlib import Path
 from gpuworker.launch import stacks
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.output import RankOutput
-from gpuworker.launch.protocol import RankReport
-from gpuworker.launch.rank_failure import describe_errors, of_exception, place_of
+from gpuworker.launch.protocol import RankReport, first
+from gpuworker.launch.rank_failure import describe_errors, of_exception
 from gpuworker.runtime import processes
 from gpuworker.runtime.contract import ExitCode, Tag
 from gpuworker.runtime.log import log
@@ -30,7 +30,6 @@ LIBC = ctypes.CDLL(None)
 DRAIN_S = 1.0  # for output that another process may still hold open
 ERROR_S = 5.0  # after an exception, a rank that still runs its exit handlers has failed
 GOOD_CODES = (ExitCode.DONE, ExitCode.SAVED)  # end no other rank
-THREADS_NAMED = 5
 # A thread of Gloo that releases a tensor during Python's finalization (torch 2.14, 2.15).
 GLOO_ABORT = "terminate called without an active exception"
 
@@ -80,7 +79,7 @@ class Rank:
     addresses: list[str]  # what addresses of the run look like in the text of an error
     code: int | None = None
     ended_at: float = 0.0
-    errors: list[dict] = field(default_factory=list)  # rank_hook.describe
+    errors: list[dict] = field(default_factory=list)  # python_hook.describe
     error_at: float = 0.0
     failure: Failure | None = None  # what `code` and `errors` mean, if they mean a failure
     answer: dict = field(default_factory=dict)
@@ -99,8 +98,9 @@ class Rank:
         return processes.state(self.pid) in ("T", "t")
 
     @property
-    def has_hook(self) -> bool:
-        return bool(read(self.box / "pid"))
+    def owner(self) -> str:
+        """The process whose hook is the rank's; empty without one."""
+        return read(self.box / "pid")
 
     @property
     def failed(self) -> bool:
@@ -110,37 +110,33 @@ class Rank:
         waits = self.failure is not None and self.failure.cause == "collective-timeout"
         return bool(self.errors) and (waits or time.monotonic() > self.error_at + ERROR_S)
 
-    def files(self, name: str) -> list[Path]:
-        """The hook's files of that name: the rank's own, then those of other Pythons below it."""
-        owner = read(self.box / "pid")
-        found = self.box.glob(f"{name}.*")
-        return sorted(found, key=lambda path: path.name != f"{name}.{owner}")
-
-    def literals(self, name: str, kind: type) -> list:
-        return [each for path in self.files(name) if isinstance(each := literal(path), kind)]
+    def written(self, name: str) -> list:
+        """What hooks wrote in files of that name: the rank's own, then other Pythons' below it."""
+        own = f"{name}.{self.owner}"
+        files = sorted(self.box.glob(f"{name}.*"), key=lambda path: path.name != own)
+        return list(filter(None, map(literal, files)))
 
     def look(self, now: float) -> bool:
         """Read how it has ended. Returns whether that is new."""
-        before = self.code, self.errors
         if self.code is not None:
             return False
         # A helper may fail, or the program of a shell, and the program may handle that.
-        owner = read(self.box / "pid")
-        lives = owner.isdecimal() and processes.state(int(owner)) not in ("", "Z", "X")
+        before, owner = self.errors, self.owner
+        lives = owner and processes.state(int(owner)) not in ("", "Z", "X")
         found = literal(self.box / f"error.{owner}") if lives else None
-        self.errors = found if isinstance(found, list) else []  # at first without texts
+        self.errors = found or []  # at first without texts
         self.error_at = (self.error_at or now) if self.errors else 0.0
         if (code := self.process.poll()) is not None:
             self.ended_at = self.ended_at or now
             if not self.output.open or now > self.ended_at + DRAIN_S:
                 self.code = code
-                self.errors = next(filter(None, self.literals("error", list)), [])
-                ended = code == -signal.SIGABRT and self.files("end") and not self.errors
+                self.errors = next(iter(self.written("error")), [])
+                ended = code == -signal.SIGABRT and self.written("end") and not self.errors
                 if ended and self.output.lines()[-1:] == [GLOO_ABORT]:
                     aborted = "in Gloo's threads, after its end"
                     log(Tag.DDP, phase="end", rank=self.number, aborted=aborted)
                     self.code = 0
-        return before != (self.code, self.errors)
+        return self.code is not None or before != self.errors
 
     # -- questions
 
@@ -155,72 +151,63 @@ class Rank:
 
     def has_answered(self) -> bool:
         """Read the answer. True also for a rank that cannot answer."""
-        if not self.answered and (found := self.literals("answer", dict)):
+        if not self.answered and (found := self.written("answer")):
             fresh = [each for each in found if each["asked"] == self.asked]
             # Below a launcher of the image's, the rank is the process with the process groups.
             self.answer = max(fresh or found, key=lambda each: bool(each["groups"]))
             self.steps = max(self.steps, self.answer["steps"])
             if stacks.has_ended(self.answer["threads"]) and self.answer["owner"]:
                 self.left_at = self.left_at or time.monotonic()
-        return self.answered or self.code is not None or not self.has_hook
+        return self.answered or self.code is not None or not self.owner
 
     def report(self, stack_chars: int = 0) -> RankReport:
         """What is known. `stack_chars`: of whole stacks, at most."""
         answer, program = self.answer, self.answer.get("program", "")
-        made = RankReport(self.number, code=self.code, failed=self.failed)
+        made = RankReport(self.number, code=self.code, failed=self.failed, steps=self.steps)
         made.groups, made.last = answer.get("groups", {}), answer.get("last", {})
+        flying = None
+        if self.code is None and not self.stopped and self.answered:
+            thread = stacks.working_thread(answer["threads"])
+            made.words, made.waits, made.importing = stacks.locate(thread["stack"], program)
+            made.stack = stacks.text_of(answer["threads"])[:stack_chars]
+            flying = thread["error"]
         if self.failed and self.errors:
             made.waits = self.failure.cause == "collective-timeout"
             how = "timed out" if made.waits else "failed"
-            made.words = f"{how} at {place_of(self.errors, program)}"
+            made.words = f"{how} at {stacks.place(self.errors[0]['frames'], program)}"
         elif self.code is not None:
             made.words = f"has ended {stacks.ended(self.code)}"
         elif self.stopped:
             made.words = "is stopped by a signal (SIGSTOP)"
         elif self.left_at:
-            made.words = f"has left its main program, which waits for {self.waited_for()}"
+            waits_for = [
+                f"{t['name']} at {stacks.place(t['stack'], program)}" for t in self.threads
+            ]
+            words = first(waits_for) or "its exit handlers"
+            made.words = f"has left its main program, which waits for {words}"
         elif not self.answered:
             made.words = f"does not answer ({processes.waits_in(self.pid)})"
-        if self.code is not None or self.stopped or not self.answered:
-            return made
-        thread = stacks.working_thread(answer["threads"])
-        found = stacks.locate(thread["stack"], program)
-        made.words = made.words or found.words
-        made.waits, made.importing = made.waits or found.waits, found.importing
-        if errors := thread["error"]:
-            cause = of_exception(errors, self.addresses, [], False)
-            made.flying = Failure(cause, describe_errors(errors, program), rank=self.number)
+        if flying:
+            cause = of_exception(flying, self.addresses, [], False)
+            made.flying = Failure(cause, describe_errors(flying, program), rank=self.number)
             made.words += f", and handles {made.flying.reason}"
-        if stack_chars:
-            made.stack = stacks.text_of(answer["threads"])[:stack_chars]
         return made
 
-    def waited_for(self) -> str:
-        program = self.answer.get("program", "")
-        found = [
-            f"{each['name']} at {stacks.locate(each['stack'], program).place}"
-            for each in self.own_threads()
-        ]
-        return ", ".join(found[:THREADS_NAMED]) or "its exit handlers"
-
-    def own_threads(self) -> list[dict]:
+    @property
+    def threads(self) -> list[dict]:
         """Threads for which Python waits at the end of the main program."""
         threads = self.answer.get("threads", [])
         return [each for each in threads if not each["daemon"] and not each["main"]]
 
     def writes(self) -> bool:
         """Whether it may be writing: another non-daemon thread, a child, a file open for it."""
-        if self.own_threads() or processes.child_pids(self.pid):
+        if self.threads or processes.child_pids(self.pid):
             return True
         for descriptor in Path(f"/proc/{self.pid}/fd").glob("*"):
-            with contextlib.suppress(OSError, ValueError):
-                target = os.readlink(descriptor)
-                if target.startswith(("/dev/", "/memfd:")) or target.endswith(" (deleted)"):
-                    continue
-                if not stat.S_ISREG(os.stat(descriptor).st_mode):
-                    continue
-                info = read(Path(f"/proc/{self.pid}/fdinfo", descriptor.name))
-                flags = int(info.partition("flags:")[2].split()[0], 8)
-                if flags & (os.O_WRONLY | os.O_RDWR):
+            with contextlib.suppress(OSError):
+                target, mode = os.readlink(descriptor), os.stat(descriptor).st_mode
+                lost = target.startswith(("/dev/", "/memfd:")) or target.endswith(" (deleted)")
+                # The link itself may be written if the file is open for it.
+                if stat.S_ISREG(mode) and not lost and os.lstat(descriptor).st_mode & stat.S_IWUSR:
                     return True
         return False

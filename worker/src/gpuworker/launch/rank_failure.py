@@ -1,6 +1,6 @@
 """Causes of a rank's end: from its exceptions, its wait status, torch's watchdogs and full disks.
 
-Nothing here asks the rank; `errors` are what its hook has written (rank_hook.describe).
+Nothing here asks the rank; `errors` are what its hook has written (python_hook.describe).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 import signal
 import threading
 from collections.abc import Iterable
@@ -62,7 +63,7 @@ ATTEMPT = re.compile("failed to connect|Call to connect returned|retry")
 def of_exception(errors: list[dict], addresses: Iterable[str], full: list[str], oom: bool) -> str:
     """Cause of an exception, by its class, its errno, and facts of this node.
 
-    `errors`: rank_hook.describe. `addresses`: what the run's own connections lead to. `full`:
+    `errors`: python_hook.describe. `addresses`: what the run's own connections lead to. `full`:
     volumes without free space. `oom`: the kernel killed a process of this container for memory.
     The text counts only of classes that torch raises for its communication and its GPU.
     """
@@ -148,13 +149,8 @@ def describe_errors(errors: list[dict], program: str) -> str:
         name = error["kinds"][0].rpartition(".")[2] or "exception"
         how = f"{error['how']} " if error["how"] else ""
         parts.append(f"{how}{name}{': ' if text else ''}{text}"[:600])
-    place = place_of(errors, program)
+    place = stacks.place(errors[0]["frames"], program)
     return parts[0] + (f" ({place})" if place else "") + "".join(f", {part}" for part in parts[1:])
-
-
-def place_of(errors: list[dict], program: str) -> str:
-    frames = errors[0]["frames"]
-    return stacks.format_frame(frames[stacks.own_frame(frames, program)]) if frames else ""
 
 
 def full_volumes() -> list[str]:
@@ -165,9 +161,8 @@ def full_volumes() -> list[str]:
         for line in Path("/proc/self/mounts").read_text().splitlines():
             _, place, _, options, *_ = line.split()
             with contextlib.suppress(OSError):
-                space = os.statvfs(place)
-                free = space.f_bavail * space.f_frsize
-                little = free < 1 << 20 and space.f_bavail * 100 < space.f_blocks
+                space = shutil.disk_usage(place)
+                little = space.free < 1 << 20 and space.free * 100 < space.total
                 if options.split(",")[0] == "rw" and little and place not in found:
                     found.append(place)
 

@@ -13,7 +13,14 @@ from gpuworker.launch import stacks
 from gpuworker.launch.config import LaunchConfig
 from gpuworker.launch.failure_causes import Failure
 from gpuworker.launch.node_info import format_node
-from gpuworker.launch.protocol import HEARTBEAT_S, NodeInfo, NodeState, RankReport, Status
+from gpuworker.launch.protocol import (
+    HEARTBEAT_S,
+    NodeInfo,
+    NodeState,
+    RankReport,
+    Status,
+    first,
+)
 from gpuworker.runtime.contract import ExitCode
 
 ANSWERS_S = 3.0  # for the answers of all nodes; one without a heartbeat may be lost
@@ -22,7 +29,7 @@ SILENT_S = 3 * HEARTBEAT_S
 # time between SIGTERM and SIGKILL.
 SUSPECT_S = 30.0
 SIGNAL_S = 2.0  # for the launcher to get the signal that has already ended a rank of its pod
-NODES_NAMED = PLACES_NAMED = 8
+PLACES_NAMED = 8
 
 
 @dataclass
@@ -110,8 +117,7 @@ def of_first(failure: Failure, reports: list[RankReport]) -> Failure:
 
 
 def describe(reports: list[RankReport]) -> str:
-    named = [f"{each.name} {each.words}" for each in reports]
-    return ", ".join(named[:NODES_NAMED])
+    return first([f"{each.name} {each.words}" for each in reports])
 
 
 def all_reports(nodes: dict[int, Node]) -> list[RankReport]:
@@ -128,7 +134,7 @@ def known(nodes: dict[int, Node], failures: list[Failure], lost: dict[int, str])
 
 def node_lost(nodes: dict[int, Node], lost: dict[int, str]) -> Failure:
     named = [f"{format_node(nodes[index].info)} {how}" for index, how in sorted(lost.items())]
-    return Failure("node-lost", ", ".join(named[:NODES_NAMED]))
+    return Failure("node-lost", first(named))
 
 
 def stopped(reason: str, nodes: dict[int, Node]) -> Failure:
@@ -141,7 +147,7 @@ def stopped(reason: str, nodes: dict[int, Node]) -> Failure:
 
 def name(nodes: Iterable[Node]) -> str:
     infos = sorted((node.info for node in nodes), key=lambda info: info.node)
-    return ", ".join(map(format_node, infos[:NODES_NAMED]))
+    return first([format_node(info) for info in infos])
 
 
 # Kubernetes counts no restart after exit code 75, with which the program may end by itself, for

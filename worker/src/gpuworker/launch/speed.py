@@ -19,17 +19,15 @@ class Speeds:
 
         `steps`: of each rank until now, where all are known.
         """
-        if self.at and now < self.at + EVERY_S:
+        if now < self.at + EVERY_S:
             return None
         since, self.at = now - self.at, now
         before, self.before = self.before, steps
-        if len(before) != len(steps):
-            return None
-        pairs = zip(before, steps, strict=True)
+        pairs = zip(before, steps, strict=False)
         made = {rank: new - old for rank, (old, new) in enumerate(pairs) if new > old}
-        if not made:
+        if not made or len(before) != len(steps):
             return None
         median = statistics.median(made.values())
         slow = [rank for rank, number in made.items() if number * SLOW < median]
         found = {"step": max(steps), "steps_per_second": median / since}
-        return found | ({"slow_ranks": ",".join(map(str, slow[:8]))} if slow else {})
+        return found | {"slow_ranks": ",".join(map(str, slow[:8]))} if slow else found

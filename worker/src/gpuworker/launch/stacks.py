@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import re
 import signal
-from dataclasses import dataclass
 
-from gpuworker.launch.protocol import RankReport
+from gpuworker.launch.protocol import RankReport, first
 
 LIBRARY = re.compile(r"/lib(64)?/python3|site-packages|dist-packages|^<frozen|^<string>$")
 STANDARD = re.compile(r"/lib(64)?/python3[^/]*/(?!site-packages|dist-packages)|^<frozen")
@@ -21,20 +20,9 @@ IDLE = re.compile(r"/(threading|queue|selectors|socketserver)\.py$|/concurrent/f
 BACKWARD = "_engine_run_backward"
 # Between a program and a collective.
 SKIPPED = ("wrapper", "inner", "__torch_function__", "__call__")
-RANKS_NAMED = 8
 
 
-@dataclass(frozen=True)
-class Location:
-    """`place`: file:line in function, of the program. `waits`: in a collective."""
-
-    place: str
-    words: str
-    waits: bool = False
-    importing: bool = False
-
-
-def own_frame(frames: list[list], program: str = "") -> int:
+def own_frame(frames: list[list], program: str) -> int:
     """Index of the innermost frame of the program. `program`: the file of its main module.
 
     A program that is an installed package has no other frames than a library's: its own are those
@@ -57,21 +45,25 @@ def format_frame(frame: list) -> str:
     return f"{os.path.basename(frame[0])}:{frame[1]} in {frame[2]}"
 
 
-def locate(frames: list[list], program: str = "") -> Location:
-    """Location of one thread."""
-    own = own_frame(frames, program)
-    place, inner = format_frame(frames[own]), frames[:own]
+def place(frames: list[list], program: str) -> str:
+    """file:line in function, of the program; empty without frames."""
+    return format_frame(frames[own_frame(frames, program)]) if frames else ""
+
+
+def locate(frames: list[list], program: str) -> tuple[str, bool, bool]:
+    """What a thread does, whether it waits in a collective, and whether it still imports."""
+    at, inner = place(frames, program), frames[: own_frame(frames, program)]
     calls = [name for file, _, name in inner if COLLECTIVE.search(file) and name not in SKIPPED]
     # A functional collective waits in a call of torch._ops.
     innermost = next((file for file, _, _ in inner if not file.endswith("/torch/_ops.py")), "")
     if calls and COLLECTIVE.search(innermost):
-        return Location(place, f"waits in {calls[-1]} at {place}", waits=True)
+        return f"waits in {calls[-1]} at {at}", True, False
     if any(name == BACKWARD for _, _, name in inner[:2]):
-        return Location(place, f"waits in backward at {place}", waits=True)
+        return f"waits in backward at {at}", True, False
     if any(IMPORT.search(file) for file, _, _ in frames):
-        return Location(place, f"still imports modules at {place}", importing=True)
+        return f"still imports modules at {at}", False, True
     inside = f" (in {os.path.basename(inner[0][0])}:{inner[0][2]})" if inner else ""
-    return Location(place, f"is at {place}{inside}")
+    return f"is at {at}{inside}", False, False
 
 
 def working_thread(threads: list[dict]) -> dict:
@@ -138,8 +130,7 @@ def table(reports: list[RankReport], most: int | None = None) -> list[str]:
 
 
 def numbers(reports: list[RankReport]) -> str:
-    found = [str(report.rank) for report in reports]
-    return ", ".join(found[:RANKS_NAMED] + ["…"] * (len(found) > RANKS_NAMED))
+    return first([str(report.rank) for report in reports])
 
 
 def behind(reports: list[RankReport]) -> str:
@@ -150,8 +141,7 @@ def behind(reports: list[RankReport]) -> str:
         late = [f"rank {rank} ({n})" for rank, n in sorted(counts.items()) if n < most]
         if late:
             which = f"{most} collectives of process group {group}"
-            named = ", ".join(late[:RANKS_NAMED])
-            return f"behind the others, which have started {which}: {named}"
+            return f"behind the others, which have started {which}: {first(late)}"
     return ""
 
 

@@ -1,7 +1,7 @@
-"""The page of a fleet: one static document whose script, page.js, shows the JSON of the fleet report.
+"""The page of a fleet: one static document whose script, page.js, shows the JSON of its report.
 
 Served, the script asks the collector for report.json; a saved page has the JSON in it. Names from
-reports are only ever text nodes, no other script or style runs, and nothing is loaded from elsewhere.
+reports are only ever text nodes, no other script or style runs, and nothing else is loaded.
 """
 
 from __future__ import annotations
@@ -28,26 +28,30 @@ POLICY = (
 
 
 def page(fleet: Fleet) -> str:
-    """The page as a file, with its data."""
-    data = json_text(fleet).replace("<", "\\u003c")
-    return document("GPU acceptance", shell(data))
+    """The page as a file, with its data and their SHA-256."""
+    data = json_text(fleet)
+    return document(data.replace("<", "\\u003c"), hashlib.sha256(data.encode()).hexdigest())
 
 
-def shell(data: str = "") -> str:
-    return (
-        '<header id="head"></header><main id="main"></main>'
-        f'<script type="application/json" id="data">{data}</script><script>{SCRIPT}</script>'
-    )
+def document(data: str = "", digest: str = "") -> str:
+    """What stands still; the script fills the rest. `data`: of a saved page, which asks for none."""
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>GPU acceptance</title>
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>
+<body><header>
+<h1><a href="#">GPU acceptance</a></h1><span id="name" class="dim"></span>
+<input id="q" type="search" aria-label="Search" placeholder="Search node, rack, serial …">
+<nav aria-label="Views"><a href="#">Causes</a><a id="measures" href="#">Measurements</a>
+<a href="#certificate=1">Certificate</a></nav>
+<nav id="files" aria-label="Downloads"><a href="page.html" download="page.html">This page</a>
+<a href="report.json">JSON</a><a href="reports">Reports</a></nav>
+<p id="status" role="status" class="dim"></p>
+</header>
+<main id="main"></main>
+<script type="application/json" id="data" data-sha256="{digest}">{data}</script>
+<script>{SCRIPT}</script></body></html>
+"""
 
 
-def document(title: str, body: str) -> str:
-    """A whole HTML document."""
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{STYLE}</style></head>\n<body>{body}</body></html>\n"
-    )
-
-
-SERVED = document("GPU acceptance", shell())
+SERVED = document()

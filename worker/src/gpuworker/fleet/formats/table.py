@@ -15,7 +15,7 @@ def table(fleet: Fleet) -> str:
     rehearsal = " (CPU rehearsal)" * fleet.rehearsal
     lines = [f"{fleet.verdict}{rehearsal}: {describe_coverage(fleet)}", ""]
     if fleet.causes:
-        lines += align_columns([["VERDICT", "ACT", "WHERE", "WHAT", "OF MEDIAN"]]
+        lines += align_columns([["VERDICT", "ACT", "WHERE", "WHAT"]]
             + [_row(cause) for cause in fleet.causes])  # fmt: skip
         lines += [""]
     for cause in fleet.causes:
@@ -46,9 +46,7 @@ def table(fleet: Fleet) -> str:
 
 
 def _row(cause: Cause) -> list[str]:
-    number = cause.number
-    percent = f"{100 * number.value / number.median:.0f} %" if number and number.median else ""
-    return [cause.verdict, cause.act, cause.where, cause.title + " (new)" * cause.new, percent]
+    return [cause.verdict, cause.act, cause.where, cause.title + " (new)" * cause.new]
 
 
 def align_columns(rows: list[list[str]]) -> list[str]:

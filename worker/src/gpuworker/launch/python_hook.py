@@ -1,14 +1,20 @@
-"""Hook in every Python of a rank, as sitecustomize first in PYTHONPATH: the launcher asks it.
+"""Hook in every Python of a rank, and of a group's task that has the launcher: a sitecustomize.
 
-It changes nothing that a program can see: it removes itself from sys.path, hands on to the image's
-own sitecustomize, holds no file or socket open, replaces no function and keeps no object of the
-program. Questions and answers are files in the rank's folder:
+It is first in PYTHONPATH. It changes nothing that a program can see: it removes itself from
+sys.path, hands on to the image's own sitecustomize, holds no file or socket open, replaces no
+function of a rank and keeps no object of the program.
+
+In a rank, the launcher asks it. Questions and answers are files in the rank's folder:
 
   question        a new time stamp asks for an answer
   pid             the process that is the rank: the first Python that lives below the launcher
   answer.PID      threads with their stacks and exceptions, collectives started, optimizer steps
   error.PID       the exception that ended the main program
   end.PID         the main program and its exit handlers have ended
+  stepped         the optimizer has made its first step
+
+In a task, `python -m torch.distributed.run` and `accelerate launch` find the launcher by it, as a
+script finds it under the name torchrun.
 
 Standard library only, Python 3.10 or newer, and no import of gpuworker.
 """
@@ -18,9 +24,13 @@ import sys
 
 # Literal, because the contract cannot be imported here; a test compares them.
 FOLDER = os.environ.get("GPU_CHARTS_RANK_FOLDER", "")
+TORCHRUN = os.environ.get("GPU_CHARTS_TORCHRUN", "")
 ASK_S = 0.25  # between two looks for a question
 TEXT, FRAMES, THREADS, CHAIN = 500, 40, 64, 8  # at most: characters, frames, threads, exceptions
 C10D, OPTIMIZER = "torch.distributed.distributed_c10d", "torch.optim.optimizer"
+STANDARD = "torch.distributed.run", "torch.distributed.launch"
+OWN, RANK = sys.modules[__name__], None  # this module; the rank, in a process that may be one
+SEEN = []  # the import of torchrun, once
 
 
 def loaded(name):
@@ -97,12 +107,9 @@ class Rank:
         self.steps, self.bounded, self.adopted = 0, False, False
         self.asked = None
         self.stopping = self.running = None  # locks: held until the thread shall end; while it runs
-        names = "GPU_CHARTS_STARTUP_COLLECTIVE_TIMEOUT", "GPU_CHARTS_COLLECTIVE_TIMEOUT"
-        self.timeouts = [float(os.environ.get(name) or 0) for name in names]
         self.owner = self.claim()
         if self.owner:
             self.serve()
-        sys.addaudithook(self.on_event)
 
     def claim(self):
         """Whether this process is the rank: no Python that owns the folder lives."""
@@ -139,7 +146,7 @@ class Rank:
             del sys.modules["atexit"]
         self.start_thread()
         os.register_at_fork(before=self.stop_thread, after_in_parent=self.start_thread)
-        atexit.register(self.write, f"end.{self.pid}", "")  # the first one, so it runs last
+        atexit.register(self.write, f"end.{self.pid}", "True")  # the first one, so it runs last
 
     def start_thread(self):
         if os.getpid() == self.pid:
@@ -229,7 +236,7 @@ class Rank:
             return
         if not self.bounded and loaded(C10D):  # at once: the program may make a group next
             self.bounded = True
-            self.set_defaults(self.timeouts[0])
+            self.set_default_timeout(float(os.environ.get("GPU_CHARTS_COLLECTIVE_TIMEOUT") or 0))
         torch, optimizer = loaded("torch"), loaded(OPTIMIZER)
         if not self.bounded or not torch or not optimizer:
             return
@@ -241,16 +248,12 @@ class Rank:
                 self.steps += 1
                 if self.steps == 1:
                     self.write("stepped", "")
-                    try:
-                        self.extend_timeouts()
-                    except Exception:  # of a private interface; the step of the program goes on
-                        return
 
         optimizer.register_optimizer_step_post_hook(stepped)
         if not self.owner:  # a launcher of the image's is the owner, and this may be its rank
             self.serve()
 
-    def set_defaults(self, seconds):
+    def set_default_timeout(self, seconds):
         import datetime
 
         if seconds:
@@ -260,38 +263,44 @@ class Rank:
                     if getattr(module, name, None) is not None:
                         setattr(module, name, timeout)
 
-    def extend_timeouts(self):
-        """After the first step: in new groups, and in those that have the default until now."""
-        import datetime
-
-        startup, later = (datetime.timedelta(seconds=seconds) for seconds in self.timeouts)
-        c10d = loaded(C10D)
-        if not startup or not c10d:
-            return
-        self.set_defaults(self.timeouts[1])
-        set_timeout = getattr(c10d, "set_timeout", None) or c10d._set_pg_timeout
-        for group in list(c10d._world.pg_map):
-            try:
-                for device in group._device_types:
-                    if group._get_backend(device).options._timeout == startup:
-                        set_timeout(later, group)
-            except Exception:
-                continue  # a group that this rank is not in, or one that is being destroyed
-
     def on_event(self, event, arguments):
-        try:
-            if event == "import":
-                if not self.adopted:
-                    self.adopt()
-            elif event == "sys.excepthook" and (self.owner or self.adopted):
-                # The text comes from code of the program, which may block.
-                self.write(f"error.{self.pid}", repr(describe(arguments[2], with_text=False)))
-                self.write(f"error.{self.pid}", repr(describe(arguments[2])))
-                self.write_answer(None)  # without a question, which might come too late
-            elif event.startswith("cpython.run_") and sys.modules.get("sitecustomize") is OWN:
-                del sys.modules["sitecustomize"]  # site has read it: the program shall not see it
-        except BaseException:
-            pass
+        if event == "import" and not self.adopted:
+            self.adopt()
+        elif event == "sys.excepthook" and (self.owner or self.adopted):
+            # The text comes from code of the program, which may block.
+            self.write(f"error.{self.pid}", repr(describe(arguments[2], with_text=False)))
+            self.write(f"error.{self.pid}", repr(describe(arguments[2])))
+            self.write_answer(None)  # without a question, which might come too late
+
+
+def on_event(event, arguments):
+    try:
+        if event.startswith("cpython.run_") and sys.modules.get("sitecustomize") is OWN:
+            del sys.modules["sitecustomize"]  # site has read it: the program shall not see it
+        elif RANK:
+            RANK.on_event(event, arguments)
+        elif TORCHRUN and event == "import" and arguments[0] == STANDARD[0] and not SEEN:
+            import importlib
+
+            SEEN.append(event)  # the import here is an event, too
+            importlib.import_module(STANDARD[0]).run = run_launcher
+    except BaseException:  # whatever it is, the program goes on
+        pass
+
+
+def find_launcher():
+    words = sys.orig_argv
+    module = words.index("-m") + 1 if "-m" in words else 0
+    if 0 < module < len(words) and words[module] in STANDARD and sys.argv[0] == "-m":
+        os.execv(TORCHRUN, [TORCHRUN, *words[module + 1 :]])
+
+
+def run_launcher(args):
+    """torch.distributed.run.run for a program that calls it: accelerate launch."""
+    flags = [f"--nproc-per-node={args.nproc_per_node}"]
+    flags += ["--module"] * bool(args.module) + ["--no-python"] * bool(args.no_python)
+    words = [TORCHRUN, *flags, "--", args.training_script, *args.training_script_args]
+    os.execv(TORCHRUN, words)
 
 
 def hand_on():
@@ -309,10 +318,12 @@ def hand_on():
 
 
 if __name__ == "sitecustomize":
-    OWN = sys.modules[__name__]
     try:
         if FOLDER:
-            Rank()
+            RANK = Rank()
+        elif TORCHRUN:
+            find_launcher()
+        sys.addaudithook(on_event)
     except Exception:  # a rank without its hook is named in the log
         pass
     hand_on()

@@ -1,0 +1,39 @@
+"""docs/architecture.md and docs/glossary.md name what a contributor looks for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from hack.paths import REPO
+
+ARCHITECTURE = (REPO / "docs/architecture.md").read_text()
+GLOSSARY = (REPO / "docs/glossary.md").read_text()
+SOURCES = ("worker/src/gpuworker", "generator/src")
+SECTION = ARCHITECTURE.partition("## Folders and their entry files")[2]
+
+
+@pytest.mark.parametrize("root", SOURCES)
+def test_every_source_folder_is_named_with_its_entry_file(root: str) -> None:
+    folders = {path.parent for path in (REPO / root).rglob("*.py")} - {REPO / root}
+    named = set(re.findall(r"`([\w/]+/)`", SECTION))
+    missing = [
+        each
+        for each in folders
+        if not {f"{each.relative_to(base)}/" for base in (REPO, REPO / root, each.parent)} & named
+    ]
+    assert missing == [], "add the folder and its entry file to docs/architecture.md"
+
+
+def test_every_folder_of_the_repository_is_named() -> None:
+    command = ("git", "-C", REPO, "ls-tree", "-d", "--name-only", "HEAD")
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert len(found) > 8
+    assert [each for each in found if each[0] != "." and f"`{each}/" not in SECTION] == ["docs"]
+
+
+def test_no_term_is_defined_twice() -> None:
+    terms = re.findall(r"^\* \*\*(.+?)\*\*", GLOSSARY, re.MULTILINE)
+    assert len(terms) > 50 and len(terms) == len(set(terms))

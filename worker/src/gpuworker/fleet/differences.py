@@ -1,0 +1,147 @@
+"""Differences between nodes with the same GPUs, whatever their checks found: versions, network
+ports, NVLink domains, power limits.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+
+from gpuworker.fleet.fleet_report import Finding
+from gpuworker.fleet.inventory import Port, gpu_models, number, ports_of, text
+from gpuworker.judgement.report import FAIL, WARN, Report
+
+SOFTWARE = ("driver", "cuda", "torch")  # what changes the speed of a computation
+FACTS = ("driver", "cuda", "nccl", "torch", "python", "kernel")
+# Name -> list in the facts of the environment check, field of its items.
+FIRMWARE = {
+    "VBIOS": ("gpus", "vbios"),
+    "InfoROM": ("gpus", "inforom"),
+    "firmware of network adapters": ("ports", "firmware"),
+}
+FEWEST = 3  # nodes: two that differ do not show whose port is right
+TOLERANCE = 0.05  # of a power limit: less power than that explains no slow GPU
+MOST_WATTS = 1e6
+
+
+def differences(reports: list[Report]) -> tuple[list[Finding], list[str]]:
+    """Nodes that differ from most nodes with the same GPUs, and notes where there is no most."""
+    groups: dict[tuple[str, ...], list[Report]] = defaultdict(list)
+    for report in reports:
+        groups[tuple(gpu_models(report))].append(report)
+    findings, notes = power_limits(reports), []
+    for members in groups.values():
+        versions, without_majority = version_drift(members)
+        findings += versions + port_differences(members) + nvlink_domains(members)
+        notes += without_majority
+    return findings, notes
+
+
+def versions_of(report: Report) -> dict[str, str]:
+    """Versions of software, and of firmware of every part of the node; none that is not known."""
+    found = {name: {str(report.facts.get(name) or "")} for name in FACTS}
+    for name, (parts, field) in FIRMWARE.items():
+        versions = {(text(each, "kind"), text(each, field)) for each in report.listed(parts)}
+        found[name] = {f"{kind} {version}".strip() for kind, version in versions if version}
+    joined = {name: ", ".join(sorted(versions))[:200] for name, versions in found.items()}
+    return {name: value for name, value in joined.items() if value}
+
+
+def version_drift(reports: list[Report]) -> tuple[list[Finding], list[str]]:
+    findings, notes = [], []
+    versions = {report.node: versions_of(report) for report in reports}
+    for fact in (*FACTS, *FIRMWARE):
+        values = {node: own.get(fact, "none") for node, own in versions.items()}
+        counts = Counter(values.values()).most_common()
+        usual, agree = counts[0]
+        if len(counts) > 1 and 2 * agree <= len(values):
+            several = ", ".join(f"{value} on {count}" for value, count in counts)
+            notes.append(f"nodes with the same GPUs differ in {fact}: {several}")
+            continue
+        same = f"{agree} of {len(values)} nodes with the same GPUs have {usual}"
+        findings += [
+            Finding(WARN, "drift", f"{fact} is {value}; {same}", node, found_by="fleet",
+                    numbers={"measure": fact})
+            for node, value in values.items()
+            if value != usual
+        ]  # fmt: skip
+    return findings, notes
+
+
+def port_differences(reports: list[Report]) -> list[Finding]:
+    """Ports that are down, slower or missing where most nodes have them."""
+    nodes, found = {report.node: ports_of(report) for report in reports}, []
+    for name in dict.fromkeys(name for ports in nodes.values() for name in ports):
+        states = Counter(map(_state, (ports.get(name) for ports in nodes.values())))
+        (kind, rate), count = states.most_common(1)[0]
+        if len(nodes) < FEWEST or not rate or 2 * count <= len(nodes):
+            continue
+        same = f"{count} of {len(nodes)} nodes with the same GPUs have it at {rate:g} Gb/s"
+        for node, ports in nodes.items():
+            own_kind, own_rate = _state(ports.get(name))
+            if name not in ports:
+                verdict, what, words = WARN, "port-missing", "is missing"
+            elif own_kind == kind and own_rate < rate:
+                slow = f"runs at {own_rate:g} Gb/s"
+                words, what = (slow, "port-slow") if own_rate else ("is down", "port-down")
+                verdict = FAIL
+            else:
+                continue
+            reason = f"this network port {words}; {same}"
+            found.append(Finding(verdict, what, reason, node, name, found_by="fleet"))
+    return found
+
+
+def _state(port: Port | None) -> tuple[str, float]:
+    """Adapter type and rate, 0 if the port is down or missing."""
+    return (port.kind, port.rate_gbps if port.up else 0.0) if port else ("", 0.0)
+
+
+def nvlink_domains(reports: list[Report]) -> list[Finding]:
+    """Nodes of a rack that have joined no NVLink domain, or one of their own.
+
+    A single HGX node has a domain of zeros (its fabric ends at the node), so only a difference from
+    other nodes is a fault.
+    """
+    listed = {report.node: report.listed("gpus") for report in reports}
+    nodes = {node: max(map(_domain, gpus)) for node, gpus in listed.items() if gpus}
+    counts, found = Counter(nodes.values()), []
+    joined = len(nodes) - counts[""]
+    for node, domain in nodes.items():
+        if not domain and joined and 2 * joined >= len(nodes):
+            verdict, words = FAIL, f"its GPUs are in no NVLink domain; {joined} of {len(nodes)}"
+            words += " nodes with the same GPUs are in one"
+        elif domain and counts[domain] == 1 and joined > 2 and max(counts.values()) > 1:
+            verdict, words = WARN, f"it is alone in its NVLink domain, {domain}"
+            words += "; other nodes with the same GPUs share one"
+        else:
+            continue
+        found.append(Finding(verdict, "fabric-manager", words, node, "", "environment", "fleet"))
+    return found
+
+
+def _domain(gpu: dict) -> str:
+    """UUID and clique; "" for a GPU that has joined none."""
+    cluster = text(gpu, "fabric_cluster")
+    return f"{cluster} clique {gpu.get('fabric_clique')!s:.20}" if cluster.strip("0-") else ""
+
+
+def power_limits(reports: list[Report]) -> list[Finding]:
+    """GPUs with fewer watts than most of their model: slow without a fault, and not in need of a
+    repair.
+    """
+    by_model: dict[str, list[tuple[str, str, float]]] = defaultdict(list)
+    for report in reports:
+        for gpu in report.listed("gpus"):
+            watts = number(gpu, "power_limit_w", MOST_WATTS)
+            if watts and text(gpu, "device") and text(gpu, "name"):
+                by_model[text(gpu, "name")].append((report.node, text(gpu, "device"), watts))
+    found = []
+    for gpus in by_model.values():
+        usual = statistics.median_high(watts for _, _, watts in gpus)
+        for node, device, watts in gpus:
+            if watts < (1 - TOLERANCE) * usual:
+                words = f"its power limit is {watts:g} W, that of most others of its model"
+                found.append(Finding(WARN, "power-capped", f"{words} {usual:g} W", node, device,
+                                     "environment", "fleet"))  # fmt: skip
+    return found

@@ -1,0 +1,253 @@
+"""Both ends of the connections between nodes: the server on node 0, and each node's participant.
+
+What is said is in protocol.py, and what node 0 decides in coordinator.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+from gpuworker.launch.config import LaunchConfig
+from gpuworker.launch.coordinator import Coordinator
+from gpuworker.launch.failure_causes import Failure
+from gpuworker.launch.network import classify_port_failure, look_up
+from gpuworker.launch.protocol import CODEC, HEARTBEAT_S, PURPOSE, Orders, Status, first
+from gpuworker.launch.root_cause import Node, bounded
+from gpuworker.runtime.json_lines import LINE_LIMIT, encode
+from gpuworker.runtime.line_server import Strangers, listen
+from gpuworker.runtime.message_auth import LineStream
+
+FIRST_TIMEOUT_S, FIRST_LIMIT = 10, 1 << 15  # seconds and bytes of the first status
+MAX_STRANGERS = 1024  # beside one per node: connections that have sent no status of this run yet
+# How long the verdict is served to pods that start a little later than the one whose fault ended
+# the run, and how long after the join deadline.
+LINGER_S, LATE_S = 4, 1
+LOOK_S = 0.1
+MISSING_NAMED = 20
+
+RETRY_S = 0.3
+LAST_MESSAGE_S = 1.0  # for another task to deliver it, when the connection has ended
+
+
+class Server:
+    """Gives the coordinator what the nodes tell, and all nodes its orders."""
+
+    def __init__(self, coordinator: Coordinator):
+        self.coordinator, self.config = coordinator, coordinator.config
+        self.streams: dict[LineStream, int] = {}  # of nodes of this run -> their index
+        self.strangers = Strangers(self.config.nnodes + MAX_STRANGERS)
+        self.sent = b""
+        self.server: asyncio.Server | None = None
+        self.working: asyncio.Task | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises port-in-use."""
+        port, nodes = self.config.launcher_port, self.config.nnodes
+        try:
+            self.server = await listen(self.serve, None, port, FIRST_LIMIT, nodes, self.strangers)
+        except OSError as error:
+            reason = f"port {port} is in use on node 0 ({error.strerror})"
+            raise Failure("port-in-use", reason) from None
+        self.working = asyncio.create_task(self.work())
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, until it ends."""
+        coordinator, node = self.coordinator, None
+        stream = LineStream(reader, writer, self.config.key, PURPOSE)
+        self.strangers.add(writer)
+        try:
+            await asyncio.wait_for(stream.start(client=False), FIRST_TIMEOUT_S)
+            status = CODEC.decode(await asyncio.wait_for(stream.readline(), FIRST_TIMEOUT_S))
+            if not isinstance(status, Status):
+                return
+            # Never this run's id, which without a key is all that a message needs.
+            joining, reason = Node(status, time.monotonic()), "belongs to another run"
+            if status.run_id == self.config.run_id:
+                self.strangers.discard(writer)
+                reader._limit = LINE_LIMIT  # StreamReader has no public way to change it
+                reason = coordinator.join(joining, time.monotonic())
+            if reason:
+                stream.write(encode(Orders(rejected=reason)))
+                return
+            node, self.streams[stream] = joining, status.info.node
+            stream.write(encode(coordinator.orders))
+            while line := await stream.readline():
+                status = CODEC.decode(line)
+                if isinstance(status, Status):
+                    coordinator.hear(node, status, time.monotonic())
+        except (asyncio.TimeoutError, asyncio.CancelledError, OSError, ValueError):
+            pass  # a stranger, a line that was cut, or the end of the run
+        finally:
+            self.strangers.discard(writer)
+            writer.close()
+            if node:
+                coordinator.leave(node)
+            if not coordinator.ended:
+                self.streams.pop(stream, None)
+
+    async def work(self) -> None:
+        """Let the coordinator decide, and send its orders when they have changed."""
+        coordinator, beat_at, looked_at = self.coordinator, 0.0, time.monotonic()
+        while not coordinator.ended:
+            await asyncio.sleep(LOOK_S)
+            now = time.monotonic()
+            if now - looked_at > 2 * HEARTBEAT_S:
+                coordinator.resume(now, now - looked_at)
+            looked_at = now
+            coordinator.decide(now)
+            if now > beat_at + HEARTBEAT_S:
+                beat_at = now
+                coordinator.orders.missing = coordinator.missing()[:MISSING_NAMED]
+                self.broadcast(b"\n")
+            self.send_orders()
+
+    def send_orders(self) -> None:
+        if (line := encode(self.coordinator.orders)) != self.sent:
+            self.sent = line
+            self.broadcast(line)
+
+    def broadcast(self, line: bytes) -> None:
+        for stream in self.streams:
+            if not stream.writer.is_closing():
+                stream.write(line)
+
+    async def close(self, verdict: Failure | None) -> None:
+        """Let every node read the verdict before this process ends, also those that only start."""
+        coordinator, now = self.coordinator, time.monotonic()
+        if verdict:
+            coordinator.finish(verdict, now)
+        if coordinator.ended:
+            self.send_orders()
+        end = min(now + LINGER_S, coordinator.join_deadline + LATE_S)
+        while coordinator.ended and not coordinator.started and time.monotonic() < end:
+            if len(set(self.streams.values())) >= self.config.nnodes:
+                break
+            await asyncio.sleep(LOOK_S)
+        if self.server:
+            self.server.close()
+        if self.working:
+            self.working.cancel()
+        for stream in self.streams:
+            with contextlib.suppress(OSError, asyncio.TimeoutError):
+                await asyncio.wait_for(stream.writer.drain(), 1)
+                stream.writer.write_eof()
+
+
+class Participant:
+    """Sends `status`, and keeps the newest `orders`."""
+
+    def __init__(self, config: LaunchConfig, status: Status, address: str):
+        self.config, self.status, self.address = config, status, address
+        self.orders = Orders()
+        self.started_at, self.checked_at = 0.0, time.monotonic()
+        self.stream: LineStream | None = None
+        self.heard_at = 0.0  # on the connection of now
+        self.failure = ("connection-refused", "was not reached")  # of the last attempt to connect
+
+    @property
+    def ended(self) -> bool:
+        return self.orders.done or self.orders.verdict is not None
+
+    async def stay_connected(self, deadline: float) -> None:
+        """Keep a connection to node 0. When it ends, it is made again; after the start, the run
+        ends.
+        """
+        while not self.ended:
+            await self.connect(max(1.0, min(5.0, deadline - time.monotonic())))
+            if self.started_at:
+                await asyncio.sleep(LAST_MESSAGE_S)
+                self.lose_node_0("node 0 closed the connection without a report")
+            else:
+                self.heard_at = 0.0
+                await asyncio.sleep(RETRY_S)
+                # Node 0 may have a new pod, or DNS may have returned the address of the last one.
+                with contextlib.suppress(OSError, asyncio.TimeoutError):
+                    self.address = await asyncio.wait_for(look_up(self.config.master_addr), 1)
+
+    def not_joined(self) -> Failure:
+        """Why the run has not started in time."""
+        if self.status.info.problem:
+            return self.status.info.problem
+        timeout_s = self.config.timeouts["join-timeout"]
+        if self.heard_at:  # node 0 has this node's status, and others are missing
+            names = first([f"node {index}" for index in self.orders.missing]) or "node 0"
+            return Failure("node-missing", f"{names} did not join within {timeout_s} s")
+        cause, detail = self.failure
+        port = self.config.launcher_port
+        where = f"node 0 at {self.config.master_addr} ({self.address}) port {port}"
+        return Failure(cause, f"{where} {detail}, for {timeout_s} s")
+
+    async def connect(self, timeout_s: float) -> None:
+        """One connection, until it ends."""
+        port, writer = self.config.launcher_port, None
+        try:
+            connecting = asyncio.open_connection(self.address, port, limit=LINE_LIMIT)
+            reader, writer = await asyncio.wait_for(connecting, timeout_s)
+            stream = LineStream(reader, writer, self.config.key, PURPOSE)
+            await asyncio.wait_for(stream.start(client=True), timeout_s)
+            stream.write(encode(self.status))
+            line = await asyncio.wait_for(stream.readline(), timeout_s)
+        except (OSError, ValueError, asyncio.TimeoutError) as error:
+            # The other run may have ended since, and its answer says more.
+            if writer or self.failure[0] != "other-run":
+                self.failure = classify_port_failure(error, connected=writer is not None)
+            if writer:
+                writer.close()
+            return
+        try:
+            if not isinstance(reply := CODEC.decode(line), Orders):
+                self.failure = classify_port_failure(line)
+            elif reply.rejected:
+                self.failure = ("other-run", reply.rejected)
+            else:
+                await self.follow(stream, reply)
+        finally:
+            self.stream = None
+            writer.close()
+
+    async def follow(self, stream: LineStream, first: Orders) -> None:
+        """Take orders until the connection ends."""
+        self.stream, self.heard_at = stream, time.monotonic()
+        self.take(first)
+        with contextlib.suppress(OSError, ValueError):
+            while line := await stream.readline():
+                self.heard_at = time.monotonic()
+                if isinstance(orders := CODEC.decode(line), Orders):
+                    self.take(orders)
+
+    def take(self, orders: Orders) -> None:
+        if not self.ended:
+            self.orders = orders
+        if orders.go:
+            self.started_at = self.started_at or time.monotonic()
+
+    def end(self, verdict: Failure) -> None:
+        """The verdict of this node alone, which hears nothing of node 0."""
+        if not self.ended:
+            self.orders.verdict = verdict
+
+    def lose_node_0(self, reason: str) -> None:
+        end, ran_s = Failure("node-lost", reason), time.monotonic() - self.started_at
+        self.end(bounded(end, self.orders.attempt, ran_s))
+
+    def check(self, now: float, deadline: float) -> None:
+        """Called often: end the run if it has not started in time, or if node 0 is silent."""
+        if now > self.checked_at + 2 * HEARTBEAT_S:
+            # This process was frozen: what node 0 sent, perhaps the verdict, is not yet read.
+            self.heard_at = self.heard_at and now
+        self.checked_at, timeout_s = now, self.config.timeouts["heartbeat-timeout"]
+        if not self.started_at and now > deadline:
+            self.end(self.not_joined())
+        elif self.started_at and now > self.heard_at + timeout_s:
+            reason = f"node 0 sent no heartbeat for {timeout_s} s"
+            # A frozen node 0 reads this when it goes on; else it would see only our end.
+            self.status.failures = [*self.status.failures, Failure("node-lost", reason)]
+            self.send(self.status)
+            self.lose_node_0(reason)
+
+    def send(self, status: Status) -> None:
+        if self.stream:
+            with contextlib.suppress(OSError, RuntimeError):
+                self.stream.write(encode(status))
