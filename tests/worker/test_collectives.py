@@ -105,7 +105,7 @@ def test_sizes_that_do_not_fit_the_memory_of_the_smallest_gpu_are_left_out(free_
     class Context:
         device = torch.device("cuda")
         gather = staticmethod(lambda key, value: [78 << 30, free_gib << 30])
-        agree = staticmethod(lambda value: value)
+        share = staticmethod(lambda value: value)
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 0))
     assert max(sweep.fitting(Context, sweep.sizes_of(Plan("cuda", 8, "full")))) == largest

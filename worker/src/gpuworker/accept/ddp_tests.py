@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import time
 from collections.abc import Callable
@@ -95,10 +94,7 @@ def run_checks(context: RankContext, checks: list[Registered], plan: Plan, folde
             if report:
                 evidence.name, evidence.duration_s = registered.name, time.monotonic() - began
                 report.checks[index] = evidence
-                verdict = _judged(registered, report, path)
-                context.store.set(f"verdict/{registered.name}", verdict)
-            context.store.wait([f"verdict/{registered.name}"])
-            verdicts.add(context.store.get(f"verdict/{registered.name}").decode())
+            verdicts.add(context.share(report and _judged(registered, report, path)))
     except Exception as error:
         if report:
             problems = [errors.problem_of(error)]
@@ -199,10 +195,10 @@ def shared(
     args: argparse.Namespace,
 ) -> dict:
     """What `result` makes of the values of all ranks, on all ranks; and as a report of rank 0."""
-    if values := context.gather(name, own):
-        write_json(Path(args.report_dir) / name, result(values))
-        context.store.set(f"{name}/all", json.dumps(result(values)))
-    found = json.loads(context.store.get(f"{name}/all"))
+    values = context.gather(name, own)
+    found = context.share(values and result(values))
+    if values:
+        write_json(Path(args.report_dir) / name, found)
     log(tag, rank=context.rank, **found)
     return found
 

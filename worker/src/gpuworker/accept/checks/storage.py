@@ -28,7 +28,7 @@ from gpuworker.judgement.report import FAIL, INCOMPLETE, Evidence
 SCHEDULER_MS = 3.0
 SPEC = Spec(
     tag="STORAGE",
-    seconds={"quick": 5, "full": 60, "burn-in": 60},
+    seconds={"quick": 8, "full": 63, "burn-in": 63},
     across_nodes="test a volume; may be repeated",
     ranks="storage",
     takes_volumes=True,

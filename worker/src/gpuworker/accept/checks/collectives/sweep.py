@@ -63,7 +63,7 @@ def run(context: RankContext, plan: Plan) -> dict:
                 senders |= by
             del operation  # and its tensors, before those of the next size are made
         burns = plan.level == "burn-in" and time.monotonic() - start < plan.seconds
-        if not context.agree(burns):
+        if not context.share(burns):
             break
     return {
         "label": context.label, "model": context.gpu_model, "curves": curves, "wrong": wrong[:20],
@@ -81,7 +81,7 @@ def fitting(context: RankContext, sizes: list[int]) -> list[int]:
     if context.device.type == "cpu":
         return sizes
     free = context.gather("free memory", torch.cuda.mem_get_info(context.device)[0])
-    return [size for size in sizes if context.agree(size * PEAK <= min(free, default=0))]
+    return context.share([size for size in sizes if size * PEAK <= min(free, default=0)])
 
 
 def trial(

@@ -13,7 +13,7 @@ from gpuworker.accept.check_spec import Measure, Spec
 TOLERANCE = 1e-10
 SPEC = Spec(
     tag="DDP",
-    seconds={"quick": 4, "full": 10, "burn-in": 60},
+    seconds={"quick": 7, "full": 13, "burn-in": 60},
     ranks="correctness.ddp_reference",
     across_nodes="DDP against one process; checkpoint and resume",
     measures={
