@@ -38,11 +38,13 @@ def main() -> None:
     args = parse(registry.node_checks(), __doc__)
     path = Path(args.report_dir) / "report.json"
     if earlier := earlier_report(path, args.run_id):
-        if earlier.requested != request(args):
+        # a limit decides nothing that has been measured
+        asked = dataclasses.replace(request(args), limits=earlier.requested.limits)
+        if earlier.requested != asked:
             words = (
                 f"{path} is a report of run {args.run_id} with {earlier.requested}, requested is"
             )
-            words = f"{words} {request(args)}. Choose another --run-id or --report-dir."
+            words = f"{words} {asked}. Choose another --run-id or --report-dir."
             print(f"accept-node: {words}", file=sys.stderr)
             sys.exit(2)
         log("RESULT", note="this run has a report already", report=path)

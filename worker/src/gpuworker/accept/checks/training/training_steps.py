@@ -137,10 +137,10 @@ def evidence(results: list[dict], plan: Plan, nodes: int) -> Evidence:
     step_s, alone_s = statistics.median(together), statistics.median(alone)
     found = Evidence(facts={"ranks": len(results)})
     found.samples["step_s"] = together
+    finite = all(math.isfinite(sum(result["losses"])) for result in results)
     for rank, result in enumerate(results):
         start, end = result["losses"]
-        finite = math.isfinite(start + end)
-        if not finite:
+        if not math.isfinite(start + end):
             words = f"{result['label']}: loss went from {start:.4g} to {end:.4g}"
             found.fail("loss", words, f"rank {rank}", measure="loss_drop")
         if rank and not gpus:
