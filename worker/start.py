@@ -1,8 +1,8 @@
-#!/usr/bin/env python3
-"""Starts a program that came with its chart; this file's name says which one.
+"""Starts a program that came with its chart; the name of the file that was called says which one.
 
-The archive beside this file is unpacked below /tmp, once per content. As process 1 of a container
-it also does what an init does: it forwards signals and reaps children.
+It lies in an archive beside that file, with the modules of the programs, which it unpacks below
+/tmp, once per content. As process 1 of a container it also does what an init does: it forwards
+signals and reaps children.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ FORWARDED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 def main() -> None:
     if os.getpid() == 1:
         go_on_in_a_child()
-    here, name = os.path.split(os.path.abspath(sys.argv[0]))
-    archive = os.path.join(here, "programs.tar.xz")
+    name = os.path.basename(sys.argv[0])
+    modules = os.path.join(__loader__.archive, "modules.tar.xz")
     try:
-        sys.path[0] = unpacked(archive)
+        sys.path[0] = unpacked(__loader__.get_data(modules))
     except (OSError, tarfile.TarError) as error:
-        sys.exit(f"error: {name}: cannot unpack {archive}: {error}")
+        sys.exit(f"error: {name}: cannot unpack {modules}: {error}")
     runpy.run_module(PROGRAMS[name], run_name="__main__")  # sys.argv stays as it is
 
 
@@ -54,10 +54,8 @@ def go_on_in_a_child() -> None:
     os._exit(code if code >= 0 else 128 - code)
 
 
-def unpacked(archive: str) -> str:
-    """Folder with the archive's content; made by the first of all processes that need it."""
-    with open(archive, "rb") as file:
-        data = file.read()
+def unpacked(data: bytes) -> str:
+    """Folder with the content of a tar file; made by the first of all processes that need it."""
     name = f"gpu-charts-{os.getuid()}-{hashlib.sha256(data).hexdigest()[:12]}"
     folder = os.path.join(tempfile.gettempdir(), name)
     if not os.path.isdir(folder):
@@ -71,7 +69,3 @@ def unpacked(archive: str) -> str:
         except OSError:  # another process was first
             shutil.rmtree(fresh)
     return folder
-
-
-if __name__ == "__main__":
-    main()

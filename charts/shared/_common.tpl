@@ -162,18 +162,19 @@ kueue.x-k8s.io/priority-class: {{ . | quote }}
 {{- end }}
 {{- end }}
 
-{{/* Fields that every pod has; call with root, nodeSelector, tolerations and token, whether it gets one of its account. */}}
+{{/* Fields that every pod has; call with root, nodeSelector and token, whether it gets one of its account. */}}
 {{- define "CHART.podFields" -}}
 automountServiceAccountToken: {{ .token | default false }}
 enableServiceLinks: false
 securityContext:
   {{- $context := .root.Values.podSecurityContext | default dict }}
+  {{- $global := .root.Values.global | default dict }}
   {{- /* OpenShift gives users and groups to the namespace, and refuses others. */}}
-  {{- if .root.Capabilities.APIVersions.Has "security.openshift.io/v1" }}
+  {{- $adapt := dig "compatibility" "openshift" "adaptSecurityContext" "auto" $global }}
+  {{- if or (eq $adapt "force") (.root.Capabilities.APIVersions.Has "security.openshift.io/v1") }}
   {{- $context = omit $context "runAsUser" "runAsGroup" "fsGroup" }}
   {{- end }}
   {{- toYaml $context | nindent 2 }}
-{{- $global := .root.Values.global | default dict }}
 {{- $secrets := .root.Values.imagePullSecrets }}
 {{- range $global.imagePullSecrets }}{{/* a name, or a map with one */}}
 {{- $secrets = append $secrets (kindIs "map" . | ternary . (dict "name" .)) }}
@@ -186,10 +187,11 @@ imagePullSecrets:
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+tolerations: # taints of GPU nodes: most have the name of their resource, those of AKS sku
+  - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
+  - {key: amd.com/gpu, operator: Exists, effect: NoSchedule}
+  - {key: sku, operator: Equal, value: gpu, effect: NoSchedule}
+  {{- with .root.Values.tolerations }}{{ toYaml . | nindent 2 }}{{ end }}
 {{- end }}
 
 {{/* Fields that every container has. */}}

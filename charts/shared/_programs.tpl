@@ -1,6 +1,6 @@
 {{/* Copy of charts/shared/_programs.tpl. Name of the ConfigMap with the programs: another content is another object. */}}
 {{- define "CHART.programs" -}}
-{{ include "CHART.fullname" . }}-programs-{{ print (.Files.Get "files/start.py") (.Files.Get "files/programs.tar.xz") | sha256sum | trunc 8 }}
+{{ include "CHART.fullname" . }}-programs-{{ .Files.Get "files/programs.zip" | sha256sum | trunc 8 }}
 {{- end }}
 
 {{/* Volume with the programs. */}}

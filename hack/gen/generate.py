@@ -9,14 +9,14 @@ worker/…/launch/failure_causes.py -> the table of causes in docs/ddp-run.md
 schemas/jobgroup/*.yaml    -> generator/src/jobgen/schemas/document.json, docs/jobgen-fields.md
 the table of differences   -> the last part of docs/jobgen-fields.md (tests/differential/table.py)
 jobgen's table of codes    -> docs/jobgen-errors.md, with jobgen's output for each example
-charts/job-group/values.yaml -> generator/src/jobgen/accelerators.py
+charts/job-group/files/gpu-types.yaml -> generator/src/jobgen/accelerators.py
 worker/…/runtime/contract.py -> charts/NAME/templates/_contract.tpl, generator/src/jobgen/contract.py,
     docs/environment.md, the version in charts/NAME/Chart.yaml and the exit codes in charts/job-group/files/entry.sh
 gitops/argocd/health/GROUP/KIND/health.lua -> gitops/argocd/argocd-cm.yaml
 charts/NAME/values.yaml    -> charts/NAME/templates/_keys.tpl and _defaults.tpl; with
     Chart.yaml and the schema charts/NAME/README.md
 charts/shared/*            -> charts/NAME/templates, with NAME as the templates' prefix
-worker/start.py, worker/src -> charts/NAME/files: start.py and programs.tar.*, the chart's programs
+worker/start.py, worker/src -> charts/NAME/files/programs.zip, the chart's programs
 
 --check writes nothing and fails when something is out of date.
 """
@@ -24,7 +24,6 @@ worker/start.py, worker/src -> charts/NAME/files: start.py and programs.tar.*, t
 from __future__ import annotations
 
 import json
-import lzma
 import re
 import subprocess
 import sys
@@ -51,7 +50,6 @@ from hack.paths import REPO, ToolError, main
 
 CHARTS = ("ddp-run", "gpu-accept", "job-group")
 SHARED_BY = {
-    "_gang.tpl": ("ddp-run", "job-group"),
     "_fullname.tpl": ("ddp-run", "gpu-accept"),
     "_helperimage.tpl": ("gpu-accept", "job-group"),
     "policy.yaml": ("ddp-run", "gpu-accept"),
@@ -118,8 +116,8 @@ def chart_schema(schema: dict) -> str:
 
 
 def is_current(path: Path, content: str | bytes) -> bool:
-    if isinstance(content, bytes):  # two versions of lzma may write different bytes for the same content
-        return lzma.decompress(path.read_bytes()) == lzma.decompress(content)
+    if isinstance(content, bytes):
+        return programs.unpacked(path.read_bytes()) == programs.unpacked(content)
     return path.read_text() == content
 
 

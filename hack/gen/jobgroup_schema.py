@@ -1,4 +1,4 @@
-"""Generator of jobgen's JSON Schemas from schemas/jobgroup, and of its list of GPU types from the chart's values."""
+"""Generator of jobgen's JSON Schemas from schemas/jobgroup, and of its list of GPU types from the chart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hack.gen import contract_files
 from hack.paths import REPO
 
 SOURCES = REPO / "schemas/jobgroup"
-ACCELERATORS = '''"""GPU types with node labels in the chart job-group, generated from its values.yaml."""
+ACCELERATORS = '''"""GPU types with node labels in the chart job-group, generated from its files."""
 
 ACCELERATORS = frozenset(
     {{
@@ -130,6 +130,6 @@ def nullable(field: dict) -> dict:
 
 def accelerators() -> str:
     """Return the module with the names of the GPU types."""
-    values = yaml.safe_load((REPO / "charts/job-group/values.yaml").read_text())
-    names = sorted(values["accelerators"]["types"])
+    table = yaml.safe_load((REPO / "charts/job-group/files/gpu-types.yaml").read_text())
+    names = sorted({name for types in table.values() for name in types})
     return ACCELERATORS.format("\n".join(f'        "{name}",' for name in names))

@@ -1,4 +1,4 @@
-"""The programs that a chart carries: start.py, and an archive of the modules that they import."""
+"""The programs that a chart carries, in one archive: start.py, and the modules that they import."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ast
 import importlib.util
 import io
 import lzma
-import re
 import tarfile
+import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -25,23 +25,32 @@ REGISTRY = SOURCES / "gpuworker/accept/registry.py"  # imports every module belo
 DATA = (".json", ".css", ".js")
 
 
-def files(chart: str) -> Iterator[tuple[Path, str | bytes]]:
-    """The chart's files with their content."""
-    folder = REPO / "charts" / chart / "files"
-    yield folder / "start.py", copy_of(START)
-    if chart == "job-group":  # so that also `python -m torch.distributed.run` finds the launcher
-        yield folder / "sitecustomize.py", copy_of(HOOK)
+def files(chart: str) -> Iterator[tuple[Path, bytes]]:
+    """The chart's archive with its content."""
     tree = packed(sources(modules()[name] for name in CHARTS[chart]))
     # As gzip they would be too large for a ConfigMap. A Python without lzma is rare: torchvision needs it.
-    yield folder / "programs.tar.xz", lzma.compress(tree, preset=9 | lzma.PRESET_EXTREME)
+    entries = {"modules.tar.xz": lzma.compress(tree, preset=9 | lzma.PRESET_EXTREME)}
+    if chart == "job-group":  # so that also `python -m torch.distributed.run` finds the launcher
+        entries["sitecustomize.py"] = HOOK.read_bytes()
+    yield REPO / "charts" / chart / "files/programs.zip", archive(entries)
 
 
-def copy_of(source: Path) -> str:
-    """The text, which says that it is a copy; a line for the system's loader stays the first one."""
-    text = source.read_text()
-    first = re.match(r"#!.*\n", text)
-    at = first.end() if first else 0
-    return f"{text[:at]}# Copy of {source.relative_to(REPO)}, made by `make generate`.\n{text[at:]}"
+def archive(entries: dict[str, bytes]) -> bytes:
+    """A zip file of start.py and the entries, which is the same everywhere."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as target:
+        for name, content in sorted({"start.py": START.read_bytes(), **entries}.items()):
+            entry = zipfile.ZipInfo(name)
+            entry.create_system = 3  # Unix, where zipfile has the system's own
+            target.writestr(entry, content)
+    return stream.getvalue()
+
+
+def unpacked(data: bytes) -> dict[str, bytes]:
+    """Content of an archive: two versions of lzma may write different bytes for the same modules."""
+    with zipfile.ZipFile(io.BytesIO(data)) as source:
+        found = {name: source.read(name) for name in source.namelist()}
+    return {**found, "modules.tar.xz": lzma.decompress(found["modules.tar.xz"])}
 
 
 def modules() -> dict[str, str]:

@@ -89,7 +89,7 @@ def test_a_claim_of_the_installed_domain_reaches_pod_and_container(renders: dict
 def test_nvlink_between_nodes_keeps_a_run_in_one_clique() -> None:
     """NVLink ends there, and a ComputeDomain follows its pods wherever they are."""
     for fabric, path in FABRICS.items():
-        for option, wanted in (("placement.gang=", ["nvidia.com/gpu.clique"]), ("placement.topologyKey=", [])):
+        for option, wanted in (("nameOverride=", ["nvidia.com/gpu.clique"]), ("placement.topologyKey=", [])):
             done = template("helm", "ddp-run", path.read_bytes(), "--set", option)
             affinity = pod(done.stdout.decode())["spec"]["affinity"].get("podAffinity", {})
             terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", [])

@@ -8,11 +8,13 @@ import re
 import pytest
 import yaml
 
-from tests.helpers.rendering import CHARTS, REPO, objects, template
+from tests.helpers.rendering import REPO, objects, template
 
 PAGE = (REPO / "docs/clusters.md").read_text()
-VALUES = {chart: yaml.safe_load((REPO / f"charts/{chart}/values.yaml").read_text()) for chart in CHARTS}
-TYPES = VALUES["job-group"]["accelerators"]["types"]
+TYPES: dict[str, dict[str, list[str]]] = {}  # GPU type -> node label -> values
+for label, types in yaml.safe_load((REPO / "charts/job-group/files/gpu-types.yaml").read_text()).items():
+    for name, values in types.items():
+        TYPES.setdefault(name, {})[label] = values
 
 
 def section(title: str) -> str:
@@ -87,9 +89,8 @@ def test_gpu_accept_tests_the_nodes_of_each_vendor_of_the_page() -> None:
 
 def test_the_charts_tolerate_the_same_taints_of_gpu_nodes() -> None:
     """A node that was tested is one that a run can use."""
-    tolerated = [VALUES[chart]["tolerations"] for chart in CHARTS]
-    assert tolerated[0] == tolerated[1] == tolerated[2]
-    assert {each["key"] for each in tolerated[0]} == {"nvidia.com/gpu", "amd.com/gpu", "sku"}
+    shared = (REPO / "charts/shared/_common.tpl").read_text()
+    assert set(re.findall(r"{key: (\S+), .*effect: NoSchedule}", shared)) == {"nvidia.com/gpu", "amd.com/gpu", "sku"}
 
 
 def test_the_table_of_fast_networks_is_what_the_files_set() -> None:

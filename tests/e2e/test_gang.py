@@ -1,4 +1,4 @@
-"""placement.gang on a control plane that has it: pods of a run get nodes together, or none of them does.
+"""A PodGroup on a control plane that has it: pods of a run get nodes together, or none of them does.
 
 FEATURES=gang switches it on in the local cluster (`make test-gang`).
 """
@@ -12,7 +12,6 @@ import pytest
 
 from tests.helpers.kube import Namespace, wait_until
 
-GANG = ("--set", "placement.gang=native")
 WAITS = "echo serving; until [ -e /tmp/end ]; do sleep 0.2; done"
 
 
@@ -20,6 +19,15 @@ WAITS = "echo serving; until [ -e /tmp/end ]; do sleep 0.2; done"
 def served(cluster) -> None:
     if "podgroups" not in cluster.kubectl("api-resources", "--api-group=scheduling.k8s.io", "--output=name"):
         pytest.skip("this cluster has no PodGroup; run by `make test-gang`")
+
+
+def gang(name: str, count: int, **more: object) -> tuple[str, ...]:
+    """Options of a release whose pods are one gang."""
+    spec = {"schedulingPolicy": {"gang": {"minCount": count}}, **more}
+    kind = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup"}
+    objects = json.dumps([kind | {"metadata": {"name": name}, "spec": spec}])
+    member = f"podTemplate.spec.schedulingGroup.podGroupName={name}"
+    return "--set-json", f"extraObjects={objects}", "--set", member
 
 
 def resources(cpus: float) -> dict:
@@ -53,10 +61,11 @@ def test_a_group_that_does_not_fit_holds_nothing_until_all_of_it_fits(namespace:
     """Three ranks of different shapes on two nodes, with room for two of them until another group ends."""
     size = cpus_of_a_node(namespace)
     big, small = 0.7 * size, 0.4 * size
-    settings = (*GANG, "--set", f"layout={layout}")
-    namespace.install("first", "job-group", *settings, values=group("first", big))
+    settings = ("--set", f"layout={layout}")
+    namespace.install("first", "job-group", *settings, *gang("first", 1), values=group("first", big))
     wait_until(lambda: len(placed(namespace, "first")) == 1, "the first group has its node", 60)
-    namespace.install("second", "job-group", *settings, values=group("second", big, small, small / 2))
+    second = group("second", big, small, small / 2)
+    namespace.install("second", "job-group", *settings, *gang("second", 3), values=second)
 
     def refused() -> list[str]:
         events = [event for event in namespace.objects("events") if event["reason"] == "FailedScheduling"]
@@ -82,7 +91,11 @@ def priority(namespace: Namespace) -> Iterator[str]:
 def test_a_run_with_a_priority_is_scheduled(namespace: Namespace, priority: str) -> None:
     nodes = len(namespace.cluster.schedulable_nodes())
     namespace.install(
-        "run", "ddp-run", *GANG, "--set", f"program.preset=ddp-tests,nodes={nodes},priorityClassName={priority}"
+        "run",
+        "ddp-run",
+        *gang("run", nodes, priorityClassName=priority),
+        "--set",
+        f"program.preset=ddp-tests,nodes={nodes},priorityClassName={priority}",
     )
     wait_until(lambda: len(placed(namespace, "run")) == nodes, "the run has its nodes", 90)
 
@@ -93,7 +106,8 @@ def test_a_run_is_one_gang_in_every_workload(namespace: Namespace, workload: str
     nodes = len(namespace.cluster.schedulable_nodes())
     program = ["--set", "program.preset=ddp-tests", "--set", "placement.onePodPerNode=required"]
     for release, count in (("much", nodes + 1), ("run", nodes)):
-        namespace.install(release, "ddp-run", *GANG, *program, "--set", f"workload={workload},nodes={count}",
+        namespace.install(release, "ddp-run", *gang(release, count), *program,
+                          "--set", f"workload={workload},nodes={count}",
                           "--set-string", "env.OMP_NUM_THREADS=1")  # fmt: skip
     wait_until(lambda: len(placed(namespace, "run")) == nodes, "the run that fits has its nodes", 90)
     wait_until(lambda: len(namespace.pods("much")) == nodes + 1, "the other run has its pods", 60)
@@ -108,11 +122,13 @@ def test_ranks_of_two_shapes_share_a_rack_or_get_none(namespace: Namespace) -> N
         namespace.cluster.kubectl("label", "node", node, f"{label}={node}")
     try:
         size = cpus_of_a_node(namespace)
-        racks = (*GANG, "--set", f"placement.topologyKey={label.replace('.', chr(92) + '.')}")
-        namespace.install("fits", "job-group", *racks, values=group("fits", 0.5 * size, 0.3 * size))
+        racks = {"schedulingConstraints": {"topology": [{"key": label}]}}
+        namespace.install("fits", "job-group", *gang("fits", 2, **racks), values=group("fits", 0.5 * size, 0.3 * size))
         wait_until(lambda: len(placed(namespace, "fits")) == 2, "the group that fits has a rack", 90)
         assert len(set(placed(namespace, "fits"))) == 1
-        namespace.install("large", "job-group", *racks, values=group("large", 0.6 * size, 0.6 * size))
+        namespace.install(
+            "large", "job-group", *gang("large", 2, **racks), values=group("large", 0.6 * size, 0.6 * size)
+        )
         wait_until(lambda: len(namespace.pods("large")) == 2, "the large group has its pods", 60)
         with pytest.raises(AssertionError, match="not within"):
             wait_until(lambda: placed(namespace, "large"), "a part of the large group has a node", 20)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.helpers.group_pods import launch, output, rank, wait_for_output
-from tests.helpers.kube import Namespace, by_host, jobgen, new_namespace, phases, wait_until
+from tests.helpers.kube import Namespace, by_host, new_namespace, phases
 
 
 @pytest.fixture
@@ -102,46 +102,6 @@ def test_a_shared_volume(namespace: Namespace, shared_volume: str) -> None:
     assert phases(pods) == {"writer-0": "Succeeded", "reader-0": "Succeeded"}
     assert "File written" in output(namespace, "writer-0")
     assert "Hello from writer at" in output(namespace, "reader-0")
-
-
-LOGGED = """\
----
-name: logged
-execution: parallel
----
-name: good
-run: echo "good 1"; sleep 300
----
-name: bad
-run: echo "bad 1"; sleep 2; echo "bad 2"; exit 3
-"""
-
-
-def test_logs_outlive_the_pods(namespace: Namespace, shared_volume: str, tmp_path) -> None:
-    """JobSet deletes the pod of the rank that still ran; its output is on the volume."""
-    (tmp_path / "group.yaml").write_text(LOGGED)
-    settings = ("--set", "logs.claimName=shared-volume", "--set", "logs.subPath=logs", *on(shared_volume))
-    values = jobgen("to-values", str(tmp_path / "group.yaml"))
-    notes = namespace.install("grp", "job-group", *settings, values=values)
-    wait_until(lambda: not rank(namespace, "good-0"), "good-0 was ended with its group", 90)
-    command = next(line.strip() for line in notes.splitlines() if "sort -m" in line).replace("/MOUNT/", "/mnt/")
-    # The writers of busy nodes may lag a little.
-    waits = "until cat /mnt/logs/*/good-*.log | grep -q stopped; do sleep 1; done"
-    header = "---\nname: r\nexecution: parallel\n---\nname: r\nvolumes: {/mnt: shared-volume}\n"
-    reader = f"{header}run: |\n  {waits}\n  {command}\n"
-    (tmp_path / "reader.yaml").write_text(reader)
-    launch(namespace, tmp_path / "reader.yaml", *on(shared_volume), release="reader")
-    namespace.wait_for_end("reader", ranks=1)
-    lines = [
-        line.split(" ", 2)
-        for line in output(namespace, "r-0", "reader").splitlines()
-        if " bad-0 " in line or " good-0 " in line
-    ]
-    texts = [(host, text) for _, host, text in lines]
-    assert [stamp for stamp, _, _ in lines] == sorted(stamp for stamp, _, _ in lines)
-    for expected in (("good-0", "good 1"), ("bad-0", "bad 1"), ("bad-0", "bad 2")):
-        assert expected in texts
-    assert any(host == "bad-0" and "exit_code=3" in text for host, text in texts)
 
 
 SPREAD = """\

@@ -11,7 +11,7 @@ import pytest
 
 REPO = Path(__file__).parents[2]
 CORPUS = Path(__file__).with_name("corpus_worker")
-TARGETS = ("launch", "group", "reports", "log_copy")
+TARGETS = ("launch", "group", "reports")
 SECONDS = max(1, int(os.environ.get("FUZZ_SECONDS", "20")) // len(TARGETS))
 
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 from gpuworker.fleet.expected import Expected
 from gpuworker.fleet.fleet_report import json_text
@@ -15,8 +10,6 @@ from gpuworker.fleet.merge import merge
 from gpuworker.fleet.report_sources import Source, from_text
 from gpuworker.group import protocol as group_protocol
 from gpuworker.group.group_state import GroupPlan, GroupState, Task
-from gpuworker.group.spool import OUTPUT
-from gpuworker.group.task_log import TaskLog
 from gpuworker.launch import protocol as launch_protocol
 from gpuworker.launch.node_info import format_node
 from gpuworker.runtime.json_lines import Codec, encode
@@ -26,7 +19,6 @@ PLAN = GroupPlan(
     "rl", 60.0, True, True,
     {"buffer": Task("buffer", HOSTS[:1], False), "trainer": Task("trainer", HOSTS[1:], True, {"buffer": "done"})},
 )  # fmt: skip
-SCRATCH = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
 
 
 def launch(data: bytes) -> None:
@@ -69,42 +61,6 @@ def reports(data: bytes) -> None:
     json_text(fleet).encode()
 
 
-class _Copy(TaskLog):
-    """The copy without its thread: the target calls each pass."""
-
-    def _run(self) -> None:
-        pass
-
-
-def log_copy(data: bytes) -> None:
-    """The copy has every byte that was printed, also after restarts of the agent. The first byte chooses them."""
-    folder = Path(tempfile.mkdtemp(dir=SCRATCH))
-    try:
-        plan, printed = (data[0], data[1:]) if data else (0, b"")
-        size, problems = 1 + plan % 64, []
-        with (folder / OUTPUT).open("ab", buffering=0) as output:
-            log = _Copy(folder, folder / "kept", "host", problems.append)
-            for number, start in enumerate(range(0, len(printed), size)):
-                output.write(printed[start : start + size])
-                log._copy()
-                if plan >> 6 and number % (plan >> 6) == 0:
-                    _end(log, synced=number % 2 == 0)
-                    log = _Copy(folder, folder / "kept", "host", problems.append)
-            log._copy()
-            _end(log, synced=True)
-        kept = (folder / "kept").read_bytes()
-        assert re.sub(rb"(?m)^\S{29} host ", b"", kept) == printed and not problems, (kept, printed)
-    finally:
-        shutil.rmtree(folder)
-
-
-def _end(log: TaskLog, synced: bool) -> None:
-    if synced and log.spool:
-        log._sync()
-    if log.target is not None:
-        os.close(log.target)
-
-
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "launch": launch, "group": group, "reports": reports, "log_copy": log_copy,
+    "launch": launch, "group": group, "reports": reports,
 }  # fmt: skip

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -75,22 +74,13 @@ class Rank:
     def start_agent(self, *flags: str) -> Rank:
         command = [sys.executable, Path(__file__).with_name("loopback_agent.py"), "--plan", self.group.plan]
         command += ["--host", self.host, "--state-dir", self.root / "state", *flags]
-        if self.group.logs:
-            command += ["--logs-dir", self.group.logs]
-        variables = {"ADDRESS": self.address, "NAMES": self.group.names, "FAULT": self.group.fault}
+        variables = {"ADDRESS": self.address, "NAMES": self.group.names}
         self.sidecar = self.start("agent", command, **variables | self.group.agent_settings)
         return self
 
     def kill_agent(self) -> None:
         self.sidecar.kill()
         self.sidecar.wait()
-
-    def kept_lines(self) -> list[bytes]:
-        """Lines of this rank's log on the volume, without time and host."""
-        (file,) = self.group.logs.glob(f"rl-1/{self.host}.{self.attempt}.*.log")
-        lines = file.read_bytes().removesuffix(b"\n").split(b"\n")
-        assert all(re.match(rb"\S{29} %s " % self.host.encode(), line) for line in lines)
-        return [line.split(b" ", 2)[2] for line in lines]
 
     def start_task(
         self,
@@ -104,7 +94,7 @@ class Rank:
         """`process_1`: in a process namespace of its own, as in a container; needs root."""
         for name, text in (("run", run), ("setup", setup), ("files", files)):
             (self.root / "scripts" / name).write_text(text)
-        defaults = entry_settings(self.root, self.host) | {"GPU_CHARTS_LOGS": "yes" if self.group.logs else ""}
+        defaults = entry_settings(self.root, self.host)
         own_namespace = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if process_1 else []
         self.main = self.start("task", [*own_namespace, shell, ENTRY], **defaults | settings)
         return self
@@ -145,8 +135,6 @@ class Group:
         self.folder = folder
         self.names, self.plan = folder / "names", folder / "group.json"
         self.names.touch()
-        self.logs: Path | None = None
-        self.fault = folder / "fault"  # see loopback_agent.py
         self.agent_settings: dict[str, object] = {}
         self.ranks: list[Rank] = []
         # All agents listen on one port, so each test uses different loopback addresses.

@@ -18,12 +18,13 @@ SCHEMAS = {chart: yaml.safe_load((REPO / f"charts/{chart}/values.schema.json").r
 COMMANDS = {
     chart: next(line for line in installs(REPO / "README.md") if f"charts/{chart} " in line) for chart in CHARTS
 }
-(OWN,) = re.findall(r"in place of the preset `(--set program\.image=IMAGE [^`]+)`", README)
-# The README's run of a preset, and that of a person's own program, whose image gets the launcher by an init container.
+(OWN,) = re.findall(r"`(--set program\.image=IMAGE [^`]+)`", README)
+# A run of the README on GPUs, of a preset and of a person's own program.
+ON_GPUS = "--set gpusPerNode=8 --set resources.requests.cpu=32 --set resources.requests.memory=256Gi"
 RUNS = {
-    "preset": COMMANDS["ddp-run"],
+    "preset": f"{COMMANDS['ddp-run']} {ON_GPUS}",
     "own program": COMMANDS["ddp-run"].replace(
-        "--set program.preset=train", OWN.replace("IMAGE", "registry.example.com/trainer:1")
+        "--set program.preset=train", f"{OWN.replace('IMAGE', 'registry.example.com/trainer:1')} {ON_GPUS}"
     ),
 }
 SHOWN = [REPO / "docs" / name for name in ("ddp-run.md", "job-group.md", "gpu-accept.md", "clusters.md")]
@@ -51,17 +52,14 @@ def accepted(command: str) -> list[dict]:
 
 def test_the_pages_show_values_of_both_charts_of_runs() -> None:
     assert {chart_of(page, text) for page, text in BLOCKS} == {"ddp-run", "job-group"}
-    assert "--set program.preset=train " in COMMANDS["ddp-run"]
+    assert "--set program.preset=train" in COMMANDS["ddp-run"]
 
 
 @pytest.mark.parametrize(("page", "text"), BLOCKS, ids=[f"{page.stem}-{n}" for n, (page, _) in enumerate(BLOCKS)])
 def test_values_of_a_page_render_with_the_command_of_the_readme(page: Path, text: str, tmp_path: Path) -> None:
     (tmp_path / "values.yaml").write_text(text)
     chart = chart_of(page, text)
-    commands = [COMMANDS[chart]]
-    if chart == "ddp-run":  # only an image without the launcher has that init container
-        commands = [RUNS["own program"]] if "name: launcher" in text else [*RUNS.values()]
-    for command in commands:
+    for command in RUNS.values() if chart == "ddp-run" else [COMMANDS[chart]]:
         accepted(f"{command} -f {tmp_path}/values.yaml")
 
 

@@ -95,7 +95,7 @@ def test_a_page_has_its_data_which_ends_no_script(fleet: str) -> None:
     found = FLEETS[fleet]()
     text = page(found)
     digest = hashlib.sha256(json_text(found).encode()).hexdigest()
-    data = text.partition(f'id="data" data-sha256="{digest}">')[2].partition("</script>")[0]
+    data = text.partition(f'data-sha256="{digest}" id="data">')[2].partition("</script>")[0]
     assert json.loads(data) == json.loads(json_text(found)) and "<" not in data
     assert text.count("<script") == 2 and "</script" not in SCRIPT and "<script" not in SCRIPT
 

@@ -76,16 +76,6 @@ def test_a_replaced_rank_rejoins_after_the_leader_has_ended(group):
     group.start_rank("trainer-0", "echo ran").until_output("\nran")
 
 
-def test_with_logs_on_a_volume_the_last_rank_rejoins(group, tmp_path):
-    group.logs = tmp_path / "logs"
-    group.write_plan({"buffer": {}, "trainer": {}})
-    first, last = group.start_rank("buffer-0"), group.start_rank("trainer-0", "echo ran; sleep 600")
-    assert first.wait() == 0
-    last.until_output("\nran")
-    last.lose()
-    assert group.start_rank("trainer-0", "echo ran again").wait() == 0
-
-
 def test_a_rank_of_another_attempt_does_not_count(group):
     group.write_plan({"buffer": {}, "trainer": {}}, timeout=3)
     group.new_rank("trainer-0", attempt="0").publish_name().start_agent().start_task("echo ran")

@@ -195,26 +195,6 @@ def test_an_auxiliary_task_of_several_nodes_may_restart_the_group(group, code, a
     assert rank.wait() == ends
 
 
-def test_the_lines_of_every_rank_and_attempt_are_kept_with_their_time(group, tmp_path):
-    group.logs = tmp_path / "logs"
-    group.write_plan({"a": {}, "b": {}})
-    again = "[ -e seen ] && { echo second; exit 0; }; touch seen; printf 'first\\nno newline'; sleep 1; exit 29"
-    ranks = [
-        group.start_rank("a-0", again, GPU_CHARTS_RECOVER_CODES="29"),
-        group.start_rank("b-0", "echo from b; exit 3"),
-    ]
-    assert [rank.wait() for rank in ranks] == [0, 3]
-    lines = sorted(line for file in group.logs.glob("rl-1/*.log") for line in file.read_text().splitlines())
-    assert len(list(group.logs.glob("rl-1/*.log"))) == 2
-    words = [line.split(" ", 2) for line in lines]
-    assert all(when.endswith("+00:00") and len(when) == 29 for when, _, _ in words)
-    texts = [(host, text) for _, host, text in words]
-    for expected in [("a-0", "first"), ("a-0", "second"), ("b-0", "from b")]:
-        assert expected in texts
-    assert any(host == "b-0" and "[FATAL]" in text and "exit_code=3" in text for host, text in texts)
-    assert all(line in ranks[0].output() for line in ("first\n", "no newline", "second\n"))
-
-
 @pytest.mark.parametrize("step", ["setup", "run"])
 def test_sigterm_reaches_the_program_and_the_pod_does_not_count_as_failed(group, step):
     group.write_plan({"a": {}})

@@ -106,9 +106,8 @@ def test_slow_and_silent_clients_neither_hold_memory_nor_the_group(group, leader
         completes(group, leader)
 
 
-def test_a_flood_of_connections_leaves_the_agent_the_descriptors_for_its_own_work(group, tmp_path):
+def test_a_flood_of_connections_leaves_the_agent_the_descriptors_for_its_own_work(group):
     """It must still open connections to others and files, with a limit that it cannot raise."""
-    group.logs = tmp_path / "logs"
     rank = group.new_rank("buffer-0").publish_name().start_agent()
     resource.prlimit(rank.sidecar.pid, resource.RLIMIT_NOFILE, (1024, 1024))
     rank.start_task("until [ -e go ]; do sleep 0.1; done; echo ran")
@@ -141,7 +140,6 @@ def test_a_flood_of_connections_leaves_the_agent_the_descriptors_for_its_own_wor
         stop.set()
         for thread in threads:
             thread.join()
-    assert b"ran" in rank.kept_lines(), "the copy of the output is complete"
     assert most[0] < 1024 - 320, "what the agent needs itself is free"
     assert "Traceback" not in rank.output("agent"), rank.output("agent")
 

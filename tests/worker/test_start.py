@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import lzma
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hack.gen import programs
-from tests.helpers.chart_programs import mount
+from tests.helpers.chart_programs import mount, write_call
 
 PROGRAM = """
 import os, signal, sys, time
@@ -34,15 +35,17 @@ sys.exit(3)
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A mounted folder whose archive has a program of the test's."""
-    for name in ("ddp-launch", "accept-report"):
-        (tmp_path / name).write_text(programs.START.read_text())
-        (tmp_path / name).chmod(0o555)
-    with tarfile.open(tmp_path / "programs.tar.xz", "w:xz") as archive:
+    modules = io.BytesIO()
+    with tarfile.open(fileobj=modules, mode="w") as archive:
         for name in ("gpuworker/__init__.py", "gpuworker/launch/__init__.py", "gpuworker/launch/launcher.py"):
             text = PROGRAM.encode() if name.endswith("launcher.py") else b""
             member = tarfile.TarInfo(name)
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text))
+    entries = {"modules.tar.xz": lzma.compress(modules.getvalue())}
+    (tmp_path / "programs.zip").write_bytes(programs.archive(entries))
+    for name in ("ddp-launch", "accept-report"):
+        write_call(tmp_path, name)
     (tmp_path / "tmp").mkdir()
     return tmp_path
 
@@ -69,9 +72,9 @@ def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:
     (folder / "tmp").rmdir()
     (folder / "tmp").write_text("no folder")
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "TMPDIR": str(folder / "tmp")}
-    (folder / "programs.tar.xz").write_bytes(b"damaged")
+    (folder / "programs.zip").write_bytes(programs.archive({"modules.tar.xz": b"damaged"}))
     done = subprocess.run([str(folder / "ddp-launch")], env=environment, capture_output=True, text=True)
-    assert done.returncode == 1 and str(folder / "programs.tar.xz") in done.stderr
+    assert done.returncode == 1 and str(folder / "programs.zip") in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -108,7 +111,7 @@ def test_every_program_starts_from_its_archive_alone(chart: str, tmp_path: Path)
 
 def test_archives_are_the_same_at_any_time_and_place() -> None:
     command = [sys.executable, "-c", "from hack.gen import programs as p; import hashlib; "
-               "print([hashlib.sha256(c if isinstance(c, bytes) else c.encode()).hexdigest()"
+               "print([hashlib.sha256(c).hexdigest()"
                " for each in p.CHARTS for _, c in p.files(each)])"]  # fmt: skip
     found = {
         subprocess.run(command, env={**os.environ, "TZ": zone}, capture_output=True, text=True, check=True).stdout

@@ -82,15 +82,6 @@ def test_a_template_that_does_not_show_what_is_learned_is_refused_with_its_line(
         samples_of(tmp_path, byte_tokenizer(template if first else first), *lines)
 
 
-def test_packed_samples_have_all_tokens_once_and_no_padding(tmp_path):
-    tokenizer = byte_tokenizer()
-    rows = [{"text": text} for text in texts(20)]
-    plain = samples_of(tmp_path, tokenizer, *rows)
-    packed = samples_of(tmp_path, tokenizer, *rows, limit=32, pack=True)
-    assert {len(sample["input_ids"]) for sample in packed[:-1]} == {32}
-    assert [t for s in packed for t in s["input_ids"]] == [t for s in plain for t in s["input_ids"]]
-
-
 @pytest.mark.parametrize("tokens", [{"pad_token": "p"}, {"eos_token": "p"}, {}], ids=str)
 def test_a_batch_is_padded_on_the_right(tokens):
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "p": 1}, unk_token="a"))

@@ -175,7 +175,7 @@ def test_steps_that_are_not_finite_do_not_count(tmp_path, model):
     assert done.fact("DONE", "status") == "not-finite" and int(done.fact("DONE", "skipped")) > 8
 
 
-@pytest.mark.parametrize("flags", [("--lora", 4), ("--set", "bf16=true"), ("--pack",)])
+@pytest.mark.parametrize("flags", [("--lora", 4), ("--set", "bf16=true")])
 def test_settings_act(tmp_path, model, flags):
     for name, more in {"plain": (), "again": (), "changed": flags}.items():
         run(tmp_path / name, *model, *more)

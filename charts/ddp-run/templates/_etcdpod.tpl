@@ -8,7 +8,7 @@ metadata:
   annotations:
     {{- include "ddp-run.noEviction" . | nindent 4 }}
 spec:
-  {{- include "ddp-run.podFields" (dict "root" . "tolerations" .Values.tolerations) | nindent 2 }}
+  {{- include "ddp-run.podFields" (dict "root" .) | nindent 2 }}
   containers:
     - name: etcd
       image: {{ include "ddp-run.mirrored" (list . .Values.rendezvous.etcd.image) | quote }}

@@ -15,16 +15,12 @@ metadata:
 spec:
   restartPolicy: Never
   subdomain: {{ include "ddp-run.fullname" .root }}
-  {{- include "ddp-run.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector "tolerations" $values.tolerations) | nindent 2 }}
+  {{- include "ddp-run.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector) | nindent 2 }}
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds | int64 }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
   {{- end }}
   {{- include "ddp-run.placement" . | nindent 2 }}
-  {{- if $values.placement.gang }}
-  schedulingGroup:
-    podGroupName: {{ .id | quote }}
-  {{- end }}
   containers:
     - name: trainer
       image: {{ $values.program.image | default (include "ddp-run.image" .root) | quote }}
@@ -130,8 +126,7 @@ spec:
 {{- /* On the node's own network a second pod would find the ports taken. */}}
 {{- $apart := include "ddp-run.hostNetwork" .root | empty | ternary $values.placement.onePodPerNode "required" -}}
 affinity:
-{{- /* A gang has its topology in its PodGroup. */}}
-{{- with $values.placement.gang | empty | ternary $values.placement.topologyKey "" }}
+{{- with $values.placement.topologyKey }}
   podAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       - topologyKey: {{ . | quote }}

@@ -33,7 +33,7 @@
 "sharedMemory": {"sizeLimit": "1Gi"},
 "priorityClassName": "",
 "nodeSelector": {},
-"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}, {"key": "amd.com/gpu", "operator": "Exists", "effect": "NoSchedule"}, {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}],
+"tolerations": [],
 "podTemplate": {},
 "nameOverride": "",
 "fullnameOverride": "",

@@ -12,8 +12,7 @@ spec:
   {{- if .Values.fleet.listPods }}
   serviceAccountName: {{ include "gpu-accept.fullname" . }}-fleet
   {{- end }}
-  {{- include "gpu-accept.podFields" (dict
-    "root" . "tolerations" .Values.tolerations "token" .Values.fleet.listPods) | nindent 2 }}
+  {{- include "gpu-accept.podFields" (dict "root" . "token" .Values.fleet.listPods) | nindent 2 }}
   containers:
     - name: fleet
       {{- $resources := dict

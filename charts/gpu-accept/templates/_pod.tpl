@@ -13,7 +13,7 @@ metadata:
   {{- end }}
 spec:
   restartPolicy: Never
-  {{- include "gpu-accept.podFields" (dict "root" . "nodeSelector" $values.nodeSelector "tolerations" $values.tolerations) | nindent 2 }}
+  {{- include "gpu-accept.podFields" (dict "root" . "nodeSelector" $values.nodeSelector) | nindent 2 }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
   {{- end }}

@@ -7,7 +7,7 @@ metadata:
     {{- include "gpu-accept.helperLabels" . | trim | nindent 4 }}
 spec:
   restartPolicy: Never
-  {{- include "gpu-accept.podFields" (dict "root" . "tolerations" .Values.tolerations) | nindent 2 }}
+  {{- include "gpu-accept.podFields" (dict "root" .) | nindent 2 }}
   containers:
     - name: verdict
       {{- $resources := dict

@@ -11,7 +11,7 @@ NODE_LOST=71
 SAVED=75
 STOPPED=143
 # End of the generated lines.
-: "${GPU_CHARTS_AGENT=}" "${GPU_CHARTS_LOGS=}" "${GPU_CHARTS_MAY_FAIL=}" "${GPU_CHARTS_END_LAST=}"
+: "${GPU_CHARTS_AGENT=}" "${GPU_CHARTS_MAY_FAIL=}" "${GPU_CHARTS_END_LAST=}"
 : "${GPU_CHARTS_IN_PLACE=}" "${GPU_CHARTS_RECOVER_CODES=}" "${GPU_CHARTS_LAUNCHER=}"
 : "${GPU_CHARTS_QUEUE=}" "${GPU_CHARTS_HELD=}" "${NNODES=1}"
 group=${GPU_CHARTS_ROOT:-/group}
@@ -19,8 +19,6 @@ scripts=$group/scripts state=$group/state
 stopped='' # SIGTERM was received
 stopping='' # the process that ran then gets its signals
 child='' setup_done='' errors=0 pause=1
-in_pipe='' # the output goes through the pipe of the copy
-fatal_line=''
 shell='sh'
 if command -v bash >/dev/null; then shell='bash'; fi
 
@@ -52,7 +50,7 @@ print_file() { [ ! -L "$state/$1" ] && [ -f "$state/$1" ] && dd if="$state/$1" b
 clear_name() { if [ -L "$state/$1" ] || [ ! -f "$state/$1" ]; then rm -f "$state/$1"; fi; } 2>/dev/null
 
 make_pipes() (
-  cd "$state" && for pipe in events start after_setup end ack kept news out; do # the agent makes them, too, perhaps just now
+  cd "$state" && for pipe in events start after_setup end ack; do # the agent makes them, too, perhaps just now
     [ -p "$pipe" ] || mkfifo -m 666 "$pipe" || [ -p "$pipe" ] || { rm -rf "$pipe" && mkfifo -m 666 "$pipe"; }
   done
 ) 2>/dev/null
@@ -75,7 +73,7 @@ stop_child() {
     signal_all TERM
     sleep "$GPU_CHARTS_GRACE_S"
     signal_all KILL
-  ) >/dev/null 2>&1 3>&- & # it must not hold the task's output open
+  ) >/dev/null 2>&1 &
 }
 
 # Keep event $1 for an agent that starts again. The agent may get it a second time from the pipe.
@@ -97,55 +95,16 @@ request() {
   reply=$(print_file reply)
 }
 
-# Start what runs during the task: the copy of its output in a file of this pod, which the agent copies to the volume,
-# and the readers of `news` and `end`. No other container stops the output: tee goes on without a file it cannot write.
-start_helpers() {
+# End the task when the group ends.
+watch_end() {
+  [ -n "$GPU_CHARTS_AGENT" ] || return 0
   make_pipes
-  if [ -n "$GPU_CHARTS_LOGS" ]; then
-    (
-      trap '' TERM INT
-      while :; do if IFS= read -r facts <>"$state/news"; then log "$facts"; else sleep 1; fi; done
-    ) >&3 2>/dev/null &
-    (clear_name output && umask 0 && : >>"$state/output") 2>/dev/null # the agent may run as another user
-    (trap '' TERM INT && exec tee -a "$state/output" <"$state/out" >&3) &
-    tee=$!
-    exec >"$state/out" 2>&1
-    in_pipe=1
-  fi
-  if [ -n "$GPU_CHARTS_AGENT" ]; then
-    (
-      trap '' TERM INT
-      until IFS= read -r why <>"$state/end"; do sleep 1; done
-      clear_name end_reason && echo "$why" >"$state/end_reason"
-      kill -s TERM $$
-    ) >/dev/null 2>&1 & # it must not hold the task's output open
-  fi
-}
-
-leave_pipe() { exec >&3 2>&1 && in_pipe=''; }
-
-# Wait until the output is copied completely.
-stop_copy() {
-  [ -n "$GPU_CHARTS_LOGS" ] || return 0
-  signal_all TERM # what the task left behind would keep the pipe open
-  lost_line=${in_pipe:+$fatal_line}
-  leave_pipe
-  (sleep 2 && kill -s KILL "$tee") 2>/dev/null &
-  wait_for "$tee"
-  if [ "$code" -ne 0 ]; then
-    log "log_copy=incomplete tee_exit_code=$code"
-    [ -z "$lost_line" ] || printf '%s\n' "$lost_line" >&2 # the pipe still had it
-  fi
-}
-
-# Wait a little until the agent has copied the output to the volume, and log what the volume lacks.
-check_copy() {
-  if [ -n "$stopped" ]; then request printed kept 3; else request printed kept 10; fi
-  case $reply in
-    log_copy=complete) ;;
-    '') log 'log_copy=unknown why="the agent did not answer"' ;;
-    *) log "$reply" ;;
-  esac
+  (
+    trap '' TERM INT
+    until IFS= read -r why <>"$state/end"; do sleep 1; done
+    clear_name end_reason && echo "$why" >"$state/end_reason"
+    kill -s TERM $$
+  ) >/dev/null 2>&1 &
 }
 
 # JobSet deletes the pods that still run when a Job fails, so the others must have ended before.
@@ -155,8 +114,6 @@ exit_last() { trap '' TERM INT; sleep 5; exit "$1"; }
 finish() {
   trap '' TERM INT
   stopping=1
-  stop_copy
-  if [ -n "$GPU_CHARTS_LOGS" ]; then check_copy; fi
   if [ -n "$GPU_CHARTS_AGENT" ] && [ -n "${2:-}" ]; then request "$2" ack 10; fi
   if [ -n "$GPU_CHARTS_END_LAST" ] && [ "$1" -ne 0 ] && [ "$1" -ne "$STOPPED" ]; then
     log "failed; waits for the others to end"
@@ -167,15 +124,13 @@ finish() {
   exit "$1"
 }
 
-report_fatal() {
-  fatal_line="[FATAL] node=$GPU_CHARTS_HOST $*"
-  printf '\n%s\n' "$fatal_line" >&2 # the line before it may have no end
-}
+report_fatal() { printf '\n%s\n' "[FATAL] node=$GPU_CHARTS_HOST $*" >&2; } # the line before it may have no end
 
-refuse() { # exit code and facts, before the helpers run
+refuse() { # exit code and facts, before the task's files are written
   report_fatal "exit_code=$1"
   # containerd can lose the log of a container that ends at once.
-  [ ! -f /dev/termination-log ] || (printf '%s\n' "$fatal_line" >/dev/termination-log) 2>/dev/null || :
+  [ ! -f /dev/termination-log ] ||
+    (echo "[FATAL] node=$GPU_CHARTS_HOST exit_code=$1" >/dev/termination-log) 2>/dev/null || :
   exit "${1%% *}"
 }
 
@@ -224,13 +179,9 @@ step() { # setup or run; its exit code is in $code
   [ -z "$stopped" ] || return 0
   code=0
   [ -s "$scripts/$1" ] || return 0
-  trap - PIPE # the program's own
   # With this trap the shell waits for its program: the container ends with process 1, whatever else still runs.
-  "$shell" -c "trap 'exit $STOPPED' TERM; $begin; cd \"\$1\" && shift && . \"\$0\"" "$scripts/$1" "$workdir" 3>&- &
+  "$shell" -c "trap 'exit $STOPPED' TERM; $begin; cd \"\$1\" && shift && . \"\$0\"" "$scripts/$1" "$workdir" &
   wait_for $!
-  # The program may have stopped or killed the copy of its output, as `kill -9 -1` does: perhaps just now.
-  trap '' PIPE
-  if [ -n "$GPU_CHARTS_LOGS" ]; then kill -s CONT "$tee" 2>/dev/null || leave_pipe; fi
 }
 
 attempt() {
@@ -247,7 +198,7 @@ attempt() {
       if [ "$code" -ne 0 ] || [ -n "$stopped" ]; then return 0; fi
     elif [ -n "$GPU_CHARTS_AGENT" ]; then
       keep_event started
-      (echo started >"$state/events") >/dev/null 2>&1 3>&- & # it waits for an agent
+      (echo started >"$state/events") >/dev/null 2>&1 & # it waits for an agent
     fi
   fi
   step run
@@ -264,17 +215,15 @@ recover() {
     errors=$((errors + 1))
   fi
   log "step=$step exit_code=$code restarts_in_s=$pause errors=$errors of=$GPU_CHARTS_MAX_RESTARTS"
-  stop_copy
-  signal_all KILL # what the attempt left behind; also the helpers
+  signal_all KILL # what the attempt left behind; also the reader of `end`
   [ ! -f /dev/termination-log ] || (: >/dev/termination-log) 2>/dev/null # the launcher's message about this attempt
-  start_helpers
+  watch_end
   sleep "$pause" &
   wait_for $!
   if [ "$pause" -lt 60 ]; then pause=$((pause * 2)); fi
   [ -z "$stopped" ]
 }
 
-exec 3>&1
 trap on_signal TERM INT
 # Kueue labels each pod that it holds until the group fits. Other pods would start one by one, and hold nodes in part.
 if [ -n "$GPU_CHARTS_QUEUE" ] && [ "$GPU_CHARTS_HELD" != true ]; then
@@ -300,9 +249,9 @@ fi
 export SKYPILOT_NODE_IPS
 if [ -n "$GPU_CHARTS_LAUNCHER" ]; then # torchrun, by that name, as a module and in accelerate
   export PATH="$group/programs:$PATH" GPU_CHARTS_TORCHRUN="$group/programs/torchrun"
-  export PYTHONPATH="$group/programs${PYTHONPATH:+:$PYTHONPATH}"
+  export PYTHONPATH="$group/programs/programs.zip${PYTHONPATH:+:$PYTHONPATH}" # its sitecustomize
 fi
-start_helpers
+watch_end
 workdir=$HOME/sky_workdir
 if [ -s "$scripts/git" ]; then
   { IFS= read -r url && IFS= read -r ref; } <"$scripts/git"

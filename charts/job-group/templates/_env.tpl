@@ -20,7 +20,6 @@
 {{- $settings := dict
   "GPU_CHARTS_HOST" (printf "%s-%s" .name .rank)
   "GPU_CHARTS_AGENT" (ternary "yes" "" $values.interConnection)
-  "GPU_CHARTS_LOGS" (ternary "yes" "" (ne $values.logs.claimName ""))
   "GPU_CHARTS_MAY_FAIL" (ternary "" "yes" (or $primary (eq $values.layout "jobs")))
   "GPU_CHARTS_END_LAST" (ternary "yes" "" $endLast)
   "GPU_CHARTS_DELAY_S" ($task.terminationDelaySeconds | default 0 | int64)

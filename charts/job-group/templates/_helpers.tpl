@@ -18,8 +18,7 @@ without a name, which the validations refuse.
   "accelerators.nodeLabel" $gpus
   "accelerators.resourceName" $gpus
   "activeDeadlineSeconds" $jobset
-  "kueue.priorityClass" (not $jobset)
-  "logs.subPath" .Values.logs.claimName -}}
+  "kueue.priorityClass" (not $jobset) -}}
 {{- $never := list "accelerators.types" "ttlSecondsAfterFinished" -}}
 {{ .Values.name | default "group" }}-{{ include "job-group.hash" (dict "root" . "never" $never "acts" $acts) }}
 {{- end }}

@@ -99,8 +99,6 @@ failurePolicy:
 {{- define "job-group.affinity" -}}
 {{- $values := .root.Values }}
 {{- $task := .task }}
-{{- /* A gang has its topology in its PodGroup. */}}
-{{- $together := $values.placement.gang | empty | ternary $values.placement.topologyKey "" -}}
 affinity:
   podAntiAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
@@ -110,7 +108,7 @@ affinity:
         labelSelector:
           matchLabels: {job-group/name: {{ $values.name | quote }}}
           matchExpressions: [{key: job-group/id, operator: NotIn, values: [{{ .id | quote }}]}]
-  {{- with $together }}
+  {{- with $values.placement.topologyKey }}
   podAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       - topologyKey: {{ . | quote }}
@@ -121,8 +119,7 @@ affinity:
   {{- with dig "accelerator" "types" list $task }}
   {{- $labels := dict }}
   {{- range . }}
-  {{- /* A type that is not in the table is the label's value itself. */}}
-  {{- range $label, $names := index ($values.accelerators.types | default dict) . | default (dict $values.accelerators.nodeLabel (list .)) }}
+  {{- range $label, $names := include "job-group.gpuLabels" (dict "root" $.root "type" .) | fromYaml }}
   {{- $_ := set $labels $label (concat (index $labels $label | default list) $names | uniq) }}
   {{- end }}
   {{- end }}
@@ -137,6 +134,16 @@ affinity:
                 {{- toYaml $names | nindent 16 }}
         {{- end }}
   {{- end }}
+{{- end }}
+
+{{/* Node labels of a GPU type with their values. A type that nobody has a row for is the label's value itself. */}}
+{{- define "job-group.gpuLabels" -}}
+{{- $values := .root.Values -}}
+{{- $row := dict -}}
+{{- range $label, $types := .root.Files.Get "files/gpu-types.yaml" | fromYaml -}}
+{{- with get $types $.type }}{{ $_ := set $row $label . }}{{ end -}}
+{{- end -}}
+{{ get $values.accelerators.types .type | default $row | default (dict $values.accelerators.nodeLabel (list .type)) | toYaml }}
 {{- end }}
 
 {{/*

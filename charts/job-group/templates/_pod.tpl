@@ -6,7 +6,6 @@ task runs in any image with a POSIX shell.
 {{- $values := .root.Values }}
 {{- $task := .task }}
 {{- $gpus := dig "accelerator" "count" 0 $task | int }}
-{{- $agent := or $values.interConnection $values.logs.claimName -}}
 {{- $launcher := eq (include "job-group.launcher" .) "ddp-launch" -}}
 {{- /* Without JobSet the pods themselves form a pod group of Kueue. */}}
 {{- $queued := and $values.kueue.queueName (eq $values.layout "jobs") -}}
@@ -37,18 +36,14 @@ spec:
   {{- if $values.interConnection }}
   subdomain: {{ $values.name | quote }}
   {{- end }}
-  {{- include "job-group.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector "tolerations" $values.tolerations) | nindent 2 }}
+  {{- include "job-group.podFields" (dict "root" .root "nodeSelector" $values.nodeSelector) | nindent 2 }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
   {{- end }}
   {{- /* SIGTERM, the delay of an auxiliary task, SIGTERM for the program, its grace time, SIGKILL. */}}
   terminationGracePeriodSeconds: {{ add (include "job-group.grace" .) ($task.terminationDelaySeconds | default 0) }}
   {{- with include "job-group.affinity" . | trim }}{{ . | nindent 2 }}{{ end }}
-  {{- if $values.placement.gang }}
-  schedulingGroup:
-    podGroupName: {{ .id | quote }}
-  {{- end }}
-  {{- if $agent }}
+  {{- if $values.interConnection }}
   initContainers:
     {{- /* A sidecar: it starts before the task and ends after it. */}}
     - name: agent
@@ -60,12 +55,6 @@ spec:
         - --host={{ .name }}-{{ .rank }}
         - --plan=/group/scripts/group.json
         - --state-dir=/group/state
-        {{- if $values.logs.claimName }}
-        - --logs-dir=/group/logs
-        {{- end }}
-        {{- if not $values.interConnection }}
-        - --logs-only
-        {{- end }}
       env:
         {{- include "job-group.environment" (dict "root" .root "set" (merge (include "job-group.runEnv" . | fromYaml) (include "job-group.keyVariable" .root | fromYaml))) | trim | nindent 8 }}
       {{- with include "job-group.resources" (dict "resources" $values.agent.resources "devices" dict) }}
@@ -83,9 +72,6 @@ spec:
         - {name: programs, mountPath: /group/programs, readOnly: true}
         - {name: state, mountPath: /group/state}
         - {name: agent, mountPath: /tmp}
-        {{- with $values.logs.claimName }}
-        - {name: logs, mountPath: /group/logs, subPath: {{ $values.logs.subPath | quote }}}
-        {{- end }}
         {{- with include "job-group.keyMount" .root }}{{ . | nindent 8 }}{{ end }}
   {{- end }}
   containers:
@@ -163,17 +149,12 @@ spec:
       emptyDir:
         medium: Memory
         sizeLimit: {{ dig "sharedMemory" "sizeLimit" $values.sharedMemory.sizeLimit $task | quote }}
-    {{- if or $agent $launcher }}
+    {{- if or $values.interConnection $launcher }}
     {{- include "job-group.programsVolume" .root | nindent 4 }}
     {{- end }}
-    {{- if $agent }}
+    {{- if $values.interConnection }}
     - name: agent # its own /tmp: a program may empty the one it has
       emptyDir: {sizeLimit: 64Mi}
-    {{- end }}
-    {{- with $values.logs.claimName }}
-    - name: logs
-      persistentVolumeClaim:
-        claimName: {{ . | quote }}
     {{- end }}
     {{- range $index, $volume := $task.volumes }}
     - name: volume-{{ $index }}

@@ -1,4 +1,4 @@
-"""GPU types with node labels in the chart job-group, generated from its values.yaml."""
+"""GPU types with node labels in the chart job-group, generated from its files."""
 
 ACCELERATORS = frozenset(
     {

@@ -56,25 +56,31 @@ def _options(*options):
 
 _FILE = click.Path()  # completes file names
 _ALLOW = click.option("--allow", metavar="WHAT", multiple=True,
-                      help="Accept a variable, file or path that looks like a credential (repeatable).")  # fmt: skip
+                      help="Accept a variable, file or path that looks like a credential "
+                           "(repeatable).")  # fmt: skip
 _VARIABLES = {"metavar": "NAME[=VALUE]", "multiple": True, "callback": variables.pairs}
 # Each has the name of a field of Options.
 _conversion = _options(
     click.option("-n", "--name", callback=_name, help="Use NAME as the name of the group."),
     click.option("--env", **_VARIABLES,
-                 help="Set a variable in every task, from the environment without a value (repeatable)."),
+                 help="Set a variable in every task, from the environment without a value "
+                      "(repeatable)."),
     click.option("--secret", "secrets", **_VARIABLES,
-                 help="Take a variable of every task from the Secret; the value is not used (repeatable)."),
+                 help="Take a variable of every task from the Secret; the value is not used "
+                      "(repeatable)."),
     click.option("--launcher", type=click.Choice(["ddp-launch", "torchrun"]),
-                 help="What `torchrun` is in every task, and in place of each task's field (default: the chart's)."),
+                 help="What `torchrun` is in every task, and in place of each task's field "
+                      "(default: the chart's)."),
     click.option("--folder", type=click.Path(exists=True, file_okay=False),
                  help="Base of local paths (default: the group file's folder)."),
-    click.option("--allow-outside", is_flag=True, help="Also embed files from outside that folder."),
+    click.option("--allow-outside", is_flag=True,
+                 help="Also embed files from outside that folder."),
     _ALLOW,
 )  # fmt: skip
 _quiet = click.option("-q", "--quiet", is_flag=True, help="Print no notes.")
 _output = _options(
-    click.option("-o", "--output", "target", metavar="OUT", type=_FILE, help="Write the values to OUT."),
+    click.option("-o", "--output", "target", metavar="OUT", type=_FILE,
+                 help="Write the values to OUT."),
     click.option("--check", metavar="FILE", type=_FILE,
                  help="Write nothing; exit 1 if FILE differs from the values."),
 )  # fmt: skip
@@ -178,7 +184,10 @@ def _finish(
     if check is None:
         output.write(result.text, target)
     elif Path(check).read_bytes() != result.text.encode():
-        message = f"error: {check} is out of date for {output.shown(file)}; write it again with -o {check}"
+        message = (
+            f"error: {check} is out of date for {output.shown(file)}; write it again with "
+            f"-o {check}"
+        )
         click.echo(message, err=True)
         sys.exit(1)
 

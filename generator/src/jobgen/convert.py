@@ -57,7 +57,10 @@ def convert(group: Group, files: FileSets) -> dict:
         (SKY_CONFIG, os.path.expanduser(SKY_CONFIG)),
     ):
         if os.path.exists(path):
-            message = f"{name} is not read, which SkyPilot merges into every task: write what the group needs of it"
+            message = (
+                f"{name} is not read, which SkyPilot merges into every task: write what the "
+                f"group needs of it"
+            )
             group.header.note(
                 (), f"{message}, such as kubernetes, into the tasks' `config`", "sky-config"
             )
@@ -210,7 +213,10 @@ def _secret_name(group: Group, name: str, tasks: dict[str, dict]) -> str | None:
     keys = dict.fromkeys(key for task in users for key in tasks[task.fields["name"]]["secrets"])
     # kubectl reads the value of a name without "=" from the environment, so that it is not an
     # argument of a process.
-    command = f"printf '%s\\n' {' '.join(keys)} | kubectl create secret generic {name} --from-env-file=/dev/stdin"
+    command = (
+        f"printf '%s\\n' {' '.join(keys)} | kubectl create secret generic {name} "
+        f"--from-env-file=/dev/stdin"
+    )
     users[0].note(
         ("secrets",),
         f"export the variables, and create the Secret before you install: {command}",

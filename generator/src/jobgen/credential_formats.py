@@ -23,10 +23,13 @@ _IN_COMMAND = r"""[^\n;&|]{0,200}?"""
 TEXT = rf"""
     -----BEGIN\ [A-Z ]{{0,30}}PRIVATE\ KEY.*
     | (?<![\w-])(?:
-        gh[opsur]_[A-Za-z0-9]{{30,}} | github_pat_\w{{30,}} | glpat-[\w-]{{20,}} | hf_[A-Za-z0-9]{{20,}}
+        gh[opsur]_[A-Za-z0-9]{{30,}} | github_pat_\w{{30,}} | glpat-[\w-]{{20,}}
+        | hf_[A-Za-z0-9]{{20,}}
         | nvapi-[\w-]{{20,}}
-        | sk-(?:ant|proj|or|svcacct)-[\w-]{{20,}} | sk-[A-Za-z0-9]{{32,}} | xox[abeoprs]-[\w-]{{10,}} | AIza[\w-]{{35}}
-        | ya29\.[\w-]{{20,}} | npm_[A-Za-z0-9]{{36}} | pypi-[\w-]{{50,}} | dckr_pat_[\w-]{{20,}} | hvs\.[\w-]{{20,}}
+        | sk-(?:ant|proj|or|svcacct)-[\w-]{{20,}} | sk-[A-Za-z0-9]{{32,}}
+        | xox[abeoprs]-[\w-]{{10,}} | AIza[\w-]{{35}}
+        | ya29\.[\w-]{{20,}} | npm_[A-Za-z0-9]{{36}} | pypi-[\w-]{{50,}} | dckr_pat_[\w-]{{20,}}
+        | hvs\.[\w-]{{20,}}
         | (?:AKIA|ASIA)[A-Z0-9]{{16}} | r8_[A-Za-z0-9]{{30,}} | AGE-SECRET-KEY-1[0-9A-Z]{{50,}}
         | dapi[0-9a-f]{{32}} | dop_v1_[0-9a-f]{{64}}
         | wandb_v1_[\w-]{{20,}} | [rs]k_(?:live|test)_[A-Za-z0-9]{{16,}} | k8s-aws-v1\.[\w-]{{20,}}
@@ -38,7 +41,8 @@ TEXT = rf"""
         | [A-Z0-9_]{{0,60}}_(?:PASS|PAT)=["']?{_DIGIT}[^\s"'$<>(){{}}\[\]*]{{8,}}
         | aws_secret_access_key\s{{1,9}}["']?[A-Za-z0-9/+]{{40}}
         | aws_secret_access_key["']?\s{{0,9}}[=:]\s{{0,9}}[^\s$<]+ | "?private_key"?:\s{{0,9}}"[^"]+
-        | client-key-data:\s{{0,9}}\S+ | "auth":\s{{0,9}}"[A-Za-z0-9+/=]{{8,}} | _authToken=[^\s$]+ | current-context:
+        | client-key-data:\s{{0,9}}\S+ | "auth":\s{{0,9}}"[A-Za-z0-9+/=]{{8,}}
+        | _authToken=[^\s$]+ | current-context:
         | machine\s{{1,9}}\S{{1,200}}\s{{1,9}}login\s{{1,9}}\S{{1,200}}\s{{1,9}}password\s{{1,9}}\S+
         | [Aa]uthorization["']?:\s{{0,9}}["']?(?:[Bb]earer|[Bb]asic)\s{{1,9}}[\w.~+/=-]{{16,}}
         | AccountKey=[A-Za-z0-9+/=]{{20,}} | X-Amz-Signature=\w+ | sig=[\w%]{{20,}}

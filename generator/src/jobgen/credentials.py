@@ -25,10 +25,13 @@ _LONG = re.compile(r"(?![./~$])(?!\d+$)[^\s*<>]{8,}")
 _HARMLESS = re.compile(r"\$\{?\w+\}?|<[^>]*>|\[[A-Z]+\]|")
 
 _FILE = r"""
-    id_(?:rsa|dsa|ecdsa|ed25519)[^.]* | .+\.(?:pem|key|p12|pfx|jks|keystore|ppk|kdbx|kubeconfig|tfstate)
+    id_(?:rsa|dsa|ecdsa|ed25519)[^.]*
+    | .+\.(?:pem|key|p12|pfx|jks|keystore|ppk|kdbx|kubeconfig|tfstate)
     | \.env(?:rc)? | \.env\.(?!example$|sample$|template$|dist$).+ | .+\.env
-    | [._]netrc | \.pgpass | \.my\.cnf | \.git-credentials | \.htpasswd | \.vault-token | \.boto | \.s3cfg | \.pypirc
-    | \.dockercfg | \.dockerconfigjson | kubeconfig.* | credentials(?:\.\w+)? | client_secret.*\.json
+    | [._]netrc | \.pgpass | \.my\.cnf | \.git-credentials | \.htpasswd | \.vault-token | \.boto
+    | \.s3cfg | \.pypirc
+    | \.dockercfg | \.dockerconfigjson | kubeconfig.* | credentials(?:\.\w+)?
+    | client_secret.*\.json
     | application_default_credentials\.json | (?:.*[-_.])?service[-_]?account.*\.json | rclone\.conf
     | kaggle\.json | secrets?\.(?:env|toml|ini|json|ya?ml)
 """

@@ -12,7 +12,10 @@ def env(task: GroupDocument) -> dict[str, str]:
     for name, value in task.fields.get("envs", {}).items():
         path = ("envs", name)
         if value is None:
-            message = f"has no value; write one, or pass --env {name}, --env {name}=VALUE or --secret {name}"
+            message = (
+                f"has no value; write one, or pass --env {name}, --env {name}=VALUE or "
+                f"--secret {name}"
+            )
             task.report("missing-value", path, message)
         elif name in ACCEPTS and not re.fullmatch(ACCEPTS[name][1], str(value)):
             task.report("bad-value", path, f"must be {ACCEPTS[name][0]}")
@@ -43,7 +46,10 @@ def secrets(task: GroupDocument) -> list[str]:
                 )
                 task.report("bad-value", path, message, key=True)
             elif given[key] == "":
-                message = "optional, because it is empty in the file; if the variable is not exported, the command that"
+                message = (
+                    "optional, because it is empty in the file; if the variable is not "
+                    "exported, the command that"
+                )
                 task.note(path, f"{message} creates the Secret leaves it empty", "secret-value")
             else:
                 message = (

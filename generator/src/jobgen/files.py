@@ -31,7 +31,10 @@ MAX_PATH = 400
 
 IGNORE_FILES = (".skyignore", ".gitignore")
 WORKDIR = "~/sky_workdir"
-ADVICE = "build them into the image, put them on a volume, or clone them with `workdir: {url: ..., ref: ...}`"
+ADVICE = (
+    "build them into the image, put them on a volume, or clone them with `workdir: {url: "
+    "..., ref: ...}`"
+)
 _CONTROL = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -136,8 +139,11 @@ class FileSets:
                 self.sets[name][each] = _content(data, about.st_mode)
         if refused:
             listed = ", ".join(map(quoted, refused))
-            message = f"not embedded, because the values are readable: {listed}. Mount a Kubernetes Secret in place of "
-            message += "a credential (volumes in config.kubernetes.pod_config), and list its file in .skyignore. "
+            message = (
+                f"not embedded, because the values are readable: {listed}. Mount a Secret "
+                "in place of a credential (volumes in config.kubernetes.pod_config), and list "
+                "its file in .skyignore. "
+            )
             message += f"If it is not one, pass --allow {shlex.quote(refused[0])}"
             task.report("credential-file", path, message)
         message = f"embedded {self.total - before:,} bytes"

@@ -13,7 +13,7 @@ SHORTEST, WORD = 4, 7  # characters: shorter values, and up to this, may be in o
 _NAMES_ONLY = ("secrets", "managed_secrets")  # their values never reach the output
 _REFERENCE = "write valueFrom.secretKeyRef, which names a Kubernetes Secret"
 _WAY_OUT = {
-    "envs": "move it to `secrets`, or pass --secret NAME: its value then comes from a Kubernetes Secret",
+    "envs": "move it to `secrets`, or pass --secret NAME: its value then comes from a Secret",
     "config": _REFERENCE,
     "spec": _REFERENCE,  # of a manifest
 }

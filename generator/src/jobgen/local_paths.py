@@ -21,7 +21,7 @@ def find(source: str, options: Options) -> tuple[str, str | None]:
         raise RefusedError("file-missing", f"{quoted(source)} does not exist {where}{hint}")
     note = None
     if elsewhere:
-        note = f"taken from {shown}; SkyPilot would take it from the current folder, as does --folder ."
+        note = f"taken from {shown}; SkyPilot and --folder . would take it from the current folder"
     real = os.path.realpath(path)
     check_inside(real, f"{quoted(source)} is outside {shown}", options)
     return real, note

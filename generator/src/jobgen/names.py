@@ -20,10 +20,16 @@ def label_error(name: str) -> str | None:
     one.
     """
     if name in ("null", "true", "false"):
-        return f"{quoted(name)} is not text where it is written without quotes, such as in --set; choose another name"
+        return (
+            f"{quoted(name)} is not text where it is written without quotes, such as in --set; "
+            f"choose another name"
+        )
     if is_label(name):
         return None
-    rule = f'must be at most {NAME_LIMIT} of a-z, 0-9 and "-", start with a letter and not end with "-"'
+    rule = (
+        f'must be at most {NAME_LIMIT} of a-z, 0-9 and "-", start with a letter and not end '
+        f'with "-"'
+    )
     better = label(name, "job")
     hint = f'; write "{better}"' if is_label(better) else ""
     return f"{quoted(name)} is not a Kubernetes name: {rule}{hint}"

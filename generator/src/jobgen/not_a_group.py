@@ -2,7 +2,10 @@
 
 from jobgen.yaml_loader import Document
 
-START = "the first document of a group has `name` and `execution: parallel`, and every further document is a task"
+START = (
+    "the first document of a group has `name` and `execution: parallel`, and every further "
+    "document is a task"
+)
 TASK_FIELDS = {"run", "setup", "resources", "num_nodes", "envs", "workdir", "file_mounts"}
 # Fields of the first document -> what the file is, and what to do with it.
 KINDS = [
@@ -16,7 +19,8 @@ KINDS = [
     ),
     (
         {"name", "type", "size"},
-        "a SkyPilot volume; create a PersistentVolumeClaim of this name and size, and name it in a task's volumes",
+        "a SkyPilot volume; create a PersistentVolumeClaim of this name and size, and name it in "
+        "a task's volumes",
     ),
     ({"service"}, "a SkyPilot service; run it with `sky serve up`, or write a Deployment"),
 ]
@@ -39,7 +43,13 @@ def explain(documents: list[Document]) -> str | None:
         if fields <= first.keys():
             return f"this is {kind}"
     if tasks:
-        return f"its tasks run one after another; to start them together, write `execution: parallel`: {START}"
+        return (
+            f"its tasks run one after another; to start them together, write `execution: "
+            f"parallel`: {START}"
+        )
     if TASK_FIELDS & first.keys():
-        return "this is a single task; put a header before it: `name: NAME`, `execution: parallel` and a line `---`"
+        return (
+            "this is a single task; put a header before it: `name: NAME`, `execution: "
+            "parallel` and a line `---`"
+        )
     return START

@@ -73,7 +73,10 @@ def _accelerators(task: GroupDocument, given: dict, path: Path) -> dict | None:
         return None
     if len(set(counts.values())) > 1:
         kept = next(iter(counts))
-        message = "not supported: alternatives with different counts; a task has the same number of GPUs on every node"
+        message = (
+            "not supported: alternatives with different counts; a task has the same number "
+            "of GPUs on every node"
+        )
         message += f". Write one, such as {kept}:{math.ceil(counts[kept])}"
         task.report("refused-field", path, message)
         counts = {kept: counts[kept]}

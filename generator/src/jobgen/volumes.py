@@ -17,8 +17,11 @@ def _volume(task: GroupDocument, mount_path: str, given: str | dict) -> dict:
         volume = {"claimName": given["name"], "subPath": given.get("sub_path")}
     else:
         if task.fields.get("num_nodes", 1) > 1:
-            message = "not supported: a volume with a size belongs to one pod, and this task has several. Name an "
-            message += "existing ReadWriteMany claim, or write an ephemeral volume in config.kubernetes.pod_config"
+            message = (
+                "not supported: a volume with a size belongs to one pod, and this task has "
+                "several. Name an existing ReadWriteMany claim, or write an ephemeral volume in "
+                "config.kubernetes.pod_config"
+            )
             task.report("volume-of-one-node", path, message)
         config = given.get("config", {})
         volume = {

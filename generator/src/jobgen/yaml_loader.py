@@ -194,7 +194,9 @@ class _Builder:
         for key, each in node.value:
             # {{ name }}: each value of a template would be an error or two
             if isinstance(key, yaml.MappingNode):
-                message = "a mapping as a key; render the file first if it is a template, such as one of Jinja"
+                message = (
+                    "a mapping as a key; if the file is a template, such as of Jinja, render it"
+                )
                 raise InvalidInputError(_position(key), "yaml-key", message)
             name = self.value(key)
             value = self.part(name if isinstance(name, str) else str(key.value), each)

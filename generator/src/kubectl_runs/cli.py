@@ -131,7 +131,7 @@ def why(name, namespace, context, form) -> None:
 def logs(name, ranks, namespace, context, follow, tail, container) -> None:
     """Print what the ranks printed; RANKS are ranks or tasks (default: all).
 
-    Of a pod that Kubernetes has deleted there is no log; logs.claimName of the charts keeps it.
+    Of a pod that Kubernetes has deleted there is no log.
     """
     kubectl = Kubectl(namespace, context)
     found = look(kubectl, name)

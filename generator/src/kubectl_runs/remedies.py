@@ -12,16 +12,18 @@ REMEDIES = {
     "Suspended": _QUEUE,
     "SchedulingGated": _QUEUE,
     "Pending": "wait, or check that kube-scheduler runs",
-    "Unschedulable": "compare the pod's requests, selectors, tolerations and volumes with the nodes",
+    "Unschedulable": "compare the pod's requests, selectors, tolerations and volumes with the "
+    "nodes",
     "ContainerCreating": "wait: the node pulls images and mounts volumes",
     "ErrImagePull": _IMAGE,
     "ImagePullBackOff": _IMAGE,
     "InvalidImageName": _IMAGE,
     "ErrImageNeverPull": _IMAGE,
-    "CreateContainerConfigError": "create the Secret or ConfigMap, or change what the message names",
+    "CreateContainerConfigError": "create the Secret or ConfigMap that the message names",
     "CreateContainerError": _COMMAND,
     "RunContainerError": _COMMAND,
-    "CrashLoopBackOff": "see the log of the container that the message names: kubectl logs POD -c NAME",
+    "CrashLoopBackOff": "see the log of the container that the message names: kubectl logs POD -c "
+    "NAME",
     "FailedMount": _VOLUME,
     "FailedAttachVolume": _VOLUME,
     "FailedCreatePodSandBox": "check the network plugin on the node",
@@ -46,6 +48,6 @@ REMEDIES = {
     "DeletionByPodGC": _NODE,
     "DeadlineExceeded": "raise activeDeadlineSeconds",
     "peer": "see the rank that failed first",
-    "BackoffLimitExceeded": "its pod is gone: see the log on logs.claimName, or start it again",
+    "BackoffLimitExceeded": "its pod is gone: see the log collector, or start it again",
 }
 OTHER = "do what the message says"  # of Kubernetes, or of ddp-launch

@@ -49,7 +49,6 @@ if newest:
 stop = StopRequest()
 stop.install()
 for step in range(int(newest[-8:]) if newest else 0, options.steps):
-    stop.start_step()
     first = (step * accelerator.num_processes + accelerator.process_index) * BATCH
     numbers = torch.arange(first, first + BATCH, device=accelerator.device) % WORDS
     loss = functional.cross_entropy(model(numbers), (numbers + 1) % WORDS)

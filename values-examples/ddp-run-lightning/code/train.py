@@ -69,9 +69,6 @@ class LaunchCallback(Callback):
             raise RuntimeError(f"{here}: it saw other files in {self.path.parent}; start again")
         self.stop.install()
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        self.stop.start_step()
-
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:

@@ -31,9 +31,7 @@ class LaunchedTrainer(Trainer):
             self.stop.install()
         elif self.stop.agreed():
             self.save_and_exit()
-        if going_on := super().should_continue_training():
-            self.stop.start_step()
-        return going_on
+        return super().should_continue_training()
 
     def save_and_exit(self) -> None:
         settings = self.config.checkpoint

@@ -141,7 +141,10 @@ def nodes_of(manifest: Manifest, spec: Path) -> int:
         return parallel
     nodes = manifest.count(*spec, "completions")
     if nodes != parallel:
-        message = f"{nodes} pods, of which {parallel} run at a time: no pods of one run, which all start together"
+        message = (
+            f"{nodes} pods, of which {parallel} run at a time: no pods of one run, which "
+            f"all start together"
+        )
         manifest.error((*spec, "completions"), message)
     return nodes
 

@@ -38,7 +38,7 @@ DOMAINS = (
 )
 VOLUMES = re.compile(
     r"tmp|shared-memory|outputs|datasets|models|programs|agent|attempts|key|scripts|state|home|files"
-    r"|logs|(volume|folder)-\d+"
+    r"|(volume|folder)-\d+"
 )
 
 
@@ -53,7 +53,9 @@ def read_task(manifest: Manifest, path: Path, nodes: int, main: str = "") -> dic
     index = next((n for n, each in enumerate(containers) if main and each.get("name") == main), 0)
     for other in range(len(containers)):
         if other != index:
-            message = "a further container; as a sidecar it is an init container with restartPolicy: Always"
+            message = (
+                "a further container; a sidecar is an init container with restartPolicy Always"
+            )
             manifest.note((*path, "spec", "containers", other), message)
     for key in OF_THE_CHART:
         if spec.pop(key, None) is not None:

@@ -1,11 +1,11 @@
 r"""group-agent: sidecar of every rank of a group.
 
-  group-agent --plan /group/scripts/group.json --host trainer-0 --state-dir /group/state [--logs-dir /group/logs]
+  group-agent --plan /group/scripts/group.json --host trainer-0 --state-dir /group/state
 
-It holds the task at the barrier until every rank has joined: its image is pulled, its container runs and its name
-resolves. At the join timeout it lists the missing ranks. Afterwards it keeps the state of the group: for a rank whose
-pod was replaced, for dependencies between tasks, for the end of auxiliary tasks, and for a failure that ends the group.
-It needs no access to the Kubernetes API.
+It holds the task at the barrier until every rank has joined: its image is pulled, its container
+runs and its name resolves. At the join timeout it lists the missing ranks. Afterwards it keeps the
+state of the group: for a rank whose pod was replaced, for dependencies between tasks, for the end
+of auxiliary tasks, and for a failure that ends the group. It needs no access to the Kubernetes API.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import functools
 import os
 import signal
 import time
@@ -24,8 +23,6 @@ from gpuworker.group.entry_pipes import EntryPipes
 from gpuworker.group.group_state import GroupPlan, GroupState
 from gpuworker.group.protocol import EntryEvent, Pipe
 from gpuworker.group.rank_server import RankServer
-from gpuworker.group.state_store import VolumeStore
-from gpuworker.group.task_log import TaskLog
 from gpuworker.runtime.command_line import escape_output, first_line
 from gpuworker.runtime.contract import GROUP_AGENT_PORT, ExitCode
 from gpuworker.runtime.line_server import listen
@@ -35,55 +32,23 @@ from gpuworker.runtime.plain_files import replace_plain
 
 RETRY_S, LONGEST_RETRY_S = 1, 5  # between two requests to a rank that has not replied
 LAST_S = 20  # how long the agent stays at the pod's end for ranks that have not replied
-# of the copy on the volume at the task's end; the entry script waits a little longer
-LOG_TIMEOUT_S = 8
 
 
 class Agent(RankServer):
-    """Sidecar of one rank. `folder` is shared with its entry script, `logs` is a folder on a volume."""
+    """Sidecar of one rank. `folder` is shared with its entry script."""
 
     def __init__(
-        self,
-        plan: GroupPlan,
-        host: str,
-        folder: Path,
-        logs: Path | None,
-        run: str,
-        attempt: str,
-        key: bytes,
+        self, plan: GroupPlan, host: str, folder: Path, run: str, attempt: str, key: bytes
     ):
         super().__init__(plan, host, folder, run, attempt, key)
         self.pipes = EntryPipes(folder)
         self.silent: set[str] = set()  # ranks that must still get the state
-        self.task_log = None
-        if logs:
-            loop = asyncio.get_running_loop()
-            merge = functools.partial(loop.call_soon_threadsafe, self.merge)
-            self.volume = VolumeStore(logs / run / f".attempt-{attempt}", host, merge)
-            pod = os.environ.get("POD_NAME", host).rpartition("-")[2]
-            self.task_log = TaskLog(
-                folder, logs / run / f"{host}.{attempt}.{pod}.log", host, self.report
-            )
 
-    async def run_forever(self, address: str | None = None, logs_only: bool = False) -> None:
+    async def run_forever(self, address: str | None = None) -> None:
         """Serve until cancelled. `address`: the address to listen on, all if None."""
-        try:
-            parts = [self.read_events()]
-            if self.task_log:
-                parts.append(self.task_log.watch())
-            if not logs_only:
-                members, limit = len(self.plan.hosts), self.plan.line_limit
-                await listen(self.serve, address, GROUP_AGENT_PORT, limit, members, self.strangers)
-                parts += [self.control_task(), self.send_again()]
-            await asyncio.gather(*parts)
-        finally:
-            if self.task_log:
-                self.volume.close()
-                self.task_log.close()
-
-    def report(self, facts: str) -> None:
-        log("GROUP", rank=self.host, facts=facts)
-        self.pipes.send(Pipe.NEWS, facts)
+        members, limit = len(self.plan.hosts), self.plan.line_limit
+        await listen(self.serve, address, GROUP_AGENT_PORT, limit, members, self.strangers)
+        await asyncio.gather(self.read_events(), self.control_task(), self.send_again())
 
     async def read_events(self) -> None:
         async for line in self.pipes.events():
@@ -101,10 +66,6 @@ class Agent(RankServer):
         elif event == EntryEvent.STARTED:
             self.merge(GroupState(started=[self.host]))
             await self.send_state(self.dependents() | set(self.task.hosts))
-        elif event == EntryEvent.PRINTED and self.task_log:
-            self.pipes.send(
-                Pipe.KEPT, await self.task_log.finish(LOG_TIMEOUT_S) or "log_copy=complete"
-            )
         elif event == EntryEvent.RESULT:
             self.merge(
                 GroupState(done=[self.host])
@@ -123,8 +84,9 @@ class Agent(RankServer):
         }
 
     def ranks_that_need_the_result(self) -> set[str]:
-        """Auxiliaries end with the primaries, a failure concerns every rank, and a rank that failed may wait for all.
-        In a small group every rank gets the result, so that a rank that rejoins can request it from any of them.
+        """Auxiliaries end with the primaries, a failure concerns every rank, and a rank that failed
+        may wait for all. In a small group every rank gets the result, so that a rank that rejoins
+        can request it from any of them.
         """
         hosts = set(self.plan.hosts)
         if self.state.failed or not self.plan.stop_on_failure or len(hosts) <= RESOLVE_ALL:
@@ -202,7 +164,7 @@ class Agent(RankServer):
         if not self.missing:
             self.missing = missing
             self.notify()
-            # All ranks abort together: for the others, a rank that ends first would be missing, too.
+            # All ranks abort together: for the others, one that ends first would be missing, too.
             await self.peers.broadcast(set(self.plan.hosts) - {self.host}, missing=missing)
         log("FATAL", exit_code=int(ExitCode.NODE_MISSING), why=text)
         self.pipes.send(Pipe.START, f"fail {ExitCode.NODE_MISSING:d} {text}")
@@ -227,7 +189,9 @@ class Agent(RankServer):
             log("GROUP", rank=self.host, dependencies_met_after_s=time.monotonic() - start)
 
     async def not_ready(self) -> dict[str, str]:
-        """Dependencies on `ready` that are not met. Each such task has a Service that publishes only ready pods."""
+        """Dependencies on `ready` that are not met. Each such task has a Service that publishes
+        only ready pods.
+        """
         pending = {}
         for name, state in self.task.depends_on.items():
             if state == "ready" and not set(self.plan.tasks[name].hosts) <= set(self.state.done):
@@ -238,7 +202,9 @@ class Agent(RankServer):
 
 
 def refuse_start(folder: Path, why: str) -> None:
-    """End the task instead of starting it, and stay until the pod ends: a sidecar that ends is only started again."""
+    """End the task instead of starting it, and stay until the pod ends: a sidecar that ends is only
+    started again.
+    """
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     log("FATAL", exit_code=int(ExitCode.USAGE), why=why)
@@ -253,10 +219,6 @@ def main() -> None:
     parser.add_argument("--plan", type=Path, required=True, help="the group, as JSON")
     parser.add_argument("--host", required=True, help="host name of this rank, TASK-RANK")
     parser.add_argument("--state-dir", type=Path, required=True, help="folder shared with the task")
-    parser.add_argument(
-        "--logs-only", action="store_true", help="keep logs, without a barrier and without peers"
-    )
-    parser.add_argument("--logs-dir", type=Path, help="folder on a volume for what the task prints")
     args = parser.parse_args()
     run_id, attempt = os.environ.get("RUN_ID", "run"), os.environ.get("ATTEMPT", "0")
     plan = GroupPlan.load(args.plan)
@@ -275,8 +237,8 @@ def main() -> None:
     )
 
     async def run() -> None:
-        agent = Agent(plan, args.host, args.state_dir, args.logs_dir, run_id, attempt, key)
-        running = asyncio.create_task(agent.run_forever(logs_only=args.logs_only))
+        agent = Agent(plan, args.host, args.state_dir, run_id, attempt, key)
+        running = asyncio.create_task(agent.run_forever())
         endings = []  # keeps them alive
 
         def end() -> None:

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import os
 import stat
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from gpuworker.runtime.plain_files import read_plain
 EVENTS = {event.value for event in EntryEvent}
 HISTORY = "events.sent"  # file with every line that the entry script has sent
 HISTORY_BYTES = 1 << 16  # of a few lines of some ten bytes
-MOST_SEEN = 64  # lines; a script sends four
+MOST_SEEN = 64  # lines; a script sends three
 LOOK_S = 1.0  # between two looks at the folder
 MOST_ENDS = 3  # of one name: the first pipe, and the newest ones
 
@@ -34,7 +33,6 @@ class EntryPipes:
         self.folder = folder
         # without one its content is lost
         self.ends: dict[Pipe, list[int]] = {pipe: [] for pipe in Pipe}
-        self.lock = threading.Lock()  # the copy of the output has a thread of its own
         self.seen: set[str] = set()  # lines that were taken from the history or the pipe
         self.reported = False
         self.renew()
@@ -47,16 +45,15 @@ class EntryPipes:
             except OSError as error:  # tried again
                 self._report_once(pipe, error.strerror)
                 continue
-            with self.lock:
-                ends = self.ends[pipe]
-                if any(os.path.samestat(os.fstat(end), os.fstat(known)) for known in ends):
-                    os.close(end)
-                    continue
-                if ends:
-                    self._report_once(pipe, "the task removed or replaced it")
-                if len(ends) == MOST_ENDS:
-                    os.close(ends.pop(1))
-                ends.append(end)
+            ends = self.ends[pipe]
+            if any(os.path.samestat(os.fstat(end), os.fstat(known)) for known in ends):
+                os.close(end)
+                continue
+            if ends:
+                self._report_once(pipe, "the task removed or replaced it")
+            if len(ends) == MOST_ENDS:
+                os.close(ends.pop(1))
+            ends.append(end)
 
     def _report_once(self, pipe: Pipe, why: str | None) -> None:
         if not self.reported:
@@ -106,10 +103,9 @@ class EntryPipes:
     def send(self, pipe: Pipe, line: str) -> None:
         """Put a line into a pipe, where it stays until the script reads it."""
         self.renew()
-        with self.lock:
-            for end in self.ends[pipe]:
-                with contextlib.suppress(BlockingIOError):  # full of lines that are not read
-                    os.write(end, line.replace("\n", " ").encode(errors="replace")[:2000] + b"\n")
+        for end in self.ends[pipe]:
+            with contextlib.suppress(BlockingIOError):  # full of lines that are not read
+                os.write(end, line.replace("\n", " ").encode(errors="replace")[:2000] + b"\n")
 
 
 def _open(path: Path) -> int:

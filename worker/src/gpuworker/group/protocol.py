@@ -60,7 +60,6 @@ class EntryEvent(str, enum.Enum):
 
     JOINED = "joined"  # the container runs
     STARTED = "started"  # `setup` has succeeded
-    PRINTED = "printed"  # the spool has everything that the task prints
     RESULT = "result"  # the task has ended for good; the second word is its exit code
 
 
@@ -71,7 +70,4 @@ class Pipe(str, enum.Enum):
     START = "start"  # to the script: "run", "done" (the group has ended), or "fail CODE REASON"
     AFTER_SETUP = "after_setup"  # to the script: GroupState.after_setup
     END = "end"  # to the script: "done", or "failed RANK CODE"
-    # to the script: "log_copy=complete", or facts about what the volume lacks of the output
-    KEPT = "kept"
-    NEWS = "news"  # to the script: facts for the rank's own log
     ACK = "ack"  # to the script: the other agents have the result

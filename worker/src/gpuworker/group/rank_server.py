@@ -12,11 +12,11 @@ from pathlib import Path
 from gpuworker.group.group_state import GroupPlan, GroupState
 from gpuworker.group.peer_client import REQUEST_TIMEOUT_S, PeerClient
 from gpuworker.group.protocol import CODEC, PURPOSE, Reply, Request
-from gpuworker.group.state_store import StateFolder, VolumeStore
-from gpuworker.runtime.json_lines import encode
+from gpuworker.runtime.json_lines import LINE_LIMIT, encode
 from gpuworker.runtime.line_server import Strangers
 from gpuworker.runtime.log import log
 from gpuworker.runtime.message_auth import LineStream
+from gpuworker.runtime.plain_files import NotPlainError, read_plain, replace_plain
 
 MAX_STRANGERS = 128  # connections that have not sent a request of this group yet
 
@@ -37,11 +37,8 @@ class RankServer:
         self.peers = PeerClient(plan.domain, Request(run, attempt, host), plan.line_limit, key)
         self.strangers = Strangers(MAX_STRANGERS)
         self.waiting: dict[str, asyncio.StreamWriter] = {}  # connections of ranks that have joined
-        self.store = StateFolder(folder, host)
-        self.volume: VolumeStore | None = None
-        with self.store_errors():
-            for kept in self.store.load_own():
-                self.state.merge(kept, plan.hosts)
+        self.file = folder / f"{host}.json"  # with the state, for a restart of this container
+        self.load()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.strangers.add(writer)
@@ -115,21 +112,21 @@ class RankServer:
         before = encode(self.state)
         self.state.merge(other, self.plan.hosts)
         if encode(self.state) != before:
-            with self.store_errors():
-                self.store.save(self.state)
-            if self.volume:
-                self.volume.save(self.state)
+            with self.file_errors():
+                replace_plain(self.file, encode(self.state))
             self.notify()
 
+    def load(self) -> None:
+        """Merge the state of an earlier start. The task may have put anything else there."""
+        with self.file_errors(), contextlib.suppress(FileNotFoundError, NotPlainError):
+            state = CODEC.decode(read_plain(self.file, LINE_LIMIT))
+            if isinstance(state, GroupState):
+                self.state.merge(state, self.plan.hosts)
+
     @contextlib.contextmanager
-    def store_errors(self) -> Iterator[None]:
+    def file_errors(self) -> Iterator[None]:
         """A disk that fails costs what a restart could have read, not the rank."""
         try:
             yield
         except OSError as error:
-            log(
-                "GROUP",
-                rank=self.host,
-                state_store=self.store.folder,
-                error=error.strerror or error,
-            )
+            log("GROUP", rank=self.host, file=self.file, error=error.strerror or error)

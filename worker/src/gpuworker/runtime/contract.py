@@ -171,7 +171,7 @@ KEY_FILE_VARIABLE = f"{INTERNAL_PREFIX}KEY_FILE"
 # Internal variables that the charts set for the worker's programs.
 INTERNAL = {
     KEY_FILE_VARIABLE: "file of the key that signs the messages between the pods of a release",
-    "GPU_CHARTS_ATTEMPTS_IGNORED": "starts that do not count, because a pod was evicted, stopped or lost",
+    "GPU_CHARTS_ATTEMPTS_IGNORED": "starts that do not count: a pod was evicted, stopped or lost",
     "GPU_CHARTS_IMAGE": "image of the program, which must be the same on all nodes",
 }
 USER_NAME = "worker"  # default of USER

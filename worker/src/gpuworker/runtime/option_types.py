@@ -32,6 +32,11 @@ def positive_int(text: str) -> int:
     return number
 
 
+def natural(text: str) -> int:
+    """A whole number, of an option that 0 switches off."""
+    return positive_int(text) if integer(text) else 0
+
+
 def positive(word: str) -> float:
     """A number above 0, of an option. "nan" would wait for ever."""
     number = real(word)

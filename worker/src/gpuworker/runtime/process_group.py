@@ -30,8 +30,8 @@ def select_device(kind: str, local_rank: int) -> torch.device:
         return torch.device("cpu")
     if local_rank >= torch.cuda.device_count():
         raise DeviceError(
-            f"local rank {local_rank} has no GPU: {torch.cuda.device_count()} are visible; start as many processes per "
-            "node as the node has GPUs, or use --device cpu"
+            f"local rank {local_rank} has no GPU: {torch.cuda.device_count()} are visible; start "
+            "as many processes per node as the node has GPUs, or use --device cpu"
         )
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)

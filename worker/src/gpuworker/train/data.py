@@ -23,12 +23,8 @@ class DataError(ValueError):
     """A line of a file that cannot be learned: FILE:LINE: why."""
 
 
-def read(path: str, tokenizer, limit: int, pack: bool = False) -> list[Sample]:
-    """Samples of at most `limit` tokens. With `pack` they are joined, then cut every `limit`
-    tokens.
-
-    Raises DataError, and OSError for the file.
-    """
+def read(path: str, tokenizer, limit: int) -> list[Sample]:
+    """Samples of at most `limit` tokens. Raises DataError, and OSError for the file."""
     samples, first = [], None
     with Path(path).open("rb") as lines:
         for number, line in enumerate(lines, 1):
@@ -43,10 +39,6 @@ def read(path: str, tokenizer, limit: int, pack: bool = False) -> list[Sample]:
             except Exception as error:  # a template raises classes of jinja2
                 text = str(error) or type(error).__name__
                 raise DataError(f"{path}:{number}: {text}") from error
-    if pack:
-        joined = {key: [t for s in samples for t in s[key]] for key in ("input_ids", "labels")}
-        cuts = range(0, len(joined["input_ids"]), limit)
-        samples = [{key: joined[key][at : at + limit] for key in joined} for at in cuts]
     samples = [{key: tokens[:limit] for key, tokens in sample.items()} for sample in samples]
     for sample in samples:  # nothing predicts the first token, but some models count its label
         sample["labels"][:1] = [IGNORED]

@@ -14,14 +14,14 @@ from gpuworker.runtime.process_group import keep_alive
 
 
 class StopRequest:
-    """SIGTERM on any rank. Call install() on all ranks before the first step, then start_step() and
-    agreed() in each.
+    """SIGTERM on any rank. Call install() on all ranks before the first step, then agreed() at the
+    end of each.
 
-    The ranks agree by an all-reduce of one byte, which overlaps with the step. Without it, ranks
-    that read their own signal stop after different steps, and wait for each other forever.
+    The ranks agree by an all-reduce of one byte. Without it, ranks that read their own signal stop
+    after different steps, and wait for each other forever.
     """
 
-    requested, group, work = False, None, None
+    requested, group = False, None
 
     def install(self) -> None:
         """From now on SIGTERM is a request. Before this it ends the process: there is nothing to
@@ -35,22 +35,13 @@ class StopRequest:
     def request(self, *_: object) -> None:
         self.requested = True
 
-    def start_step(self) -> None:
-        """With gradient accumulation: before each batch; the first one counts."""
-        if self.group and not self.work:
-            self.flag = keep_alive(torch.tensor([self.requested], dtype=torch.uint8))
-            self.work = dist.all_reduce(
-                self.flag, dist.ReduceOp.MAX, group=self.group, async_op=True
-            )
-
     def agreed(self) -> bool:
-        """Whether any rank had a request when it started this step."""
+        """Whether any rank has a request."""
         if not self.group:
             return self.requested
-        if self.work:
-            self.work.wait()
-            self.work = None
-        return bool(self.flag)
+        flag = keep_alive(torch.tensor([self.requested], dtype=torch.uint8))
+        dist.all_reduce(flag, dist.ReduceOp.MAX, group=self.group)
+        return bool(flag)
 
     def exit_saved(self, step: int, checkpoint: str) -> NoReturn:
         """Exit with the code that asks for another start, once all ranks have saved."""

@@ -14,7 +14,6 @@ import dataclasses
 import hashlib
 import math
 import os
-import tempfile
 from pathlib import Path
 
 import torch
@@ -27,6 +26,7 @@ from transformers.trainer_callback import PrinterCallback
 from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
+from gpuworker.runtime.option_types import natural, positive, positive_int
 from gpuworker.runtime.process_group import exit_now
 from gpuworker.train.callbacks.durable import Durable, newest
 from gpuworker.train.callbacks.guard import Guard
@@ -43,69 +43,50 @@ FIELDS = {field.name for field in dataclasses.fields(TrainingArguments)} - {"out
 
 def parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser = argparse.ArgumentParser("train_framework.py", description=ABOUT, allow_abbrev=False)
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument("--model", metavar="NAME", help="model on the Hugging Face Hub")
+    model.add_argument("--model-local-dir", type=folder, metavar="DIR", help="folder with a model")
+    text = "folder with the tokenizer (default: the model's)"
+    parser.add_argument("--tokenizer-local-dir", type=folder, metavar="DIR", help=text)
+    parser.add_argument("--data", required=True, metavar="FILE", help="JSON lines to learn")
+    text = "JSON lines for loss and perplexity (default: val.jsonl beside --data)"
+    parser.add_argument("--val", metavar="FILE", help=text)
     run_id = os.environ.get("RUN_ID") or "run"
     flags = {
-        "model": (None, "NAME", "model on the Hugging Face Hub"),
-        "model-local-dir": (None, "DIR", "folder with a model, in place of --model"),
-        "tokenizer-local-dir": (None, "DIR", "folder with the tokenizer (default: the model's)"),
-        "data": (None, "FILE", "JSON lines to learn"),
-        "val": (
-            None,
-            "FILE",
-            "JSON lines for loss and perplexity (default: val.jsonl beside --data)",
-        ),
-        "output": ("/out", "DIR", "mounted folder for checkpoints"),
-        "run-id": (run_id, "NAME", "folder in it"),
-        "epochs": (1.0, "N", "how often each sample is learned"),
-        "batch": (8, "N", "samples per step of all ranks together"),
-        "seq-len": (
-            1024,
-            "TOKENS",
-            "longest sample, and at most what the model takes; the rest is cut off",
-        ),
-        "lr": (2e-5, "RATE", "highest learning rate"),
-        "seed": (42, "N", "of new weights and of the order of samples"),
-        "save-every": (0, "STEPS", "save so often beside each epoch's end; 0: never"),
-        "keep": (2, "N", "newest checkpoints to keep, beside the best; 0: all"),
-        "lora": (0, "RANK", "train adapters of this rank only; 0: all weights"),
+        "output": (str, "/out", "DIR", "mounted folder for checkpoints"),
+        "run-id": (str, run_id, "NAME", "folder in it"),
+        "epochs": (positive, 1.0, "N", "how often each sample is learned"),
+        "batch": (positive_int, 8, "N", "samples per step of all ranks together"),
+        "seq-len": (positive_int, 1024, "TOKENS", "longest sample; the rest is cut off"),
+        "lr": (positive, 2e-5, "RATE", "highest learning rate"),
+        "seed": (natural, 42, "N", "of new weights and of the order of samples"),
+        "save-every": (natural, 0, "STEPS", "save so often beside each epoch's end; 0: never"),
+        "keep": (natural, 2, "N", "newest checkpoints to keep, beside the best; 0: all"),
+        "lora": (natural, 0, "RANK", "train adapters of this rank only; 0: all weights"),
     }
-    for name, (default, metavar, text) in flags.items():
-        text += "" if default is None else f" (default: {default})"
-        kind = str if default is None else type(default)
+    for name, (kind, default, metavar, text) in flags.items():
+        text += f" (default: {default})"
         parser.add_argument(f"--{name}", default=default, type=kind, metavar=metavar, help=text)
     switches = {
         "local-files-only": "use no network",
         "from-scratch": "new weights for the model's config.json",
-        "pack": "join the samples and cut them every --seq-len tokens, so that nothing is padded",
     }
     for name, text in switches.items():
         parser.add_argument(f"--{name}", action="store_true", help=text)
     text = "any field of transformers.TrainingArguments, such as bf16=true; may be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=text)
     args = parser.parse_args(argv)
-    for name, least in {
-        "batch": 1,
-        "seq_len": 2,
-        "save_every": 0,
-        "keep": 0,
-        "lora": 0,
-        "seed": 0,
-    }.items():
-        if getattr(args, name) < least:
-            parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: at least {least}")
-    for name in ("epochs", "lr"):
-        if not 0 < getattr(args, name) < math.inf:
-            parser.error(f"--{name} {getattr(args, name)}: must be a finite number above 0")
     check_folder(parser, args)
-    if not args.data or not (args.model or args.model_local_dir):
-        parser.error("--data is needed, and --model or --model-local-dir")
     beside = Path(args.data).with_name("val.jsonl")
     if args.val is None and beside.is_file():
         args.val = str(beside)
-    for name in ("model_local_dir", "tokenizer_local_dir"):
-        if (folder := getattr(args, name)) and not Path(folder).is_dir():
-            parser.error(f"--{name.replace('_', '-')} {folder}: no such folder")
     return parser, args
+
+
+def folder(path: str) -> str:
+    if not Path(path).is_dir():
+        raise argparse.ArgumentTypeError(f"{path}: no such folder")
+    return path
 
 
 def settings(parser: argparse.ArgumentParser, args: argparse.Namespace, world: int):
@@ -192,15 +173,6 @@ def mean_loss(samples: transformers.EvalPrediction) -> dict[str, float]:
     return {"loss": loss, "perplexity": math.exp(min(loss, 700))}
 
 
-def check_space(folder: str) -> None:
-    """Raises the OSError of a full disk, which safetensors and torch hide behind errors of
-    theirs.
-    """
-    with tempfile.TemporaryFile(dir=folder, buffering=0) as probe:
-        probe.write(bytes(1 << 20))
-        os.fsync(probe)
-
-
 def main(argv: list[str] | None = None) -> int:
     escape_output()
     parser, args = parse(argv)
@@ -209,8 +181,8 @@ def main(argv: list[str] | None = None) -> int:
     tokenizer, model = load(args)
     args.seq_len = min(args.seq_len, getattr(model.config, "max_position_embeddings", args.seq_len))
     try:
-        samples = read(args.data, tokenizer, args.seq_len, args.pack)
-        validation = read(args.val, tokenizer, args.seq_len, args.pack) if args.val else None
+        samples = read(args.data, tokenizer, args.seq_len)
+        validation = read(args.val, tokenizer, args.seq_len) if args.val else None
     except (ValueError, OSError) as error:
         parser.error(str(error))
     per_step = config.per_device_train_batch_size * config.gradient_accumulation_steps * world
@@ -218,16 +190,12 @@ def main(argv: list[str] | None = None) -> int:
     # count.
     nothing = {"input_ids": samples[0]["input_ids"][:2], "labels": [IGNORED] * 2}
     padded = samples + [nothing] * (-len(samples) % per_step)
-    digest = hashlib.sha256()
-    with open(args.data, "rb") as file:
-        for line in file:
-            digest.update(line)
     identity = {
-        "data": digest.hexdigest()[:16],
+        "data": hashlib.sha256(Path(args.data).read_bytes()).hexdigest()[:16],
         "samples per step": per_step,
         "model": model.config.model_type,
     }
-    identity |= {name: getattr(args, name) for name in ("seq_len", "lora", "pack")}
+    identity |= {name: getattr(args, name) for name in ("seq_len", "lora")}
     identity |= {name: getattr(config, name) for name in ("seed", "data_seed", "optim")}
     guard = Guard()
     durable = Durable(args.keep, args.save_every, identity)
@@ -256,11 +224,7 @@ def main(argv: list[str] | None = None) -> int:
         "resumed": resumed,
     }
     log(Tag.TRAIN, rank=rank, **facts)
-    try:
-        result = trainer.train(resume_from_checkpoint=checkpoint)
-    except Exception:
-        check_space(config.output_dir)
-        raise
+    result = trainer.train(resume_from_checkpoint=checkpoint)
     code, status = (NOT_LEARNED, "not-finite") if guard.failed else (0, "finished")
     seconds, step = result.metrics["train_runtime"], trainer.state.global_step
     facts = {"step": step, "skipped": guard.skipped, "seconds": seconds}

@@ -49,7 +49,7 @@ def document(data: str = "", digest: str = "") -> str:
 <p id="status" role="status" class="dim"></p>
 </header>
 <main id="main"></main>
-<script type="application/json" id="data" data-sha256="{digest}">{data}</script>
+<script type="application/json" data-sha256="{digest}" id="data">{data}</script>
 <script>{SCRIPT}</script></body></html>
 """
 

@@ -20,7 +20,8 @@ class Guard(TrainerCallback):
         if args.world_size != started:
             raise RuntimeError(
                 f"the launcher started {started} ranks, and the Trainer sees {args.world_size}: "
-                "they would train alone, into one folder; without GPUs set use_cpu and ddp_backend=gloo"
+                "they would train alone, into one folder; without GPUs set use_cpu and "
+                "ddp_backend=gloo"
             )
 
     def on_pre_optimizer_step(self, args, state, control, model=None, optimizer=None, **_) -> None:

@@ -17,9 +17,6 @@ class Stop(TrainerCallback):
             raise ValueError("save_only_model: a run cannot go on from a model alone; set it off")
         self.request.install()
 
-    def on_step_begin(self, args, state, control, **_) -> None:
-        self.request.start_step()
-
     def on_step_end(self, args, state, control, **_) -> None:
         self.stopping = self.stopping or self.request.agreed()
         if self.stopping and state.epoch % 1:

@@ -1,4 +1,4 @@
-"""Client of a tracker, in a process of its own: records come as JSON lines from tracking.py.
+"""Client of a tracker, in a process of its own: records are JSON lines in a file of tracking.py.
 
 It retries for as long as the training runs, and for the first record's `seconds` after its end.
 Exit code 0: everything was sent.
@@ -6,15 +6,15 @@ Exit code 0: everything was sent.
 
 import json
 import os
-import queue
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
+from typing import TextIO
 
 from gpuworker.runtime.command_line import escape_output
 from gpuworker.runtime.contract import Tag
@@ -25,21 +25,29 @@ WAIT_S = 2.0  # between two tries
 
 
 class Client:
-    def __init__(self, first: dict):
-        self.first, self.records, self.deadline = first, queue.Queue(), 0.0
-        self.said = ""
-        threading.Thread(target=self.read, daemon=True).start()
+    def __init__(self, first: dict, file: TextIO):
+        self.first, self.file, self.said, self.deadline = first, file, "", 0.0
 
-    def read(self) -> None:
-        for line in sys.stdin:
-            self.records.put(json.loads(line))
-        self.deadline = time.monotonic() + self.first["seconds"]
-        # the training was killed; after its own end nobody reads it
-        self.records.put({"end": None})
+    def over(self) -> bool:
+        """Whether the training has ended, or was killed; the time for the rest then begins."""
+        if not self.deadline and select.select([sys.stdin], [], [], 0)[0]:
+            self.deadline = time.monotonic() + self.first["seconds"]
+        return self.deadline > 0
+
+    def next(self) -> dict:
+        line = ""
+        while not line.endswith("\n"):
+            over = self.over()  # before the look at the file, which then has everything
+            line += self.file.readline()
+            if not line.endswith("\n"):
+                if over:  # killed, or stopped without an end
+                    return {"end": None}
+                time.sleep(0.1)
+        return json.loads(line)
 
     def run(self) -> None:
         self.retry(self.start)
-        while "end" not in (record := self.records.get()):
+        while "end" not in (record := self.next()):
             if record["metrics"]:
                 self.retry(lambda record=record: self.send(record))
         self.retry(lambda: self.end(record["end"]))
@@ -53,7 +61,7 @@ class Client:
                 if text != self.said:
                     self.log(state="retrying", why=text)
                     self.said = text
-                if self.deadline and time.monotonic() > self.deadline:
+                if self.over() and time.monotonic() > self.deadline:
                     sys.exit(1)
                 time.sleep(WAIT_S)
 
@@ -123,7 +131,7 @@ class Pluto(Client):
 
     def end(self, status: str | None) -> None:
         """Pluto's own end does not wait for its uploader, so that a short run would lose all."""
-        while self.waiting() and not (self.deadline and time.monotonic() > self.deadline - 2):
+        while self.waiting() and not (self.over() and time.monotonic() > self.deadline - 2):
             time.sleep(0.1)
         lost = self.waiting()
         if status:
@@ -160,8 +168,10 @@ def main() -> None:
     for name, value in bounds.items():
         os.environ.setdefault(f"MLFLOW_HTTP_REQUEST_{name}", value)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    first = json.loads(sys.stdin.readline())
-    {"mlflow": MLflow, "pluto": Pluto}[first["name"]](first).run()
+    file = open(sys.argv[1])  # noqa: SIM115 (read to the end of this process)
+    os.unlink(sys.argv[1])
+    first = json.loads(file.readline())
+    {"mlflow": MLflow, "pluto": Pluto}[first["name"]](first, file).run()
     sys.stdout.flush()
     os._exit(0)  # what a client still has to do at exit is not waited for
 

@@ -2,9 +2,9 @@
 
   Trainer(…, callbacks=[*trackers(run_id, params), Durable(), Stop()])
 
-The tracker's client runs in a process of its own (tracker_client.py), which gets records by a pipe:
-clients hold the interpreter while they are imported, wait at exit, and end their process when a
-user cancels the run. A run is finished when the training has ended, failed when it ended with an
+The tracker's client runs in a process of its own (tracker_client.py), which reads records from a
+file: clients hold the interpreter while they are imported, wait at exit, and end their process when
+a user cancels the run. A run is finished when the training has ended, failed when it ended with an
 error, and stays open for the next start when it was stopped (exit code 75) or killed.
 """
 
@@ -13,11 +13,10 @@ import contextlib
 import json
 import math
 import os
-import queue
 import signal
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 from urllib.parse import urlsplit
 
@@ -27,7 +26,6 @@ from transformers import TrainerCallback
 from gpuworker.runtime.contract import Tag
 from gpuworker.runtime.log import log
 
-KEPT = 10_000  # records that the client has not read yet
 START_S = 60.0  # for a client to be imported: a training may be shorter than that
 
 
@@ -39,18 +37,18 @@ class Tracking(TrainerCallback):
     def __init__(self, name: str, run_id: str, params: dict | None = None, seconds: float = 10):
         self.first = {"name": name, "run_id": run_id, "params": params or {}, "seconds": seconds}
         self.process: subprocess.Popen | None = None
-        self.records, self.lost = queue.Queue(KEPT), 0
 
     def on_train_begin(self, args, state, control, **_) -> None:
         self.rank = args.process_index
         if self.process or (self.rank and self.first["name"] == "mlflow"):
             return
-        command = [sys.executable, "-m", "gpuworker.train.callbacks.tracker_client"]
-        options = {"stdin": subprocess.PIPE, "bufsize": 0, "start_new_session": True}
-        self.process, self.started = subprocess.Popen(command, **options), time.monotonic()
-        self.writer = threading.Thread(target=self.write, args=[self.process.stdin], daemon=True)
-        self.writer.start()
+        descriptor, path = tempfile.mkstemp()  # the client deletes it
+        self.records = open(descriptor, "w")  # noqa: SIM115 (closed at the end)
         self.put({**self.first, "rank": self.rank})
+        command = [sys.executable, "-m", "gpuworker.train.callbacks.tracker_client", path]
+        # The end of this pipe is that of the training, also when it is killed.
+        options = {"stdin": subprocess.PIPE, "start_new_session": True}
+        self.process, self.started = subprocess.Popen(command, **options), time.monotonic()
         atexit.register(self.on_exit)
 
     def on_log(self, args, state, control, logs=None, **_) -> None:
@@ -72,22 +70,10 @@ class Tracking(TrainerCallback):
         self.close("failed" if hasattr(sys, "last_type") and not self.rank else None)
 
     def put(self, record: dict) -> None:
-        """Never waits. What the client is too slow for is lost, and counted."""
-        try:
-            self.records.put_nowait(record)
-        except queue.Full:
-            self.lost += 1
-
-    def write(self, pipe) -> None:
-        """Runs in a thread: a client that hangs does not read."""
-        record: dict = {}
-        while "end" not in record:
-            record = self.records.get()
-            try:
-                pipe.write(json.dumps(record).encode() + b"\n")
-            except OSError:  # the client has ended, such as when a user cancels the run
-                self.lost += 1
-        pipe.close()
+        """Never waits for the client."""
+        with contextlib.suppress(OSError):  # a full disk; tried again with the next record
+            self.records.write(json.dumps(record) + "\n")
+            self.records.flush()
 
     def close(self, status: str | None) -> None:
         """Let the client send the rest and set the status; None leaves the run open."""
@@ -95,6 +81,7 @@ class Tracking(TrainerCallback):
         if not process:
             return
         self.put({"end": status})
+        process.stdin.close()
         wait = self.first["seconds"] + 1
         if status == "finished":  # the pod is not being stopped
             wait = max(wait, self.started + START_S - time.monotonic())
@@ -105,10 +92,9 @@ class Tracking(TrainerCallback):
         with contextlib.suppress(OSError):  # with what it started, so that nothing outlives us
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        self.writer.join(1)
-        if code != 0 or self.lost:
+        if code != 0:
             facts = {"tracker": self.first["name"], "state": "unsent", "status": status or "open"}
-            log(Tag.TRACK, rank=self.rank, **facts, **{"dropped": self.lost} if self.lost else {})
+            log(Tag.TRACK, rank=self.rank, **facts)
 
 
 def trackers(run_id: str, params: dict | None = None) -> list[Tracking]:
