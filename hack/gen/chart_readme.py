@@ -109,6 +109,8 @@ def kind(node: dict, schema: dict) -> str:
     if "const" in node:
         return f"`{json.dumps(node['const'])}`"
     kinds = node.get("type", "object" if "properties" in node else "")
+    if "const" in node.get("then", {}):  # the other type is a mistake
+        kinds = kinds[0]
     return " or ".join([kinds] if isinstance(kinds, str) else kinds)
 
 
