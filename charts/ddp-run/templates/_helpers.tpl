@@ -12,6 +12,9 @@
   "activeDeadlineSeconds" (eq $values.workload "jobset")
   "gpuResourceName" (gt (int $values.gpusPerNode) 0)
   "image" (not $values.program.image)
+  "procsPerNode" (ne (int $values.procsPerNode) (max 1 $values.gpusPerNode | int))
+  "volumes.datasets.readOnly" $values.volumes.datasets.claimName
+  "volumes.models.readOnly" $values.volumes.models.claimName
   "program.preset" (not $values.program.args) -}}
 {{- range list "maxRestartsInPlace" "program.python" "progressAction"
   "timeouts.heartbeatSeconds" "timeouts.collectiveSeconds" "timeouts.exitSeconds" "timeouts.progressSeconds" -}}

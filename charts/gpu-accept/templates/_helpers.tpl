@@ -6,9 +6,11 @@ app.kubernetes.io/component: fleet
 {{/* Name of the Job of this run. */}}
 {{- define "gpu-accept.job" -}}
 {{- $never := list "activeDeadlineSeconds" "kueue.priorityClass" "ttlSecondsAfterFinished"
-  "fleet.claimName" "fleet.deadlineSeconds" "fleet.listPods" "fleet.podTemplate" "fleet.resources" -}}
+  "fleet.claimName" "fleet.listPods" "fleet.podTemplate" "fleet.resources" -}}
 {{- $gpus := eq .Values.device "cuda" -}}
-{{- $acts := dict "burnInSeconds" (eq .Values.level "burn-in") "gpusPerNode" $gpus "gpuResourceName" $gpus -}}
+{{- $world := .Values.world.enabled -}}
+{{- $acts := dict "burnInSeconds" (eq .Values.level "burn-in") "gpusPerNode" $gpus "gpuResourceName" $gpus
+  "fleet.deadlineSeconds" $world "world.args" $world "world.checks" $world -}}
 {{ include "gpu-accept.fullname" . }}-{{ include "gpu-accept.hash" (dict "root" . "never" $never "acts" $acts) }}
 {{- end }}
 
