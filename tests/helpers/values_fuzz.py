@@ -222,7 +222,9 @@ def mend(group: dict) -> None:
             task["secrets"] = [name for name in task["secrets"] if name not in task.get("env", {})]
         if "volumes" in task:  # the check Job refuses two at one place
             task["volumes"] = [*{each["mountPath"]: each for each in task["volumes"]}.values()]
-        task["fileMounts"] = [{**each, "files": sets[0]} for each in task.pop("fileMounts", []) if sets]
+        mounts = {each["mountPath"]: {**each, "files": sets[0]} for each in task.pop("fileMounts", []) if sets}
+        used = {each["mountPath"] for each in task.get("volumes", [])}
+        task["fileMounts"] = [each for place, each in mounts.items() if place not in used]
         for each in task["fileMounts"]:
             each.pop("subPath", None)
         if "files" in task.get("workdir", {}):
