@@ -47,3 +47,39 @@ def test_a_real_cluster_gets_what_it_needs(case: str, helm: str) -> None:
         kind, _, path = fact.partition(" ") if fact.partition(" ")[0] in kinds else (workload, "", fact)
         found = {each for item in items if item["kind"] == kind for each in facts(item)}
         assert (path in found) != negative, (kind, path)
+
+
+# What a platform team writes once, for all charts.
+TEAM = {
+    "podTemplate": {"spec": {"runtimeClassName": "nvidia"}},
+    "priorityClassName": "research",
+    "commonLabels": {"team": "research"},
+    "commonAnnotations": {"example.com/owner": "research"},
+    "kueue": {"queueName": "team-a"},
+    "tolerations": [{"key": "spot", "operator": "Exists"}],
+    "image": {"repository": ""},
+    "global": {
+        "imageRegistry": "mirror.example.com",
+        "imagePullSecrets": ["mirror"],
+        "compatibility": {"openshift": {"adaptSecurityContext": "force"}},
+    },
+}
+OF_THE_CHART = {"ddp-run": {}, "gpu-accept": {"workload": "job", "nodes": 2}, "job-group": GROUP}
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("chart", PODS)
+def test_one_file_of_a_team_fits_every_chart(chart: str, helm: str) -> None:
+    values = json.dumps({**TEAM, **OF_THE_CHART[chart]}).encode()
+    done = template(helm, chart, values, "--set", "image.repository=")
+    assert done.returncode == 0, done.stderr.decode()
+    items = objects(done.stdout.decode())
+    for item in items:
+        assert item["metadata"]["labels"]["team"] == "research"
+        assert item["metadata"]["annotations"]["example.com/owner"] == "research"
+    (workload,) = [item for item in items if item["metadata"]["labels"].get("kueue.x-k8s.io/queue-name") == "team-a"]
+    found = {each.rpartition("spec.template.spec.")[2] for each in facts(workload)}
+    assert {"runtimeClassName=nvidia", "priorityClassName=research", "imagePullSecrets[].name=mirror"} <= found
+    assert not [each for each in found if "runAsUser" in each]
+    images = [each.partition(".image=")[2] for item in items for each in facts(item) if ".image=" in each]
+    assert images and all(each.startswith("mirror.example.com/") for each in images)

@@ -78,7 +78,7 @@ message. */}}
 {{- $value := $.Values -}}
 {{- range splitList "." $path }}{{ $value = index ($value | default dict) . }}{{ end -}}
 {{- if kindIs "invalid" $value -}}
-{{- fail (printf "\n\n%s: the key has no value. Remove the key.\n" $path) -}}
+{{- fail (printf "\n\n%s: the key has no value. Remove it, or upgrade with --reset-then-reuse-values.\n" $path) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
