@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from hack.gen import pod_schema
 from tests.charts.test_charts_kubernetes_schemas import kubeconform, location
 from tests.helpers.rendering import CHARTS, HELMS, objects, template
 
@@ -151,3 +152,26 @@ def test_the_memory_of_the_charts_own_programs_is_bounded(chart: str) -> None:
     ours = [container for container in ours if container["name"] not in MAIN.values()]
     assert len(ours) == {"ddp-run": 1, "gpu-accept": 2}[chart]
     assert [container["name"] for container in ours if "memory" not in container["resources"].get("limits", {})] == []
+
+
+# A list of a pod, and an entry that the user adds.
+ENTRIES = {
+    "env": {"name": "NEW", "value": "x"},
+    "ports": {"containerPort": 7777},
+    "volumeMounts": {"name": "new", "mountPath": "/new"},
+}
+
+
+@pytest.mark.parametrize("field", ENTRIES)
+@pytest.mark.parametrize("chart", CHARTS)
+def test_an_entry_with_the_keys_of_a_charts_entry_replaces_it(chart: str, field: str) -> None:
+    """By the keys of Kubernetes' OpenAPI file, so that server-side apply finds no two."""
+    keys = pod_schema.merge_keys()[field]
+    before = pod(chart, {})["spec"]["containers"][0].get(field, [])
+    free = [each for each in before if field != "env" or each["name"] == "USER"]  # others are the chart's alone
+    for ours in [*free[:1], ENTRIES[field]]:
+        mine = {"protocol": "TCP", **ENTRIES[field], **{key: ours[key] for key in keys if key in ours}}
+        mine = mine if field == "ports" else {key: mine[key] for key in mine if key != "protocol"}
+        after = pod(chart, {"spec": {"containers": [{field: [mine]}]}})["spec"]["containers"][0][field]
+        ids = [tuple(each.get(key, "TCP") for key in keys) for each in after]
+        assert len(ids) == len(set(ids)) and mine in after

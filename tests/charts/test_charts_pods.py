@@ -85,6 +85,7 @@ def test_what_never_ends_has_no_end(chart: str, workload: str, value: str) -> No
 
 
 AMOUNTS = {name: {"cpu": "100m", "memory": "256Mi"} for name in ("requests", "limits")}
+HELPER = {"podTemplate": {"spec": {"containers": [{"resources": AMOUNTS}]}}}
 OWN_IMAGE = {"program": {"image": "reg.example.com/mine:1", "args": ["train.py"]}}
 LIMITED = {
     "a run with etcd": (
@@ -92,14 +93,14 @@ LIMITED = {
         {
             "resources": AMOUNTS,
             "launcher": "torchrun",
-            "rendezvous": {"backend": "etcd", "etcd": {"deploy": True, "resources": AMOUNTS}},
+            "rendezvous": {"backend": "etcd", "etcd": {"deploy": True, **HELPER}},
             **OWN_IMAGE,
         },
     ),
-    "an acceptance": ("gpu-accept", {"device": "cpu", "resources": AMOUNTS, "fleet": {"resources": AMOUNTS}}),
+    "an acceptance": ("gpu-accept", {"device": "cpu", "resources": AMOUNTS, "fleet": HELPER}),
     "a Job of an acceptance": (
         "gpu-accept",
-        {"device": "cpu", "resources": AMOUNTS, "fleet": {"resources": AMOUNTS}, **ACCEPTANCE},
+        {"device": "cpu", "resources": AMOUNTS, "fleet": HELPER, **ACCEPTANCE},
     ),
     "a group": ("job-group", {**task(resources=AMOUNTS, launcher="ddp-launch"), "agent": {"resources": AMOUNTS}}),
 }
