@@ -17,7 +17,7 @@ SECONDS = max(1, int(os.environ.get("FUZZ_SECONDS", "20")) // len(TARGETS))
 
 
 def unpack(target: str, folder: Path) -> None:
-    """Write the inputs of corpus_worker/TARGET.json, one file each; a letter there stands for the byte of its number."""
+    """Write the inputs of corpus_worker/TARGET.json, one file each. A letter stands for the byte of its number."""
     folder.mkdir()
     for number, text in enumerate(json.loads((CORPUS / f"{target}.json").read_text())):
         (folder / str(number)).write_bytes(text.encode("latin-1"))

@@ -75,7 +75,7 @@ def test_the_alerts_of_runs_find_their_pods() -> None:
     assert watched == set(CHARTS) - {"gpu-accept"}
     examples = {each.chart: each for each in scenarios() if each.chart in watched}
     for chart, example in examples.items():
-        pods = [each for item in objects(rendered("helm", example)) for each in pod_labels(item)]
+        pods = pod_labels(objects(rendered("helm", example)))
         assert pods and all(labels["app.kubernetes.io/name"] == chart for labels in pods)
         assert all("app.kubernetes.io/instance" in labels for labels in pods)
 

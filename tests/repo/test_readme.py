@@ -105,13 +105,6 @@ def test_the_tag_of_the_pages_is_the_one_that_the_charts_pull() -> None:
     assert f"--tag registry.example.com/gpu-worker:{version} " in (REPO / "docs/clusters.md").read_text()
 
 
-def test_no_pod_gets_a_service_account_token() -> None:
-    for line in installs(REPO / "README.md"):
-        text = rendered(line, REPO).stdout
-        pods = len(re.findall(r"^\s+containers:$", text, re.MULTILINE))
-        assert pods == text.count("automountServiceAccountToken: false") > 0
-
-
 def test_what_is_said_of_tokens_is_true_of_every_value() -> None:
     """Of the values of the charts one asks for a token, and every promise names it."""
     command = f"{installs(REPO / 'README.md')[0]} --set fleet.listPods=true"

@@ -12,7 +12,7 @@ from hack.paths import REPO
 from tests.charts.test_charts_fabrics import DEVICES, FABRICS, pod
 from tests.helpers.object_rules import violations
 from tests.helpers.rendering import CHARTS, objects
-from tests.repo.test_readme import PAGES, README, as_rendered, installs, rendered
+from tests.repo.test_readme import README, installs, rendered
 
 SCHEMAS = {chart: yaml.safe_load((REPO / f"charts/{chart}/values.schema.json").read_text()) for chart in CHARTS}
 COMMANDS = {
@@ -85,15 +85,6 @@ def test_a_fabric_is_one_file_more_for_the_command_of_the_readme(fabric: str, ru
     resources = job["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert resources["requests"].items() >= {"cpu": 32, "memory": "256Gi"}.items()
     assert DEVICES.get(fabric, {}).items() <= resources["limits"].items()
-
-
-@pytest.mark.parametrize("fabric", FABRICS)
-def test_a_fabric_renders_with_every_run_that_a_page_shows(fabric: str) -> None:
-    shown = [(page, line) for page in PAGES for line in installs(page) if "charts/ddp-run " in line]
-    assert len(shown) > 5
-    for page, line in shown:
-        done = as_rendered(page, f"{line} -f {FABRICS[fabric]}")
-        assert done.returncode == 0, f"{line}\n{done.stderr}"
 
 
 def test_a_fabric_caps_neither_memory_nor_cpus() -> None:
