@@ -435,13 +435,3 @@ def walk(value):
     for key, each in items:
         yield value, key
         yield from walk(each)
-
-
-def test_it_writes_and_compares_as_to_values_does(jobgen, tmp_path):
-    source, values = manifest("Job", MANIFESTS["Job"]), tmp_path / "values.yaml"
-    noted = jobgen("from", "-", stdin=source)
-    assert noted.stderr and jobgen("from", "-q", "-o", values, "-", stdin=source).output == ""
-    assert values.read_text() == noted.stdout
-    assert jobgen("from", "-q", "--check", values, "-", stdin=source).exit_code == 0
-    values.write_text("nodes: 1\n")
-    assert jobgen("from", "--check", values, "-", stdin=source).exit_code == 1

@@ -151,52 +151,23 @@ def test_labels_and_priority_class_become_pod_template(task_values):
     }
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "expected", "words"),
-    [
-        ("cpus", "some", "bad-value", 'above 0, such as 4 or "4+", got "some"'),
-        ("cpus", "0", "bad-value", "got 0"),
-        ("cpus", "'0.0+'", "bad-value", 'got "0.0+"'),
-        ("cpus", "true", "wrong-type", "got true/false"),
-        (
-            "memory",
-            "64 apples",
-            "bad-value",
-            'or "64Gi", got "64 apples"',
-        ),
-        ("memory", ".inf", "bad-value", "got Infinity"),
-        ("accelerators", "{H100: 0}", None, ""),
-        ("accelerators", "'H100:'", None, ""),
-        (
-            "accelerators",
-            "'80GB+'",
-            "refused-field",
-            "[H100, H200]",
-        ),
-        ("accelerators", "tpu-v5e-8", None, ""),
-        ("infra", "aws/us-east-1", None, ""),
-        ("infra", "'*/us-east-1'", None, ""),
-        ("cloud", "gcp", None, ""),
-        ("cloud", "k8s", None, ""),
-        ("image_id", "'docker:'", "bad-value", 'got "docker:"'),
-        ("image_id", "{us-east-1: ami-1}", None, ""),
-        ("image_id", "{docker: 3}", None, ""),
-        ("labels", "{kubernetes.io/a: b}", None, ""),
-        ("labels", "{job-group/a: b}", None, ""),
-        ("labels", "{a: -b}", None, ""),
-        ("instance_type", "p5", None, ""),
-        ("use_spot", "true", None, ""),
-        ("region", "a", None, ""),
-        ("zone", "a", None, ""),
-        ("volumes", "[{path: /data}]", None, ""),
-        ("job_recovery", "{recover_on_exit_codes: 256}", None, ""),
-    ],
-)
-def test_resource_is_refused(task_error, field, value, expected, words):
-    error = task_error(resources(f"\n  {field}: {value}"))
-    assert f"]: $.resources.{field}" in error
-    assert expected is None or brief(error) == f"$.resources.{field} {expected}"
-    assert words in error
+# A field that the schema refuses as a whole has an example there, which test_jobgen_schemas.py tries.
+REFUSED = {
+    "cpus": ["some", "0", "'0.0+'", "true"],
+    "memory": ["64 apples", ".inf"],
+    "accelerators": ["{H100: 0}", "'H100:'", "'80GB+'", "tpu-v5e-8"],
+    "infra": ["aws/us-east-1", "'*/us-east-1'"],
+    "cloud": ["gcp", "k8s"],
+    "image_id": ["'docker:'", "{us-east-1: ami-1}", "{docker: 3}"],
+    "labels": ["{kubernetes.io/a: b}", "{job-group/a: b}", "{a: -b}"],
+    "job_recovery": ["{recover_on_exit_codes: 256}"],
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_resource_is_refused(task_error, field):
+    for value in REFUSED[field]:
+        assert f"]: $.resources.{field}" in task_error(resources(f"\n  {field}: {value}")), value
 
 
 @pytest.mark.parametrize(
