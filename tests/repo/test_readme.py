@@ -105,16 +105,6 @@ def test_the_tag_of_the_pages_is_the_one_that_the_charts_pull() -> None:
     assert f"--tag registry.example.com/gpu-worker:{version} " in (REPO / "docs/clusters.md").read_text()
 
 
-def test_what_is_said_of_tokens_is_true_of_every_value() -> None:
-    """Of the values of the charts one asks for a token, and every promise names it."""
-    command = f"{installs(REPO / 'README.md')[0]} --set fleet.listPods=true"
-    assert "automountServiceAccountToken: true" in rendered(command, REPO).stdout
-    for page in PAGES:
-        paragraphs = re.split(r"\n\s*\n|\n(?=[*-] )", page.read_text())
-        promises = [text for text in paragraphs if re.search(r"\b(no|without a|mounts a) service account token", text)]
-        assert [text for text in promises if "fleet.listPods" not in text] == [], page
-
-
 def test_the_readme_is_short_and_begins_with_a_command() -> None:
     lines = README.splitlines()
     assert len(lines) <= 95 and max(map(len, lines)) <= 120
