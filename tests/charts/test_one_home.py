@@ -13,7 +13,6 @@ from gpuworker.runtime import contract
 from jobgen import contract as jobgen_contract
 from jobgen import schema
 from tests.helpers.rendering import CHARTS, REPO, containers, objects, template
-from tests.helpers.templates import COMMENT
 
 RUN = {
     "gpu-accept": {},
@@ -38,16 +37,6 @@ def environment(chart: str, env: dict[str, str]) -> dict[str, object]:
     names = [each["name"] for each in found]
     assert len(names) == len(set(names)), "a name twice"
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in found}
-
-
-def sources(chart: str) -> dict[str, str]:
-    """Templates and scripts that people write, without comments."""
-    files = [*(REPO / "charts" / chart / "templates").glob("*.*"), *(REPO / "charts" / chart / "files").glob("*.sh")]
-    return {
-        path.name: COMMENT.sub("", path.read_text())
-        for path in files
-        if path.name not in ("_contract.tpl", "_defaults.tpl")
-    }
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -84,17 +73,6 @@ def test_variables_that_agree_have_one_value(chart: str) -> None:
     for variable in contract.VARIABLES:
         if variable.name in found and variable.agrees_with:
             assert found[variable.name] == found[variable.agrees_with], variable.name
-
-
-def test_internal_variables_of_ddp_run_are_in_the_contract() -> None:
-    internal = set(re.findall(rf"{contract.INTERNAL_PREFIX}[A-Z_]+", "".join(sources("ddp-run").values())))
-    assert internal == set(contract.INTERNAL)
-
-
-@pytest.mark.parametrize("chart", CHARTS)
-def test_a_chart_names_the_file_of_the_key(chart: str) -> None:
-    assert contract.KEY_FILE_VARIABLE in "".join(sources(chart).values())
-    assert contract.KEY_FILE not in "".join(sources(chart).values()), "the path has its home in the contract"
 
 
 def test_jobgen_has_the_limits_of_the_contract() -> None:

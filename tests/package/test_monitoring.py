@@ -90,20 +90,6 @@ def test_the_monitor_scrapes_the_fleet_page_and_no_other_pod() -> None:
     assert {endpoint["port"] for endpoint in MONITOR["podMetricsEndpoints"]} <= ports
 
 
-def test_the_dashboard_is_whole() -> None:
-    panels = DASHBOARD["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    variables = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
-    assert set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) <= variables
-    cells = [(x, y) for panel in panels for x, y in cells_of(panel["gridPos"])]
-    assert len(cells) == len(set(cells)), "two panels overlap"
-    assert max(x for x, _ in cells) < 24
-
-
-def cells_of(at: dict) -> Iterator[tuple[int, int]]:
-    yield from ((x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"]))
-
-
 @pytest.mark.skipif(not os.environ.get("PACKAGE_TESTS"), reason="run by `make test-package`, which gets promtool")
 def test_promtool_accepts_rules_and_queries_and_the_alerts_fire(tmp_path: Path) -> None:
     promtool, rules, cases = debian.unpacked("prometheus"), tmp_path / "rules.yaml", tmp_path / "cases.yaml"

@@ -85,13 +85,6 @@ def test_every_documented_command_of_jobgen_has_the_options_that_it_shows(comman
     assert done.exit_code == 0, done.output
 
 
-def test_gpu_accept_renders_for_cpus_as_the_readme_states() -> None:
-    assert "--set device=cpu" in README and "--set gpusPerNode=8" in README
-    command = next(line for line in installs(REPO / "README.md") if "gpu-accept" in line)
-    done = rendered(f"{command} --set device=cpu", REPO)
-    assert done.returncode == 0 and "nvidia.com/gpu:" not in done.stdout
-
-
 def test_the_names_of_the_readme_are_rendered() -> None:
     accept, run, demo = (rendered(line, REPO).stdout for line in installs(REPO / "README.md"))
     (service,) = re.findall(r"kubectl port-forward service/(\S+) 8080:80", README)

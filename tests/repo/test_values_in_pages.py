@@ -63,20 +63,6 @@ def test_values_of_a_page_render_with_the_command_of_the_readme(page: Path, text
         accepted(f"{command} -f {tmp_path}/values.yaml")
 
 
-def test_a_claim_for_gpus_renders_in_the_two_other_charts_where_the_page_puts_it(tmp_path: Path) -> None:
-    (text,) = [text for _, text in BLOCKS if "gpuResourceName" in text]
-    claims = yaml.safe_load(text)["podTemplate"]["spec"]
-    (container,) = claims.pop("containers")
-    values = {"gpuResourceName": "", "podTemplate": {"spec": {**claims}}}
-    values["podTemplate"]["spec"]["initContainers"] = [{"name": "accept", **container}]
-    (tmp_path / "gpu-accept.yaml").write_text(yaml.dump(values))
-    task = {"podTemplate": {"spec": {**claims, "containers": [container]}}}
-    values = {"accelerators": {"resourceName": ""}, "tasks": {"trainer": task}}
-    (tmp_path / "job-group.yaml").write_text(yaml.dump(values))
-    for chart in ("gpu-accept", "job-group"):
-        accepted(f"{COMMANDS[chart]} -f {tmp_path}/{chart}.yaml")
-
-
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_a_fabric_is_one_file_more_for_the_command_of_the_readme(fabric: str, run: str) -> None:
